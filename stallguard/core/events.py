@@ -1,0 +1,162 @@
+"""The vocabulary of the core: everything that can happen to a run, as frozen values.
+
+Every event carries `at`, the supervisor's monotonic clock in seconds, put on by the mailbox; the core never
+asks for the time.  The journal stores events as they are, so a replay sees what the run saw.
+This module may not import anything that acts or reads.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from stallguard.core.readings import AnyReading
+
+
+class Event(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
+    """Base of all events.  `at`: seconds on the supervisor's monotonic clock."""
+
+    at: float
+
+
+class Launched(Event, tag="launched"):
+    """An attempt began: the child process exists."""
+
+    attempt: int
+    pid: int
+    factor: int = 1  # micro-batches a batch
+    device: str = "default"  # default, or cpu where the GPU is hidden
+    resumed: bool = False
+
+
+class Failed(Event, tag="failed"):
+    """An attempt could not begin."""
+
+    attempt: int
+    why: str
+    code: int = 125
+
+
+class Greeted(Event, tag="greeted"):
+    """The probe is in: which hooks it has, what it found, what it cannot reach."""
+
+    attempt: int
+    pid: int
+    armed: bool = False  # the stack-dump signal may be sent
+    hooks: tuple[str, ...] = ()
+    versions: dict[str, str] = {}
+    beyond: tuple[str, ...] = ()  # sentences: what a smaller batch or a resume cannot reach here
+
+
+class Heard(Event, tag="heard"):
+    """The newest record of the probe.  Times are seconds on the same clock as `at`; see wire.py."""
+
+    attempt: int
+    beats: int = 0
+    beat_at: float = 0.0
+    phase: str = "importing"
+    phase_at: float = 0.0
+    progress_at: float = 0.0
+    changes: int = 0
+    sent_at: float = 0.0  # when a thread of the process last could run
+    longest: float = 0.0
+    longest_phase: str = "importing"
+    fits: int = 0
+    fit_beats: int = 0
+    epoch: int = -1
+    epochs: int = -1
+    batch: int = -1
+    batches: int = -1
+    checks: int = 0
+    traces: int = 0
+    iterations: int = -1
+    iterations_at: float = 0.0
+    poll_at: float = 0.0
+    source: str = "none"
+    saves: int = 0
+    factor: int = 1
+    loss: float | None = None
+    input_s: float = 0.0
+    step_s: float = 0.0
+    expect_until: float = 0.0
+    skipped: int = 0
+    page: bool = False  # read from the mapped page, because the socket was silent
+
+
+class Noted(Event, tag="noted"):
+    """A sentence from the probe: kind (resume, micro, aside, phase, save, checkpoint ...) and text."""
+
+    attempt: int
+    kind: str
+    text: str
+    facts: dict[str, str] = {}
+
+
+class Sampled(Event, tag="sampled"):
+    """A sensor's reading."""
+
+    reading: AnyReading
+
+
+class SensorBlocked(Event, tag="sensor_blocked"):
+    """A sensor did not come back within its deadline."""
+
+    sensor: str
+    seconds: float
+
+
+class Matched(Event, tag="matched"):
+    """A line of the script's output matched a known log signature."""
+
+    signature: str
+    family: str  # the class of the signature: GPU_FAULT, GPU_FAULT_STICKY, GPU_OOM, ...
+    line: str
+
+
+class Slept(Event, tag="slept"):
+    """The machine slept, or the supervisor itself could not run, for so long."""
+
+    seconds: float
+    why: str = "asleep"  # asleep | starved
+
+
+class Ticked(Event, tag="ticked"):
+    """Time passed."""
+
+
+class Exited(Event, tag="exited"):
+    """The child is gone.  `code` as subprocess has it: negative for a signal."""
+
+    attempt: int
+    code: int
+    memory_kill: bool | None = None  # the kernel killed it for memory
+
+
+class Collected(Event, tag="collected"):
+    """The evidence of an incident is on disk."""
+
+    incident: int
+    seconds: float
+    where: str = ""  # "file.py:12 in function", the script's own line that it hung in
+    stacks: tuple[str, ...] = ()  # classes of the innermost frames found (see collectors.frames)
+    fingerprint: str = ""  # equal for two dumps whose innermost frames are the same
+    missing: tuple[str, ...] = ()
+
+
+class Unkillable(Event, tag="unkillable"):
+    """SIGKILL was sent and the process did not go."""
+
+    attempt: int
+    state: str = ""
+
+
+class Asked(Event, tag="asked"):
+    """The user, the control socket or launchd wants something: interrupt, stop, restart, mute, dump."""
+
+    verb: str
+    argument: str = ""
+
+
+AnyEvent = (
+    Launched | Failed | Greeted | Heard | Noted | Sampled | SensorBlocked | Matched | Slept | Ticked
+    | Exited | Collected | Unkillable | Asked
+)  # fmt: skip

@@ -1,0 +1,90 @@
+"""What the sensors can say, as values.  Units: seconds, bytes, counts; None means "not known", never zero.
+
+Counters are cumulative and belong to the child's whole process tree unless a name says otherwise; rates are
+made from two readings by whoever needs them.  This module may not read anything itself.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Reading(msgspec.Struct, frozen=True, tag_field="sensor", omit_defaults=True):
+    """Base of all readings; the tag names the sensor in the journal."""
+
+
+class Process(Reading, tag="process"):
+    """The child's process tree.  `state` is that of the training process itself."""
+
+    state: str | None = None  # running sleeping uninterruptible stopped zombie exiting gone
+    cpu: float | None = None  # user + system seconds; exited members included
+    members: int | None = None  # live processes in the tree, the child included
+    threads: int | None = None
+    switches: int | None = None  # context switches
+    io: int | None = None  # bytes read + written through system calls
+    disk: int | None = None  # bytes that reached the disk
+    minor_faults: int | None = None
+    major_faults: int | None = None  # page-ins on macOS
+    instructions: int | None = None
+    footprint: int | None = None  # phys_footprint on macOS; PSS (or RSS) + swap on Linux
+    rss: int | None = None
+    swap: int | None = None
+    run_queue: float | None = None  # seconds runnable but not running, summed over live threads
+    census: dict[str, int] | None = None  # threads by wait site (Linux): futex timed sleep poll sock read
+    #                                       write sync wait run disk other
+    remote: bool | None = None  # a remote socket or a network file system is in use
+    workers: int | None = None  # children that died since the last reading
+
+
+class Device(Reading, tag="device"):
+    """The accelerator.  `moved` tells whether this run's own GPU time advanced since the last reading."""
+
+    name: str | None = None
+    utilisation: float | None = None  # 0..1 of the whole device
+    moved: bool | None = None
+    power: float | None = None  # watts
+    memory: int | None = None  # bytes in use on the device (unified memory: driver's "in use")
+    recoveries: int | None = None  # GPU restarts since boot
+    mine: bool | None = None  # this run's processes hold a context on it
+
+
+class Memory(Reading, tag="memory"):
+    """Memory of the machine (and of the cgroup where there is one)."""
+
+    total: int | None = None
+    available: int | None = None
+    pressure: str | None = None  # normal warn critical
+    swap_used: int | None = None
+    swap_outs: int | None = None  # bytes, cumulative
+    compressed: int | None = None
+    stall_some: float | None = None  # PSI avg10, 0..1
+    stall_full: float | None = None
+    limit: int | None = None  # cgroup or rlimit in force
+    limit_used: int | None = None
+    oom_kills: int | None = None  # cumulative, of the cgroup
+
+
+class Machine(Reading, tag="machine"):
+    """The machine as a whole."""
+
+    idle: float | None = None  # 0..1 of all cores, since the last reading
+    busiest: tuple[str, ...] = ()  # names of up to three busy processes that are not ours
+    load: float | None = None
+    power: str | None = None  # ac battery
+    thermal: str | None = None  # nominal fair serious critical
+    low_power: bool | None = None
+    cpu_limit: float | None = None  # 0..1, speed limit that the system reports
+    asleep: float | None = None  # seconds slept since boot (difference of two clocks)
+    lid_closed: bool | None = None
+
+
+class Files(Reading, tag="files"):
+    """Files that the training writes."""
+
+    writing: bool | None = None  # a checkpoint grew within the last seconds
+    path: str | None = None
+    age: float | None = None  # seconds since the newest write
+    size: int | None = None
+
+
+AnyReading = Process | Device | Memory | Machine | Files

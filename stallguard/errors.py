@@ -1,0 +1,29 @@
+"""The errors that a user meets: what happened, why we think so, what to do next, and the exit code.
+
+Raised anywhere, printed only by the command line.  This module may not import anything of ours.
+"""
+
+from __future__ import annotations
+
+# coreutils' timeout(1) uses the same numbers for the same things.
+GAVE_UP = 124
+OWN_FAILURE = 125
+CANNOT_RUN = 126
+NOT_FOUND = 127
+USAGE = 2
+NO_SUCH_RUN = 3
+
+
+class StallguardError(Exception):
+    """An error with its explanation.
+
+    `what` happened, `why` we think so, `cure`: what to do next; `code`: the exit code of the command.
+    """
+
+    def __init__(self, what: str, *, why: str = "", cure: str = "", code: int = OWN_FAILURE) -> None:
+        super().__init__(what)
+        self.what, self.why, self.cure, self.code = what, why, cure, code
+
+    def lines(self) -> list[str]:
+        """Return the message as the lines to print, without a prefix."""
+        return [line for line in (self.what, self.why, self.cure) if line]

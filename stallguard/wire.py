@@ -1,0 +1,109 @@
+"""The record that the probe sends and the supervisor reads: its layout, and the one codec for it.
+
+A record is 40 little-endian signed 64-bit numbers (320 bytes; under the 512 that one datagram should
+stay below on macOS), the same in the mapped page and in a datagram:
+
+    slot  0 magic        "STLG" << 32 | version
+          1 token        identity of the attempt, so that a stray process cannot beat for another
+          2 pid          3 sequence (records sent)    4 sent_ns    5 kind (KINDS)
+          6 beats        training batches finished since the process started      7 beat_ns
+          8 phase        index into PHASES            9 phase_ns (when it was entered)
+         10 progress_ns  last event of any kind      11 changes (how many events there were)
+         12 longest_ns   longest pause between two events since the record before
+         13 longest_phase  the phase in which that pause fell
+         14 fits         15 fit_beats (since this fit began)    16 epoch    17 epochs
+         18 batch        batches finished in this epoch          19 batches (of the epoch)
+         20 checks       validation and prediction batches       21 traces (graphs traced)
+         22 iterations   of the optimizer, read by the poll thread     23 iterations_ns (last change)
+         24 poll_ns      when that poll last came back: old while beats go on = the device is stuck
+         25 source       index into SOURCES: the hook that counts the beats
+         26 hooks        bit mask over HOOKS          27 flags (FLAG_*)
+         28 saves        checkpoints finished         29 factor (micro-batches a batch; 1 = whole)
+         30 loss_bits    float64 of the last loss known without asking the device for it
+         31 input_ns     time spent waiting for input, summed   32 step_ns  time inside steps, summed
+         33 expect_ns    until when the script announced a long operation (0: none)
+         34 skipped      batches passed over while resuming     35-39 zero, kept for later
+
+Every number is absolute: a lost record costs nothing.  A number not known is -1, a time not known is 0.
+All times are CLOCK_MONOTONIC nanoseconds, one clock for every process of the machine.
+
+Loaded by path inside the user's process: standard library only, Python 3.9 grammar, no import of ours.
+It may not do I/O.
+"""
+
+import struct
+
+VERSION = 1
+MAGIC = (0x53544C47 << 32) | VERSION
+FIELDS = (
+    "magic token pid sequence sent_ns kind beats beat_ns phase phase_ns progress_ns changes longest_ns "
+    "longest_phase fits fit_beats epoch epochs batch batches checks traces iterations iterations_ns poll_ns "
+    "source hooks flags saves factor loss_bits input_ns step_ns expect_ns skipped"
+).split()
+SLOTS = 40
+SIZE = SLOTS * 8
+SLOT = {name: index for index, name in enumerate(FIELDS)}
+_CODEC = struct.Struct("<%dq" % SLOTS)
+_FLOAT = struct.Struct("<d")
+_INT = struct.Struct("<q")
+
+KINDS = ("none", "state", "pulse", "hello", "bye")
+PHASES = (
+    "importing",  # 0 until training is first seen
+    "idle",  # 1 between fits, in the script's own code
+    "tracing",  # 2 a graph is being traced
+    "first run",  # 3 first call of a traced graph: Grappler, XLA, kernel compilation
+    "step",  # 4 inside a training step
+    "between",  # 5 callbacks and the loop between two steps
+    "input",  # 6 waiting for the next batch, where Python can see that
+    "epoch start",  # 7
+    "epoch end",  # 8
+    "validation",  # 9
+    "prediction",  # 10
+    "checkpoint",  # 11 saving or loading
+    "finishing",  # 12 training over, the interpreter on its way out
+    "named",  # 13 the script said so: stallguard.phase("...")
+)
+SOURCES = (
+    "none",
+    "callbacks",  # keras CallbackList
+    "on_batch",  # train_on_batch
+    "function",  # outermost call of a tf.function or ConcreteFunction
+    "tape",  # eager GradientTape.gradient
+    "optimizer",  # eager apply
+    "session",  # tf.compat.v1 Session.run
+    "torch",  # optimizer step hook
+    "poll",  # optimizer.iterations seen from a thread
+    "hand",  # stallguard.beat()
+)
+HOOKS = (
+    "callbacks", "on_batch", "function", "concrete", "iterator", "tape", "optimizer", "trace", "first_run",
+    "generator", "session", "torch_step", "torch_loader", "poll", "fit", "save", "train_step", "backup",
+)  # fmt: skip
+FLAG_STACKS_ARMED = 1  # the stack-dump signal is registered: it may be sent
+FLAG_SMALLER_BATCH = 2  # micro-batches are in effect
+FLAG_STOP_ASKED = 4  # the script was asked to end at the next batch
+FLAG_STEPPED_ASIDE = 8  # the probe found something odd and took its hooks out
+
+
+def pack(values):
+    """Return the record as bytes.  `values`: SLOTS integers."""
+    return _CODEC.pack(*values)
+
+
+def unpack(data):
+    """Return the record as a dict by field name, or None where `data` is no record of this version."""
+    if len(data) < SIZE:
+        return None
+    values = _CODEC.unpack_from(data)
+    return dict(zip(FIELDS, values)) if values[0] == MAGIC else None
+
+
+def float_bits(value):
+    """Return the bits of a float64 as a signed integer, to fit a slot."""
+    return _INT.unpack(_FLOAT.pack(value))[0]
+
+
+def bits_float(bits):
+    """Return the float64 whose bits `float_bits` stored."""
+    return _FLOAT.unpack(_INT.pack(bits))[0]
