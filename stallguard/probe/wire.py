@@ -22,13 +22,14 @@ stay below on macOS), the same in the mapped page and in a datagram:
          30 loss_bits    float64 of the last loss known without asking the device for it
          31 input_ns     time spent waiting for input, summed   32 step_ns  time inside steps, summed
          33 expect_ns    until when the script announced a long operation (0: none)
-         34 skipped      batches passed over while resuming     35-39 zero, kept for later
+         34 skipped      batches passed over while resuming     35-38 zero, kept for later
+         39 command      written by the supervisor into the page, read by the hooks: index into COMMANDS
 
 Every number is absolute: a lost record costs nothing.  A number not known is -1, a time not known is 0.
 All times are CLOCK_MONOTONIC nanoseconds, one clock for every process of the machine.
 
-Loaded by path inside the user's process: standard library only, Python 3.9 grammar, no import of ours.
-It may not do I/O.
+The only module of the probe that the supervisor imports too: one codec for both ends.  Inside the user's
+process it is loaded by path: standard library only, Python 3.9 grammar, no import of ours.  It may not do I/O.
 """
 
 import struct
@@ -38,7 +39,8 @@ MAGIC = (0x53544C47 << 32) | VERSION
 FIELDS = (
     "magic token pid sequence sent_ns kind beats beat_ns phase phase_ns progress_ns changes longest_ns "
     "longest_phase fits fit_beats epoch epochs batch batches checks traces iterations iterations_ns poll_ns "
-    "source hooks flags saves factor loss_bits input_ns step_ns expect_ns skipped"
+    "source hooks flags saves factor loss_bits input_ns step_ns expect_ns skipped "
+    "spare35 spare36 spare37 spare38 command"
 ).split()
 SLOTS = 40
 SIZE = SLOTS * 8
@@ -80,6 +82,7 @@ HOOKS = (
     "callbacks", "on_batch", "function", "concrete", "iterator", "tape", "optimizer", "trace", "first_run",
     "generator", "session", "torch_step", "torch_loader", "poll", "fit", "save", "train_step", "backup",
 )  # fmt: skip
+COMMANDS = ("none", "stop")  # stop: end the training cleanly after this batch, with a checkpoint
 FLAG_STACKS_ARMED = 1  # the stack-dump signal is registered: it may be sent
 FLAG_SMALLER_BATCH = 2  # micro-batches are in effect
 FLAG_STOP_ASKED = 4  # the script was asked to end at the next batch
