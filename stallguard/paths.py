@@ -1,0 +1,180 @@
+"""Where things live: the runs, one run's directory, the short-lived socket directory.
+
+Knows names and makes directories; may not read or interpret what is in them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import platformdirs
+
+from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, StallguardError
+
+LATEST = "latest"
+SOCKET_PATH_MAX = 103  # bytes; sun_path is 104 with its NUL on macOS (108 on Linux)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunDir:
+    """The directory of one run; its name is the run's identity."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        """The run's name."""
+        return self.path.name
+
+    @property
+    def asked(self) -> Path:
+        """What was asked: command, environment facts, configuration with origins."""
+        return self.path / "run.json"
+
+    @property
+    def journal(self) -> Path:
+        """Events, judgements, actions; one JSON object a line."""
+        return self.path / "journal.jsonl"
+
+    @property
+    def output(self) -> Path:
+        """What the script printed, byte for byte."""
+        return self.path / "output.log"
+
+    @property
+    def probe(self) -> Path:
+        """Pages and stack files of the probe, one a pid."""
+        return self.path / "probe"
+
+    @property
+    def backup(self) -> Path:
+        """Checkpoint generations that resume the run."""
+        return self.path / "backup"
+
+    def incident(self, number: int) -> Path:
+        """Return the directory of incident `number` (from 1)."""
+        return self.path / "incidents" / str(number)
+
+
+def home() -> Path:
+    """Return the directory that holds all that stallguard keeps; STALLGUARD_HOME overrides it."""
+    override = os.environ.get("STALLGUARD_HOME")
+    return Path(override) if override else Path(platformdirs.user_data_dir("stallguard", appauthor=False))
+
+
+def runs_dir() -> Path:
+    """Return the directory of all runs."""
+    return home() / "runs"
+
+
+def new_run(name: str, stamp: str, runs: Path | None = None) -> RunDir:
+    """Make a run directory `<stamp>-<name>` and point `latest` at it.
+
+    Raises StallguardError where the place cannot be written.
+    """
+    base = runs or runs_dir()
+    stem = f"{stamp}-{_plain(name)}"
+    try:
+        base.mkdir(parents=True, exist_ok=True, mode=0o700)
+        run = _claim(base, stem)
+        run.probe.mkdir(mode=0o700)
+    except OSError as error:
+        raise StallguardError(
+            f"cannot make a run directory in {base}",
+            why=f"{error.strerror}",
+            cure="give another place: STALLGUARD_HOME=/some/writable/directory",
+            code=CANNOT_RUN,
+        ) from error
+    _point_latest(base, run)
+    return run
+
+
+def _claim(base: Path, stem: str) -> RunDir:
+    for number in range(1, 1000):
+        path = base / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            path.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        return RunDir(path)
+    raise OSError(17, f"a thousand runs are named {stem}")
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-.")[:40] or "run"
+
+
+def _point_latest(base: Path, run: RunDir) -> None:
+    link = base / f".{LATEST}.{os.getpid()}"
+    link.unlink(missing_ok=True)
+    link.symlink_to(run.id)
+    link.replace(base / LATEST)
+
+
+def list_runs(runs: Path | None = None) -> list[RunDir]:
+    """Return all runs, oldest first."""
+    base = runs or runs_dir()
+    if not base.is_dir():
+        return []
+    found = [path for path in base.iterdir() if path.is_dir() and not path.is_symlink()]
+    return [RunDir(path) for path in sorted(found) if (path / "run.json").exists()]
+
+
+def find_run(text: str | None = None, runs: Path | None = None) -> RunDir:
+    """Return the run named by a directory, an id, or a unique part of one; the newest for None.
+
+    Raises StallguardError (exit code 3) where there is none, or more than one.
+    """
+    if text and (Path(text) / "run.json").exists():
+        return RunDir(Path(text).resolve())
+    known = list_runs(runs)
+    if not known:
+        raise StallguardError(
+            f"there is no run in {runs or runs_dir()}", cure="start one: stallguard run train.py", code=NO_SUCH_RUN
+        )
+    if text is None or text == LATEST:
+        return known[-1]
+    return _match(text, known)
+
+
+def _match(text: str, known: list[RunDir]) -> RunDir:
+    hits = [run for run in known if run.id == text] or [run for run in known if run.id.startswith(text)]
+    hits = hits or [run for run in known if text in run.id]
+    if len(hits) == 1:
+        return hits[0]
+    if hits:
+        raise StallguardError(
+            f"{text!r} fits {len(hits)} runs",
+            why=", ".join(run.id for run in hits[-5:]),
+            cure="give more of the id; stallguard ls lists them",
+            code=NO_SUCH_RUN,
+        )
+    near = difflib.get_close_matches(text, [run.id for run in known], n=1, cutoff=0.3)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise StallguardError(f"no run {text!r}", cure=f"{hint}stallguard ls lists them", code=NO_SUCH_RUN)
+
+
+def socket_dir(base: str | None = None) -> Path:
+    """Make a private directory (0700) whose sockets have paths short enough for AF_UNIX.
+
+    Raises StallguardError where even the shortest place is too long.
+    """
+    for place in [base] if base else ["/tmp", tempfile.gettempdir()]:  # noqa: S108 - made private by mkdtemp
+        try:
+            path = Path(tempfile.mkdtemp(prefix="stallguard-", dir=place))
+        except OSError:
+            continue  # the next place, then one error for all
+        if len(os.fsencode(path / "beats")) <= SOCKET_PATH_MAX:
+            return path
+        path.rmdir()
+    raise StallguardError(
+        "no place for the socket that the training speaks through",
+        why=f"a socket's path may be {SOCKET_PATH_MAX} bytes long; /tmp is not writable or the path is too long",
+        cure="set TMPDIR to a short writable directory",
+        code=CANNOT_RUN,
+    )
