@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from stallguard.core.verdicts import Decision, Finding
+
 
 class Action(msgspec.Struct, frozen=True, tag_field="do", omit_defaults=True):
     """Base of all actions."""
@@ -43,11 +45,11 @@ class Tell(Action, tag="tell"):
 
 
 class Found(Action, tag="found"):
-    """Remember the findings of an incident or an exit (already words); for the journal and the report."""
+    """Why it stalled or ended, and what follows; for the journal and the report."""
 
     incident: int
-    findings: tuple[dict[str, object], ...] = ()
-    decision: dict[str, object] = {}
+    findings: tuple[Finding, ...] = ()
+    decision: Decision | None = None
 
 
 class Conclude(Action, tag="conclude"):

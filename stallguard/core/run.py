@@ -1,0 +1,61 @@
+"""The state of a run, as one value, and the small questions that are asked of it.
+
+This module may not change a run; core.fold does.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from stallguard.core import lifecycle
+from stallguard.core.detector import Judge
+from stallguard.core.history import History
+from stallguard.core.policy import Past
+from stallguard.core.verdicts import Decision, Finding
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """What the end of the story adds up; seconds and counts over all attempts."""
+
+    beats: int = 0  # batches trained in attempts before this one
+    incidents: int = 0
+    lost: float = 0.0  # silence before a stall was ended, and pauses between attempts
+
+
+class Run(msgspec.Struct, frozen=True):
+    """A run at one instant.  `deadline`: when the present state's patience ends (monotonic seconds)."""
+
+    judge: Judge
+    history: History
+    past: Past
+    state: str = lifecycle.NEW
+    now: float = 0.0
+    began: float = 0.0
+    attempt: int = 0
+    pid: int = 0
+    launched: float = 0.0
+    ended: float = 0.0  # when the attempt before this one ended
+    factor: int = 1
+    device: str = "default"
+    deadline: float = math.inf
+    collected: bool = False  # the evidence of this incident is on disk
+    step: str = "off"  # the judgement's step after the event before this one
+    findings: tuple[Finding, ...] = ()
+    decision: Decision | None = None  # what follows the end of this attempt
+    interrupts: int = 0
+    quiet_until: float = 0.0  # muted by the user: judged, never acted upon
+    totals: Totals = Totals()
+    code: int = 0
+
+
+def beats(run: Run) -> int:
+    """Return the batches trained so far, all attempts together."""
+    heard = run.history.heard
+    return run.totals.beats + (heard.beats if heard else 0)
+
+
+def is_muted(run: Run) -> bool:
+    """Tell whether the user asked to be left alone for now."""
+    return run.now < run.quiet_until

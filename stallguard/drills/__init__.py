@@ -1,0 +1,1 @@
+"""Scripts that the drill runs in the user's training environment; data, not imported by stallguard."""

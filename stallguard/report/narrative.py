@@ -1,0 +1,82 @@
+"""The one set of sentences: terminal, journal, report and notification tell the same story in the same words.
+
+Each entry is a template over the facts of a core.actions.Tell.  This module may not look anything up.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping
+
+# Spoken on the terminal.
+SPOKEN = {
+    "guarding": "guarding {command} (run {run})",
+    "interpreter": "with {python}, {why}",
+    "outside": "cannot look inside: {why}; guarding from outside",
+    "beyond": "{text}",
+    "aside": "the probe stepped aside: {text}; guarding from outside",
+    "stalled": "stalled: {silence}; {what}",
+    "evidence": "evidence kept in {where}{line}",
+    "diagnosis": "most likely {cause} ({confidence}): {because}",
+    "also": "it could also be {cause} ({confidence}): {because}",
+    "advice": "what helps: {text}",
+    "holding": "it may come back by itself; acting in {seconds} unless it does",
+    "observing": "observing only: nothing is done about it",
+    "recovered": "recovered by itself after {gap} of silence",
+    "stopping": "ending attempt {attempt}: {why}",
+    "killing": "it did not answer SIGTERM within {grace}; SIGKILL",
+    "unkillable": "process {pid} cannot be ended ({state}); it is stuck in the kernel: a reboot will be needed",
+    "crashed": "attempt {attempt} ended by itself: {how}",
+    "waiting": "next attempt in {delay}",
+    "restart": "starting attempt {attempt}: {why}; {mathematics}",
+    "resumed": "{text}",
+    "smaller": "{text}",
+    "interrupted": "passed your interrupt on to the training; once more ends it at once",
+    "ending": "ending the training",
+    "gave_up": "gave up: {why}",
+    "finished": "finished: {batches} batches in {duration}{trouble}",
+    "ended": "the training ended with exit code {code} after {duration}{trouble}",
+    "slept": "the machine slept for {duration}; that is not counted as silence",
+    "trouble": "{text}",
+    "signature": "the output reports {family}: {line}",
+    "report": "the whole story: {path}",
+}
+# Kept in the journal and the report; too small for the terminal of a healthy run.
+QUIET = {
+    "suspect": "silent: {silence}; watching closely",
+    "cleared": "a batch ended after {gap}: nothing was wrong",
+    "slow": "batches take {factor} times as long as before: {cause}",
+    "probe": "the probe is in ({hooks}); {versions}",
+    "sensor": "the sensor {sensor} does not answer",
+    "note": "{text}",
+}
+
+
+class _Lenient(dict[str, str]):
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+def sentence(kind: str, facts: Mapping[str, str]) -> str:
+    """Return the sentence for `kind`; an unknown fact shows as "?", an unknown kind as its name."""
+    template = SPOKEN.get(kind) or QUIET.get(kind) or kind
+    return string.Formatter().vformat(template, (), _Lenient(facts))
+
+
+def spoken(kind: str) -> bool:
+    """Tell whether this kind is said on the terminal."""
+    return kind in SPOKEN
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as people say them: 0.4 s, 12 s, 3 min 5 s, 7 h 30 min."""
+    if seconds < 9.95:  # noqa: PLR2004 - below ten, one decimal is worth reading
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:  # noqa: PLR2004
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:  # noqa: PLR2004
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
