@@ -1,0 +1,120 @@
+"""What a part of the probe may use: the record, notes to the supervisor, patches that can be taken out again.
+
+The hooks, the batch levers (levers/) and the backup (backup/) each export
+
+    targets(context) -> {module name: function(module)}
+
+and the function runs once, right after that module was imported in the user's process; several parts may
+name the same module, each runs in its own guard.  Nothing here may raise into the user's program, block or
+print.  Standard library only, Python 3.9 grammar.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable
+
+from . import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .beats import Beats
+    from .mail import Mail
+    from .patches import Maker, Patches
+
+Targets = dict[str, Callable[[Any], None]]
+
+
+class PhaseOf:
+    """Context manager: the phase `name` (one of wire.PHASES) for its body, the one before afterwards."""
+
+    __slots__ = ("_before", "_beats", "_phase")
+
+    def __init__(self, beats: Beats, name: str) -> None:
+        self._beats = beats
+        self._phase = wire.PHASES.index(name)
+        self._before = 0
+
+    def __enter__(self) -> None:
+        self._before = self._beats.enter(self._phase)
+
+    def __exit__(self, *exc: object) -> None:
+        self._beats.leave(self._before)
+
+
+class Context:
+    """The one object handed to every part of the probe."""
+
+    def __init__(self, beats: Beats, mail: Mail, patches: Patches, environment: Mapping[str, str]) -> None:
+        self.beats = beats
+        self.mail = mail
+        self.patches = patches
+        self.environment = environment
+        self.before_stop: list[Callable[[Any], None]] = []
+
+    @property
+    def factor(self) -> int:
+        """Micro-batches a batch that this attempt asks for (1: whole batches)."""
+        try:
+            return max(1, int(self.environment.get("STALLGUARD_FACTOR") or 1))
+        except ValueError:
+            return 1
+
+    @property
+    def resuming(self) -> bool:
+        """Whether this attempt continues an earlier one."""
+        return self.environment.get("STALLGUARD_RESUME") == "1"
+
+    @property
+    def backup_directory(self) -> str:
+        """Where checkpoint generations go, "" where backup is off."""
+        return self.environment.get("STALLGUARD_BACKUP", "")
+
+    def get(self, field: str) -> int:
+        """Return one number of the record, by its name in wire.FIELDS."""
+        return self.beats.slots[wire.SLOT[field]]
+
+    def set(self, field: str, value: int) -> None:
+        """Store one number in the record (factor, skipped, saves ...)."""
+        self.beats.slots[wire.SLOT[field]] = value
+
+    def add(self, field: str, count: int = 1) -> None:
+        """Add to one number of the record."""
+        self.beats.slots[wire.SLOT[field]] += count
+
+    def flag(self, bit: int, on: bool = True) -> None:
+        """Set or clear one of the wire.FLAG_* bits."""
+        self.beats.flag(bit, on)
+
+    def moved(self) -> None:
+        """Say that something of the training's moved, without a batch: keeps `progress_ns` fresh."""
+        self.beats.moved()
+
+    def phase(self, name: str) -> PhaseOf:
+        """Return a context manager that shows phase `name` (of wire.PHASES) for its body."""
+        return PhaseOf(self.beats, name)
+
+    def note(self, kind: str, text: str, **facts: object) -> None:
+        """Queue a sentence for the supervisor; dropped silently where too many wait."""
+        self.mail.note(kind, text, facts)
+
+    def beyond(self, sentence: str) -> None:
+        """Say in the hello what a smaller batch or a resume cannot reach in this program."""
+        self.mail.beyond(sentence)
+
+    def took(self, hook: str) -> None:
+        """Say in the hello that `hook` (of wire.HOOKS) is in."""
+        self.beats.slots[wire.SLOT["hooks"]] |= 1 << wire.HOOKS.index(hook)
+        self.mail.took(hook)
+
+    def wrap(self, owner: Any, name: str, make: Maker) -> bool:
+        """Replace `owner.name` (a class's own method or a module's function) by make(original).
+
+        Returns False, and changes nothing, where `owner` has no such attribute of its own.  The wrapper keeps
+        the original's identity (functools.update_wrapper) and is taken out when the probe steps aside.
+        """
+        return self.patches.wrap(owner, name, make)
+
+    def surprise(self, where: str, error: BaseException) -> None:
+        """Report something that should not have happened; after a few the probe steps aside."""
+        self.patches.surprise(where, error)
