@@ -66,17 +66,3 @@ def sentence(kind: str, facts: Mapping[str, str]) -> str:
 def spoken(kind: str) -> bool:
     """Tell whether this kind is said on the terminal."""
     return kind in SPOKEN
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as people say them: 0.4 s, 12 s, 3 min 5 s, 7 h 30 min."""
-    if seconds < 9.95:  # noqa: PLR2004 - below ten, one decimal is worth reading
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:  # noqa: PLR2004
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 60:  # noqa: PLR2004
-        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if minutes else f"{hours} h"

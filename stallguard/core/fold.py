@@ -1,0 +1,325 @@
+"""The core: `advance(run, event, limits) -> (run, actions)`.
+
+Values in, values out: no clock, no I/O, no threads, no chance.  Every event is remembered by the history and
+judged by the detector; then a handler for its type moves the run, and `_converge` follows the judgement and the
+deadlines.  States and moves are the table in lifecycle.py; why it stalls is diagnosis, what to do is policy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from stallguard.core import detector, diagnosis, history, lifecycle, policy, words
+from stallguard.core.actions import Action, Collect, Conclude, Found, Launch, Signal, Tell
+from stallguard.core.events import (
+    Asked,
+    Collected,
+    Event,
+    Exited,
+    Failed,
+    Greeted,
+    Heard,
+    Launched,
+    Matched,
+    Noted,
+    SensorBlocked,
+    Slept,
+    Unkillable,
+)
+from stallguard.core.learned import Learned
+from stallguard.core.lifecycle import ENDED, HOLDING, WATCHED, next_state
+from stallguard.core.limits import Limits
+from stallguard.core.run import Run, beats, is_muted
+from stallguard.core.verdicts import Decision
+from stallguard.errors import GAVE_UP, OWN_FAILURE
+
+Step = tuple[Run, list[Action]]
+MUTE = 3600.0  # seconds that `mute` lasts
+STOP_VERBS = ("interrupt", "stop", "restart")
+
+
+def begin(limits: Limits, at: float, factor: int = 1, learned: Learned | None = None) -> Step:
+    """Return a run about to start its first attempt, and the action that starts it."""
+    judge = detector.start(limits.detector, learned)
+    run = Run(judge=judge, history=history.History(), past=policy.Past(), now=at, began=at, ended=at, factor=factor)
+    return run, [Launch(attempt=1, factor=factor)]
+
+
+def advance(run: Run, event: Event, limits: Limits) -> Step:
+    """Return the run after `event`, and what is to be done.
+
+    Events of an attempt that is over are passed by; time that runs backwards is held at the latest seen.
+    """
+    if run.state in ENDED or getattr(event, "attempt", run.attempt) < run.attempt:
+        return run, []
+    at = max(event.at, run.now)
+    seen = event if event.at == at else replace(event, at=at)
+    run = replace(
+        run,
+        now=at,
+        history=history.remember(run.history, seen),
+        judge=detector.observe(run.judge, seen, limits.detector),
+    )
+    handler = HANDLERS.get(type(event))
+    run, actions = handler(run, seen, limits) if handler else (run, [])
+    run, more = _converge(run, limits)
+    return run, actions + more
+
+
+def next_wake(run: Run, limits: Limits) -> float:
+    """Return when the run wants to hear a Ticked at the latest (monotonic seconds; infinity: never)."""
+    if run.state not in WATCHED:
+        return run.deadline
+    due = detector.act_at(run.judge, limits.detector) if run.state == HOLDING else None
+    check = detector.next_check(run.judge)
+    return min(run.deadline, math.inf if due is None else due, math.inf if check is None else check)
+
+
+def _move(run: Run, trigger: str, **changes: object) -> Run:
+    return replace(run, state=next_state(run.state, trigger), **changes)
+
+
+# ---- one handler an event ----------------------------------------------------------------------------------
+
+
+def _launched(run: Run, event: Launched, limits: Limits) -> Step:
+    lost = run.totals.lost + (event.at - run.ended if run.attempt else 0.0)
+    run = _move(
+        run, "launched", attempt=event.attempt, pid=event.pid, factor=event.factor, device=event.device,
+        launched=event.at, deadline=math.inf, decision=None, findings=(), collected=False, step="off",
+        totals=replace(run.totals, lost=lost),
+    )  # fmt: skip
+    return run, []
+
+
+def _failed(run: Run, event: Failed, _limits: Limits) -> Step:
+    return _move(run, "impossible", code=event.code), [Conclude(code=event.code, why=event.why)]
+
+
+def _greeted(run: Run, event: Greeted, _limits: Limits) -> Step:
+    told: list[Action] = [Tell("beyond", {"text": text}) for text in event.beyond if run.factor > 1]
+    return _move(run, "greeted"), [Tell("probe", words.probe(event)), *told]
+
+
+def _heard(run: Run, event: Heard, _limits: Limits) -> Step:
+    return (_move(run, "progress") if event.beats > 0 else run), []
+
+
+def _noted(run: Run, event: Noted, _limits: Limits) -> Step:
+    kind = event.kind if event.kind in ("aside", "resumed", "smaller") else "note"
+    return run, [Tell(kind, {"text": event.text})]
+
+
+def _matched(run: Run, event: Matched, _limits: Limits) -> Step:
+    return run, [Tell("signature", {"family": event.family, "line": event.line})]
+
+
+def _slept(run: Run, event: Slept, _limits: Limits) -> Step:
+    return run, [Tell("slept", {"duration": words.duration(event.seconds)})] if event.why == "asleep" else []
+
+
+def _sensor_blocked(run: Run, event: SensorBlocked, _limits: Limits) -> Step:
+    return run, [Tell("sensor", {"sensor": event.sensor})]
+
+
+def _collected(run: Run, event: Collected, limits: Limits) -> Step:
+    run = replace(_move(run, "collected"), collected=True)
+    findings = diagnosis.diagnose(run.history, run.judge.judgement, run.now)
+    run = replace(run, findings=findings)
+    told = [Tell("evidence", words.evidence(event)), *words.diagnosis(findings)]
+    due = detector.act_at(run.judge, limits.detector)
+    if limits.observe or is_muted(run):
+        told.append(Tell("observing"))
+    elif due is not None and due - run.now > 1:
+        told.append(Tell("holding", {"seconds": words.duration(due - run.now)}))
+    return run, [Found(incident=run.totals.incidents, findings=findings), *told]
+
+
+def _exited(run: Run, event: Exited, limits: Limits) -> Step:
+    run = replace(run, ended=event.at, judge=detector.start(limits.detector, detector.export(run.judge)))
+    if run.decision is not None:
+        return _after(run, run.decision, event, limits)
+    findings = diagnosis.diagnose_exit(run.history, event)
+    decision = policy.decide(findings, _past(run, findings), limits.policy)
+    told: list[Action] = []
+    if event.code != 0:
+        told = [Tell("crashed", words.exit_facts(run.attempt, event.code)), *words.diagnosis(findings)]
+        told.append(Found(incident=run.totals.incidents, findings=findings, decision=decision))
+    run = replace(run, findings=findings, decision=decision, past=_past(run, findings))
+    run, actions = _after(run, decision, event, limits)
+    return run, told + actions
+
+
+def _unkillable(run: Run, event: Unkillable, _limits: Limits) -> Step:
+    facts = {"pid": str(run.pid), "state": event.state or "no state known"}
+    run = _move(run, "unkillable", code=GAVE_UP)
+    return run, [Tell("unkillable", facts), Conclude(code=GAVE_UP, why="the process cannot be ended")]
+
+
+def _asked(run: Run, event: Asked, limits: Limits) -> Step:
+    if event.verb == "mute":
+        return replace(run, quiet_until=run.now + float(event.argument or MUTE)), []
+    if event.verb == "dump":
+        return run, [Collect(incident=0, attempt=run.attempt)]
+    return _asked_to_end(run, event, limits) if event.verb in STOP_VERBS else (run, [])
+
+
+def _asked_to_end(run: Run, event: Asked, limits: Limits) -> Step:
+    if run.state == lifecycle.BACKOFF:
+        return _move(run, "ended", code=130), [Conclude(code=130, why="interrupted between two attempts")]
+    if run.state not in lifecycle.ALIVE:
+        return run, []
+    count = run.interrupts + 1
+    if event.verb == "interrupt" and count == 1:
+        # The training may catch it, save and end in its own time: no deadline.
+        decision = Decision(action="finish", why="interrupted by you", code=-1)
+        run = replace(run, interrupts=count, decision=decision)
+        return run, [Signal(attempt=run.attempt, name="INT"), Tell("interrupted")]
+    again = event.verb == "restart"
+    decision = Decision(
+        action="restart" if again else "finish", why=f"you asked to {event.verb}", factor=run.factor,
+        device=run.device, code=-1,
+    )  # fmt: skip
+    run = replace(run, interrupts=count, decision=decision)
+    if event.verb == "interrupt":
+        return _kill(run, limits)
+    run, actions = _stop(run, decision, limits)
+    return run, [Tell("ending"), *actions]
+
+
+HANDLERS: dict[type, Callable[..., Step]] = {
+    Launched: _launched,
+    Failed: _failed,
+    Greeted: _greeted,
+    Heard: _heard,
+    Noted: _noted,
+    Matched: _matched,
+    Slept: _slept,
+    SensorBlocked: _sensor_blocked,
+    Collected: _collected,
+    Exited: _exited,
+    Unkillable: _unkillable,
+    Asked: _asked,
+}
+
+
+# ---- what follows from the judgement and from time -----------------------------------------------------------
+
+
+def _converge(run: Run, limits: Limits) -> Step:
+    """Follow the judgement while the child is watched, and the deadlines everywhere."""
+    if run.now >= run.deadline:
+        return _deadline_passed(run, limits)
+    if run.state not in WATCHED or run.decision is not None:
+        return run, []
+    step = run.judge.judgement.step
+    before, run = run.step, replace(run, step=step)
+    if step in ("stalled", "stopped"):
+        return _stalled(run, limits)
+    if run.state in (lifecycle.SUSPECT, HOLDING) and step in ("healthy", "recovering"):
+        return _recovered(run, before)
+    if step == "suspect" and run.state != lifecycle.SUSPECT:
+        return _move(run, "suspected"), [Tell("suspect", words.silence(run.judge.judgement, run.now))]
+    return run, []
+
+
+def _stalled(run: Run, limits: Limits) -> Step:
+    if run.state == HOLDING:
+        return _act_when_due(run, limits)
+    if run.state == lifecycle.COLLECTING:
+        return run, []
+    incident = run.totals.incidents + 1
+    run = _move(run, "stalled", totals=replace(run.totals, incidents=incident), collected=False)
+    facts = words.silence(run.judge.judgement, run.now)
+    return run, [Tell("stalled", facts), Collect(incident=incident, attempt=run.attempt)]
+
+
+def _recovered(run: Run, before: str) -> Step:
+    gap = words.duration(run.judge.judgement.gap) if before != "healthy" else "?"
+    kind = "recovered" if run.state == HOLDING else "cleared"
+    return _move(run, "recovered", findings=()), [Tell(kind, {"gap": gap})]
+
+
+def _act_when_due(run: Run, limits: Limits) -> Step:
+    due = detector.act_at(run.judge, limits.detector)
+    if due is None or run.now < due or limits.observe or is_muted(run) or history.is_saving(run.history, run.now):
+        return run, []
+    findings = diagnosis.diagnose(run.history, run.judge.judgement, run.now)
+    past = _past(run, findings)
+    decision = policy.decide(findings, past, limits.policy)
+    if decision.action in ("wait", "notify"):
+        return run, []
+    found = Found(incident=run.totals.incidents, findings=findings, decision=decision)
+    lost = run.totals.lost + run.now - run.judge.judgement.since
+    run = replace(run, findings=findings, past=past, totals=replace(run.totals, lost=lost))
+    run, actions = _stop(run, decision, limits)
+    facts = {"attempt": str(run.attempt), "why": decision.why}
+    return run, [found, Tell("stopping", facts), *actions]
+
+
+def _stop(run: Run, decision: Decision, limits: Limits) -> Step:
+    actions: list[Action] = [Signal(attempt=run.attempt, name="TERM")]
+    if run.judge.judgement.step == "stopped":
+        actions.append(Signal(attempt=run.attempt, name="CONT"))  # a stopped process keeps SIGTERM pending
+    run = _move(run, "stop", decision=decision, deadline=run.now + limits.stop.grace)
+    return run, actions
+
+
+def _kill(run: Run, limits: Limits) -> Step:
+    run = _move(_move(run, "stop"), "grace over", deadline=run.now + limits.stop.kill_wait)
+    return run, [Signal(attempt=run.attempt, name="KILL")]
+
+
+def _deadline_passed(run: Run, limits: Limits) -> Step:
+    if run.state == lifecycle.STOPPING:
+        run, actions = _kill(run, limits)
+        return run, [Tell("killing", {"grace": words.duration(limits.stop.grace)}), *actions]
+    run = replace(run, deadline=math.inf)
+    if run.state == lifecycle.KILLING:
+        return _unkillable(run, Unkillable(at=run.now, attempt=run.attempt), limits)
+    if run.state == lifecycle.BACKOFF and run.decision is not None:
+        return run, [_launch(run, run.decision)]
+    return run, []
+
+
+def _launch(run: Run, decision: Decision) -> Launch:
+    return Launch(attempt=run.attempt + 1, factor=decision.factor, device=decision.device, resume=True)
+
+
+# ---- after the end of an attempt ---------------------------------------------------------------------------------
+
+
+def _past(run: Run, findings: tuple[object, ...]) -> policy.Past:
+    return policy.add_attempt(run.past, run.history, findings, run.factor, run.device, run.launched, run.now)
+
+
+def _after(run: Run, decision: Decision, event: Exited, limits: Limits) -> Step:
+    if decision.action == "restart":
+        return _again(run, decision)
+    code = _final_code(decision, event)
+    kind = "gave_up" if decision.action == "give_up" else "finished" if code == 0 else "ended"
+    facts = words.totals(run, beats(run), event.at) | {"code": str(code), "why": decision.why}
+    return _move(run, "ended", code=code, deadline=math.inf), [Tell(kind, facts), Conclude(code=code, why=decision.why)]
+
+
+def _again(run: Run, decision: Decision) -> Step:
+    totals = replace(run.totals, beats=beats(run))
+    run = _move(run, "again", deadline=run.now + decision.delay, totals=totals, decision=decision)
+    facts = {"attempt": str(run.attempt + 1), "why": decision.why, "mathematics": decision.mathematics}
+    pause = [Tell("waiting", {"delay": words.duration(decision.delay)})] if decision.delay > 1 else []
+    return run, [*pause, Tell("restart", facts)]
+
+
+def _final_code(decision: Decision, event: Exited) -> int:
+    """Return the exit code of the run: the child's own, 128+n by a signal, 124 gave up on a stall."""
+    if decision.action == "give_up" and decision.code > 0:
+        return decision.code
+    if decision.action == "give_up" and decision.code == 0:
+        return GAVE_UP
+    return event.code if event.code >= 0 else 128 - event.code
+
+
+__all__ = ["OWN_FAILURE", "advance", "begin", "next_wake"]

@@ -1,0 +1,114 @@
+"""Facts for the sentences: numbers and findings turned into the short words that the narrative fills in.
+
+This module may not decide anything; the sentences themselves are report.narrative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stallguard.core.actions import Tell
+from stallguard.core.events import Collected, Greeted
+from stallguard.core.run import Run
+from stallguard.core.verdicts import Finding, Judgement
+
+ALSO = 0.3  # confidence from which a second cause is told too
+LIKELY, PERHAPS = 0.75, 0.45
+SIGNALS = {4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
+WHILE = {
+    "step": "inside a training step",
+    "between": "between two steps",
+    "input": "waiting for input",
+    "tracing": "while a graph is traced",
+    "first run": "in the first run of a graph",
+    "epoch start": "at the start of an epoch",
+    "epoch end": "at the end of an epoch",
+    "validation": "in validation",
+    "prediction": "in prediction",
+    "checkpoint": "while saving",
+    "importing": "before the first batch",
+    "idle": "outside of training",
+    "finishing": "after the training, before the process ended",
+    "named": "in a phase that the script named",
+}
+DOING = {
+    "deadlock": "every thread waits for another and the processor is idle",
+    "external wait": "the processor is idle, waiting for something outside",
+    "spin": "the processor is busy, without reading, writing or touching new memory",
+    "working": "the processor is busy",
+    "unknown": "what the process does is not known",
+}
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as people say them: 0.4 s, 12 s, 3 min 5 s, 7 h 30 min."""
+    if seconds < 9.95:  # noqa: PLR2004 - below ten, one decimal is worth reading
+        return f"{max(seconds, 0.0):.1f} s"
+    whole = round(seconds)
+    if whole < 60:  # noqa: PLR2004
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:  # noqa: PLR2004
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
+def silence(judgement: Judgement, _now: float) -> dict[str, str]:
+    """Return the facts of a suspicion or a stall."""
+    stopped = judgement.step == "stopped"
+    what = "the process is stopped" if stopped else DOING.get(judgement.evidence, DOING["unknown"])
+    where = WHILE.get(judgement.phase, judgement.phase)
+    return {
+        "silence": f"no progress for {duration(judgement.gap)} {where}",
+        "what": what,
+        "gap": duration(judgement.gap),
+        "phase": judgement.phase,
+        "threshold": duration(judgement.threshold),
+    }
+
+
+def evidence(event: Collected) -> dict[str, str]:
+    """Return where the evidence is and the script's own line that it hung in."""
+    return {"where": f"incidents/{event.incident}", "line": f"; it hangs at {event.where}" if event.where else ""}
+
+
+def confidence(value: float) -> str:
+    """Return a confidence between 0 and 1 as a word."""
+    return "near certain" if value >= LIKELY else "likely" if value >= PERHAPS else "a guess"
+
+
+def diagnosis(findings: Sequence[Finding]) -> list[Tell]:
+    """Return what is told of the findings: the first, a second where it fits too, and the first advice."""
+    told = [_finding("diagnosis", finding) for finding in findings[:1]]
+    told += [_finding("also", finding) for finding in findings[1:2] if finding.confidence >= ALSO]
+    advice = findings[0].advice[:1] if findings else ()
+    return told + [Tell("advice", {"text": text}) for text in advice]
+
+
+def _finding(kind: str, finding: Finding) -> Tell:
+    because = "; ".join(finding.evidence[:3]) or "nothing else fits"
+    facts = {"cause": finding.cause, "confidence": confidence(finding.confidence), "because": because}
+    return Tell(kind, facts)
+
+
+def probe(event: Greeted) -> dict[str, str]:
+    """Return what the probe said when it came in."""
+    versions = ", ".join(f"{name} {version}" for name, version in event.versions.items())
+    return {"hooks": ", ".join(event.hooks) or "no hook yet", "versions": versions or "no framework yet"}
+
+
+def exit_facts(attempt: int, code: int) -> dict[str, str]:
+    """Return how an attempt ended."""
+    how = f"exit code {code}" if code >= 0 else f"killed by {SIGNALS.get(-code, f'signal {-code}')}"
+    return {"attempt": str(attempt), "how": how}
+
+
+def totals(run: Run, beats: int, now: float) -> dict[str, str]:
+    """Return the sums told at the end."""
+    stalls = run.totals.incidents
+    trouble = ""
+    if stalls or run.attempt > 1:
+        noun = "stall" if stalls == 1 else "stalls"
+        trouble = f", {stalls} {noun}, {run.attempt} attempts, {duration(run.totals.lost)} lost"
+    return {"batches": str(beats), "duration": duration(now - run.began), "trouble": trouble}

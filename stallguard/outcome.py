@@ -1,0 +1,99 @@
+"""What was asked of a run and what came of it: run.json and outcome.json, and the short line that lists show.
+
+Reads and writes two small files of a run directory; may not read the journal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+
+from stallguard.paths import RunDir
+
+SCHEMA = 1
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """A process that cannot be mistaken for a later one with the same number."""
+
+    pid: int
+    started: float  # seconds since the epoch, as the system tells it
+
+
+class AskedFor(msgspec.Struct, frozen=True, omit_defaults=True):
+    """run.json: what was asked, before anything happened."""
+
+    schema: int
+    id: str
+    command: list[str]
+    argv: list[str]
+    cwd: str
+    began: str  # UTC, ISO 8601
+    supervisor: Identity
+    interpreter: str = ""
+    interpreter_why: str = ""
+    outside: str = ""  # why the probe cannot enter; "" where it can
+    control: str = ""  # path of the control socket while the run lives
+    config: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+
+
+class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """outcome.json: what came of it; absent while the run lives and where stallguard itself was killed."""
+
+    schema: int
+    code: int
+    why: str
+    ended: str  # UTC
+    seconds: float
+    batches: int
+    incidents: int
+    attempts: int
+    lost: float  # seconds of silence before restarts, and pauses between attempts
+
+
+def identity(pid: int) -> Identity:
+    """Return the identity of a live process.  Raises psutil.NoSuchProcess."""
+    return Identity(pid=pid, started=psutil.Process(pid).create_time())
+
+
+def lives(who: Identity) -> bool:
+    """Tell whether that very process is still there."""
+    with contextlib.suppress(psutil.Error):
+        return abs(psutil.Process(who.pid).create_time() - who.started) < 1.0
+    return False
+
+
+def write(path: Path, value: msgspec.Struct) -> None:
+    """Write `value` as JSON, whole or not at all."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    draft.replace(path)
+
+
+def asked(run: RunDir) -> AskedFor | None:
+    """Return what was asked, or None where run.json is damaged."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(run.asked.read_bytes(), type=AskedFor)
+    return None
+
+
+def outcome(run: RunDir) -> Outcome | None:
+    """Return what came of it, or None where the run has no end yet."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode((run.path / "outcome.json").read_bytes(), type=Outcome)
+    return None
+
+
+def state(run: RunDir) -> str:
+    """Return running, finished, gave up, failed, or lost (stallguard ended without a word)."""
+    end = outcome(run)
+    if end is not None:
+        return "finished" if end.code == 0 else "gave up" if end.code == 124 else "failed"  # noqa: PLR2004
+    start = asked(run)
+    return "running" if start is not None and lives(start.supervisor) else "lost"

@@ -1,0 +1,50 @@
+"""The environment of an attempt's child: the user's own, and what lets the probe in.
+
+Pure: dictionaries in, dictionaries out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+INJECT = Path(__file__).resolve().parent.parent / "probe" / "inject"
+OURS = "STALLGUARD_"
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What the probe of one attempt is told."""
+
+    socket: str
+    pages: str  # directory of the pages and stack files
+    token: int
+    factor: int = 1
+    backup: str = ""  # directory of the checkpoint generations; "" = none
+    resume: bool = False
+    device: str = "default"
+    signal: int = 0  # number of the stack-dump signal
+    every: float = 300.0  # seconds between two checkpoints
+
+
+def child_environment(user: Mapping[str, str], wish: Wish, inject: Path = INJECT) -> dict[str, str]:
+    """Return the child's environment: the user's, our directory first on PYTHONPATH, and the wish."""
+    kept = {name: value for name, value in user.items() if not name.startswith(OURS) or "__" in name}
+    path = user.get("PYTHONPATH")
+    kept["PYTHONPATH"] = str(inject) if not path else f"{inject}{os.pathsep}{path}"
+    kept |= {
+        "STALLGUARD_SOCKET": wish.socket,
+        "STALLGUARD_RUN": wish.pages,
+        "STALLGUARD_TOKEN": str(wish.token),
+        "STALLGUARD_FACTOR": str(wish.factor),
+        "STALLGUARD_DEVICE": wish.device,
+        "STALLGUARD_SIGNAL": str(wish.signal),
+        "STALLGUARD_CHECKPOINT_EVERY": f"{wish.every:g}",
+    }
+    if wish.backup:
+        kept["STALLGUARD_BACKUP"] = wish.backup
+    if wish.resume:
+        kept["STALLGUARD_RESUME"] = "1"
+    return kept
