@@ -1,0 +1,127 @@
+"""The control socket: how `stallguard status`, `stop`, `restart`, `mute` and `dump` reach a live run.
+
+A question is one JSON line {"verb", "argument"}; the answer is one JSON line.  The thread only posts events and
+shows the newest snapshot; it may not decide anything and may not touch the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stallguard.core.events import Asked, Event
+from stallguard.errors import NO_SUCH_RUN, StallguardError
+
+VERBS = ("stop", "restart", "mute", "dump")
+LINE_MAX = 4096  # bytes of a question
+PATIENCE = 2.0  # seconds for a client to say its line, and for us to answer
+
+
+class Question(msgspec.Struct):
+    """What a client asks."""
+
+    verb: str
+    argument: str = ""
+
+
+class Control:
+    """Answers on a stream socket until closed."""
+
+    def __init__(
+        self, path: Path, post: Callable[[Event], None], now: Callable[[], float], status: Callable[[], Any]
+    ) -> None:
+        """Listen on `path`.  `status` returns the newest snapshot, anything msgspec can encode."""
+        self.path, self._post, self._now, self._status = path, post, now, status
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.bind(str(path))
+        self._socket.listen(4)
+        self._ended, self._wake = os.pipe()
+        self._thread = threading.Thread(target=self._serve, name="control", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering and remove the socket."""
+        os.write(self._wake, b"x")
+        self._thread.join(PATIENCE * 2)
+        self._socket.close()
+        self.path.unlink(missing_ok=True)
+        os.close(self._wake)
+        os.close(self._ended)
+
+    def _serve(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._socket, selectors.EVENT_READ)
+            selector.register(self._ended, selectors.EVENT_READ)
+            while True:
+                ready = [key.fd for key, _ in selector.select()]
+                if self._ended in ready:
+                    return
+                with contextlib.suppress(OSError):  # a client that went away is its own matter
+                    self._answer()
+
+    def _answer(self) -> None:
+        client, _ = self._socket.accept()
+        with client:
+            client.settimeout(PATIENCE)
+            client.sendall(msgspec.json.encode(self._reply(_line(client))) + b"\n")
+
+    def _reply(self, line: bytes) -> Any:
+        try:
+            question = msgspec.json.decode(line, type=Question)
+        except msgspec.MsgspecError as error:
+            return {"schema": 1, "ok": False, "why": str(error)}
+        if question.verb == "status":
+            return self._status()
+        if question.verb not in VERBS:
+            return {"schema": 1, "ok": False, "why": f"unknown verb {question.verb!r}"}
+        self._post(Asked(at=self._now(), verb=question.verb, argument=question.argument))
+        return {"schema": 1, "ok": True}
+
+
+def _line(connection: socket.socket) -> bytes:
+    data = b""
+    while b"\n" not in data and len(data) < LINE_MAX:
+        chunk = connection.recv(LINE_MAX)
+        if not chunk:
+            break
+        data += chunk
+    return data.partition(b"\n")[0]
+
+
+def ask(path: str, verb: str, argument: str = "") -> dict[str, Any]:
+    """Ask the run behind `path`.
+
+    Raises StallguardError (exit code 3) where nobody answers there.
+    """
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+            server.settimeout(PATIENCE * 2)
+            server.connect(path)
+            server.sendall(msgspec.json.encode(Question(verb=verb, argument=argument)) + b"\n")
+            answer: dict[str, Any] = msgspec.json.decode(_whole(server))
+            return answer
+    except (OSError, msgspec.MsgspecError) as error:
+        raise StallguardError(
+            "the run does not answer",
+            why=f"its control socket {path or '(none)'}: {error}",
+            cure="stallguard ls shows which runs live; stallguard logs shows what one said last",
+            code=NO_SUCH_RUN,
+        ) from error
+
+
+def _whole(server: socket.socket) -> bytes:
+    data = b""
+    while not data.endswith(b"\n"):
+        chunk = server.recv(1 << 16)
+        if not chunk:
+            break
+        data += chunk
+    return data
