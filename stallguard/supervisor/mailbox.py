@@ -1,0 +1,34 @@
+"""The one thing that threads share: events in, in order, out to the one deciding thread.
+
+`put` of a SimpleQueue is re-entrant, so a signal handler may post too.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+
+from stallguard.core.events import Event, Ticked
+
+LONGEST_NAP = 60.0  # seconds; nothing waits longer, so a mistaken deadline costs a minute, not a night
+
+
+class Mailbox:
+    """Events for the deciding thread.  `now`: the monotonic clock, seconds."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        """Start empty."""
+        self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._now = now
+
+    def post(self, event: Event) -> None:
+        """Put an event in; never blocks."""
+        self._queue.put(event)
+
+    def next(self, wake: float) -> Event:
+        """Return the next event, or a Ticked when the clock reaches `wake`."""
+        wait = min(max(wake - self._now(), 0.0), LONGEST_NAP)
+        try:
+            return self._queue.get(timeout=wait) if wait else self._queue.get_nowait()
+        except queue.Empty:
+            return Ticked(at=self._now())

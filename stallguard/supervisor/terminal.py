@@ -1,0 +1,47 @@
+"""stallguard's own few words, on standard error, apart from the script's output.
+
+May not touch standard output and may not fail: a closed or full terminal silences it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from typing import TextIO
+
+from stallguard.report.narrative import sentence, spoken
+
+DIM, RESET = "\x1b[2m", "\x1b[0m"
+
+
+def wants_color(setting: str, env: Mapping[str, str], *, tty: bool) -> bool:
+    """Decide about colour: --color always|never|auto, then NO_COLOR, FORCE_COLOR, TERM, the terminal."""
+    if setting != "auto":
+        return setting == "always"
+    if env.get("NO_COLOR"):
+        return False
+    if env.get("FORCE_COLOR"):
+        return True
+    return tty and env.get("TERM", "") not in ("", "dumb")
+
+
+class Terminal:
+    """Says sentences of the narrative.  `fresh` tells whether the script's output stands at a line's start."""
+
+    def __init__(self, stream: TextIO, *, quiet: bool, color: bool, fresh: Callable[[], bool] = lambda: True) -> None:
+        """Speak on `stream`; say nothing where `quiet`."""
+        self._stream, self._quiet, self._color, self._fresh = stream, quiet, color, fresh
+
+    def tell(self, kind: str, facts: Mapping[str, str]) -> None:
+        """Say the sentence of `kind`, if it is one that is said aloud."""
+        if not self._quiet and spoken(kind):
+            self.say(sentence(kind, facts))
+
+    def say(self, words: str) -> None:
+        """Print one line, whole."""
+        start = "" if self._fresh() else "\n"
+        line = f"stallguard: {words}"
+        text = f"{start}{DIM}{line}{RESET}\n" if self._color else f"{start}{line}\n"
+        with contextlib.suppress(OSError, ValueError):
+            os.write(self._stream.fileno(), text.encode(errors="replace"))
