@@ -27,6 +27,7 @@ class Judgement(msgspec.Struct, frozen=True, omit_defaults=True):
     certain: bool = False  # no waiting longer would change the opinion
     slow: float = 1.0  # batch time over its own baseline; > 1 slower (soft verdict)
     slow_cause: str = ""  # input, contention, heavier, memory, ""
+    pulse: bool | None = None  # in a silence: a thread of the process could run (False: GIL held or stopped)
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):

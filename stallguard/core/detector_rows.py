@@ -1,0 +1,80 @@
+"""Which row of the limits judges a silence: the phase that the probe is in, made finer by its counters.
+
+The phase of a gap is the last event that was seen, so it is known while the gap is still open.
+This module may not judge.
+"""
+
+from __future__ import annotations
+
+from stallguard.core.events import Heard
+
+FIRST, STEP, OPEN, BOUND, AFTER = "FIRST", "STEP", "OPEN", "BOUND", "AFTER"
+VFIRST, VSTEP, SAVE, BLIND, EXIT = "VFIRST", "VSTEP", "SAVE", "BLIND", "EXIT"
+IMPORTING, IDLE, NAMED, OUTSIDE, DEVICE = "IMPORTING", "IDLE", "NAMED", "OUTSIDE", "DEVICE"
+
+IN_STEP = (STEP, VSTEP)
+# Where a job without remote hosts may wait for the outside only `local` times as long.
+LOCAL = (STEP, VSTEP, OPEN)
+
+_PLAIN = {
+    "importing": IMPORTING,
+    "idle": IDLE,
+    "tracing": FIRST,
+    "first run": FIRST,
+    "between": AFTER,
+    "epoch end": BOUND,
+    "checkpoint": SAVE,
+    "finishing": EXIT,
+    "named": NAMED,
+}
+_TRAINING = ("step", "input", "epoch start", "between")
+_CHECKING = ("validation", "prediction")
+_SINGLE_STREAM = ("none", "poll", "hand")  # sources that count beats but know no phases
+
+
+def row_of(phase: str, *, source: str, fit_beats: int, batch: int, checked: bool) -> str:
+    """Return the row for a phase of wire.PHASES.
+
+    `fit_beats`: batches of this fit so far; `batch`: of this epoch (-1 unknown); `checked`: a batch of this
+    validation is done.
+    """
+    if phase in _CHECKING:
+        return VSTEP if checked else VFIRST
+    if phase in ("step", "input", "epoch start") and fit_beats <= 0:
+        return FIRST
+    if source in _SINGLE_STREAM and phase in ("idle", "between", "step") and fit_beats > 0:
+        return BLIND
+    if phase == "step":
+        return OPEN if batch == 0 else STEP
+    if phase == "input":
+        # Where epochs are not known every fetch may be the first of an iterator.
+        return STEP if batch > 0 else OPEN
+    return BOUND if phase == "epoch start" else _PLAIN.get(phase, NAMED)
+
+
+def row_now(heard: Heard, checks_before: int) -> str:
+    """Return the row of the silence after a record.  `checks_before`: checks when this validation began."""
+    return row_of(
+        heard.phase,
+        source=heard.source,
+        fit_beats=heard.fit_beats,
+        batch=heard.batch,
+        checked=heard.checks > checks_before,
+    )
+
+
+def row_of_longest(before: Heard, heard: Heard) -> str:
+    """Return the row of the longest gap between two records.
+
+    It is not known which of the gaps it was, so an epoch or a fit that began in between is held responsible.
+    """
+    new_fit = heard.fits != before.fits or before.fit_beats <= 0
+    new_epoch = new_fit or heard.epoch != before.epoch or before.batch == 0
+    entered = before.phase not in _CHECKING or before.checks == heard.checks
+    return row_of(
+        heard.longest_phase,
+        source=heard.source,
+        fit_beats=0 if new_fit else heard.fit_beats,
+        batch=0 if new_epoch and heard.batch >= 0 else heard.batch,
+        checked=not entered,
+    )

@@ -1,0 +1,275 @@
+"""What the process tree did inside the gap: deadlock, external wait, spin, working, or unknown.
+
+A silent training is not yet a stalled one; what tells them apart is what the process does meanwhile.  The
+class is made from the trailing window of readings, and each class remembers since when it has held without a
+break.  Where the system shows the wait sites of all threads (Linux), an idle tree in which nothing can wake up
+by itself is a deadlock; elsewhere idleness is an external wait.  This module may not say how long is too long.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from stallguard.core.baseline import Runs
+from stallguard.core.detector_limits import DetectorLimits
+from stallguard.core.readings import Device, Process
+
+DEADLOCK, EXTERNAL, SPIN, WORKING, UNKNOWN = "deadlock", "external wait", "spin", "working", "unknown"
+
+# Wait sites from which something outside the threads themselves can wake one.
+_WAKERS = ("poll", "sock", "read", "write", "sync", "disk", "other")
+_TIMERS = ("sleep", "timed")
+_POINTS = 16  # readings kept at most; four a second for the window, with room
+_LEARN = 0.02  # weight of a new in-step level
+_HEALTH_SECONDS = 15.0  # memory of the run-queue share
+
+
+class Point(msgspec.Struct, frozen=True, array_like=True):
+    """One reading on the watched clock; counters as in readings.Process, 0 where unknown."""
+
+    now: float
+    cpu: float
+    io: int
+    faults: int
+    major: int
+    queue: float
+
+
+class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is known of the tree.  Times are watched seconds; None: the class does not hold now."""
+
+    points: tuple[Point, ...] = ()
+    kind: str = UNKNOWN
+    seen: float = -1.0  # when the last usable reading came
+    idle_since: float | None = None
+    spin_since: float | None = None
+    awake: float = -1.0  # when a census last showed a thread that something could wake
+    census: float = -1.0  # when the last census came
+    alarms: int | None = None  # fewest sleeping and timed threads in a healthy step: the runtime's own
+    level: float = 0.0  # cores, in-step
+    health: float = 1.0  # how much slower than alone the tree runs: (run + wait for a core) / run
+    faulting: float = 0.0  # major page faults a second
+    state: str | None = None
+    remote: bool | None = None
+    workers: int = 0  # children that died inside this gap
+    device: Device | None = None
+    device_seen: float = -1.0
+    power: float = 0.0  # watts, in-step
+    runs: Runs = Runs()  # longest of each class inside this gap
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """A second of the tree, averaged over the window."""
+
+    seconds: float
+    cpu: float
+    io: float
+    faults: float
+    major: float
+    queue: float
+
+
+def read_process(
+    evidence: Evidence, reading: Process, now: float, gap: float, *, stepping: bool, limits: DetectorLimits
+) -> Evidence:
+    """Return the evidence after a reading of the tree at watched time `now`, `gap` seconds into a silence.
+
+    `stepping`: the silence is inside a healthy training step, so that this level is the normal one.
+    """
+    evidence = _look(evidence, reading, now)
+    if reading.cpu is None:
+        return replace(evidence, kind=UNKNOWN, idle_since=None, spin_since=None)
+    evidence = replace(evidence, points=_window(evidence.points, _point(reading, now), limits), seen=now)
+    rates = _rates(evidence.points)
+    if rates is None:
+        return evidence
+    if stepping and gap < limits.window:
+        evidence = _learn(evidence, reading, rates)
+    before = evidence.points[-2].now
+    evidence = replace(evidence, health=_health(evidence, rates, now - before, limits), faulting=rates.major)
+    return _remember_runs(_classify(evidence, rates, now, gap, limits), now, gap, now - before)
+
+
+def read_device(evidence: Evidence, reading: Device, now: float, *, stepping: bool) -> Evidence:
+    """Return the evidence after a reading of the accelerator."""
+    power = evidence.power
+    if stepping and reading.power:
+        power += (reading.power - power) * (_LEARN if power else 1.0)
+    return replace(evidence, device=reading, device_seen=now, power=power)
+
+
+def begin_gap(evidence: Evidence) -> Evidence:
+    """Return the evidence at the beginning of a new gap: every run starts again."""
+    return replace(evidence, idle_since=None, spin_since=None, kind=UNKNOWN, runs=Runs(), workers=0)
+
+
+def forget_window(evidence: Evidence) -> Evidence:
+    """Return the evidence without its readings: they are older than a pause of the supervisor."""
+    return replace(begin_gap(evidence), points=())
+
+
+def current(evidence: Evidence, began: float) -> Runs:
+    """Return how long each class has held without a break, in a gap that began at watched time `began`."""
+    idle, spin = evidence.idle_since, evidence.spin_since
+    external = 0.0 if idle is None else evidence.seen - max(idle, began)
+    deadlock = 0.0
+    if idle is not None and evidence.kind == DEADLOCK:
+        deadlock = evidence.seen - max(idle, began, evidence.awake)
+    return Runs(
+        deadlock=max(0.0, deadlock),
+        external=max(0.0, external),
+        spin=0.0 if spin is None else max(0.0, evidence.seen - max(spin, began)),
+        work=evidence.runs.work,
+    )
+
+
+def is_fresh(evidence: Evidence, now: float, limits: DetectorLimits) -> bool:
+    """Tell whether the last usable reading is young enough to speak for this gap."""
+    return evidence.seen >= 0 and now - evidence.seen <= limits.stale_device
+
+
+def is_blind(evidence: Evidence, now: float, limits: DetectorLimits) -> bool:
+    """Tell whether the run uses an accelerator that cannot be read: then an idle processor says nothing."""
+    device = evidence.device
+    if device is None or not device.mine:
+        return False
+    old = now - evidence.device_seen > limits.stale_device
+    return old or (device.moved is None and device.utilisation is None and device.power is None)
+
+
+# ---- parts ----------------------------------------------------------------------------------------------
+
+
+def _look(evidence: Evidence, reading: Process, now: float) -> Evidence:
+    census = reading.census
+    seen = now if census is not None else evidence.census
+    awake = now if census is not None and _can_wake(census, evidence.alarms) else evidence.awake
+    return replace(
+        evidence,
+        state=reading.state,
+        remote=reading.remote if reading.remote is not None else evidence.remote,
+        workers=evidence.workers + (reading.workers or 0),
+        census=seen,
+        awake=awake,
+    )
+
+
+def _can_wake(census: dict[str, int], alarms: int | None) -> bool:
+    """Tell whether a thread could wake up by itself or from outside, beyond the runtime's own timers.
+
+    Before a healthy step was seen the runtime's own timers are not known, so any timer counts.
+    """
+    return any(census.get(site, 0) for site in _WAKERS) or _timers(census) > (alarms or 0)
+
+
+def _timers(census: dict[str, int]) -> int:
+    return sum(census.get(site, 0) for site in _TIMERS)
+
+
+def _point(reading: Process, now: float) -> Point:
+    cpu = reading.cpu or 0.0
+    return Point(
+        now,
+        cpu,
+        reading.io or 0,
+        reading.minor_faults or 0,
+        reading.major_faults or 0,
+        reading.run_queue or 0.0,
+    )
+
+
+def _window(points: tuple[Point, ...], point: Point, limits: DetectorLimits) -> tuple[Point, ...]:
+    """Return the readings of the last `window` seconds, two at least."""
+    if points and point.now <= points[-1].now:
+        return (*points[:-1], point)
+    kept = [old for old in points if point.now - old.now <= limits.window]
+    return (*(kept or points[-1:])[-_POINTS:], point)
+
+
+def _rates(points: tuple[Point, ...]) -> Rates | None:
+    first, last = points[0], points[-1]
+    seconds = last.now - first.now
+    if seconds < 0.9:  # too short for processor time that is counted in hundredths
+        return None
+
+    # A counter that fell belonged to a thread or child that is gone; it then says nothing.
+    return Rates(
+        seconds,
+        cpu=max(0.0, last.cpu - first.cpu) / seconds,
+        io=max(0.0, last.io - first.io) / seconds,
+        faults=max(0.0, last.faults - first.faults) / seconds,
+        major=max(0.0, last.major - first.major) / seconds,
+        queue=max(0.0, last.queue - first.queue) / seconds,
+    )
+
+
+def _learn(evidence: Evidence, reading: Process, rates: Rates) -> Evidence:
+    level = evidence.level + (rates.cpu - evidence.level) * (_LEARN if evidence.level else 1.0)
+    alarms = evidence.alarms
+    if reading.census is not None:
+        timers = _timers(reading.census)
+        alarms = timers if alarms is None else min(alarms, timers)
+    return replace(evidence, level=level, alarms=alarms)
+
+
+def _health(evidence: Evidence, rates: Rates, passed: float, limits: DetectorLimits) -> float:
+    """Return the slowdown by a busy machine, a moving mean.
+
+    A thread that waits half of its runnable time for a core needs twice as long: run-queue wait over run
+    time is the slowdown itself, with no need to know how many threads there are.
+    """
+    now = 1.0 if rates.cpu < 0.05 else min(limits.most_health, (rates.cpu + rates.queue) / rates.cpu)
+    return evidence.health + (now - evidence.health) * min(1.0, passed / _HEALTH_SECONDS)
+
+
+def _classify(evidence: Evidence, rates: Rates, now: float, gap: float, limits: DetectorLimits) -> Evidence:
+    gpu = _gpu(evidence, now, limits)
+    quiet = rates.cpu < max(limits.idle_cpu, limits.idle_share * evidence.level) and rates.io < limits.idle_io
+    if quiet and gpu == "idle":
+        # The window was idle as a whole, so the idleness is as old as the window.
+        since = evidence.idle_since if evidence.idle_since is not None else now - rates.seconds
+        kind = DEADLOCK if _nothing_wakes(evidence, now, since, limits) else EXTERNAL
+        return replace(evidence, kind=kind, idle_since=since, spin_since=None)
+    if _is_productive(rates, gpu, quiet=quiet, limits=limits):
+        return replace(evidence, kind=WORKING, idle_since=None, spin_since=None)
+    began = evidence.spin_since if evidence.spin_since is not None else now - min(rates.seconds, gap)
+    return replace(evidence, kind=SPIN, idle_since=None, spin_since=began)
+
+
+def _nothing_wakes(evidence: Evidence, now: float, since: float, limits: DetectorLimits) -> bool:
+    """Tell whether the last census is of this idleness, young, and showed nothing that could wake."""
+    return evidence.census >= max(since, now - limits.stale_census) and evidence.awake < evidence.census
+
+
+def _gpu(evidence: Evidence, now: float, limits: DetectorLimits) -> str:
+    """Return idle, busy, or wedged: busy by its counters, but below the power of healthy work."""
+    device = evidence.device
+    if device is None or now - evidence.device_seen > limits.stale_device:
+        return "idle"
+    moving = device.moved if device.moved is not None else (device.utilisation or 0.0) >= limits.idle_gpu
+    if not moving:
+        return "idle"
+    weak = device.power is None or device.power < limits.wedged_power * evidence.power
+    return "wedged" if weak else "busy"
+
+
+def _is_productive(rates: Rates, gpu: str, *, quiet: bool, limits: DetectorLimits) -> bool:
+    """Tell visible work (file traffic, fresh memory, a GPU at its power) from a mere busy processor."""
+    if quiet:
+        return gpu == "busy"
+    return rates.io >= limits.idle_io or rates.faults >= limits.productive_faults or rates.major > 0
+
+
+def _remember_runs(evidence: Evidence, now: float, gap: float, passed: float) -> Evidence:
+    runs, held = evidence.runs, current(evidence, now - gap)
+    working = evidence.kind == WORKING and gap > 0.5  # below, the window still holds the batches before
+    return replace(
+        evidence,
+        runs=Runs(
+            deadlock=max(runs.deadlock, held.deadlock),
+            external=max(runs.external, held.external),
+            spin=max(runs.spin, held.spin),
+            work=runs.work + (passed if working else 0.0),
+        ),
+    )

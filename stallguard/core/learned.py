@@ -1,0 +1,46 @@
+"""What one attempt teaches the next, and one night the next night: the normal gaps, as a value.
+
+The file that keeps it is stallguard.knowledge's business.  This module may not read or write anything.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from stallguard.core.baseline import Baseline
+
+MOST = 256  # gaps that learned ones may weigh as much as: new ones outvote them within a few hundred batches
+
+
+class Learned(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Baselines by row, and the healthy levels of the process tree."""
+
+    rows: dict[str, Baseline] = {}
+    alarms: int | None = None  # sleeping and timed threads that the runtime has by itself
+    level: float = 0.0  # cores inside a step
+    power: float = 0.0  # watts inside a step
+
+    @classmethod
+    def of(
+        cls, rows: dict[str, Baseline], *, alarms: int | None = None, level: float = 0.0, power: float = 0.0
+    ) -> Learned:
+        """Return what is worth keeping of a detector's state."""
+        kept = {name: settle(base) for name, base in rows.items()}
+        return cls(rows=kept, alarms=alarms, level=level, power=power)
+
+
+def settle(base: Baseline) -> Baseline:
+    """Return a baseline at rest: scaled so that it outlives its clock and weighs `MOST` gaps at most."""
+    total = sum(base.buckets.values())
+    scale = min(base.count, MOST) / total if total > 0 else 0.0
+    return replace(
+        base,
+        buckets={index: round(weight * scale, 6) for index, weight in base.buckets.items() if weight * scale > 1e-6},
+        weight=1.0,
+        count=min(base.count, MOST),
+        hour=max(base.hour, base.hour_before),
+        hour_before=0.0,
+        hour_began=0.0,
+        unsettled=0,
+    )

@@ -1,0 +1,41 @@
+"""The watched clock: it runs only while somebody watches.
+
+A gap must not grow while the machine sleeps, while a virtual machine is paused, or while the supervisor itself
+gets no processor; clocks of the systems differ in what they count.  So every event may add at most
+`longest_tick` seconds.  (Cassandra's failure detector guards against a "local pause" for the same reason.)
+This module may not read a clock: time comes in with the events.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from stallguard.core.detector_limits import DetectorLimits
+
+
+class Watched(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`now`: watched seconds; `at`: the supervisor's clock at the last event; `grace`: no judgement before."""
+
+    now: float = 0.0
+    at: float | None = None
+    grace: float = 0.0
+
+
+def advance(clock: Watched, at: float, limits: DetectorLimits) -> tuple[Watched, bool]:
+    """Return the clock after an event at `at` seconds, and whether the supervisor missed some time.
+
+    Time that runs backwards adds nothing, and the later reading is kept.
+    """
+    if clock.at is None:
+        return Watched(clock.now, at, clock.grace), False
+    passed = at - clock.at
+    if passed <= 0.0:
+        return clock, False
+    now = clock.now + min(passed, limits.longest_tick)
+    missed = passed > limits.starved
+    return Watched(now, at, now + limits.grace if missed else clock.grace), missed
+
+
+def spare(clock: Watched, limits: DetectorLimits) -> Watched:
+    """Open the grace that follows a sleep of the machine."""
+    return msgspec.structs.replace(clock, grace=clock.now + limits.grace)
