@@ -1,0 +1,86 @@
+"""Where runs live, and how one is found by what a person types."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stallguard import paths
+from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, StallguardError
+
+
+def make(runs: Path, *names: str) -> list[paths.RunDir]:
+    made = [paths.new_run(name, "20260101-000000", runs) for name in names]
+    for run in made:
+        run.asked.write_text("{}")
+    return made
+
+
+def test_a_new_run_is_a_private_directory_and_latest_points_at_it(tmp_path: Path) -> None:
+    first, second = make(tmp_path, "train", "train")
+
+    assert (first.id, second.id) == ("20260101-000000-train", "20260101-000000-train-2")
+    assert (tmp_path / "latest").resolve() == second.path
+    assert first.path.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_run_is_found_by_a_unique_part_of_its_id(tmp_path: Path) -> None:
+    alpha, _beta = make(tmp_path, "alpha", "beta")
+
+    assert paths.find_run("alp", tmp_path) == alpha
+    assert paths.find_run(str(alpha.path), tmp_path).id == alpha.id
+
+
+def test_no_name_means_the_newest(tmp_path: Path) -> None:
+    _, beta = make(tmp_path, "alpha", "beta")
+
+    assert paths.find_run(None, tmp_path) == beta
+
+
+def test_an_ambiguous_part_lists_what_it_fits(tmp_path: Path) -> None:
+    make(tmp_path, "alpha", "beta")
+
+    with pytest.raises(StallguardError, match="fits 2 runs") as caught:
+        paths.find_run("2026", tmp_path)
+
+    assert caught.value.code == NO_SUCH_RUN
+    assert "beta" in caught.value.why
+
+
+def test_a_wrong_name_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    make(tmp_path, "transformer")
+
+    with pytest.raises(StallguardError) as caught:
+        paths.find_run("20260101-000000-tranformer", tmp_path)
+
+    assert "did you mean 20260101-000000-transformer" in caught.value.cure
+
+
+def test_a_place_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(StallguardError, match="cannot make a run directory") as caught:
+        paths.new_run("train", "x", tmp_path / "file" / "runs")
+
+    assert caught.value.code == CANNOT_RUN
+
+
+def test_a_socket_directory_is_private_and_short() -> None:
+    made = paths.socket_dir()
+    try:
+        assert made.stat().st_mode & 0o777 == 0o700
+        assert len(str(made / "beats")) <= paths.SOCKET_PATH_MAX
+    finally:
+        made.rmdir()
+
+
+def test_a_socket_path_that_would_not_fit_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+
+    with pytest.raises(StallguardError, match="no place for the socket") as caught:
+        paths.socket_dir(str(deep))
+
+    assert caught.value.code == CANNOT_RUN
+    assert list(deep.iterdir()) == []
