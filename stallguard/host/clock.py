@@ -1,0 +1,58 @@
+"""The two clocks of a machine behind one object, and the gaps that they show.
+
+All ages in stallguard are differences of `Clock.monotonic`, which stands still while the machine sleeps on
+both systems (mach_absolute_time on macOS, CLOCK_MONOTONIC on Linux).  This module may not decide what a gap
+means.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from stallguard.host import system
+
+GAP = 2.0  # seconds; a shorter difference is scheduling, not sleep
+
+
+class Clock(Protocol):
+    """What measures time for the supervisor; tests put their own in its place."""
+
+    def monotonic(self) -> float:
+        """Return seconds on a clock that stands still while the machine sleeps."""
+
+    def asleep(self) -> float:
+        """Return the seconds that the machine has slept since it booted."""
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def monotonic(self) -> float:
+        """Return seconds on the clock that the probe's records carry too."""
+        return time.monotonic()
+
+    def asleep(self) -> float:
+        """Return the seconds that the machine has slept since it booted."""
+        return system.asleep()
+
+
+class SleepWatch:
+    """Tells, between two ticks, that the machine slept or that we were not allowed to run."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Begin now."""
+        self._clock = clock
+        self._asleep, self._ticked = clock.asleep(), clock.monotonic()
+
+    def tick(self, expected: float) -> tuple[float, str] | None:
+        """Return (seconds, "asleep" or "starved") where a gap over 2 s lies behind us, else None.
+
+        `expected`: how long the caller meant to wait since its last tick.
+        """
+        asleep, now = self._clock.asleep(), self._clock.monotonic()
+        slept, late = asleep - self._asleep, now - self._ticked - expected
+        self._asleep, self._ticked = asleep, now
+        if slept > GAP:
+            return slept, "asleep"
+        return (late, "starved") if late > GAP else None

@@ -1,0 +1,22 @@
+"""Linux, as stallguard sees it: the functions of host.darwin under the same names.
+
+This module only gathers; how a thing is read is told in the linux_* module beside it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from stallguard.host.linux_census import census, is_remote
+from stallguard.host.linux_tree import Tree, alive, overcount, start_time
+
+assert sys.platform != "darwin"  # noqa: S101 - tells type checkers which half this is
+
+__all__ = ["Tree", "alive", "asleep", "census", "is_remote", "overcount", "start_time"]
+
+
+def asleep() -> float:
+    """Return the seconds slept since boot: CLOCK_BOOTTIME counts suspend, CLOCK_MONOTONIC does not."""
+    gap = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+    return max(0.0, gap)  # a microsecond passes between the two calls

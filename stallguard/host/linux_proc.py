@@ -1,0 +1,149 @@
+"""/proc as values: one process' files, parsed.  Field numbers are those of proc_pid_stat(5).
+
+Reads with bare descriptors, because a tree of ten processes is read every second.  cmdline and smaps are not
+touched here: they take the process' memory lock and block when it is stuck in the kernel.
+This module may not keep anything between two calls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import NamedTuple
+
+TICKS = os.sysconf("SC_CLK_TCK")  # of utime and stime, a second
+PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
+PF_EXITING = 0x4  # include/linux/sched.h
+STATES = {
+    "R": "running", "S": "sleeping", "I": "sleeping", "D": "uninterruptible", "T": "stopped", "t": "stopped",
+    "Z": "zombie", "X": "gone",
+}  # fmt: skip
+
+
+class Stat(NamedTuple):
+    """One line of /proc/PID/stat; times in seconds, `start` in ticks since boot, `rss` in bytes.
+
+    `cpu` and the faults include children that were waited for.
+    """
+
+    name: str
+    state: str
+    parent: int
+    session: int
+    minor_faults: int
+    major_faults: int
+    own_cpu: float
+    cpu: float
+    threads: int
+    start: int
+    rss: int
+
+
+def slurp(path: str, size: int = 4096) -> bytes | None:
+    """Return up to `size` bytes of a small file, or None where it cannot be read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return os.read(fd, size)
+    except OSError:  # ESRCH: the process ended between open and read
+        return None
+    finally:
+        os.close(fd)
+
+
+def parse_stat(line: bytes) -> Stat | None:
+    """Return a stat line as values; None where it is not one.  The name may hold spaces and parentheses."""
+    begin, end = line.find(b"("), line.rfind(b")")
+    field = line[end + 2 :].split()
+    if begin < 0 or end < begin or len(field) < 22:
+        return None
+    try:
+        number = [int(text) for text in field[1:22]]
+    except ValueError:
+        return None
+    own = (number[10] + number[11]) / TICKS
+    return Stat(
+        name=line[begin + 1 : end].decode(errors="replace"),
+        state=_state(field[0].decode(errors="replace"), number[5]),
+        parent=number[0],
+        session=number[2],
+        minor_faults=number[6] + number[7],
+        major_faults=number[8] + number[9],
+        own_cpu=own,
+        cpu=own + (number[12] + number[13]) / TICKS,
+        threads=number[16],
+        start=number[18],
+        rss=number[20] * PAGE,
+    )
+
+
+def _state(letter: str, flags: int) -> str:
+    if flags & PF_EXITING and letter != "Z":
+        return "exiting"
+    return STATES.get(letter, "running")
+
+
+def stat(pid: int) -> Stat | None:
+    """Return the process' stat line, or None where it is gone."""
+    line = slurp(f"/proc/{pid}/stat")
+    return parse_stat(line) if line else None
+
+
+def all_pids() -> list[int]:
+    """Return the ids of all processes that this user may see."""
+    with contextlib.suppress(OSError):
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - hundreds
+    return []
+
+
+def threads(pid: int) -> list[str]:
+    """Return the ids of the process' threads, as text; empty where it is gone."""
+    with contextlib.suppress(OSError):
+        return os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - hundreds
+    return []
+
+
+def parse_io(text: bytes) -> tuple[int, int] | None:
+    """Return (bytes through system calls, bytes from and to the disk) of a /proc/PID/io; None where cut."""
+    found = dict(_pairs(text))
+    try:
+        return found["rchar"] + found["wchar"], found["read_bytes"] + found["write_bytes"]
+    except KeyError:
+        return None
+
+
+def _pairs(text: bytes) -> list[tuple[str, int]]:
+    pairs = []
+    for line in text.splitlines():
+        name, _, value = line.partition(b":")
+        with contextlib.suppress(ValueError, IndexError):  # a line of another shape is not a number of ours
+            pairs.append((name.strip().decode(errors="replace"), int(value.split()[0])))
+    return pairs
+
+
+def io(pid: int) -> tuple[int, int] | None:
+    """Return (bytes through system calls, bytes from and to the disk), children that ended included."""
+    text = slurp(f"/proc/{pid}/io")
+    return parse_io(text) if text else None
+
+
+def sizes(text: bytes) -> dict[str, int]:
+    """Return the `Name:  123 kB` lines of meminfo, status or smaps_rollup, in bytes; bare numbers stay."""
+    kilo = 1024
+    scale = {line.partition(b":")[0].strip(): kilo for line in text.splitlines() if line.endswith(b" kB")}
+    return {name: value * scale.get(name.encode(), 1) for name, value in _pairs(text)}
+
+
+def schedstat(pid: int, thread: str) -> tuple[int, int] | None:
+    """Return (nanoseconds runnable but not running, times it was put on a core) of a thread.
+
+    Source: Documentation/scheduler/sched-stats.rst, "/proc/<pid>/schedstat".
+    """
+    text = slurp(f"/proc/{pid}/task/{thread}/schedstat", 128)
+    try:
+        _, waited, times = (text or b"").split()
+        return int(waited), int(times)
+    except ValueError:
+        return None

@@ -1,0 +1,65 @@
+"""The process sensor: what the child's process tree has used, and where its threads wait.
+
+May not judge: whether 0.00 CPU is a stall is the detector's to say.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from stallguard.core.readings import Process
+from stallguard.host import system
+from stallguard.host.clock import Clock
+from stallguard.sensors import Target
+
+CENSUS_EVERY = 10.0  # seconds, while all is well: the baseline of healthy wait sites
+REMOTE_EVERY = 30.0  # seconds; walks the open files
+
+
+class ProcessSensor:
+    """Reads the tree once a second; four times, with a census of wait sites, while the run is suspected."""
+
+    name = "process"
+    period = 1.0
+    urgent_period = 0.25
+    deadline = 3.0
+
+    def __init__(self, target: Target, clock: Clock) -> None:
+        """Watch the tree of `target.root`, whichever that is at the time."""
+        self._target, self._clock = target, clock
+        self._root: int | None = None
+        self._urgent = False
+
+    def hurry(self, on: bool) -> None:
+        """Take a census with every reading, or no longer."""
+        self._urgent = on
+
+    def read(self) -> Process | None:
+        """Return the tree's reading; None while there is no child."""
+        root = self._target.root
+        if root is None:
+            return None
+        if root != self._root:
+            self._begin(root)
+        reading = self._tree.read(self._target.main)
+        return replace(reading, census=self._census(), remote=self._is_remote())
+
+    def _begin(self, root: int) -> None:
+        self._root = root
+        self._tree = system.Tree(root)
+        self._counted = self._asked = float("-inf")
+        self._remote: bool | None = None
+
+    def _census(self) -> dict[str, int] | None:
+        now = self._clock.monotonic()
+        if not self._urgent and now - self._counted < CENSUS_EVERY:
+            return None
+        self._counted = now
+        return system.census(self._tree.members())
+
+    def _is_remote(self) -> bool | None:
+        now = self._clock.monotonic()
+        if now - self._asked >= REMOTE_EVERY:
+            self._asked = now
+            self._remote = system.is_remote(self._tree.members())
+        return self._remote

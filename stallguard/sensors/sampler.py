@@ -1,0 +1,143 @@
+"""Runs each sensor in a daemon thread of its own and posts what it says.
+
+A sensor that hangs in the kernel hangs only its thread: that is posted once as SensorBlocked, and the sensor
+is not asked again until it returns.  This module may not know any sensor.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+
+from stallguard.core.events import Event, Sampled, SensorBlocked
+from stallguard.core.readings import AnyReading
+from stallguard.host.clock import Clock
+from stallguard.sensors import Sensor
+
+DEADLINE = 5.0  # seconds
+LOOK = 0.5  # seconds between two looks at the deadlines
+LONGEST_PAUSE = 60.0  # seconds; what fails again and again is asked this rarely
+PATIENCE = 0.2  # seconds that close waits for a thread; a blocked one is left behind
+
+Post = Callable[[Event], None]
+Trouble = Callable[[str, Exception], None]
+
+
+class Sampler:
+    """One sensor and its thread."""
+
+    def __init__(self, sensor: Sensor, post: Post, clock: Clock, trouble: Trouble | None = None) -> None:
+        """Prepare to read `sensor`.  `trouble` is told the first time that it fails."""
+        self._sensor, self._post, self._clock, self._trouble = sensor, post, clock, trouble
+        self._thread = threading.Thread(target=self._run, name=f"sensor-{sensor.name}", daemon=True)
+        self._wake = threading.Event()
+        self._closing = False
+        self._urgent = False
+        self._began: float | None = None  # when the reading that is under way began
+        self._told = False
+        self._failures = 0
+
+    def start(self) -> None:
+        """Begin to read at once, then every period."""
+        self._thread.start()
+
+    def urgent(self, on: bool) -> None:
+        """Read at the sensor's urgent period, from now on or no longer."""
+        hurry = getattr(self._sensor, "hurry", None)
+        if hurry is not None:
+            hurry(on)
+        self._urgent = on
+        self._wake.set()
+
+    def check(self) -> None:
+        """Post SensorBlocked once where the present reading takes longer than the sensor's deadline."""
+        began = self._began
+        if began is None or self._told:
+            return
+        waited = self._clock.monotonic() - began
+        if waited > getattr(self._sensor, "deadline", DEADLINE):
+            self._told = True
+            self._post(SensorBlocked(at=self._clock.monotonic(), sensor=self._sensor.name, seconds=waited))
+
+    def close(self) -> None:
+        """End the thread; one that is blocked is left to itself."""
+        self._closing = True
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join(PATIENCE)
+        close = getattr(self._sensor, "close", None)
+        if close is not None and not self._thread.is_alive():
+            close()
+
+    def _run(self) -> None:
+        while not self._closing:
+            self._read()
+            self._wake.wait(self._pause())
+            self._wake.clear()  # after the wait: what was asked meanwhile is done by going round
+
+    def _pause(self) -> float:
+        period: float = self._sensor.period
+        if self._urgent:
+            period = getattr(self._sensor, "urgent_period", period)
+        return max(period, min(LONGEST_PAUSE, period * 2.0**self._failures)) if self._failures else period
+
+    def _read(self) -> None:
+        self._told = False
+        self._began = self._clock.monotonic()
+        try:
+            reading = _as_known(self._sensor.read())
+        except Exception as error:  # noqa: BLE001 - a sensor, ours or a plug-in's, must never end the night
+            self._failed(error)
+            reading = None
+        else:
+            self._failures = 0
+        self._began = None
+        if reading is not None and not self._closing:
+            self._post(Sampled(at=self._clock.monotonic(), reading=reading))
+
+    def _failed(self, error: Exception) -> None:
+        if self._failures == 0 and self._trouble is not None:
+            self._trouble(self._sensor.name, error)
+        self._failures = min(self._failures + 1, 10)
+
+
+def _as_known(reading: object) -> AnyReading | None:
+    if reading is None or isinstance(reading, AnyReading):
+        return reading
+    raise TypeError(f"a sensor returns a reading of stallguard.core.readings, not {type(reading).__name__}")
+
+
+class Samplers:
+    """All sensors of a run, and the thread that looks at their deadlines."""
+
+    def __init__(
+        self, sensors: Iterable[Sensor], post: Post, clock: Clock, trouble: Trouble | None = None
+    ) -> None:
+        """Prepare to read all `sensors`.  `trouble` is told the first time that one fails."""
+        self._each = {sensor.name: Sampler(sensor, post, clock, trouble) for sensor in sensors}
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="sensor-deadlines", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read them all."""
+        for sampler in self._each.values():
+            sampler.start()
+        self._thread.start()
+
+    def urgent(self, on: bool) -> None:
+        """Read as often as each sensor can bear, from now on or no longer."""
+        for sampler in self._each.values():
+            sampler.urgent(on)
+
+    def close(self) -> None:
+        """End all threads that can be ended."""
+        self._closing.set()
+        for sampler in self._each.values():
+            sampler.close()
+        if self._thread.ident is not None:
+            self._thread.join(2 * LOOK)
+
+    def _look(self) -> None:
+        while not self._closing.wait(LOOK):
+            for sampler in self._each.values():
+                sampler.check()

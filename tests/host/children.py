@@ -1,0 +1,36 @@
+"""Children that behave in one known way, for tests that watch real processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+
+@contextlib.contextmanager
+def running(source: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run Python `source` in a session of its own until the block ends; wait until it has printed a line."""
+    child = subprocess.Popen([sys.executable, "-c", source], start_new_session=True, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    try:
+        child.stdout.readline()
+        yield child
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
+    """Return whether `holds` came true within `seconds`."""
+    until = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True

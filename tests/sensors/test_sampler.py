@@ -1,0 +1,167 @@
+"""Samplers: periods, urgency, blocked and failing sensors, and an end that leaves no thread."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+
+import pytest
+
+from stallguard.core.events import Event, Sampled, SensorBlocked
+from stallguard.core.readings import Memory, Reading
+from stallguard.host.clock import SystemClock
+from stallguard.sensors.sampler import Sampler, Samplers
+
+
+class Steady:
+    """Says how often it was asked."""
+
+    name = "steady"
+
+    def __init__(self, period: float = 0.02, urgent_period: float = 0.02) -> None:
+        self.period, self.urgent_period = period, urgent_period
+        self.asked = 0
+        self.hurried: list[bool] = []
+        self.closed = False
+
+    def hurry(self, on: bool) -> None:
+        self.hurried.append(on)
+
+    def read(self) -> Reading | None:
+        self.asked += 1
+        return Memory(total=self.asked)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Stuck:
+    """Hangs in its first reading until it is freed."""
+
+    name = "stuck"
+    period = 0.01
+    deadline = 0.05
+
+    def __init__(self) -> None:
+        self.free = threading.Event()
+        self.asked = 0
+
+    def read(self) -> Reading | None:
+        self.asked += 1
+        if self.asked == 1:
+            self.free.wait(20)
+        return Memory(total=self.asked)
+
+
+class Broken:
+    """Fails always."""
+
+    name = "broken"
+    period = 0.01
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def read(self) -> Reading | None:
+        self.asked += 1
+        raise OSError("no such thing")
+
+
+Mailbox = queue.SimpleQueue[Event]
+
+
+def test_a_sensor_is_read_at_once_and_then_every_period() -> None:
+    mailbox: Mailbox = queue.SimpleQueue()
+    sampler = Sampler(Steady(), mailbox.put, SystemClock())
+    sampler.start()
+    events = [mailbox.get(timeout=5) for _ in range(3)]
+    sampler.close()
+    assert [e.reading for e in events if isinstance(e, Sampled)] == [Memory(total=n) for n in (1, 2, 3)]
+    assert events[2].at - events[0].at >= 0.03
+
+
+def test_urgency_wakes_a_sleeping_sensor_and_ends_again() -> None:
+    mailbox: Mailbox = queue.SimpleQueue()
+    sensor = Steady(period=60.0)
+    sampler = Sampler(sensor, mailbox.put, SystemClock())
+    sampler.start()
+    mailbox.get(timeout=5)
+    sampler.urgent(True)
+    for _ in range(4):
+        mailbox.get(timeout=5)
+    sampler.urgent(False)
+    sampler.close()
+    assert sensor.hurried == [True, False]
+
+
+def test_a_blocked_sensor_is_told_once_holds_up_no_other_and_goes_on_when_it_returns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("stallguard.sensors.sampler.LOOK", 0.02)
+    mailbox: Mailbox = queue.SimpleQueue()
+    stuck, steady = Stuck(), Steady()
+    samplers = Samplers([stuck, steady], mailbox.put, SystemClock())
+    samplers.start()
+    time.sleep(0.4)
+    stuck.free.set()
+    time.sleep(0.1)
+    samplers.close()
+    events = [mailbox.get() for _ in range(mailbox.qsize())]
+    blocked = [e for e in events if isinstance(e, SensorBlocked)]
+    assert [e.sensor for e in blocked] == ["stuck"]
+    assert blocked[0].seconds >= 0.05
+    assert steady.asked > 5
+    assert stuck.asked > 1
+
+
+def test_close_returns_though_a_sensor_hangs() -> None:
+    stuck = Stuck()
+    samplers = Samplers([stuck], lambda _event: None, SystemClock())
+    samplers.start()
+    begin = time.monotonic()
+    samplers.close()
+    assert time.monotonic() - begin < 3
+    stuck.free.set()
+
+
+def test_a_failing_sensor_is_told_once_asked_ever_more_rarely_and_ends_nothing() -> None:
+    told: list[str] = []
+    sensor = Broken()
+
+    def trouble(name: str, error: Exception) -> None:
+        told.append(f"{name}: {error}")
+
+    sampler = Sampler(sensor, lambda _event: None, SystemClock(), trouble)
+    sampler.start()
+    time.sleep(0.5)
+    sampler.close()
+    assert told == ["broken: no such thing"]
+    assert 3 <= sensor.asked <= 8
+
+
+def test_a_plug_in_that_returns_something_else_is_trouble_not_an_event() -> None:
+    class Foreign:
+        name = "foreign"
+        period = 60.0
+
+        def read(self) -> Reading | None:
+            return "42 degrees"  # type: ignore[return-value]
+
+    told: list[Exception] = []
+    posted: list[Event] = []
+    sampler = Sampler(Foreign(), posted.append, SystemClock(), lambda _name, error: told.append(error))
+    sampler.start()
+    sampler.close()
+    assert posted == []
+    assert isinstance(told[0], TypeError)
+
+
+def test_close_ends_the_threads_and_closes_the_sensors() -> None:
+    before = set(threading.enumerate())
+    sensor = Steady(period=60.0)
+    samplers = Samplers([sensor], lambda _event: None, SystemClock())
+    samplers.start()
+    samplers.close()
+    assert set(threading.enumerate()) == before
+    assert sensor.closed
