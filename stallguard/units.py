@@ -1,0 +1,104 @@
+"""Durations, sizes, shares and times of day as people write them.
+
+Pure: text in, numbers out, and back.  A text that is none of these raises ValueError; who asked words the error.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from stallguard.core.detector_limits import NEVER
+
+SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_TIME_NAMES = {
+    "ms": "ms", "millisecond": "ms", "milliseconds": "ms",
+    "s": "s", "sec": "s", "secs": "s", "second": "s", "seconds": "s",
+    "m": "m", "min": "m", "mins": "m", "minute": "m", "minutes": "m",
+    "h": "h", "hr": "h", "hour": "h", "hours": "h",
+    "d": "d", "day": "d", "days": "d",
+}  # fmt: skip
+# Decimal as on the box of a disk (SI), binary with an i (IEC 80000-13).
+BYTES = {"TB": 10**12, "GB": 10**9, "MB": 10**6, "kB": 10**3}
+_SIZE_NAMES = {"": 1, "b": 1} | {
+    f"{letter}{tail}": base**power
+    for power, letter in enumerate("kmgt", start=1)
+    for tail, base in (("", 1000), ("b", 1000), ("i", 1024), ("ib", 1024))
+}
+_PIECE = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([a-z]*)\s*")
+_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+
+
+def duration(text: str) -> float:
+    """Return the seconds of `90s`, `5m`, `1h30m`, `2 days`, `never`, or of a bare number.
+
+    Raises ValueError for anything else, negative and endless durations included.
+    """
+    plain = text.strip().lower()
+    if plain == "never":
+        return NEVER
+    pieces = _pieces(plain)
+    if len(pieces) == 1 and not pieces[0][1]:
+        return _finite(float(pieces[0][0]))
+    return _finite(math.fsum(float(number) * SECONDS[_TIME_NAMES[unit]] for number, unit in pieces))
+
+
+def _pieces(plain: str) -> list[tuple[str, str]]:
+    found = _PIECE.findall(plain)
+    if not found or _PIECE.sub("", plain) or (len(found) > 1 and any(not unit for _, unit in found)):
+        raise ValueError(plain)
+    if any(unit and unit not in _TIME_NAMES for _, unit in found):
+        raise ValueError(plain)
+    return found
+
+
+def _finite(number: float) -> float:
+    if not math.isfinite(number):
+        raise ValueError(str(number))
+    return number
+
+
+def show_duration(seconds: float) -> str:
+    """Return seconds as a short text that `duration` reads back, to the microsecond."""
+    if seconds >= NEVER:
+        return "never"
+    if seconds != int(seconds) or seconds < 1:
+        return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"
+    rest, words = int(seconds), ""
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, rest = divmod(rest, size)
+        words += f"{count}{unit}" if count else ""
+    return words
+
+
+def size(text: str) -> int:
+    """Return the bytes of `20MB`, `1.5 GiB`, `512k`, or of a bare number.  Raises ValueError for anything else."""
+    match = _PIECE.fullmatch(text.strip().lower())
+    if match is None or match[2] not in _SIZE_NAMES:
+        raise ValueError(text)
+    return round(_finite(float(match[1]) * _SIZE_NAMES[match[2]]))
+
+
+def show_size(count: int) -> str:
+    """Return bytes as the shortest text that `size` reads back as the same number."""
+    for unit, worth in BYTES.items():
+        if count and count % (worth // 10) == 0 and count >= worth:
+            return f"{count / worth:.12g}{unit}"
+    return f"{count}B" if count else "0"
+
+
+def share(text: str) -> float:
+    """Return 0..1 for `5%` or `0.05`.  Raises ValueError for anything else or anything outside."""
+    plain = text.strip()
+    number = float(plain[:-1]) / 100 if plain.endswith("%") else float(plain)
+    if not 0 <= number <= 1:
+        raise ValueError(text)
+    return number
+
+
+def clock(text: str) -> tuple[int, int]:
+    """Return hour and minute of `7:30` or `23:00`.  Raises ValueError for anything else."""
+    match = _CLOCK.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(text)
+    return int(match[1]), int(match[2])
