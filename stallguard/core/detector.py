@@ -23,6 +23,7 @@ from stallguard.core.slowdown import Slowdown
 from stallguard.core.verdicts import Judgement
 from stallguard.core.watched import Watched
 
+_STEADY = (detector_rows.STEP, detector_rows.AFTER, detector_rows.BLIND)
 PULSE_LATE = 3.0  # seconds: the probe pulses every second
 _POLLED = ("callbacks", "on_batch", "function", "tape", "optimizer")  # count calls that a device may run later
 
@@ -56,6 +57,7 @@ class Judge(msgspec.Struct, frozen=True, omit_defaults=True):
     settling: int = 0  # events since the recovery began
     polled: float = 0.0  # watched seconds when the device last answered the poll thread
     polled_beats: int = 0  # beats at that time
+    stepping: bool = False  # the last record showed steady steps: what is seen now is normal
     check_at: float | None = None
     census_at: float = -1e9  # watched seconds of the last census while healthy
 
@@ -125,16 +127,13 @@ def wanted(judge: Judge, limits: DetectorLimits) -> Wanted:
     """Return how often to sample the process, and whether with a census of its threads.
 
     Dense readings only inside a silence; a census, which costs a millisecond for 60 threads, only in a long
-    one, every ten seconds besides, and once as soon as there is a healthy step to learn from.
+    one, every ten seconds besides, and a few as soon as there are healthy steps to learn from.
     """
     gap = judge.clock.now - judge.began
     if gap > 1.0:
-        return Wanted(0.25, gap > limits.near - 0.25 or _lacks_census(judge))
-    return Wanted(1.0, judge.clock.now - judge.census_at >= 10.0 or _lacks_census(judge))
-
-
-def _lacks_census(judge: Judge) -> bool:
-    return judge.evidence.alarms is None and _is_stepping(judge)
+        return Wanted(0.25, gap > limits.near - 0.25)
+    learning = judge.stepping and judge.evidence.census_count < limits.first_censuses
+    return Wanted(1.0, learning or judge.clock.now - judge.census_at >= 10.0)
 
 
 # ---- time -------------------------------------------------------------------------------------------------
@@ -236,6 +235,7 @@ def _progress(judge: Judge, heard: Heard, limits: DetectorLimits) -> Judge:
     elif step == "recovering":
         settling = 0
     row = detector_rows.row_now(heard, judge.checks_before)
+    trained = judge.heard is not None and heard.beats > judge.heard.beats and heard.fits == judge.heard.fits
     return replace(
         judge,
         heard=heard,
@@ -244,6 +244,7 @@ def _progress(judge: Judge, heard: Heard, limits: DetectorLimits) -> Judge:
         began_at=heard.progress_at,
         strikes=strikes,
         settling=settling,
+        stepping=trained and row in _STEADY,
         evidence=evidence.begin_gap(judge.evidence),
         judgement=replace(
             judgement, step=_move(step, "armed"), row=row, phase=heard.phase, since=heard.progress_at,
@@ -261,23 +262,22 @@ def _move(step: str, signal: str) -> str:
 
 def _sample(judge: Judge, event: Sampled, limits: DetectorLimits) -> Judge:
     now, reading = judge.clock.now, event.reading
-    stepping = _is_stepping(judge)
     match reading:
         case Process():
-            return _sample_process(judge, reading, limits, stepping=stepping)
+            return _sample_process(judge, reading, limits)
         case Device():
-            seen = evidence.read_device(judge.evidence, reading, now, stepping=stepping)
+            seen = evidence.read_device(judge.evidence, reading, now, stepping=judge.stepping)
             return replace(judge, evidence=seen)
         case Memory():
             return replace(judge, slowdown=slowdown.note_memory(judge.slowdown, reading))
     return judge
 
 
-def _sample_process(judge: Judge, reading: Process, limits: DetectorLimits, *, stepping: bool) -> Judge:
+def _sample_process(judge: Judge, reading: Process, limits: DetectorLimits) -> Judge:
     now = judge.clock.now
     was_stopped = judge.evidence.state == "stopped"
     seen = evidence.read_process(
-        judge.evidence, reading, now, now - judge.began, stepping=stepping, limits=limits
+        judge.evidence, reading, now, now - judge.began, stepping=judge.stepping, limits=limits
     )
     census_at = now if reading.census is not None else judge.census_at
     judge = replace(judge, evidence=seen, census_at=census_at)
@@ -285,10 +285,6 @@ def _sample_process(judge: Judge, reading: Process, limits: DetectorLimits, *, s
         # Somebody let it go on: the time that it stood is no gap of its own making.
         judge = _restart_evidence(replace(judge, began=now, began_at=judge.clock.at or 0.0))
     return judge
-
-
-def _is_stepping(judge: Judge) -> bool:
-    return judge.judgement.row == detector_rows.STEP and judge.judgement.step in ("healthy", "recovering")
 
 
 # ---- the opinion ----------------------------------------------------------------------------------------------
@@ -411,7 +407,7 @@ def _threshold(judge: Judge, bar: Thresholds) -> float:
 def _circumstances(judge: Judge, limits: DetectorLimits) -> Circumstances:
     seen = judge.evidence
     return Circumstances(
-        health=min(limits.most_health, max(1.0, seen.health)),
+        health=evidence.health(seen, limits),
         strikes=judge.strikes,
         remote=bool(seen.remote),
         blind=evidence.is_blind(seen, judge.clock.now, limits),

@@ -105,6 +105,8 @@ class DetectorLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     burst_gaps: int = 64
     most_strikes: float = 8.0
     most_health: float = 8.0
+    crowded: float = 1.6  # x, wait for a core below which no neighbour is to blame
+    first_censuses: int = 8  # taken at every reading of a healthy step, to know the runtime's own timers
     recovered_after: int = 3  # events
     half_life: float = 2048.0  # gaps
 

@@ -22,7 +22,8 @@ _WAKERS = ("poll", "sock", "read", "write", "sync", "disk", "other")
 _TIMERS = ("sleep", "timed")
 _POINTS = 16  # readings kept at most; four a second for the window, with room
 _LEARN = 0.02  # weight of a new in-step level
-_HEALTH_SECONDS = 15.0  # memory of the run-queue share
+_CROWDING_SECONDS = 15.0  # memory of the run-queue share
+_ONSET = 1.25  # seconds: idleness that begins so soon after the last beat began with it (readings come at 1 Hz)
 
 
 class Point(msgspec.Struct, frozen=True, array_like=True):
@@ -48,7 +49,9 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
     census: float = -1.0  # when the last census came
     alarms: int | None = None  # fewest sleeping and timed threads in a healthy step: the runtime's own
     level: float = 0.0  # cores, in-step
-    health: float = 1.0  # how much slower than alone the tree runs: (run + wait for a core) / run
+    census_count: int = 0  # censuses taken in healthy steps
+    crowding: float = 1.0  # (run + wait for a core) / run: how much the tree's threads wait for each other
+    usual_crowding: float = 0.0  # the same inside healthy steps; a busy machine shows above it
     faulting: float = 0.0  # major page faults a second
     state: str | None = None
     remote: bool | None = None
@@ -87,15 +90,13 @@ def read_process(
     if stepping and gap < limits.window:
         evidence = _learn(evidence, reading, rates)
     before = evidence.points[-2].now
-    evidence = replace(evidence, health=_health(evidence, rates, now - before, limits), faulting=rates.major)
+    evidence = replace(evidence, crowding=_crowding(evidence, rates, now - before), faulting=rates.major)
     return _remember_runs(_classify(evidence, rates, now, gap, limits), now, gap, now - before)
 
 
 def read_device(evidence: Evidence, reading: Device, now: float, *, stepping: bool) -> Evidence:
     """Return the evidence after a reading of the accelerator."""
-    power = evidence.power
-    if stepping and reading.power:
-        power += (reading.power - power) * (_LEARN if power else 1.0)
+    power = _drift(evidence.power, reading.power) if stepping and reading.power else evidence.power
     return replace(evidence, device=reading, device_seen=now, power=power)
 
 
@@ -122,6 +123,15 @@ def current(evidence: Evidence, began: float) -> Runs:
         spin=0.0 if spin is None else max(0.0, evidence.seen - max(spin, began)),
         work=evidence.runs.work,
     )
+
+
+def health(evidence: Evidence, limits: DetectorLimits) -> float:
+    """Return how much a busy machine slows the tree, 1 where it does not.
+
+    A healthy TensorFlow step crowds its own cores 2.5-fold, so only the excess over the usual counts.
+    """
+    usual = max(limits.crowded, evidence.usual_crowding)
+    return min(limits.most_health, max(1.0, evidence.crowding / usual))
 
 
 def is_fresh(evidence: Evidence, now: float, limits: DetectorLimits) -> bool:
@@ -205,22 +215,30 @@ def _rates(points: tuple[Point, ...]) -> Rates | None:
 
 
 def _learn(evidence: Evidence, reading: Process, rates: Rates) -> Evidence:
-    level = evidence.level + (rates.cpu - evidence.level) * (_LEARN if evidence.level else 1.0)
-    alarms = evidence.alarms
-    if reading.census is not None:
-        timers = _timers(reading.census)
-        alarms = timers if alarms is None else min(alarms, timers)
-    return replace(evidence, level=level, alarms=alarms)
+    evidence = replace(
+        evidence,
+        level=_drift(evidence.level, rates.cpu),
+        usual_crowding=_drift(evidence.usual_crowding, evidence.crowding),
+    )
+    if reading.census is None:
+        return evidence
+    timers = _timers(reading.census)
+    alarms = timers if evidence.alarms is None else min(evidence.alarms, timers)
+    return replace(evidence, alarms=alarms, census_count=evidence.census_count + 1)
 
 
-def _health(evidence: Evidence, rates: Rates, passed: float, limits: DetectorLimits) -> float:
-    """Return the slowdown by a busy machine, a moving mean.
+def _drift(level: float, new: float) -> float:
+    return level + (new - level) * (_LEARN if level else 1.0)
+
+
+def _crowding(evidence: Evidence, rates: Rates, passed: float) -> float:
+    """Return the slowdown of threads by threads, a moving mean.
 
     A thread that waits half of its runnable time for a core needs twice as long: run-queue wait over run
     time is the slowdown itself, with no need to know how many threads there are.
     """
-    now = 1.0 if rates.cpu < 0.05 else min(limits.most_health, (rates.cpu + rates.queue) / rates.cpu)
-    return evidence.health + (now - evidence.health) * min(1.0, passed / _HEALTH_SECONDS)
+    now = 1.0 if rates.cpu < 0.05 else (rates.cpu + rates.queue) / rates.cpu
+    return evidence.crowding + (now - evidence.crowding) * min(1.0, passed / _CROWDING_SECONDS)
 
 
 def _classify(evidence: Evidence, rates: Rates, now: float, gap: float, limits: DetectorLimits) -> Evidence:
@@ -228,7 +246,9 @@ def _classify(evidence: Evidence, rates: Rates, now: float, gap: float, limits: 
     quiet = rates.cpu < max(limits.idle_cpu, limits.idle_share * evidence.level) and rates.io < limits.idle_io
     if quiet and gpu == "idle":
         # The window was idle as a whole, so the idleness is as old as the window.
-        since = evidence.idle_since if evidence.idle_since is not None else now - rates.seconds
+        since = evidence.idle_since
+        if since is None:
+            since = now - rates.seconds if now - rates.seconds > now - gap + _ONSET else now - gap
         kind = DEADLOCK if _nothing_wakes(evidence, now, since, limits) else EXTERNAL
         return replace(evidence, kind=kind, idle_since=since, spin_since=None)
     if _is_productive(rates, gpu, quiet=quiet, limits=limits):
