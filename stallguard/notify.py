@@ -1,0 +1,132 @@
+"""Tells somebody who is not looking: the desktop, a command of the user's, Apprise URLs (extra `notify`).
+
+One daemon thread sends; what cannot be sent is told once and forgotten.  A notification may never slow, stop or
+fail a run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+KINDS = ("stalled", "restart", "gave_up", "finished", "ended", "unkillable")
+DEADLINE = 15.0  # seconds for one channel
+SAME_KIND_EVERY = 60.0  # seconds between two of one kind
+MOST_AN_HOUR = 12
+FAREWELL = 20.0  # seconds that the end of a run waits for the last notification
+
+Send = Callable[[str, str], None]
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """When what was sent, oldest first; at most an hour of it."""
+
+    times: tuple[tuple[float, str], ...] = ()
+
+
+def allow(sent: Sent, kind: str, now: float) -> tuple[bool, Sent]:
+    """Decide whether one more may go out now, and remember it.  `now`: monotonic seconds.
+
+    The last word of a run (gave_up, finished, ended, unkillable) is always allowed.
+    """
+    recent = tuple(item for item in sent.times if now - item[0] < 3600)  # noqa: PLR2004 - an hour
+    last = kind not in ("stalled", "restart")
+    soon = any(what == kind and now - when < SAME_KIND_EVERY for when, what in recent)
+    if kind not in KINDS or (not last and (soon or len(recent) >= MOST_AN_HOUR)):
+        return False, Sent(recent)
+    return True, Sent((*recent, (now, kind)))
+
+
+def desktop(which: Callable[[str], str | None] = shutil.which, platform: str = sys.platform) -> Send | None:
+    """Return a sender for the desktop of this system, or None where there is none."""
+    if platform == "darwin":
+        return _osascript
+    return _notify_send if which("notify-send") else None
+
+
+def _osascript(title: str, text: str) -> None:
+    # The words travel as arguments, never inside the script: hostile output stays text.
+    script = "on run argv\ndisplay notification (item 2 of argv) with title (item 1 of argv)\nend run"
+    _run(["/usr/bin/osascript", "-e", script, title, text])
+
+
+def _notify_send(title: str, text: str) -> None:
+    _run(["notify-send", "--app-name=stallguard", "--", title, text])
+
+
+def command_sender(command: str, env: Mapping[str, str]) -> Send:
+    """Return a sender that runs a shell command with the words in STALLGUARD_TITLE and STALLGUARD_TEXT."""
+
+    def send(title: str, text: str) -> None:
+        words = {"STALLGUARD_TITLE": title, "STALLGUARD_TEXT": text}
+        _run(["/bin/sh", "-c", command], {**env, **words})
+
+    return send
+
+
+def apprise_sender(urls: tuple[str, ...]) -> Send:
+    """Return a sender for Apprise URLs.  Raises ImportError without the extra `notify`."""
+    import apprise
+
+    service = apprise.Apprise()
+    for url in urls:
+        service.add(url)
+
+    def send(title: str, text: str) -> None:
+        if not service.notify(title=title, body=text):
+            raise OSError("a notification service refused")
+
+    return send
+
+
+def _run(command: list[str], env: Mapping[str, str] | None = None) -> None:
+    subprocess.run(
+        command, env=dict(env) if env is not None else None, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, timeout=DEADLINE, check=True,
+    )  # fmt: skip
+
+
+class Notifier:
+    """Sends on a thread of its own.  `trouble` is told, once a channel, what failed."""
+
+    def __init__(self, channels: Mapping[str, Send], trouble: Callable[[str], None]) -> None:
+        """Start the thread where there is any channel."""
+        self._channels = dict(channels)
+        self._trouble = trouble
+        self._waiting: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
+        self._sent = Sent()
+        self._thread = threading.Thread(target=self._work, name="notify", daemon=True)
+        if self._channels:
+            self._thread.start()
+
+    def notify(self, kind: str, title: str, text: str, now: float) -> None:
+        """Send, if this kind is sent at all and not too often.  Never blocks."""
+        allowed, self._sent = allow(self._sent, kind, now)
+        if allowed and self._channels:
+            self._waiting.put((title, text))
+
+    def close(self) -> None:
+        """Let what waits go out, for `FAREWELL` seconds at most."""
+        if self._channels:
+            self._waiting.put(None)
+            self._thread.join(FAREWELL)
+
+    def _work(self) -> None:
+        while (item := self._waiting.get()) is not None:
+            for name, send in list(self._channels.items()):
+                self._try(name, send, *item)
+
+    def _try(self, name: str, send: Send, title: str, text: str) -> None:
+        try:
+            send(title, text)
+        except Exception as error:  # noqa: BLE001 - whatever a channel raises, the run goes on
+            self._channels.pop(name, None)
+            with contextlib.suppress(Exception):
+                self._trouble(f"notifications by {name} do not go out: {error}")

@@ -1,0 +1,62 @@
+"""Notifications go out, not too often, and never disturb the run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from stallguard import notify
+
+
+def allowed(*steps: tuple[str, float]) -> list[bool]:
+    sent, answers = notify.Sent(), []
+    for kind, now in steps:
+        answer, sent = notify.allow(sent, kind, now)
+        answers.append(answer)
+    return answers
+
+
+def test_the_same_kind_is_told_once_a_minute() -> None:
+    assert allowed(("stalled", 0), ("stalled", 30), ("restart", 30), ("stalled", 61)) == [True, False, True, True]
+
+
+def test_at_most_a_dozen_an_hour_but_the_last_word_always() -> None:
+    steps = [("stalled", 100.0 * n) for n in range(13)]
+
+    assert allowed(*steps, ("gave_up", 1300.0)) == [True] * 12 + [False, True]
+
+
+def test_healthy_chatter_is_never_sent() -> None:
+    assert allowed(("suspect", 0.0)) == [False]
+
+
+def test_a_command_gets_the_words_as_environment_not_as_code(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    send = notify.command_sender(f'printf "%s|%s" "$STALLGUARD_TITLE" "$STALLGUARD_TEXT" > {out}', dict(os.environ))
+
+    send("train", "$(touch /tmp/no) `no` 'quoted'")
+
+    assert out.read_text() == "train|$(touch /tmp/no) `no` 'quoted'"
+
+
+def test_a_failing_channel_is_told_once_and_the_others_still_get_the_word() -> None:
+    got: list[str] = []
+    told: list[str] = []
+
+    def broken(title: str, text: str) -> None:
+        raise OSError("no desktop")
+
+    notifier = notify.Notifier({"desktop": broken, "other": lambda _, text: got.append(text)}, told.append)
+    notifier.notify("stalled", "t", "one", 0.0)
+    notifier.notify("finished", "t", "two", 1.0)
+    notifier.close()
+
+    assert got == ["one", "two"]
+    assert told == ["notifications by desktop do not go out: no desktop"]
+
+
+@pytest.mark.parametrize(("platform", "found", "there"), [("darwin", None, True), ("linux", None, False), ("linux", "x", True)])
+def test_the_desktop_is_used_where_there_is_one(platform: str, found: str | None, there: bool) -> None:
+    assert (notify.desktop(lambda _: found, platform) is not None) == there
