@@ -11,18 +11,18 @@ print.  Standard library only, Python 3.9 grammar.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
-
 from . import wire
 
+TYPE_CHECKING = False  # typing costs milliseconds of every start; checkers take this name for True
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any, Callable
 
     from .beats import Beats
     from .mail import Mail
     from .patches import Maker, Patches
 
-Targets = dict[str, Callable[[Any], None]]
+    Targets = dict[str, Callable[[Any], None]]
 
 
 class PhaseOf:

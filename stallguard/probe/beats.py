@@ -1,0 +1,237 @@
+"""What the hooks store: counters, phase and times, straight into the mapped record.
+
+This is the hot path, a microsecond or two a batch: no lock, no allocation to speak of, no system call but the
+clock.  It decides which of several hooks that see one batch counts it (see RANK).  Two threads that store at
+the same instant may lose one count of `changes`; nothing is made of single counts.  May not block or print.
+"""
+
+from __future__ import annotations
+
+from _thread import get_ident
+from time import monotonic_ns
+
+from . import wire
+
+(IMPORTING, IDLE, TRACING, FIRST_RUN, STEP, BETWEEN, INPUT, EPOCH_START, EPOCH_END, VALIDATION, PREDICTION,
+ CHECKPOINT, FINISHING, NAMED) = range(len(wire.PHASES))  # fmt: skip
+(NONE, CALLBACKS, ON_BATCH, FUNCTION, TAPE, OPTIMIZER, SESSION, TORCH, POLL, HAND) = range(len(wire.SOURCES))
+
+# Lower counts first.  The script's own word, then Keras' loops, then an update made eagerly, its gradient, and
+# only then calls of graphs, of which a loop may make several a batch.
+RANK = {HAND: 0, CALLBACKS: 1, ON_BATCH: 2, OPTIMIZER: 3, TORCH: 3, TAPE: 4, FUNCTION: 5, SESSION: 6, POLL: 7}
+PATIENCE = 4  # events of a lesser hook without one of the leader's: the script has moved on to another loop
+
+_PHASE, _PHASE_NS, _PROGRESS_NS, _CHANGES = (wire.SLOT[n] for n in ("phase", "phase_ns", "progress_ns", "changes"))
+_LONGEST_NS, _LONGEST_PHASE = wire.SLOT["longest_ns"], wire.SLOT["longest_phase"]
+_BEATS, _BEAT_NS, _FIT_BEATS, _SOURCE = (wire.SLOT[n] for n in ("beats", "beat_ns", "fit_beats", "source"))
+_BATCH, _BATCHES, _CHECKS, _FITS = (wire.SLOT[n] for n in ("batch", "batches", "checks", "fits"))
+_INPUT_NS, _STEP_NS, _TRACES, _FLAGS = (wire.SLOT[n] for n in ("input_ns", "step_ns", "traces", "flags"))
+_LOSS, _EPOCH, _EPOCHS, _SAVES = (wire.SLOT[n] for n in ("loss_bits", "epoch", "epochs", "saves"))
+COMMAND = wire.SLOT["command"]
+_KEPT = frozenset((NAMED, VALIDATION, PREDICTION, CHECKPOINT, EPOCH_START, EPOCH_END))
+_RUNS_NEXT = frozenset((STEP, VALIDATION, PREDICTION, FIRST_RUN))
+
+
+class Beats:
+    """The writing end of the record."""
+
+    __slots__ = ("_began", "_first", "_main", "_thread", "calls", "cold", "fitting", "held", "inside", "leader",
+                 "polled", "restores", "saving", "slots", "stride", "tracing")  # fmt: skip
+
+    def __init__(self, slots: memoryview) -> None:
+        self.slots = slots
+        self.fitting = 0  # Keras loops (fit, evaluate, predict) that are open: they alone count then
+        self.inside = 0  # the thread inside a training call (function, train_on_batch, apply), 0: none
+        self.leader = NONE  # the hook that counts outside of Keras' loops
+        self.held: dict[int, int] = {}  # events of lesser hooks since the leader's last
+        self.calls = 0  # training calls that ended outside of Keras' loops, whoever counted them
+        self.polled = False  # the poll thread counts: whole loops run inside one call
+        self.restores = 0  # checkpoints written or read: the iterations may have jumped
+        self.stride = 1  # batches an execution, where Keras does not say it by its indices
+        self.tracing = 0
+        self.saving = False
+        self.cold = False  # the next batch of Keras' compiles what it runs, and no hook sees that
+        self._first = 0  # index of the batch that began
+        self._began = 0  # when the running step began
+        self._main = self._thread = get_ident()
+
+    def enter(self, phase: int) -> int:
+        """Show `phase`; return the one before, for `leave`."""
+        slots = self.slots
+        now = monotonic_ns()
+        before = slots[_PHASE]
+        gap = now - slots[_PROGRESS_NS]
+        if gap > slots[_LONGEST_NS]:
+            slots[_LONGEST_NS] = gap
+            slots[_LONGEST_PHASE] = before
+        slots[_PHASE] = phase
+        slots[_PHASE_NS] = slots[_PROGRESS_NS] = self._began = now
+        slots[_CHANGES] += 1
+        return before
+
+    def leave(self, before: int) -> None:
+        """Show the phase before again; the importing is over once anything was seen."""
+        self.enter(before or IDLE)
+
+    def mine(self) -> bool:
+        """Whether this is the thread that trains: the phase is its phase, not a helper's."""
+        return get_ident() == self._thread
+
+    def moved(self) -> None:
+        """Something advanced that is no batch and no phase of the main thread's."""
+        slots = self.slots
+        slots[_PROGRESS_NS] = monotonic_ns()
+        slots[_CHANGES] += 1
+
+    def flag(self, bit: int, on: bool) -> None:
+        """Set or clear a wire.FLAG_* bit."""
+        flags = self.slots[_FLAGS]
+        self.slots[_FLAGS] = flags | bit if on else flags & ~bit
+
+    def loss(self, value: object) -> None:
+        """Keep a loss that is a Python float already; anything else would have to ask the device."""
+        if type(value) is float:
+            self.slots[_LOSS] = wire.float_bits(value)
+
+    # --- Keras' own loops -------------------------------------------------------------------------------------
+
+    def fit_begins(self) -> int:
+        """A `fit` began: its callbacks count from here on."""
+        before = self.enter(EPOCH_START)
+        self._thread = get_ident()
+        slots = self.slots
+        slots[_FITS] += 1
+        slots[_FIT_BEATS] = 0
+        slots[_EPOCH] = slots[_BATCH] = -1
+        self.leader = NONE
+        self.held.clear()
+        return before
+
+    def epoch_begins(self, epoch: int, epochs: int, batches: int) -> None:
+        """Store where the training is; unknown numbers are -1."""
+        self.enter(EPOCH_START)
+        slots = self.slots
+        slots[_EPOCH], slots[_EPOCHS], slots[_BATCH], slots[_BATCHES] = epoch, epochs, 0, batches
+
+    def batch_begins(self, index: int) -> None:
+        """Keras starts the batch (or the execution that starts with batch) `index`."""
+        self._first = index
+        self.enter(FIRST_RUN if self.cold else STEP)
+        self.cold = False
+
+    def batch_ends(self, index: int) -> None:
+        """Keras finished the batch `index`, the last one of its execution where Keras says so."""
+        slots = self.slots
+        began = self._began if slots[_PHASE] == STEP else 0
+        self.enter(BETWEEN)
+        now = self._began
+        if began:
+            slots[_STEP_NS] += now - began
+        count = index - self._first + 1
+        if count == 1 < self.stride:
+            rest = slots[_BATCHES] - index
+            count = min(self.stride, rest) if rest > 0 else self.stride
+        if not self.fitting and not self._credit(CALLBACKS):
+            return
+        slots[_BEATS] += count
+        slots[_FIT_BEATS] += count
+        slots[_BATCH] = self._first + count
+        slots[_SOURCE] = CALLBACKS
+        slots[_BEAT_NS] = now
+
+    def check_ends(self, index: int, phase: int) -> None:
+        """A batch of validation or prediction ended."""
+        self.enter(phase)
+        self.slots[_CHECKS] += max(1, index - self._first + 1)
+
+    def check_begins(self, index: int) -> None:
+        """A batch of validation or prediction began."""
+        self._first = index
+        self.moved()
+
+    # --- every other loop -------------------------------------------------------------------------------------
+
+    def may_open(self) -> bool:
+        """Whether this thread's call is a training call of its own: not inside Keras' loop, nor inside another.
+
+        The main thread may always open one, so that a helper thread that hangs in a call cannot hide it.
+        """
+        if self.fitting or self.saving:
+            return False
+        inside = self.inside
+        if not inside:
+            return True
+        me = get_ident()
+        return me != inside and me == self._main
+
+    def call_begins(self, phase: int = STEP) -> int:
+        """A training call begins in this thread; return the phase before, for `call_ends`."""
+        self.inside = self._thread = get_ident()
+        return self.enter(phase)
+
+    def call_ends(self, before: int, source: int) -> None:
+        """The call came back: a batch, unless a better hook counts the same batches."""
+        began = self._began
+        self.enter(before if before in _KEPT else BETWEEN)
+        self.inside = 0
+        self.slots[_STEP_NS] += self._began - began
+        self.beat(source)
+
+    def call_failed(self, before: int) -> None:
+        """The call raised: no batch."""
+        self.inside = 0
+        self.leave(before)
+
+    def beat(self, source: int, count: int = 1) -> None:
+        """Count `count` batches that `source` saw, if it is the one that counts."""
+        self.calls += count
+        if self.fitting or self.inside or (self.polled and source != HAND):
+            self.moved()
+            return
+        credit = self._credit(source) * count
+        if credit:
+            self.add(source, credit)
+
+    def add(self, source: int, count: int) -> None:
+        """Add `count` batches."""
+        slots = self.slots
+        slots[_BEATS] += count
+        slots[_SOURCE] = source
+        slots[_BEAT_NS] = slots[_PROGRESS_NS] = monotonic_ns()
+        slots[_CHANGES] += 1
+
+    def _credit(self, source: int) -> int:
+        """Return how many batches an event of `source` stands for; 0 where another hook counted them."""
+        leader = self.leader
+        if source == leader:
+            if self.held:
+                self.held.clear()
+            return 1
+        if not leader or RANK[source] < RANK[leader]:
+            self.leader = source
+            self.held.clear()
+            return 0 if leader else 1  # the lesser hook has counted this very batch
+        waiting = self.held.get(source, 0) + 1
+        if waiting < PATIENCE:
+            self.held[source] = waiting
+            return 0
+        self.leader = source
+        self.held.clear()
+        return waiting
+
+    # --- brackets inside a step ---------------------------------------------------------------------------------
+
+    def trace_ends(self, before: int) -> None:
+        """A graph was traced: inside a step its first run, with all its compiling, comes next."""
+        self.slots[_TRACES] += 1
+        self.leave(FIRST_RUN if before in _RUNS_NEXT else before)
+
+    def input_ends(self, before: int) -> None:
+        """The next batch arrived."""
+        began = self._began
+        self.leave(before)
+        self.slots[_INPUT_NS] += self._began - began
+
+    def saved(self) -> None:
+        """A checkpoint was written."""
+        self.slots[_SAVES] += 1

@@ -1,0 +1,26 @@
+"""Hides the GPU from an attempt that is to run on the processor alone."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+    from typing import Any
+
+    from .context import Context, Targets
+
+
+def hide(environment: MutableMapping[str, str]) -> None:
+    """Hide the GPU where the environment decides: CUDA for TensorFlow and torch, the platform for JAX."""
+    environment["CUDA_VISIBLE_DEVICES"] = "-1"
+    environment["JAX_PLATFORMS"] = "cpu"
+
+
+def targets(context: Context) -> Targets:
+    """Return TensorFlow, whose pluggable devices (Metal) must be hidden by its own call."""
+
+    def patch(module: Any) -> None:
+        module.config.set_visible_devices([], "GPU")
+        context.note("device", "the GPU is hidden from TensorFlow for this attempt")
+
+    return {"tensorflow": patch}

@@ -1,0 +1,128 @@
+"""The brackets of Keras' models: fit, evaluate, predict, and their single batches."""
+
+from __future__ import annotations
+
+from .. import wire
+from ..beats import EPOCH_START, IDLE, ON_BATCH, PREDICTION, VALIDATION
+from .wrap import around, own_classes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional
+
+    from ..context import Context, Targets
+
+LAZY = ("keras.src.backend.torch.trainer", "keras.src.backend.jax.trainer")  # compile inside the first batch
+HOMES = (
+    "keras.src.backend.tensorflow.trainer",  # Keras 3
+    *LAZY,
+    "keras.src.engine.training",  # Keras 2.13 to 2.15
+    "keras.src.engine.training_v1",  # graph mode
+    "tf_keras.src.engine.training",
+    "tf_keras.src.engine.training_v1",
+    "keras.engine.training",  # Keras 2.6 to 2.12
+    "keras.engine.training_v1",
+    "tensorflow.python.keras.engine.training",
+)
+
+
+def targets(context: Context) -> Targets:
+    """Return the modules that hold the models' loops."""
+    hooks = BatchHooks(context)
+    return dict.fromkeys(HOMES, hooks.patch)
+
+
+class BatchHooks:
+    """What the brackets store."""
+
+    def __init__(self, context: Context) -> None:
+        from weakref import WeakSet  # late: a process that trains nothing need not pay for it
+
+        self.context = context
+        self.beats = context.beats
+        self._warm: Any = WeakSet()
+
+    def patch(self, module: Any) -> None:
+        """Wrap the methods of each class in `module` that has a `fit` of its own."""
+        lazy = module.__name__ in LAZY
+        for kind in own_classes(module, "fit"):
+            self._patch_loops(kind, lazy)
+            self._patch_batches(kind)
+
+    def _patch_loops(self, kind: Any, lazy: bool) -> None:
+        context = self.context
+        for name, opens in (
+            ("fit", self.fit_opens_lazily if lazy else self.fit_opens),
+            ("evaluate", self.evaluate_opens),
+            ("predict", self.predict_opens),
+        ):
+            if context.wrap(kind, name, around(context, opens, self.loop_closes, self.loop_fails)) and name == "fit":
+                context.took("fit")
+
+    def _patch_batches(self, kind: Any) -> None:
+        context = self.context
+        for name, phase in (("test_on_batch", VALIDATION), ("predict_on_batch", PREDICTION)):
+            context.wrap(kind, name, around(context, self._check(phase), self.check_closes, self.beats.call_failed))
+        train = around(context, self.batch_opens, self.batch_closes, self.beats.call_failed)
+        if context.wrap(kind, "train_on_batch", train):
+            context.took("on_batch")
+
+    def fit_opens(self, model: Any, *args: Any, **kwargs: Any) -> int:
+        """A fit begins, perhaps inside another."""
+        beats = self.beats
+        stride = getattr(model, "steps_per_execution", 1)
+        beats.stride = stride if isinstance(stride, int) else 1
+        before = beats.enter(EPOCH_START) if beats.fitting else beats.fit_begins()
+        beats.fitting += 1
+        return before
+
+    def fit_opens_lazily(self, model: Any, *args: Any, **kwargs: Any) -> int:
+        """A fit begins where no hook sees the compiling: the model's first batch is its first run."""
+        before = self.fit_opens(model)
+        self.beats.cold = model not in self._warm
+        self._warm.add(model)
+        return before
+
+    def evaluate_opens(self, model: Any, *args: Any, **kwargs: Any) -> int:
+        """A validation begins, inside a fit or on its own."""
+        self.beats.fitting += 1
+        return self.beats.enter(VALIDATION)
+
+    def predict_opens(self, model: Any, *args: Any, **kwargs: Any) -> int:
+        """A prediction begins."""
+        self.beats.fitting += 1
+        return self.beats.enter(PREDICTION)
+
+    def loop_closes(self, before: int, result: Any) -> None:
+        """The loop is over."""
+        self.loop_fails(before)
+
+    def loop_fails(self, before: int) -> None:
+        """The loop is over: back to what was before, which between loops is the script's own code."""
+        beats = self.beats
+        beats.fitting = max(0, beats.fitting - 1)
+        beats.cold = False
+        beats.leave(before if beats.fitting or before == _NAMED else IDLE)
+
+    def batch_opens(self, model: Any, *args: Any, **kwargs: Any) -> Optional[int]:
+        """train_on_batch begins."""
+        return self.beats.call_begins() if self.beats.may_open() else None
+
+    def batch_closes(self, before: int, result: Any) -> None:
+        """train_on_batch came back; its loss is the first of its results."""
+        self.beats.call_ends(before, ON_BATCH)
+        self.beats.loss(result[0] if isinstance(result, (list, tuple)) and result else result)
+
+    def _check(self, phase: int) -> Any:
+        def opens(model: Any, *args: Any, **kwargs: Any) -> Optional[int]:
+            return self.beats.call_begins(phase) if self.beats.may_open() else None
+
+        return opens
+
+    def check_closes(self, before: int, result: Any) -> None:
+        """test_on_batch or predict_on_batch came back."""
+        self.context.add("checks")
+        self.beats.call_failed(before)
+
+
+_NAMED = wire.PHASES.index("named")

@@ -1,0 +1,87 @@
+"""Keras' optimizers: their eager updates as beats, and their counters for the poll thread."""
+
+from __future__ import annotations
+
+import sys
+
+from ..beats import OPTIMIZER
+from ..poll import Poller
+from .wrap import around, before, own_classes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional
+
+    from ..context import Context, Targets
+
+HOMES = (
+    "keras.src.optimizers.base_optimizer",  # Keras 3
+    "keras.src.optimizers.optimizer",  # Keras 2.13 to 2.15
+    "keras.src.optimizers.legacy.optimizer_v2",
+    "tf_keras.src.optimizers.optimizer",
+    "tf_keras.src.optimizers.legacy.optimizer_v2",
+    "keras.optimizers.optimizer_experimental.optimizer",  # Keras 2.9 to 2.12
+    "keras.optimizers.optimizer_v2.optimizer_v2",
+    "keras.optimizer_v2.optimizer_v2",
+    "tensorflow.python.keras.optimizer_v2.optimizer_v2",
+)
+
+
+def targets(context: Context) -> Targets:
+    """Return the modules that hold an optimizer's base class."""
+    hooks = OptimizerHooks(context)
+    return dict.fromkeys(HOMES, hooks.patch)
+
+
+class OptimizerHooks:
+    """What an optimizer's life stores."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.beats = context.beats
+        self.poller = Poller(context.beats)
+        self._eager = _always
+
+    def patch(self, module: Any) -> None:
+        """Wrap the base classes of `module`."""
+        context = self.context
+        tensorflow = sys.modules.get("tensorflow.python.eager.context")
+        self._eager = getattr(tensorflow, "executing_eagerly", _always)
+        for kind in own_classes(module, "__init__"):
+            if not hasattr(kind, "apply_gradients"):
+                continue
+            if context.wrap(kind, "__init__", before(context, self.made)):
+                context.took("poll")
+            if not _traces_only():
+                self._patch_updates(kind)
+
+    def _patch_updates(self, kind: Any) -> None:
+        bracket = around(self.context, self.opens, self.closes, self.beats.call_failed)
+        taken = [self.context.wrap(kind, name, bracket) for name in ("apply", "apply_gradients")]
+        if any(taken):
+            self.context.took("optimizer")
+
+    def made(self, optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        """An optimizer is being made: the poll thread may watch its counter from now on."""
+        self.poller.watch(optimizer)
+
+    def opens(self, *args: Any, **kwargs: Any) -> Optional[int]:
+        """An update begins; only one that runs now, not one that is traced into a graph."""
+        return self.beats.call_begins() if self.beats.may_open() and self._eager() else None
+
+    def closes(self, before: int, result: Any) -> None:
+        """The update came back."""
+        self.beats.call_ends(before, OPTIMIZER)
+
+
+def _always() -> bool:
+    return True
+
+
+def _traces_only() -> bool:
+    """Whether updates are only ever traced here (JAX), where a call of `apply` is no update."""
+    backend = sys.modules.get("keras.src.backend.config")
+    try:
+        return backend is not None and backend.backend() == "jax"
+    except Exception:  # noqa: BLE001  an older Keras without that function runs on TensorFlow
+        return False

@@ -1,0 +1,75 @@
+"""The input pipeline: waiting for the next batch where Python sees that, and life signs of a script's generator."""
+
+from __future__ import annotations
+
+import sys
+
+from ..beats import INPUT
+from .wrap import around
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, Callable, Optional
+
+    from ..context import Context, Targets
+
+
+def targets(context: Context) -> Targets:
+    """Return the modules of the iterator and of from_generator."""
+    hooks = InputHooks(context)
+    return {
+        "tensorflow.python.data.ops.iterator_ops": hooks.patch_iterator,
+        "tensorflow.python.data.ops.from_generator_op": hooks.patch_generator,
+    }
+
+
+class InputHooks:
+    """What the input stores."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.beats = context.beats
+
+    def patch_iterator(self, module: Any) -> None:
+        """Wrap the `next` of a dataset's iterator in eager code; inside a graph nobody sees it."""
+        self.eager = sys.modules["tensorflow.python.eager.context"].executing_eagerly
+        bracket = around(self.context, self.opens, self.closes, self.beats.leave)
+        if self.context.wrap(module.OwnedIterator, "_next_internal", bracket):
+            self.context.took("iterator")
+
+    def opens(self, iterator: Any) -> Optional[int]:
+        """The loop asks for the next batch."""
+        return self.beats.enter(INPUT) if self.beats.mine() and self.eager() else None
+
+    def closes(self, before: int, result: Any) -> None:
+        """It came."""
+        self.beats.input_ends(before)
+
+    def patch_generator(self, module: Any) -> None:
+        """Wrap the generator that a script hands to Dataset.from_generator."""
+
+        def make(original: Callable[..., Any]) -> Callable[..., Any]:
+            def from_generator(generator: Any, *args: Any, **kwargs: Any) -> Any:
+                return original(self.watched(generator), *args, **kwargs)
+
+            return from_generator
+
+        if self.context.wrap(module, "_from_generator", make):
+            self.context.took("generator")
+
+    def watched(self, generator: Any) -> Any:
+        """Return the script's generator function with a life sign at each element."""
+        if not callable(generator):
+            return generator
+        from functools import wraps
+
+        beats = self.beats
+
+        @wraps(generator)
+        def elements(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            for element in generator(*args, **kwargs):
+                beats.moved()
+                yield element
+
+        return elements

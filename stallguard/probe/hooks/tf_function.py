@@ -1,0 +1,108 @@
+"""Calls of TensorFlow's graphs, their tracing and first run."""
+
+from __future__ import annotations
+
+from ..beats import FUNCTION, TRACING
+from .wrap import around
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Optional
+
+    from ..context import Context, Targets
+    from ..patches import Function
+
+POLYMORPHIC = "tensorflow.python.eager.polymorphic_function.polymorphic_function"
+CONCRETE = "tensorflow.python.eager.polymorphic_function.concrete_function"
+OLD_POLYMORPHIC = "tensorflow.python.eager.def_function"  # before 2.10
+OLD_CONCRETE = "tensorflow.python.eager.function"
+GRAPHS = "tensorflow.python.framework.func_graph"
+
+
+def targets(context: Context) -> Targets:
+    """Return the modules that hold tf.function's objects and the tracer."""
+    hooks = FunctionHooks(context)
+    return {
+        POLYMORPHIC: hooks.patch_polymorphic,
+        OLD_POLYMORPHIC: hooks.patch_polymorphic,
+        CONCRETE: hooks.patch_concrete,
+        OLD_CONCRETE: hooks.patch_concrete,
+        GRAPHS: hooks.patch_tracer,
+    }
+
+
+class FunctionHooks:
+    """What a call of a graph stores: only the outermost, only where it runs at once."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.beats = context.beats
+
+    def patch_polymorphic(self, module: Any) -> None:
+        """Wrap tf.function's object."""
+        self._patch(module, "Function", "function")
+
+    def patch_concrete(self, module: Any) -> None:
+        """Wrap the traced function that a script may call itself."""
+        self._patch(module, "ConcreteFunction", "concrete")
+
+    def _patch(self, module: Any, name: str, hook: str) -> None:
+        kind = vars(module).get(name)
+        if kind is None or kind.__module__ != module.__name__:
+            return
+        if self.context.wrap(kind, "__call__", self._caller(_eager_test())):
+            self.context.took(hook)
+
+    def _caller(self, eager: Callable[[], bool]) -> Callable[[Function], Function]:
+        beats = self.beats
+
+        def opens(*args: Any, **kwargs: Any) -> Optional[int]:
+            return beats.call_begins() if beats.may_open() and eager() else None
+
+        def closes(before: int, result: Any) -> None:
+            beats.call_ends(before, FUNCTION)
+
+        seen = around(self.context, opens, closes, beats.call_failed)
+
+        def make(original: Function) -> Function:
+            bracketed = seen(original)
+
+            def call(*args: Any, **kwargs: Any) -> Any:
+                # Inside Keras' loops, the hot path, not even the bracket's bookkeeping is paid for.
+                return (original if beats.fitting else bracketed)(*args, **kwargs)
+
+            return call
+
+        return make
+
+    def patch_tracer(self, module: Any) -> None:
+        """Wrap the function that makes a graph of Python code."""
+        bracket = around(self.context, self.trace_opens, self.trace_closes, self.trace_fails)
+        if self.context.wrap(module, "func_graph_from_py_func", bracket):
+            self.context.took("trace")
+            self.context.took("first_run")
+
+    def trace_opens(self, *args: Any, **kwargs: Any) -> Optional[int]:
+        """A graph is being traced; the graphs inside it (loop bodies) are part of it."""
+        if self.beats.tracing or not self.beats.mine():
+            return None
+        self.beats.tracing = 1
+        return self.beats.enter(TRACING)
+
+    def trace_closes(self, before: int, result: Any) -> None:
+        """The graph is there."""
+        self.beats.tracing = 0
+        self.beats.trace_ends(before)
+
+    def trace_fails(self, before: int) -> None:
+        """The script's code raised while it was traced."""
+        self.beats.tracing = 0
+        self.beats.leave(before)
+
+
+def _eager_test() -> Callable[[], bool]:
+    """Return TensorFlow's test whether operations run at once in this thread."""
+    import sys
+
+    test: Callable[[], bool] = sys.modules["tensorflow.python.eager.context"].executing_eagerly
+    return test

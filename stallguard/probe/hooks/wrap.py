@@ -1,0 +1,76 @@
+"""The shapes that a hook can have: before a call, and around one.
+
+The one place where code of ours stands between the user's program and its library: what an action raises is
+reported and swallowed, what the library raises passes through.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from ..context import Context
+    from ..patches import Function, Maker
+
+
+def before(context: Context, action: Callable[..., object]) -> Maker:
+    """Return a maker whose wrapper calls action(*the call's arguments) first."""
+
+    def make(original: Function) -> Function:
+        def hooked(*args: Any, **kwargs: Any) -> Any:
+            try:
+                action(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001
+                context.surprise(original.__name__, error)
+            return original(*args, **kwargs)
+
+        return hooked
+
+    return make
+
+
+def around(
+    context: Context,
+    opens: Callable[..., Any],
+    closes: Callable[[Any, Any], object],
+    fails: Callable[[Any], object],
+) -> Maker:
+    """Return a maker whose wrapper brackets the call.
+
+    opens(*the call's arguments) returns a state, or None to let the call pass unseen; then closes(state, result)
+    follows, or fails(state) where the call raised.
+    """
+
+    def make(original: Function) -> Function:
+        def attempt(action: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            try:
+                return action(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001
+                context.surprise(original.__name__, error)
+                return None
+
+        def hooked(*args: Any, **kwargs: Any) -> Any:
+            state = attempt(opens, *args, **kwargs)
+            if state is None:
+                return original(*args, **kwargs)
+            try:
+                result = original(*args, **kwargs)
+            except BaseException:
+                attempt(fails, state)
+                raise
+            attempt(closes, state, result)
+            return result
+
+        return hooked
+
+    return make
+
+
+def own_classes(module: Any, attribute: str) -> list[Any]:
+    """Return the classes that `module` itself defines and that define `attribute` themselves."""
+    return [
+        kind
+        for kind in list(vars(module).values())
+        if isinstance(kind, type) and kind.__module__ == module.__name__ and attribute in vars(kind)
+    ]

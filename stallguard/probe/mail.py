@@ -1,0 +1,96 @@
+"""The words of the probe: the hello and the notes, as small JSON texts that the sender takes one by one.
+
+Encoded here by hand: `json` costs milliseconds of every start, and the sender's thread must import nothing.
+May not raise or block.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+try:
+    from _json import encode_basestring_ascii as _quote
+except ImportError:
+    from json.encoder import py_encode_basestring_ascii as _quote
+
+LIMIT = 1500  # bytes a note, so that one datagram holds it on every system
+WAITING = 64  # notes; the oldest are kept, they tell how it began
+TEXT = 400  # characters of a sentence or fact
+
+
+def encode(value: Any) -> str:
+    """Return JSON for the few kinds of value that a note holds; anything else by its str()."""
+    if value is True or value is False or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, int):
+        return "%d" % value
+    if isinstance(value, dict):
+        return "{%s}" % ",".join("%s:%s" % (_quote(str(key)), encode(item)) for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return "[%s]" % ",".join(encode(item) for item in value)
+    return str(_quote(str(value)[:TEXT]))
+
+
+class Mail:
+    """What waits to be said.  Any thread may add; only the sender takes."""
+
+    def __init__(self, token: int, pid: int) -> None:
+        self._head = {"token": token, "pid": pid}
+        self._notes: list[bytes] = []
+        self._hooks: list[str] = []
+        self._beyond: list[str] = []
+        self.versions: dict[str, str] = {}
+        self.armed = False
+        self.revision = 1  # grows with every change of the hello
+
+    def note(self, kind: str, text: str, facts: dict[str, object]) -> None:
+        """Queue a sentence; dropped where too many wait or the sentence is too long."""
+        body = {"kind": kind, "text": text, "facts": {key: str(item)[:TEXT] for key, item in facts.items()}}
+        data = encode({**self._head, **body}).encode()
+        if len(self._notes) < WAITING and len(data) <= LIMIT:
+            self._notes.append(data)
+
+    def waiting(self) -> list[bytes]:
+        """Return the notes not sent yet, oldest first."""
+        return self._notes[:]
+
+    def sent(self) -> None:
+        """Forget the oldest note."""
+        del self._notes[:1]
+
+    def took(self, hook: str) -> None:
+        """Say in the hello that a hook is in."""
+        if hook not in self._hooks:
+            self._hooks.append(hook)
+            self.revision += 1
+
+    def beyond(self, sentence: str) -> None:
+        """Say in the hello what cannot be reached in this program."""
+        if sentence not in self._beyond:
+            self._beyond.append(sentence)
+            self.revision += 1
+
+    def version(self, name: str, version: object) -> None:
+        """Say in the hello which version of a library is in."""
+        if isinstance(version, str) and self.versions.get(name) != version:
+            self.versions[name] = version
+            self.revision += 1
+
+    def arm(self, armed: bool) -> None:
+        """Say in the hello whether the stack-dump signal may be sent."""
+        if armed != self.armed:
+            self.armed = armed
+            self.revision += 1
+
+    def hello(self) -> bytes:
+        """Return the hello; sentences that do not fit any more are left out, the last first."""
+        beyond = self._beyond[:]
+        while True:
+            body = {"kind": "hello", "armed": self.armed, "hooks": self._hooks, "versions": self.versions,
+                    "beyond": beyond}  # fmt: skip
+            data = encode({**self._head, **body}).encode()
+            if len(data) <= LIMIT or not beyond:
+                return data
+            del beyond[-1]

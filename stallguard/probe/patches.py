@@ -1,0 +1,66 @@
+"""Replaces methods by wrappers, remembers them, and takes them out again when something is odd.
+
+May not raise: what cannot be wrapped is left as it was.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Optional
+
+    Function = Callable[..., Any]
+    Maker = Callable[[Function], Function]
+
+LIMIT = 8  # surprises until the probe steps aside
+
+
+class Patches:
+    """Every wrapper that is in."""
+
+    def __init__(self, aside: Optional[Callable[[str], None]] = None) -> None:
+        self._in: list[tuple[Any, str, Any, Any]] = []  # owner, name, what was there, what is there now
+        self._aside = aside
+        self.surprises = 0
+
+    def wrap(self, owner: Any, name: str, make: Maker) -> bool:
+        """Replace `owner.name` by make(original); False where `owner` has no such attribute of its own."""
+        try:
+            before = vars(owner).get(name)
+            static = isinstance(before, staticmethod)
+            original = before.__func__ if isinstance(before, staticmethod) else before
+            if original is None or not callable(original):
+                return False
+            wrapper = _alike(make(original), original)
+            after = staticmethod(wrapper) if static else wrapper
+            setattr(owner, name, after)
+        except Exception as error:  # noqa: BLE001  a guest never raises
+            self.surprise("wrapping " + name, error)
+            return False
+        self._in.append((owner, name, before, after))
+        return True
+
+    def take_out(self) -> None:
+        """Put the originals back, where nobody else has wrapped over us since."""
+        for owner, name, before, after in reversed(self._in):
+            if vars(owner).get(name) is after:
+                setattr(owner, name, before)
+
+    def put_back(self) -> None:
+        """Undo `take_out`: for measurements that compare both in one process."""
+        for owner, name, before, after in self._in:
+            if vars(owner).get(name) is before:
+                setattr(owner, name, after)
+
+    def surprise(self, where: str, error: BaseException) -> None:
+        """Count something that should not happen; at the limit the probe steps aside for good."""
+        self.surprises += 1
+        if self.surprises == LIMIT and self._aside is not None:
+            self._aside("%s: %s: %s" % (where, type(error).__name__, error))
+
+
+def _alike(wrapper: Function, original: Function) -> Function:
+    """Give the wrapper the original's identity: AutoGraph, inspect and pickle then treat it alike."""
+    from functools import update_wrapper  # late: a process that trains nothing need not pay for it
+
+    return update_wrapper(wrapper, original)

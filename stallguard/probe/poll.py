@@ -1,0 +1,156 @@
+"""The poll thread: reads the counters of Keras' optimizers, twice a second.
+
+It alone sees the batches of a loop that runs inside one graph, and it alone stops coming back when the device
+is stuck while Python goes on: reading a counter waits for the device, so it has a thread of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from _thread import allocate_lock, start_new_thread
+from time import monotonic_ns, sleep
+
+from . import wire
+from .beats import POLL
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional
+
+    from .beats import Beats
+
+PERIOD = 0.5  # s between two reads
+SHARE = 100  # a pause is at least this many times the read before it
+
+_ITERATIONS, _ITERATIONS_NS, _POLL_NS = (wire.SLOT[n] for n in ("iterations", "iterations_ns", "poll_ns"))
+_FITS = wire.SLOT["fits"]
+FAILURES = 20  # reads in a row that may fail before an optimizer is left alone
+FAREWELL = 0.25  # s that the exit may wait for the last read
+
+
+class Watched:
+    """One optimizer, held weakly, with the count that was read last."""
+
+    __slots__ = ("failures", "last", "reference")
+
+    def __init__(self, reference: Any) -> None:
+        self.reference = reference
+        self.last = 0
+        self.failures = 0
+
+    def advance(self) -> int:
+        """Read the counter; return by how much it grew (0 too where it cannot be read)."""
+        try:
+            # Not by the property: the old optimizers create their variable on the first use of it.
+            value = int(vars(self.reference())["_iterations"].numpy())
+        except Exception:  # noqa: BLE001  not built yet, a graph's variable, a buffer that JAX gave away: later
+            self.failures += 1
+            return 0
+        grown, self.last, self.failures = value - self.last, value, 0
+        return grown
+
+    def alive(self) -> bool:
+        """Whether it is worth another read."""
+        return self.failures < FAILURES and self.reference() is not None
+
+
+class Poller:
+    """The thread and its judgement."""
+
+    def __init__(self, beats: Beats) -> None:
+        self.beats = beats
+        self._watched: list[Watched] = []
+        self._running = False
+        self._wake = allocate_lock()
+        self._done = allocate_lock()
+        self._calls = 0
+        self._fits = 0
+        self._restores = 0
+        self._moving = False
+
+    def watch(self, optimizer: Any) -> None:
+        """Watch one more optimizer; the thread starts with the first."""
+        from weakref import ref
+
+        self._watched.append(Watched(ref(optimizer)))
+        if not self._running:
+            self._start()
+
+    def _start(self) -> None:
+        self._running = True
+        self._wake.acquire()
+        self._done.acquire()
+        os.register_at_fork(after_in_child=self._forked)
+        # Registered after the library's own handlers, so run before them: no read may meet their tearing down.
+        atexit.register(self.finish)
+        start_new_thread(self._run, ())
+
+    def _run(self) -> None:
+        pause = PERIOD
+        while not self._wake.acquire(timeout=pause):
+            began = monotonic_ns()
+            self.look()
+            pause = max(PERIOD, SHARE * (monotonic_ns() - began) / 1e9)
+        if self.beats.polled:
+            self.look()  # the updates since the last read are beats that nobody else counts
+        self._done.release()
+
+    def finish(self) -> None:
+        """At exit: end the thread, with a last read if the beats depend on it; a stuck one is not waited for."""
+        if self._running:
+            self._running = False
+            self._wake.release()
+            self._done.acquire(timeout=FAREWELL)
+
+    def _forked(self) -> None:
+        self._running = False
+
+    def look(self) -> None:
+        """Read all counters once, store what they say, and judge."""
+        beats = self.beats
+        earlier = beats.calls
+        grown = self._read()
+        if grown is not None:
+            self._judge(grown, beats.calls - self._calls)
+        self._calls = earlier  # what ended during the read may be in both intervals, never in none
+
+    def _read(self) -> Optional[int]:
+        self._watched = [one for one in self._watched if one.alive()]
+        grown = [(one.advance(), one) for one in self._watched]
+        read = [(growth, one) for growth, one in grown if not one.failures]
+        if not read:
+            return None
+        slots = self.beats.slots
+        slots[_POLL_NS] = monotonic_ns()
+        growth, one = max(read, key=lambda pair: pair[0])  # two optimizers step together in one batch
+        if growth > 0 or slots[_ITERATIONS] < 0:
+            slots[_ITERATIONS] = one.last
+            slots[_ITERATIONS_NS] = slots[_POLL_NS]
+        if growth > 0:
+            self.beats.moved()
+        return max(growth, 0)
+
+    def _judge(self, grown: int, calls: int) -> None:
+        """Count the batches that no other hook can see: more updates than calls of any hook explain."""
+        beats = self.beats
+        if self._elsewhere():
+            beats.polled = False
+        elif beats.polled:
+            if grown:
+                beats.add(POLL, grown)
+            beats.polled = not calls or grown > calls
+        elif grown > calls + 1:  # one call may be running
+            # The first jump without any call at all may be a script that sets the counter.
+            if calls or beats.inside or self._moving:
+                beats.polled = True
+                beats.add(POLL, grown - calls)
+        self._moving = grown > 0
+
+    def _elsewhere(self) -> bool:
+        """Whether the interval is no measure: Keras' loop counted, or a checkpoint set the counters."""
+        beats = self.beats
+        fits, restores = beats.slots[_FITS], beats.restores
+        changed = bool(beats.fitting) or fits != self._fits or restores != self._restores
+        self._fits, self._restores = fits, restores
+        return changed

@@ -1,0 +1,181 @@
+"""The probe's one thread: carries the record and the notes to the supervisor's socket.
+
+At most 20 records a second while things change, a pulse once a second when nothing does, the hello whenever it
+changed.  Never blocks: what the socket does not take at once is dropped (records) or tried again (notes).  When
+the supervisor is gone it keeps quiet, and greets again when it is back.
+
+The thread is started without `threading`, so that the script's own count of threads stays what it was, and must
+import nothing: an import from here could make `threading` take this thread for the main one.
+"""
+
+from __future__ import annotations
+
+import _signal
+import _socket
+import sys
+from _thread import start_new_thread
+from errno import EAGAIN, ENOBUFS, EWOULDBLOCK
+from time import monotonic_ns, sleep
+
+from . import beats as phases
+from . import wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
+
+    from .beats import Beats
+    from .mail import Mail
+
+TICK = 0.05  # s: 20 records a second
+SECOND = 1_000_000_000  # ns: between pulses, and between tries to reconnect
+BUSY = frozenset((EAGAIN, EWOULDBLOCK, ENOBUFS))  # the queue is full: the supervisor is slow, not gone
+
+_NONE, _STATE, _PULSE, _HELLO, _BYE = range(len(wire.KINDS))
+_SEQUENCE, _SENT_NS, _KIND = wire.SLOT["sequence"], wire.SLOT["sent_ns"], wire.SLOT["kind"]
+_CHANGES, _LONGEST = wire.SLOT["changes"], wire.SLOT["longest_ns"]
+
+
+class Sender:
+    """Sends the record of `beats` and the texts of `mail` to the socket at `address`."""
+
+    def __init__(self, beats: Beats, mail: Mail, address: str, signal: int = 0) -> None:
+        self._beats = beats
+        self._mail = mail
+        self._address = address
+        self._socket: Optional[_socket.socket] = None
+        self._changes = -1  # of the last record that went out
+        self._sent = 0
+        self._tried = 0
+        self._looked = 0
+        self._greeted = 0  # revision of the hello that went out
+        self._signal = signal
+        self._handler = _signal.getsignal(signal) if signal else None
+        self._finishing = False
+        self.closed = False
+
+    def start(self) -> None:
+        """Greet from here, so that even a process of milliseconds is known, and start the thread."""
+        self.turn(monotonic_ns())
+        start_new_thread(self._run, ())
+
+    def _run(self) -> None:
+        while not self.closed:
+            sleep(TICK)
+            try:
+                self.turn(monotonic_ns())
+            except Exception:  # noqa: BLE001
+                # The interpreter is being torn down around this thread, or the page is gone: silence is right.
+                self.closed = True
+
+    def turn(self, now: int) -> None:
+        """Send what is due at `now` (CLOCK_MONOTONIC ns)."""
+        self._look(now)
+        if self._socket is None and not self._connect(now):
+            return
+        if self._mail.revision != self._greeted:
+            revision = self._mail.revision
+            if self._send(self._mail.hello()):
+                self._greeted = revision
+        for note in self._mail.waiting():
+            if not self._send(note):
+                break
+            self._mail.sent()
+        self._record(now)
+
+    def _look(self, now: int) -> None:
+        """Once a second: is the interpreter on its way out, is the stack-dump signal still ours?"""
+        threading = sys.modules.get("threading")
+        if not self._finishing and getattr(threading, "_SHUTTING_DOWN", False):
+            self._finishing = True
+            self._beats.enter(phases.FINISHING)
+        if not self._mail.armed or now - self._looked < SECOND:
+            return
+        self._looked = now
+        if not still_ours(self._signal, self._handler):
+            self._mail.arm(False)
+            self._beats.flag(wire.FLAG_STACKS_ARMED, False)
+            self._mail.note("signal", "the script took the stack-dump signal for itself", {})
+
+    def _record(self, now: int) -> None:
+        changes = self._beats.slots[_CHANGES]
+        if changes != self._changes:
+            kind = _STATE
+        elif now - self._sent >= SECOND:
+            kind = _PULSE
+        else:
+            return
+        if self.send_record(kind, now):
+            self._changes = changes
+
+    def send_record(self, kind: int, now: int) -> bool:
+        """Stamp and send the record; whether it went out."""
+        slots = self._beats.slots
+        slots[_SEQUENCE] += 1
+        slots[_SENT_NS] = self._sent = now
+        slots[_KIND] = kind
+        longest = slots[_LONGEST]
+        if not self._send(bytes(slots)):
+            return False
+        if slots[_LONGEST] == longest:  # told; a longer one since waits for the next record
+            slots[_LONGEST] = 0
+        return True
+
+    def goodbye(self) -> None:
+        """Send the last record of this process and end."""
+        if self.closed:
+            return
+        self._beats.enter(phases.FINISHING)
+        self.turn(monotonic_ns())
+        self.send_record(_BYE, monotonic_ns())
+        self.closed = True
+
+    def abandon(self) -> None:
+        """Fall silent for good: this is a forked worker."""
+        self.closed = True
+        self._socket = None
+
+    def _connect(self, now: int) -> bool:
+        if self._tried and now - self._tried < SECOND:
+            return False
+        self._tried = now
+        link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)
+        try:
+            link.setblocking(False)
+            link.connect(self._address)
+        except OSError:
+            link.close()
+            return False
+        self._socket = link
+        self._greeted = 0
+        self._changes = -1
+        self.send_record(_HELLO, now)
+        return True
+
+    def _send(self, data: bytes) -> bool:
+        if self._socket is None:
+            return False
+        try:
+            self._socket.send(data)
+        except OSError as error:
+            if error.errno not in BUSY:
+                self._socket.close()
+                self._socket = None
+            return False
+        return True
+
+
+def still_ours(number: int, before: object) -> bool:
+    """Whether the script left the signal alone since it was registered (`before`: Python's handler then).
+
+    Python's table shows a handler of the script's; on Linux the kernel's mask shows whether any handler is left
+    at all, for a signal without one would end the process.
+    """
+    if _signal.getsignal(number) != before:
+        return False
+    try:
+        with open("/proc/self/status", "rb") as status:
+            line = next((line for line in status if line.startswith(b"SigCgt:")), b"")
+    except OSError:
+        return True  # no such file: not Linux
+    return not line or bool(int(line.split()[1], 16) >> (number - 1) & 1)

@@ -1,0 +1,145 @@
+"""A tiny stand-in for the supervisor: a socket, a run directory, and what a child sent and stored there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stallguard.probe import wire
+
+ROOT = Path(__file__).resolve().parents[2]
+INJECT = ROOT / "stallguard" / "probe" / "inject"
+TOKEN = 4711
+
+
+@dataclass
+class Heard:
+    """What one child said: every record and note in order, its output, and the last page of each process."""
+
+    code: int = 0
+    out: str = ""
+    err: str = ""
+    records: list[dict[str, int]] = field(default_factory=list)
+    notes: list[dict[str, Any]] = field(default_factory=list)
+    pages: dict[int, dict[str, int]] = field(default_factory=dict)
+
+    def hello(self) -> dict[str, Any]:
+        """Return the last hello."""
+        return [note for note in self.notes if note["kind"] == "hello"][-1]
+
+    def last(self) -> dict[str, int]:
+        """Return the last record sent."""
+        return self.records[-1]
+
+    def phases(self) -> list[str]:
+        """Return the phases of the records, each run of equal ones once."""
+        names = [wire.PHASES[record["phase"]] for record in self.records]
+        return [name for index, name in enumerate(names) if index == 0 or names[index - 1] != name]
+
+
+class Receiver:
+    """Use as a context manager; `start` and `hear` as often as needed."""
+
+    def __enter__(self) -> Receiver:
+        self.folder = Path(tempfile.mkdtemp(prefix="sg-"))
+        (self.folder / "probe").mkdir(mode=0o700)
+        self.address = str(self.folder / "s")
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(self.address)
+        self.socket.settimeout(0.05)
+        self.children: list[subprocess.Popen[str]] = []
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for child in self.children:
+            if child.poll() is None:
+                child.send_signal(signal.SIGCONT)
+                child.kill()
+            child.communicate()
+        self.socket.close()
+        shutil.rmtree(self.folder)
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        """Return the environment that the supervisor gives to a child."""
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("STALLGUARD_")}
+        path = os.pathsep.join(part for part in (str(INJECT), extra.pop("PYTHONPATH", "")) if part)
+        return {
+            **inherited,
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "STALLGUARD_SOCKET": self.address,
+            "STALLGUARD_RUN": str(self.folder / "probe"),
+            "STALLGUARD_TOKEN": str(TOKEN),
+            **extra,
+            "PYTHONPATH": path,
+        }
+
+    def start(self, command: Sequence[str], cwd: Path | None = None, **extra: str) -> subprocess.Popen[str]:
+        """Start a child under the probe."""
+        child = subprocess.Popen(
+            list(command),
+            env=self.environment(**extra),
+            cwd=cwd or self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.children.append(child)
+        return child
+
+    def receive(self, heard: Heard) -> bool:
+        """Take one datagram; False where none came within 50 ms."""
+        try:
+            data = self.socket.recv(4096)
+        except TimeoutError:
+            return False
+        record = wire.unpack(data)
+        if record is None:
+            heard.notes.append(json.loads(data))
+        else:
+            heard.records.append(record)
+        return True
+
+    def run(self, command: Sequence[str], timeout: float = 60, cwd: Path | None = None, **extra: str) -> Heard:
+        """Run a child to its end; its output must fit a pipe."""
+        heard = Heard()
+        child = self.start(command, cwd, **extra)
+        deadline = time.monotonic() + timeout
+        while child.poll() is None and time.monotonic() < deadline:
+            self.receive(heard)
+        while self.receive(heard):
+            pass
+        assert child.poll() is not None, "the child did not end in time"
+        heard.out, heard.err = child.communicate()
+        heard.code = child.returncode
+        heard.pages = self.pages()
+        return heard
+
+    def pages(self) -> dict[int, dict[str, int]]:
+        """Return the pages of the run by pid."""
+        found = {}
+        for path in (self.folder / "probe").glob("*.page"):
+            record = wire.unpack(path.read_bytes())
+            if record is not None:
+                found[int(path.stem)] = record
+        return found
+
+    def stacks(self, pid: int) -> str:
+        """Return what the stack-dump signal wrote."""
+        return (self.folder / "probe" / f"{pid}.stacks").read_text()
+
+
+def python(code: str, interpreter: str = sys.executable) -> list[str]:
+    """Return the command for a program given as text."""
+    return [interpreter, "-c", code]
