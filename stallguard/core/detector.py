@@ -74,14 +74,14 @@ def start(limits: DetectorLimits, learned: Learned | None = None) -> Judge:
     del limits  # kept in the signature: a start may come to depend on them
     if learned is None:
         return Judge()
-    known = Evidence(alarms=learned.alarms, level=learned.level, power=learned.power)
+    known = Evidence(timers=learned.timers, level=learned.level, power=learned.power)
     return Judge(rows=learned.rows, evidence=known)
 
 
 def export(judge: Judge) -> Learned:
     """Return what the next attempt, or the next night, should know."""
     seen = judge.evidence
-    return Learned.of(judge.rows, alarms=seen.alarms, level=seen.level, power=seen.power)
+    return Learned.of(judge.rows, timers=seen.timers, level=seen.level, power=seen.power)
 
 
 def observe(judge: Judge, event: Event, limits: DetectorLimits) -> Judge:
@@ -132,7 +132,7 @@ def wanted(judge: Judge, limits: DetectorLimits) -> Wanted:
     gap = judge.clock.now - judge.began
     if gap > 1.0:
         return Wanted(0.25, gap > limits.near - 0.25)
-    learning = judge.stepping and judge.evidence.census_count < limits.first_censuses
+    learning = judge.stepping and sum(judge.evidence.timers.values()) < limits.first_censuses
     return Wanted(1.0, learning or judge.clock.now - judge.census_at >= 10.0)
 
 

@@ -17,17 +17,17 @@ class Learned(msgspec.Struct, frozen=True, omit_defaults=True):
     """Baselines by row, and the healthy levels of the process tree."""
 
     rows: dict[str, Baseline] = {}
-    alarms: int | None = None  # sleeping and timed threads that the runtime has by itself
+    timers: dict[int, int] = {}  # see evidence.Evidence
     level: float = 0.0  # cores inside a step
     power: float = 0.0  # watts inside a step
 
     @classmethod
     def of(
-        cls, rows: dict[str, Baseline], *, alarms: int | None = None, level: float = 0.0, power: float = 0.0
+        cls, rows: dict[str, Baseline], *, timers: dict[int, int], level: float, power: float
     ) -> Learned:
         """Return what is worth keeping of a detector's state."""
         kept = {name: settle(base) for name, base in rows.items()}
-        return cls(rows=kept, alarms=alarms, level=level, power=power)
+        return cls(rows=kept, timers=timers, level=level, power=power)
 
 
 def settle(base: Baseline) -> Baseline:
