@@ -90,15 +90,19 @@ def add_runs(base: Baseline, runs: Runs, seconds: float, limits: DetectorLimits)
     )
 
 
-def quantile(base: Baseline, share: float) -> float:
-    """Return the upper edge, in seconds, of the bucket that holds the quantile; 0 where nothing is known."""
-    target = share * sum(base.buckets.values())
-    passed = 0.0
+def quantiles(base: Baseline, shares: tuple[float, ...]) -> list[float]:
+    """Return the upper edges, in seconds, of the buckets that hold the quantiles; 0 where nothing is known.
+
+    `shares`: ascending, each in 0..1.
+    """
+    total, passed, found = sum(base.buckets.values()), 0.0, []
+    wanted = [share * total for share in shares]
     for index in sorted(base.buckets):
         passed += base.buckets[index]
-        if passed >= target:
-            return edge(index)
-    return 0.0
+        while len(found) < len(wanted) and passed >= wanted[len(found)]:
+            found.append(edge(index))
+    highest = edge(max(base.buckets)) if base.buckets else 0.0
+    return found + [highest] * (len(wanted) - len(found))  # a sum that rounds below its whole
 
 
 def recent(base: Baseline) -> float:

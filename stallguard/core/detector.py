@@ -74,7 +74,8 @@ def start(limits: DetectorLimits, learned: Learned | None = None) -> Judge:
     del limits  # kept in the signature: a start may come to depend on them
     if learned is None:
         return Judge()
-    known = Evidence(timers=learned.timers, level=learned.level, power=learned.power)
+    own = evidence.own_timers(learned.timers)
+    known = Evidence(timers=learned.timers, own_timers=own, level=learned.level, power=learned.power)
     return Judge(rows=learned.rows, evidence=known)
 
 
@@ -381,10 +382,14 @@ def _held(
 
 
 def _weigh_device(judge: Judge, limits: DetectorLimits) -> Judge:
-    """Tell where beats go on but the device has not answered for too long."""
+    """Tell where beats go on but the device neither answers the poll thread nor moves.
+
+    The silence of the poll thread alone says little: it rests for long after a slow read, and its optimizer
+    may be gone.
+    """
     lasted, row = _device_gap(judge), detector_rows.DEVICE
     base = judge.rows.get(row, Baseline())
-    if base.count < limits.rows.device.enough:
+    if base.count < limits.rows.device.enough or not evidence.is_dead(judge.evidence, judge.clock.now, limits):
         return judge
     due = max(limits.rows.device.external * limits.patience, 5.0 * base.longest) * judge.strikes
     if lasted < due * limits.suspect_share:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stallguard.core.baseline import Baseline, quantile, recent
+from stallguard.core.baseline import Baseline, quantiles, recent
 from stallguard.core.detector_limits import DetectorLimits, Row
 from stallguard.core.detector_rows import IN_STEP, LOCAL
 
@@ -38,9 +38,10 @@ def thresholds(name: str, base: Baseline, where: Circumstances, limits: Detector
     row: Row = getattr(limits.rows, name.lower())
     known = base.count >= row.enough
     settled = known and not (base.unsettled and name in IN_STEP)
-    usual = _usual(base)
+    body = _body(base)
+    usual = max(body, _factor(base) * recent(base), 1.5 * base.longest)  # what the gaps alone call too long
     working = _working(row.working if settled else row.prior_working, base, usual, limits) * where.health
-    spins = max(row.spin if settled else row.prior_spin, _body(base), _factor(base) * base.spin) * where.health
+    spins = max(row.spin if settled else row.prior_spin, body, _factor(base) * base.spin) * where.health
     external = _external(name, row, base, where, known=known, limits=limits)
     deadlock = max(_pick(row.deadlock, row.prior_deadlock, known), 3.0 * base.deadlock)
     if where.remote:
@@ -73,12 +74,8 @@ def _factor(base: Baseline) -> float:
 
 
 def _body(base: Baseline) -> float:
-    return max((10.0 if base.count >= 256 else 20.0) * quantile(base, 0.5), 5.0 * quantile(base, 0.99))
-
-
-def _usual(base: Baseline) -> float:
-    """Return what the gaps of the row alone call too long."""
-    return max(_body(base), _factor(base) * recent(base), 1.5 * base.longest)
+    middle, high = quantiles(base, (0.5, 0.99))
+    return max((10.0 if base.count >= 256 else 20.0) * middle, 5.0 * high)
 
 
 def _working(floor: float, base: Baseline, usual: float, limits: DetectorLimits) -> float:

@@ -18,8 +18,7 @@ from stallguard.core.readings import Device, Process
 DEADLOCK, EXTERNAL, SPIN, WORKING, UNKNOWN = "deadlock", "external wait", "spin", "working", "unknown"
 
 # Wait sites from which something outside the threads themselves can wake one.
-_WAKERS = ("poll", "sock", "read", "write", "sync", "disk", "other")
-_TIMERS = ("sleep", "timed")
+_WAKERS = frozenset(("poll", "sock", "read", "write", "sync", "disk", "other"))
 _POINTS = 16  # readings kept at most; four a second for the window, with room
 _CENSUSES = 256  # counted at most
 _RARE = 0.05  # share of censuses that may show fewer timers than the runtime has
@@ -50,6 +49,7 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
     awake: float = -1.0  # when a census last showed a thread that something could wake
     census: float = -1.0  # when the last census came
     timers: dict[int, int] = {}  # sleeping and timed threads in healthy steps: how many censuses saw so many
+    own_timers: int = 0  # how many of them the runtime has by itself
     level: float = 0.0  # cores, in-step
     crowding: float = 1.0  # (run + wait for a core) / run: how much the tree's threads wait for each other
     usual_crowding: float = 0.0  # the same inside healthy steps; a busy machine shows above it
@@ -149,13 +149,21 @@ def is_blind(evidence: Evidence, now: float, limits: DetectorLimits) -> bool:
     return old or (device.moved is None and device.utilisation is None and device.power is None)
 
 
+def is_dead(evidence: Evidence, now: float, limits: DetectorLimits) -> bool:
+    """Tell whether this run's accelerator was just seen to do nothing."""
+    device = evidence.device
+    if device is None or not device.mine or now - evidence.device_seen > limits.stale_device:
+        return False
+    return _gpu(evidence, now, limits) != "busy" and (device.moved is not None or device.power is not None)
+
+
 # ---- parts ----------------------------------------------------------------------------------------------
 
 
 def _look(evidence: Evidence, reading: Process, now: float) -> Evidence:
     census = reading.census
     seen = now if census is not None else evidence.census
-    awake = now if census is not None and _can_wake(census, evidence.timers) else evidence.awake
+    awake = now if census is not None and _can_wake(census, evidence.own_timers) else evidence.awake
     return replace(
         evidence,
         state=reading.state,
@@ -166,16 +174,16 @@ def _look(evidence: Evidence, reading: Process, now: float) -> Evidence:
     )
 
 
-def _can_wake(census: dict[str, int], usual: dict[int, int]) -> bool:
+def _can_wake(census: dict[str, int], own: int) -> bool:
     """Tell whether a thread could wake up by itself or from outside, beyond the runtime's own timers.
 
     Before a healthy step was seen the runtime's own timers are not known, so any timer counts.
     """
-    return any(census.get(site, 0) for site in _WAKERS) or _timers(census) > own_timers(usual)
+    return not _WAKERS.isdisjoint(site for site, threads in census.items() if threads) or _timers(census) > own
 
 
 def _timers(census: dict[str, int]) -> int:
-    return sum(census.get(site, 0) for site in _TIMERS)
+    return census.get("sleep", 0) + census.get("timed", 0)
 
 
 def _point(reading: Process, now: float) -> Point:
@@ -223,7 +231,8 @@ def _learn(evidence: Evidence, reading: Process, rates: Rates) -> Evidence:
     )
     if reading.census is None:
         return evidence
-    return replace(evidence, timers=_count(evidence.timers, _timers(reading.census)))
+    counts = _count(evidence.timers, _timers(reading.census))
+    return replace(evidence, timers=counts, own_timers=own_timers(counts))
 
 
 def _count(counts: dict[int, int], value: int) -> dict[int, int]:

@@ -1,0 +1,233 @@
+"""Recorded trainings (traces) as the events that a live run would have given the core.
+
+A trace is a JSON-lines file: a first object with "meta", then events `[t, code, arg]` of the training loop and
+samples (objects) of its process at 4 Hz.  The loop's events go through the same rules as live ones: an
+absolute record, merged to about one a second while all is well.  What a trace does not hold is assumed: the
+probe pulses once a second unless the process is stopped, and its hooks are those of Keras' callbacks.
+This module may not judge.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stallguard.core.events import Event, Exited, Greeted, Heard, Sampled
+from stallguard.core.readings import Memory, Process
+from stallguard.errors import NO_SUCH_RUN, StallguardError
+
+EVERY, SOON, SILENT = 1.0, 0.25, 1.0  # seconds; as the supervisor merges live records
+MEMORY_EVERY = 5.0  # seconds
+
+_STATES = {
+    "R": "running", "S": "sleeping", "D": "uninterruptible", "T": "stopped", "t": "stopped", "Z": "zombie",
+    "X": "gone", "I": "sleeping",
+}  # fmt: skip
+_SITES = {
+    "fi": "futex", "ft": "timed", "slp": "sleep", "poll": "poll", "sock": "sock", "read": "read",
+    "write": "write", "sync": "sync", "wait": "wait", "run": "run", "D": "disk", "oth": "other",
+}  # fmt: skip
+# code: (phase after it, counters that it moves)
+_CODES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "proc_begin": ("importing", ()),
+    "import_end": ("importing", ()),
+    "fit_begin": ("epoch start", ("fits",)),
+    "epoch_begin": ("epoch start", ("epoch",)),
+    "b": ("step", ()),
+    "e": ("between", ("beats", "fit_beats", "batch")),
+    "epoch_end": ("epoch end", ()),
+    "test_begin": ("validation", ()),
+    "te": ("validation", ("checks",)),
+    "test_end": ("between", ()),
+    "pred_begin": ("prediction", ()),
+    "pe": ("prediction", ("checks",)),
+    "pred_end": ("between", ()),
+    "save_begin": ("checkpoint", ()),
+    "save_end": ("between", ("saves",)),
+    "fit_end": ("idle", ()),
+    "proc_end": ("finishing", ()),
+}
+
+Mark = tuple[float, str, str]  # seconds, code, argument
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """A recording: `marks` of the loop and `samples` of the process, both in order of time (seconds)."""
+
+    meta: dict[str, Any]
+    marks: list[Mark]
+    samples: list[dict[str, Any]]
+
+
+def is_trace(path: Path) -> bool:
+    """Tell whether a file is a trace, by its first line."""
+    try:
+        with path.open("rb") as file:
+            first = json.loads(file.readline(4096))
+    except (OSError, ValueError):
+        return False
+    return isinstance(first, dict) and "meta" in first
+
+
+def read(path: Path) -> Trace:
+    """Return the trace in `path`; a line cut short at the end is passed over.
+
+    Raises StallguardError where the file cannot be read or is no trace.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StallguardError(f"{path} cannot be read", why=str(error), code=NO_SUCH_RUN) from error
+    values = [value for line in lines if (value := _value(line)) is not None]
+    if not values or not isinstance(values[0], dict) or "meta" not in values[0]:
+        raise StallguardError(f"{path} is no trace", why='its first line has no "meta"', code=NO_SUCH_RUN)
+    marks = [(float(v[0]), str(v[1]), str(v[2])) for v in values if isinstance(v, list) and len(v) == 3]
+    samples = [v for v in values[1:] if isinstance(v, dict) and "t" in v]
+    return Trace(values[0], sorted(marks), sorted(samples, key=lambda sample: sample["t"]))
+
+
+def _value(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None  # the recorder was killed inside this line
+
+
+def events(trace: Trace) -> Iterator[Event]:
+    """Yield the events of a live run of this training, in order of time, on the trace's own clock."""
+    yield Greeted(at=0.0, attempt=1, pid=0, armed=True)
+    ear, gauge = Ear(), Gauge()
+    for at, mark, sample in _merged(trace):
+        if mark is not None:
+            yield from ear.mark(at, mark)
+        if sample is not None:
+            yield from ear.tick(at, stopped=sample.get("st") in ("T", "t"))
+            yield Sampled(at=at, reading=process(sample))
+            yield from gauge.tick(at, sample)
+    if trace.meta.get("rc") == 0:
+        yield Exited(at=_end(trace), attempt=1, code=0)
+
+
+def _end(trace: Trace) -> float:
+    last = max([mark[0] for mark in trace.marks[-1:]] + [sample["t"] for sample in trace.samples[-1:]], default=0.0)
+    return max(last, float(trace.meta.get("tend", 0.0)) - float(trace.meta.get("t0", 0.0)))
+
+
+def _merged(trace: Trace) -> Iterator[tuple[float, str | None, dict[str, Any] | None]]:
+    marks = ((at, 0, index) for index, (at, _, _) in enumerate(trace.marks))
+    samples = ((float(sample["t"]), 1, index) for index, sample in enumerate(trace.samples))
+    for at, kind, index in heapq.merge(marks, samples):
+        yield (at, trace.marks[index][1], None) if kind == 0 else (at, None, trace.samples[index])
+
+
+class Ear:
+    """The probe's record and the supervisor's ear in one: takes marks, gives merged records."""
+
+    def __init__(self) -> None:
+        """Begin before the first event."""
+        self._state: dict[str, Any] = {"attempt": 1, "phase": "importing", "source": "callbacks"}
+        self._counts = dict.fromkeys(("beats", "fit_beats", "batch", "checks", "saves", "fits", "changes"), 0)
+        self._counts["epoch"] = -1
+        self._times = {"progress_at": 0.0, "phase_at": 0.0, "beat_at": 0.0, "step_s": 0.0}
+        self._longest, self._longest_phase = 0.0, "importing"
+        self._told: Heard | None = None
+        self._pending = False
+
+    def mark(self, at: float, code: str) -> Iterator[Heard]:
+        """Take an event of the loop; yield a record where it is news."""
+        if code not in _CODES:
+            return
+        self._take(at, code)
+        if self._is_news(at):
+            yield self._tell(at)
+
+    def tick(self, at: float, *, stopped: bool) -> Iterator[Heard]:
+        """Yield the record that waited long enough, or the pulse of a second without news."""
+        told = self._told
+        if told is None or stopped:
+            return
+        if at - told.at >= EVERY or (self._pending and self._is_news(at)):
+            yield self._tell(at)
+
+    def _take(self, at: float, code: str) -> None:
+        pause, phase = at - self._times["progress_at"], self._state["phase"]
+        if pause > self._longest:
+            self._longest, self._longest_phase = pause, phase
+        if phase == "step":
+            self._times["step_s"] += pause
+        after, moved = _CODES[code]
+        self._begin(code)
+        for name in ("changes", *moved):
+            self._counts[name] += 1
+        if "beats" in moved:
+            self._times["beat_at"] = at
+        if after != phase:
+            self._times["phase_at"] = at
+        self._state["phase"] = after
+        self._times["progress_at"] = at
+        self._pending = True
+
+    def _begin(self, code: str) -> None:
+        if code == "fit_begin":
+            self._counts |= {"fit_beats": 0, "epoch": -1, "batch": 0}
+        elif code == "epoch_begin":
+            self._counts["batch"] = 0
+
+    def _is_news(self, at: float) -> bool:
+        told = self._told
+        if told is None or at - told.at >= EVERY:
+            return True
+        silence_ends = self._pending and self._times["progress_at"] - told.progress_at > SILENT
+        return silence_ends or (self._state["phase"] != told.phase and at - told.at >= SOON)
+
+    def _tell(self, at: float) -> Heard:
+        self._told = Heard(
+            at=at, sent_at=at, longest=self._longest, longest_phase=self._longest_phase,
+            **self._state, **self._counts, **self._times,
+        )  # fmt: skip
+        self._longest, self._pending = 0.0, False
+        return self._told
+
+
+def process(sample: dict[str, Any]) -> Process:
+    """Return a sample of a trace as the reading that the process sensor would have given."""
+    census = sample.get("cz")
+    return Process(
+        state=_STATES.get(str(sample.get("st")), "sleeping"),
+        cpu=sample["cpu"] + sample.get("kcpu", 0.0),
+        members=1 + sample.get("nk", 0),
+        switches=sample.get("vc", 0) + sample.get("nvc", 0),
+        io=sample.get("rchar", 0) + sample.get("wchar", 0),
+        disk=sample.get("rb", 0) + sample.get("wb", 0),
+        minor_faults=sample.get("minflt"),
+        major_faults=sample.get("majflt"),
+        rss=sample.get("rss", 0) * 1024,
+        run_queue=sample.get("rq"),
+        census=None if census is None else {_SITES.get(site, "other"): n for site, n in census.items()},
+    )
+
+
+class Gauge:
+    """Pressure on memory, from the counters that a trace holds."""
+
+    def __init__(self) -> None:
+        """Begin before the first sample."""
+        self._at: float | None = None
+        self._stalled = 0.0
+
+    def tick(self, at: float, sample: dict[str, Any]) -> Iterator[Sampled]:
+        """Take a sample; yield a reading every few seconds."""
+        pressure = sample.get("psi")
+        if not pressure or (self._at is not None and at - self._at < MEMORY_EVERY):
+            return
+        stalled = pressure[2] / 1e6  # microseconds
+        if self._at is not None:
+            share = (stalled - self._stalled) / (at - self._at)
+            available = sample.get("memav", 0) * 1024
+            yield Sampled(at=at, reading=Memory(stall_some=share, available=available))
+        self._at, self._stalled = at, stalled
