@@ -1,0 +1,61 @@
+"""Click options made from the option table, so that a flag and its setting are described in one place.
+
+May not read any value; config.load does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import click
+
+from stallguard.config import parse_set
+from stallguard.config.kinds import SWITCH
+from stallguard.config.table import EVERYDAY, Key
+
+Decorator = Callable[[Any], Any]
+
+
+def settings(keys: Iterable[Key] = EVERYDAY) -> Decorator:
+    """Return a decorator that gives a command the option of every key that has one, and `--set`.
+
+    The command takes them as keyword arguments and hands those to `given`.
+    """
+    options = [_option(key) for key in keys if key.flag]
+    options.append(
+        click.option(
+            "--set",
+            "set__",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Any setting, as `stallguard config show` names it.",
+        )
+    )
+
+    def decorate(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def _option(key: Key) -> Decorator:
+    name = key.path.replace(".", "__")
+    shown = f"  [{key.kind.show(key.default)}]"
+    if key.kind is SWITCH:
+        flags = f"{key.flag}/--no-{key.flag.removeprefix('--')}"
+        return click.option(flags, name, default=None, help=key.help + shown)
+    return click.option(key.flag, name, metavar=key.kind.metavar, help=key.help + shown)
+
+
+def given(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the flags that `config.load` takes, from a command's keyword arguments.
+
+    Raises StallguardError (exit code 2) where a `--set` is not KEY=VALUE.
+    """
+    flags = {
+        name.replace("__", "."): raw for name, raw in parameters.items() if "__" in name and name != "set__"
+    }
+    return flags | parse_set(parameters.get("set__", ()))

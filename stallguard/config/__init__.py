@@ -1,0 +1,130 @@
+"""The configuration: flags, environment, project file, user file and defaults, in that order.
+
+`load` joins them and knows where each value came from.  What the settings are: config.sections and config.table.
+May not act on any setting.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stallguard.config.layers import Setting, from_environment, from_file, from_flags, project_file, user_file
+from stallguard.config.sections import Config
+from stallguard.config.table import KEYS, Key, sections, value_of
+from stallguard.errors import USAGE, StallguardError
+
+DEFAULT = "default"
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """A configuration, where each value came from (by path), and the files that were looked at."""
+
+    config: Config
+    origins: dict[str, str]
+    files: tuple[Path, ...]
+
+
+def load(flags: Mapping[str, Any], env: Mapping[str, str], cwd: Path) -> Loaded:
+    """Return the configuration for a command started in `cwd`.
+
+    `flags`: raw values by path; None where not given.  Raises StallguardError (exit code 2) for an unknown
+    setting, a value of the wrong form, or a file that cannot be read.
+    """
+    project = project_file(cwd)
+    files = (user_file(env), *([project] if project else []))
+    layers = [*map(from_file, files), from_environment(env), from_flags(flags)]
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(KEYS, DEFAULT)
+    for setting in (setting for layer in layers for setting in layer):
+        values[setting.path] = _typed(setting)
+        origins[setting.path] = setting.origin
+    return Loaded(_assembled(values), origins, files)
+
+
+def parse_set(texts: Iterable[str]) -> dict[str, str]:
+    """Return flags from `section.name=value` texts.  Raises StallguardError (exit code 2) for another form."""
+    pairs = [text.partition("=") for text in texts]
+    for path, equals, _ in pairs:
+        if not equals:
+            raise StallguardError(f"{path!r} is not a setting", cure="write section.name=value", code=USAGE)
+    return {path.strip(): value.strip() for path, _, value in pairs}
+
+
+def _typed(setting: Setting) -> Any:
+    key = KEYS.get(setting.path)
+    if key is None:
+        raise _unknown(setting)
+    try:
+        return key.kind.read(setting.raw)
+    except (ValueError, OverflowError) as error:
+        raise StallguardError(
+            f"{setting.path} cannot be {_shown(setting.raw)} ({setting.origin})",
+            why=f"expected {key.kind.expected}",
+            cure=f"{setting.path}: {key.help}",
+            code=USAGE,
+        ) from error
+
+
+def _shown(raw: Any) -> str:
+    text = repr(raw)
+    return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004 - what fits a line
+
+
+def _unknown(setting: Setting) -> StallguardError:
+    if setting.path in sections():
+        why = f"{setting.path} is a section of settings, not a setting"
+        return StallguardError(
+            f"{setting.path} cannot be {_shown(setting.raw)} ({setting.origin})", why=why, code=USAGE
+        )
+    near = nearest(setting.path)
+    return StallguardError(
+        f"there is no setting {setting.path} ({setting.origin})",
+        why=f"did you mean {near}?" if near else "",
+        cure="stallguard config show lists all settings",
+        code=USAGE,
+    )
+
+
+def nearest(path: str) -> str | None:
+    """Return the setting whose path, or else whose last name, is most like `path`; None where none is."""
+    known = list(KEYS)
+    close = difflib.get_close_matches(path, known, n=1, cutoff=0.75)
+    if close:
+        return close[0]
+    names = {name.rpartition(".")[2]: name for name in reversed(known)}
+    last = difflib.get_close_matches(path.rpartition(".")[2], names, n=1, cutoff=0.75)
+    return names[last[0]] if last else None
+
+
+def _assembled(values: Mapping[str, Any]) -> Config:
+    tree: dict[str, Any] = msgspec.to_builtins(Config())
+    for path, value in values.items():
+        *parents, name = path.split(".")
+        branch = tree
+        for parent in parents:
+            branch = branch[parent]
+        branch[name] = value
+    return msgspec.convert(tree, Config)
+
+
+def changes(before: Loaded, after: Loaded) -> tuple[list[Key], list[Key]]:
+    """Return the settings that differ: those that a live run takes over, and those that it cannot."""
+    differ = [k for k in KEYS.values() if value_of(before.config, k.path) != value_of(after.config, k.path)]
+    return [key for key in differ if key.live], [key for key in differ if not key.live]
+
+
+def accepted(before: Loaded, after: Loaded) -> Loaded:
+    """Return `before` with the changes of `after` that a live run takes over."""
+    taken, _ = changes(before, after)
+    kept = {key.path: value_of(before.config, key.path) for key in KEYS.values()}
+    origins = before.origins | {key.path: after.origins[key.path] for key in taken}
+    new = {key.path: value_of(after.config, key.path) for key in taken}
+    return Loaded(_assembled(kept | new), origins, after.files)
+
+
+__all__ = ["Config", "Key", "Loaded", "accepted", "changes", "load", "nearest", "parse_set"]

@@ -1,0 +1,116 @@
+"""Where settings come from: files found from a directory upwards, the environment, flags.
+
+Each layer is a list of raw settings with their origin; what they mean is config.load.  Reads files, nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stallguard.config.table import KEYS, sections
+from stallguard.errors import USAGE, StallguardError
+
+OWN, SHARED = "stallguard.toml", "pyproject.toml"
+TABLE = "tool.stallguard"
+PREFIX = "STALLGUARD_"
+
+
+class Setting(NamedTuple):
+    """One raw value.  `path`: section.name as written; `origin`: where, in words for the user."""
+
+    path: str
+    raw: Any
+    origin: str
+
+
+def user_file(env: Mapping[str, str]) -> Path:
+    """Return the user's own file: ~/.config/stallguard/config.toml, on macOS too, or under XDG_CONFIG_HOME."""
+    base = env.get("XDG_CONFIG_HOME")
+    home = Path(env["HOME"]) if env.get("HOME") else Path.home()
+    return (Path(base) if base else home / ".config") / "stallguard" / "config.toml"
+
+
+def project_file(cwd: Path) -> Path | None:
+    """Return the nearest stallguard.toml, or pyproject.toml with our table, from `cwd` upwards; None where none is."""
+    for directory in (cwd, *cwd.parents):
+        with contextlib.suppress(OSError):  # a directory that may not be entered has nothing for us
+            if (directory / OWN).is_file():
+                return directory / OWN
+            if (directory / SHARED).is_file() and TABLE in _text(directory / SHARED):
+                return directory / SHARED
+    return None
+
+
+def from_file(path: Path) -> list[Setting]:
+    """Return the settings of a file; none where it does not exist.
+
+    Raises StallguardError (exit code 2) where it cannot be read or is not TOML.
+    """
+    try:
+        text = _text(path)
+        table = tomllib.loads(text)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _unreadable(path, f"{error.strerror}", "make it readable, or remove it") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise _unreadable(
+            path, f"it is not TOML: {error}", "https://toml.io shows how TOML is written"
+        ) from error
+    own = table.get("tool", {}).get("stallguard", {}) if path.name == SHARED else table
+    return [Setting(key, raw, f"{path}{_at(text, key)}") for key, raw in _flat(own, "")]
+
+
+def _unreadable(path: Path, why: str, cure: str) -> StallguardError:
+    return StallguardError(f"cannot read the settings in {path}", why=why, cure=cure, code=USAGE)
+
+
+def _text(path: Path) -> str:
+    return path.read_bytes().decode("utf-8", errors="strict")
+
+
+def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and (value or path in ("", *sections())):
+        for name, inner in value.items():
+            yield from _flat(inner, f"{path}.{name}" if path else name)
+    else:
+        yield path, value
+
+
+def _at(text: str, path: str) -> str:
+    """Return `:line` where the setting stands in the file, or nothing where it is written too cleverly to find."""
+    header = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if match := re.match(r"\s*\[+\s*([^\]]+?)\s*\]", line):
+            header = match[1].removeprefix(TABLE).strip(".")
+        elif match := re.match(r"\s*([\w.\-]+)\s*=", line):
+            written = f"{header}.{match[1]}".strip(".")
+            if path == written or path.startswith(f"{written}."):
+                return f":{number}"
+    return ""
+
+
+def from_environment(env: Mapping[str, str]) -> list[Setting]:
+    """Return the settings in STALLGUARD_SECTION__NAME variables; those without a double underscore are not ours."""
+    names = sorted(name for name in env if name.startswith(PREFIX) and "__" in name)
+    return [Setting(_path(name), env[name], f"environment {name}") for name in names]
+
+
+def _path(variable: str) -> str:
+    return variable.removeprefix(PREFIX).lower().replace("__", ".")
+
+
+def from_flags(flags: Mapping[str, Any]) -> list[Setting]:
+    """Return the settings given on the command line, by path; None means: not given."""
+    given = {path: raw for path, raw in flags.items() if raw is not None}
+    return [Setting(path, raw, _option(path)) for path, raw in given.items()]
+
+
+def _option(path: str) -> str:
+    key = KEYS.get(path)
+    return f"option {key.flag}" if key and key.flag else f"option --set {path}"

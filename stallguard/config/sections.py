@@ -1,0 +1,93 @@
+"""The configuration as one value: every setting with its default, in sections.
+
+The core's own sections (detector, policy, stop) are defined beside the code that uses them.  What each setting
+means, its unit and its option are the table in config.table.  This module may not read anything.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from stallguard.core.detector_limits import NEVER, DetectorLimits
+from stallguard.core.limits import Limits, StopLimits
+from stallguard.core.policy_limits import PolicyLimits
+
+
+class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a training is started and for how long it may go on."""
+
+    python: str = ""
+    observe: bool = False
+    probe: bool = True
+    let_sleep: bool = False
+    stop_at: str = ""
+    max_time: float = NEVER
+    segments: float = NEVER
+    cool_down: float = 30.0
+
+
+class CheckpointSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The checkpoints that stallguard makes itself."""
+
+    enabled: bool = True
+    every: float = 300.0
+
+
+class OutputSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """stallguard's own words on the terminal."""
+
+    quiet: bool = False
+    color: str = "auto"
+
+
+class KeepSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How much of the past is kept."""
+
+    runs: int = 50
+    age: float = 60 * 86400.0
+    size: int = 5_000_000_000
+    output: int = 64_000_000
+    journal: int = 256_000_000  # a week of samples at 1 Hz takes about 100 MB
+
+
+class NotifySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who is told, and of what."""
+
+    desktop: bool = True
+    command: str = ""
+    urls: tuple[str, ...] = ()
+    on: tuple[str, ...] = ("stall", "restart", "give_up", "finish")
+    every: float = 60.0
+
+
+class EvidenceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is gathered at a stall."""
+
+    budget: float = 10.0
+    include_source: bool = False
+
+
+class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The job that launchd or systemd starts."""
+
+    exit_timeout: float = 60.0  # launchd's own is 5 s, too short for a checkpoint
+    throttle: float = 30.0
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All settings."""
+
+    run: RunSettings = RunSettings()
+    detector: DetectorLimits = DetectorLimits()
+    policy: PolicyLimits = PolicyLimits()
+    stop: StopLimits = StopLimits()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    evidence: EvidenceSettings = EvidenceSettings()
+    output: OutputSettings = OutputSettings()
+    notify: NotifySettings = NotifySettings()
+    keep: KeepSettings = KeepSettings()
+    agent: AgentSettings = AgentSettings()
+
+    def limits(self) -> Limits:
+        """Return what the core needs of this."""
+        return Limits(detector=self.detector, policy=self.policy, stop=self.stop, observe=self.run.observe)

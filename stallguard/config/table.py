@@ -1,0 +1,109 @@
+"""The option table: one row a setting, feeding the options of `stallguard run`, the README and the schema.
+
+The values and defaults are config.sections; a test holds the two equal, key by key.  This module may not read
+anything.
+"""
+
+from __future__ import annotations
+
+from functools import cache, reduce
+from typing import Any, NamedTuple
+
+from stallguard.config import detector_keys, policy_keys
+from stallguard.config.kinds import (
+    CLOCK,
+    DURATION,
+    NUMBER,
+    POSITIVE,
+    SIZE,
+    SWITCH,
+    TEXT,
+    TEXTS,
+    Kind,
+    choice,
+    some,
+)
+from stallguard.config.sections import Config
+
+OCCASIONS = ("stall", "restart", "give_up", "finish")
+
+
+class Key(NamedTuple):
+    """One setting.  `path`: section.name; `flag`: its option of `run`; `live`: may change while a run goes on."""
+
+    path: str
+    kind: Kind
+    help: str
+    flag: str = ""
+    live: bool = False
+
+    @property
+    def default(self) -> Any:
+        """The value where nobody says anything."""
+        return value_of(Config(), self.path)
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return "STALLGUARD_" + self.path.upper().replace(".", "__")
+
+
+def value_of(config: Config, path: str) -> Any:
+    """Return the value of the setting at `path`.  Raises AttributeError where there is none."""
+    return reduce(getattr, path.split("."), config)
+
+
+_EVERYDAY = [
+    Key("run.python", TEXT, "Interpreter that runs a script; empty: the active environment's.", "--python"),
+    Key("run.observe", SWITCH, "Tell of a stall, never act on it.", "--observe", live=True),
+    Key("run.probe", SWITCH, "Look into the training; off: guard it from outside only.", "--probe"),
+    Key("run.let_sleep", SWITCH, "Let the machine sleep while the training runs.", "--let-sleep"),
+    Key(
+        "run.stop_at", CLOCK, "Time of day to end the training at, after a checkpoint.", "--stop-at", live=True
+    ),
+    Key(
+        "run.max_time", DURATION, "Time after which to end the training, with a checkpoint.", "--max-time", live=True
+    ),
+    Key(
+        "run.segments", DURATION, "Restart on purpose after this time, for scripts that leak.", "--segments", live=True
+    ),
+    Key("run.cool_down", DURATION, "Pause between two segments.", "--cool-down", live=True),
+    Key(
+        "detector.patience", NUMBER, "Factor on all patience: 2 waits twice as long.", "--patience",
+        live=True,
+    ),
+    *(Key(f"policy.{name}", kind, words, flag, live=True) for name, kind, words, flag in policy_keys.KEYS),
+    Key("stop.grace", DURATION, "Time between SIGTERM and SIGKILL: room for a last checkpoint.", "--grace", live=True),
+    Key("stop.kill_wait", DURATION, "Time after SIGKILL until a process is called unkillable.", live=True),
+    Key("stop.saving_wait", DURATION, "Longest wait for a checkpoint that is still growing.", live=True),
+    Key("checkpoint.enabled", SWITCH, "Make checkpoints to resume from.", "--checkpoint"),
+    Key("checkpoint.every", DURATION, "Time between two checkpoints.", "--checkpoint-every"),
+    Key("evidence.budget", DURATION, "Longest time for gathering evidence before a restart.", live=True),
+    Key("evidence.include_source", SWITCH, "Keep the script's text as evidence.", "--include-source", live=True),
+    Key("output.quiet", SWITCH, "Say nothing but errors.", "--quiet"),
+    Key("output.color", choice("auto", "always", "never"), "Colour of stallguard's own words.", "--color"),
+    Key("notify.desktop", SWITCH, "Show notifications on the desktop.", live=True),
+    Key("notify.command", TEXT, "Command to run for each notification; it reads the message.", live=True),
+    Key("notify.urls", TEXTS, "Apprise addresses to notify (needs the extra 'notify').", live=True),
+    Key("notify.on", some(*OCCASIONS), "Occasions to notify of.", live=True),
+    Key("notify.every", DURATION, "Least time between two notifications of one occasion.", live=True),
+    Key("keep.runs", POSITIVE, "Runs to keep, the newest."),
+    Key("keep.age", DURATION, "Age from which a run is pruned."),
+    Key("keep.size", SIZE, "Room for all runs; the oldest go first."),
+    Key("keep.output", SIZE, "Room for one run's output.log; its oldest part goes first."),
+    Key("keep.journal", SIZE, "Room for one run's journal; its oldest part goes first."),
+    Key("agent.exit_timeout", DURATION, "Least time that launchd or systemd waits before it kills stallguard."),
+    Key("agent.throttle", DURATION, "Least time between two starts of an agent by launchd or systemd."),
+]  # fmt: skip
+
+_TUNING = [Key(f"detector.{name}", kind, words, live=True) for name, kind, words in detector_keys.KEYS]
+
+KEYS: dict[str, Key] = {key.path: key for key in (*_EVERYDAY, *_TUNING)}
+EVERYDAY: tuple[Key, ...] = tuple(_EVERYDAY)
+
+
+@cache
+def sections() -> tuple[str, ...]:
+    """Return every name that is not a setting but holds some: run, detector, detector.rows, ..."""
+    parents = {path.rsplit(".", depth)[0] for path in KEYS for depth in range(1, path.count(".") + 1)}
+    return tuple(sorted(parents))
