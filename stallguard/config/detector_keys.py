@@ -22,8 +22,8 @@ PHASES = {
     "importing": "the code before the first training",
     "idle": "the code between two trainings",
     "named": "a phase of the script's own naming",
-    "outside": "a program that cannot be looked into",
-    "device": "a device that does not answer while beats go on",
+    "outside": "a program without a probe",
+    "device": "a device while beats go on",
 }
 EVIDENCE = {
     "deadlock": "threads wait for each other",
