@@ -6,6 +6,7 @@ Reads and writes two small files of a run directory; may not read the journal.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,11 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     incidents: int
     attempts: int
     lost: float  # seconds of silence before restarts, and pauses between attempts
+
+
+def utc() -> str:
+    """Return the present time as run.json and outcome.json have it."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def identity(pid: int) -> Identity:

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 # Spoken on the terminal.
 SPOKEN = {
     "guarding": "guarding {command} (run {run})",
-    "interpreter": "with {python}, {why}",
     "outside": "cannot look inside: {why}; guarding from outside",
     "beyond": "{text}",
     "aside": "the probe stepped aside: {text}; guarding from outside",
@@ -43,6 +42,7 @@ SPOKEN = {
 }
 # Kept in the journal and the report; too small for the terminal of a healthy run.
 QUIET = {
+    "interpreter": "the interpreter is {python}: {why}",
     "suspect": "silent: {silence}; watching closely",
     "cleared": "a batch ended after {gap}: nothing was wrong",
     "slow": "batches take {factor} times as long as before: {cause}",

@@ -6,6 +6,7 @@ Pure: dictionaries in, dictionaries out.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import msgspec
 
 INJECT = Path(__file__).resolve().parent.parent / "probe" / "inject"
 OURS = "STALLGUARD_"
+STACKS_SIGNAL = int(signal.SIGUSR1)  # Slurm and Lightning use it too: the probe tells where a script takes it
 
 
 class Wish(msgspec.Struct, frozen=True):

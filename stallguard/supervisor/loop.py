@@ -50,6 +50,7 @@ class Loop:
         self._early: list[tuple[float, str, object]] = []
         self.run: Run | None = None
         self.code: int | None = None
+        self.after: Callable[[Run], None] = lambda _run: None  # told of every new state
 
     def start(self, run: Run, actions: list[Action]) -> None:
         """Take the first value of the run and perform its first actions."""
@@ -72,6 +73,7 @@ class Loop:
         self.remember(event.at, "event", event)
         self.run, actions = fold.advance(self.run, event, self.limits)
         self._do(actions)
+        self.after(self.run)
 
     def remember(self, at: float, kind: str, data: object) -> None:
         """Write to the journal; kept until it is open, so that the child need not wait for it."""

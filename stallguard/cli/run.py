@@ -1,0 +1,66 @@
+"""`stallguard run`: start a training and guard it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stallguard import config
+from stallguard.cli._options import given, settings
+
+
+class RunCommand(click.Command):
+    """Leaves everything from the first word of COMMAND on to the training, options and all."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Split the words where COMMAND begins, and parse only what stands before."""
+        at = self.command_begins(args)
+        words = args[at + 1 :] if at < len(args) and args[at] == "--" else args[at:]
+        rest = super().parse_args(ctx, args[:at])
+        ctx.params["words"] = tuple(words)
+        return rest
+
+    def command_begins(self, args: list[str]) -> int:
+        """Return the index of the first word that is neither an option of ours nor the value of one."""
+        takes_value = {
+            name: not option.is_flag
+            for option in self.params
+            if isinstance(option, click.Option)
+            for name in option.opts
+        }
+        index = 0
+        while index < len(args) and args[index].startswith("-") and args[index] not in ("--", "-m"):
+            index += 2 if takes_value.get(args[index]) else 1
+        return min(index, len(args))
+
+
+@click.command("run", cls=RunCommand, options_metavar="[OPTIONS] [--] COMMAND...")
+@settings()
+@click.pass_context
+def command(ctx: click.Context, **parameters: Any) -> None:
+    """Start a training and guard it.
+
+    COMMAND is `train.py ARGS`, `-m package.module ARGS`, or any program: `python train.py`, `bash train.sh`.
+    The training runs as it would without stallguard; its exit code becomes ours.
+
+    \b
+    Examples:
+      stallguard run train.py --epochs 200
+      stallguard run --observe -m mypackage.train
+      stallguard run --on-stall halve --max-restarts 5 -- python train.py
+    """
+    words = tuple(parameters.pop("words", ctx.params.get("words", ())))
+    loaded = config.load(given(parameters), os.environ, Path.cwd())
+    sys.exit(guard(words, loaded))
+
+
+def guard(words: tuple[str, ...], loaded: config.Loaded) -> int:
+    """Resolve the command, run it under guard, and return the exit code."""
+    from stallguard.supervisor.request import prepare
+    from stallguard.supervisor.session import Session
+
+    return Session(prepare(words, loaded, os.environ, Path.cwd()), loaded, os.environ).guard()

@@ -1,0 +1,197 @@
+"""Does what the core wants done: starts, signals, gathers, tells.  Nothing here blocks the deciding thread.
+
+May not decide anything, not even in an error: a child that cannot start becomes an event.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stallguard import knowledge, notify
+from stallguard.collectors import bundle
+from stallguard.config.sections import Config
+from stallguard.core import detector
+from stallguard.core.actions import Action, Collect, Conclude, Launch, Signal, Tell
+from stallguard.core.events import Collected, Failed, Launched, Noted
+from stallguard.core.learned import Learned
+from stallguard.core.run import Run
+from stallguard.errors import StallguardError
+from stallguard.report.narrative import sentence
+from stallguard.sensors import Target
+from stallguard.supervisor.child import Child
+from stallguard.supervisor.environment import STACKS_SIGNAL, Wish, child_environment
+
+if TYPE_CHECKING:
+    from stallguard.supervisor.session import Session
+
+OUTPUT_SETTLES = 1.0  # seconds for the last output of an attempt to reach the user before we speak
+TOKEN_BITS = 62  # a positive signed 64-bit number
+
+
+class Performer:
+    """Performs the actions of one run."""
+
+    def __init__(self, session: Session, env: Mapping[str, str]) -> None:
+        """`env`: the user's, for the child."""
+        self._session, self._env = session, env
+        self.child: Child | None = None
+        self.target = Target(mine=(session.dir.path,), places=(session.request.cwd,))
+        self.why = ""
+        self._notifier: notify.Notifier | None = None
+
+    def perform(self, action: Action, run: Run) -> None:
+        """Do one action."""
+        how: Callable[..., None] | None = _HOW.get(type(action))
+        if how is not None:
+            how(self, action, run)
+
+    def pass_on(self, name: str) -> None:
+        """Send a signal to the training's group at once; from a signal handler."""
+        if name == "WINCH":
+            self._session.output.resize()
+        if self.child is not None:
+            self.child.signal(name)
+
+    # ---- actions -------------------------------------------------------------------------------------------
+
+    def launch(self, action: Launch, _run: Run) -> None:
+        """Start an attempt; what fails becomes an event."""
+        session = self._session
+        if self.child is not None:
+            self.child.reap()
+        token = secrets.randbits(TOKEN_BITS)
+        session.beats.follow(action.attempt, token)
+        session.output.dress()
+        try:
+            self.child = Child.start(
+                session.request.command.argv, env=self._environment(action, token), cwd=str(session.request.cwd),
+                stdout=session.output.stdout, stderr=session.output.stderr, post=session.beats.exited,
+                before_post=lambda: void(session.output.settle(OUTPUT_SETTLES)),
+            )  # fmt: skip
+        except StallguardError as error:
+            self._post_failure(action, error)
+            return
+        self.target.root, self.target.main = self.child.pid, None
+        session.mailbox.post(
+            Launched(
+                at=session.clock.monotonic(), attempt=action.attempt, pid=self.child.pid, factor=action.factor,
+                device=action.device, resumed=action.resume,
+            )
+        )  # fmt: skip
+
+    def _environment(self, action: Launch, token: int) -> dict[str, str]:
+        session, settings = self._session, self._session.loaded.config
+        if not settings.run.probe:
+            return dict(self._env)
+        wish = Wish(
+            socket=str(session.beats.path), pages=str(session.dir.probe), token=token, factor=action.factor,
+            backup=str(session.dir.backup) if settings.checkpoint.enabled else "", resume=action.resume,
+            device=action.device, signal=STACKS_SIGNAL, every=settings.checkpoint.every,
+        )  # fmt: skip
+        return child_environment(self._env, wish)
+
+    def _post_failure(self, action: Launch, error: StallguardError) -> None:
+        session = self._session
+        for line in error.lines():
+            session.terminal.say(line)
+        session.mailbox.post(
+            Failed(at=session.clock.monotonic(), attempt=action.attempt, why=error.what, code=error.code)
+        )
+
+    def signal(self, action: Signal, _run: Run) -> None:
+        """Send a signal to the training's process group."""
+        if self.child is not None:
+            self.child.signal(action.name)
+
+    def collect(self, action: Collect, run: Run) -> None:
+        """Gather the evidence on a thread; its end is an event."""
+        work = threading.Thread(target=self._gather, args=(action, run), name="collect", daemon=True)
+        work.start()
+
+    def _gather(self, action: Collect, run: Run) -> None:
+        session = self._session
+        began = session.clock.monotonic()
+        try:
+            collected = bundle.collect(self._context(action, run))
+        except Exception as error:  # noqa: BLE001 - evidence is wanted, but the restart must come
+            session.trouble(f"the evidence is incomplete: {type(error).__name__}: {error}")
+            collected = Collected(at=began, incident=action.incident, seconds=0.0, missing=("everything",))
+        session.mailbox.post(collected)
+
+    def _context(self, action: Collect, run: Run) -> bundle.Context:
+        raise NotImplementedError
+
+    def tell(self, action: Tell, run: Run) -> None:
+        """Say it on the terminal, and to whoever wants to be notified."""
+        self._session.terminal.tell(action.kind, action.facts)
+        if self._notifier is not None:
+            title = f"stallguard: {self._session.dir.id}"
+            self._notifier.notify(action.kind, title, sentence(action.kind, action.facts), run.now)
+
+    def conclude(self, action: Conclude, _run: Run) -> None:
+        """Keep why it ended."""
+        self.why = action.why
+
+    # ---- around the run -----------------------------------------------------------------------------------
+
+    def sensor_failed(self, name: str, error: Exception) -> None:
+        """Have it told that a sensor does not work here."""
+        session = self._session
+        text = f"the sensor {name} does not work here: {error}"
+        session.mailbox.post(Noted(at=session.clock.monotonic(), attempt=session.attempt, kind="sensor", text=text))
+
+    def learned(self) -> Learned | None:
+        """Return what earlier runs of this script taught, or None."""
+        return knowledge.load(self._key(), self._session.trouble)
+
+    def remember(self, run: Run) -> None:
+        """Keep what this run taught."""
+        knowledge.save(self._key(), detector.export(run.judge))
+
+    def _key(self) -> knowledge.Key:
+        raise NotImplementedError
+
+    def open_notifier(self) -> None:
+        """Prepare the channels that the configuration names."""
+        channels = _channels(self._session.loaded.config, self._env, self._session.trouble)
+        self._notifier = notify.Notifier(channels, self._session.trouble)
+
+    def close(self) -> None:
+        """Let the last notification out and the child be forgotten."""
+        if self._notifier is not None:
+            self._notifier.close()
+        if self.child is not None:
+            self.child.reap()
+
+
+def void(_answer: object) -> None:
+    """Drop an answer that nobody waits for."""
+
+
+def _channels(config: Config, env: Mapping[str, str], trouble: Callable[[str], None]) -> dict[str, notify.Send]:
+    wanted, channels = config.notify, dict[str, notify.Send]()
+    desktop = notify.desktop(shutil.which) if wanted.desktop else None
+    if desktop is not None:
+        channels["the desktop"] = desktop
+    if wanted.command:
+        channels["the command"] = notify.command_sender(wanted.command, env)
+    if wanted.urls:
+        try:
+            channels["Apprise"] = notify.apprise_sender(wanted.urls)
+        except ImportError:
+            trouble("notify.urls needs the extra: install stallguard[notify]")
+    return channels
+
+
+_HOW: dict[type, Callable[..., None]] = {
+    Launch: Performer.launch,
+    Signal: Performer.signal,
+    Collect: Performer.collect,
+    Tell: Performer.tell,
+    Conclude: Performer.conclude,
+}

@@ -1,0 +1,78 @@
+"""What the user asked for, resolved and written down before anything happens.
+
+May not start anything.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from stallguard import interpreter, outcome, paths
+from stallguard.command import Command, Disk, Reach, reach, resolve
+from stallguard.config import Loaded
+from stallguard.errors import CANNOT_RUN, StallguardError
+from stallguard.paths import RunDir
+
+
+class Request(NamedTuple):
+    """A run that is about to begin."""
+
+    run: RunDir
+    words: tuple[str, ...]
+    command: Command
+    reach: Reach
+    cwd: Path
+
+
+def prepare(words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], cwd: Path) -> Request:
+    """Resolve COMMAND, make the run's directory and write run.json.  Raises StallguardError, nothing left over."""
+    place, chosen = Disk(env, str(cwd)), loaded.config.run.python or None
+    command = resolve(words, lambda: interpreter.choose(chosen, env, place.which), place)
+    reached = reach(command.argv, place) if loaded.config.run.probe else Reach(False, "you asked for no probe")
+    stamp = datetime.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+    request = Request(paths.new_run(name_of(words), stamp), words, command, reached, cwd)
+    _write_down(request, loaded)
+    return request
+
+
+def name_of(words: tuple[str, ...]) -> str:
+    """Return a short name for COMMAND: that of its script or module."""
+    scripts = [word for word in words if word.endswith((".py", ".sh"))]
+    if "-m" in words[:-1]:
+        return words[words.index("-m") + 1].rpartition(".")[2]
+    return Path((scripts or list(words))[0]).stem
+
+
+def _write_down(request: Request, loaded: Loaded) -> None:
+    chosen = request.command.interpreter
+    value = outcome.AskedFor(
+        schema=outcome.SCHEMA,
+        id=request.run.id,
+        command=list(request.words),
+        argv=request.command.argv,
+        cwd=str(request.cwd),
+        began=outcome.utc(),
+        supervisor=outcome.identity(os.getpid()),
+        interpreter=chosen.path if chosen else "",
+        interpreter_why=chosen.why if chosen else "",
+        outside=request.reach.why,
+        config=msgspec.to_builtins(loaded.config),
+        origins=loaded.origins,
+    )
+    try:
+        outcome.write(request.run.asked, value)
+    except OSError as error:
+        shutil.rmtree(request.run.path, ignore_errors=True)
+        raise StallguardError(
+            f"cannot write in {request.run.path}",
+            why=error.strerror or str(error),
+            cure="make room there, or set STALLGUARD_HOME to another place",
+            code=CANNOT_RUN,
+        ) from error

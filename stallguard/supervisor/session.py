@@ -1,0 +1,173 @@
+"""One run from start to end: makes the parts, starts the child first and everything slow after it, cleans up.
+
+May not decide: the core decides, the loop asks it, perform acts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stallguard import outcome, paths
+from stallguard.config import Loaded
+from stallguard.core import detector, fold
+from stallguard.core.actions import Tell
+from stallguard.core.events import Noted
+from stallguard.core.run import Run, beats
+from stallguard.host.clock import SystemClock
+from stallguard.journal import Journal
+from stallguard.supervisor import signals, streams
+from stallguard.supervisor.request import Request
+from stallguard.supervisor.beats import Beats
+from stallguard.supervisor.control import Control
+from stallguard.supervisor.loop import Loop
+from stallguard.supervisor.mailbox import Mailbox
+from stallguard.supervisor.output import Output
+from stallguard.supervisor.outputlog import OutputLog
+from stallguard.supervisor.perform import Performer
+from stallguard.supervisor.snapshot import snapshot
+from stallguard.supervisor.terminal import Terminal, wants_color
+
+LAST_OUTPUT = 60.0  # seconds that a reader who takes nothing can hold up the end of the run
+
+
+class Session:
+    """The parts of a run.  `env`: the user's environment."""
+
+    def __init__(self, request: Request, loaded: Loaded, env: Mapping[str, str]) -> None:
+        """Make what must exist before the child starts; raises StallguardError, leaving nothing behind."""
+        settings = loaded.config
+        self.request, self.dir, self.loaded = request, request.run, loaded
+        self.clock = SystemClock()
+        self.mailbox = Mailbox(self.clock.monotonic)
+        self.place = paths.socket_dir()
+        self.beats = Beats(self.place, self.dir.probe, self.mailbox.post, self.clock.monotonic)
+        log = OutputLog(self.dir.output, self.trouble, settings.keep.output // 3)
+        chosen = streams.choose(streams.look(1), streams.look(2))
+        self.output = Output(chosen, log, self.trouble, tap=self._tap)
+        self.terminal = self._terminal(env)
+        self.performer = Performer(self, env)
+        self.loop = Loop(
+            self.mailbox, settings.limits(), self.performer.perform, self.clock.monotonic, self.clock.asleep
+        )
+        self.control = Control(self.place / "control", self.mailbox.post, self.clock.monotonic, self.status)
+        self._matcher: Any = None
+        self._samplers: Any = None
+
+    def _terminal(self, env: Mapping[str, str]) -> Terminal:
+        output = self.loaded.config.output
+        tty = streams.look(2).kind == "terminal"
+        color = wants_color(output.color, env, tty=tty)
+        return Terminal(sys.stderr, quiet=output.quiet, color=color, fresh=self.output.fresh)
+
+    def trouble(self, words: str) -> None:
+        """Have something of our own told: a full disk, a channel that fails."""
+        self.mailbox.post(Noted(at=self.clock.monotonic(), attempt=self.attempt, kind="trouble", text=words))
+
+    @property
+    def attempt(self) -> int:
+        """The number of the present attempt."""
+        return self.loop.run.attempt if self.loop.run else 1
+
+    def status(self) -> Any:
+        """Return what the control socket shows."""
+        return snapshot(self.dir.id, self.loop.run, self.clock.monotonic())
+
+    def guard(self) -> int:
+        """Run the training to its end; return the exit code."""
+        try:
+            with signals.forwarded(self.mailbox, self.clock.monotonic, self.performer.pass_on):
+                return self._guard()
+        finally:
+            self._close()
+
+    def _guard(self) -> int:
+        self._announce()
+        run, actions = fold.begin(self.loop.limits, self.clock.monotonic(), learned=self.performer.learned())
+        self.loop.start(run, actions)
+        journal = Journal(self.dir.journal, self.trouble)
+        self.loop.open_journal(journal)
+        self._name_control()
+        self._start_sensors()
+        self.performer.open_notifier()
+        with (self.dir.path / "stallguard.stacks").open("w") as stacks:
+            code = self.loop.until_concluded(stacks)
+        self._conclude()
+        journal.close()
+        return code
+
+    def _announce(self) -> None:
+        self._tell("guarding", {"command": " ".join(self.request.words), "run": self.dir.id})
+        chosen, reach = self.request.command.interpreter, self.request.reach
+        if chosen is not None:
+            self._tell("interpreter", {"python": chosen.path, "why": chosen.why})
+        if not reach.injectable:
+            self._tell("outside", {"why": reach.why})
+
+    def _tell(self, kind: str, facts: dict[str, str]) -> None:
+        self.loop.remember(self.clock.monotonic(), "action", Tell(kind, facts))
+        self.terminal.tell(kind, facts)
+
+    def _name_control(self) -> None:
+        asked = outcome.asked(self.dir)
+        if asked is not None:
+            with contextlib.suppress(OSError):  # a full disk: the run is only harder to find
+                outcome.write(self.dir.asked, msgspec.structs.replace(asked, control=str(self.control.path)))
+
+    def _start_sensors(self) -> None:
+        from stallguard.sensors.output import Matcher
+        from stallguard.sensors.sampler import Samplers
+        from stallguard.sensors.standard import standard
+
+        self._matcher = Matcher()
+        self._samplers = Samplers(
+            standard(self.performer.target, self.clock), self.mailbox.post, self.clock, self.performer.sensor_failed
+        )
+        self._samplers.start()
+        self.loop.after = self._tune
+
+    def _tune(self, run: Run) -> None:
+        """Have the sensors look closer while the detector wants it."""
+        wanted = detector.wanted(run.judge, self.loop.limits.detector)
+        self._samplers.urgent(wanted.period < 1.0)
+
+    def _tap(self, data: bytes) -> None:
+        if self._matcher is not None:
+            for event in self._matcher.feed(data, self.clock.monotonic()):
+                self.mailbox.post(event)
+
+    def _conclude(self) -> None:
+        run = self.loop.run
+        assert run is not None  # noqa: S101 - concluded
+        self.output.finish(LAST_OUTPUT)
+        self.performer.remember(run)
+        end = outcome.Outcome(
+            schema=outcome.SCHEMA,
+            code=run.code,
+            why=self.performer.why,
+            ended=outcome.utc(),
+            seconds=round(run.now - run.began, 3),
+            batches=beats(run),
+            incidents=run.totals.incidents,
+            attempts=run.attempt,
+            lost=round(run.totals.lost, 3),
+        )
+        with contextlib.suppress(OSError):  # a full disk: the journal has the same, if anything has
+            outcome.write(self.dir.path / "outcome.json", end)
+        if run.totals.incidents or run.code:
+            self._tell("report", {"path": f"stallguard report {self.dir.id}"})
+
+    def _close(self) -> None:
+        if self._samplers is not None:
+            self._samplers.close()
+        self.performer.close()
+        self.output.finish(LAST_OUTPUT)
+        self.control.close()
+        self.beats.close()
+        shutil.rmtree(self.place, ignore_errors=True)

@@ -1,0 +1,41 @@
+"""The state of a live run for whoever asks: one plain value.  Pure; may not ask anything of the run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from stallguard.core.run import Run, beats
+
+SCHEMA = 1
+
+
+def snapshot(name: str, run: Run | None, now: float) -> dict[str, Any]:
+    """Return what `stallguard status` shows.  `now`: monotonic seconds."""
+    if run is None:
+        return {"schema": SCHEMA, "run": name, "state": "new"}
+    heard, judgement = run.history.heard, run.judge.judgement
+    return {
+        "schema": SCHEMA,
+        "run": name,
+        "state": run.state,
+        "attempt": run.attempt,
+        "pid": run.pid,
+        "factor": run.factor,
+        "device": run.device,
+        "seconds": round(now - run.began, 1),
+        "batches": beats(run),
+        "silent": round(max(0.0, now - judgement.since), 1) if judgement.since else None,
+        "judgement": msgspec.to_builtins(judgement),
+        "progress": msgspec.to_builtins(heard) if heard else None,
+        "readings": {name: msgspec.to_builtins(reading) for name, reading in latest(run).items()},
+        "findings": msgspec.to_builtins(run.findings),
+        "incidents": run.totals.incidents,
+        "lost": round(run.totals.lost, 1),
+    }
+
+
+def latest(run: Run) -> dict[str, Any]:
+    """Return the newest reading of each sensor, by its name."""
+    return dict(run.history.latest)
