@@ -1,0 +1,64 @@
+"""Small is a rule: functions, modules, and a docstring for every module.
+
+A function's size is the number of its lines from `def` to its end; its docstring and blank lines do not count.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+MEDIAN, NINE_OF_TEN, LONGEST, MODULE = 6, 24, 60, 400  # lines
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def size(function: Function, lines: list[str]) -> int:
+    """Return the lines of a function that a reader has to read as code."""
+    first = function.body[0]
+    documented = ast.get_docstring(function) is not None
+    skipped = range(first.lineno, (first.end_lineno or 0) + 1) if documented else range(0)
+    own = range(function.lineno, (function.end_lineno or 0) + 1)
+    return sum(1 for number in own if number not in skipped and lines[number - 1].strip())
+
+
+def functions(tree: ast.Module) -> Iterator[Function]:
+    """Yield every function of a module, nested ones too."""
+    return (node for node in ast.walk(tree) if isinstance(node, Function))
+
+
+def look(path: Path) -> tuple[list[tuple[int, str]], list[str]]:
+    """Return the (size, place) of a module's functions, and what is wrong with the module itself."""
+    text = path.read_text("utf-8")
+    tree, lines, name = ast.parse(text), text.splitlines(), path.relative_to(ROOT)
+    wrong = [] if ast.get_docstring(tree) or not text.strip() else [f"{name}: no docstring"]
+    wrong += [f"{name}: {len(lines)} lines, {MODULE} allowed"] if len(lines) > MODULE else []
+    return [(size(f, lines), f"{name}:{f.lineno} {f.name}") for f in functions(tree)], wrong
+
+
+def verdict(sizes: list[tuple[int, str]]) -> list[str]:
+    """Return what is wrong with all functions together."""
+    ordered = sorted(sizes)
+    median, most = ordered[len(ordered) // 2][0], ordered[len(ordered) * 9 // 10][0]
+    wrong = [f"{place}: {lines} lines, {LONGEST} allowed" for lines, place in ordered if lines > LONGEST]
+    wrong += [f"median function: {median} lines, {MEDIAN} allowed"] if median > MEDIAN else []
+    wrong += [f"nine functions of ten: {most} lines, {NINE_OF_TEN} allowed"] if most > NINE_OF_TEN else []
+    print(f"{len(ordered)} functions: median {median}, nine of ten {most}, longest {ordered[-1][0]} lines")
+    return wrong
+
+
+def main() -> int:
+    """Print what is wrong; return the exit code."""
+    looked = [look(path) for path in sorted((ROOT / "stallguard").rglob("*.py"))]
+    wrong = [words for _, found in looked for words in found]
+    wrong += verdict([entry for sizes, _ in looked for entry in sizes])
+    for words in wrong:
+        print(words)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""What every test gets: a short private TMPDIR, skips with their reasons, and checks for what it left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib.util
+import os
+import shutil
+import stat
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import hypothesis
+import psutil
+import pytest
+
+pytest_plugins = ["pytester"]
+
+ROOT = Path(__file__).parent.parent
+SESSION = "STALLGUARD_TEST_SESSION"  # inherited by every process that a test starts, however far down
+PATIENCE = 3.0  # seconds for a thread or child that is just ending
+
+hypothesis.settings.register_profile("house", database=None, deadline=None, derandomize="CI" in os.environ)
+hypothesis.settings.load_profile("house")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give the session a TMPDIR that is its own, and short enough for the path of a socket."""
+    if hasattr(config, "workerinput"):  # a worker of xdist shares that of its master
+        tempfile.tempdir = os.environ["TMPDIR"]
+        return
+    place = tempfile.mkdtemp(prefix="sg-", dir="/tmp")
+    os.environ["TMPDIR"] = tempfile.tempdir = place
+    os.environ[SESSION] = place
+    for name in [name for name in os.environ if name.startswith("STALLGUARD_") and not name.startswith(KEPT)]:
+        del os.environ[name]  # a run around the tests must not be taken for one of theirs
+
+
+KEPT = (SESSION, "STALLGUARD_LIVE", "STALLGUARD_PYTHON_")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Take the session's TMPDIR away again."""
+    if not hasattr(config, "workerinput") and SESSION in os.environ:
+        shutil.rmtree(os.environ.pop(SESSION), ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the cheap tests first, and say why a test cannot run here."""
+    items.sort(
+        key=lambda item: bool(item.get_closest_marker("tf")) + 2 * bool(item.get_closest_marker("live"))
+    )
+    no_tensorflow = importlib.util.find_spec("tensorflow") is None
+    for item in items:
+        if no_tensorflow and item.get_closest_marker("tf"):
+            item.add_marker(
+                pytest.mark.skip(reason="this interpreter has no TensorFlow: scripts/setup installs one")
+            )
+        if "STALLGUARD_LIVE" not in os.environ and item.path.is_relative_to(ROOT / "tests/live"):
+            item.add_marker(
+                pytest.mark.skip(reason="needs a Mac with Apple silicon and its user's consent: scripts/live")
+            )
+
+
+@pytest.fixture(scope="session")
+def other_python():
+    """Return a function from the name of an environment (keras2, torch, jax) to its interpreter; it skips if absent."""
+
+    def find(name: str) -> str:
+        path = os.environ.get(f"STALLGUARD_PYTHON_{name.upper()}") or ROOT / f".venvs/{name}/bin/python"
+        if not Path(path).exists():
+            pytest.skip(f"no environment {name}: scripts/setup {name} makes it")
+        return str(path)
+
+    return find
+
+
+def _sockets() -> set[tuple[int, int]]:
+    found = set()
+    for entry in os.listdir("/dev/fd"):  # noqa: PTH208 - bare names are what is wanted
+        with contextlib.suppress(OSError):  # the descriptor of the listing itself is closed by now
+            facts = os.fstat(int(entry))
+            if stat.S_ISSOCK(facts.st_mode):
+                found.add((int(entry), facts.st_ino))
+    return found
+
+
+def _children() -> set[psutil.Process]:
+    return set(psutil.Process().children())
+
+
+def _threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.is_alive()}
+
+
+def _temporary() -> set[Path]:
+    return {path for path in Path(tempfile.gettempdir()).iterdir() if not path.name.startswith(NOT_OURS)}
+
+
+# pytest's own directories are kept until the session ends, so that a failure can be looked into; a TensorFlow that
+# is killed (as many are here) leaves the sources that AutoGraph wrote.
+NOT_OURS = ("pytest-of-", "__autograph_generated_file")
+
+
+LEAKS = {"thread": _threads, "child process": _children, "socket": _sockets, "file in TMPDIR": _temporary}
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind():
+    """Fail a test that leaves a thread, a child, a socket or a temporary file behind."""
+    before = {kind: look() for kind, look in LEAKS.items()}
+    yield
+    deadline = time.monotonic() + PATIENCE
+    while (left := _left(before)) and time.monotonic() < deadline:
+        gc.collect()  # an object that nobody holds any more is not a leak
+        time.sleep(0.02)
+    if left:
+        _end(left.get("child process", set()))
+        pytest.fail(
+            f"left behind: { {kind: sorted(map(str, things)) for kind, things in left.items()} }",
+            pytrace=False,
+        )
+
+
+def _left(before: dict) -> dict:
+    left = {kind: look() - before[kind] for kind, look in LEAKS.items()}
+    return {kind: things for kind, things in left.items() if things}
+
+
+def _end(children: set[psutil.Process]) -> None:
+    for child in children:
+        with contextlib.suppress(psutil.Error):
+            child.kill()
+            child.wait(PATIENCE)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail the session where a process that some test started still runs, even if its parent is gone."""
+    if hasattr(session.config, "workerinput"):
+        return
+    deadline = time.monotonic() + PATIENCE
+    while (orphans := _orphans()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for orphan in orphans:
+        print(f"\nleft behind by a test: {orphan}")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    _end(set(orphans))
+
+
+def _orphans() -> list[psutil.Process]:
+    mark, ours = (
+        os.environ.get(SESSION),
+        {os.getpid(), *(parent.pid for parent in psutil.Process().parents())},
+    )
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):  # it ended, or belongs to somebody else
+            if (
+                process.pid not in ours
+                and process.status() != "zombie"
+                and process.environ().get(SESSION) == mark
+            ):
+                found.append(process)
+    return found

@@ -1,0 +1,146 @@
+"""The project's own promises: one version, a complete wheel, a suite that notices leaks, documents in step."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import stallguard
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """Return the wheel as `pip install` would build it; hatchling is called directly, so that no network is needed."""
+    pytest.importorskip("hatchling", reason="hatchling is not installed: scripts/setup installs it")
+    place = tmp_path_factory.mktemp("wheel")
+    build = f"import hatchling.build as b; print(b.build_wheel({str(place)!r}))"
+    subprocess.run([sys.executable, "-c", build], cwd=ROOT, check=True, capture_output=True)
+    with zipfile.ZipFile(next(place.glob("*.whl"))) as archive:
+        yield archive
+
+
+def test_the_wheel_holds_every_file_of_the_package(wheel):
+    inside = set(wheel.namelist())
+    here = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "stallguard").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert here - inside == set()
+    assert {"stallguard/py.typed", "stallguard/probe/inject/sitecustomize.py"} <= inside
+
+
+def test_the_wheel_has_the_version_that_the_package_tells(wheel):
+    name = next(name for name in wheel.namelist() if name.endswith("METADATA"))
+    metadata = wheel.read(name).decode()
+    assert f"\nVersion: {stallguard.__version__}\n" in metadata
+    assert "\nLicense-Expression: Apache-2.0\n" in metadata
+
+
+def test_the_wheel_holds_nothing_but_the_package(wheel):
+    tops = {name.split("/")[0] for name in wheel.namelist()}
+    assert tops == {"stallguard", f"stallguard-{stallguard.__version__}.dist-info"}
+
+
+def test_the_changelog_has_a_place_for_the_next_change():
+    assert re.search(r"^## \[Unreleased\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+
+
+def test_the_api_for_scripts_can_be_imported_without_any_dependency():
+    code = "import sys, stallguard; print(sorted({'click', 'msgspec', 'numpy', 'psutil', 'rich'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_what_enters_the_training_environment_parses_as_python_3_9():
+    for path in [ROOT / "stallguard/__init__.py", *(ROOT / "stallguard/probe").rglob("*.py")]:
+        ast.parse(path.read_text(), str(path), feature_version=(3, 9))
+
+
+def test_help_is_there_without_a_training_environment():
+    done = subprocess.run(
+        [sys.executable, "-m", "stallguard", "--help"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    assert "Guard a training" in done.stdout
+
+
+def test_every_everyday_script_refuses_bad_shell_at_once():
+    for path in [ROOT / ".ci/run", *sorted((ROOT / "scripts").iterdir())]:
+        if path.is_file():
+            subprocess.run(["sh", "-n", str(path)], check=True)
+
+
+def test_a_bench_that_does_not_exist_is_one_clear_line():
+    done = subprocess.run(
+        [ROOT / "scripts/bench", "nonsense"], cwd="/", check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr.strip()) == (
+        1,
+        "bench: no bench 'nonsense'; scripts/bench lists them",
+    )
+
+
+def test_setup_refuses_a_python_that_is_too_old(tmp_path):
+    old = tmp_path / "python-old"
+    old.write_text("#!/bin/sh\nexit 1\n")
+    old.chmod(0o755)
+    project = tmp_path / "project"
+    (project / "scripts").mkdir(parents=True)
+    for name in ("setup", "_env.sh"):
+        (project / "scripts" / name).write_bytes((ROOT / "scripts" / name).read_bytes())
+    (project / "scripts/setup").chmod(0o755)
+    (project / "pyproject.toml").write_text("")
+    done = subprocess.run(
+        [project / "scripts/setup"], env={"PATH": "/usr/bin:/bin", "PYTHON": str(old)},
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "no Python from 3.11 to 3.13 found" in done.stderr
+    assert not (project / ".venv").exists()
+
+
+LEAKY = """
+import socket, subprocess, tempfile, threading, time
+kept = []
+def test_thread(): threading.Thread(target=time.sleep, args=(9,), daemon=True).start()
+def test_child(): kept.append(subprocess.Popen(["sleep", "60"]))
+def test_socket(): kept.append(socket.socket())
+def test_file(): tempfile.mkdtemp()
+def test_clean(): pass
+"""
+
+
+def impatient_house() -> str:
+    house = (ROOT / "tests/conftest.py").read_text().replace("pytest_plugins", "_unused")
+    return re.sub(r"PATIENCE = [\d.]+", "PATIENCE = 0.1", house)
+
+
+def test_the_suite_notices_what_a_test_leaves_behind(pytester):
+    pytester.makeconftest(impatient_house())
+    pytester.makepyfile(LEAKY)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(passed=5, errors=4)
+    for kind in ("thread", "child process", "socket", "file in TMPDIR"):
+        result.stdout.fnmatch_lines([f"*left behind: *{kind}*"])
+
+
+def test_the_suite_finds_a_process_whose_parent_is_gone(pytester):
+    pytester.makeconftest(impatient_house())
+    pytester.makepyfile(
+        "import subprocess\ndef test_it(): subprocess.run(['sh', '-c', 'sleep 60 >/dev/null 2>&1 &'])"
+    )
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*left behind by a test: *sleep*"])
