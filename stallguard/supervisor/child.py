@@ -1,0 +1,209 @@
+"""The training process: start it, notice its end, signal its group, leave nothing of it behind.
+
+The child leads a session of its own, so its process group holds all that it starts and nothing of ours.  It
+keeps the user's standard input: a terminal may be read from another session, so input(), pdb and getpass
+work; only /dev/tty is out of reach.  The thread that waits for the end never reaps, so the number of the
+process stays the child's until `reap`: a signal cannot hit a stranger.
+This module may not decide when anything is ended, and nothing here blocks the caller.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import psutil
+
+from stallguard.errors import CANNOT_RUN, NOT_FOUND, StallguardError
+from stallguard.outcome import Identity, identity
+
+GRACE = 2.0  # seconds for left-behind members of the group, between SIGTERM and SIGKILL
+LOOK = 0.05  # seconds between two looks at a group that is ending
+SHELL = "/bin/sh"  # runs a script that does not begin with #!
+KILLED = 1.0  # seconds to wait for SIGKILL to take; what is stuck in the kernel is left
+
+# xnu, sys/event.h: what EVFILT_PROC is asked and answers.  Python's select names only the first of them.
+NOTE_EXITSTATUS, NOTE_EXIT_DETAIL = 0x04000000, 0x02000000
+NOTE_EXIT_MEMORY = 0x00020000  # in `data`: killed by memorystatus (jetsam)
+
+Post = Callable[[int, bool | None], None]
+
+
+class Ended(NamedTuple):
+    """How a process ended.  `code` as subprocess has it; `reaped`: nothing is left of it in the kernel."""
+
+    code: int
+    memory_kill: bool | None = None  # None: this system does not tell
+    reaped: bool = False
+
+
+def from_kevent(data: int) -> Ended:
+    """Return what a NOTE_EXIT event of macOS says: the wait status in the low 16 bits, the reason above."""
+    return Ended(os.waitstatus_to_exitcode(data & 0xFFFF), bool(data & NOTE_EXIT_MEMORY))
+
+
+if sys.platform == "darwin":
+    import select
+
+    def wait_unreaped(pid: int) -> Ended:
+        """Wait until the child `pid` has ended, and leave it a zombie.
+
+        Who comes too late gets ESRCH even for a zombie (xnu), so there the child is reaped; the same where
+        the kernel does not let us ask.
+        """
+        wanted = select.KQ_NOTE_EXIT | NOTE_EXITSTATUS | NOTE_EXIT_DETAIL
+        watch = select.kevent(pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD | select.KQ_EV_ONESHOT, wanted)
+        with contextlib.closing(select.kqueue()) as queue:
+            try:
+                return from_kevent(queue.control([watch], 1, None)[0].data)
+            except OSError:
+                return Ended(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), reaped=True)
+
+else:
+
+    def wait_unreaped(pid: int) -> Ended:
+        """Wait until the child `pid` has ended, and leave it a zombie: waitid(2) with WNOWAIT."""
+        end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        assert end is not None  # noqa: S101 - None is the answer to WNOHANG only
+        return Ended(end.si_status if end.si_code == os.CLD_EXITED else -end.si_status)
+
+
+def signal_group(group: int, number: int) -> bool:
+    """Send a signal to a process group; False where nobody is left to hear it."""
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):  # macOS says EPERM for a group of zombies
+        return False
+    return True
+
+
+def members(group: int) -> list[int]:
+    """Return the live processes of a group; zombies, such as an unreaped leader, do not count."""
+    return [pid for pid in psutil.pids() if _group(pid) == group and not _is_zombie(pid)]
+
+
+def _group(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except OSError:  # gone, or nobody's business
+        return None
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.Error:  # gone since
+        return True
+
+
+def sweep(group: int, grace: float = GRACE) -> list[int]:
+    """End what is left of a group: SIGTERM, `grace` seconds, SIGKILL.  Blocks; returns what would not go."""
+    for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, KILLED)):
+        if not members(group):
+            return []
+        signal_group(group, number)
+        signal_group(group, signal.SIGCONT)  # who is stopped would keep SIGTERM pending
+        _wait_for_none(group, patience)
+    return members(group)
+
+
+def _wait_for_none(group: int, patience: float) -> None:
+    until = time.monotonic() + patience
+    while members(group) and time.monotonic() < until:
+        time.sleep(LOOK)
+
+
+def spawn(
+    argv: Sequence[str], env: Mapping[str, str], cwd: str | None, stdout: int | None, stderr: int | None
+) -> subprocess.Popen[bytes]:
+    """Start the process.  Raises StallguardError (126 or 127) where the system refuses."""
+    try:
+        return subprocess.Popen(
+            list(argv), env=dict(env), cwd=cwd, stdout=stdout, stderr=stderr, start_new_session=True
+        )
+    except (OSError, ValueError) as error:
+        if getattr(error, "errno", None) == errno.ENOEXEC and argv[0] != SHELL:
+            return spawn([SHELL, *argv], env, cwd, stdout, stderr)  # as execvp(3) and every shell do
+        raise refused(error, argv, cwd) from error
+
+
+def refused(error: OSError | ValueError, argv: Sequence[str], cwd: str | None) -> StallguardError:
+    """Return the error that a user can act upon."""
+    what = f"cannot run {argv[0]!r}"
+    if isinstance(error, FileNotFoundError):
+        if cwd is not None and error.filename == cwd:
+            return StallguardError(what, why=f"the directory {cwd} is gone", code=CANNOT_RUN)
+        return StallguardError(what, why="there is no such program", code=NOT_FOUND)
+    why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return StallguardError(what, why=why, code=CANNOT_RUN)
+
+
+class Child:
+    """One attempt's process.  `start`, `signal`, `reap` belong to the deciding thread; none of them blocks."""
+
+    def __init__(self, process: subprocess.Popen[bytes], post: Post, before_post: Callable[[], None]) -> None:
+        """Use `Child.start`."""
+        self.pid = process.pid
+        self.identity = _identity(process.pid)
+        self._process, self._post, self._before_post = process, post, before_post
+        self._asked = False  # we asked it to end
+        self._gone = False  # reaped: the number may already be another's
+        self._thread = threading.Thread(target=self._watch, name="child", daemon=True)
+
+    @classmethod
+    def start(
+        cls,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        post: Post,
+        cwd: str | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
+        before_post: Callable[[], None] = lambda: None,
+    ) -> Child:
+        """Start `argv` in a session of its own.
+
+        `post(code, memory_kill)` is called once, from a thread, when it has ended and its group is swept: not
+        swept is what a program leaves running on purpose, that is, when it ended with 0 unasked.
+        `before_post` runs just before and may wait a little, for the last output.
+        Raises StallguardError (126 or 127).
+        """
+        child = cls(spawn(argv, env, cwd, stdout, stderr), post, before_post)
+        child._thread.start()
+        return child
+
+    def signal(self, name: str) -> bool:
+        """Send TERM, KILL, INT, CONT, WINCH ... to the whole group; False where nobody is left."""
+        if self._gone:
+            return False
+        self._asked = self._asked or name in ("TERM", "KILL", "INT")
+        return signal_group(self.pid, getattr(signal, f"SIG{name}"))
+
+    def reap(self) -> None:
+        """Let the kernel forget it; call after `post`.  From now on no signal is sent."""
+        self._gone = True
+        self._process.poll()
+
+    def _watch(self) -> None:
+        end = wait_unreaped(self.pid)
+        self._gone = end.reaped
+        if self._asked or end.code != 0:
+            sweep(self.pid)
+        self._before_post()
+        self._post(end.code, end.memory_kill)
+
+
+def _identity(pid: int) -> Identity:
+    try:
+        return identity(pid)
+    except psutil.Error:  # over already
+        return Identity(pid=pid, started=0.0)
