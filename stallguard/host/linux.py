@@ -9,11 +9,17 @@ import sys
 import time
 
 from stallguard.host.linux_census import census, is_remote
+from stallguard.host.linux_gpu import Gpu
+from stallguard.host.linux_machine import MachineWatch, facts
+from stallguard.host.linux_memory import MemoryKill, memory
 from stallguard.host.linux_tree import Tree, alive, overcount, start_time
 
 assert sys.platform != "darwin"  # noqa: S101 - tells type checkers which half this is
 
-__all__ = ["Tree", "alive", "asleep", "census", "is_remote", "overcount", "start_time"]
+__all__ = [
+    "Gpu", "MachineWatch", "MemoryKill", "Tree", "alive", "asleep", "census", "facts", "is_remote", "memory",
+    "overcount", "start_time",
+]  # fmt: skip
 
 
 def asleep() -> float:

@@ -94,6 +94,9 @@ def _site(pid: int, thread: str) -> str | None:
     return wait_site(stat.state, call or b"")
 
 
+_REMOTE, _STATE, _INODE, _ESTABLISHED = 2, 3, 9, "01"  # columns of proc_net(5), and one value of the state
+_MOUNT_POINT = 4  # column of proc_pid_mountinfo(5)
+_V4_DIGITS, _MAPPED = 8, "0000000000000000FFFF0000"  # an IPv4 address within IPv6: RFC 4291, 2.5.5.2
 NETWORK_FILES = ("nfs", "cifs", "smb", "ceph", "gluster", "lustre", "beegfs", "afs", "9p", "fuse.")
 
 
@@ -138,13 +141,14 @@ def _holds_connection(pid: int, links: list[str]) -> bool:
 def remote_sockets(table: bytes) -> set[str]:
     """Return the inodes of established connections to other hosts in a /proc/net/tcp or tcp6, proc_net(5)."""
     rows = [line.split() for line in table.decode("ascii", "replace").splitlines()[1:]]
-    return {row[9] for row in rows if len(row) > 9 and row[3] == "01" and not _is_loopback(row[2])}
+    whole = [row for row in rows if len(row) > _INODE]
+    return {row[_INODE] for row in whole if row[_STATE] == _ESTABLISHED and not _is_loopback(row[_REMOTE])}
 
 
 def _is_loopback(address: str) -> bool:
     host = address.partition(":")[0]  # hexadecimal, every 32-bit word in the host's byte order
-    v4 = host[-8:].endswith("7F") and (len(host) == 8 or host[:24] == "0000000000000000FFFF0000")
-    return v4 or host == "00000000000000000000000001000000"
+    v4 = len(host) == _V4_DIGITS or host.startswith(_MAPPED)
+    return (v4 and host.endswith("7F")) or host == "00000000000000000000000001000000"
 
 
 def _holds_network_file(pid: int, links: list[str]) -> bool:
@@ -157,6 +161,7 @@ def network_mounts(text: bytes) -> list[str]:
     found = []
     for line in text.decode(errors="replace").splitlines():
         head, _, tail = line.partition(" - ")
-        if tail.startswith(NETWORK_FILES) and len(head.split()) > 4:
-            found.append(head.split()[4].rstrip("/"))
+        fields = head.split()
+        if tail.startswith(NETWORK_FILES) and len(fields) > _MOUNT_POINT:
+            found.append(fields[_MOUNT_POINT].rstrip("/"))
     return found

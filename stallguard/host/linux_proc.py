@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 TICKS = os.sysconf("SC_CLK_TCK")  # of utime and stime, a second
 PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
+_FIELDS = 22  # that are used of those after the name
 PF_EXITING = 0x4  # include/linux/sched.h
 STATES = {
     "R": "running", "S": "sleeping", "I": "sleeping", "D": "uninterruptible", "T": "stopped", "t": "stopped",
@@ -57,10 +58,10 @@ def parse_stat(line: bytes) -> Stat | None:
     """Return a stat line as values; None where it is not one.  The name may hold spaces and parentheses."""
     begin, end = line.find(b"("), line.rfind(b")")
     field = line[end + 2 :].split()
-    if begin < 0 or end < begin or len(field) < 22:
+    if begin < 0 or end < begin or len(field) < _FIELDS:
         return None
     try:
-        number = [int(text) for text in field[1:22]]
+        number = [int(text) for text in field[1:_FIELDS]]
     except ValueError:
         return None
     own = (number[10] + number[11]) / TICKS

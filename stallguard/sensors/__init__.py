@@ -12,6 +12,8 @@ from typing import Protocol
 
 from stallguard.core.readings import Reading
 
+PLUGINS = "stallguard.sensors"
+
 
 class Sensor(Protocol):
     """What a sensor must have.  `period`: seconds between two readings.
@@ -30,9 +32,11 @@ class Sensor(Protocol):
 
 @dataclasses.dataclass
 class Target:
-    """What the sensors look at; the supervisor fills it in as it learns, and may do so at any time."""
+    """What the sensors look at.  The supervisor replaces fields as it learns, at any time, from any thread."""
 
     root: int | None = None  # pid of the child
     main: int | None = None  # pid of the process that trains, once the probe has said so
     places: tuple[Path, ...] = ()  # directories where the training writes
     mine: tuple[Path, ...] = ()  # directories where stallguard writes: not the training's doing
+    members: tuple[int, ...] = ()  # pids of the tree; kept by the process sensor
+    shared: int = 0  # bytes of the members' RSS counted more than once; kept by the sharing sensor

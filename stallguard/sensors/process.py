@@ -5,6 +5,8 @@ May not judge: whether 0.00 CPU is a stall is the detector's to say.
 
 from __future__ import annotations
 
+import time
+
 from msgspec.structs import replace
 
 from stallguard.core.readings import Process
@@ -41,12 +43,15 @@ class ProcessSensor:
             return None
         if root != self._root:
             self._begin(root)
+        self._tree.set_shared(self._target.shared)
         reading = self._tree.read(self._target.main)
+        self._target.members = self._tree.members()
         return replace(reading, census=self._census(), remote=self._is_remote())
 
     def _begin(self, root: int) -> None:
         self._root = root
         self._tree = system.Tree(root)
+        self._target.shared = 0
         self._counted = self._asked = float("-inf")
         self._remote: bool | None = None
 
@@ -55,11 +60,41 @@ class ProcessSensor:
         if not self._urgent and now - self._counted < CENSUS_EVERY:
             return None
         self._counted = now
-        return system.census(self._tree.members())
+        return system.census(self._target.members)
 
     def _is_remote(self) -> bool | None:
         now = self._clock.monotonic()
         if now - self._asked >= REMOTE_EVERY:
             self._asked = now
-            self._remote = system.is_remote(self._tree.members())
+            self._remote = system.is_remote(self._target.members)
         return self._remote
+
+
+class SharingSensor:
+    """Finds out how much memory the tree's processes share, for the process sensor's footprint.
+
+    Apart from that sensor because the answer needs the processes' memory locks: a training that is stuck in
+    the kernel would block it.  Posts nothing itself.
+    """
+
+    name = "sharing"
+    deadline = 10.0
+    PERIOD = 10.0  # seconds
+    SHARE = 0.001  # of a core, at the most: page tables of 50 GB take a tenth of a second to walk
+
+    def __init__(self, target: Target) -> None:
+        """Keep `target.shared`."""
+        self._target = target
+        self.period = self.PERIOD
+
+    def read(self) -> None:
+        """Measure what more than one member counts as its own."""
+        members = self._target.members
+        if not members[1:]:
+            self._target.shared = 0
+            return
+        begun = time.thread_time()
+        shared = system.overcount(members)
+        self.period = max(self.PERIOD, (time.thread_time() - begun) / self.SHARE)
+        if shared is not None:
+            self._target.shared = shared

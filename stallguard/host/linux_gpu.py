@@ -1,0 +1,104 @@
+"""NVIDIA's GPUs through NVML (package nvidia-ml-py), where there is a driver; silent everywhere else.
+
+Utilisation is no sign of life (a wedged collective shows 100 % at a fraction of its power), so power is read
+too.  This module may not judge either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Collection
+from typing import Any
+
+from stallguard.core.readings import Device
+
+
+class Gpu:
+    """The NVIDIA devices of this machine, read as one."""
+
+    def __init__(self) -> None:
+        """Open nothing yet: the driver is asked at the first reading."""
+        self._seen = 0  # microseconds, newest sample of process utilisation that was read
+
+    def read(self, pids: Collection[int]) -> Device | None:
+        """Return the devices that the processes `pids` use, or all where none is told; None without NVML."""
+        nvml = _nvml()
+        if nvml is None:
+            return None
+        devices = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        if not devices:
+            return None
+        holders = [self._holders(nvml, device) for device in devices]
+        used = [device for device, held in zip(devices, holders, strict=True) if held and held & set(pids)]
+        told = [held for held in holders if held is not None]
+        return self._reading(nvml, used or devices, pids, _is_mine(told, bool(used)))
+
+    def _reading(self, nvml: Any, devices: list[Any], pids: Collection[int], mine: bool | None) -> Device:
+        rates = [_try(nvml, nvml.nvmlDeviceGetUtilizationRates, device) for device in devices]
+        memory = [_try(nvml, nvml.nvmlDeviceGetMemoryInfo, device) for device in devices]
+        power = [_try(nvml, nvml.nvmlDeviceGetPowerUsage, device) for device in devices]
+        busy = [rate.gpu / 100 for rate in rates if rate is not None]
+        used = [info.used for info in memory if info is not None]
+        watts = [milliwatts / 1000 for milliwatts in power if milliwatts is not None]
+        return Device(
+            name=_text(_try(nvml, nvml.nvmlDeviceGetName, devices[0])),
+            utilisation=max(busy) if busy else None,
+            moved=self._moved(nvml, devices, pids) if mine else None,
+            power=sum(watts) if watts else None,
+            memory=sum(used) if used else None,
+            mine=mine,
+        )
+
+    def _holders(self, nvml: Any, device: Any) -> set[int] | None:
+        running = _try(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, device)
+        return None if running is None else {process.pid for process in running}
+
+    def _moved(self, nvml: Any, devices: list[Any], pids: Collection[int]) -> bool | None:
+        """Return whether a sample since the last reading shows our processes at work; None: none is kept."""
+        first = self._seen == 0
+        samples = [_samples(nvml, device, self._seen) for device in devices]
+        kept = [one for each in samples if each is not None for one in each]
+        self._seen = max([self._seen, *(sample.timeStamp for sample in kept)])
+        if first or all(each is None for each in samples):
+            return None
+        return any(sample.pid in pids and sample.smUtil > 0 for sample in kept)
+
+
+def _is_mine(told: list[set[int]], ours_found: bool) -> bool | None:
+    """In a container NVML tells the host's pids: finding none of ours among others then says nothing."""
+    if ours_found:
+        return True
+    return None if not told or any(told) else False
+
+
+def _samples(nvml: Any, device: Any, since: int) -> list[Any] | None:
+    try:
+        return list(nvml.nvmlDeviceGetProcessUtilization(device, since))
+    except nvml.NVMLError as error:
+        idle = getattr(nvml, "NVML_ERROR_NOT_FOUND", None)  # "no sample since then": idle, not unknown
+        return [] if getattr(error, "value", object()) == idle else None
+
+
+def _try(nvml: Any, ask: Callable[[Any], Any], device: Any) -> Any:
+    with contextlib.suppress(nvml.NVMLError):  # not supported by this device or driver: unknown
+        return ask(device)
+    return None
+
+
+def _text(name: Any) -> str | None:
+    return name.decode(errors="replace") if isinstance(name, bytes) else name
+
+
+@functools.cache
+def _nvml() -> Any:
+    """Return the NVML bindings, initialised once; None where they or the driver are missing."""
+    try:
+        import pynvml  # type: ignore[import-untyped,unused-ignore]
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    return pynvml

@@ -1,0 +1,27 @@
+"""Plug-ins: what other packages add through entry points.
+
+Loads them and says which failed; may not know what they are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import metadata
+from typing import Any
+
+
+def load(group: str, trouble: Callable[[str, Exception], None]) -> dict[str, Any]:
+    """Return the objects that entry points of `group` name, by name; `trouble` is told of each that fails."""
+    loaded = {}
+    for entry in metadata.entry_points(group=group):
+        try:
+            loaded[entry.name] = entry.load()
+        except Exception as error:  # noqa: BLE001 - a stranger's code must not end the night
+            trouble(entry.name, error)
+    return loaded
+
+
+def installed(group: str) -> list[tuple[str, str, str]]:
+    """Return (name, what it points to, package) of each plug-in of `group`, without loading any."""
+    entries = metadata.entry_points(group=group)
+    return sorted((entry.name, entry.value, entry.dist.name if entry.dist else "?") for entry in entries)

@@ -1,0 +1,91 @@
+"""What a training leaves on disk, by name: checkpoints and logs; and how much of a tree may be watched.
+
+Pure but for one bounded look at directories.  May not watch anything itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+DIRECTORIES_MAX = 256  # watches; of a tree with more, only the top and checkpoint directories are watched
+ENTRIES_MAX = 5000  # looked at to find that out: some 5 ms
+NAMED_MAX = 4  # checkpoint directories watched below a tree that is too big
+
+# Keras: .keras .h5 .weights.h5; TensorFlow: .index, .data-00000-of-00001, saved_model.pb, `checkpoint`;
+# PyTorch, JAX and friends: .pt .pth .safetensors .npz .msgpack.  Writers that rename at the end add a suffix.
+_UNFINISHED = r"(\.(tmp|temp|part|partial|tempstate\d+|incomplete)|~|\.tmp\w{0,12})?$"
+_CHECKPOINT = re.compile(
+    r"(\.(keras|h5|hdf5|ckpt|index|pb|pt|pth|safetensors|npz|msgpack|orbax-checkpoint)|\.data-\d+-of-\d+"
+    r"|^checkpoint|ckpt-?\d+)" + _UNFINISHED,
+    re.IGNORECASE,
+)
+_LOG = re.compile(r"(\.(log|csv|jsonl|out|err)$|events\.out\.tfevents\.)", re.IGNORECASE)
+_PLACE = re.compile(r"(checkpoint|ckpt|weights|models?$|saved|logs?$|^runs?$|output)", re.IGNORECASE)
+_KEEPS_CHECKPOINTS = re.compile(r"(checkpoint|ckpt)", re.IGNORECASE)
+
+
+def kind(path: str) -> str | None:
+    """Return "checkpoint" or "log" for a file of that name; None for anything else."""
+    directory, name = os.path.split(path)
+    if _CHECKPOINT.search(name):
+        return "checkpoint"
+    if _LOG.search(name):
+        return "log"
+    return "checkpoint" if _KEEPS_CHECKPOINTS.search(os.path.basename(directory)) else None  # noqa: PTH119
+
+
+def plan(place: Path) -> list[tuple[Path, bool]]:
+    """Return what to watch for `place`: pairs of a directory and whether all below it too."""
+    if is_small(place):
+        return [(place, True)]
+    named = [path for path in _directories(place) if _PLACE.search(path.name)]
+    return [(place, False), *((path, is_small(path)) for path in named[:NAMED_MAX])]
+
+
+def _directories(place: Path) -> list[Path]:
+    try:
+        with os.scandir(place) as entries:
+            return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+
+
+def is_small(place: Path) -> bool:
+    """Tell whether the tree has few enough directories to watch them all."""
+    directories = 0
+    for entries, is_directory in enumerate(_walk(place)):
+        directories += is_directory
+        if directories > DIRECTORIES_MAX or entries > ENTRIES_MAX:
+            return False
+    return True
+
+
+def _walk(place: Path) -> Iterator[bool]:
+    waiting = [str(place)]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    deeper = entry.is_dir(follow_symlinks=False)
+                    if deeper:
+                        waiting.append(entry.path)
+                    yield deeper
+        except OSError:
+            continue  # unreadable, or gone meanwhile
+
+
+def existing(place: Path) -> list[str]:
+    """Return the checkpoints and logs that lie directly in `place`, newest last, 32 at the most."""
+    try:
+        with os.scandir(place) as entries:
+            found = [
+                (entry.stat().st_mtime, entry.path)
+                for entry in list(entries)[:ENTRIES_MAX]
+                if kind(entry.path) and entry.is_file(follow_symlinks=False)
+            ]
+    except OSError:
+        return []
+    return [path for _, path in sorted(found)[-32:]]

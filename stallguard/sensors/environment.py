@@ -1,0 +1,71 @@
+"""The sensors of what surrounds the training: the accelerator, memory, the machine.
+
+Each is one call into host; the periods say how dear that call is (on macOS most are a small tool that must be
+started).  May not judge.
+"""
+
+from __future__ import annotations
+
+import os
+
+from stallguard.core.readings import Device, Machine, Memory
+from stallguard.host import system
+from stallguard.host.clock import Clock
+from stallguard.sensors import Target
+
+
+class DeviceSensor:
+    """The GPU: does it work, for us, and how hard."""
+
+    name = "device"
+    period = 10.0
+    urgent_period = 2.0
+    deadline = 3.0  # a registry read that takes longer is a wedged driver
+
+    def __init__(self, target: Target) -> None:
+        """Look for the GPU time of the tree of `target`."""
+        self._target = target
+        self._gpu = system.Gpu()
+
+    def read(self) -> Device | None:
+        """Return the device's reading; None where there is none that can be read."""
+        reading: Device | None = self._gpu.read(self._target.members)
+        return reading
+
+
+class MemorySensor:
+    """Memory of the machine, and the limits that hold for the training process."""
+
+    name = "memory"
+    period = 5.0
+    urgent_period = 2.0
+    deadline = 4.0
+
+    def __init__(self, target: Target) -> None:
+        """Tell the limits of the process that trains."""
+        self._target = target
+
+    def read(self) -> Memory:
+        """Return the memory's reading."""
+        reading: Memory = system.memory(self._target.main or self._target.root)
+        return reading
+
+
+class MachineSensor:
+    """Idle cores, who else is busy, power, heat, sleep."""
+
+    name = "machine"
+    period = 15.0
+    urgent_period = 5.0
+    deadline = 8.0
+
+    def __init__(self, target: Target, clock: Clock) -> None:
+        """Do not count the tree of `target`, nor ourselves, among the others."""
+        self._target, self._clock = target, clock
+        self._watch = system.MachineWatch()
+
+    def read(self) -> Machine:
+        """Return the machine's reading."""
+        ours = {*self._target.members, os.getpid()}
+        reading: Machine = self._watch.read(self._clock.monotonic(), ours, self._clock.asleep())
+        return reading

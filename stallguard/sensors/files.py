@@ -1,0 +1,168 @@
+"""The files sensor: how fresh the training's checkpoints and logs are, and whether one is being written now.
+
+The watchdog library tells which files appear, are renamed into place or closed; what is known by then is
+followed with stat, so a log that grows line by line costs nothing.  It may not read what files say, and not
+touch them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections import deque
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from stallguard.core.readings import Files
+from stallguard.host.clock import Clock
+from stallguard.sensors import Target, artifacts
+
+if TYPE_CHECKING:
+    from watchdog.events import FileSystemEvent
+    from watchdog.observers.api import BaseObserver
+
+GROWING = 5.0  # seconds since a checkpoint last grew: a writer may pause between two layers
+SETTLING = 1.5  # seconds after it was closed: the next file of the same checkpoint follows at once
+KNOWN_MAX = 64  # files followed
+NEWS_MAX = 1000  # events kept between two readings
+FLOOD = 100.0  # events a second; a cache of a million small files is not ours to watch
+PAUSE = 60.0  # seconds without watching after a flood
+
+
+@dataclasses.dataclass
+class _File:
+    """What is known of one file; `changed`: monotonic seconds."""
+
+    size: int = -1
+    stamp: int = -1
+    changed: float = float("-inf")
+    closed: bool = False
+
+
+class FilesSensor:
+    """Watches `target.places`, but not `target.mine`."""
+
+    name = "files"
+    period = 2.0
+    urgent_period = 0.5
+    deadline = 5.0
+
+    def __init__(self, target: Target, clock: Clock) -> None:
+        """Watch nothing yet; the first reading begins it."""
+        self._target, self._clock = target, clock
+        self._observer: BaseObserver | None = None
+        self._watched: tuple[Path, ...] = ()
+        self._news: deque[tuple[str, bool]] = deque(maxlen=NEWS_MAX)
+        self._events = 0
+        self._read_at = self._resume_at = clock.monotonic()
+        self._known: dict[str, _File] = {}
+
+    def read(self) -> Files | None:
+        """Return the newest checkpoint's freshness, or the newest log's; None where neither is known."""
+        now = self._clock.monotonic()
+        self._mind_flood(now)
+        if self._target.places != self._watched and now >= self._resume_at:
+            self._watch(self._target.places)
+        self._take_news()
+        self._follow(now)
+        return self._reading(now)
+
+    def close(self) -> None:
+        """Stop watching."""
+        observer, self._observer = self._observer, None
+        if observer is not None and observer.is_alive():
+            observer.stop()
+            observer.join(1.0)
+
+    def heard(self, event: FileSystemEvent) -> None:
+        """Take an event of the watchdog library; called in its thread."""
+        self._events += 1
+        path = os.fsdecode(event.dest_path or event.src_path)
+        if artifacts.kind(path) and not event.is_directory:
+            self._news.append((path, event.event_type == "closed"))
+
+    def _mind_flood(self, now: float) -> None:
+        elapsed, self._read_at = now - self._read_at, now
+        events, self._events = self._events, 0
+        if elapsed > 0 and events / elapsed > FLOOD and events > FLOOD:
+            self.close()
+            self._watched = ()
+            self._resume_at = now + PAUSE
+
+    def _watch(self, places: tuple[Path, ...]) -> None:
+        self.close()
+        self._watched = places
+        self._observer = observer = _observer()
+        for place in places:
+            for path, deep in artifacts.plan(place):
+                if path.is_dir():
+                    observer.schedule(_handler(self), str(path), recursive=deep, event_filter=_wanted())
+                self._news.extend((old, False) for old in artifacts.existing(path))
+        observer.start()
+
+    def _take_news(self) -> None:
+        mine = tuple(f"{path}{os.sep}" for path in self._target.mine)
+        while self._news:
+            path, closed = self._news.popleft()
+            if not path.startswith(mine):
+                self._known.setdefault(path, _File()).closed |= closed
+
+    def _follow(self, now: float) -> None:
+        for path in list(self._known):
+            if not _update(self._known[path], path, now):
+                del self._known[path]
+        for path in sorted(self._known, key=lambda path: self._known[path].changed)[:-KNOWN_MAX]:
+            del self._known[path]
+
+    def _reading(self, now: float) -> Files | None:
+        checkpoints = [path for path in self._known if artifacts.kind(path) == "checkpoint"]
+        candidates = checkpoints or list(self._known)
+        if not candidates:
+            return None
+        path = max(candidates, key=lambda path: self._known[path].changed)
+        file = self._known[path]
+        return Files(
+            writing=any(_is_written(self._known[one], now) for one in checkpoints),
+            path=path,
+            age=round(now - file.changed, 2),
+            size=file.size,
+        )
+
+
+def _update(file: _File, path: str, now: float) -> bool:
+    """Look at the file again; False where it is gone."""
+    try:
+        seen = os.stat(path)  # noqa: PTH116 - every file, every two seconds
+    except OSError:
+        return False
+    if (seen.st_size, seen.st_mtime_ns) != (file.size, file.stamp):
+        first = file.stamp < 0
+        file.closed &= first  # a change after the close: it was opened again
+        file.changed = now - max(0.0, time.time() - seen.st_mtime) if first else now
+        file.size, file.stamp = seen.st_size, seen.st_mtime_ns
+    return True
+
+
+def _is_written(file: _File, now: float) -> bool:
+    return now - file.changed < (SETTLING if file.closed else GROWING)
+
+
+def _observer() -> BaseObserver:
+    from watchdog.observers import Observer
+
+    observer = Observer()
+    observer.daemon = True
+    return observer
+
+
+def _wanted() -> list[type[FileSystemEvent]]:
+    from watchdog import events
+
+    return [events.FileCreatedEvent, events.FileMovedEvent, events.FileClosedEvent]
+
+
+def _handler(sensor: FilesSensor) -> Any:
+    """Return what the library dispatches to; it asks for `dispatch` only, and so needs none of its classes."""
+    return SimpleNamespace(dispatch=sensor.heard)
