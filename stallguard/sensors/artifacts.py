@@ -29,12 +29,13 @@ _KEEPS_CHECKPOINTS = re.compile(r"(checkpoint|ckpt)", re.IGNORECASE)
 
 def kind(path: str) -> str | None:
     """Return "checkpoint" or "log" for a file of that name; None for anything else."""
-    directory, name = os.path.split(path)
+    *above, name = path.split(os.sep)
     if _CHECKPOINT.search(name):
         return "checkpoint"
     if _LOG.search(name):
         return "log"
-    return "checkpoint" if _KEEPS_CHECKPOINTS.search(os.path.basename(directory)) else None  # noqa: PTH119
+    near = above[-2:]  # a step's own directory, and the one that holds all steps
+    return "checkpoint" if any(_KEEPS_CHECKPOINTS.search(directory) for directory in near) else None
 
 
 def plan(place: Path) -> list[tuple[Path, bool]]:

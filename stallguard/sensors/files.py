@@ -12,8 +12,7 @@ import os
 import time
 from collections import deque
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from stallguard.core.readings import Files
 from stallguard.host.clock import Clock
@@ -76,8 +75,8 @@ class FilesSensor:
             observer.stop()
             observer.join(1.0)
 
-    def heard(self, event: FileSystemEvent) -> None:
-        """Take an event of the watchdog library; called in its thread."""
+    def dispatch(self, event: FileSystemEvent) -> None:
+        """Take an event of the watchdog library, which asks its handlers for this alone; runs in its thread."""
         self._events += 1
         path = os.fsdecode(event.dest_path or event.src_path)
         if artifacts.kind(path) and not event.is_directory:
@@ -98,7 +97,7 @@ class FilesSensor:
         for place in places:
             for path, deep in artifacts.plan(place):
                 if path.is_dir():
-                    observer.schedule(_handler(self), str(path), recursive=deep, event_filter=_wanted())
+                    observer.schedule(cast("Any", self), str(path), recursive=deep, event_filter=_wanted())
                 self._news.extend((old, False) for old in artifacts.existing(path))
         observer.start()
 
@@ -161,8 +160,3 @@ def _wanted() -> list[type[FileSystemEvent]]:
     from watchdog import events
 
     return [events.FileCreatedEvent, events.FileMovedEvent, events.FileClosedEvent]
-
-
-def _handler(sensor: FilesSensor) -> Any:
-    """Return what the library dispatches to; it asks for `dispatch` only, and so needs none of its classes."""
-    return SimpleNamespace(dispatch=sensor.heard)

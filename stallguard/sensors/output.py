@@ -1,0 +1,3 @@
+"""STAND-IN."""
+class Matcher:
+    def feed(self, data, at): return []
