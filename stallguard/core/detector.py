@@ -267,7 +267,8 @@ def _sample(judge: Judge, event: Sampled, limits: DetectorLimits) -> Judge:
         case Process():
             return _sample_process(judge, reading, limits)
         case Device():
-            seen = evidence.read_device(judge.evidence, reading, now, stepping=judge.stepping)
+            stepping = judge.stepping and now - judge.began < limits.window
+            seen = evidence.read_device(judge.evidence, reading, now, stepping=stepping)
             return replace(judge, evidence=seen)
         case Memory():
             return replace(judge, slowdown=slowdown.note_memory(judge.slowdown, reading))

@@ -152,9 +152,9 @@ def is_blind(evidence: Evidence, now: float, limits: DetectorLimits) -> bool:
 def is_dead(evidence: Evidence, now: float, limits: DetectorLimits) -> bool:
     """Tell whether this run's accelerator was just seen to do nothing."""
     device = evidence.device
-    if device is None or not device.mine or now - evidence.device_seen > limits.stale_device:
+    if device is None or not device.mine or is_blind(evidence, now, limits):
         return False
-    return _gpu(evidence, now, limits) != "busy" and (device.moved is not None or device.power is not None)
+    return _gpu(evidence, now, limits) in ("idle", "wedged")
 
 
 # ---- parts ----------------------------------------------------------------------------------------------
@@ -292,15 +292,16 @@ def _nothing_wakes(evidence: Evidence, now: float, since: float, limits: Detecto
 
 
 def _gpu(evidence: Evidence, now: float, limits: DetectorLimits) -> str:
-    """Return idle, busy, or wedged: busy by its counters, but below the power of healthy work."""
+    """Return idle, busy, moving (its power is not known), or wedged: busy, but far below its healthy power."""
     device = evidence.device
     if device is None or now - evidence.device_seen > limits.stale_device:
         return "idle"
     moving = device.moved if device.moved is not None else (device.utilisation or 0.0) >= limits.idle_gpu
     if not moving:
         return "idle"
-    weak = device.power is None or device.power < limits.wedged_power * evidence.power
-    return "wedged" if weak else "busy"
+    if device.power is None or not evidence.power:
+        return "moving"
+    return "wedged" if device.power < limits.wedged_power * evidence.power else "busy"
 
 
 def _is_productive(rates: Rates, gpu: str, *, quiet: bool, limits: DetectorLimits) -> bool:

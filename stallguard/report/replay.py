@@ -50,12 +50,20 @@ class Slow(msgspec.Struct, frozen=True):
     cause: str
 
 
+class Deed(msgspec.Struct, frozen=True):
+    """What would have been done: dump (gather the evidence) or restart, and why."""
+
+    at: float
+    action: str
+    why: str
+
+
 class Replayed(msgspec.Struct, frozen=True):
     """What a replay found."""
 
     verdicts: list[Verdict]
     slowdowns: list[Slow]
-    acted: list[float]  # when the training would have been stopped, seconds
+    actions: list[Deed]
     events: int
 
 
@@ -95,7 +103,7 @@ def replay(steps: Iterable[tuple[Event, Judge, Judge]], limits: DetectorLimits) 
     """Return what would have been told and done over `judgements` or `thinned` events."""
     verdicts: list[Verdict] = []
     slowdowns: list[Slow] = []
-    acted: list[float] = []
+    actions: list[Deed] = []
     count, due = 0, None
     for event, before, after in steps:
         count += 1
@@ -103,12 +111,23 @@ def replay(steps: Iterable[tuple[Event, Judge, Judge]], limits: DetectorLimits) 
         if new.step != old.step and new.step in _TOLD:
             verdicts.append(_verdict(event.at, old, new, after, limits))
             due = detector.act_at(after, limits)
+            actions += [_dump(verdicts[-1])] if verdicts[-1].step == "stalled" else []
         if due is not None and (new.step != "stalled" or event.at >= due):
-            acted += [event.at] if new.step == "stalled" else []
+            actions += [_restart(event.at, after)] if new.step == "stalled" else []
             due = None
         if (new.slow > 1.0) != (old.slow > 1.0):
             slowdowns.append(Slow(round(event.at, 3), round(new.slow, 2), new.slow_cause))
-    return Replayed(verdicts, slowdowns, acted, count)
+    return Replayed(verdicts, slowdowns, actions, count)
+
+
+def _dump(verdict: Verdict) -> Deed:
+    return Deed(verdict.at, "dump", f"{verdict.cause} for {verdict.gap:.1f} s, threshold {verdict.threshold:.1f} s")
+
+
+def _restart(at: float, judge: Judge) -> Deed:
+    silent = judge.clock.now - judge.began
+    sure = "the evidence is certain" if judge.judgement.certain else "it did not recover by itself"
+    return Deed(round(at, 3), "restart", f"silent for {silent:.1f} s, and {sure}")
 
 
 def _verdict(at: float, old: Judgement, new: Judgement, after: Judge, limits: DetectorLimits) -> Verdict:
