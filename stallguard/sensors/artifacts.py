@@ -29,7 +29,7 @@ _KEEPS_CHECKPOINTS = re.compile(r"(checkpoint|ckpt)", re.IGNORECASE)
 
 def kind(path: str) -> str | None:
     """Return "checkpoint" or "log" for a file of that name; None for anything else."""
-    *above, name = path.split(os.sep)
+    *above, name = Path(path).parts
     if _CHECKPOINT.search(name):
         return "checkpoint"
     if _LOG.search(name):

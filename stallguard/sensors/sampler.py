@@ -43,6 +43,8 @@ class Sampler:
 
     def urgent(self, on: bool) -> None:
         """Read at the sensor's urgent period, from now on or no longer."""
+        if on == self._urgent:
+            return
         hurry = getattr(self._sensor, "hurry", None)
         if hurry is not None:
             hurry(on)

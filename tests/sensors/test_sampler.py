@@ -95,6 +95,18 @@ def test_urgency_wakes_a_sleeping_sensor_and_ends_again() -> None:
     assert sensor.hurried == [True, False]
 
 
+def test_asking_for_urgency_again_and_again_changes_nothing() -> None:
+    sensor = Steady(period=60.0, urgent_period=60.0)
+    sampler = Sampler(sensor, lambda _event: None, SystemClock())
+    sampler.start()
+    for _ in range(50):
+        sampler.urgent(True)
+        time.sleep(0.002)
+    sampler.close()
+    assert sensor.hurried == [True]
+    assert sensor.asked <= 2
+
+
 def test_a_blocked_sensor_is_told_once_holds_up_no_other_and_goes_on_when_it_returns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
