@@ -1,0 +1,73 @@
+"""Sleep settings from `pmset -g` and GPUs from `system_profiler`: pure parsers, and the two calls.
+
+May not judge what it reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import Any
+
+import msgspec
+
+from stallguard.host import tool
+from stallguard.host.preferences import Gpu, Sleep
+
+PMSET = ["/usr/bin/pmset", "-g"]
+PROFILER = ["/usr/sbin/system_profiler", "SPDisplaysDataType", "-json"]  # 1 to 3 s
+LOW_POWER = 1  # of `powermode`, which newer systems print for `lowpowermode`: 0 automatic, 1 low, 2 high
+NEVER, MINUTE = 0.0, 60.0
+
+# One setting a line, indented by a space in most versions; names may hold spaces ("Sleep On Power Button").
+_SETTING = re.compile(r"\s*([A-Za-z]\w*)\s+(-?\d+)\b(?:\s+\((?:\w+ prevented by )([^)]*)\))?")
+
+
+def sleep() -> Sleep | None:
+    """Return the settings in use; None where pmset does not answer."""
+    with contextlib.suppress(TimeoutError):
+        return parse_sleep(tool.run(PMSET, 5.0) or "")
+    return None
+
+
+def parse_sleep(text: str) -> Sleep | None:
+    """Return the settings of `pmset -g`; None where they have no line `sleep`."""
+    found = {match[1]: match for line in text.splitlines() if (match := _SETTING.match(line))}
+    if "sleep" not in found:
+        return None
+    off = "SleepDisabled" in found and found["SleepDisabled"][2] != "0"
+    names = (found["sleep"][3] or "").split(",")
+    return Sleep(
+        after=NEVER if off else max(NEVER, float(found["sleep"][2]) * MINUTE),
+        prevented_by=tuple(dict.fromkeys(name.strip() for name in names if name.strip())),
+        low_power=_saves(found),
+    )
+
+
+def _saves(found: dict[str, re.Match[str]]) -> bool | None:
+    for name in ("lowpowermode", "powermode"):
+        if name in found:
+            return int(found[name][2]) == LOW_POWER
+    return None
+
+
+def gpus() -> tuple[Gpu, ...] | None:
+    """Return the GPUs; None where system_profiler does not answer."""
+    with contextlib.suppress(TimeoutError):
+        return parse_displays(tool.run(PROFILER, 15.0) or "")
+    return None
+
+
+def parse_displays(text: str) -> tuple[Gpu, ...] | None:
+    """Return the GPUs in `system_profiler SPDisplaysDataType -json`; None where it is something else."""
+    with contextlib.suppress(msgspec.MsgspecError, KeyError, TypeError):
+        entries = msgspec.json.decode(text.encode())["SPDisplaysDataType"]
+        return tuple(_gpu(entry) for entry in entries if isinstance(entry, dict))
+    return None
+
+
+def _gpu(entry: dict[str, Any]) -> Gpu:
+    # _name can be an untranslated key such as kHW_AppleM1Item; sppci_model is absent on some systems.
+    name = str(entry.get("sppci_model") or entry.get("_name") or "unknown")
+    cores = str(entry.get("sppci_cores", ""))  # a string, where it is told at all
+    return Gpu(name, int(cores) if cores.isdecimal() else None, virtual="paravirtual" in name.lower())
