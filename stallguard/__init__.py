@@ -1,6 +1,123 @@
-"""stallguard: guards a training, and the API for scripts that want to say more.
+"""What a training script may say to stallguard.  Without stallguard around it, every call is a harmless no-op.
 
-Loaded also inside the user's training environment, where our dependencies are missing: standard library only.
+    import stallguard
+
+    stallguard.beat()                         # a batch ended, in a loop that no library shows
+    with stallguard.phase("evaluation"): ...  # name what goes on
+    with stallguard.expect("export", 600): ...  # ... and say that it may take ten minutes
+    batch = stallguard.batch_size(512)        # 512, or less in an attempt that shall need less memory
+
+Also loaded in training environments that have nothing of ours: standard library only, Python 3.9 grammar.
 """
 
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+    from typing import Any, Optional
+
 __version__ = "0.1.0"
+__all__ = [
+    "StallguardCallback", "batch_size", "beat", "expect", "guarded", "microbatches", "phase",
+]  # fmt: skip
+
+
+def _script() -> Any:
+    """Return the probe's end of this conversation, None where no probe is in."""
+    return getattr(sys.modules.get("_stallguard_probe"), "script", None)
+
+
+def guarded() -> bool:
+    """Whether stallguard watches this process."""
+    return _script() is not None
+
+
+def beat(n: int = 1) -> None:
+    """Say that `n` batches ended.  Inside Keras' fit, whose batches count by themselves, only a sign of life."""
+    script = _script()
+    if script is not None:
+        script.beat(n)
+
+
+class phase:  # noqa: N801  reads as a function in a with statement
+    """Context manager: what the script does now has the name `name`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = str(name)
+        self._seconds = 0.0
+        self._state: Any = None
+
+    def __enter__(self) -> None:
+        script = _script()
+        if script is not None:
+            self._state = script.enter(self._name, self._seconds)
+
+    def __exit__(
+        self, kind: Optional[type[BaseException]], error: Optional[BaseException], where: Optional[TracebackType]
+    ) -> None:
+        script = _script()
+        if script is not None and self._state is not None:
+            script.leave(self._state)
+
+
+class expect(phase):  # noqa: N801
+    """Context manager: a phase that may take `seconds` without being taken for a stall."""
+
+    def __init__(self, name: str, seconds: float) -> None:
+        super().__init__(name)
+        self._seconds = float(seconds)
+
+
+def _factor() -> int:
+    script = _script()
+    return int(script.factor) if script is not None else 1
+
+
+def batch_size(n: int) -> int:
+    """Return the batch size for this attempt: `n`, divided by its factor where less memory shall be needed."""
+    return max(1, n // _factor())
+
+
+def microbatches(x: Any, y: Any = None) -> Iterator[Any]:
+    """Yield one batch in the pieces that this attempt asks for: (x, y) pairs, or x alone without `y`.
+
+    For loops of the script's own that add up gradients.  `x` and `y` are cut along their first axis.
+    """
+    size = len(x)
+    step = max(1, -(-size // _factor()))
+    for start in range(0, size, step):
+        part = slice(start, start + step)
+        yield x[part] if y is None else (x[part], y[part])
+
+
+def __getattr__(name: str) -> Any:
+    if name != "StallguardCallback":
+        raise AttributeError("module %r has no attribute %r" % (__name__, name))
+    globals()[name] = _callback()
+    return globals()[name]
+
+
+def _callback() -> Any:
+    """Make the callback class on its first use, from the Keras that the script has imported."""
+    keras = sys.modules.get("keras") or sys.modules.get("tf_keras")
+    if keras is None and "tensorflow" in sys.modules:
+        keras = sys.modules["tensorflow"].keras
+    if keras is None:
+        import keras  # type: ignore[import-not-found, no-redef, unused-ignore]
+
+    base: Any = keras.callbacks.Callback
+
+    class StallguardCallback(base):  # type: ignore[misc]
+        """Sends a beat per batch where the probe cannot enter by itself.  With the probe in, a no-op."""
+
+        async_safe = True  # Keras 3: needs no logs, may run in another thread
+        _supports_tf_logs = True  # Keras 2: needs no logs, do not fetch them from the device
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            beat()
+
+    return StallguardCallback

@@ -32,6 +32,13 @@ def model_and_data(work):
     return model, data
 
 
+def keras_version():
+    """Return the version of Keras that tf.keras is: inside TensorFlow 2.15 it does not say so itself."""
+    import importlib.metadata
+
+    return getattr(tf.keras, "__version__", None) or importlib.metadata.version("keras")
+
+
 def measure(model, data):
     """Fit once; return seconds a step: wall, main thread's CPU, process CPU."""
     began = time.perf_counter(), time.thread_time(), time.process_time()
@@ -71,7 +78,7 @@ def main():
     options = parser.parse_args()
     model, data = model_and_data(options.work)
     model.fit(data, epochs=2, verbose=0)
-    version = getattr(tf.keras, "__version__", None) or tf.keras.version()
+    version = keras_version()
     answer = {"keras": version, "tensorflow": tf.__version__, "steps": STEPS, "rounds": options.rounds}
     if options.bare:
         answer["out_us"] = medians([measure(model, data) for _ in range(options.rounds)])

@@ -25,9 +25,8 @@ _PHASE, _PHASE_NS, _PROGRESS_NS, _CHANGES = (wire.SLOT[n] for n in ("phase", "ph
 _LONGEST_NS, _LONGEST_PHASE = wire.SLOT["longest_ns"], wire.SLOT["longest_phase"]
 _BEATS, _BEAT_NS, _FIT_BEATS, _SOURCE = (wire.SLOT[n] for n in ("beats", "beat_ns", "fit_beats", "source"))
 _BATCH, _BATCHES, _CHECKS, _FITS = (wire.SLOT[n] for n in ("batch", "batches", "checks", "fits"))
-_INPUT_NS, _STEP_NS, _TRACES, _FLAGS = (wire.SLOT[n] for n in ("input_ns", "step_ns", "traces", "flags"))
+_INPUT_NS, _TRACES, _FLAGS = (wire.SLOT[n] for n in ("input_ns", "traces", "flags"))
 _LOSS, _EPOCH, _EPOCHS, _SAVES = (wire.SLOT[n] for n in ("loss_bits", "epoch", "epochs", "saves"))
-COMMAND = wire.SLOT["command"]
 _KEPT = frozenset((NAMED, VALIDATION, PREDICTION, CHECKPOINT, EPOCH_START, EPOCH_END))
 _RUNS_NEXT = frozenset((STEP, VALIDATION, PREDICTION, FIRST_RUN))
 
@@ -35,11 +34,18 @@ _RUNS_NEXT = frozenset((STEP, VALIDATION, PREDICTION, FIRST_RUN))
 class Beats:
     """The writing end of the record."""
 
-    __slots__ = ("_began", "_first", "_main", "_thread", "calls", "cold", "fitting", "held", "inside", "leader",
-                 "polled", "restores", "saving", "slots", "stride", "tracing")  # fmt: skip
+    __slots__ = ("_beats", "_changes", "_first", "_fit_beats", "_last", "_longest", "_main", "_phase", "_source",
+                 "_thread", "attention", "calls", "cold", "fitting", "held", "inside", "leader", "polled",
+                 "restores", "saving", "slots", "step", "stride", "tracing")  # fmt: skip
 
     def __init__(self, slots: memoryview) -> None:
         self.slots = slots
+        # What the hot path reads again is kept here: an attribute costs less than a look into the page.
+        self._last = monotonic_ns()  # of the last event
+        self._longest = self._changes = self._beats = self._fit_beats = self._source = 0
+        self._phase = IMPORTING
+        self.step = 0  # ns inside steps, stored by the sender
+        self.attention = False  # set by the sender, once a second or on a command: see what is asked
         self.fitting = 0  # Keras loops (fit, evaluate, predict) that are open: they alone count then
         self.inside = 0  # the thread inside a training call (function, train_on_batch, apply), 0: none
         self.leader = NONE  # the hook that counts outside of Keras' loops
@@ -52,22 +58,32 @@ class Beats:
         self.saving = False
         self.cold = False  # the next batch of Keras' compiles what it runs, and no hook sees that
         self._first = 0  # index of the batch that began
-        self._began = 0  # when the running step began
         self._main = self._thread = get_ident()
 
     def enter(self, phase: int) -> int:
         """Show `phase`; return the one before, for `leave`."""
-        slots = self.slots
         now = monotonic_ns()
-        before = slots[_PHASE]
-        gap = now - slots[_PROGRESS_NS]
-        if gap > slots[_LONGEST_NS]:
-            slots[_LONGEST_NS] = gap
-            slots[_LONGEST_PHASE] = before
+        before = self._phase
+        if now - self._last > self._longest:
+            self._pause(now - self._last)
+        self._last = now
+        self._phase = phase
+        self._changes += 1
+        slots = self.slots
         slots[_PHASE] = phase
-        slots[_PHASE_NS] = slots[_PROGRESS_NS] = self._began = now
-        slots[_CHANGES] += 1
+        slots[_PHASE_NS] = slots[_PROGRESS_NS] = now
+        slots[_CHANGES] = self._changes
         return before
+
+    def _pause(self, gap: int) -> None:
+        """Store the longest pause since the record before."""
+        self.slots[_LONGEST_NS] = self._longest = gap
+        self.slots[_LONGEST_PHASE] = self._phase
+
+    def told(self, longest: int) -> None:
+        """A record with this longest pause went out; a longer one since waits for the next."""
+        if self._longest <= longest:
+            self.slots[_LONGEST_NS] = self._longest = 0
 
     def leave(self, before: int) -> None:
         """Show the phase before again; the importing is over once anything was seen."""
@@ -79,9 +95,9 @@ class Beats:
 
     def moved(self) -> None:
         """Something advanced that is no batch and no phase of the main thread's."""
-        slots = self.slots
-        slots[_PROGRESS_NS] = monotonic_ns()
-        slots[_CHANGES] += 1
+        self._changes += 1
+        self.slots[_CHANGES] = self._changes
+        self.slots[_PROGRESS_NS] = monotonic_ns()
 
     def flag(self, bit: int, on: bool) -> None:
         """Set or clear a wire.FLAG_* bit."""
@@ -101,7 +117,7 @@ class Beats:
         self._thread = get_ident()
         slots = self.slots
         slots[_FITS] += 1
-        slots[_FIT_BEATS] = 0
+        slots[_FIT_BEATS] = self._fit_beats = 0
         slots[_EPOCH] = slots[_BATCH] = -1
         self.leader = NONE
         self.held.clear()
@@ -116,28 +132,54 @@ class Beats:
     def batch_begins(self, index: int) -> None:
         """Keras starts the batch (or the execution that starts with batch) `index`."""
         self._first = index
-        self.enter(FIRST_RUN if self.cold else STEP)
-        self.cold = False
+        if self.cold:
+            self.cold = False
+            self.enter(FIRST_RUN)
+        else:
+            self.enter(STEP)
 
     def batch_ends(self, index: int) -> None:
-        """Keras finished the batch `index`, the last one of its execution where Keras says so."""
+        """Keras finished batch `index`, the last of its execution where Keras says so.
+
+        Everything of `enter` and `add` once more in one function: this one runs after every step, with cold
+        caches, where each call of another costs half a microsecond.
+        """
+        now = monotonic_ns()
+        gap = now - self._last
+        if gap > self._longest:
+            self._pause(gap)
         slots = self.slots
-        began = self._began if slots[_PHASE] == STEP else 0
-        self.enter(BETWEEN)
-        now = self._began
-        if began:
-            slots[_STEP_NS] += now - began
+        if self._phase == STEP:
+            self.step += gap
+        self._last = now
+        self._phase = BETWEEN
+        self._changes += 1
+        slots[_PHASE] = BETWEEN
+        slots[_PHASE_NS] = slots[_PROGRESS_NS] = now
+        slots[_CHANGES] = self._changes
         count = index - self._first + 1
+        if self.stride > 1 or not self.fitting:
+            count = self._strange(index, count)
+        if count:
+            self._beats += count
+            self._fit_beats += count
+            slots[_BEATS] = self._beats
+            slots[_FIT_BEATS] = self._fit_beats
+            slots[_BEAT_NS] = now
+            slots[_BATCH] = self._first + count
+            if self._source != CALLBACKS:
+                slots[_SOURCE] = self._source = CALLBACKS
+
+    def _strange(self, index: int, count: int) -> int:
+        """Return how many batches ended where Keras may show only the first of an execution, or where the
+        script itself calls the callbacks.
+        """
         if count == 1 < self.stride:
-            rest = slots[_BATCHES] - index
+            rest = self.slots[_BATCHES] - index
             count = min(self.stride, rest) if rest > 0 else self.stride
-        if not self.fitting and not self._credit(CALLBACKS):
-            return
-        slots[_BEATS] += count
-        slots[_FIT_BEATS] += count
-        slots[_BATCH] = self._first + count
-        slots[_SOURCE] = CALLBACKS
-        slots[_BEAT_NS] = now
+        elif self.slots[_BATCHES] > 0:  # Keras 3 shows the end of a whole execution even where the data ends before
+            count = min(count, self.slots[_BATCHES] - self._first)
+        return count if self.fitting or self._credit(CALLBACKS) else 0
 
     def check_ends(self, index: int, phase: int) -> None:
         """A batch of validation or prediction ended."""
@@ -171,10 +213,10 @@ class Beats:
 
     def call_ends(self, before: int, source: int) -> None:
         """The call came back: a batch, unless a better hook counts the same batches."""
-        began = self._began
+        began = self._last
         self.enter(before if before in _KEPT else BETWEEN)
         self.inside = 0
-        self.slots[_STEP_NS] += self._began - began
+        self.step += self._last - began
         self.beat(source)
 
     def call_failed(self, before: int) -> None:
@@ -185,20 +227,31 @@ class Beats:
     def beat(self, source: int, count: int = 1) -> None:
         """Count `count` batches that `source` saw, if it is the one that counts."""
         self.calls += count
-        if self.fitting or self.inside or (self.polled and source != HAND):
+        if self._counted_elsewhere(source):
             self.moved()
             return
         credit = self._credit(source) * count
         if credit:
             self.add(source, credit)
 
+    def _counted_elsewhere(self, source: int) -> bool:
+        """Whether Keras' loop, the call around this one or the poll thread counts the batch.
+
+        In a loop of Keras' whose callbacks no hook sees, the script's own callback may count.
+        """
+        if self.fitting:
+            return source != HAND or self._source == CALLBACKS
+        return bool(self.inside) or (self.polled and source != HAND)
+
     def add(self, source: int, count: int) -> None:
         """Add `count` batches."""
+        self._beats += count
+        self._changes += 1
         slots = self.slots
-        slots[_BEATS] += count
-        slots[_SOURCE] = source
+        slots[_BEATS] = self._beats
+        slots[_SOURCE] = self._source = source
         slots[_BEAT_NS] = slots[_PROGRESS_NS] = monotonic_ns()
-        slots[_CHANGES] += 1
+        slots[_CHANGES] = self._changes
 
     def _credit(self, source: int) -> int:
         """Return how many batches an event of `source` stands for; 0 where another hook counted them."""
@@ -228,9 +281,9 @@ class Beats:
 
     def input_ends(self, before: int) -> None:
         """The next batch arrived."""
-        began = self._began
+        began = self._last
         self.leave(before)
-        self.slots[_INPUT_NS] += self._began - began
+        self.slots[_INPUT_NS] += self._last - began
 
     def saved(self) -> None:
         """A checkpoint was written."""

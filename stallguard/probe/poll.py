@@ -65,9 +65,9 @@ class Poller:
         self._wake = allocate_lock()
         self._done = allocate_lock()
         self._calls = 0
-        self._fits = 0
-        self._restores = 0
+        self._state = (0, 0, 0)
         self._moving = False
+        self._owed = 0
 
     def watch(self, optimizer: Any) -> None:
         """Watch one more optimizer; the thread starts with the first."""
@@ -136,21 +136,34 @@ class Poller:
         beats = self.beats
         if self._elsewhere():
             beats.polled = False
+            self._owed = 0
         elif beats.polled:
-            if grown:
-                beats.add(POLL, grown)
-            beats.polled = not calls or grown > calls
-        elif grown > calls + 1:  # one call may be running
-            # The first jump without any call at all may be a script that sets the counter.
-            if calls or beats.inside or self._moving:
-                beats.polled = True
-                beats.add(POLL, grown - calls)
+            self._go_on(grown, calls)
+        else:
+            self._take_over(self._owed + grown, calls)
         self._moving = grown > 0
+
+    def _take_over(self, grown: int, calls: int) -> None:
+        # One call may be running, its update made: that one waits for the next look.
+        self._owed = max(0, min(grown - calls, 1))
+        # The first jump without any call at all may be a script that sets the counter.
+        if grown > calls + 1 and (calls or self.beats.inside or self._moving):
+            self._owed = 0
+            self.beats.polled = True
+            self.beats.add(POLL, grown - calls)
+
+    def _go_on(self, grown: int, calls: int) -> None:
+        beats = self.beats
+        beats.polled = not calls or grown > calls
+        # Calls that no update explains are another loop's, but for one: the end of the loop in a graph.
+        ended = grown if beats.polled else max(grown, calls - 1)
+        if ended:
+            beats.add(POLL, ended)
 
     def _elsewhere(self) -> bool:
         """Whether the interval is no measure: Keras' loop counted, or a checkpoint set the counters."""
         beats = self.beats
-        fits, restores = beats.slots[_FITS], beats.restores
-        changed = bool(beats.fitting) or fits != self._fits or restores != self._restores
-        self._fits, self._restores = fits, restores
+        state = beats.fitting, beats.slots[_FITS], beats.restores
+        changed = state != self._state or bool(beats.fitting)
+        self._state = state
         return changed

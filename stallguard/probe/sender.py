@@ -28,12 +28,14 @@ if TYPE_CHECKING:
     from .mail import Mail
 
 TICK = 0.05  # s: 20 records a second
+GREETING = 500_000_000  # ns between two hellos: while a library is imported it changes with every module
 SECOND = 1_000_000_000  # ns: between pulses, and between tries to reconnect
 BUSY = frozenset((EAGAIN, EWOULDBLOCK, ENOBUFS))  # the queue is full: the supervisor is slow, not gone
 
 _NONE, _STATE, _PULSE, _HELLO, _BYE = range(len(wire.KINDS))
 _SEQUENCE, _SENT_NS, _KIND = wire.SLOT["sequence"], wire.SLOT["sent_ns"], wire.SLOT["kind"]
-_CHANGES, _LONGEST = wire.SLOT["changes"], wire.SLOT["longest_ns"]
+_CHANGES, _LONGEST, _STEP_NS = wire.SLOT["changes"], wire.SLOT["longest_ns"], wire.SLOT["step_ns"]
+_COMMAND = wire.SLOT["command"]
 
 
 class Sender:
@@ -49,6 +51,7 @@ class Sender:
         self._tried = 0
         self._looked = 0
         self._greeted = 0  # revision of the hello that went out
+        self._greeted_ns = 0
         self._signal = signal
         self._handler = _signal.getsignal(signal) if signal else None
         self._finishing = False
@@ -73,15 +76,18 @@ class Sender:
         self._look(now)
         if self._socket is None and not self._connect(now):
             return
-        if self._mail.revision != self._greeted:
-            revision = self._mail.revision
-            if self._send(self._mail.hello()):
-                self._greeted = revision
+        if self._mail.revision != self._greeted and (not self._greeted or now - self._greeted_ns > GREETING):
+            self._greet(now)
         for note in self._mail.waiting():
             if not self._send(note):
                 break
             self._mail.sent()
         self._record(now)
+
+    def _greet(self, now: int) -> None:
+        revision = self._mail.revision
+        if self._send(self._mail.hello()):
+            self._greeted, self._greeted_ns = revision, now
 
     def _look(self, now: int) -> None:
         """Once a second: is the interpreter on its way out, is the stack-dump signal still ours?"""
@@ -89,10 +95,13 @@ class Sender:
         if not self._finishing and getattr(threading, "_SHUTTING_DOWN", False):
             self._finishing = True
             self._beats.enter(phases.FINISHING)
-        if not self._mail.armed or now - self._looked < SECOND:
+        if self._beats.slots[_COMMAND]:
+            self._beats.attention = True
+        if now - self._looked < SECOND:
             return
         self._looked = now
-        if not still_ours(self._signal, self._handler):
+        self._beats.attention = True
+        if self._mail.armed and not still_ours(self._signal, self._handler):
             self._mail.arm(False)
             self._beats.flag(wire.FLAG_STACKS_ARMED, False)
             self._mail.note("signal", "the script took the stack-dump signal for itself", {})
@@ -112,13 +121,13 @@ class Sender:
         """Stamp and send the record; whether it went out."""
         slots = self._beats.slots
         slots[_SEQUENCE] += 1
+        slots[_STEP_NS] = self._beats.step
         slots[_SENT_NS] = self._sent = now
         slots[_KIND] = kind
         longest = slots[_LONGEST]
         if not self._send(bytes(slots)):
             return False
-        if slots[_LONGEST] == longest:  # told; a longer one since waits for the next record
-            slots[_LONGEST] = 0
+        self._beats.told(longest)
         return True
 
     def goodbye(self) -> None:
@@ -126,6 +135,7 @@ class Sender:
         if self.closed:
             return
         self._beats.enter(phases.FINISHING)
+        self._greeted_ns = 0  # no time left to wait for
         self.turn(monotonic_ns())
         self.send_record(_BYE, monotonic_ns())
         self.closed = True
