@@ -14,6 +14,7 @@ from stallguard.core.detector_limits import DetectorLimits
 
 BUCKETS = 64  # half octaves from below 1 ms to beyond 20 days
 HOUR = 3600.0
+_FORGOTTEN = 32  # half-lives after which what was before weighs nothing, and the exponent need not grow
 _REBASE = 1e12  # weights grow instead of old ones shrinking; past this they are scaled down
 
 
@@ -57,7 +58,7 @@ def edge(index: int) -> float:
 def add(base: Baseline, seconds: float, now: float, limits: DetectorLimits, count: int = 1) -> Baseline:
     """Return the baseline after `count` gaps of `seconds` each, seen at watched time `now`."""
     growth = math.exp2(1.0 / limits.half_life)
-    grown = base.weight * growth**count
+    grown = base.weight * growth ** min(count, _FORGOTTEN * limits.half_life)
     index = bucket(seconds)
     gain = (grown - base.weight) / (growth - 1.0)
     buckets = {**base.buckets, index: base.buckets.get(index, 0.0) + gain}

@@ -85,6 +85,18 @@ class Scene:
             )  # fmt: skip
         return self
 
+    def step(self, seconds: float, way: str = "spin") -> Scene:
+        """Make one step of `seconds`, inside which the tree does `way`."""
+        began = self.now
+        self.silent(seconds, way)
+        took = self.now - began
+        self.hear(
+            phase="step", phase_at=self.now, beats=self.heard.beats + 1, fits=1, fit_beats=self.heard.fit_beats + 1,
+            epoch=0, batch=self.heard.batch + 1 if self.heard.batch > 0 else 1, longest=took, longest_phase="step",
+            step_s=self.heard.step_s + took,
+        )  # fmt: skip
+        return self
+
     def enter(self, phase: str, **changes: object) -> Scene:
         self.now += 0.05
         self.hear(phase=phase, phase_at=self.now, longest=0.05, longest_phase=self.heard.phase, **changes)

@@ -1,0 +1,1 @@
+"""Parts of `scripts/bench detect`: nights made from recorded trainings, and the rules that judge them."""

@@ -1,0 +1,54 @@
+"""Small figures: bounds, quantiles and columns of text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+
+def upper_bound(count: int, hours: float, confidence: float = 0.95) -> float:
+    """Return the upper confidence bound of a Poisson rate, per 1000 hours, after `count` events in `hours`.
+
+    The exact bound: the rate at which so few events have a chance of 1 - `confidence` (0 events: 3 / hours).
+    """
+    low, high = 0.0, 10.0 + 3.0 * count
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _chance(count, middle) > 1.0 - confidence else (low, middle)
+    return 1000.0 * high / hours if hours else math.inf
+
+
+def _chance(count: int, mean: float) -> float:
+    """Return the chance of at most `count` events of a Poisson law."""
+    term = total = math.exp(-mean)
+    for number in range(1, count + 1):
+        term *= mean / number
+        total += term
+    return total
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return a quantile; not a number where there are no values."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else math.nan
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table, padded so that it reads well as plain text too."""
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(cells, widths, strict=True))]
+        return "| " + " | ".join(padded) + " |"
+
+    rule = "|" + "|".join("-" * (w + 1) + ("-" if i == 0 else ":") for i, w in enumerate(widths)) + "|"
+    return "\n".join([line(head), rule, *(line(row) for row in rows)])
+
+
+def number(value: float) -> str:
+    """Return a figure with three digits or so."""
+    if math.isnan(value):
+        return "-"
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 1 else f"{value:.2g}"

@@ -1,0 +1,138 @@
+"""Our rule on the gaps of a night: the core's own statistics and thresholds, without the events in between.
+
+What the whole detector does with readings at 4 Hz comes down to this: a class of evidence convicts when its run
+reaches its threshold, and silence as such when it reaches the one for working.  A test in
+tests/core/test_gap_rule.py plays the same gaps through the whole detector and holds the two equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from detection.nights import Gap, Segment, Steps
+from stallguard.core import baseline, evidence
+from stallguard.core.baseline import Baseline, Runs
+from stallguard.core.detector_limits import DetectorLimits
+from stallguard.core.detector_thresholds import Circumstances, Thresholds, thresholds
+
+RECORD = 1.0  # s: the probe's records come once a second
+# Reaction beside the threshold: a reading every quarter second, and the onset seen up to a reading late.
+REACTION = (0.0, 0.5)
+
+
+class Judged(NamedTuple):
+    """What one night brought."""
+
+    alarms: int
+    suspicions: int
+
+
+class Ours:
+    """The detector at the level of gaps.  `census`: the wait sites of threads can be read (Linux)."""
+
+    def __init__(self, limits: DetectorLimits, *, census: bool, remote: bool, blind: bool) -> None:
+        """Begin a night."""
+        self.limits, self.census, self.remote, self.blind = limits, census, remote, blind
+        self.rows: dict[str, Baseline] = {}
+        self.now, self.strikes = 0.0, 1.0
+        self.alarms = self.suspicions = 0
+        self.reasons: dict[str, int] = {}
+
+    def see(self, segment: Segment) -> None:
+        """Judge a segment that ended well, and learn from it."""
+        self.now += float(np.sum(segment.seconds))
+        if isinstance(segment, Steps):
+            self._learn_steps(segment)
+        else:
+            self._see_gap(segment)
+
+    def bar(self, row: str, neighbours: float = 1.0) -> Thresholds:
+        """Return the thresholds that hold now for a row."""
+        where = Circumstances(
+            health=min(self.limits.most_health, max(1.0, neighbours / self.limits.crowded)),
+            strikes=self.strikes,
+            remote=self.remote,
+            blind=self.blind,
+        )
+        return thresholds(row, self.rows.get(row, Baseline()), where, self.limits)
+
+    def _see_gap(self, gap: Gap) -> None:
+        runs = self._runs(gap)
+        if gap.seconds > self.limits.near:
+            self._judge(gap, runs)
+        base = self.rows.get(gap.row, Baseline())
+        base = baseline.add(base, gap.seconds, self.now, self.limits)
+        self.rows[gap.row] = baseline.add_runs(base, runs, gap.seconds, self.limits)
+
+    def _runs(self, gap: Gap) -> Runs:
+        external = gap.external if self.census else max(gap.external, gap.deadlock)
+        return Runs(gap.deadlock if self.census else 0.0, external, gap.spin, gap.work)
+
+    def _judge(self, gap: Gap, runs: Runs) -> None:
+        share = reached(runs, gap.seconds, self.bar(gap.row, gap.neighbours))
+        worst = max(share, key=share.__getitem__)
+        if share[worst] >= 1.0:
+            self.alarms += 1
+            reason = f"{gap.row} {worst}"
+            self.reasons[reason] = self.reasons.get(reason, 0) + 1
+            self.strikes = min(self.limits.most_strikes, 2.0 * self.strikes)
+        elif share[worst] >= self.limits.suspect_share:
+            self.suspicions += 1
+
+    def _learn_steps(self, steps: Steps) -> None:
+        base = self.rows.get(steps.row, Baseline())
+        for seconds, count in as_records(steps.seconds):
+            base = baseline.add(base, seconds, self.now, self.limits, count)
+        self.rows[steps.row] = baseline.add_runs(base, Runs(), 1.0, self.limits)
+
+
+def reached(runs: Runs, seconds: float, bar: Thresholds) -> dict[str, float]:
+    """Return for every class how much of its threshold it reached."""
+    return {
+        evidence.DEADLOCK: runs.deadlock / bar.deadlock,
+        evidence.EXTERNAL: runs.external / bar.external,
+        evidence.SPIN: runs.spin / bar.spin,
+        evidence.WORKING: seconds / bar.working,
+    }
+
+
+def as_records(seconds: np.typing.NDArray[np.float64]) -> Iterable[tuple[float, int]]:
+    """Yield (seconds, count) as the detector would learn steps: each record's longest, the others at its mean."""
+    per = max(1, int(RECORD / max(1e-6, float(seconds.mean()))))
+    starts = np.arange(0, len(seconds), per)
+    longest = np.maximum.reduceat(seconds, starts)
+    counts = np.diff(np.append(starts, len(seconds)))
+    rest = (np.add.reduceat(seconds, starts) - longest) / np.maximum(1, counts - 1)
+    values = np.concatenate([longest, rest[counts > 1]])
+    weights = np.concatenate([np.ones(len(longest), int), counts[counts > 1] - 1])
+    yield from _bucketed(values, weights)
+
+
+def _bucketed(values: np.typing.NDArray[np.float64], weights: np.typing.NDArray[np.int64]) -> Iterable[tuple[float, int]]:
+    mantissa, exponent = np.frexp(values * 1000.0 + 1e-9)
+    buckets = 2 * exponent + (mantissa >= np.sqrt(0.5))
+    for index in np.unique(buckets):
+        chosen = buckets == index
+        yield float(values[chosen].max()), int(weights[chosen].sum())
+
+
+KINDS_OF_STALL = {
+    # kind: (share of all stalls, class of its evidence with a census)
+    "deadlock": (0.45, "deadlock"),
+    "external wait": (0.20, "external"),
+    "deadlock + poller": (0.10, "deadlock"),
+    "spin": (0.15, "spin"),
+    "deadlock + busy thread": (0.10, "working"),
+}
+
+
+def latency(kind: str, bar: Thresholds, elapsed: float, *, census: bool, reaction: float) -> float:
+    """Return seconds from the onset of a stall to the verdict, `elapsed` seconds into its gap."""
+    name = KINDS_OF_STALL[kind][1]
+    if name == "deadlock" and not census:
+        name = "external"
+    own = float(getattr(bar, name)) - (elapsed if name == "working" else 0.0)
+    return max(0.0, min(own, bar.working - elapsed)) + reaction

@@ -1,0 +1,199 @@
+"""The rules that others use, on one stream of gaps between training batches.
+
+They know no phases and no evidence, as in their own projects.  A minute of short steps counts as one alarm at
+most, in their favour.  Sources: nvidia-resiliency-ext (timeouts_calc: 5 x the longest seen, 45 min before,
+polled every 5 s), PortOS (6 x the slowest, 90 s to 15 min), Akka's phi accrual (normal, phi 8, 1000 samples,
+deviation >= 100 ms, 3 s of acceptable pause), Cassandra's (exponential, phi 8: 18.42 means).
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+from typing import Protocol
+
+import numpy as np
+
+WINDOW = 1000  # samples that phi accrual keeps
+
+
+class Rule(Protocol):
+    """A rule: how long a gap may be, and how it learns."""
+
+    name: str
+    counts_sleep: bool | None  # its clock counts the sleep of a machine; None: depends on the system
+
+    def threshold(self) -> float:
+        """Return seconds after which it would fire now."""
+
+    def learn(self, count: int, mean: float, square: float, longest: float) -> None:
+        """Take `count` gaps: their mean, mean square and longest, in seconds."""
+
+    def settle(self) -> None:
+        """An epoch ended."""
+
+
+class Fixed:
+    """A fixed timeout (PyTorch's collectives: 10 minutes)."""
+
+    counts_sleep: bool | None = None
+
+    def __init__(self, seconds: float) -> None:
+        """Fire after `seconds`."""
+        self.name, self._seconds = f"fixed {seconds / 60:.0f} min", seconds
+
+    def threshold(self) -> float:
+        """Return the same, always."""
+        return self._seconds
+
+    def learn(self, count: int, mean: float, square: float, longest: float) -> None:
+        """Learn nothing."""
+
+    def settle(self) -> None:
+        """Learn nothing."""
+
+
+class FiveTimesLongest:
+    """nvidia-resiliency-ext: 5 x the longest gap; computed at the end of an epoch."""
+
+    name = "nvidia-resiliency-ext, 5 x longest"
+    counts_sleep: bool | None = None
+
+    def __init__(self) -> None:
+        """Begin with the initial timeout."""
+        self._longest, self._threshold = 0.0, 2700.0
+
+    def threshold(self) -> float:
+        """Return what the last epoch's end fixed."""
+        return self._threshold
+
+    def learn(self, count: int, mean: float, square: float, longest: float) -> None:
+        """Keep the longest."""
+        self._longest = max(self._longest, longest)
+
+    def settle(self) -> None:
+        """Compute the timeout."""
+        if self._longest > 0:
+            self._threshold = 5.0 * self._longest
+
+
+class SixTimesSlowest:
+    """PortOS: 6 x the slowest, at least 90 s, at most 15 min; its clock is the wall's."""
+
+    name = "PortOS, 6 x slowest"
+    counts_sleep: bool | None = True
+
+    def __init__(self) -> None:
+        """Begin with the cap."""
+        self._slowest = math.inf
+
+    def threshold(self) -> float:
+        """Return the clamped multiple."""
+        return min(900.0, max(90.0, 6.0 * self._slowest))
+
+    def learn(self, count: int, mean: float, square: float, longest: float) -> None:
+        """Keep the slowest."""
+        self._slowest = longest if self._slowest == math.inf else max(self._slowest, longest)
+
+    def settle(self) -> None:
+        """Learn nothing."""
+
+
+class _Phi:
+    """The window of phi accrual."""
+
+    counts_sleep: bool | None = None
+
+    def __init__(self) -> None:
+        self._parts: collections.deque[tuple[int, float, float]] = collections.deque()
+        self._count, self._sum, self._squares = 0, 0.0, 0.0
+
+    def learn(self, count: int, mean: float, square: float, longest: float) -> None:
+        """Take gaps; forget the oldest."""
+        self._parts.append((count, mean * count, square * count))
+        self._count, self._sum, self._squares = self._count + count, self._sum + mean * count, self._squares + square * count
+        while len(self._parts) > 1 and self._count - self._parts[0][0] >= WINDOW:
+            old = self._parts.popleft()
+            self._count, self._sum, self._squares = self._count - old[0], self._sum - old[1], self._squares - old[2]
+
+    def settle(self) -> None:
+        """Learn nothing."""
+
+    def _mean(self) -> float:
+        return self._sum / self._count if self._count else math.inf
+
+
+class Akka(_Phi):
+    """Normal tail: phi 8 is 5.6 deviations beyond the mean and the acceptable pause."""
+
+    name = "phi accrual, Akka"
+
+    def threshold(self) -> float:
+        """Return the mean, the pause and the tail."""
+        if not self._count:
+            return math.inf
+        variance = max(0.0, self._squares / self._count - self._mean() ** 2)
+        return self._mean() + 3.0 + 5.6 * max(0.1, math.sqrt(variance))
+
+
+class Cassandra(_Phi):
+    """Exponential tail: phi 8 is 8 ln 10 = 18.42 means.  It disregards a local pause."""
+
+    name = "phi accrual, Cassandra"
+    counts_sleep: bool | None = False
+
+    def threshold(self) -> float:
+        """Return the multiple of the mean."""
+        return 18.42 * self._mean()
+
+
+def all_rules() -> list[Rule]:
+    """Return a fresh set."""
+    return [Fixed(600.0), FiveTimesLongest(), SixTimesSlowest(), Akka(), Cassandra()]
+
+
+class Watch:
+    """Runs the rules over one stream: gaps from one end of a training batch to the next."""
+
+    def __init__(self, rules: list[Rule], *, sleep_seen: bool, rng: np.random.Generator) -> None:
+        """Begin a night.  `sleep_seen`: clocks of unknown kind count the machine's sleep."""
+        self.rules, self._sleep_seen, self._rng = rules, sleep_seen, rng
+        self.alarms = dict.fromkeys((rule.name for rule in rules), 0)
+        self.open, self._slept, self._started = 0.0, 0.0, False
+
+    def short(self, seconds: np.typing.NDArray[np.float64]) -> None:
+        """Take a minute of steps."""
+        first = self.open + float(seconds[0])
+        self._gap(first)
+        if len(seconds) > 1:
+            rest = seconds[1:]
+            longest = float(rest.max())
+            for rule in self.rules:
+                self.alarms[rule.name] += self._fires(rule, longest)
+                rule.learn(len(rest), float(rest.mean()), float((rest * rest).mean()), longest)
+
+    def long(self, seconds: float, slept: float, *, trains: bool) -> None:
+        """Take one gap; it ends a batch only where it `trains`."""
+        self.open, self._slept = self.open + seconds, self._slept + slept
+        if trains:
+            self._gap(self.open)
+
+    def settle(self) -> None:
+        """Tell the rules that an epoch ended."""
+        for rule in self.rules:
+            rule.settle()
+
+    def _gap(self, seconds: float) -> None:
+        for rule in self.rules if self._started else ():
+            seen = seconds + (self._slept if self._counts_sleep(rule) else 0.0)
+            self.alarms[rule.name] += self._fires(rule, seen)
+            rule.learn(1, seen, seen * seen, seen)
+        self.open, self._slept, self._started = 0.0, 0.0, True
+
+    def _counts_sleep(self, rule: Rule) -> bool:
+        return self._sleep_seen if rule.counts_sleep is None else rule.counts_sleep
+
+    def _fires(self, rule: Rule, seconds: float) -> bool:
+        over = seconds - rule.threshold()
+        polled = 5.0 if isinstance(rule, FiveTimesLongest) else 0.0
+        return bool(over > 0 and (over >= polled or self._rng.random() * polled < over))

@@ -1,0 +1,193 @@
+"""Fifteen kinds of nights: what a training of each kind is made of, drawn at random.
+
+Rates are per hour, times in seconds.  The kinds are ours, not a sample of the field: their false-alarm rates
+rank detectors, they do not predict a field rate.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+Rng = np.random.Generator
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """One night's training."""
+
+    batch: float  # median step
+    epoch_steps: int
+    table: str = "recorded"  # or the name of a made-up table
+    boundary: float = 0.5  # between two epochs
+    boundary_spread: float = 0.4  # of its logarithm
+    boundary_idle: bool = False  # waits for something outside, instead of computing
+    boundary_in_step: bool = False  # inside the first step of the epoch, instead of before it
+    nap: float = 0.8  # all-idle part of a boundary
+    checks: int = 0  # validation batches an epoch
+    check: float = 0.1
+    first_check: float = 5.0
+    save_every: int = 0  # steps
+    save: float = 2.0
+    save_idle: bool = False  # an upload
+    first: float = 10.0  # tracing and compiling
+    first_idle: float = 0.0  # a download before the first batch
+    excess: float = 5.0  # factor on the pauses of the table
+    compiles: float = 0.0
+    compile: float = 5.0
+    hiccups: float = 0.0  # the source is late
+    hiccup: float = 3.0
+    throttles: float = 0.0  # three times slower for 5-30 min
+    contentions: float = 0.0  # 2-10 times slower for 0.5-11 min
+    regimes: float = 0.0  # the step becomes 0.25-8 times as long
+    drift: float = 0.0  # total growth of the step over the night
+    sleeps: float = 0.0  # the machine sleeps 10 s - 9 h
+    sleep_seen: bool = True  # by clocks that count sleep
+    operations: float = 0.0  # unlabelled work of the user after a batch
+    operation: float = 60.0
+    operation_idle: bool = False
+    pauses: float = 0.0  # 1-15 s of memory reclaim
+    unreadable_gpu: bool = False
+
+    @property
+    def remote(self) -> bool:
+        """Whether the job talks to other hosts."""
+        return self.hiccups > 0 or self.boundary_idle or self.first_idle > 0
+
+
+def between(rng: Rng, low: float, high: float) -> float:
+    """Return a number between two, uniform in its logarithm."""
+    return float(np.exp(rng.uniform(np.log(low), np.log(high))))
+
+
+def _plain(rng: Rng, batch: float, epoch_seconds: float) -> Plan:
+    steps = max(5, int(epoch_seconds / batch))
+    return Plan(
+        batch=batch,
+        epoch_steps=steps,
+        boundary=max(0.05, between(rng, 0.02, 1.5)),
+        boundary_in_step=bool(rng.random() < 0.5),
+        checks=int(rng.choice([0, 20, 100])),
+        check=0.4 * batch,
+        first_check=between(rng, 0.5, 15),
+        first=between(rng, 0.5, 60),
+        excess=between(rng, 1, 20),
+        save_every=steps if rng.random() < 0.6 else 0,
+        save=between(rng, 0.05, 20),
+        compile=between(rng, 0.5, 20),
+        sleep_seen=bool(rng.random() < 0.5),
+    )
+
+
+def _fast(rng: Rng) -> Plan:
+    return _plain(rng, between(rng, 0.001, 0.01), between(rng, 20, 600))
+
+
+def _typical(rng: Rng) -> Plan:
+    return _plain(rng, between(rng, 0.03, 0.5), between(rng, 60, 1800))
+
+
+def _slow(rng: Rng) -> Plan:
+    plan = _plain(rng, between(rng, 2, 60), between(rng, 1200, 7200))
+    return dataclasses.replace(
+        plan, checks=int(rng.choice([0, 10, 40])), first=between(rng, 10, 200), save=between(rng, 5, 120)
+    )
+
+
+def _heavy_tail(rng: Rng) -> Plan:
+    plan = _plain(rng, between(rng, 0.05, 3), between(rng, 120, 1800))
+    return dataclasses.replace(plan, table=str(rng.choice(["pareto", "buckets", "accumulated", "log-normal"])))
+
+
+def _changing(rng: Rng) -> Plan:
+    plan = _plain(rng, between(rng, 0.05, 3), between(rng, 300, 1800))
+    return dataclasses.replace(plan, drift=3.0, regimes=2.0, compile=between(rng, 1, 30))
+
+
+def _shuffle_fill(rng: Rng) -> Plan:
+    plan = _plain(rng, between(rng, 0.01, 0.3), between(rng, 120, 900))
+    return dataclasses.replace(plan, boundary=plan.batch * between(rng, 100, 1000), boundary_idle=bool(rng.random() < 0.5))
+
+
+def _throttled(rng: Rng) -> Plan:
+    plan = _plain(rng, between(rng, 0.05, 8), between(rng, 300, 1800))
+    return dataclasses.replace(plan, throttles=1.0, contentions=2.0)
+
+
+def _remote(rng: Rng) -> Plan:
+    plan = _plain(rng, between(rng, 0.05, 2), between(rng, 300, 1800))
+    return dataclasses.replace(
+        plan, hiccups=1.0, boundary_idle=True, boundary=between(rng, 0.5, 15), first_idle=between(rng, 1, 60)
+    )
+
+
+def _sleeping(rng: Rng) -> Plan:
+    return dataclasses.replace(_plain(rng, between(rng, 0.05, 2), between(rng, 300, 1800)), sleeps=0.5)
+
+
+def _operations(rng: Rng) -> Plan:
+    plan = _plain(rng, between(rng, 0.05, 2), between(rng, 600, 3600))
+    return dataclasses.replace(
+        plan, operations=0.5, operation=between(rng, 20, 240), operation_idle=bool(rng.random() < 0.3)
+    )
+
+
+def _compiling(rng: Rng) -> Plan:
+    plan = _plain(rng, between(rng, 0.05, 2), between(rng, 600, 3600))
+    return dataclasses.replace(plan, compiles=1.0, compile=between(rng, 5, 60))
+
+
+def _pressed(rng: Rng) -> Plan:
+    return dataclasses.replace(_plain(rng, between(rng, 0.05, 2), between(rng, 600, 3600)), pauses=4.0)
+
+
+def _unreadable(rng: Rng) -> Plan:
+    return dataclasses.replace(_plain(rng, between(rng, 0.2, 20), between(rng, 600, 3600)), unreadable_gpu=True)
+
+
+def _checking(rng: Rng) -> Plan:
+    plan = _plain(rng, between(rng, 0.05, 1), between(rng, 300, 1200))
+    return dataclasses.replace(
+        plan, checks=400, check=plan.batch * between(rng, 0.4, 3), save=between(rng, 1, 60),
+        save_every=max(5, plan.epoch_steps // 3), save_idle=bool(rng.random() < 0.4),
+    )  # fmt: skip
+
+
+def _everything(rng: Rng) -> Plan:
+    plan = _plain(rng, between(rng, 0.02, 8), between(rng, 300, 3600))
+    return dataclasses.replace(
+        plan, throttles=0.5, contentions=1.0, hiccups=0.5, compiles=0.5, compile=between(rng, 2, 40), regimes=0.5,
+        operations=0.3, operation=between(rng, 20, 240), operation_idle=bool(rng.random() < 0.3), pauses=1.0,
+        sleeps=0.2, drift=1.0, boundary=between(rng, 0.2, 60), boundary_idle=bool(rng.random() < 0.5),
+        save=between(rng, 1, 60), save_every=plan.epoch_steps, save_idle=bool(rng.random() < 0.4),
+    )  # fmt: skip
+
+
+class Kind(NamedTuple):
+    """A kind of night.  `weight`: its share of the simulated hours."""
+
+    name: str
+    draw: Callable[[Rng], Plan]
+    weight: float
+
+
+KINDS = [
+    Kind("fast, 1-10 ms", _fast, 0.15),
+    Kind("typical, 30-500 ms", _typical, 2),
+    Kind("slow, 2-60 s", _slow, 4),
+    Kind("heavy tails, buckets", _heavy_tail, 2),
+    Kind("drift x4, regimes x0.25-8", _changing, 2),
+    Kind("shuffle fill, 100-1000 steps", _shuffle_fill, 2),
+    Kind("throttled x3, neighbours x2-10", _throttled, 2),
+    Kind("remote data, hiccups <= 60 s", _remote, 2),
+    Kind("machine sleeps", _sleeping, 1),
+    Kind("unlabelled operations, 20-300 s", _operations, 2),
+    Kind("recompiles, 5-60 s", _compiling, 2),
+    Kind("memory reclaim, 1-15 s", _pressed, 1),
+    Kind("GPU that cannot be read", _unreadable, 1),
+    Kind("heavy validation, checkpoints", _checking, 2),
+    Kind("everything at once", _everything, 2),
+]

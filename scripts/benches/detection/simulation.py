@@ -1,0 +1,143 @@
+"""Many nights, all rules: false alarms and detection latencies, kind by kind."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from detection import nights
+from detection.judges import KINDS_OF_STALL, REACTION, Ours, latency
+from detection.nights import Gap, Steps
+from detection.peers import Watch, all_rules
+from detection.plans import KINDS, Kind
+from detection.tables import Table
+from stallguard.core.detector_limits import DetectorLimits
+
+HOURS = 8.0  # a night
+STALLS = 16  # injected a night, one at a time
+OURS, OURS_BLIND = "stallguard, Linux", "stallguard, no census (macOS)"
+
+
+@dataclasses.dataclass
+class Score:
+    """What one rule did in one kind of night."""
+
+    hours: float = 0.0
+    alarms: int = 0
+    suspicions: int = 0
+    latencies: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    reasons: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    def add(self, kind: str, seconds: float) -> None:
+        """Note the latency of a stall."""
+        self.latencies.setdefault(kind, []).append(seconds)
+
+    def all_latencies(self) -> list[float]:
+        """Return the latencies of all kinds of stalls."""
+        return [seconds for found in self.latencies.values() for seconds in found]
+
+
+Scores = dict[str, dict[str, Score]]  # kind of night -> rule -> score
+
+
+@dataclasses.dataclass(frozen=True)
+class World:
+    """What nights are made of and judged by.  `peers`: the other rules and injected stalls too."""
+
+    recorded: list[Table]
+    made_up: dict[str, Table]
+    limits: DetectorLimits
+    peers: bool = True
+    remote_seen: bool = True  # the sensor knows that the job talks to other hosts
+
+
+def simulate(world: World, hours: float, seed: int) -> Scores:
+    """Return the scores of about `hours` simulated hours."""
+    total = sum(kind.weight for kind in KINDS)
+    scores: Scores = {}
+    for number, kind in enumerate(KINDS):
+        scores[kind.name] = {}
+        for index in range(max(1, round(hours * kind.weight / total / HOURS))):
+            rng = np.random.default_rng([seed, number, index])
+            _night(world, kind, rng, scores[kind.name])
+    return scores
+
+
+def _night(world: World, kind: Kind, rng: np.random.Generator, scores: dict[str, Score]) -> None:
+    plan = kind.draw(rng)
+    table = world.made_up.get(plan.table) or world.recorded[rng.integers(len(world.recorded))]
+    remote = plan.remote and world.remote_seen
+    ours = {
+        name: Ours(world.limits, census=census, remote=remote, blind=plan.unreadable_gpu)
+        for name, census in ((OURS, True), (OURS_BLIND, False))
+    }
+    watch = Watch(all_rules() if world.peers else [], sleep_seen=plan.sleep_seen, rng=rng)
+    stalls = Stalls(rng, STALLS if world.peers else 0)
+    for segment in nights.play(plan, table, rng, HOURS):
+        stalls.strike(segment, ours, watch, scores)
+        for judge in ours.values():
+            judge.see(segment)
+        if world.peers:
+            _tell_peers(segment, watch)
+    _note(ours, watch, scores)
+
+
+def _tell_peers(segment: nights.Segment, watch: Watch) -> None:
+    if isinstance(segment, Steps) and segment.trains:
+        watch.short(segment.seconds)
+    elif isinstance(segment, Steps):
+        watch.long(float(segment.seconds.sum()), 0.0, trains=False)
+    else:
+        watch.long(segment.seconds, segment.slept, trains=segment.trains)
+        if segment.row in ("BOUND", "OPEN"):
+            watch.settle()
+
+
+def _note(ours: dict[str, Ours], watch: Watch, scores: dict[str, Score]) -> None:
+    for name, judge in ours.items():
+        score = scores.setdefault(name, Score())
+        score.hours += HOURS
+        score.alarms += judge.alarms
+        score.suspicions += judge.suspicions
+        for reason, count in judge.reasons.items():
+            score.reasons[reason] = score.reasons.get(reason, 0) + count
+    for name, alarms in watch.alarms.items():
+        score = scores.setdefault(name, Score())
+        score.hours += HOURS
+        score.alarms += alarms
+
+
+class Stalls:
+    """Asks every rule at random moments: if the training stopped now, when would you say so?"""
+
+    def __init__(self, rng: np.random.Generator, count: int) -> None:
+        """Choose the moments and kinds of a night's stalls."""
+        self._rng, self._now = rng, 0.0
+        kinds = list(KINDS_OF_STALL)
+        shares = [share for share, _ in KINDS_OF_STALL.values()]
+        drawn = rng.choice(kinds, count, p=shares)
+        self._due = sorted(zip(rng.random(count) * HOURS * 3600.0, map(str, drawn), strict=True), reverse=True)
+
+    def strike(
+        self, segment: nights.Segment, ours: dict[str, Ours], watch: Watch, scores: dict[str, Score]
+    ) -> None:
+        """Let the stalls that are due begin inside this segment."""
+        took = float(np.sum(segment.seconds))
+        for at, kind in self._in_the_next(took):
+            elapsed = at - self._now if isinstance(segment, Gap) else self._rng.random() * float(segment.seconds.mean())
+            reaction = self._rng.uniform(*REACTION)
+            neighbours = segment.neighbours
+            for name, judge in ours.items():
+                bar = judge.bar(segment.row, neighbours)
+                seconds = latency(kind, bar, elapsed, census=judge.census, reaction=reaction)
+                scores.setdefault(name, Score()).add(kind, seconds)
+            for rule in watch.rules:
+                silent = watch.open + elapsed
+                scores.setdefault(rule.name, Score()).add(kind, max(0.0, rule.threshold() - silent))
+        self._now += took
+
+    def _in_the_next(self, seconds: float) -> Iterator[tuple[float, str]]:
+        while self._due and self._due[-1][0] < self._now + seconds:
+            yield self._due.pop()

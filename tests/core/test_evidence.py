@@ -1,0 +1,106 @@
+"""The class of evidence is what the tree did over the last seconds, and never more than the readings say."""
+
+from __future__ import annotations
+
+import pytest
+
+from stallguard.core import evidence
+from stallguard.core.detector_limits import DetectorLimits
+from stallguard.core.evidence import Evidence, own_timers
+from stallguard.core.readings import Process
+
+LIMITS = DetectorLimits()
+CALM = {"futex": 9, "sleep": 1, "timed": 1}
+
+
+def watched(seconds: float = 6.0, *, seen: Evidence | None = None, **rates: float) -> Evidence:
+    """Return the evidence after a silence of `seconds` with counters growing at `rates` a second."""
+    seen = seen or Evidence(timers={2: 8}, own_timers=2, level=1.0)
+    fixed = {key: rates.pop(key) for key in ("census", "state", "remote") if key in rates}
+    for tick in range(int(seconds * 4) + 1):
+        now = tick / 4
+        grown = {"cpu": 5.0, "io": 0, "minor_faults": 0, "major_faults": 0, "run_queue": 0.0}
+        grown |= {name: grown[name] + rate * now for name, rate in rates.items()}
+        grown = {name: value if name in ("cpu", "run_queue") else int(value) for name, value in grown.items()}
+        reading = Process(**{"state": "sleeping", "census": CALM} | grown | fixed)
+        seen = evidence.read_process(seen, reading, now, now, stepping=False, limits=LIMITS)
+    return seen
+
+
+def test_an_idle_tree_in_which_nothing_can_wake_is_a_deadlock():
+    assert watched().kind == evidence.DEADLOCK
+    assert evidence.current(watched(), 0.0).deadlock == pytest.approx(6.0)
+
+
+@pytest.mark.parametrize("site", ["poll", "sock", "read", "write", "sync", "disk", "other", "sleep"])
+def test_one_thread_that_something_may_wake_makes_it_an_external_wait(site):
+    seen = watched(census=CALM | {site: CALM.get(site, 0) + 1})
+
+    assert seen.kind == evidence.EXTERNAL
+    assert evidence.current(seen, 0.0).deadlock == 0.0
+    assert evidence.current(seen, 0.0).external == pytest.approx(6.0)
+
+
+def test_without_a_census_idleness_is_an_external_wait():
+    assert watched(census=None).kind == evidence.EXTERNAL
+
+
+def test_a_census_of_before_the_silence_proves_nothing():
+    seen = watched()
+    for tick in range(20):
+        now = 6.25 + tick / 4
+        reading = Process(state="sleeping", cpu=5.0, io=0, minor_faults=0)
+        seen = evidence.read_process(seen, reading, now, now, stepping=False, limits=LIMITS)
+
+    assert seen.kind == evidence.EXTERNAL
+
+
+@pytest.mark.parametrize(
+    ("rates", "kind"),
+    [
+        ({"cpu": 1.0}, evidence.SPIN),
+        ({"cpu": 1.0, "minor_faults": 4000.0}, evidence.WORKING),
+        ({"cpu": 0.3, "io": 200_000.0}, evidence.WORKING),
+        ({"cpu": 0.5, "major_faults": 20.0}, evidence.WORKING),
+        ({"cpu": 0.04}, evidence.DEADLOCK),  # under 5 % of this run's own level
+        ({"cpu": 0.0, "io": 200_000.0}, evidence.WORKING),
+    ],
+)
+def test_a_busy_tree_spins_unless_its_work_can_be_seen(rates, kind):
+    assert watched(**rates).kind == kind
+
+
+def test_unknown_counters_are_no_evidence():
+    seen = evidence.read_process(Evidence(), Process(state="sleeping"), 1.0, 1.0, stepping=False, limits=LIMITS)
+
+    assert seen.kind == evidence.UNKNOWN
+    assert not evidence.is_fresh(seen, 1.0, LIMITS)
+
+
+def test_a_counter_that_falls_because_a_child_is_gone_says_nothing():
+    seen = watched(cpu=1.0)
+    reading = Process(state="running", cpu=1.0, io=0, minor_faults=0, census=CALM)
+
+    assert evidence.read_process(seen, reading, 6.25, 6.25, stepping=False, limits=LIMITS).crowding >= 1.0
+
+
+def test_threads_that_wait_for_a_neighbour_show_as_ill_health_but_their_own_crowd_does_not():
+    usual = Evidence(own_timers=2, level=0.8, usual_crowding=2.5)
+
+    assert evidence.health(watched(60, seen=usual, cpu=0.8, run_queue=1.2), LIMITS) == 1.0
+    assert evidence.health(watched(60, seen=usual, cpu=0.2, run_queue=1.8), LIMITS) == pytest.approx(4.0, rel=0.1)
+
+
+def test_the_readings_kept_are_those_of_the_window():
+    seen = watched(600, cpu=1.0)
+
+    assert len(seen.points) <= 17
+    assert seen.points[-1].now - seen.points[0].now == pytest.approx(LIMITS.window)
+
+
+@pytest.mark.parametrize(
+    ("counts", "own"),
+    [({}, 0), ({2: 5}, 2), ({1: 1, 2: 8}, 1), ({1: 2, 2: 98}, 2), ({1: 60, 2: 40}, 1), ({2: 3, 3: 130}, 3)],
+)
+def test_the_runtimes_own_timers_are_nearly_the_fewest_seen(counts, own):
+    assert own_timers(counts) == own
