@@ -1,0 +1,86 @@
+"""What a job has to do when its service manager starts it: begin, go on, or nothing.
+
+A service manager starts a job for reasons that it does not tell: the hour has come, the machine woke after it, the
+job was just loaded (which KeepAlive implies), somebody asked, or stallguard died.  Only what is remembered tells
+them apart.  Pure: times are values, local and with their offset.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from stallguard import units
+from stallguard.agent.job import Schedule
+from stallguard.agent.memory import Memory, Moment
+
+BEGIN, GO_ON, NOTHING = "begin", "go on", "nothing"
+EARLY = dt.timedelta(minutes=1)  # that a service manager may be before its time
+LATE = dt.timedelta(hours=2)  # after which a missed time is not made up: the machine may be in use
+MOST_RESTARTS = 5  # within AN_HOUR; launchd knows no limit and made 38 771 starts of one broken job
+AN_HOUR = dt.timedelta(hours=1)
+ALMOST = 0.9  # of an interval
+
+
+class Plan(NamedTuple):
+    """What to do, and why, in words."""
+
+    action: str
+    why: str
+
+
+def plan(schedule: Schedule, memory: Memory, now: Moment, *, unfinished: bool) -> Plan:
+    """Return what to do.  `unfinished`: the job's last run has no end, and nobody guards it."""
+    if memory.wanted:
+        return Plan(BEGIN, "you asked for it")
+    if unfinished and not memory.halted:
+        if len(recent(memory, now)) >= MOST_RESTARTS:
+            return Plan(NOTHING, f"gave up: stallguard itself died {MOST_RESTARTS} times within an hour")
+        return Plan(GO_ON, "stallguard had ended without a word")
+    why = _due(schedule, memory, now)
+    return Plan(BEGIN, why) if why else Plan(NOTHING, f"nothing is due; this job starts {schedule.words()}")
+
+
+def _due(schedule: Schedule, memory: Memory, now: Moment) -> str:
+    for time in schedule.at:
+        appointed = latest(time, now)
+        if (
+            now - appointed <= LATE
+            and _after(appointed, memory.installed)
+            and _after(appointed, memory.started)
+        ):
+            return f"it is {time}"
+    if schedule.every and _is_next(memory.started, schedule.every, now):
+        return f"{units.show_duration(schedule.every)} have passed"
+    return "login" if schedule.login else ""
+
+
+def latest(time: str, now: Moment) -> Moment:
+    """Return the newest moment at which it was `time` of day, or will be within EARLY."""
+    hour, minute = units.clock(time)
+    today = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
+    return today if today <= now + EARLY else today - dt.timedelta(days=1)
+
+
+def _after(appointed: Moment, other: Moment | None) -> bool:
+    return other is None or other < appointed - EARLY
+
+
+def _is_next(started: Moment | None, every: float, now: Moment) -> bool:
+    return started is None or (now - started).total_seconds() >= ALMOST * every
+
+
+def recent(memory: Memory, now: Moment) -> tuple[Moment, ...]:
+    """Return the restarts of the last hour."""
+    return tuple(moment for moment in memory.restarts if now - moment < AN_HOUR)
+
+
+def remembered(memory: Memory, done: Plan, now: Moment) -> Memory:
+    """Return what the job remembers from here on."""
+    if done.action == BEGIN:
+        return replace(memory, started=now, wanted=False, halted=False, restarts=(), run="", trouble="")
+    if done.action == GO_ON:
+        return replace(memory, restarts=(*recent(memory, now), now))
+    return memory

@@ -1,0 +1,143 @@
+"""An overnight job as a value: what it runs, when, where, and what it is called everywhere.
+
+Pure; may not touch files or the service manager.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from stallguard import units
+from stallguard.config import Config
+from stallguard.errors import USAGE, StallguardError
+
+DEFAULT_NAME = "agent"
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
+ENTRY = (
+    "-P",
+    "-m",
+    "stallguard",
+    "agent",
+    "work",
+)  # -P: a click.py in the working directory must not be imported
+MARGIN = 10.0  # seconds that stallguard has for its own last words
+LOGIN = "login"
+
+
+class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
+    """When a job starts: at times of day ("23:00"), at login, every so many seconds; nothing: by hand."""
+
+    at: tuple[str, ...] = ()
+    login: bool = False
+    every: float = 0.0
+
+    def arguments(self) -> tuple[str, ...]:
+        """Return this as options of `agent install`."""
+        times = tuple(word for time in self.at for word in ("--at", time))
+        login = ("--at", LOGIN) if self.login else ()
+        return (*times, *login, *(("--every", units.show_duration(self.every)) if self.every else ()))
+
+    def words(self) -> str:
+        """Return this in words."""
+        parts = [f"daily at {' and '.join(self.at)}"] if self.at else []
+        parts += ["at login"] if self.login else []
+        parts += [f"every {units.show_duration(self.every)}"] if self.every else []
+        return ", ".join(parts) or "by hand"
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A job.  `python`: the interpreter that has stallguard; `run`: the words after `stallguard run`."""
+
+    name: str
+    python: str
+    run: tuple[str, ...]
+    cwd: str
+    log: str  # file of stallguard's own words
+    schedule: Schedule = Schedule()
+    env: dict[str, str] = {}
+    exit_timeout: int = 60  # seconds that the service manager waits after SIGTERM
+    throttle: int = 30  # seconds between two starts, at least
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """The command line that the service manager starts."""
+        return (self.python, *ENTRY, "--name", self.name, *self.schedule.arguments(), "--", *self.run)
+
+
+class ReadBack(NamedTuple):
+    """What can be told from the command line of an installed job."""
+
+    name: str
+    schedule: Schedule
+    run: tuple[str, ...]
+
+
+def label(name: str) -> str:
+    """Return the name of the job for launchd."""
+    return f"com.stallguard.{name}"
+
+
+def unit(name: str) -> str:
+    """Return the name of the job for systemd, without a suffix."""
+    return f"stallguard-{name}"
+
+
+def checked_name(name: str) -> str:
+    """Return `name` where it can be a job's.  Raises StallguardError (exit code 2)."""
+    if _NAME.fullmatch(name):
+        return name
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].strip("-") or "night"
+    raise StallguardError(
+        f"a job cannot be named {name!r}",
+        why="a name has small letters, digits and hyphens",
+        cure=f"try --name {plain}",
+        code=USAGE,
+    )
+
+
+def schedule(at: Sequence[str], every: str | None) -> Schedule:
+    """Return the schedule of the options.  Raises StallguardError (exit code 2) where they are no times."""
+    try:
+        times = {units.clock(text) for text in at if text != LOGIN}
+        seconds = units.duration(every) if every else 0.0
+    except ValueError as error:
+        raise _no_time(str(error)) from error
+    if every and not 60 <= seconds <= units.SECONDS["d"] * 366:  # noqa: PLR2004 - a minute, a year
+        raise _no_time(every)
+    clocks = tuple(f"{hour:02}:{minute:02}" for hour, minute in sorted(times))
+    return Schedule(at=clocks, login=LOGIN in at, every=seconds)
+
+
+def _no_time(text: str) -> StallguardError:
+    cure = (
+        "--at takes a time of day such as 23:00, or login; --every a duration of a minute or more such as 6h"
+    )
+    return StallguardError(f"{text!r} is no time to start at", cure=cure, code=USAGE)
+
+
+def exit_timeout(config: Config) -> int:
+    """Return the seconds that the service manager must wait: longer than our own way of ending a training."""
+    ladder = config.stop.saving_wait + config.stop.grace + config.stop.kill_wait + MARGIN
+    return math.ceil(max(config.agent.exit_timeout, ladder))
+
+
+def read_back(program: Sequence[str]) -> ReadBack | None:
+    """Return what a command line says, or None where it is not one of ours."""
+    words = list(program)
+    if tuple(words[1 : 1 + len(ENTRY)]) != ENTRY or "--" not in words:
+        return None
+    cut = words.index("--")
+    options = words[1 + len(ENTRY) : cut]
+    pairs = list(zip(options[::2], options[1::2], strict=False))
+    found = {option: value for option, value in pairs if option != "--at"}
+    times = [value for option, value in pairs if option == "--at"]
+    try:
+        when = schedule(times, found.get("--every"))
+    except StallguardError:  # written by hand, and not as we would
+        when = Schedule()
+    return ReadBack(found.get("--name", ""), when, tuple(words[cut + 1 :]))

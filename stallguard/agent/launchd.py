@@ -1,0 +1,194 @@
+"""The verbs on macOS: property lists in ~/Library/LaunchAgents, launchctl in the user's graphical session.
+
+May not decide what an answer means: that is answers, steps and printed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from stallguard.agent import answers, asking, plist, printed, refusals, steps
+from stallguard.agent.answers import ABSENT, NO_SESSION, OK, answer
+from stallguard.agent.asking import Said
+from stallguard.agent.job import Job, label, read_back
+from stallguard.agent.manager import Known
+from stallguard.agent.places import Places
+from stallguard.agent.steps import PAUSE
+from stallguard.errors import CANNOT_RUN, StallguardError
+
+PATIENCE = 30.0  # seconds for one answer of launchctl
+DEFAULT_EXIT = 60  # seconds to wait for a job whose definition does not say
+
+
+def ask(words: Sequence[str]) -> Said:
+    """Ask launchctl."""
+    return asking.ask(
+        "launchctl", words, PATIENCE, cure="stallguard agent show prints the job without installing it"
+    )
+
+
+class Launchd:
+    """Manages the jobs of one user."""
+
+    def __init__(
+        self,
+        places: Places,
+        uid: int,
+        launchctl: Callable[[Sequence[str]], Said] = ask,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`uid`: the user whose graphical session the jobs belong to."""
+        self.places, self._uid = places, uid
+        self._launchctl, self._sleep = launchctl, sleep
+
+    @property
+    def _domain(self) -> str:
+        return f"gui/{self._uid}"
+
+    def _target(self, name: str) -> str:
+        return f"{self._domain}/{label(name)}"
+
+    def ready(self) -> None:
+        """Raise StallguardError for root, and where the user has no graphical session."""
+        if self._uid == 0:
+            why = "a job of root has no graphical session, and would train as root"
+            raise StallguardError("not as root", why=why, cure="run it again without sudo", code=CANNOT_RUN)
+        said = answer(*self._launchctl(("print", self._domain)))
+        if said.meaning == NO_SESSION:
+            raise StallguardError(
+                "there is no session to install in", why=said.words, cure=said.cure, code=CANNOT_RUN
+            )
+
+    def render(self, job: Job) -> dict[str, bytes]:
+        """Return the property list."""
+        return {self.places.definition(job.name).name: plist.render(job)}
+
+    def install(self, job: Job) -> None:
+        """Write the property list, whole or not at all, and have launchd take it up."""
+        file = self.places.definition(job.name)
+        self._refuse_foreign(job.name)
+        is_new = not file.exists()
+        self.places.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write(file, plist.render(job))
+        names = {"domain": self._domain, "target": self._target(job.name), "file": str(file)}
+        try:
+            steps.play(steps.install(job.exit_timeout), names, self._launchctl, self._sleep)
+        except StallguardError:
+            if is_new:
+                file.unlink(missing_ok=True)  # else it would start at the next login
+            raise
+
+    def _refuse_foreign(self, name: str) -> None:
+        file = self.places.definition(name)
+        if file.exists() and read_back(plist.program(file.read_bytes())) is None:
+            raise refusals.foreign(name, str(file))
+        path = self._print(name).path
+        if path and Path(path) != file:
+            raise refusals.foreign(name, path)
+
+    def uninstall(self, name: str) -> None:
+        """Have launchd end and forget the job, then remove its property list."""
+        self._refuse_foreign(name)
+        names = {"domain": self._domain, "target": self._target(name)}
+        steps.play(steps.uninstall(self._exit_timeout(name)), names, self._launchctl, self._sleep)
+        self.places.definition(name).unlink(missing_ok=True)
+
+    def start(self, name: str) -> None:
+        """Start the job now."""
+        self._must(("kickstart", self._target(name)))
+
+    def stop(self, name: str) -> None:
+        """Send SIGTERM and wait; launchd sends no SIGKILL here, and stallguard ends its training by its own rules."""
+        if not self._print(name).running:
+            return
+        self._must(("kill", "SIGTERM", self._target(name)), allowed=(OK, ABSENT))
+        for _ in range(round(self._exit_timeout(name) / PAUSE)):
+            if not self._print(name).running:
+                return
+            self._sleep(PAUSE)
+        raise StallguardError(
+            f"the job {name} still runs",
+            why=f"it did not end within {self._exit_timeout(name)} s after SIGTERM",
+            cure=f"stallguard agent uninstall --name {name} has launchd end it by force",
+        )
+
+    def _must(self, words: tuple[str, ...], allowed: tuple[str, ...] = (OK,)) -> None:
+        said = answer(*self._launchctl(words))
+        if said.meaning == ABSENT and ABSENT not in allowed:
+            raise StallguardError(
+                f"{words[-1]} is not loaded", why=said.words, cure="stallguard agent install first"
+            )
+        if said.meaning not in allowed:
+            raise StallguardError(f"launchctl {words[0]} failed", why=said.words, cure=said.cure)
+
+    def _exit_timeout(self, name: str) -> int:
+        return self._print(name).exit_timeout or DEFAULT_EXIT
+
+    def _print(self, name: str) -> printed.Printed:
+        said = self._launchctl(("print", self._target(name)))
+        return printed.parse(said.text) if said.code == 0 else printed.Printed()
+
+    def known(self, name: str) -> Known:
+        """Return what `launchctl print` tells, and whether the job is switched off."""
+        said = self._launchctl(("print", self._target(name)))
+        meaning = answer(*said)
+        if meaning.meaning != OK:
+            return Known(loaded=False, trouble=self._why_absent(name, meaning))
+        job = printed.parse(said.text)
+        return Known(
+            loaded=True,
+            running=job.running,
+            state=job.state,
+            pid=job.pid,
+            starts=job.runs,
+            ending=answers.ending(job),
+        )
+
+    def _why_absent(self, name: str, said: answers.Answer) -> str:
+        disabled = printed.parse_disabled(self._launchctl(("print-disabled", self._domain)).text)
+        if label(name) in disabled:
+            return f"{answers.ANSWERS[119].words}: {answers.ANSWERS[119].cure}"
+        return f"{said.words}: {said.cure}" if said.cure else said.words
+
+    def program(self, name: str) -> tuple[str, ...]:
+        """Return the command line in the job's property list; () where there is none."""
+        file = self.places.definition(name)
+        return plist.program(file.read_bytes()) if file.exists() else ()
+
+    def advice(self) -> list[str]:
+        """Return what macOS shows after an install, and what a night needs."""
+        return [
+            'macOS may show "Background Items Added"; leave it switched on in System Settings > Login Items',
+            "stay logged in and on mains power; a closed lid sleeps",
+        ]
+
+
+def _write(file: Path, data: bytes) -> None:
+    """Write a property list, checked by plutil where there is one.  Raises StallguardError."""
+    draft = file.with_suffix(".draft")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_bytes(data)
+        draft.chmod(0o644)
+        _lint(draft)
+        draft.replace(file)
+    except OSError as error:
+        cure = "make that folder writable for you"
+        raise StallguardError(
+            f"cannot write {file}", why=str(error.strerror), cure=cure, code=CANNOT_RUN
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):  # already told, if anything is wrong with the place
+            draft.unlink(missing_ok=True)
+
+
+def _lint(draft: Path) -> None:
+    if shutil.which("plutil") is None:
+        return
+    said = asking.ask("plutil", ("-lint", str(draft)), PATIENCE, cure="")
+    if said.code:
+        raise StallguardError("the property list is malformed", why=said.text.strip())

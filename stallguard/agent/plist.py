@@ -1,0 +1,67 @@
+"""A job as a launchd property list.
+
+Keys and values: launchd.plist(5) and what public reports found where the manual is silent.  Pure.
+"""
+
+from __future__ import annotations
+
+import plistlib
+from typing import Any
+
+from stallguard import units
+from stallguard.agent.job import Job, label
+
+OPEN_FILES = 4096  # launchd's own soft limit is 256; TensorFlow opens one descriptor a data shard
+PRIVATE = (
+    0o077  # logs may hold paths and arguments; launchd reads the number as decimal, plistlib writes it so
+)
+
+
+def values(job: Job) -> dict[str, Any]:
+    """Return the keys of the property list.
+
+    KeepAlive on failure only: launchd has no limit of starts, so stallguard counts and exits 0 when it gives up.
+    It implies a start at load; `agent work` ends that at once where nothing is due.
+    ProcessType Interactive: anything else is throttled, which would slow the training and look like a stall.
+    """
+    return {
+        "Label": label(job.name),
+        "ProgramArguments": list(job.program),
+        "WorkingDirectory": job.cwd,
+        "EnvironmentVariables": dict(sorted(job.env.items())),
+        "KeepAlive": {"SuccessfulExit": False},
+        **_starts(job),
+        "ProcessType": "Interactive",
+        "ExitTimeOut": job.exit_timeout,
+        "ThrottleInterval": job.throttle,
+        "AbandonProcessGroup": False,
+        "LimitLoadToSessionType": "Aqua",
+        "SoftResourceLimits": {"NumberOfFiles": OPEN_FILES},
+        "StandardOutPath": job.log,
+        "StandardErrorPath": job.log,
+        "Umask": PRIVATE,
+    }
+
+
+def _starts(job: Job) -> dict[str, Any]:
+    keys: dict[str, Any] = {"RunAtLoad": job.schedule.login}
+    if job.schedule.at:
+        times = map(units.clock, job.schedule.at)
+        keys["StartCalendarInterval"] = [{"Hour": hour, "Minute": minute} for hour, minute in times]
+    if job.schedule.every:
+        keys["StartInterval"] = round(job.schedule.every)
+    return keys
+
+
+def render(job: Job) -> bytes:
+    """Return the text of the property list, keys in the order of `values`."""
+    return plistlib.dumps(values(job), sort_keys=False)
+
+
+def program(data: bytes) -> tuple[str, ...]:
+    """Return the command line in a property list; () where it is damaged or has none."""
+    try:
+        arguments = plistlib.loads(data).get("ProgramArguments", [])
+    except (plistlib.InvalidFileException, ValueError, AttributeError, OverflowError):
+        return ()
+    return tuple(map(str, arguments)) if isinstance(arguments, list) else ()

@@ -1,0 +1,116 @@
+"""What launchctl prints, as values.
+
+`launchctl print` says of itself that its output is no interface.  So: only lines one level deep count (deeper
+blocks repeat `state` and `active count`), every key may be absent, and an argument of the job with a line break
+in it must not pass for a key.  Pure functions of text.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+_LINE = re.compile(r"(?:\t| {4})([A-Za-z][\w ()]*?) = (.*)")
+_FIRST = frozenset({"path", "type", "state", "program", "managed_by"})  # stand above the job's arguments
+_ROW = re.compile(r"(-|\d+)\t(-|-?\d+)\t(\S.*)")
+_LEADING_NUMBER = re.compile(r"-?\d+")
+_TRAILING_NUMBER = re.compile(r"(\d+)\s*$")
+
+
+class Printed(msgspec.Struct, frozen=True):
+    """A loaded job.  None or "": launchctl did not say."""
+
+    state: str = ""  # running, not running, spawn scheduled, exited, ...
+    path: str = ""
+    pid: int | None = None
+    runs: int | None = None
+    exit_code: int | None = None  # of the run before this one, where the job runs now
+    exit_words: str = ""
+    signal: int | None = None  # that ended it; the exit code is absent then
+    reason: str = ""  # OS_REASON_DYLD, OS_REASON_TCC, ...
+    crashes: int | None = None  # in a row
+    minimum_runtime: int | None = None  # ThrottleInterval, seconds
+    exit_timeout: int | None = None  # seconds
+    spawn_type: str = ""
+    properties: tuple[str, ...] = ()
+
+    @property
+    def running(self) -> bool:
+        """Whether the job has a process."""
+        return self.state == "running"
+
+
+def fields(text: str) -> dict[str, str]:
+    """Return the lines `key = value` of the first level; where a key stands twice, the one that is launchd's."""
+    found: dict[str, str] = {}
+    for match in map(_LINE.fullmatch, text.splitlines()):
+        if match is None or match[2].endswith("{"):
+            continue
+        key, value = match[1], match[2].strip()
+        if key not in found or key not in _FIRST:
+            found[key] = value
+    return found
+
+
+def parse(text: str) -> Printed:
+    """Return what `launchctl print gui/UID/LABEL` says."""
+    said = fields(text)
+    exit_words = said.get("last exit code", "")
+    return Printed(
+        state=said.get("state", ""),
+        path=said.get("path", ""),
+        pid=_number(said.get("pid")),
+        runs=_number(said.get("runs")),
+        exit_code=_number(exit_words),
+        exit_words=exit_words,
+        signal=_trailing(said.get("last terminating signal", "")),
+        reason=said.get("last exit reason", ""),
+        crashes=_number(said.get("successive crashes")),
+        minimum_runtime=_number(said.get("minimum runtime")),
+        exit_timeout=_number(said.get("exit timeout")),
+        spawn_type=said.get("spawn type", ""),
+        properties=tuple(part for part in said.get("properties", "").split(" | ") if part),
+    )
+
+
+def _number(text: str | None) -> int | None:
+    match = _LEADING_NUMBER.match(text or "")
+    return int(match[0]) if match and len(match[0]) < 20 else None  # noqa: PLR2004 - what a 64-bit number has
+
+
+def _trailing(text: str) -> int | None:
+    match = _TRAILING_NUMBER.search(text)
+    return int(match[1]) if match and len(match[1]) < 4 else None  # noqa: PLR2004 - signals have two digits
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One job of `launchctl list`.  `status`: exit code, or the negative of a signal's number."""
+
+    label: str
+    pid: int | None
+    status: int | None
+
+
+def parse_list(text: str) -> list[Row]:
+    """Return the jobs of `launchctl list`: three columns, the header left out."""
+    rows = map(_ROW.fullmatch, text.splitlines())
+    return [Row(row[3], _number(row[1]), _number(row[2])) for row in rows if row]
+
+
+def parse_entry(text: str) -> Row | None:
+    """Return the job of `launchctl list LABEL`, an old-style dictionary; its LastExitStatus is a wait status."""
+    said = dict(re.findall(r'^\t"(\w+)" = "?(.*?)"?;$', text, re.MULTILINE))
+    if "Label" not in said:
+        return None
+    status = _number(said.get("LastExitStatus"))
+    return Row(said["Label"], _number(said.get("PID")), None if status is None else _exit_of(status))
+
+
+def _exit_of(status: int) -> int:
+    return status >> 8 if status & 0x7F == 0 else -(status & 0x7F)
+
+
+def parse_disabled(text: str) -> frozenset[str]:
+    """Return the labels that `launchctl print-disabled` lists as disabled (`=> disabled`, or `=> true` of old)."""
+    return frozenset(re.findall(r'^\s*"([^"]+)" => (?:disabled|true)\s*$', text, re.MULTILINE))

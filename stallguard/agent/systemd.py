@@ -1,0 +1,181 @@
+"""The verbs on Linux: user units in ~/.config/systemd/user, `systemctl --user`.
+
+May not decide what a job is; unit writes it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+
+from stallguard.agent import answers, asking, refusals, unit
+from stallguard.agent.asking import Said
+from stallguard.agent.job import Job, read_back
+from stallguard.agent.job import unit as unit_name
+from stallguard.agent.manager import Known
+from stallguard.agent.places import Places
+from stallguard.agent.printed import Printed
+from stallguard.errors import CANNOT_RUN, StallguardError
+
+PATIENCE = 180.0  # seconds for one answer: `stop` waits for the job's end
+ASKED = ("LoadState", "ActiveState", "SubState", "MainPID", "ExecMainCode", "ExecMainStatus")
+KILLED = frozenset({"2", "3"})  # ExecMainCode: CLD_KILLED, CLD_DUMPED
+# systemd's own exit codes for what it could not even start: systemd.exec(5), "Process Exit Codes".
+STARTLESS = {
+    200: "the working directory is gone",
+    203: "the interpreter is gone",
+    209: "the log cannot be written",
+}
+
+
+def ask(words: Sequence[str]) -> Said:
+    """Ask the user's own systemd."""
+    return asking.ask("systemctl", ("--user", "--no-pager", *words), PATIENCE, cure=_BY_HAND)
+
+
+_BY_HAND = "stallguard agent show prints the unit; its ExecStart can be started by anything, cron included"
+
+
+class Systemd:
+    """Manages the jobs of one user."""
+
+    def __init__(self, places: Places, systemctl: Callable[[Sequence[str]], Said] = ask) -> None:
+        """Manage the units in `places`."""
+        self.places, self._systemctl = places, systemctl
+
+    def ready(self) -> None:
+        """Raise StallguardError where the user has no systemd of their own."""
+        said = self._systemctl(("show-environment",))
+        if said.code:
+            raise StallguardError(
+                "there is no systemd of yours to install in",
+                why=said.text.strip(),
+                cure=f"log in properly (not by su or sudo), or: loginctl enable-linger; or by hand: {_BY_HAND}",
+                code=CANNOT_RUN,
+            )
+
+    def render(self, job: Job) -> dict[str, bytes]:
+        """Return the service, and the timer where the job has times."""
+        timer = unit.timer(job)
+        files = {self.places.definition(job.name).name: unit.service(job).encode()}
+        return files | ({self.places.timer(job.name).name: timer.encode()} if timer else {})
+
+    def install(self, job: Job) -> None:
+        """Write the units and have systemd take them up."""
+        self._refuse_foreign(job.name)
+        self._off(job.name)
+        self.places.timer(job.name).unlink(missing_ok=True)
+        self._write(job)
+        self._must(("daemon-reload",))
+        service, timer = f"{unit_name(job.name)}.service", f"{unit_name(job.name)}.timer"
+        if job.schedule.login:
+            self._must(("enable", "--now", service))
+        if self.places.timer(job.name).exists():
+            self._must(("enable", "--now", timer))
+        if not self.known(job.name).loaded:
+            raise StallguardError(
+                f"systemd did not take up {service}", cure=f"systemctl --user status {service}"
+            )
+
+    def _write(self, job: Job) -> None:
+        try:
+            self.places.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.places.definitions.mkdir(parents=True, exist_ok=True)
+            for name, data in self.render(job).items():
+                draft = self.places.definitions / f".{name}.draft"
+                draft.write_bytes(data)
+                draft.replace(self.places.definitions / name)
+        except OSError as error:
+            why, cure = str(error.strerror), "make that folder writable for you"
+            raise StallguardError(
+                f"cannot write in {error.filename}", why=why, cure=cure, code=CANNOT_RUN
+            ) from error
+
+    def _refuse_foreign(self, name: str) -> None:
+        file = self.places.definition(name)
+        if file.exists() and self._ours(name) is None:
+            raise refusals.foreign(name, str(file))
+
+    def _ours(self, name: str) -> object:
+        return read_back(self.program(name))
+
+    def _off(self, name: str) -> None:
+        """Disable and end whatever is there; what is not there is no error."""
+        self._systemctl(("disable", "--now", f"{unit_name(name)}.timer"))
+        self._systemctl(("disable", f"{unit_name(name)}.service"))
+        self.stop(name)
+
+    def uninstall(self, name: str) -> None:
+        """End the job, disable it and remove its units."""
+        self._refuse_foreign(name)
+        self._off(name)
+        self.places.timer(name).unlink(missing_ok=True)
+        self.places.definition(name).unlink(missing_ok=True)
+        self._must(("daemon-reload",))
+
+    def start(self, name: str) -> None:
+        """Start the job now."""
+        service = f"{unit_name(name)}.service"
+        self._systemctl(("reset-failed", service))
+        self._must(("start", service))
+
+    def stop(self, name: str) -> None:
+        """End the job's process and wait for it."""
+        if self.known(name).loaded:
+            self._must(("stop", f"{unit_name(name)}.service"))
+
+    def _must(self, words: tuple[str, ...]) -> None:
+        said = self._systemctl(words)
+        if said.code:
+            raise StallguardError(f"systemctl --user {' '.join(words)} failed", why=said.text.strip())
+
+    def known(self, name: str) -> Known:
+        """Return what `systemctl show` tells."""
+        said = self._systemctl(("show", "-p", ",".join(ASKED), f"{unit_name(name)}.service"))
+        return parse_show(said.text) if said.code == 0 else Known(loaded=False, trouble=said.text.strip())
+
+    def program(self, name: str) -> tuple[str, ...]:
+        """Return the command line in the job's service; () where there is none."""
+        file = self.places.definition(name)
+        return unit.program(file.read_text(errors="replace")) if file.exists() else ()
+
+    def advice(self) -> list[str]:
+        """Return what a night needs."""
+        return _advice_on_linger()
+
+
+def parse_show(text: str) -> Known:
+    """Return what the properties say; absent ones count as unknown."""
+    said = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    active = said.get("ActiveState", "")
+    pid = said.get("MainPID", "0")
+    return Known(
+        loaded=said.get("LoadState") == "loaded",
+        running=active in ("active", "deactivating", "reloading") and pid != "0",
+        state=f"{active} ({said.get('SubState', '')})" if active else "",
+        pid=int(pid) if pid.isdigit() and pid != "0" else None,
+        starts=None,
+        ending=_ending(said),
+    )
+
+
+def _ending(said: dict[str, str]) -> str:
+    status = said.get("ExecMainStatus", "")
+    if said.get("ExecMainCode", "0") == "0" or not status.isdigit():
+        return ""
+    number = int(status)
+    if said["ExecMainCode"] in KILLED:
+        return answers.ending(Printed(signal=number))
+    return STARTLESS.get(number) or answers.ending(Printed(exit_code=number))
+
+
+def _advice_on_linger() -> list[str]:
+    """Tell a user whose systemd ends with the last login; nothing where that is not known."""
+    if shutil.which("loginctl") is None:
+        return []
+    said = asking.ask(
+        "loginctl", ("show-user", str(os.getuid()), "-p", "Linger", "--value"), PATIENCE, cure=""
+    )
+    ends = said.code == 0 and said.text.strip() == "no"
+    return ["your jobs end when you log out; to let them go on: loginctl enable-linger"] if ends else []

@@ -1,0 +1,100 @@
+"""A job as a systemd user service and its timer.
+
+Pure.  Quoting: systemd.service(5) "Command lines" and systemd.unit(5) "Specifiers".
+"""
+
+from __future__ import annotations
+
+import re
+
+from stallguard import units
+from stallguard.agent.job import Job, unit
+
+_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "%": "%%"}
+
+
+def quoted(word: str) -> str:
+    """Return `word` as one word of a command line: in quotes, with what systemd would read as its own doubled."""
+    return f'"{"".join(_ESCAPES.get(c, c) for c in word).replace("$", "$$")}"'
+
+
+def _assigned(name: str, value: str) -> str:
+    return f'"{name}={"".join(_ESCAPES.get(c, c) for c in value)}"'
+
+
+def _plain(path: str) -> str:
+    """Return a path for a key that takes the rest of the line as it is, but for specifiers."""
+    return path.replace("%", "%%")
+
+
+def service(job: Job) -> str:
+    """Return the service.
+
+    KillMode=process: a training outlives the death of stallguard, which finds it again.  OOMPolicy=continue: the
+    kernel ending the training is a thing to recover from, not to stop for.
+    """
+    return "\n".join([
+        "[Unit]",
+        f"Description=stallguard {job.name}: {_title(job)}",
+        "Documentation=man:stallguard(1)",
+        "",
+        "[Service]",
+        "Type=exec",
+        f"WorkingDirectory={_plain(job.cwd)}",
+        f"ExecStart={' '.join(map(quoted, job.program))}",
+        *(f"Environment={_assigned(name, value)}" for name, value in sorted(job.env.items())),
+        "Restart=on-failure",
+        f"RestartSec={job.throttle}",
+        f"TimeoutStopSec={job.exit_timeout}",
+        "KillMode=process",
+        "OOMPolicy=continue",
+        "UMask=0077",
+        f"StandardOutput=append:{_plain(job.log)}",
+        f"StandardError=append:{_plain(job.log)}",
+        *(("", "[Install]", "WantedBy=default.target") if job.schedule.login else ()),
+        "",
+    ])  # fmt: skip
+
+
+def _title(job: Job) -> str:
+    """Return the command for people: one line, nothing that systemd would expand."""
+    text = re.sub(r"\s+", " ", " ".join(job.run)).replace("%", "%%")
+    return text.rstrip("\\")[:200]
+
+
+def timer(job: Job) -> str | None:
+    """Return the timer, or None where the job has no times."""
+    if not (job.schedule.at or job.schedule.every):
+        return None
+    times = [
+        f"OnCalendar=*-*-* {hour:02}:{minute:02}:00" for hour, minute in map(units.clock, job.schedule.at)
+    ]
+    if job.schedule.every:
+        seconds = round(job.schedule.every)
+        times += [f"OnActiveSec={seconds}", f"OnUnitActiveSec={seconds}"]
+    return "\n".join([
+        "[Unit]",
+        f"Description=stallguard {job.name}, {job.schedule.words()}",
+        "",
+        "[Timer]",
+        *times,
+        "AccuracySec=30s",
+        f"Unit={unit(job.name)}.service",
+        "",
+        "[Install]",
+        "WantedBy=timers.target",
+        "",
+    ])  # fmt: skip
+
+
+def program(text: str) -> tuple[str, ...]:
+    """Return the command line in a service that `service` wrote; () where there is none."""
+    match = re.search(r"^ExecStart=(.*)$", text, re.MULTILINE)
+    words = re.findall(r'"((?:[^"\\]|\\.)*)"', match[1]) if match else []
+    return tuple(map(_unquoted, words))
+
+
+def _unquoted(word: str) -> str:
+    back = {short: char for char, short in _ESCAPES.items() if char != "%"}
+    text = re.sub(r"\\.", lambda match: back.get(match[0], match[0]), word)
+    return text.replace("%%", "%").replace("$$", "$")

@@ -1,0 +1,79 @@
+"""A launchd of our own on PATH, and a job to put into it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from stallguard.agent.job import Job, Schedule
+from stallguard.agent.launchd import Launchd
+from stallguard.agent.places import LAUNCHD, places
+
+FAKE = Path(__file__).with_name("fake_launchctl.py")
+
+
+class FakeLaunchd:
+    """The fake's state, to read and to set."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    @property
+    def state(self) -> dict:
+        file = self.place / "state.json"
+        return json.loads(file.read_text()) if file.exists() else {"jobs": {}}
+
+    def set(self, **knobs) -> None:
+        (self.place / "state.json").write_text(json.dumps(self.state | knobs))
+
+    @property
+    def calls(self) -> list[str]:
+        """The verbs that launchctl was called with, `print`s in a row once."""
+        file = self.place / "calls.txt"
+        verbs = [line.split()[0] for line in file.read_text().splitlines()] if file.exists() else []
+        return [verb for at, verb in enumerate(verbs) if at == 0 or verb != verbs[at - 1]]
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """A launchd that is asked through a program `launchctl` on PATH."""
+    programs, place = tmp_path / "bin", tmp_path / "launchd"
+    programs.mkdir()
+    place.mkdir()
+    launchctl = programs / "launchctl"
+    launchctl.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{FAKE}" "$@"\n')
+    launchctl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_LAUNCHD", str(place))
+    return FakeLaunchd(place)
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A home with a project in it."""
+    (tmp_path / "home" / "train").mkdir(parents=True)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def manager(home):
+    """launchd's verbs for user 501, without pauses."""
+    return Launchd(places(LAUNCHD, {}, home), 501, sleep=lambda _: None)
+
+
+@pytest.fixture
+def job(home):
+    """A nightly job."""
+    return Job(
+        name="night",
+        python=sys.executable,
+        run=("--", str(home / "train" / "train.py"), "--epochs", "200"),
+        cwd=str(home / "train"),
+        log=str(places(LAUNCHD, {}, home).log("night")),
+        schedule=Schedule(at=("23:00",)),
+        env={"PATH": "/usr/bin:/bin"},
+    )

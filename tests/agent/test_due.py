@@ -1,0 +1,117 @@
+"""What a job does when it is started, for each of the reasons that nobody tells it."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stallguard.agent.due import BEGIN, GO_ON, MOST_RESTARTS, NOTHING, plan, remembered
+from stallguard.agent.job import Schedule
+from stallguard.agent.memory import Memory
+
+ZONE = dt.timezone(dt.timedelta(hours=2))
+NIGHTLY = Schedule(at=("23:00",))
+
+
+def at(text: str) -> dt.datetime:
+    return dt.datetime.fromisoformat(text).replace(tzinfo=ZONE)
+
+
+def decide(schedule: Schedule, memory: Memory, now: str, *, unfinished: bool = False) -> str:
+    return plan(schedule, memory, at(now), unfinished=unfinished).action
+
+
+INSTALLED = Memory(installed=at("2026-11-02 15:00"))
+
+
+def test_a_nightly_job_does_nothing_when_it_is_loaded():
+    assert decide(NIGHTLY, INSTALLED, "2026-11-02 15:00:01") == NOTHING
+
+
+@pytest.mark.parametrize("now", ["2026-11-02 22:59:30", "2026-11-02 23:00:00", "2026-11-03 00:40"])
+def test_it_begins_at_its_hour_a_little_early_or_after_waking_late(now):
+    assert decide(NIGHTLY, INSTALLED, now) == BEGIN
+
+
+def test_a_night_that_was_missed_is_not_made_up_in_the_day():
+    assert decide(NIGHTLY, INSTALLED, "2026-11-03 09:00") == NOTHING
+
+
+def test_it_begins_once_a_night():
+    started = Memory(installed=at("2026-11-02 15:00"), started=at("2026-11-02 22:59:31"))
+
+    assert decide(NIGHTLY, started, "2026-11-02 23:00:05") == NOTHING
+    assert decide(NIGHTLY, started, "2026-11-03 23:00:05") == BEGIN
+
+
+def test_installing_at_the_very_hour_waits_for_the_next_night():
+    installed = Memory(installed=at("2026-11-02 23:30"))
+    assert decide(NIGHTLY, installed, "2026-11-02 23:30:01") == NOTHING
+
+
+def test_two_times_a_day_are_two_starts():
+    twice = Schedule(at=("03:00", "23:00"))
+    started = Memory(installed=at("2026-11-02 15:00"), started=at("2026-11-02 23:00"))
+
+    assert decide(twice, started, "2026-11-03 03:00") == BEGIN
+
+
+def test_what_was_asked_for_begins_at_once_and_once():
+    wanted = Memory(installed=at("2026-11-02 15:00"), wanted=True)
+    now = at("2026-11-02 15:01")
+    done = plan(NIGHTLY, wanted, now, unfinished=False)
+
+    assert done.action == BEGIN
+    assert plan(NIGHTLY, remembered(wanted, done, now), now, unfinished=False).action == NOTHING
+
+
+def test_a_job_by_hand_waits_to_be_asked():
+    assert decide(Schedule(), INSTALLED, "2026-11-02 23:00") == NOTHING
+
+
+def test_an_interval_begins_now_and_then_again_when_it_has_passed():
+    every = Schedule(every=6 * 3600)
+    started = Memory(installed=at("2026-11-02 15:00"), started=at("2026-11-02 15:00"))
+
+    assert decide(every, INSTALLED, "2026-11-02 15:00:01") == BEGIN
+    assert decide(every, started, "2026-11-02 18:00") == NOTHING
+    assert decide(every, started, "2026-11-02 21:00") == BEGIN
+
+
+def test_login_begins():
+    assert decide(Schedule(login=True), INSTALLED, "2026-11-03 08:00") == BEGIN
+
+
+def test_a_run_that_stallguard_left_by_dying_goes_on():
+    assert decide(NIGHTLY, INSTALLED, "2026-11-03 02:00", unfinished=True) == GO_ON
+
+
+def test_a_run_that_was_stopped_by_hand_stays_stopped():
+    halted = Memory(installed=at("2026-11-02 15:00"), halted=True)
+    assert decide(NIGHTLY, halted, "2026-11-03 02:00", unfinished=True) == NOTHING
+
+
+def test_dying_again_and_again_ends_in_giving_up_and_an_hour_forgives():
+    memory, now = INSTALLED, at("2026-11-03 02:00")
+    actions = []
+    for minute in range(MOST_RESTARTS + 1):
+        moment = now + dt.timedelta(minutes=minute)
+        done = plan(NIGHTLY, memory, moment, unfinished=True)
+        memory = remembered(memory, done, moment)
+        actions.append(done.action)
+
+    assert actions == [GO_ON] * MOST_RESTARTS + [NOTHING]
+    assert plan(NIGHTLY, memory, now + dt.timedelta(hours=2), unfinished=True).action == GO_ON
+
+
+@given(st.integers(min_value=0, max_value=365 * 24 * 60))
+def test_no_second_start_follows_within_the_same_hour(minutes):
+    moment = at("2026-01-01 00:00") + dt.timedelta(minutes=minutes)
+    done = plan(NIGHTLY, INSTALLED, moment, unfinished=False)
+    later = moment + dt.timedelta(minutes=30)
+    again = plan(NIGHTLY, remembered(INSTALLED, done, moment), later, unfinished=False)
+
+    assert (done.action, again.action) != (BEGIN, BEGIN)

@@ -1,0 +1,214 @@
+"""Install, reinstall, uninstall, start, stop and status against a recorded launchd."""
+
+from __future__ import annotations
+
+import plistlib
+
+import pytest
+from msgspec.structs import replace
+
+from stallguard.agent.launchd import Launchd
+from stallguard.errors import StallguardError
+
+LABEL = "com.stallguard.night"
+
+
+def refused(action, *arguments) -> StallguardError:
+    with pytest.raises(StallguardError) as caught:
+        action(*arguments)
+    return caught.value
+
+
+def said(error: StallguardError) -> str:
+    return "\n".join(error.lines())
+
+
+def test_a_first_install_enables_loads_and_verifies(fake, manager, job):
+    manager.install(job)
+
+    file = manager.places.definition("night")
+    assert fake.calls == ["print", "enable", "bootout", "bootstrap", "print"]
+    assert plistlib.loads(file.read_bytes())["Label"] == LABEL
+    assert file.stat().st_mode & 0o777 == 0o644
+    assert [path.name for path in file.parent.iterdir()] == [f"{LABEL}.plist"]
+    assert fake.state["jobs"][LABEL]["exit"] is None, "the folder of the log existed when the job was started"
+
+
+def test_installing_again_waits_until_the_old_one_is_gone(fake, manager, job):
+    manager.install(job)
+    fake.set(teardown=7)
+    manager.install(replace(job, throttle=77))
+
+    assert fake.calls[-5:] == ["enable", "bootout", "print", "bootstrap", "print"]
+    assert fake.state["jobs"][LABEL]["keys"]["ThrottleInterval"] == 77
+
+
+def test_installing_twice_leaves_the_same_job(fake, manager, job):
+    manager.install(job)
+    first = manager.places.definition("night").read_bytes()
+    manager.install(job)
+
+    assert manager.places.definition("night").read_bytes() == first
+    assert manager.known("night").loaded
+
+
+@pytest.mark.parametrize("codes", [[5], [37], [5, 5, 37, 5], [17], ["lie"], [36]], ids=str)
+def test_what_launchd_says_for_now_is_tried_again(fake, manager, job, codes):
+    fake.set(bootstrap=codes)
+
+    manager.install(job)
+
+    assert manager.known("night").loaded
+
+
+def test_a_load_that_worked_in_spite_of_its_error_is_not_repeated(fake, manager, job):
+    fake.set(bootstrap=["lie"])
+    manager.install(job)
+    assert fake.calls.count("bootstrap") == 1
+
+
+def test_a_bootstrap_that_never_works_ends_with_its_reason_and_nothing_left_behind(fake, manager, job):
+    fake.set(bootstrap=[5] * 100)
+
+    error = refused(manager.install, job)
+
+    assert "input/output error" in said(error)
+    assert "Login Items" in said(error)
+    assert not manager.places.definition("night").exists()
+    assert 100 - len(fake.state["bootstrap"]) == 20
+
+
+def test_a_job_that_was_switched_off_is_switched_on(fake, manager, job):
+    fake.set(disabled=[LABEL])
+    manager.install(job)
+    assert manager.known("night").loaded
+
+
+def test_an_old_job_that_does_not_end_is_waited_for_and_then_named(fake, manager, job, monkeypatch):
+    manager.install(job)
+    fake.set(teardown=100_000)
+    monkeypatch.setattr("stallguard.agent.steps.PAUSE", 10.0)  # fewer questions
+
+    error = refused(manager.install, job)
+
+    assert "could not be loaded" in said(error)
+    assert manager.places.definition("night").exists(), "the job was installed before: its file stays"
+
+
+@pytest.mark.parametrize("verb", ["ready", "install", "uninstall"])
+def test_without_a_graphical_session_every_verb_says_to_log_in(fake, manager, job, verb):
+    fake.set(session=False)
+    arguments = {"ready": (), "install": (job,), "uninstall": ("night",)}[verb]
+
+    error = refused(getattr(manager, verb), *arguments)
+
+    assert "log in at the Mac's own screen" in said(error)
+    assert not manager.places.definition("night").exists()
+
+
+def test_root_is_refused(fake, manager):
+    assert "sudo" in said(refused(Launchd(manager.places, 0).ready))
+
+
+def test_a_user_at_the_screen_is_ready(fake, manager):
+    manager.ready()
+
+
+def test_uninstall_waits_for_the_end_and_removes_the_file(fake, manager, job):
+    manager.install(job)
+    manager.uninstall("night")
+
+    assert fake.calls[-2:] == ["bootout", "print"]
+    assert fake.state["jobs"] == {}
+    assert not manager.places.definition("night").exists()
+
+
+def test_uninstalling_what_is_not_there_is_no_error(fake, manager):
+    manager.uninstall("night")
+
+
+def test_a_property_list_of_somebody_else_is_left_alone(fake, manager, job):
+    file = manager.places.definition("night")
+    file.parent.mkdir(parents=True)
+    file.write_bytes(plistlib.dumps({"Label": LABEL, "ProgramArguments": ["/bin/true"]}))
+
+    for action in (lambda: manager.install(job), lambda: manager.uninstall("night")):
+        assert "not stallguard's" in said(refused(action))
+    assert plistlib.loads(file.read_bytes())["ProgramArguments"] == ["/bin/true"]
+
+
+def test_a_loaded_job_of_somebody_else_is_left_alone(fake, manager, job, tmp_path):
+    manager.install(job)
+    jobs = fake.state["jobs"]
+    jobs[LABEL]["file"] = "/Applications/Other.app/night.plist"
+    fake.set(jobs=jobs)
+
+    assert "/Applications/Other.app/night.plist" in said(refused(manager.uninstall, "night"))
+    assert LABEL in fake.state["jobs"]
+
+
+def test_start_and_stop_leave_the_job_installed(fake, manager, job):
+    manager.install(job)
+    manager.stop("night")
+    assert (manager.known("night").running, manager.known("night").loaded) == (False, True)
+    manager.start("night")
+    assert manager.known("night").running
+
+
+def test_stopping_twice_is_no_error(fake, manager, job):
+    manager.install(job)
+    manager.stop("night")
+    manager.stop("night")
+
+
+def test_a_job_that_does_not_end_after_sigterm_is_named_with_the_way_out(fake, manager, job):
+    manager.install(replace(job, exit_timeout=1))
+    fake.set(teardown=1000)
+    assert "uninstall" in said(refused(manager.stop, "night"))
+
+
+def test_starting_what_is_not_installed_says_so(fake, manager):
+    assert "install first" in said(refused(manager.start, "night"))
+
+
+def test_status_tells_pid_starts_and_the_last_end(fake, manager, job):
+    manager.install(job)
+    running = manager.known("night")
+    manager.stop("night")
+    ended = manager.known("night")
+
+    assert (running.pid, running.starts, running.ending) == (4001, 1, "")
+    assert (ended.pid, ended.ending) == (None, "ended in good order")
+
+
+def test_status_of_an_absent_job_says_why(fake, manager):
+    assert "could not find service" in manager.known("night").trouble
+    fake.set(disabled=[LABEL])
+    assert "switched off" in manager.known("night").trouble
+
+
+def test_a_folder_that_cannot_be_written_is_named(fake, manager, job):
+    manager.places.definitions.parent.mkdir(parents=True)
+    manager.places.definitions.write_text("a file in its place")
+    assert "LaunchAgents" in said(refused(manager.install, job))
+
+
+def test_a_property_list_that_plutil_refuses_is_not_installed(fake, manager, job, tmp_path):
+    plutil = tmp_path / "bin" / "plutil"
+    plutil.write_text('#!/bin/sh\necho "$2: Unexpected character"; exit 1\n')
+    plutil.chmod(0o755)
+
+    assert "Unexpected character" in said(refused(manager.install, job))
+    assert list(manager.places.definitions.iterdir()) == []
+    assert "bootstrap" not in fake.calls
+
+
+def test_a_silent_launchctl_is_given_up(fake, manager, tmp_path, monkeypatch):
+    (tmp_path / "bin" / "launchctl").write_text("#!/bin/sh\nexec sleep 30\n")
+    monkeypatch.setattr("stallguard.agent.launchd.PATIENCE", 0.2)
+    assert "does not answer" in said(refused(manager.ready))
+
+
+def test_without_launchctl_the_error_names_the_way_out(home, tmp_path, monkeypatch, manager):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "agent show" in said(refused(manager.ready))
