@@ -1,0 +1,34 @@
+"""Clues from what the training printed: the families of known lines (see the table of log signatures)."""
+
+from __future__ import annotations
+
+from stallguard.core.clues import seen_line
+
+gpu_fault = seen_line("gpu_fault", "Metal reported: {line}", "GPU_FAULT")
+gpu_fault_header = seen_line(
+    "gpu_fault_header", "Metal reported a command buffer that ended with an error", "GPU_FAULT_HEADER"
+)
+gpu_ignored = seen_line(
+    "gpu_ignored",
+    "the driver ignores all further work of this process ({line})",
+    "GPU_FAULT_STICKY",
+    recent=False,
+)
+gpu_memory = seen_line("gpu_memory", "the device ran out of memory: {line}", "GPU_OOM")
+gpu_watchdog = seen_line(
+    "gpu_watchdog", "macOS killed GPU work because it disturbed the display ({line})", "GPU_WATCHDOG"
+)
+too_large = seen_line("too_large", "one tensor is larger than Metal can address: {line}", "FATAL_SIZE")
+fatal = seen_line("fatal", "its last words: {line}", "FATAL")
+mutex_clash = seen_line("mutex_clash", "the output shows {line}", "HOST_DEADLOCK", recent=False)
+killed_line = seen_line("killed_line", "the output shows {line}", "JETSAM")
+mismatch = seen_line(
+    "mismatch", "the plug-in does not fit this TensorFlow: {line}", "ABI_MISMATCH", recent=False
+)
+no_gpu = seen_line("no_gpu", "the plug-in found no GPU: {line}", "NO_GPU", recent=False)
+slow_hint = seen_line("slow_hint", "TensorFlow warned: {line}", "SLOW_HINT", recent=False)
+data_ended = seen_line("data_ended", "Keras said that its data ran out", "DATA_END")
+machine_died = seen_line("machine_died", "the system's panic report says: {line}", "MACHINE", recent=False)
+host_memory = seen_line("host_memory", "an allocation failed: {line}", "HOST_OOM")
+traceback = seen_line("traceback", "Python ended with an error: {line}", "SCRIPT_ERROR")
+filling = seen_line("filling", "a shuffle buffer is being filled", "PHASE_GRACE")

@@ -1,0 +1,240 @@
+"""What is remembered of an attempt: enough to name the cause of a stall, and never more than that.
+
+`remember(history, event) -> History` keeps the newest of everything, a thinned trail of the last minutes, and
+the growth of the memory over the whole attempt.  Its size is bounded whatever happens and for however long.
+The questions asked of it are core.measures.  This module may not conclude anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from stallguard.core.events import (
+    Collected,
+    Event,
+    Exited,
+    Greeted,
+    Heard,
+    Launched,
+    Matched,
+    Noted,
+    Sampled,
+    SensorBlocked,
+    Slept,
+    Unkillable,
+)
+from stallguard.core.readings import Device, Files, Machine, Memory, Process, Reading
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+SPACING = 2.0  # seconds between two kept readings of a sensor; the newest is always kept
+READINGS = 150  # of one sensor: five minutes
+HEARD_SPACING, HEARD = 5.0, 60  # records of the probe: five minutes
+SIGNATURES = 64  # different lines of the output
+NOTES, BLOCKED, PAUSES = 16, 8, 16
+PAUSE = 10.0  # seconds from which a silence that ended is worth remembering
+GROWTH_POINTS, GROWTH_SPACING = 64, 5.0  # when full, every second point goes and the spacing doubles
+SAVE_FRESH = 10.0  # seconds for which "a checkpoint is being written" stays true without a new reading
+LINE = 400  # characters kept of a line
+
+
+class Seen(msgspec.Struct, Generic[R], frozen=True, array_like=True):
+    """A reading with its time, in seconds on the supervisor's clock."""
+
+    at: float
+    reading: R
+
+
+class Match(msgspec.Struct, frozen=True):
+    """A signature that the output showed: how often, when first and last, and its newest line."""
+
+    signature: str
+    family: str
+    line: str
+    first: float
+    last: float
+    count: int = 1
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """A long silence that ended by itself.  `at`: its end."""
+
+    at: float
+    seconds: float
+    phase: str
+
+
+class Growth(msgspec.Struct, frozen=True):
+    """The footprint (bytes) over the training so far, as (time, bytes), ever more thinly the longer it lasts."""
+
+    points: tuple[tuple[float, int], ...] = ()
+    spacing: float = GROWTH_SPACING
+
+
+class History(msgspec.Struct, frozen=True):
+    """The memory of one attempt; readings of the machine outlive it."""
+
+    attempt: int = 0
+    began: float = 0.0
+    factor: int = 1
+    on_cpu: bool = False  # the GPU is hidden from this attempt
+    heard: Heard | None = None
+    heards: tuple[Heard, ...] = ()
+    process: tuple[Seen[Process], ...] = ()
+    device: tuple[Seen[Device], ...] = ()
+    memory: tuple[Seen[Memory], ...] = ()
+    machine: tuple[Seen[Machine], ...] = ()
+    files: tuple[Seen[Files], ...] = ()
+    matched: tuple[Match, ...] = ()
+    noted: tuple[Noted, ...] = ()
+    pauses: tuple[Pause, ...] = ()
+    blocked: tuple[SensorBlocked, ...] = ()
+    greeted: Greeted | None = None
+    slept: Slept | None = None
+    collected: Collected | None = None
+    unkillable: Unkillable | None = None
+    exited: Exited | None = None
+    used_gpu: bool = False  # this attempt was seen to use the accelerator
+    growth: Growth = Growth()
+
+
+def remember(history: History, event: Event) -> History:
+    """Return the history after an event."""
+    keep = _KEEPERS.get(type(event))
+    return keep(history, event) if keep else history
+
+
+def is_saving(history: History, now: float) -> bool:
+    """Tell whether a checkpoint is being written right now: no moment to end the process."""
+    newest = history.files[-1] if history.files else None
+    return newest is not None and bool(newest.reading.writing) and now - newest.at <= SAVE_FRESH
+
+
+def batch_rows(history: History) -> int | None:
+    """Return the rows of a batch as the probe told them, None where it did not."""
+    for note in reversed(history.noted):
+        if note.facts.get("batch", "").isdecimal():
+            return int(note.facts["batch"])
+    return None
+
+
+# ---- one keeper an event ------------------------------------------------------------------------------------
+
+
+def _launched(history: History, event: Launched) -> History:
+    return History(
+        attempt=event.attempt,
+        began=event.at,
+        factor=event.factor,
+        on_cpu=event.device == "cpu",
+        device=history.device,
+        memory=history.memory,
+        machine=history.machine,
+        slept=history.slept,
+    )
+
+
+def _heard(history: History, event: Heard) -> History:
+    pauses = history.pauses
+    if event.longest >= PAUSE:
+        pauses = (*pauses[1 - PAUSES :], Pause(event.at, event.longest, event.longest_phase))
+    return replace(
+        history, heard=event, pauses=pauses, heards=_thin(history.heards, event, HEARD_SPACING, HEARD)
+    )
+
+
+def _sampled(history: History, event: Sampled) -> History:
+    keep = _SENSORS.get(type(event.reading))
+    return keep(history, event.at, event.reading) if keep else history
+
+
+def _matched(history: History, event: Matched) -> History:
+    old = next((match for match in history.matched if match.signature == event.signature), None)
+    rest = tuple(match for match in history.matched if match is not old)
+    first, count = (old.first, old.count) if old else (event.at, 0)
+    new = Match(event.signature, event.family, event.line[:LINE], first, event.at, count + 1)
+    return replace(history, matched=(*rest[1 - SIGNATURES :], new))
+
+
+def _noted(history: History, event: Noted) -> History:
+    return replace(history, noted=(*history.noted[1 - NOTES :], event))
+
+
+def _sensor_blocked(history: History, event: SensorBlocked) -> History:
+    others = tuple(old for old in history.blocked if old.sensor != event.sensor)
+    return replace(history, blocked=(*others[1 - BLOCKED :], event))
+
+
+def _single(field: str) -> Callable[[History, Event], History]:
+    return lambda history, event: replace(history, **{field: event})
+
+
+_KEEPERS: dict[type, Callable[..., History]] = {
+    Launched: _launched,
+    Heard: _heard,
+    Sampled: _sampled,
+    Matched: _matched,
+    Noted: _noted,
+    SensorBlocked: _sensor_blocked,
+    Greeted: _single("greeted"),
+    Slept: _single("slept"),
+    Collected: _single("collected"),
+    Unkillable: _single("unkillable"),
+    Exited: _single("exited"),
+}
+
+
+# ---- readings -----------------------------------------------------------------------------------------------
+
+
+def _process(history: History, at: float, reading: Process) -> History:
+    growth = history.growth
+    if reading.footprint is not None and history.heard is not None and history.heard.beats > 0:
+        growth = _grow(growth, at, reading.footprint)
+    return replace(history, process=_keep(history.process, at, reading), growth=growth)
+
+
+def _device(history: History, at: float, reading: Device) -> History:
+    used = history.used_gpu or (bool(reading.mine) and bool(reading.moved))
+    return replace(history, device=_keep(history.device, at, reading), used_gpu=used)
+
+
+def _trail(field: str) -> Callable[[History, float, Reading], History]:
+    return lambda history, at, reading: replace(
+        history, **{field: _keep(getattr(history, field), at, reading)}
+    )
+
+
+_SENSORS: dict[type, Callable[..., History]] = {
+    Process: _process,
+    Device: _device,
+    Memory: _trail("memory"),
+    Machine: _trail("machine"),
+    Files: _trail("files"),
+}
+
+
+def _keep(trail: tuple[Seen[R], ...], at: float, reading: R) -> tuple[Seen[R], ...]:
+    return _thin(trail, Seen(at, reading), SPACING, READINGS)
+
+
+def _thin(trail: tuple[T, ...], new: T, spacing: float, most: int) -> tuple[T, ...]:
+    """Return `trail` with the newest at its end; the one before it goes where it was too near its own past."""
+    if len(trail) > 1 and trail[-1].at - trail[-2].at < spacing:  # type: ignore[attr-defined]  # all have a time
+        trail = trail[:-1]
+    return (*trail[1 - most :], new)
+
+
+def _grow(growth: Growth, at: float, footprint: int) -> Growth:
+    points, spacing = growth.points, growth.spacing
+    if points and at - points[-1][0] < spacing:
+        return growth
+    points = (*points, (at, footprint))
+    if len(points) <= GROWTH_POINTS:
+        return replace(growth, points=points)
+    return Growth(points=points[::2], spacing=2.0 * spacing)

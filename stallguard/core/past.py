@@ -1,0 +1,118 @@
+"""What earlier attempts of a run came to, as a value: the memory that the policy decides by.
+
+This module may not decide anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from stallguard.core import history as remembered
+from stallguard.core.events import Heard
+from stallguard.core.history import History
+from stallguard.core.verdicts import Finding
+
+KEPT = 1024  # attempts; more restarts than that within a window are never allowed
+
+Position = tuple[int, int, int, int]
+
+
+class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How one attempt ended.  Times in seconds on the supervisor's clock."""
+
+    cause: str
+    confidence: float
+    phase: str
+    factor: int
+    device: str
+    began: float
+    ended: float
+    position: Position  # how far it came
+    fresh: bool = False  # it came further than every attempt before it
+    code: int | None = None  # exit code where it ended by itself; None where it stalled
+    rows: int | None = None  # of a batch
+    used_gpu: bool = False
+
+    @property
+    def lasted(self) -> float:
+        """Seconds from its start to its end."""
+        return self.ended - self.began
+
+
+class Past(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All attempts so far, the one that just ended last, and the farthest that one of them came."""
+
+    attempts: tuple[Attempt, ...] = ()
+    best: Position = (-1, -1, -1, -1)
+    fruitless: int = 0  # restarts in a row, up to now, that came no further than the attempts before them
+
+
+def position(heard: Heard | None) -> Position:
+    """Return how far a training came, so that two attempts can be compared.
+
+    Fit, epoch and batch where they are known, since a resumed attempt counts them on; else the optimizer's own
+    count, which a checkpoint brings back; else the batches of this attempt.
+    """
+    if heard is None:
+        return (-1, -1, -1, -1)
+    if heard.epoch >= 0:
+        return (heard.fits, heard.epoch, max(heard.batch, 0), heard.saves if heard.batch < 0 else 0)
+    return (heard.fits, -1, max(heard.iterations, heard.beats + heard.skipped), 0)
+
+
+def add_attempt(
+    past: Past,
+    history: History,
+    findings: Sequence[Finding],
+    factor: int,
+    device: str,
+    began: float,
+    ended: float,
+) -> Past:
+    """Return the past with the attempt that is over, or about to be ended for a stall."""
+    reached = position(history.heard)
+    fresh = reached > past.best
+    cause, confidence = (findings[0].cause, findings[0].confidence) if findings else ("unknown", 0.0)
+    attempt = Attempt(
+        cause=cause, confidence=confidence, phase=history.heard.phase if history.heard else "importing",
+        factor=factor, device=device, began=began, ended=ended, position=reached, fresh=fresh,
+        code=history.exited.code if history.exited else None,
+        rows=remembered.batch_rows(history), used_gpu=history.used_gpu,
+    )  # fmt: skip
+    return Past(
+        attempts=(*past.attempts[1 - KEPT :], attempt),
+        best=max(past.best, reached),
+        fruitless=0 if fresh or not past.attempts else past.fruitless + 1,
+    )
+
+
+def streak(past: Past, healthy: float) -> int:
+    """Return how many attempts in a row, the last one included, ended before they were `healthy` seconds old."""
+    count = 0
+    for attempt in reversed(past.attempts):
+        count += 1
+        if attempt.fresh and attempt.lasted >= healthy:
+            break
+    return count
+
+
+def strikes(past: Past, healthy: float) -> int:
+    """Return how often the last cause struck in its phase, up to now, with no healthy attempt in between."""
+    if not past.attempts:
+        return 0
+    last, count = past.attempts[-1], 0
+    for attempt in past.attempts[: -streak(past, healthy) - 1 : -1]:
+        if (attempt.cause, attempt.phase) != (last.cause, last.phase):
+            break
+        count += 1
+    return count
+
+
+def spent(past: Past, window: float) -> int:
+    """Return how many attempts after the first began within the `window` seconds before the last one's end."""
+    if not past.attempts:
+        return 0
+    now = past.attempts[-1].ended
+    return sum(now - attempt.began < window for attempt in past.attempts[1:])

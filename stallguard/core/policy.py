@@ -1,0 +1,168 @@
+"""The policy: from the causes and the attempts so far to what happens now.
+
+`decide(findings, past, limits) -> Decision`: wait, notify, restart (how, and after what pause), give up, or finish.
+What helps against what is the table core.remedies; here are only the bounds that no remedy may cross: the budget
+of restarts, the end of progress, the smallest batch.  This module may not look at a history or a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stallguard.core import causes, remedies
+from stallguard.core.past import KEPT, Attempt, Past, spent, streak, strikes
+from stallguard.core.policy_limits import PolicyLimits
+from stallguard.core.remedies import CPU, FINISH, HALF, NOTIFY, SAME, WAIT, Remedy
+from stallguard.core.verdicts import Decision, Finding
+from stallguard.errors import GAVE_UP
+
+TRUSTED = 0.35  # confidence below which the remedy of the unknown is used
+SIGNALLED = 128  # a shell's exit code for a death by signal is this + the signal's number
+AT_ONCE = frozenset((causes.GPU_ERROR_STICKY,))  # never wait for the heartbeat: the process computes nonsense
+
+
+def decide(findings: Sequence[Finding], past: Past, limits: PolicyLimits) -> Decision:
+    """Return what to do about the attempt that stands last in `past`, given why it ended or stalls."""
+    last = past.attempts[-1] if past.attempts else None
+    if last is not None and last.code == 0:
+        return Decision(action="finish", why="the training is finished", code=0)
+    remedy, ordered = _remedy(findings, last, limits)
+    if remedy.instead:
+        return _at_once(remedy, last)
+    if last is None:
+        return Decision(action="restart", why=remedy.why)
+    why_not = _spent_out(past, limits)
+    if why_not:
+        return _give_up(why_not, last)
+    rung = _rung(remedy, past, last, limits, ordered=ordered)
+    if rung is None:
+        return _give_up(_exhausted(past, limits), last)
+    return _restart(rung, remedy.why, past, last, limits)
+
+
+def is_urgent(findings: Sequence[Finding]) -> bool:
+    """Tell whether the likeliest cause is to be acted upon now, though batches may still seem to end."""
+    return bool(findings) and findings[0].cause in AT_ONCE
+
+
+# ---- which remedy -------------------------------------------------------------------------------------------
+
+
+def _remedy(findings: Sequence[Finding], last: Attempt | None, limits: PolicyLimits) -> tuple[Remedy, bool]:
+    """Return the remedy, and whether the user ordered it."""
+    cause = findings[0].cause if findings and findings[0].confidence >= TRUSTED else causes.UNKNOWN
+    own = remedies.REMEDIES.get(cause, remedies.REMEDIES[causes.UNKNOWN])
+    order = orders(limits.causes).get(cause, "")
+    if not order and last is not None and last.code is None and own.ladder:
+        order = (
+            limits.on_stall
+        )  # an order for stalls says nothing of crashes, nor of what no restart can help
+    ordered = remedies.ORDERS.get(order)
+    return (own, False) if ordered is None else (ordered, True)
+
+
+def orders(pairs: Sequence[str]) -> dict[str, str]:
+    """Return cause -> order for settings like "device-wait=halve"; what is not of that form is passed by."""
+    split = (pair.partition("=") for pair in pairs)
+    return {cause.strip(): order.strip() for cause, _, order in split if order}
+
+
+def _at_once(remedy: Remedy, last: Attempt | None) -> Decision:
+    if remedy.instead in (WAIT, NOTIFY):
+        return Decision(action=remedy.instead, why=remedy.why)
+    if remedy.instead == FINISH:
+        return Decision(action="finish", why=remedy.why, code=_own_code(last))
+    return _give_up(remedy.why, last)
+
+
+def _rung(remedy: Remedy, past: Past, last: Attempt, limits: PolicyLimits, *, ordered: bool) -> str | None:
+    """Return the first rung, from the one that is due upwards, that can still be taken; None where there is none."""
+    due = strikes(past, limits.healthy) - 1
+    rungs = remedy.ladder[due:] or (remedy.ladder[-1:] if remedy.persists else ())
+    return next((rung for rung in rungs if _is_open(rung, remedy, past, last, limits, ordered=ordered)), None)
+
+
+def _is_open(
+    rung: str, remedy: Remedy, past: Past, last: Attempt, limits: PolicyLimits, *, ordered: bool
+) -> bool:
+    """Tell whether a rung can be taken: it must change something where repeating has led nowhere."""
+    if rung == SAME:
+        return past.fruitless < limits.fruitless
+    if rung == HALF:
+        useful = past.fruitless < limits.fruitless or (remedy.persists and not ordered)
+        return useful and _can_halve(last, limits)
+    return last.device != CPU and (last.used_gpu or ordered)
+
+
+def _can_halve(last: Attempt, limits: PolicyLimits) -> bool:
+    if last.rows is None:
+        return last.factor * 2 <= limits.max_factor
+    return last.rows // (last.factor * 2) >= max(1, limits.min_batch)
+
+
+# ---- bounds ---------------------------------------------------------------------------------------------------
+
+
+def _spent_out(past: Past, limits: PolicyLimits) -> str:
+    made = spent(past, limits.restart_window)
+    if made < min(limits.max_restarts, KEPT - 1):
+        return ""
+    return f"{made} restarts within {limits.restart_window / 60:.0f} minutes are enough"
+
+
+def _exhausted(past: Past, limits: PolicyLimits) -> str:
+    if past.fruitless >= limits.fruitless:
+        return f"{past.fruitless} restarts in a row came no further"
+    times = strikes(past, limits.healthy)
+    return f"the same cause struck {times} times in the same phase, and nothing is left to try"
+
+
+def _own_code(last: Attempt | None) -> int:
+    """Return the exit code that the child's own end stands for: 128 + n by a signal; 0 where it did not end."""
+    code = last.code if last is not None and last.code is not None else 0
+    return code if code >= 0 else SIGNALLED - code
+
+
+def _give_up(why: str, last: Attempt | None) -> Decision:
+    return Decision(action="give_up", why=why, code=_own_code(last) or GAVE_UP)
+
+
+# ---- the next attempt -----------------------------------------------------------------------------------------
+
+
+def _restart(rung: str, why: str, past: Past, last: Attempt, limits: PolicyLimits) -> Decision:
+    factor = last.factor * 2 if rung == HALF else last.factor
+    device = CPU if rung == CPU else last.device
+    return Decision(
+        action="restart",
+        why=f"{why} ({_how(rung, factor)})",
+        factor=factor,
+        device=device,
+        delay=pause(streak(past, limits.healthy), limits),
+        mathematics=mathematics(factor, device),
+    )
+
+
+def _how(rung: str, factor: int) -> str:
+    words = {SAME: "same batch", HALF: f"batches in {factor} parts", CPU: "without the GPU"}
+    return words[rung]
+
+
+def pause(troubles: int, limits: PolicyLimits) -> float:
+    """Return the seconds before the next attempt: none at first, then doubling, until an attempt is healthy."""
+    if troubles <= 1:
+        return 0.0
+    return float(min(limits.backoff_cap, limits.backoff * 2.0 ** min(troubles - 2, 32)))
+
+
+def mathematics(factor: int, device: str) -> str:
+    """Return in one sentence what differs from the training that the script describes."""
+    told = []
+    if factor > 1:
+        told.append(
+            f"each batch is computed in {factor} parts and applied once, so the optimizer sees the same batch; "
+            "BatchNormalization sees the smaller parts"
+        )
+    if device == CPU:
+        told.append("the CPU computes the same and rounds differently")
+    return "; ".join(told) or "nothing changes for the mathematics of the training"

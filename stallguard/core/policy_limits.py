@@ -1,0 +1,22 @@
+"""The settings of the restart policy, with their units and reasons.  This module may not decide anything."""
+
+from __future__ import annotations
+
+import msgspec
+
+ON_STALL = ("auto", "restart", "halve", "cpu", "stop", "notify")
+
+
+class PolicyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How often, how soon and how the next attempt may come."""
+
+    on_stall: str = "auto"  # one of ON_STALL; auto: the remedy that fits the cause
+    causes: tuple[str, ...] = ()  # the same for single causes, stronger than on_stall: "device-wait=halve"
+    min_batch: int = 1  # rows that a micro-batch keeps at least
+    max_factor: int = 64  # micro-batches a batch at most, where the rows are not known
+    max_restarts: int = 10  # within the window; what is spent comes back as it ages
+    restart_window: float = 3600.0  # s
+    fruitless: int = 2  # restarts in a row without new progress after which it gives up
+    healthy: float = 1800.0  # s of an attempt that got on, after which its troubles are no habit
+    backoff: float = 2.0  # s before the second restart in a row; the first comes at once, then it doubles
+    backoff_cap: float = 120.0  # s
