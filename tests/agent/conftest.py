@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import sys
@@ -9,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from stallguard.agent.asking import Said
 from stallguard.agent.job import Job, Schedule
 from stallguard.agent.launchd import Launchd
 from stallguard.agent.places import LAUNCHD, places
+from tests.agent.fake_launchctl import Fake
 
 FAKE = Path(__file__).with_name("fake_launchctl.py")
 
@@ -29,6 +33,13 @@ class FakeLaunchd:
 
     def set(self, **knobs) -> None:
         (self.place / "state.json").write_text(json.dumps(self.state | knobs))
+
+    def ask(self, words) -> Said:
+        """Answer as the program would, without starting one."""
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+            code = Fake(self.place).call(list(words))
+        return Said(code, out.getvalue())
 
     @property
     def calls(self) -> list[str]:
@@ -60,8 +71,14 @@ def home(tmp_path):
 
 
 @pytest.fixture
-def manager(home):
+def manager(home, fake):
     """launchd's verbs for user 501, without pauses."""
+    return Launchd(places(LAUNCHD, {}, home), 501, fake.ask, sleep=lambda _: None)
+
+
+@pytest.fixture
+def asking(home, fake):
+    """The same, by way of the program on PATH."""
     return Launchd(places(LAUNCHD, {}, home), 501, sleep=lambda _: None)
 
 

@@ -23,10 +23,10 @@ def said(error: StallguardError) -> str:
     return "\n".join(error.lines())
 
 
-def test_a_first_install_enables_loads_and_verifies(fake, manager, job):
-    manager.install(job)
+def test_a_first_install_enables_loads_and_verifies(fake, asking, job):
+    asking.install(job)
 
-    file = manager.places.definition("night")
+    file = asking.places.definition("night")
     assert fake.calls == ["print", "enable", "bootout", "bootstrap", "print"]
     assert plistlib.loads(file.read_bytes())["Label"] == LABEL
     assert file.stat().st_mode & 0o777 == 0o644
@@ -34,10 +34,10 @@ def test_a_first_install_enables_loads_and_verifies(fake, manager, job):
     assert fake.state["jobs"][LABEL]["exit"] is None, "the folder of the log existed when the job was started"
 
 
-def test_installing_again_waits_until_the_old_one_is_gone(fake, manager, job):
-    manager.install(job)
+def test_installing_again_waits_until_the_old_one_is_gone(fake, asking, job):
+    asking.install(job)
     fake.set(teardown=7)
-    manager.install(replace(job, throttle=77))
+    asking.install(replace(job, throttle=77))
 
     assert fake.calls[-5:] == ["enable", "bootout", "print", "bootstrap", "print"]
     assert fake.state["jobs"][LABEL]["keys"]["ThrottleInterval"] == 77
@@ -114,13 +114,13 @@ def test_a_user_at_the_screen_is_ready(fake, manager):
     manager.ready()
 
 
-def test_uninstall_waits_for_the_end_and_removes_the_file(fake, manager, job):
-    manager.install(job)
-    manager.uninstall("night")
+def test_uninstall_waits_for_the_end_and_removes_the_file(fake, asking, job):
+    asking.install(job)
+    asking.uninstall("night")
 
     assert fake.calls[-2:] == ["bootout", "print"]
     assert fake.state["jobs"] == {}
-    assert not manager.places.definition("night").exists()
+    assert not asking.places.definition("night").exists()
 
 
 def test_uninstalling_what_is_not_there_is_no_error(fake, manager):
@@ -147,12 +147,12 @@ def test_a_loaded_job_of_somebody_else_is_left_alone(fake, manager, job, tmp_pat
     assert LABEL in fake.state["jobs"]
 
 
-def test_start_and_stop_leave_the_job_installed(fake, manager, job):
-    manager.install(job)
-    manager.stop("night")
-    assert (manager.known("night").running, manager.known("night").loaded) == (False, True)
-    manager.start("night")
-    assert manager.known("night").running
+def test_start_and_stop_leave_the_job_installed(fake, asking, job):
+    asking.install(job)
+    asking.stop("night")
+    assert (asking.known("night").running, asking.known("night").loaded) == (False, True)
+    asking.start("night")
+    assert asking.known("night").running
 
 
 def test_stopping_twice_is_no_error(fake, manager, job):
@@ -181,10 +181,10 @@ def test_status_tells_pid_starts_and_the_last_end(fake, manager, job):
     assert (ended.pid, ended.ending) == (None, "ended in good order")
 
 
-def test_status_of_an_absent_job_says_why(fake, manager):
-    assert "could not find service" in manager.known("night").trouble
+def test_status_of_an_absent_job_says_why(fake, asking):
+    assert "could not find service" in asking.known("night").trouble
     fake.set(disabled=[LABEL])
-    assert "switched off" in manager.known("night").trouble
+    assert "switched off" in asking.known("night").trouble
 
 
 def test_a_folder_that_cannot_be_written_is_named(fake, manager, job):
@@ -203,12 +203,12 @@ def test_a_property_list_that_plutil_refuses_is_not_installed(fake, manager, job
     assert "bootstrap" not in fake.calls
 
 
-def test_a_silent_launchctl_is_given_up(fake, manager, tmp_path, monkeypatch):
+def test_a_silent_launchctl_is_given_up(fake, asking, tmp_path, monkeypatch):
     (tmp_path / "bin" / "launchctl").write_text("#!/bin/sh\nexec sleep 30\n")
     monkeypatch.setattr("stallguard.agent.launchd.PATIENCE", 0.2)
-    assert "does not answer" in said(refused(manager.ready))
+    assert "does not answer" in said(refused(asking.ready))
 
 
-def test_without_launchctl_the_error_names_the_way_out(home, tmp_path, monkeypatch, manager):
+def test_without_launchctl_the_error_names_the_way_out(home, tmp_path, monkeypatch, asking):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "agent show" in said(refused(manager.ready))
+    assert "agent show" in said(refused(asking.ready))
