@@ -7,10 +7,11 @@ judge.
 from __future__ import annotations
 
 import sys
-from typing import NamedTuple
+
+import msgspec
 
 
-class Sleep(NamedTuple):
+class Sleep(msgspec.Struct, frozen=True):
     """How the machine goes to sleep by itself.  None: not known."""
 
     after: float | None = None  # seconds of idleness; 0 is never
@@ -18,7 +19,7 @@ class Sleep(NamedTuple):
     low_power: bool | None = None  # set to save power at the cost of speed
 
 
-class Gpu(NamedTuple):
+class Gpu(msgspec.Struct, frozen=True):
     """A GPU as the system lists it."""
 
     name: str
@@ -26,7 +27,7 @@ class Gpu(NamedTuple):
     virtual: bool = False  # a virtual machine's: it shows a screen and cannot compute
 
 
-class Preferences(NamedTuple):
+class Preferences(msgspec.Struct, frozen=True):
     """All of it; None: the system did not tell."""
 
     sleep: Sleep | None = None

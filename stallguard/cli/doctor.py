@@ -1,0 +1,61 @@
+"""`stallguard doctor`: would anything spoil the night?"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import click
+import msgspec
+
+from stallguard import interpreter
+from stallguard.doctor.findings import FAIL, NOTE, OK, WARN, Finding, worst
+
+SCHEMA = 1
+COLORS = {OK: "green", NOTE: "cyan", WARN: "yellow", FAIL: "red"}
+
+
+@click.command("doctor")
+@click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object: the findings and the facts behind them."
+)
+@click.option(
+    "--deep", is_flag=True, help="Import the framework in its own environment and compute on its devices."
+)
+@click.option("--python", metavar="PYTHON", help="The training's interpreter or environment, as for `run`.")
+@click.pass_context
+def command(ctx: click.Context, /, *, as_json: bool, deep: bool, python: str | None) -> None:
+    """Look for whatever would spoil a night: versions, GPU, memory, power, disk; exit code 1 if something would."""
+    from stallguard.doctor import checks, gather, interrogate
+
+    choice = interpreter.choose(python, os.environ, shutil.which)
+    facts = gather.facts(interrogate.environment(choice, deep=deep), os.environ)
+    findings = checks.examine(facts)
+    verdict = worst(findings)
+    if as_json:
+        told = {"schema": SCHEMA, "verdict": verdict, "findings": findings, "facts": facts}
+        click.echo(msgspec.json.encode(told))
+    else:
+        for finding in findings:
+            click.echo("\n".join(lines(finding)), color=False if "NO_COLOR" in os.environ else None)
+        click.echo(summary(findings))
+    ctx.exit(1 if verdict == FAIL else 0)
+
+
+def lines(finding: Finding) -> list[str]:
+    """Return a finding as it is shown: its severity and name, what was found, and below it the cure."""
+    mark = click.style(f"{finding.severity:<4}", fg=COLORS[finding.severity], bold=finding.severity == FAIL)
+    shown = [f"{mark}  {finding.name:<14} {finding.what}"]
+    return [*shown, f"{'':<21} -> {finding.cure}"] if finding.cure else shown
+
+
+def summary(findings: list[Finding]) -> str:
+    """Return the last line."""
+    count = {severity: sum(1 for f in findings if f.severity == severity) for severity in COLORS}
+    if count[FAIL]:
+        return f"{count[FAIL]} of {len(findings)} findings would spoil a night."
+    return (
+        f"Nothing that would spoil a night; {count[WARN]} warnings."
+        if count[WARN]
+        else "Ready for the night."
+    )

@@ -1,0 +1,43 @@
+"""The table of checks, in the order in which they are told.
+
+To add one: write a function from facts to findings beside its like, and a row here.
+"""
+
+from __future__ import annotations
+
+from stallguard.doctor import environment_checks as environment
+from stallguard.doctor import machine_checks as machine
+from stallguard.doctor.facts import Facts
+from stallguard.doctor.findings import Check, Finding
+
+CHECKS: dict[str, Check] = {
+    "interpreter": environment.interpreter,
+    "rosetta": environment.rosetta,
+    "frameworks": environment.frameworks,
+    "plug-in": environment.plugin,
+    "keras": environment.keras,
+    "numpy": environment.numpy,
+    "versions": environment.versions,
+    "sitecustomize": environment.customised,
+    "deep": environment.deep,
+    "gpu": machine.gpu,
+    "gpu build": machine.reach,
+    "memory": machine.memory,
+    "swap": machine.swap,
+    "power": machine.power,
+    "heat": machine.heat,
+    "sleep": machine.sleep,
+    "disk": machine.disk,
+    "places": machine.places,
+    "permissions": machine.permissions,
+    "others": machine.others,
+}
+
+
+def examine(facts: Facts) -> list[Finding]:
+    """Return what every check finds in `facts`."""
+    return [
+        Finding(name, said.severity, said.what, said.cure)
+        for name, check in CHECKS.items()
+        for said in check(facts)
+    ]

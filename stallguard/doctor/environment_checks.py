@@ -1,0 +1,208 @@
+"""The checks of the training environment: its interpreter, its frameworks, and whether they load together.
+
+Functions of facts; a check that the facts say nothing about says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stallguard.doctor import matrix
+from stallguard.doctor.facts import Facts, Installed
+from stallguard.doctor.findings import Said, fail, note, ok, warn
+
+OLDEST, NEWEST = (3, 9), (3, 13)  # Pythons that the probe is tested in
+SLOW_IMPORT = 60.0  # seconds
+
+
+def interpreter(facts: Facts) -> Iterator[Said]:
+    """Is there a Python, and can the probe enter it?"""
+    here = facts.environment
+    if here.installed is None:
+        yield fail(
+            f"{here.path} ({here.why}) does not answer: {here.trouble}", "choose another: --python PATH"
+        )
+        return
+    version = here.installed.version
+    words = f"{here.installed.implementation} {'.'.join(map(str, version))} at {here.installed.executable} ({here.why})"
+    if version[:2] < OLDEST:
+        cure = "use Python 3.9 or later; else a training is guarded from outside only"
+        yield warn(f"{words}: too old for the probe", cure)
+    elif version[:2] > NEWEST or here.installed.implementation != "CPython":
+        yield note(
+            f"{words}: not tested with this Python", f"rehearse: stallguard drill --python {here.path}"
+        )
+    else:
+        yield ok(words)
+
+
+def rosetta(facts: Facts) -> Iterator[Said]:
+    """Is the interpreter translated from Intel code?"""
+    here = facts.environment.installed
+    if here is None or not facts.is_metal:
+        return
+    if here.translated or here.machine == "x86_64":
+        cure = "make the environment with a Python for arm64 (python.org, Homebrew in /opt/homebrew, uv)"
+        yield fail("the interpreter is for Intel and runs under Rosetta: slow, and without the GPU", cure)
+
+
+def frameworks(facts: Facts) -> Iterator[Said]:
+    """Is there anything to train with?"""
+    here = facts.environment.installed
+    if here is None:
+        return
+    found = [f"{name} {here.packages[name]}" for name in ("torch", "jax") if name in here.packages]
+    if version := matrix.tensorflow_version(here.packages):
+        found.insert(0, f"TensorFlow {version}")
+    if found:
+        yield ok(", ".join(found))
+        return
+    cure = "activate the training's environment first, or name it: --python .venv/bin/python"
+    yield fail("no TensorFlow, PyTorch or JAX in this environment", cure)
+
+
+def plugin(facts: Facts) -> Iterator[Said]:
+    """On a Mac: does tensorflow-metal load beside this TensorFlow?"""
+    here = facts.environment.installed
+    version = matrix.tensorflow_version(here.packages) if here else ""
+    if here is None or not version or not facts.is_metal:
+        return
+    metal = here.packages.get("tensorflow-metal")
+    if metal:
+        yield _pair(version, metal)
+    elif here.plugins:
+        yield note(
+            f"TensorFlow will load {', '.join(here.plugins)}, which belongs to no package that we know"
+        )
+    else:
+        yield _without_plugin(here, version)
+
+
+def _pair(version: str, metal: str) -> Said:
+    words = f"TensorFlow {version} with tensorflow-metal {metal}"
+    match matrix.pair(version, metal):
+        case "loads":
+            return ok(f"{words}: load together")
+        case "breaks":
+            cure = f"{matrix.PIN}; or train on the processor: pip uninstall tensorflow-metal"
+            return fail(f"{words}: `import tensorflow` fails, the plug-in does not load beside it", cure)
+    return warn(f"{words}: a pair that nobody has vouched for", f"{matrix.PIN}; or see with --deep")
+
+
+def _without_plugin(here: Installed, version: str) -> Said:
+    words = f"no tensorflow-metal: TensorFlow {version} will train on the processor"
+    if here.version[:2] > matrix.PLUGIN_PYTHONS[1]:
+        return warn(words, f"the plug-in has no wheel for this Python; with Python 3.11: {matrix.PIN}")
+    return warn(words, matrix.PIN)
+
+
+def keras(facts: Facts) -> Iterator[Said]:
+    """Will `keras` and `tf.keras` import, and do they mean what is installed?"""
+    here = facts.environment.installed
+    if here is None:
+        return
+    tensorflow, version = (
+        matrix.release(matrix.tensorflow_version(here.packages)),
+        here.packages.get("keras", ""),
+    )
+    modern = matrix.release(version) >= (3,)
+    if facts.variables.get("TF_USE_LEGACY_KERAS", "0").lower() in ("1", "true"):
+        yield from _legacy(tensorflow, "tf-keras" in here.packages)
+    elif tensorflow and tensorflow < (2, 16) and modern:
+        cure = "pip install 'keras<2.16'"
+        yield fail(
+            f"Keras {version} beside TensorFlow {_dotted(tensorflow)}: tf.keras there is Keras 2", cure
+        )
+    if modern:
+        yield from _backend(here)
+
+
+def _legacy(tensorflow: matrix.Release, installed: bool) -> Iterator[Said]:
+    if tensorflow >= (2, 16) and not installed:
+        cure = f"pip install 'tf-keras=={tensorflow[0]}.{tensorflow[1]}.*', or unset the variable"
+        yield fail(
+            "TF_USE_LEGACY_KERAS is set and tf-keras is not installed: tf.keras cannot be imported", cure
+        )
+
+
+def _backend(here: Installed) -> Iterator[Said]:
+    wanted, source = here.backend
+    name = wanted or "tensorflow"
+    present = {
+        "tensorflow": bool(matrix.tensorflow_version(here.packages)),
+        "torch": "torch" in here.packages,
+        "jax": "jax" in here.packages,
+    }
+    if present.get(name, True):  # numpy and openvino: not ours to know
+        yield ok(f"Keras {here.packages['keras']} on {name}{f' ({source})' if source else ''}")
+        return
+    others = [other for other, there in present.items() if there]
+    cure = f"export KERAS_BACKEND={others[0]}" if others else f"pip install {name}"
+    yield fail(f"Keras would use {name} ({source or 'its default'}), which is not installed", cure)
+
+
+def numpy(facts: Facts) -> Iterator[Said]:
+    """TensorFlow before 2.18 was built for NumPy 1 and does not import with NumPy 2."""
+    here = facts.environment.installed
+    tensorflow = matrix.release(matrix.tensorflow_version(here.packages)) if here else ()
+    version = here.packages.get("numpy", "") if here else ""
+    if tensorflow and tensorflow < (2, 18) and matrix.release(version) >= (2,):
+        yield fail(
+            f"NumPy {version} beside TensorFlow {_dotted(tensorflow)}, which needs NumPy 1",
+            "pip install 'numpy<2'",
+        )
+
+
+def versions(facts: Facts) -> Iterator[Said]:
+    """Versions that are known to make trouble though they load."""
+    here = facts.environment.installed
+    if here is None:
+        return
+    found = matrix.traps(matrix.tensorflow_version(here.packages), here.packages, metal=facts.is_metal)
+    for trap in found:
+        yield note(trap.what, trap.cure) if trap.slow_only else warn(trap.what, trap.cure)
+
+
+def customised(facts: Facts) -> Iterator[Said]:
+    """The environment's own sitecustomize: the probe takes its place first and hands over."""
+    here = facts.environment.installed
+    if here is not None and here.sitecustomize:
+        yield note(
+            f"{here.sitecustomize} runs at every start of this Python; stallguard lets it run after itself"
+        )
+
+
+def deep(facts: Facts) -> Iterator[Said]:
+    """With --deep: does the framework import, and do its devices compute?"""
+    here = facts.environment
+    if here.deep is None:
+        return
+    if here.deep.trouble:
+        yield fail(
+            f"{here.framework} could not be used: {here.deep.trouble}", _import_cure(here.deep.trouble)
+        )
+        return
+    devices = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in here.deep.devices.items())
+    words = f"{here.framework} {here.deep.version} computes; a first product took: {devices}"
+    if here.deep.seconds > SLOW_IMPORT:
+        yield warn(
+            f"{words}; all in all {here.deep.seconds:.0f} s", "look at the disk and at other processes"
+        )
+    elif (
+        here.framework == "tensorflow"
+        and facts.is_metal
+        and not any("GPU" in name for name in here.deep.devices)
+    ):
+        yield warn(f"{words}; there is no GPU among them", matrix.PIN)
+    else:
+        yield ok(words)
+
+
+def _import_cure(trouble: str) -> str:
+    if any(sign in trouble for sign in ("Library not loaded", "Symbol not found", "libmetal_plugin")):
+        return f"the plug-in does not fit: {matrix.PIN}"
+    return "run the import by hand in that environment and mend what it says"
+
+
+def _dotted(version: matrix.Release) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,91 @@
+"""All that the checks may look at, as values.  None: not known, which no check may take for good or bad.
+
+May not read anything itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from stallguard.core.readings import Device, Machine, Memory
+from stallguard.host.preferences import Preferences
+
+
+class Installed(msgspec.Struct, frozen=True):
+    """What inside/installed.py tells of the training's interpreter."""
+
+    executable: str
+    version: tuple[int, int, int]
+    implementation: str = "CPython"
+    machine: str = ""
+    translated: bool | None = None
+    packages: dict[str, str] = {}
+    plugins: tuple[str, ...] = ()
+    backend: tuple[str, str] = ("", "")  # what Keras will use, and who says so
+    sitecustomize: str = ""
+
+
+class Deep(msgspec.Struct, frozen=True):
+    """What inside/deep.py tells after it imported the framework and computed."""
+
+    version: str = ""
+    devices: dict[str, float] = {}  # seconds of a first product there
+    seconds: float = 0.0
+    trouble: str = ""  # why there is no answer
+
+
+class Environment(msgspec.Struct, frozen=True):
+    """The training environment.  `trouble`: why its interpreter did not answer."""
+
+    path: str
+    why: str
+    installed: Installed | None = None
+    trouble: str = ""
+    framework: str = ""  # which one `deep` is about
+    deep: Deep | None = None
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A directory that a run needs.  Sizes in bytes."""
+
+    what: str
+    path: str
+    writable: bool
+    free: int | None = None
+    device: int | None = None  # equal for places on one file system
+
+
+class Heavy(msgspec.Struct, frozen=True):
+    """Processes of one name that are not ours and take much."""
+
+    name: str
+    count: int
+    cores: float  # that it keeps busy
+    memory: int  # bytes
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """Everything, gathered once."""
+
+    system: str  # Darwin or Linux
+    environment: Environment
+    variables: dict[str, str]  # those of the user's environment that a check asks about
+    about: dict[str, Any]  # host.system.facts()
+    memory: Memory
+    machine: Machine
+    device: Device | None
+    preferences: Preferences
+    places: tuple[Place, ...]
+    socket_trouble: str
+    working: str  # the working directory
+    heavy: tuple[Heavy, ...] = ()
+    runs: tuple[str, ...] = ()  # other runs that live
+
+    @property
+    def is_metal(self) -> bool:
+        """Whether the GPU is one that TensorFlow reaches through Metal: Apple's own."""
+        return self.system == "Darwin" and (
+            self.about.get("machine") == "arm64" or bool(self.about.get("rosetta"))
+        )

@@ -1,0 +1,129 @@
+"""Fills the facts: the one place of the doctor that looks at this machine.
+
+Takes about a second; may not judge.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import psutil
+
+from stallguard import outcome, paths
+from stallguard.core.readings import Device
+from stallguard.doctor.facts import Environment, Facts, Heavy, Place
+from stallguard.errors import StallguardError
+from stallguard.host import system
+from stallguard.host.preferences import preferences
+
+VARIABLES = ("HOME", "KERAS_BACKEND", "TF_USE_LEGACY_KERAS")
+SAMPLE = 0.7  # seconds between two looks at who works
+BUSY, LARGE = 0.25, 0.1  # of a core, of the memory: less is not worth a word
+MOST = 5  # processes named
+SWAP = Path("/private/var/vm")  # where macOS makes its swap files
+
+
+def facts(environment: Environment, variables: Mapping[str, str]) -> Facts:
+    """Return all facts.  `variables`: the user's environment."""
+    watch = system.MachineWatch()
+    began = time.monotonic()
+    watch.read(began, {os.getpid()}, 0.0)
+    heavy = tuple(_heavy(SAMPLE))
+    return Facts(
+        system="Darwin" if sys.platform == "darwin" else "Linux",
+        environment=environment,
+        variables={name: variables[name] for name in VARIABLES if name in variables},
+        about=system.facts(),
+        memory=system.memory(),
+        machine=watch.read(time.monotonic(), {os.getpid()}, system.asleep()),
+        device=_device(),
+        preferences=preferences(),
+        places=tuple(_places()),
+        socket_trouble=_socket_trouble(),
+        working=str(Path.cwd()),
+        heavy=heavy,
+        runs=tuple(run.id for run in paths.list_runs() if outcome.state(run) == "running"),
+    )
+
+
+def _device() -> Device | None:
+    try:
+        reading: Device | None = system.Gpu().read(())
+    except (OSError, TimeoutError):  # a wedged driver; the sensors will tell it, when it matters
+        return None
+    return reading
+
+
+def _places() -> Iterator[Place]:
+    yield place("runs", paths.runs_dir())
+    yield place("checkpoints and results", Path.cwd())
+    yield place("temporary files", Path(tempfile.gettempdir()))
+    if SWAP.is_dir():
+        yield place("swap", SWAP)
+
+
+def place(what: str, path: Path) -> Place:
+    """Return what is known of a directory, or of the one that it would be made in."""
+    there = next(parent for parent in (path, *path.parents) if parent.exists())
+    writable = there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+    return Place(what, str(path), writable, shutil.disk_usage(there).free, there.stat().st_dev)
+
+
+def _socket_trouble() -> str:
+    try:
+        paths.socket_dir().rmdir()
+    except (StallguardError, OSError) as error:
+        return str(error)
+    return ""
+
+
+def _heavy(seconds: float) -> list[Heavy]:
+    """Return who works hard or holds much, the hardest first, over a sample of `seconds`."""
+    before = {process: _cpu(process) for process in psutil.process_iter()}
+    time.sleep(seconds)
+    ours = {os.getpid(), os.getppid()}
+    found = [
+        Heavy(_name(process), 1, (now - earlier) / seconds, _memory(process))
+        for process, earlier in before.items()
+        if process.pid not in ours and earlier is not None and (now := _cpu(process)) is not None
+    ]
+    return loudest(found, psutil.virtual_memory().total)
+
+
+def loudest(found: list[Heavy], total: int) -> list[Heavy]:
+    """Return those worth a word, processes of one name together; `total`: the machine's memory, bytes."""
+    by_name: dict[str, Heavy] = {}
+    for one in found:
+        so_far = by_name.get(one.name, Heavy(one.name, 0, 0.0, 0))
+        both = (so_far.count + one.count, so_far.cores + one.cores, so_far.memory + one.memory)
+        by_name[one.name] = Heavy(one.name, *both)
+    named = [one for one in by_name.values() if one.cores >= BUSY or one.memory >= LARGE * total]
+    return sorted(named, key=lambda one: (one.cores, one.memory), reverse=True)[:MOST]
+
+
+def _cpu(process: psutil.Process) -> float | None:
+    try:
+        times = process.cpu_times()
+    except psutil.Error:  # it ended, or it is somebody else's: macOS then says no
+        return None
+    return times.user + times.system
+
+
+def _memory(process: psutil.Process) -> int:
+    try:
+        return process.memory_info().rss
+    except psutil.Error:  # as above
+        return 0
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return process.name()
+    except psutil.Error:  # as above
+        return f"process {process.pid}"

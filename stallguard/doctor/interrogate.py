@@ -1,0 +1,100 @@
+"""Asks the training environment's interpreter about itself: an edge, bounded in time whatever happens there.
+
+May not import a framework here, and may not judge an answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from stallguard.doctor import matrix
+from stallguard.doctor.facts import Deep, Environment, Installed
+from stallguard.interpreter import Choice
+
+INSIDE = Path(__file__).parent / "inside"
+MARK = b"stallguard-doctor:"  # the scripts put it before their answer; the environment may print as well
+QUICK, PATIENT = 20.0, 300.0  # seconds; a first import with a plug-in to compile for can take minutes
+LAST_WORDS = 3.0  # seconds for a killed interpreter to go
+BACKENDS = ("tensorflow", "torch", "jax")
+
+Answer = TypeVar("Answer", Installed, Deep)
+
+
+class Heard(NamedTuple):
+    """What an interpreter said.  `trouble`: why it said nothing of use."""
+
+    answer: bytes = b""
+    trouble: str = ""
+
+
+def environment(choice: Choice, *, deep: bool) -> Environment:
+    """Return what the interpreter tells; with `deep` it imports its framework and computes."""
+    heard = ask([choice.path, str(INSIDE / "installed.py")], QUICK)
+    installed = _decode(heard, Installed)
+    framework = _framework(installed) if installed else ""
+    return Environment(
+        path=choice.path,
+        why=choice.why,
+        installed=installed,
+        trouble=heard.trouble or ("" if installed else "its answer cannot be read"),
+        framework=framework,
+        deep=_deep(choice.path, framework) if deep and framework else None,
+    )
+
+
+def _framework(installed: Installed) -> str:
+    there = {name for name in BACKENDS if name in installed.packages}
+    there |= {"tensorflow"} if matrix.tensorflow_version(installed.packages) else set()
+    wanted = installed.backend[0]
+    return wanted if wanted in there else next((name for name in BACKENDS if name in there), "")
+
+
+def _deep(python: str, framework: str) -> Deep:
+    heard = ask([python, str(INSIDE / "deep.py"), framework], PATIENT)
+    answer = _decode(heard, Deep)
+    return answer if answer is not None else Deep(trouble=heard.trouble or "its answer cannot be read")
+
+
+def _decode(heard: Heard, kind: type[Answer]) -> Answer | None:
+    with contextlib.suppress(msgspec.MsgspecError):
+        return msgspec.json.decode(heard.answer, type=kind)
+    return None
+
+
+def ask(argv: list[str], seconds: float) -> Heard:
+    """Run `argv` with the user's environment; return what follows the mark, or why there is nothing."""
+    try:
+        child = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0
+        )
+    except OSError as error:
+        return Heard(trouble=f"it cannot be started: {error.strerror}")
+    try:
+        output, errors = child.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        _end(child)
+        return Heard(trouble=f"no answer within {seconds:g} s")
+    return _heard(output, errors, child.returncode)
+
+
+def _heard(output: bytes, errors: bytes, code: int) -> Heard:
+    for line in reversed(output.splitlines()):
+        if line.startswith(MARK):
+            return Heard(line[len(MARK) :])
+    said = [line.strip() for line in errors.decode(errors="replace").splitlines() if line.strip()]
+    how = f"exit code {code}" if code >= 0 else f"killed by signal {-code}"
+    return Heard(trouble=f"{said[-1]} ({how})" if said else how)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in the kernel: it goes when it can
+        child.communicate(timeout=LAST_WORDS)
