@@ -54,8 +54,6 @@ def summary(findings: list[Finding]) -> str:
     count = {severity: sum(1 for f in findings if f.severity == severity) for severity in COLORS}
     if count[FAIL]:
         return f"{count[FAIL]} of {len(findings)} findings would spoil a night."
-    return (
-        f"Nothing that would spoil a night; {count[WARN]} warnings."
-        if count[WARN]
-        else "Ready for the night."
-    )
+    if count[WARN]:
+        return f"Nothing that would spoil a night; {count[WARN]} warning{'s' if count[WARN] > 1 else ''}."
+    return "Ready for the night."

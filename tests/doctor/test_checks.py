@@ -1,0 +1,136 @@
+"""Every check finds what it is for, says how bad it is, and what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from stallguard.core.readings import Device
+from stallguard.doctor.checks import CHECKS, examine
+from stallguard.doctor.facts import Deep, Heavy, Place
+from stallguard.doctor.findings import FAIL, NOTE, OK, WARN, worst
+from stallguard.host.preferences import Gpu, Sleep
+
+from .scene import GB, LINUX, MAC, packages, spoiled
+
+# check, severity, a piece of the finding, a piece of the cure, the facts
+CASES = [
+    ("interpreter", FAIL, "no answer within 20 s", "--python", spoiled(
+        MAC, environment__installed=None, environment__trouble="no answer within 20 s")),
+    ("interpreter", WARN, "too old", "3.9", spoiled(MAC, environment__installed__version=(3, 8, 20))),
+    ("interpreter", NOTE, "not tested", "drill", spoiled(MAC, environment__installed__version=(3, 14, 0))),
+    ("interpreter", NOTE, "PyPy", "drill", spoiled(MAC, environment__installed__implementation="PyPy")),
+    ("rosetta", FAIL, "Rosetta", "arm64", spoiled(MAC, environment__installed__translated=True)),
+    ("rosetta", FAIL, "Rosetta", "arm64", spoiled(MAC, environment__installed__machine="x86_64")),
+    ("frameworks", FAIL, "no TensorFlow", "activate", packages(MAC, tensorflow=None, keras=None)),
+    ("plug-in", FAIL, "2.20.0 with tensorflow-metal 1.2.0", "2.18.1", packages(MAC, tensorflow="2.20.0")),
+    ("plug-in", FAIL, "does not load", "uninstall", packages(MAC, tensorflow_metal="1.1.0")),
+    ("plug-in", WARN, "nobody has vouched", "--deep", packages(MAC, tensorflow_metal="9.9")),
+    ("plug-in", WARN, "on the processor", "pip install", packages(MAC, tensorflow_metal=None)),
+    ("plug-in", WARN, "on the processor", "with Python 3.11", spoiled(
+        packages(MAC, tensorflow_metal=None), environment__installed__version=(3, 13, 1))),
+    ("plug-in", NOTE, "libother.dylib", "", spoiled(
+        packages(MAC, tensorflow_metal=None), environment__installed__plugins=("libother.dylib",))),
+    ("keras", FAIL, "tf-keras is not installed", "tf-keras==2.18", spoiled(
+        MAC, variables={"TF_USE_LEGACY_KERAS": "1"})),
+    ("keras", FAIL, "Keras 2", "keras<2.16", packages(LINUX, tensorflow_cpu="2.15.1", numpy="1.26.4")),
+    ("keras", FAIL, "Keras would use jax (KERAS_BACKEND)", "KERAS_BACKEND=tensorflow", spoiled(
+        LINUX, environment__installed__backend=("jax", "KERAS_BACKEND"))),
+    ("keras", FAIL, "its default", "KERAS_BACKEND=torch", packages(LINUX, tensorflow_cpu=None, torch="2.13.0")),
+    ("numpy", FAIL, "NumPy 2.0.2", "numpy<2", packages(MAC, tensorflow="2.16.2")),
+    ("versions", WARN, "2.16.1", "2.18.1", packages(MAC, tensorflow="2.16.1", numpy="1.26.4")),
+    ("versions", WARN, "freezes", "2.18.1", packages(
+        MAC, tensorflow="2.9.2", tensorflow_metal="0.5.0", keras="2.9.0", numpy="1.26.4")),
+    ("versions", NOTE, "optimizers", "legacy", packages(
+        MAC, tensorflow="2.15.1", tensorflow_metal="1.1.0", keras="2.15.0", numpy="1.26.4")),
+    ("versions", WARN, "deadlock", "2.20", packages(LINUX, pyarrow="17.0")),
+    ("sitecustomize", NOTE, "/env/lib/sitecustomize.py", "", spoiled(
+        MAC, environment__installed__sitecustomize="/env/lib/sitecustomize.py")),
+    ("deep", FAIL, "Symbol not found", "2.18.1", spoiled(
+        MAC, environment__deep=Deep(trouble="ImportError: Symbol not found: _TF_AssignVariable (exit code 1)"))),
+    ("deep", FAIL, "no answer within 300 s", "by hand", spoiled(
+        MAC, environment__deep=Deep(trouble="no answer within 300 s"))),
+    ("deep", WARN, "no GPU among them", "2.18.1", spoiled(MAC, environment__deep=Deep("2.18.1", {"/CPU:0": 0.1}, 9.0))),
+    ("deep", WARN, "95 s", "disk", spoiled(MAC, environment__deep=Deep("2.18.1", {"/GPU:0": 80.0}, 95.0))),
+    ("gpu", WARN, "lists no GPU", "restart", spoiled(MAC, preferences__gpus=())),
+    ("gpu", WARN, "virtual machine", "itself", spoiled(MAC, preferences__gpus=(Gpu("x Paravirtual", virtual=True),))),
+    ("gpu", WARN, "88% busy", "shared", spoiled(MAC, device__utilisation=0.88)),
+    ("gpu", NOTE, "restarted 3 times", "restart", spoiled(MAC, device__recoveries=3)),
+    ("gpu build", WARN, "will not use the GPU", "and-cuda", spoiled(LINUX, device=Device(name="NVIDIA A"))),
+    ("memory", FAIL, "critical", "end other", spoiled(MAC, memory__pressure="critical")),
+    ("memory", FAIL, "1.0 GB of 32.0 GB", "end other", spoiled(MAC, memory__available=1 * GB)),
+    ("memory", WARN, "4.0 GB of 32.0 GB", "swaps", spoiled(MAC, memory__available=4 * GB)),
+    ("memory", NOTE, "limit of 8.0 GB", "", spoiled(LINUX, memory__limit=8 * GB)),
+    ("swap", WARN, "20.0 GB are in swap", "restart", spoiled(MAC, memory__swap_used=20 * GB)),
+    ("swap", WARN, "only 9.0 GB are free", "free 32.0 GB", spoiled(
+        MAC, places=(Place("swap", "/private/var/vm", False, 9 * GB, 2),))),
+    ("power", FAIL, "battery", "plug", spoiled(MAC, machine__power="battery")),
+    ("power", WARN, "low-power", "switch it off", spoiled(MAC, machine__low_power=True)),
+    ("power", WARN, "low-power", "switch it off", spoiled(MAC, preferences__sleep=Sleep(0.0, low_power=True))),
+    ("power", WARN, "70%", "heat", spoiled(MAC, machine__cpu_limit=0.7)),
+    ("heat", WARN, "serious", "cool", spoiled(MAC, machine__thermal="serious")),
+    ("sleep", WARN, "lid", "open", spoiled(MAC, machine__lid_closed=True)),
+    ("disk", FAIL, "0.5 GB free for runs", "ends a training", spoiled(
+        MAC, places=(Place("runs", "/r", True, GB // 2, 1),))),
+    ("disk", WARN, "5.0 GB free", "free some", spoiled(MAC, places=(Place("runs", "/r", True, 5 * GB, 1),))),
+    ("places", FAIL, "cannot write /r, where runs go", "another place", spoiled(
+        MAC, places=(Place("runs", "/r", False, 99 * GB, 1),))),
+    ("places", FAIL, "no socket", "TMPDIR", spoiled(MAC, socket_trouble="the path is too long")),
+    ("permissions", NOTE, "Documents/net", "elsewhere", spoiled(MAC, working="/Users/you/Documents/net")),
+    ("others", WARN, "chrome (9 processes): 4.0 cores", "slower", spoiled(MAC, heavy=(Heavy("chrome", 9, 4.0, GB),))),
+    ("others", WARN, "12.0 GB of memory", "slower", spoiled(MAC, heavy=(Heavy("vm", 1, 0.1, 12 * GB),))),
+    ("others", NOTE, "also at work: backupd", "", spoiled(MAC, heavy=(Heavy("backupd", 1, 0.5, GB),))),
+    ("others", WARN, "another run lives: r1", "share", spoiled(MAC, runs=("r1",))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "severity", "what", "cure", "facts"),
+    CASES,
+    ids=[f"{number}-{case[0]}-{case[1]}" for number, case in enumerate(CASES)],
+)
+def test_a_spoiled_fact_is_found_with_its_severity_and_cure(name, severity, what, cure, facts):
+    found = [finding for finding in examine(facts) if (finding.name, finding.severity) == (name, severity)]
+    assert any(what in finding.what and cure in finding.cure for finding in found), examine(facts)
+
+
+def test_every_check_is_tried():
+    assert {case[0] for case in CASES} == set(CHECKS)
+
+
+@pytest.mark.parametrize("facts", [MAC, LINUX], ids=["mac", "linux"])
+def test_a_machine_on_which_nothing_is_wrong_gets_no_warning(facts):
+    assert [finding for finding in examine(facts) if finding.severity != OK] == []
+
+
+def test_what_would_spoil_a_night_and_what_costs_results_has_a_cure():
+    told = [finding for *_, facts in CASES for finding in examine(facts)]
+    assert [finding for finding in told if finding.severity in (WARN, FAIL) and not finding.cure] == []
+
+
+def test_the_gravest_finding_is_the_verdict():
+    assert worst(examine(MAC)) == OK
+    assert worst(examine(spoiled(MAC, machine__power="battery", machine__lid_closed=True))) == FAIL
+    assert worst([]) == OK
+
+
+def test_a_file_system_is_told_once_however_many_places_are_on_it():
+    shared = (Place("runs", "/a", True, 99 * GB, 7), Place("results", "/b", True, 99 * GB, 7))
+    assert sum(finding.name == "disk" for finding in examine(spoiled(MAC, places=shared))) == 1
+
+
+def test_metal_is_no_matter_on_linux():
+    facts = packages(LINUX, tensorflow_metal="1.2.0")
+    assert not [finding for finding in examine(facts) if finding.name == "plug-in"]
+
+
+def test_a_sleep_setting_is_no_fault_because_a_run_holds_it_off():
+    found = [f for f in examine(spoiled(MAC, preferences__sleep=Sleep(600.0))) if f.name == "sleep"]
+    assert [(f.severity, "10 min" in f.what) for f in found] == [(OK, True)]
+
+
+def test_an_environment_that_does_not_answer_hides_nothing_of_the_machine():
+    facts = spoiled(MAC, environment__installed=None, environment__trouble="gone", machine__power="battery")
+    assert {finding.name for finding in examine(facts) if finding.severity == FAIL} == {
+        "interpreter",
+        "power",
+    }

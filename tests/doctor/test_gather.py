@@ -1,0 +1,42 @@
+"""The machine is looked at for real."""
+
+from __future__ import annotations
+
+import msgspec
+
+from stallguard.doctor.checks import examine
+from stallguard.doctor.facts import Environment, Heavy
+from stallguard.doctor.gather import facts, loudest, place
+
+GB = 10**9
+
+
+def test_this_machine_can_be_examined(monkeypatch, tmp_path):
+    monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
+    found = facts(Environment("/x", "a test", trouble="not asked"), {"HOME": "/h", "SECRET": "s"})
+    assert found.memory.total > 0
+    assert {"runs", "checkpoints and results", "temporary files"} <= {one.what for one in found.places}
+    assert {finding.name for finding in examine(found)} >= {"interpreter", "disk", "places"}
+    assert b"SECRET" not in msgspec.json.encode(found)
+
+
+def test_a_directory_that_is_not_there_yet_is_judged_by_the_one_it_would_be_made_in(tmp_path):
+    told = place("runs", tmp_path / "a/b/c")
+    assert told.writable
+    assert told.free > 0
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_file_in_the_way_is_no_place(tmp_path):
+    (tmp_path / "a").write_text("")
+    assert not place("runs", tmp_path / "a/b").writable
+
+
+def test_processes_of_one_name_count_together_and_the_idle_ones_not():
+    found = [
+        Heavy("web", 1, 0.2, GB),
+        Heavy("web", 1, 0.2, GB),
+        Heavy("idle", 1, 0.0, GB),
+        Heavy("vm", 1, 0.0, 9 * GB),
+    ]
+    assert loudest(found, total=32 * GB) == [Heavy("web", 2, 0.4, 2 * GB), Heavy("vm", 1, 0.0, 9 * GB)]

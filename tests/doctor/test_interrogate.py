@@ -1,0 +1,128 @@
+"""An interpreter is asked about itself, and whatever it does the doctor goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from stallguard.doctor import interrogate
+from stallguard.doctor.interrogate import INSIDE, ask, environment
+from stallguard.interpreter import Choice
+
+
+def script(tmp_path, body):
+    path = tmp_path / "python"
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return Choice(str(path), "a test")
+
+
+def test_this_interpreter_tells_its_version_and_packages():
+    told = environment(Choice(sys.executable, "a test"), deep=False)
+    assert told.installed.version == sys.version_info[:3]
+    assert told.installed.packages["numpy"]
+    assert told.trouble == ""
+
+
+def test_words_of_the_environment_around_the_answer_do_no_harm(tmp_path):
+    answer = json.dumps({"executable": "/x", "version": [3, 12, 1], "packages": {"torch": "2.13.0"}})
+    told = environment(
+        script(tmp_path, f"echo welcome; echo 'stallguard-doctor:{answer}'; echo bye"), deep=False
+    )
+    assert (told.installed.version, told.framework) == ((3, 12, 1), "torch")
+
+
+@pytest.mark.parametrize(
+    ("body", "trouble"),
+    [
+        ("exit 3", "exit code 3"),
+        ("echo 'libcrypto is missing' >&2; exit 1", "libcrypto is missing (exit code 1)"),
+        ("kill -SEGV $$", "killed by signal 11"),
+        ("echo 'stallguard-doctor:{broken'", "cannot be read"),
+        ("""echo 'stallguard-doctor:{"version": 3}'""", "cannot be read"),
+    ],
+)
+def test_an_interpreter_that_fails_is_told_with_its_own_last_words(tmp_path, body, trouble):
+    told = environment(script(tmp_path, body), deep=True)
+    assert told.installed is None
+    assert told.deep is None
+    assert trouble in told.trouble
+
+
+def test_what_is_no_program_is_told():
+    assert "cannot be started" in environment(Choice("/dev/null", "a test"), deep=False).trouble
+
+
+def test_an_interpreter_that_hangs_is_ended_with_all_that_it_started(tmp_path):
+    began = time.monotonic()
+    heard = ask([script(tmp_path, "sleep 60 & sleep 60").path], 0.3)
+    assert heard.trouble == "no answer within 0.3 s"
+    assert time.monotonic() - began < interrogate.LAST_WORDS  # both sleepers held the pipes open
+
+
+def test_keras_backend_is_the_one_that_keras_itself_would_choose(tmp_path, monkeypatch):
+    (tmp_path / "keras.json").write_text('{"backend": "torch"}')
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    assert environment(Choice(sys.executable, ""), deep=False).installed.backend == (
+        "torch", str(tmp_path / "keras.json"),
+    )  # fmt: skip
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    assert environment(Choice(sys.executable, ""), deep=False).installed.backend == ("jax", "KERAS_BACKEND")
+
+
+def test_the_plug_ins_that_tensorflow_would_load_are_seen_without_importing_it(tmp_path):
+    folder = tmp_path / "site/tensorflow-plugins"
+    folder.mkdir(parents=True)
+    (folder / "libmetal_plugin.dylib").write_bytes(b"")
+    code = (
+        f"import runpy, site; site.getsitepackages = lambda: [{str(tmp_path / 'site')!r}]\n"
+        f"facts = runpy.run_path({str(INSIDE / 'installed.py')!r})['facts']()\n"
+        "import sys; print(facts['plugins'], 'tensorflow' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "['libmetal_plugin.dylib'] False"
+
+
+def test_the_scripts_run_under_python_3_9():
+    # pyenv's shims fail where the version is not chosen; the shell's own search is what a user has.
+    command = "python3.9 -c 'import sys; print(sys.executable)'"
+    found = subprocess.run(
+        ["sh", "-c", command],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYENV_VERSION": "3.9.18"},
+    )
+    if found.returncode:
+        pytest.skip("there is no python3.9 here")
+    told = environment(Choice(found.stdout.strip(), "a test"), deep=False)
+    assert told.installed.version[:2] == (3, 9)
+
+
+@pytest.mark.tf
+def test_deep_computes_on_the_devices_of_the_environment():
+    told = environment(Choice(sys.executable, "a test"), deep=True)
+    assert told.deep.trouble == ""
+    assert "/CPU:0" in told.deep.devices
+
+
+def test_deep_tells_why_a_framework_cannot_be_imported(tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError('Library not loaded: libmetal_plugin.dylib')")
+    metadata = tmp_path / "torch-2.13.0.dist-info/METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.13.0\n")
+    lines = f'export PYTHONPATH={tmp_path} KERAS_BACKEND=torch\nexec {sys.executable} "$@"'
+    told = environment(script(tmp_path, lines), deep=True)
+    assert told.framework == "torch"
+    assert "ImportError: Library not loaded" in told.deep.trouble
+
+
+def test_the_mark_is_one_and_the_same():
+    for path in INSIDE.glob("*.py"):
+        assert f'MARK = "{interrogate.MARK.decode()}"' in Path(path).read_text()

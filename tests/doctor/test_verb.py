@@ -1,0 +1,77 @@
+"""`stallguard doctor` on the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from stallguard.cli.doctor import lines, summary
+from stallguard.doctor.findings import FAIL, NOTE, OK, WARN, Finding
+
+
+@pytest.fixture
+def doctor(tmp_path):
+    def run(*words, **variables):
+        env = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "CONDA_PREFIX")}
+        env |= {"STALLGUARD_HOME": str(tmp_path)} | variables
+        command = [sys.executable, "-m", "stallguard", "doctor", *words]
+        return subprocess.run(command, check=False, capture_output=True, text=True, env=env)
+
+    return run
+
+
+@pytest.fixture
+def bare(tmp_path):
+    """A Python without any framework."""
+    path = tmp_path / "python-bare"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_an_environment_without_a_framework_fails_with_exit_code_1_and_a_cure(doctor, bare):
+    done = doctor("--python", bare)
+    assert done.returncode == 1
+    assert "no TensorFlow, PyTorch or JAX" in done.stdout
+    assert "-> activate the training's environment first" in done.stdout
+
+
+def test_json_is_one_object_with_findings_and_the_facts_behind_them(doctor, bare):
+    done = doctor("--json", "--python", bare)
+    told = json.loads(done.stdout)
+    assert (told["schema"], told["verdict"], done.returncode) == (1, "fail", 1)
+    assert {"name", "severity", "what", "cure"} == set(told["findings"][0])
+    assert told["facts"]["environment"]["installed"]["version"] == list(sys.version_info[:3])
+
+
+def test_the_active_environment_is_looked_into(doctor):
+    told = json.loads(doctor("--json", VIRTUAL_ENV=sys.prefix).stdout)
+    assert told["facts"]["environment"]["why"] == f"the virtual environment {sys.prefix} is active"
+
+
+def test_an_interpreter_that_is_not_there_is_one_clear_error(doctor):
+    done = doctor("--python", "/nowhere/python")
+    assert (done.returncode, done.stdout) == (127, "")
+    assert "no such interpreter: /nowhere/python" in done.stderr
+
+
+def test_a_finding_without_a_cure_is_one_line():
+    assert len(lines(Finding("gpu", OK, "Apple M4"))) == 1
+    assert len(lines(Finding("power", FAIL, "running on battery", "plug it in"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("severities", "words"),
+    [
+        ((OK, NOTE), "Ready for the night."),
+        ((OK, WARN), "Nothing that would spoil a night; 1 warning."),
+        ((OK, WARN, WARN), "Nothing that would spoil a night; 2 warnings."),
+        ((FAIL, WARN), "1 of 2 findings would spoil a night."),
+    ],
+)
+def test_the_last_line_says_whether_to_go_to_bed(severities, words):
+    assert summary([Finding("x", severity, "y") for severity in severities]) == words
