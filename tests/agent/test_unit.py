@@ -1,0 +1,100 @@
+"""The systemd units: what systemd itself makes of them, and that no word is lost on the way."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from stallguard.agent import unit
+from stallguard.agent.job import Job, Schedule, read_back
+
+HOSTILE = (
+    "a b", 'say "no"', "100%", "%h", "$HOME", "${X}", "back\\slash", "tab\there", "line\nbreak", "",
+    "ü 模型", ";", "'", "#",
+)  # fmt: skip
+JOB = Job(
+    name="night",
+    python=sys.executable,
+    run=("--stop-at", "07:30", "--", "/srv/train.py", *HOSTILE),
+    cwd="/tmp",
+    log="/tmp/100% mine.log",
+    schedule=Schedule(at=("03:00", "23:00"), every=21600.0),
+    env={"PATH": "/usr/bin", "ODD": 'a "b" %h $c \\'},
+)
+
+
+def analyze(*words: str, **env: str):
+    """Run systemd-analyze."""
+    command = ["systemd-analyze", *words]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, env={"PATH": PATH} | env
+    )
+
+
+PATH = "/usr/bin:/bin"
+
+
+def test_hostile_words_are_read_back_as_they_were():
+    assert read_back(unit.program(unit.service(JOB))) == ("night", JOB.schedule, JOB.run)
+
+
+@given(st.lists(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=20), max_size=4))
+def test_any_words_are_read_back(words):
+    job = replace(JOB, run=("--", *(word.replace("\0", "") for word in words)))
+    text = unit.service(job)
+
+    assert read_back(unit.program(text)).run == job.run
+    assert text.count("\nExecStart=") == 1
+
+
+def test_no_word_breaks_out_of_its_line():
+    text = unit.service(JOB)
+    lines = [line for line in text.split("\n") if line]
+    assert all(re.match(r"\[\w+\]$|\w+=", line) for line in lines), text
+
+
+def test_a_training_outlives_the_death_of_stallguard_and_an_oom_kill():
+    lines = unit.service(JOB).splitlines()
+    assert {"KillMode=process", "OOMPolicy=continue", "Restart=on-failure", "TimeoutStopSec=60"} <= set(lines)
+
+
+def test_a_job_by_hand_has_no_timer():
+    assert unit.timer(replace(JOB, schedule=Schedule())) is None
+    assert unit.timer(replace(JOB, schedule=Schedule(login=True))) is None
+
+
+def test_only_a_job_at_login_is_wanted_by_the_session():
+    assert "WantedBy" not in unit.service(JOB)
+    assert "WantedBy=default.target" in unit.service(replace(JOB, schedule=Schedule(login=True)))
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not on this machine")
+@pytest.mark.parametrize("schedule", [JOB.schedule, Schedule(login=True)], ids=Schedule.words)
+def test_systemd_finds_no_fault(tmp_path, schedule):
+    job = replace(JOB, schedule=schedule)
+    files = {"stallguard-night.service": unit.service(job), "stallguard-night.timer": unit.timer(job)}
+    paths = [tmp_path / name for name, text in files.items() if text]
+    for path in paths:
+        path.write_text(files[path.name])
+
+    done = analyze("--user", "verify", "--man=no", *map(str, paths), XDG_RUNTIME_DIR=str(tmp_path))
+
+    complaints = [line for line in done.stderr.splitlines() if "stallguard-night" in line]
+    assert complaints == []
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not on this machine")
+def test_systemd_reads_the_times():
+    lines = unit.timer(JOB).splitlines()
+    times = [line.removeprefix("OnCalendar=") for line in lines if line.startswith("OnCalendar=")]
+
+    done = analyze("calendar", *times)
+
+    assert (done.returncode, done.stdout.count("Next elapse")) == (0, 2)
