@@ -21,7 +21,7 @@ from stallguard.sensors import Target
 from stallguard.sensors.process import ProcessSensor, SharingSensor
 from stallguard.sensors.registry import sensors
 from stallguard.sensors.sampler import Samplers
-from tests.host.children import running
+from tests.host.children import eventually, running
 from tests.sensors.clocks import Hands
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -64,7 +64,7 @@ def test_the_census_is_taken_now_and_then_and_with_every_urgent_reading() -> Non
             taken.append(sensor.read().census is not None)
         assert taken == [second in (0, 10) for second in range(12)]
         sensor.hurry(True)
-        assert sensor.read().census == {"sleep": 1}
+        assert eventually(lambda: sensor.read().census == {"sleep": 1})
         sensor.hurry(False)
         assert sensor.read().census is None
 
