@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from stallguard.core import detector, diagnosis, history, lifecycle, policy, words
+from stallguard.core import detector, diagnosis, history, lifecycle, past, policy, words
 from stallguard.core.actions import Action, Collect, Conclude, Found, Launch, Signal, Tell
 from stallguard.core.events import (
     Asked,
@@ -33,18 +33,19 @@ from stallguard.core.learned import Learned
 from stallguard.core.lifecycle import ENDED, HOLDING, WATCHED, next_state
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run, beats, is_muted
-from stallguard.core.verdicts import Decision
+from stallguard.core.verdicts import Decision, Finding
 from stallguard.errors import GAVE_UP, OWN_FAILURE
 
 Step = tuple[Run, list[Action]]
 MUTE = 3600.0  # seconds that `mute` lasts
+NOTES = {"aside": "aside", "resume": "resumed", "micro": "smaller", "trouble": "trouble", "sensor": "broken"}
 STOP_VERBS = ("interrupt", "stop", "restart")
 
 
 def begin(limits: Limits, at: float, factor: int = 1, learned: Learned | None = None) -> Step:
     """Return a run about to start its first attempt, and the action that starts it."""
     judge = detector.start(limits.detector, learned)
-    run = Run(judge=judge, history=history.History(), past=policy.Past(), now=at, began=at, ended=at, factor=factor)
+    run = Run(judge=judge, history=history.History(), past=past.Past(), now=at, began=at, ended=at, factor=factor)
     return run, [Launch(attempt=1, factor=factor)]
 
 
@@ -100,8 +101,10 @@ def _failed(run: Run, event: Failed, _limits: Limits) -> Step:
 
 
 def _greeted(run: Run, event: Greeted, _limits: Limits) -> Step:
-    told: list[Action] = [Tell("beyond", {"text": text}) for text in event.beyond if run.factor > 1]
-    return _move(run, "greeted"), [Tell("probe", words.probe(event)), *told]
+    """The hello comes again whenever it changes: what a remedy cannot reach is told once."""
+    news = [text for text in event.beyond if text not in run.beyond]
+    run = _move(run, "greeted", beyond=(*run.beyond, *news))
+    return run, [Tell("beyond", {"text": text}) for text in news]
 
 
 def _heard(run: Run, event: Heard, _limits: Limits) -> Step:
@@ -109,8 +112,7 @@ def _heard(run: Run, event: Heard, _limits: Limits) -> Step:
 
 
 def _noted(run: Run, event: Noted, _limits: Limits) -> Step:
-    kind = event.kind if event.kind in ("aside", "resumed", "smaller") else "note"
-    return run, [Tell(kind, {"text": event.text})]
+    return run, [Tell(NOTES.get(event.kind, "note"), {"text": event.text})]
 
 
 def _matched(run: Run, event: Matched, _limits: Limits) -> Step:
@@ -143,12 +145,13 @@ def _exited(run: Run, event: Exited, limits: Limits) -> Step:
     if run.decision is not None:
         return _after(run, run.decision, event, limits)
     findings = diagnosis.diagnose_exit(run.history, event)
-    decision = policy.decide(findings, _past(run, findings), limits.policy)
+    tried = _past(run, findings)
+    decision = policy.decide(findings, tried, limits.policy)
     told: list[Action] = []
     if event.code != 0:
         told = [Tell("crashed", words.exit_facts(run.attempt, event.code)), *words.diagnosis(findings)]
         told.append(Found(incident=run.totals.incidents, findings=findings, decision=decision))
-    run = replace(run, findings=findings, decision=decision, past=_past(run, findings))
+    run = replace(run, findings=findings, decision=decision, past=tried)
     run, actions = _after(run, decision, event, limits)
     return run, told + actions
 
@@ -248,13 +251,13 @@ def _act_when_due(run: Run, limits: Limits) -> Step:
     if due is None or run.now < due or limits.observe or is_muted(run) or history.is_saving(run.history, run.now):
         return run, []
     findings = diagnosis.diagnose(run.history, run.judge.judgement, run.now)
-    past = _past(run, findings)
-    decision = policy.decide(findings, past, limits.policy)
+    tried = _past(run, findings)
+    decision = policy.decide(findings, tried, limits.policy)
     if decision.action in ("wait", "notify"):
         return run, []
     found = Found(incident=run.totals.incidents, findings=findings, decision=decision)
     lost = run.totals.lost + run.now - run.judge.judgement.since
-    run = replace(run, findings=findings, past=past, totals=replace(run.totals, lost=lost))
+    run = replace(run, findings=findings, past=tried, totals=replace(run.totals, lost=lost))
     run, actions = _stop(run, decision, limits)
     facts = {"attempt": str(run.attempt), "why": decision.why}
     return run, [found, Tell("stopping", facts), *actions]
@@ -292,8 +295,8 @@ def _launch(run: Run, decision: Decision) -> Launch:
 # ---- after the end of an attempt ---------------------------------------------------------------------------------
 
 
-def _past(run: Run, findings: tuple[object, ...]) -> policy.Past:
-    return policy.add_attempt(run.past, run.history, findings, run.factor, run.device, run.launched, run.now)
+def _past(run: Run, findings: tuple[Finding, ...]) -> past.Past:
+    return past.add_attempt(run.past, run.history, findings, run.factor, run.device, run.launched, run.now)
 
 
 def _after(run: Run, decision: Decision, event: Exited, limits: Limits) -> Step:

@@ -12,7 +12,7 @@ import msgspec
 from stallguard.core import lifecycle
 from stallguard.core.detector import Judge
 from stallguard.core.history import History
-from stallguard.core.policy import Past
+from stallguard.core.past import Past
 from stallguard.core.verdicts import Decision, Finding
 
 
@@ -42,6 +42,7 @@ class Run(msgspec.Struct, frozen=True):
     deadline: float = math.inf
     collected: bool = False  # the evidence of this incident is on disk
     step: str = "off"  # the judgement's step after the event before this one
+    beyond: tuple[str, ...] = ()  # what a remedy cannot reach in this script, told already
     findings: tuple[Finding, ...] = ()
     decision: Decision | None = None  # what follows the end of this attempt
     interrupts: int = 0

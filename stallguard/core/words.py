@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stallguard.core.actions import Tell
-from stallguard.core.events import Collected, Greeted
+from stallguard.core.causes import TITLES
+from stallguard.core.events import Collected
 from stallguard.core.run import Run
 from stallguard.core.verdicts import Finding, Judgement
 
@@ -88,14 +89,8 @@ def diagnosis(findings: Sequence[Finding]) -> list[Tell]:
 
 def _finding(kind: str, finding: Finding) -> Tell:
     because = "; ".join(finding.evidence[:3]) or "nothing else fits"
-    facts = {"cause": finding.cause, "confidence": confidence(finding.confidence), "because": because}
+    facts = {"cause": TITLES.get(finding.cause, finding.cause), "confidence": confidence(finding.confidence), "because": because}
     return Tell(kind, facts)
-
-
-def probe(event: Greeted) -> dict[str, str]:
-    """Return what the probe said when it came in."""
-    versions = ", ".join(f"{name} {version}" for name, version in event.versions.items())
-    return {"hooks": ", ".join(event.hooks) or "no hook yet", "versions": versions or "no framework yet"}
 
 
 def exit_facts(attempt: int, code: int) -> dict[str, str]:

@@ -10,6 +10,7 @@ import ctypes
 import os
 import signal
 import threading
+import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -17,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 keras = tf.keras
+PACE = 0.05  # seconds a batch: whoever watches needs some seconds of healthy steps to know what is usual
 
 
 def block_lock():
@@ -85,7 +87,8 @@ class Arm(keras.callbacks.Callback):
         self.trap, self.at, self.seen = trap, at, 0
 
     def on_train_batch_begin(self, batch, logs=None):
-        """Count; a resumed training counts from where it resumes."""
+        """Count, at the pace of a real training; a resumed one counts from where it resumes."""
+        time.sleep(PACE)
         self.seen += 1
         if self.seen >= self.at:
             self.trap.armed.assign(True)
@@ -95,7 +98,7 @@ def main():
     """Train."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kind", choices=["op", *PYTHON_BLOCKS], default="op")
-    parser.add_argument("--at", type=int, default=60)
+    parser.add_argument("--at", type=int, default=90)
     parser.add_argument("--limit", type=int, default=16)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--epochs", type=int, default=4)

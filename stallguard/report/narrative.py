@@ -46,7 +46,7 @@ QUIET = {
     "suspect": "silent: {silence}; watching closely",
     "cleared": "a batch ended after {gap}: nothing was wrong",
     "slow": "batches take {factor} times as long as before: {cause}",
-    "probe": "the probe is in ({hooks}); {versions}",
+    "broken": "{text}",
     "sensor": "the sensor {sensor} does not answer",
     "note": "{text}",
 }

@@ -40,3 +40,4 @@ class Target:
     mine: tuple[Path, ...] = ()  # directories where stallguard writes: not the training's doing
     members: tuple[int, ...] = ()  # pids of the tree; kept by the process sensor
     shared: int = 0  # bytes of the members' RSS counted more than once; kept by the sharing sensor
+    census_wanted: bool = False  # the detector wants to know where the threads wait

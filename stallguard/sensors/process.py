@@ -57,7 +57,8 @@ class ProcessSensor:
 
     def _census(self) -> dict[str, int] | None:
         now = self._clock.monotonic()
-        if not self._urgent and now - self._counted < CENSUS_EVERY:
+        wanted = self._urgent or self._target.census_wanted
+        if not wanted and now - self._counted < CENSUS_EVERY:
             return None
         self._counted = now
         return system.census(self._target.members)

@@ -48,22 +48,29 @@ class _Note(msgspec.Struct):
 
 def heard(record: Record, attempt: int, at: float, longest: int, *, page: bool = False) -> Heard:
     """Return the record as an event.  `longest`: nanoseconds, the longest pause since the last event."""
-    seconds = {f"{name}_at": record[f"{name}_ns"] / 1e9 for name in _TIMES}
+    seconds = {f"{name}_at": _seconds(record[f"{name}_ns"]) for name in _TIMES}
     return Heard(
         at=at,
         attempt=attempt,
         phase=_name(wire.PHASES, record["phase"]),
-        longest=longest / 1e9,
+        longest=_seconds(longest),
         longest_phase=_name(wire.PHASES, record["longest_phase"]),
         source=_name(wire.SOURCES, record["source"]),
         loss=_loss(record),
-        input_s=record["input_ns"] / 1e9,
-        step_s=record["step_ns"] / 1e9,
-        expect_until=record["expect_ns"] / 1e9,
+        input_s=_seconds(record["input_ns"]),
+        step_s=_seconds(record["step_ns"]),
+        expect_until=_seconds(record["expect_ns"]),
         page=page,
         **seconds,
         **{name: record[name] for name in _COUNTS},
     )
+
+
+_ZERO = Heard(at=0.0, attempt=0).beat_at  # the very object of the default: msgspec leaves only that one out
+
+
+def _seconds(nanoseconds: int) -> float:
+    return round(nanoseconds / 1e9, 6) if nanoseconds else _ZERO
 
 
 _TIMES = ("beat", "phase", "progress", "sent", "iterations", "poll")

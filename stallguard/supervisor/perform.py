@@ -124,7 +124,12 @@ class Performer:
         session.mailbox.post(collected)
 
     def _context(self, action: Collect, run: Run) -> bundle.Context:
-        raise NotImplementedError
+        session, greeted = self._session, run.history.greeted
+        pid = greeted.pid if greeted else run.pid
+        return bundle.Context(
+            incident=action.incident, pid=pid, armed=bool(greeted and greeted.armed),
+            stacks=session.dir.probe / f"{pid}.stacks", directory=session.dir.incident(action.incident),
+        )
 
     def tell(self, action: Tell, run: Run) -> None:
         """Say it on the terminal, and to whoever wants to be notified."""
@@ -154,7 +159,7 @@ class Performer:
         knowledge.save(self._key(), detector.export(run.judge))
 
     def _key(self) -> knowledge.Key:
-        raise NotImplementedError
+        return knowledge.Key()
 
     def open_notifier(self) -> None:
         """Prepare the channels that the configuration names."""

@@ -57,6 +57,7 @@ class Session:
             self.mailbox, settings.limits(), self.performer.perform, self.clock.monotonic, self.clock.asleep
         )
         self.control = Control(self.place / "control", self.mailbox.post, self.clock.monotonic, self.status)
+        self._told_all = False  # the last output has been passed on
         self._matcher: Any = None
         self._samplers: Any = None
 
@@ -122,13 +123,12 @@ class Session:
 
     def _start_sensors(self) -> None:
         from stallguard.sensors.output import Matcher
+        from stallguard.sensors.registry import sensors
         from stallguard.sensors.sampler import Samplers
-        from stallguard.sensors.standard import standard
 
-        self._matcher = Matcher()
-        self._samplers = Samplers(
-            standard(self.performer.target, self.clock), self.mailbox.post, self.clock, self.performer.sensor_failed
-        )
+        self._matcher, failed = Matcher(), self.performer.sensor_failed
+        watched = sensors(self.performer.target, self.clock, failed)
+        self._samplers = Samplers(watched, self.mailbox.post, self.clock, failed)
         self._samplers.start()
         self.loop.after = self._tune
 
@@ -136,6 +136,8 @@ class Session:
         """Have the sensors look closer while the detector wants it."""
         wanted = detector.wanted(run.judge, self.loop.limits.detector)
         self._samplers.urgent(wanted.period < 1.0)
+        self.performer.target.census_wanted = wanted.census
+        self.performer.target.main = run.history.greeted.pid if run.history.greeted else None
 
     def _tap(self, data: bytes) -> None:
         if self._matcher is not None:
@@ -145,7 +147,7 @@ class Session:
     def _conclude(self) -> None:
         run = self.loop.run
         assert run is not None  # noqa: S101 - concluded
-        self.output.finish(LAST_OUTPUT)
+        self._pass_the_last_output_on()
         self.performer.remember(run)
         end = outcome.Outcome(
             schema=outcome.SCHEMA,
@@ -163,11 +165,16 @@ class Session:
         if run.totals.incidents or run.code:
             self._tell("report", {"path": f"stallguard report {self.dir.id}"})
 
+    def _pass_the_last_output_on(self) -> None:
+        if not self._told_all:
+            self._told_all = True
+            self.output.finish(LAST_OUTPUT)
+
     def _close(self) -> None:
         if self._samplers is not None:
             self._samplers.close()
         self.performer.close()
-        self.output.finish(LAST_OUTPUT)
+        self._pass_the_last_output_on()
         self.control.close()
         self.beats.close()
         shutil.rmtree(self.place, ignore_errors=True)

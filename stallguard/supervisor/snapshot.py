@@ -9,6 +9,7 @@ import msgspec
 from stallguard.core.run import Run, beats
 
 SCHEMA = 1
+SENSORS = ("process", "device", "memory", "machine", "files")
 
 
 def snapshot(name: str, run: Run | None, now: float) -> dict[str, Any]:
@@ -38,4 +39,5 @@ def snapshot(name: str, run: Run | None, now: float) -> dict[str, Any]:
 
 def latest(run: Run) -> dict[str, Any]:
     """Return the newest reading of each sensor, by its name."""
-    return dict(run.history.latest)
+    trails = {name: getattr(run.history, name) for name in SENSORS}
+    return {name: trail[-1].reading for name, trail in trails.items() if trail}
