@@ -23,6 +23,7 @@ from stallguard.errors import NO_SUCH_RUN, StallguardError
 
 EVERY, SOON, SILENT = 1.0, 0.25, 1.0  # seconds; as the supervisor merges live records
 MEMORY_EVERY = 5.0  # seconds
+MARK = 3  # fields of a mark
 
 _STATES = {
     "R": "running", "S": "sleeping", "D": "uninterruptible", "T": "stopped", "t": "stopped", "Z": "zombie",
@@ -86,9 +87,13 @@ def read(path: Path) -> Trace:
     values = [value for line in lines if (value := _value(line)) is not None]
     if not values or not isinstance(values[0], dict) or "meta" not in values[0]:
         raise StallguardError(f"{path} is no trace", why='its first line has no "meta"', code=NO_SUCH_RUN)
-    marks = [(float(v[0]), str(v[1]), str(v[2])) for v in values if isinstance(v, list) and len(v) == 3]
+    marks = [(float(v[0]), str(v[1]), str(v[2])) for v in values if isinstance(v, list) and len(v) == MARK]
     samples = [v for v in values[1:] if isinstance(v, dict) and "t" in v]
-    return Trace(values[0], sorted(marks), sorted(samples, key=lambda sample: sample["t"]))
+    return Trace(values[0], sorted(marks, key=_at), sorted(samples, key=lambda sample: float(sample["t"])))
+
+
+def _at(mark: Mark) -> float:
+    return mark[0]  # by time alone: marks of the same instant keep their order
 
 
 def _value(line: str) -> Any:
@@ -109,12 +114,15 @@ def events(trace: Trace) -> Iterator[Event]:
             yield from ear.tick(at, stopped=sample.get("st") in ("T", "t"))
             yield Sampled(at=at, reading=process(sample))
             yield from gauge.tick(at, sample)
+    yield from ear.end(_end(trace))
     if trace.meta.get("rc") == 0:
         yield Exited(at=_end(trace), attempt=1, code=0)
 
 
 def _end(trace: Trace) -> float:
-    last = max([mark[0] for mark in trace.marks[-1:]] + [sample["t"] for sample in trace.samples[-1:]], default=0.0)
+    last = max(
+        [mark[0] for mark in trace.marks[-1:]] + [sample["t"] for sample in trace.samples[-1:]], default=0.0
+    )
     return max(last, float(trace.meta.get("tend", 0.0)) - float(trace.meta.get("t0", 0.0)))
 
 
@@ -130,10 +138,12 @@ class Ear:
 
     def __init__(self) -> None:
         """Begin before the first event."""
-        self._state: dict[str, Any] = {"attempt": 1, "phase": "importing", "source": "callbacks"}
-        self._counts = dict.fromkeys(("beats", "fit_beats", "batch", "checks", "saves", "fits", "changes"), 0)
+        self._names: dict[str, Any] = {"attempt": 1, "phase": "importing", "source": "callbacks"}
+        self._counts: dict[str, Any] = dict.fromkeys(
+            ("beats", "fit_beats", "batch", "checks", "saves", "fits", "changes"), 0
+        )
         self._counts["epoch"] = -1
-        self._times = {"progress_at": 0.0, "phase_at": 0.0, "beat_at": 0.0, "step_s": 0.0}
+        self._times: dict[str, Any] = {"progress_at": 0.0, "phase_at": 0.0, "beat_at": 0.0, "step_s": 0.0}
         self._longest, self._longest_phase = 0.0, "importing"
         self._told: Heard | None = None
         self._pending = False
@@ -154,8 +164,13 @@ class Ear:
         if at - told.at >= EVERY or (self._pending and self._is_news(at)):
             yield self._tell(at)
 
+    def end(self, at: float) -> Iterator[Heard]:
+        """Yield what still waits when the process ends."""
+        if self._pending:
+            yield self._tell(at)
+
     def _take(self, at: float, code: str) -> None:
-        pause, phase = at - self._times["progress_at"], self._state["phase"]
+        pause, phase = at - self._times["progress_at"], self._names["phase"]
         if pause > self._longest:
             self._longest, self._longest_phase = pause, phase
         if phase == "step":
@@ -168,7 +183,7 @@ class Ear:
             self._times["beat_at"] = at
         if after != phase:
             self._times["phase_at"] = at
-        self._state["phase"] = after
+        self._names["phase"] = after
         self._times["progress_at"] = at
         self._pending = True
 
@@ -183,12 +198,12 @@ class Ear:
         if told is None or at - told.at >= EVERY:
             return True
         silence_ends = self._pending and self._times["progress_at"] - told.progress_at > SILENT
-        return silence_ends or (self._state["phase"] != told.phase and at - told.at >= SOON)
+        return silence_ends or (self._names["phase"] != told.phase and at - told.at >= SOON)
 
     def _tell(self, at: float) -> Heard:
         self._told = Heard(
             at=at, sent_at=at, longest=self._longest, longest_phase=self._longest_phase,
-            **self._state, **self._counts, **self._times,
+            **self._names, **self._counts, **self._times,
         )  # fmt: skip
         self._longest, self._pending = 0.0, False
         return self._told

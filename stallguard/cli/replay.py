@@ -22,7 +22,9 @@ _WORDS = {"suspect": "would suspect", "stalled": "would call it a stall", "recov
 
 @click.command("replay")
 @click.argument("what", metavar="[RUN|TRACE]", required=False)
-@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Any setting, as `config show` names it.")
+@click.option(
+    "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Any setting, as `config show` names it."
+)
 @click.option("--compare", is_flag=True, help="Show the settings as they are beside those of --set.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(what: str | None, sets: tuple[str, ...], compare: bool, as_json: bool) -> None:
@@ -36,7 +38,10 @@ def command(what: str | None, sets: tuple[str, ...], compare: bool, as_json: boo
         return
     for choice, result in found:
         if compare:
-            click.echo("with " + (", ".join(f"{key}={raw}" for key, raw in choice.items()) or "the settings as they are"))
+            click.echo(
+                "with "
+                + (", ".join(f"{key}={raw}" for key, raw in choice.items()) or "the settings as they are")
+            )
         for line in _lines(result):
             click.echo(f"  {line}" if compare else line)
 
@@ -75,7 +80,11 @@ def _words(one: Verdict | Slow | Deed) -> str:
     if isinstance(one, Deed):
         return f"would {one.action}: {one.why}"
     if isinstance(one, Slow):
-        return f"slow: {one.ratio:.1f} x the usual batch time, {one.cause or 'cause unknown'}" if one.ratio > 1 else "not slow any more"
+        return (
+            f"slow: {one.ratio:.1f} x the usual batch time, {one.cause or 'cause unknown'}"
+            if one.ratio > 1
+            else "not slow any more"
+        )
     if one.step == "recovered":
         return f"{_WORDS[one.step]} after {duration(one.gap)}"
     doing = "the process is stopped" if one.cause == "stopped" else DOING.get(one.cause, one.cause)

@@ -96,8 +96,8 @@ def quantiles(base: Baseline, shares: tuple[float, ...]) -> list[float]:
 
     `shares`: ascending, each in 0..1.
     """
-    total, passed, found = sum(base.buckets.values()), 0.0, []
-    wanted = [share * total for share in shares]
+    total, passed = sum(base.buckets.values()), 0.0
+    wanted, found = [share * total for share in shares], list[float]()
     for index in sorted(base.buckets):
         passed += base.buckets[index]
         while len(found) < len(wanted) and passed >= wanted[len(found)]:

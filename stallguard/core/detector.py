@@ -24,8 +24,15 @@ from stallguard.core.verdicts import Judgement
 from stallguard.core.watched import Watched
 
 _STEADY = (detector_rows.STEP, detector_rows.AFTER, detector_rows.BLIND)
+CENSUS_EVERY = 10.0  # seconds while all is well
 PULSE_LATE = 3.0  # seconds: the probe pulses every second
-_POLLED = ("callbacks", "on_batch", "function", "tape", "optimizer")  # count calls that a device may run later
+_POLLED = (
+    "callbacks",
+    "on_batch",
+    "function",
+    "tape",
+    "optimizer",
+)  # count calls that a device may run later
 
 # What a user sees, as a table: state -> {signal: state}.  A signal that is not named changes nothing.
 STEPS: dict[str, dict[str, str]] = {
@@ -100,7 +107,9 @@ def observe(judge: Judge, event: Event, limits: DetectorLimits) -> Judge:
         case Slept():
             judge = _restart_evidence(replace(judge, clock=watched.spare(judge.clock, limits)))
         case Exited():
-            return replace(judge, judgement=replace(judge.judgement, step="exited", certain=True), check_at=None)
+            return replace(
+                judge, judgement=replace(judge.judgement, step="exited", certain=True), check_at=None
+            )
     return _judge(judge, limits)
 
 
@@ -134,7 +143,7 @@ def wanted(judge: Judge, limits: DetectorLimits) -> Wanted:
     if gap > 1.0:
         return Wanted(0.25, gap > limits.near - 0.25)
     learning = judge.stepping and sum(judge.evidence.timers.values()) < limits.first_censuses
-    return Wanted(1.0, learning or judge.clock.now - judge.census_at >= 10.0)
+    return Wanted(1.0, learning or judge.clock.now - judge.census_at >= CENSUS_EVERY)
 
 
 # ---- time -------------------------------------------------------------------------------------------------
@@ -153,7 +162,9 @@ def _restart_evidence(judge: Judge) -> Judge:
 def _greet(judge: Judge) -> Judge:
     if judge.heard is not None:
         return judge
-    judgement = replace(judge.judgement, row=detector_rows.IMPORTING, step=_move(judge.judgement.step, "armed"))
+    judgement = replace(
+        judge.judgement, row=detector_rows.IMPORTING, step=_move(judge.judgement.step, "armed")
+    )
     return replace(judge, greeted=True, judgement=judgement)
 
 
@@ -390,7 +401,9 @@ def _weigh_device(judge: Judge, limits: DetectorLimits) -> Judge:
     """
     lasted, row = _device_gap(judge), detector_rows.DEVICE
     base = judge.rows.get(row, Baseline())
-    if base.count < limits.rows.device.enough or not evidence.is_dead(judge.evidence, judge.clock.now, limits):
+    if base.count < limits.rows.device.enough or not evidence.is_dead(
+        judge.evidence, judge.clock.now, limits
+    ):
         return judge
     due = max(limits.rows.device.external * limits.patience, 5.0 * base.longest) * judge.strikes
     if lasted < due * limits.suspect_share:

@@ -13,6 +13,9 @@ from stallguard.core.baseline import Baseline, quantiles, recent
 from stallguard.core.detector_limits import DetectorLimits, Row
 from stallguard.core.detector_rows import IN_STEP, LOCAL
 
+# Gaps from which a multiple may be smaller: of the median, of an extreme, of the longest wait.
+_KNOWN, _WELL_KNOWN, _WAITED = 256, 512, 16
+
 
 class Thresholds(msgspec.Struct, frozen=True, omit_defaults=True):
     """Watched seconds after which each class is a stall; `silence`: without usable evidence."""
@@ -70,12 +73,12 @@ def _pick(floor: float, prior: float, known: bool) -> float:
 
 
 def _factor(base: Baseline) -> float:
-    return 3.0 if base.count >= 512 else 5.0
+    return 3.0 if base.count >= _WELL_KNOWN else 5.0
 
 
 def _body(base: Baseline) -> float:
     middle, high = quantiles(base, (0.5, 0.99))
-    return max((10.0 if base.count >= 256 else 20.0) * middle, 5.0 * high)
+    return max((10.0 if base.count >= _KNOWN else 20.0) * middle, 5.0 * high)
 
 
 def _working(floor: float, base: Baseline, usual: float, limits: DetectorLimits) -> float:
@@ -88,7 +91,7 @@ def _external(
     floor = _pick(row.external, row.prior_external, known)
     if known and name in LOCAL and not where.remote:
         floor *= limits.local
-    return max(floor, (3.0 if base.count >= 16 else 5.0) * base.external)
+    return max(floor, (3.0 if base.count >= _WAITED else 5.0) * base.external)
 
 
 def _silence_floor(name: str, row: Row, *, known: bool, limits: DetectorLimits) -> float:

@@ -22,9 +22,13 @@ _WAKERS = frozenset(("poll", "sock", "read", "write", "sync", "disk", "other"))
 _POINTS = 16  # readings kept at most; four a second for the window, with room
 _CENSUSES = 256  # counted at most
 _RARE = 0.05  # share of censuses that may show fewer timers than the runtime has
+_SHORTEST = 0.9  # seconds of readings, because processor time is counted in hundredths
+_HARDLY = 0.05  # cores: too few to tell who waits for whom
+_SETTLED = 0.5  # seconds into a gap; before, the window still holds the batches
 _LEARN = 0.02  # weight of a new in-step level
 _CROWDING_SECONDS = 15.0  # memory of the run-queue share
-_ONSET = 1.25  # seconds: idleness that begins so soon after the last beat began with it (readings come at 1 Hz)
+# A reading comes once a second, so idleness that begins this early (seconds) began with the gap.
+_ONSET = 1.25
 
 
 class Point(msgspec.Struct, frozen=True, array_like=True):
@@ -179,7 +183,9 @@ def _can_wake(census: dict[str, int], own: int) -> bool:
 
     Before a healthy step was seen the runtime's own timers are not known, so any timer counts.
     """
-    return not _WAKERS.isdisjoint(site for site, threads in census.items() if threads) or _timers(census) > own
+    return (
+        not _WAKERS.isdisjoint(site for site, threads in census.items() if threads) or _timers(census) > own
+    )
 
 
 def _timers(census: dict[str, int]) -> int:
@@ -209,7 +215,7 @@ def _window(points: tuple[Point, ...], point: Point, limits: DetectorLimits) -> 
 def _rates(points: tuple[Point, ...]) -> Rates | None:
     first, last = points[0], points[-1]
     seconds = last.now - first.now
-    if seconds < 0.9:  # too short for processor time that is counted in hundredths
+    if seconds < _SHORTEST:
         return None
 
     # A counter that fell belonged to a thread or child that is gone; it then says nothing.
@@ -266,7 +272,7 @@ def _crowding(evidence: Evidence, rates: Rates, passed: float) -> float:
     A thread that waits half of its runnable time for a core needs twice as long: run-queue wait over run
     time is the slowdown itself, with no need to know how many threads there are.
     """
-    now = 1.0 if rates.cpu < 0.05 else (rates.cpu + rates.queue) / rates.cpu
+    now = 1.0 if rates.cpu < _HARDLY else (rates.cpu + rates.queue) / rates.cpu
     return evidence.crowding + (now - evidence.crowding) * min(1.0, passed / _CROWDING_SECONDS)
 
 
@@ -313,7 +319,7 @@ def _is_productive(rates: Rates, gpu: str, *, quiet: bool, limits: DetectorLimit
 
 def _remember_runs(evidence: Evidence, now: float, gap: float, passed: float) -> Evidence:
     runs, held = evidence.runs, current(evidence, now - gap)
-    working = evidence.kind == WORKING and gap > 0.5  # below, the window still holds the batches before
+    working = evidence.kind == WORKING and gap > _SETTLED
     return replace(
         evidence,
         runs=Runs(

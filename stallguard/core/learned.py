@@ -22,9 +22,7 @@ class Learned(msgspec.Struct, frozen=True, omit_defaults=True):
     power: float = 0.0  # watts inside a step
 
     @classmethod
-    def of(
-        cls, rows: dict[str, Baseline], *, timers: dict[int, int], level: float, power: float
-    ) -> Learned:
+    def of(cls, rows: dict[str, Baseline], *, timers: dict[int, int], level: float, power: float) -> Learned:
         """Return what is worth keeping of a detector's state."""
         kept = {name: settle(base) for name, base in rows.items()}
         return cls(rows=kept, timers=timers, level=level, power=power)
@@ -36,7 +34,7 @@ def settle(base: Baseline) -> Baseline:
     scale = min(base.count, MOST) / total if total > 0 else 0.0
     return replace(
         base,
-        buckets={index: round(weight * scale, 6) for index, weight in base.buckets.items() if weight * scale > 1e-6},
+        buckets={index: kept for index, w in base.buckets.items() if (kept := round(w * scale, 6)) > 0},
         weight=1.0,
         count=min(base.count, MOST),
         hour=max(base.hour, base.hour_before),

@@ -74,14 +74,23 @@ def _add(slow: Slowdown, before: Heard, heard: Heard, steps: int, limits: Detect
     waited = heard.input_s - before.input_s
     inside = heard.step_s - before.step_s + waited
     usual = _middle(slow.history) if slow.history else inside / steps
-    over = max(0.0, heard.longest - limits.slow_clip * usual) if heard.longest_phase in ("step", "input") else 0.0
+    over = (
+        max(0.0, heard.longest - limits.slow_clip * usual)
+        if heard.longest_phase in ("step", "input")
+        else 0.0
+    )
     return replace(slow.sums, wall=slow.sums.wall + max(0.0, inside - over), input=slow.sums.input + waited)
 
 
 def _open(slow: Slowdown, now: float, seen: Evidence) -> Slowdown:
     last = seen.points[-1] if seen.points else None
     return replace(
-        slow, steps=0, sums=Costs(), opened=now, cpu=last.cpu if last else None, queue=last.queue if last else None
+        slow,
+        steps=0,
+        sums=Costs(),
+        opened=now,
+        cpu=last.cpu if last else None,
+        queue=last.queue if last else None,
     )
 
 

@@ -121,7 +121,9 @@ def replay(steps: Iterable[tuple[Event, Judge, Judge]], limits: DetectorLimits) 
 
 
 def _dump(verdict: Verdict) -> Deed:
-    return Deed(verdict.at, "dump", f"{verdict.cause} for {verdict.gap:.1f} s, threshold {verdict.threshold:.1f} s")
+    return Deed(
+        verdict.at, "dump", f"{verdict.cause} for {verdict.gap:.1f} s, threshold {verdict.threshold:.1f} s"
+    )
 
 
 def _restart(at: float, judge: Judge) -> Deed:

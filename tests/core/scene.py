@@ -29,11 +29,15 @@ WAYS = {
 class Scene:
     """Feeds a detector and remembers every change of its opinion as (seconds, step, evidence)."""
 
-    def __init__(self, limits: DetectorLimits = LIMITS, learned: Learned | None = None, batch: float = 0.1) -> None:
+    def __init__(
+        self, limits: DetectorLimits = LIMITS, learned: Learned | None = None, batch: float = 0.1
+    ) -> None:
         self.limits, self.batch = limits, batch
         self.judge = detector.start(limits, learned)
         self.now = 100.0
-        self.heard = Heard(at=self.now, attempt=1, phase="importing", progress_at=self.now, source="callbacks")
+        self.heard = Heard(
+            at=self.now, attempt=1, phase="importing", progress_at=self.now, source="callbacks"
+        )
         self.tree = Process(state="running", cpu=0.0, io=0, minor_faults=0, major_faults=0, run_queue=0.0)
         self.changes: list[tuple[float, str, str]] = []
         self.greet()
@@ -54,7 +58,12 @@ class Scene:
     def hear(self, **changes: object) -> None:
         """Send a record that shows progress just now."""
         self.heard = replace(
-            self.heard, at=self.now, sent_at=self.now, progress_at=self.now, changes=self.heard.changes + 1, **changes
+            self.heard,
+            at=self.now,
+            sent_at=self.now,
+            progress_at=self.now,
+            changes=self.heard.changes + 1,
+            **changes,
         )
         self.feed(self.heard)
 
@@ -72,11 +81,15 @@ class Scene:
     def train(self, seconds: float, *, epoch: int = 0, batch: int = 1) -> Scene:
         """Train at one batch every `self.batch` seconds; `batch`: where the epoch stands afterwards at least."""
         end = self.now + seconds
-        period = max(1.0, self.batch)
+        while self.now < end and self.batch > 1.0:
+            self.step(self.batch)
         while self.now < end:
+            period = 1.0
             self.now += period
             done = max(1, round(period / self.batch))
-            self.sample(cpu=self.tree.cpu + period, minor_faults=self.tree.minor_faults + int(50 * period), census=OWN)
+            self.sample(
+                cpu=self.tree.cpu + period, minor_faults=self.tree.minor_faults + int(50 * period), census=OWN
+            )
             self.hear(
                 phase="step", phase_at=self.now, beats=self.heard.beats + done, beat_at=self.now,
                 fits=max(1, self.heard.fits), fit_beats=self.heard.fit_beats + done, epoch=epoch,
@@ -102,7 +115,9 @@ class Scene:
         self.hear(phase=phase, phase_at=self.now, longest=0.05, longest_phase=self.heard.phase, **changes)
         return self
 
-    def silent(self, seconds: float, way: str = "deadlock", *, pulses: bool = True, state: str = "sleeping") -> Scene:
+    def silent(
+        self, seconds: float, way: str = "deadlock", *, pulses: bool = True, state: str = "sleeping"
+    ) -> Scene:
         """Make no progress for `seconds`, watched as closely as the detector wants."""
         cores, io, faults, census = WAYS[way]
         end = self.now + seconds
@@ -117,7 +132,9 @@ class Scene:
                 self.pulse()
         return self
 
-    def silent_until(self, step: str, way: str = "deadlock", *, within: float = 1000.0, **more: object) -> float:
+    def silent_until(
+        self, step: str, way: str = "deadlock", *, within: float = 1000.0, **more: object
+    ) -> float:
         """Stay silent until the opinion is `step`; return after how many seconds, infinity if it is not."""
         began = self.now
         while self.now - began < within:

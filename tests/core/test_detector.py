@@ -324,7 +324,9 @@ def test_a_poll_thread_that_ended_is_no_stall_while_the_gpu_moves():
     for second in range(400):
         scene.device(moved=True, mine=True)
         if second < 60:
-            scene.heard = msgspec.structs.replace(scene.heard, poll_at=scene.now, iterations=scene.heard.beats)
+            scene.heard = msgspec.structs.replace(
+                scene.heard, poll_at=scene.now, iterations=scene.heard.beats
+            )
         scene.train(1)
 
     assert scene.steps == ["healthy"]
@@ -357,7 +359,9 @@ def test_a_program_without_a_probe_is_told_after_half_an_hour_of_idleness_and_ne
     steps = []
     for second in range(7200):
         now, cpu = now + 1.0, cpu + (1.0 if second < 3600 or second > 7000 else 0.0)
-        judge = detector.observe(judge, Sampled(at=now, reading=Process(state="sleeping", cpu=cpu, io=0)), LIMITS)
+        judge = detector.observe(
+            judge, Sampled(at=now, reading=Process(state="sleeping", cpu=cpu, io=0)), LIMITS
+        )
         steps.append(judge.judgement.step)
         if judge.judgement.step == "stalled":
             assert detector.act_at(judge, LIMITS) is None

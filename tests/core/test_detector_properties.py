@@ -45,7 +45,12 @@ readings = st.one_of(
         census=st.sampled_from([None, OWN, {}, {"sock": 3}]),
         remote=st.none() | st.booleans(),
     ),
-    st.builds(Device, moved=st.none() | st.booleans(), power=st.none() | st.floats(0, 500), mine=st.none() | st.booleans()),
+    st.builds(
+        Device,
+        moved=st.none() | st.booleans(),
+        power=st.none() | st.floats(0, 500),
+        mine=st.none() | st.booleans(),
+    ),
     st.builds(Memory, stall_some=st.none() | st.floats(0, 1)),
 )
 records = st.builds(

@@ -71,7 +71,9 @@ def test_a_busy_tree_spins_unless_its_work_can_be_seen(rates, kind):
 
 
 def test_unknown_counters_are_no_evidence():
-    seen = evidence.read_process(Evidence(), Process(state="sleeping"), 1.0, 1.0, stepping=False, limits=LIMITS)
+    seen = evidence.read_process(
+        Evidence(), Process(state="sleeping"), 1.0, 1.0, stepping=False, limits=LIMITS
+    )
 
     assert seen.kind == evidence.UNKNOWN
     assert not evidence.is_fresh(seen, 1.0, LIMITS)
@@ -88,7 +90,9 @@ def test_threads_that_wait_for_a_neighbour_show_as_ill_health_but_their_own_crow
     usual = Evidence(own_timers=2, level=0.8, usual_crowding=2.5)
 
     assert evidence.health(watched(60, seen=usual, cpu=0.8, run_queue=1.2), LIMITS) == 1.0
-    assert evidence.health(watched(60, seen=usual, cpu=0.2, run_queue=1.8), LIMITS) == pytest.approx(4.0, rel=0.1)
+    assert evidence.health(watched(60, seen=usual, cpu=0.2, run_queue=1.8), LIMITS) == pytest.approx(
+        4.0, rel=0.1
+    )
 
 
 def test_the_readings_kept_are_those_of_the_window():

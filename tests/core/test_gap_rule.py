@@ -33,7 +33,9 @@ def ours(monkeypatch: pytest.MonkeyPatch):
         rule.rows = dict(rows)
         rule.now = 1e4
         bar = rule.bar("STEP")
-        rule.see(Gap("STEP", seconds, trains=True, **{name: share * seconds for name, share in RUNS[way].items()}))
+        rule.see(
+            Gap("STEP", seconds, trains=True, **{name: share * seconds for name, share in RUNS[way].items()})
+        )
         return rule, bar
 
     return judge

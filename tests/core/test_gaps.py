@@ -58,7 +58,9 @@ def test_no_gap_is_longer_than_somebody_watched():
 
 def test_beats_without_phases_make_one_stream():
     before = replace(STEADY, source="hand", phase="idle")
-    heard = replace(after(10.0, beats=520), source="hand", phase="idle", longest=0.7, longest_phase="idle", fit_beats=520)
+    heard = replace(
+        after(10.0, beats=520), source="hand", phase="idle", longest=0.7, longest_phase="idle", fit_beats=520
+    )
 
     assert rows(before, heard) == {"BLIND": (20, 0.7)}
 

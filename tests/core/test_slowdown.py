@@ -13,8 +13,10 @@ from tests.core.scene import Scene
 class Road(Scene):
     """A training whose batches can be made slower, each second of them with its costs."""
 
-    def drive(self, seconds: float, *, batch: float, cpu: float, queue: float = 0.0, waits: float = 0.0) -> Road:
-        rng = random.Random(7)
+    def drive(
+        self, seconds: float, *, batch: float, cpu: float, queue: float = 0.0, waits: float = 0.0
+    ) -> Road:
+        rng = random.Random(7)  # noqa: S311 - chance, not secrecy
         end = self.now + seconds
         while self.now < end:
             self.now += 1.0
@@ -82,7 +84,12 @@ def test_one_long_pause_is_no_slowdown():
 
 
 def test_it_is_over_when_batches_are_as_fast_as_before():
-    road = Road().drive(300, batch=0.05, cpu=0.03).drive(200, batch=0.2, cpu=0.12).drive(60, batch=0.05, cpu=0.03)
+    road = (
+        Road()
+        .drive(300, batch=0.05, cpu=0.03)
+        .drive(200, batch=0.2, cpu=0.12)
+        .drive(60, batch=0.05, cpu=0.03)
+    )
 
     assert road.judge.judgement.slow == 1.0
     assert not road.judge.judgement.slow_cause

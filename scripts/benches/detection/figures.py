@@ -5,12 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+_MANY = 200  # events: beyond, exp(-mean) leaves the range of a float before the bound is found
+_WHOLE = 100  # from which digits after the point say nothing
+
 
 def upper_bound(count: int, hours: float, confidence: float = 0.95) -> float:
     """Return the upper confidence bound of a Poisson rate, per 1000 hours, after `count` events in `hours`.
 
-    The exact bound: the rate at which so few events have a chance of 1 - `confidence` (0 events: 3 / hours).
+    The rate at which so few events have a chance of 1 - `confidence` (0 events: 3 / hours); for many events
+    a normal tail of 1.645 deviations.
     """
+    if count > _MANY:
+        return 1000.0 * (count + 1.645 * math.sqrt(count) + 1.0) / hours
     low, high = 0.0, 10.0 + 3.0 * count
     for _ in range(100):
         middle = (low + high) / 2
@@ -38,7 +44,10 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
 
     def line(cells: Sequence[str]) -> str:
-        padded = [cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(cells, widths, strict=True))]
+        padded = [
+            cell.ljust(w) if i == 0 else cell.rjust(w)
+            for i, (cell, w) in enumerate(zip(cells, widths, strict=True))
+        ]
         return "| " + " | ".join(padded) + " |"
 
     rule = "|" + "|".join("-" * (w + 1) + ("-" if i == 0 else ":") for i, w in enumerate(widths)) + "|"
@@ -46,9 +55,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def number(value: float) -> str:
-    """Return a figure with three digits or so."""
+    """Return a figure with two digits or more."""
     if math.isnan(value):
         return "-"
-    if value >= 100:
+    if value >= _WHOLE:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 1 else f"{value:.2g}"

@@ -111,7 +111,9 @@ def as_records(seconds: np.typing.NDArray[np.float64]) -> Iterable[tuple[float, 
     yield from _bucketed(values, weights)
 
 
-def _bucketed(values: np.typing.NDArray[np.float64], weights: np.typing.NDArray[np.int64]) -> Iterable[tuple[float, int]]:
+def _bucketed(
+    values: np.typing.NDArray[np.float64], weights: np.typing.NDArray[np.int64]
+) -> Iterable[tuple[float, int]]:
     mantissa, exponent = np.frexp(values * 1000.0 + 1e-9)
     buckets = 2 * exponent + (mantissa >= np.sqrt(0.5))
     for index in np.unique(buckets):
@@ -135,4 +137,4 @@ def latency(kind: str, bar: Thresholds, elapsed: float, *, census: bool, reactio
     if name == "deadlock" and not census:
         name = "external"
     own = float(getattr(bar, name)) - (elapsed if name == "working" else 0.0)
-    return max(0.0, min(own, bar.working - elapsed)) + reaction
+    return float(max(0.0, min(own, bar.working - elapsed)) + reaction)

@@ -155,7 +155,8 @@ class Night:
         starts = self.rng.integers(0, size, count // BLOCK + 1)
         index = ((starts[:, None] + np.arange(BLOCK)[None, :]) % size).ravel()[:count]
         self._excess = self.table.excess[index]
-        return self.table.body[index]
+        drawn: Floats = self.table.body[index]
+        return drawn
 
     def _seen_crowding(self) -> float:
         crowding = self._crowding()
@@ -191,7 +192,13 @@ class Night:
         seen = self._seen_crowding()
         quiet = late if misread else 0.0
         return Gap(
-            rows.STEP, typical + late, deadlock=quiet, external=late, spin=typical, neighbours=seen, trains=True
+            rows.STEP,
+            typical + late,
+            deadlock=quiet,
+            external=late,
+            spin=typical,
+            neighbours=seen,
+            trains=True,
         )
 
     def _operation(self) -> Gap:
@@ -217,7 +224,9 @@ class Night:
         took = self._draw(self.plan.checks) * self.plan.check
         first = float(took[0]) + self._spread(self.plan.first_check, 0.4) * (1.0 if epoch == 0 else 0.1)
         idle = 0.9 if self.plan.unreadable_gpu else 0.0
-        found: list[Segment] = [Gap(rows.VFIRST, first, deadlock=idle * first, external=idle * first, spin=first)]
+        found: list[Segment] = [
+            Gap(rows.VFIRST, first, deadlock=idle * first, external=idle * first, spin=first)
+        ]
         long = took[1:] > WATCHED
         if not long.all():
             found.append(Steps(rows.VSTEP, took[1:][~long], trains=False))

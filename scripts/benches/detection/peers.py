@@ -10,11 +10,20 @@ from __future__ import annotations
 
 import collections
 import math
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 WINDOW = 1000  # samples that phi accrual keeps
+
+
+class Seen(NamedTuple):
+    """`number` gaps: their mean and longest in seconds, and their mean square."""
+
+    number: int
+    mean: float
+    square: float
+    longest: float
 
 
 class Rule(Protocol):
@@ -26,8 +35,8 @@ class Rule(Protocol):
     def threshold(self) -> float:
         """Return seconds after which it would fire now."""
 
-    def learn(self, count: int, mean: float, square: float, longest: float) -> None:
-        """Take `count` gaps: their mean, mean square and longest, in seconds."""
+    def learn(self, seen: Seen) -> None:
+        """Take the next gaps."""
 
     def settle(self) -> None:
         """An epoch ended."""
@@ -46,7 +55,7 @@ class Fixed:
         """Return the same, always."""
         return self._seconds
 
-    def learn(self, count: int, mean: float, square: float, longest: float) -> None:
+    def learn(self, seen: Seen) -> None:
         """Learn nothing."""
 
     def settle(self) -> None:
@@ -67,9 +76,9 @@ class FiveTimesLongest:
         """Return what the last epoch's end fixed."""
         return self._threshold
 
-    def learn(self, count: int, mean: float, square: float, longest: float) -> None:
+    def learn(self, seen: Seen) -> None:
         """Keep the longest."""
-        self._longest = max(self._longest, longest)
+        self._longest = max(self._longest, seen.longest)
 
     def settle(self) -> None:
         """Compute the timeout."""
@@ -91,9 +100,9 @@ class SixTimesSlowest:
         """Return the clamped multiple."""
         return min(900.0, max(90.0, 6.0 * self._slowest))
 
-    def learn(self, count: int, mean: float, square: float, longest: float) -> None:
+    def learn(self, seen: Seen) -> None:
         """Keep the slowest."""
-        self._slowest = longest if self._slowest == math.inf else max(self._slowest, longest)
+        self._slowest = seen.longest if self._slowest == math.inf else max(self._slowest, seen.longest)
 
     def settle(self) -> None:
         """Learn nothing."""
@@ -108,13 +117,18 @@ class _Phi:
         self._parts: collections.deque[tuple[int, float, float]] = collections.deque()
         self._count, self._sum, self._squares = 0, 0.0, 0.0
 
-    def learn(self, count: int, mean: float, square: float, longest: float) -> None:
+    def learn(self, seen: Seen) -> None:
         """Take gaps; forget the oldest."""
-        self._parts.append((count, mean * count, square * count))
-        self._count, self._sum, self._squares = self._count + count, self._sum + mean * count, self._squares + square * count
+        part = (seen.number, seen.mean * seen.number, seen.square * seen.number)
+        self._parts.append(part)
+        self._shift(part, 1)
         while len(self._parts) > 1 and self._count - self._parts[0][0] >= WINDOW:
-            old = self._parts.popleft()
-            self._count, self._sum, self._squares = self._count - old[0], self._sum - old[1], self._squares - old[2]
+            self._shift(self._parts.popleft(), -1)
+
+    def _shift(self, part: tuple[int, float, float], sign: int) -> None:
+        self._count += sign * part[0]
+        self._sum += sign * part[1]
+        self._squares += sign * part[2]
 
     def settle(self) -> None:
         """Learn nothing."""
@@ -170,7 +184,7 @@ class Watch:
             longest = float(rest.max())
             for rule in self.rules:
                 self.alarms[rule.name] += self._fires(rule, longest)
-                rule.learn(len(rest), float(rest.mean()), float((rest * rest).mean()), longest)
+                rule.learn(Seen(len(rest), float(rest.mean()), float((rest * rest).mean()), longest))
 
     def long(self, seconds: float, slept: float, *, trains: bool) -> None:
         """Take one gap; it ends a batch only where it `trains`."""
@@ -187,7 +201,7 @@ class Watch:
         for rule in self.rules if self._started else ():
             seen = seconds + (self._slept if self._counts_sleep(rule) else 0.0)
             self.alarms[rule.name] += self._fires(rule, seen)
-            rule.learn(1, seen, seen * seen, seen)
+            rule.learn(Seen(1, seen, seen * seen, seen))
         self.open, self._slept, self._started = 0.0, 0.0, True
 
     def _counts_sleep(self, rule: Rule) -> bool:

@@ -63,22 +63,27 @@ def between(rng: Rng, low: float, high: float) -> float:
     return float(np.exp(rng.uniform(np.log(low), np.log(high))))
 
 
+def chance(rng: Rng, share: float) -> bool:
+    """Return true in `share` of the cases."""
+    return bool(rng.random() < share)
+
+
 def _plain(rng: Rng, batch: float, epoch_seconds: float) -> Plan:
     steps = max(5, int(epoch_seconds / batch))
     return Plan(
         batch=batch,
         epoch_steps=steps,
         boundary=max(0.05, between(rng, 0.02, 1.5)),
-        boundary_in_step=bool(rng.random() < 0.5),
+        boundary_in_step=chance(rng, 0.5),
         checks=int(rng.choice([0, 20, 100])),
         check=0.4 * batch,
         first_check=between(rng, 0.5, 15),
         first=between(rng, 0.5, 60),
         excess=between(rng, 1, 20),
-        save_every=steps if rng.random() < 0.6 else 0,
+        save_every=steps if chance(rng, 0.6) else 0,
         save=between(rng, 0.05, 20),
         compile=between(rng, 0.5, 20),
-        sleep_seen=bool(rng.random() < 0.5),
+        sleep_seen=chance(rng, 0.5),
     )
 
 
@@ -99,7 +104,9 @@ def _slow(rng: Rng) -> Plan:
 
 def _heavy_tail(rng: Rng) -> Plan:
     plan = _plain(rng, between(rng, 0.05, 3), between(rng, 120, 1800))
-    return dataclasses.replace(plan, table=str(rng.choice(["pareto", "buckets", "accumulated", "log-normal"])))
+    return dataclasses.replace(
+        plan, table=str(rng.choice(["pareto", "buckets", "accumulated", "log-normal"]))
+    )
 
 
 def _changing(rng: Rng) -> Plan:
@@ -109,7 +116,9 @@ def _changing(rng: Rng) -> Plan:
 
 def _shuffle_fill(rng: Rng) -> Plan:
     plan = _plain(rng, between(rng, 0.01, 0.3), between(rng, 120, 900))
-    return dataclasses.replace(plan, boundary=plan.batch * between(rng, 100, 1000), boundary_idle=bool(rng.random() < 0.5))
+    return dataclasses.replace(
+        plan, boundary=plan.batch * between(rng, 100, 1000), boundary_idle=chance(rng, 0.5)
+    )
 
 
 def _throttled(rng: Rng) -> Plan:
@@ -131,7 +140,7 @@ def _sleeping(rng: Rng) -> Plan:
 def _operations(rng: Rng) -> Plan:
     plan = _plain(rng, between(rng, 0.05, 2), between(rng, 600, 3600))
     return dataclasses.replace(
-        plan, operations=0.5, operation=between(rng, 20, 240), operation_idle=bool(rng.random() < 0.3)
+        plan, operations=0.5, operation=between(rng, 20, 240), operation_idle=chance(rng, 0.3)
     )
 
 
@@ -145,14 +154,16 @@ def _pressed(rng: Rng) -> Plan:
 
 
 def _unreadable(rng: Rng) -> Plan:
-    return dataclasses.replace(_plain(rng, between(rng, 0.2, 20), between(rng, 600, 3600)), unreadable_gpu=True)
+    return dataclasses.replace(
+        _plain(rng, between(rng, 0.2, 20), between(rng, 600, 3600)), unreadable_gpu=True
+    )
 
 
 def _checking(rng: Rng) -> Plan:
     plan = _plain(rng, between(rng, 0.05, 1), between(rng, 300, 1200))
     return dataclasses.replace(
         plan, checks=400, check=plan.batch * between(rng, 0.4, 3), save=between(rng, 1, 60),
-        save_every=max(5, plan.epoch_steps // 3), save_idle=bool(rng.random() < 0.4),
+        save_every=max(5, plan.epoch_steps // 3), save_idle=chance(rng, 0.4),
     )  # fmt: skip
 
 
@@ -160,9 +171,9 @@ def _everything(rng: Rng) -> Plan:
     plan = _plain(rng, between(rng, 0.02, 8), between(rng, 300, 3600))
     return dataclasses.replace(
         plan, throttles=0.5, contentions=1.0, hiccups=0.5, compiles=0.5, compile=between(rng, 2, 40), regimes=0.5,
-        operations=0.3, operation=between(rng, 20, 240), operation_idle=bool(rng.random() < 0.3), pauses=1.0,
-        sleeps=0.2, drift=1.0, boundary=between(rng, 0.2, 60), boundary_idle=bool(rng.random() < 0.5),
-        save=between(rng, 1, 60), save_every=plan.epoch_steps, save_idle=bool(rng.random() < 0.4),
+        operations=0.3, operation=between(rng, 20, 240), operation_idle=chance(rng, 0.3), pauses=1.0,
+        sleeps=0.2, drift=1.0, boundary=between(rng, 0.2, 60), boundary_idle=chance(rng, 0.5),
+        save=between(rng, 1, 60), save_every=plan.epoch_steps, save_idle=chance(rng, 0.4),
     )  # fmt: skip
 
 

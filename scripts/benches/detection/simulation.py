@@ -118,7 +118,9 @@ class Stalls:
         kinds = list(KINDS_OF_STALL)
         shares = [share for share, _ in KINDS_OF_STALL.values()]
         drawn = rng.choice(kinds, count, p=shares)
-        self._due = sorted(zip(rng.random(count) * HOURS * 3600.0, map(str, drawn), strict=True), reverse=True)
+        self._due = sorted(
+            zip(rng.random(count) * HOURS * 3600.0, map(str, drawn), strict=True), reverse=True
+        )
 
     def strike(
         self, segment: nights.Segment, ours: dict[str, Ours], watch: Watch, scores: dict[str, Score]
@@ -126,7 +128,11 @@ class Stalls:
         """Let the stalls that are due begin inside this segment."""
         took = float(np.sum(segment.seconds))
         for at, kind in self._in_the_next(took):
-            elapsed = at - self._now if isinstance(segment, Gap) else self._rng.random() * float(segment.seconds.mean())
+            elapsed = (
+                at - self._now
+                if isinstance(segment, Gap)
+                else self._rng.random() * float(segment.seconds.mean())
+            )
             reaction = self._rng.uniform(*REACTION)
             neighbours = segment.neighbours
             for name, judge in ours.items():

@@ -1,0 +1,146 @@
+"""Recorded trainings, decided again: every real stall is found, and nothing healthy is ever suspected."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from stallguard import traces
+from stallguard.core.detector_limits import DetectorLimits
+from stallguard.core.events import Launched
+from stallguard.report import replay
+from stallguard.report.replay import Replayed
+
+ROOT = Path(__file__).parents[2]
+SMALL = ROOT / "tests" / "recordings" / "traces"
+FULL = Path(os.environ.get("STALLGUARD_TRACES", ROOT.parent / "shared" / "recordings" / "traces"))
+LIMITS = DetectorLimits()
+HEALTHY = sorted(path.stem for path in SMALL.glob("*.jsonl") if not path.stem.startswith("stall_"))
+
+
+@pytest.fixture
+def real(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "scripts" / "benches"))
+    from detection import real as module
+
+    return module
+
+
+def decided(name: str, limits: DetectorLimits = LIMITS, where: Path = SMALL) -> Replayed:
+    events = traces.events(traces.read(where / f"{name}.jsonl"))
+    return replay.replay(replay.thinned(events, limits), limits)
+
+
+def latency(name: str, where: Path = SMALL) -> tuple[float, str]:
+    trace = traces.read(where / f"{name}.jsonl")
+    began = next(at for at, code, _ in trace.marks if code == "stall_begin")
+    verdict = next(v for v in decided(name, where=where).verdicts if v.step == "stalled")
+    return verdict.at - began, verdict.cause
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_training_is_never_even_suspected(name):
+    assert decided(name).verdicts == []
+
+
+@pytest.mark.parametrize(
+    ("name", "cause", "at_most"),
+    [
+        ("stall_lock", "deadlock", 11.0),
+        ("stall_tfdata_gen", "deadlock", 11.0),
+        ("stall_sigstop", "stopped", 5.5),
+        ("stall_spin", "spin", 122.0),
+    ],
+)
+def test_a_real_stall_is_found_in_time_and_by_its_kind(name, cause, at_most):
+    took, found = latency(name)
+
+    assert 0 < took <= at_most
+    assert found == cause
+
+
+def test_a_first_batch_that_never_comes_is_not_called_a_stall_in_its_first_minute():
+    assert decided("stall_first_batch").verdicts == []
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_an_hour_of_sleep_raises_no_suspicion(name, real):
+    trace = traces.read(SMALL / f"{name}.jsonl")
+    events = real.all_events(trace)
+    began, ended = real.span(trace)
+    for part in (0.2, 0.5, 0.8):
+        for told in (True, False):
+            at = began + part * (ended - began)
+            assert real.decided(real.asleep(events, at, 3600.0, told=told), LIMITS).verdicts == []
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_starved_supervisor_raises_no_suspicion(name, real):
+    trace = traces.read(SMALL / f"{name}.jsonl")
+    events = real.all_events(trace)
+    began, ended = real.span(trace)
+    for part in (0.2, 0.5, 0.8):
+        assert real.decided(real.starved(events, began + part * (ended - began), 8.0), LIMITS).verdicts == []
+
+
+@pytest.mark.parametrize(("way", "at_most"), [("deadlock", 11.0), ("external wait", 31.0), ("spin", 122.0)])
+def test_a_stall_put_into_a_real_training_is_found_in_time(way, at_most, real):
+    trace = traces.read(SMALL / "lstm_small.jsonl")
+    at = next(at for at, code, batch in trace.marks if code == "b" and batch == "30" and at > 12) + 0.001
+    stuck = real.stalled(trace, at, real.WAYS[way], 140.0)
+    found = real.first_stall(real.decided(traces.events(stuck), LIMITS))
+
+    assert found is not None
+    assert found.cause == way
+    assert found.at - at <= at_most
+
+
+def test_without_wait_sites_a_deadlock_takes_half_a_minute(real):
+    trace = traces.read(SMALL / "stall_lock.jsonl")
+    stuck = real.stalled(trace, 6.6, real.WAYS["deadlock"], 60.0)
+    found = real.first_stall(real.decided(real.without_census(traces.events(stuck)), LIMITS))
+
+    assert found is not None
+    assert found.cause == "external wait"
+    assert found.at - real.stall_began(trace) <= 31.0
+
+
+@pytest.mark.skipif(
+    not FULL.is_dir(), reason="the full recordings are not here; STALLGUARD_TRACES names their directory"
+)
+def test_the_full_recordings_are_decided_as_well_as_the_small_ones():
+    for path in sorted(FULL.glob("*.jsonl")):
+        verdicts = decided(path.stem, where=FULL).verdicts
+        if not path.stem.startswith("stall_"):
+            assert verdicts == [], path.stem
+        elif path.stem != "stall_first_batch":
+            assert latency(path.stem, FULL)[0] <= 122.0, path.stem
+
+
+def test_other_settings_decide_otherwise():
+    patient = decided("stall_lock", DetectorLimits(patience=4.0))
+
+    assert [v.step for v in patient.verdicts] == ["suspect"]
+
+
+def test_what_would_have_been_done_is_told_with_the_verdicts():
+    found = decided("stall_lock")
+
+    assert [v.step for v in found.verdicts] == ["suspect", "stalled"]
+    assert [deed.action for deed in found.actions] == ["dump", "restart"]
+    assert "deadlock" in found.actions[0].why
+
+
+def test_a_contended_machine_is_told_as_slow_or_not_at_all_but_never_as_a_stall():
+    assert decided("contention").verdicts == []
+
+
+def test_a_second_attempt_starts_wise_by_the_first():
+    first = list(traces.events(traces.read(SMALL / "lstm_small.jsonl")))[:-1]
+    again = [Launched(at=first[-1].at + 5.0, attempt=2, pid=2)]
+    states = list(replay.judgements([*first, *again], LIMITS))
+
+    assert states[-1][2].rows["STEP"].count > 0
+    assert states[-1][2].judgement.step == "off"
