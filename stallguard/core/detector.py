@@ -15,7 +15,7 @@ from stallguard.core import baseline, detector_rows, evidence, gaps, slowdown, w
 from stallguard.core.baseline import Baseline
 from stallguard.core.detector_limits import DetectorLimits
 from stallguard.core.detector_thresholds import Circumstances, Thresholds, thresholds
-from stallguard.core.events import Event, Exited, Greeted, Heard, Sampled, Slept
+from stallguard.core.events import Event, Exited, Greeted, Heard, Launched, Sampled, Slept
 from stallguard.core.evidence import DEADLOCK, EXTERNAL, SPIN, UNKNOWN, WORKING, Evidence
 from stallguard.core.learned import Learned
 from stallguard.core.readings import Device, Memory, Process
@@ -25,6 +25,7 @@ from stallguard.core.watched import Watched
 
 _STEADY = (detector_rows.STEP, detector_rows.AFTER, detector_rows.BLIND)
 CENSUS_EVERY = 10.0  # seconds while all is well
+_TEACHERS = frozenset(("tensorflow", "keras", "tf_keras", "torch", "jax"))  # whose versions change a step
 PULSE_LATE = 3.0  # seconds: the probe pulses every second
 _POLLED = (
     "callbacks",
@@ -64,6 +65,7 @@ class Judge(msgspec.Struct, frozen=True, omit_defaults=True):
     settling: int = 0  # events since the recovery began
     polled: float = 0.0  # watched seconds when the device last answered the poll thread
     polled_beats: int = 0  # beats at that time
+    about: dict[str, str] = {}  # what the rows were learned on: device, micro-batches, versions
     stepping: bool = False  # the last record showed steady steps: what is seen now is normal
     check_at: float | None = None
     census_at: float = -1e9  # watched seconds of the last census while healthy
@@ -83,13 +85,13 @@ def start(limits: DetectorLimits, learned: Learned | None = None) -> Judge:
         return Judge()
     own = evidence.own_timers(learned.timers)
     known = Evidence(timers=learned.timers, own_timers=own, level=learned.level, power=learned.power)
-    return Judge(rows=learned.rows, evidence=known)
+    return Judge(rows=learned.rows, evidence=known, about=learned.about)
 
 
 def export(judge: Judge) -> Learned:
     """Return what the next attempt, or the next night, should know."""
     seen = judge.evidence
-    return Learned.of(judge.rows, timers=seen.timers, level=seen.level, power=seen.power)
+    return Learned.of(judge.rows, timers=seen.timers, level=seen.level, power=seen.power, about=judge.about)
 
 
 def observe(judge: Judge, event: Event, limits: DetectorLimits) -> Judge:
@@ -102,8 +104,12 @@ def observe(judge: Judge, event: Event, limits: DetectorLimits) -> Judge:
             judge = _hear(judge, event, limits)
         case Sampled():
             judge = _sample(judge, event, limits)
+        case Launched():
+            judge = _compare(judge, {"device": event.device, "factor": str(event.factor)})
         case Greeted():
-            judge = _greet(judge)
+            judge = _compare(
+                _greet(judge), {name: event.versions[name] for name in _TEACHERS & set(event.versions)}
+            )
         case Slept():
             judge = _restart_evidence(replace(judge, clock=watched.spare(judge.clock, limits)))
         case Exited():
@@ -157,6 +163,13 @@ def _pass_time(judge: Judge, event: Event, limits: DetectorLimits) -> Judge:
 
 def _restart_evidence(judge: Judge) -> Judge:
     return replace(judge, evidence=evidence.forget_window(judge.evidence))
+
+
+def _compare(judge: Judge, about: dict[str, str]) -> Judge:
+    """Keep what was learned only where it was learned on the same things: a step on a CPU is another step."""
+    if any(judge.about.get(name, value) != value for name, value in about.items()):
+        judge = replace(judge, rows={}, evidence=Evidence(), about={})
+    return replace(judge, about=judge.about | about)
 
 
 def _greet(judge: Judge) -> Judge:

@@ -20,12 +20,21 @@ class Learned(msgspec.Struct, frozen=True, omit_defaults=True):
     timers: dict[int, int] = {}  # see evidence.Evidence
     level: float = 0.0  # cores inside a step
     power: float = 0.0  # watts inside a step
+    about: dict[str, str] = {}  # device, micro-batches, versions: where one differs, all of this is foreign
 
     @classmethod
-    def of(cls, rows: dict[str, Baseline], *, timers: dict[int, int], level: float, power: float) -> Learned:
+    def of(
+        cls,
+        rows: dict[str, Baseline],
+        *,
+        timers: dict[int, int],
+        level: float,
+        power: float,
+        about: dict[str, str],
+    ) -> Learned:
         """Return what is worth keeping of a detector's state."""
         kept = {name: settle(base) for name, base in rows.items()}
-        return cls(rows=kept, timers=timers, level=level, power=power)
+        return cls(rows=kept, timers=timers, level=level, power=power, about=about)
 
 
 def settle(base: Baseline) -> Baseline:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from stallguard.core import detector
+from stallguard.core.events import Greeted, Launched
 from stallguard.core.learned import MOST, Learned
 from tests.core.scene import LIMITS, Scene
 
@@ -34,6 +36,32 @@ def test_a_long_past_is_outvoted_by_a_few_hundred_new_batches():
 
     middle = detector.thresholds("STEP", scene.judge.rows["STEP"], detector.Circumstances(), LIMITS)
     assert middle.spin >= 5 * 2.0
+
+
+def test_another_version_of_the_framework_is_a_stranger():
+    def night(version: str, learned: Learned | None = None) -> Scene:
+        scene = Scene(learned=learned)
+        scene.feed(Greeted(at=scene.now, attempt=1, pid=1, versions={"tensorflow": version, "numpy": "2.0"}))
+        return scene
+
+    learned = detector.export(night("2.19.1").train(120).judge)
+
+    assert night("2.19.1", learned).judge.rows != {}
+    assert night("2.21.0", learned).judge.rows == {}
+
+
+@pytest.mark.parametrize("other", [{"device": "cpu"}, {"factor": 4}])
+def test_another_device_or_smaller_batches_make_the_past_foreign(other):
+    scene = Scene()
+    scene.feed(Launched(at=scene.now, attempt=1, pid=1))
+    learned = detector.export(scene.train(120).judge)
+
+    same, changed = detector.start(LIMITS, learned), detector.start(LIMITS, learned)
+    same = detector.observe(same, Launched(at=1.0, attempt=2, pid=2), LIMITS)
+    changed = detector.observe(changed, Launched(at=1.0, attempt=2, pid=2, **other), LIMITS)
+
+    assert same.rows != {}
+    assert changed.rows == {}
 
 
 def test_exporting_twice_changes_nothing():

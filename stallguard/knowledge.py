@@ -1,0 +1,112 @@
+"""What a training taught is kept from night to night: one small file for each command on each machine.
+
+A script that was edited, other arguments, another interpreter or another machine are strangers: their gaps say
+nothing.  What the file cannot know (versions of the frameworks, the device in use) the detector compares itself.
+This module may not judge what it keeps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from stallguard.core.learned import Learned
+from stallguard.paths import home
+
+SCHEMA = 1
+STALE = 60 * 86400.0  # seconds
+LEAST = 32  # steps that a run needs to teach anything
+_STREAMS = ("STEP", "BLIND")
+
+
+class Key(msgspec.Struct, frozen=True):
+    """Whose gaps these are.  `script`: digest of its text, "" where the command names no file."""
+
+    command: tuple[str, ...] = ()  # empty: nobody's, nothing is kept
+    directory: str = ""
+    script: str = ""
+    machine: str = ""
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """The file: `saved` is seconds since the epoch, by the wall clock."""
+
+    schema: int
+    key: Key
+    saved: float
+    learned: Learned
+
+
+def key_of(command: Sequence[str], cwd: Path) -> Key:
+    """Return the key of a command as it would run in `cwd` on this machine."""
+    machine = f"{platform.node()} {platform.system()} {platform.machine()}"
+    return Key(tuple(command), str(cwd), _digest(command, cwd), machine)
+
+
+def load(key: Key, trouble: Callable[[str], None], now: float | None = None) -> Learned | None:
+    """Return what earlier runs of `key` taught; None where there is nothing, or nothing that is still true.
+
+    `trouble` is told of a file that is damaged; `now`: seconds since the epoch.
+    """
+    path = _path(key)
+    try:
+        kept = msgspec.json.decode(path.read_bytes(), type=Kept)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        trouble(f"what earlier runs taught cannot be read and is left aside ({path}: {error})")
+        return None
+    age = (time.time() if now is None else now) - kept.saved
+    fits = kept.schema == SCHEMA and kept.key == key and 0 <= age <= STALE
+    return kept.learned if fits else None
+
+
+def save(
+    key: Key, learned: Learned, trouble: Callable[[str], object] = str, now: float | None = None
+) -> bool:
+    """Keep what a run taught, whole or not at all; a run of a few steps teaches nothing.  Tell whether it was."""
+    if not key.command or not any(
+        learned.rows[name].count >= LEAST for name in _STREAMS if name in learned.rows
+    ):
+        return False
+    kept = Kept(SCHEMA, key, time.time() if now is None else now, learned)
+    try:
+        _write(_path(key), msgspec.json.encode(kept))
+    except OSError as error:
+        trouble(f"what this run taught could not be kept ({error.strerror})")
+        return False
+    return True
+
+
+def _digest(command: Sequence[str], cwd: Path) -> str:
+    """Return the digest of the first file of Python that the command names."""
+    for word in command:
+        if word.endswith(".py"):
+            with contextlib.suppress(OSError):  # named, but not there: the run itself will say so
+                return hashlib.sha256((cwd / word).read_bytes()).hexdigest()
+    return ""
+
+
+def _path(key: Key) -> Path:
+    name = hashlib.sha256(msgspec.json.encode(key)).hexdigest()[:24]
+    return home() / "learned" / f"{name}.json"
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".learned-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(temporary).replace(path)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise

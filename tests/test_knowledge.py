@@ -1,0 +1,108 @@
+"""The second night starts wise: what was learned is kept, and dropped where it is not true any more."""
+
+from __future__ import annotations
+
+import pytest
+
+from stallguard import knowledge
+from stallguard.core import detector
+from stallguard.core.learned import Learned
+from tests.core.scene import Scene
+
+DAY = 86400.0
+NIGHT = 1.8e9  # seconds since the epoch
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path / "home"))
+    (tmp_path / "train.py").write_text("print('training')\n")
+    return tmp_path
+
+
+@pytest.fixture
+def words():
+    return []
+
+
+def learned(seconds: float = 120) -> Learned:
+    return detector.export(Scene().train(seconds).judge)
+
+
+def key(place, *arguments: str) -> knowledge.Key:
+    return knowledge.key_of(["python", "train.py", *arguments], place)
+
+
+def test_what_a_night_taught_is_there_the_next_night(place, words):
+    assert knowledge.save(key(place), learned(), words.append, now=NIGHT)
+
+    assert knowledge.load(key(place), words.append, now=NIGHT + DAY) == learned()
+    assert words == []
+
+
+def test_knowledge_of_two_months_ago_is_dropped(place, words):
+    knowledge.save(key(place), learned(), words.append, now=NIGHT)
+
+    assert knowledge.load(key(place), words.append, now=NIGHT + 59 * DAY) is not None
+    assert knowledge.load(key(place), words.append, now=NIGHT + 61 * DAY) is None
+    assert knowledge.load(key(place), words.append, now=NIGHT - DAY) is None
+
+
+def test_other_arguments_and_an_edited_script_are_strangers(place, words):
+    knowledge.save(key(place), learned(), words.append)
+    assert knowledge.load(key(place, "--batch", "512"), words.append) is None
+
+    (place / "train.py").write_text("print('a larger model')\n")
+    assert knowledge.load(key(place), words.append) is None
+
+
+def test_another_machine_is_a_stranger(place, words, monkeypatch):
+    knowledge.save(key(place), learned(), words.append)
+    monkeypatch.setattr("platform.node", lambda: "another")
+
+    assert knowledge.load(key(place), words.append) is None
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"schema": 1}', b"\xff\x00"])
+def test_a_damaged_file_is_left_aside_with_a_word(place, words, damage):
+    knowledge.save(key(place), learned(), words.append)
+    (file,) = (place / "home" / "learned").glob("*.json")
+    file.write_bytes(damage)
+
+    assert knowledge.load(key(place), words.append) is None
+    assert len(words) == 1
+    assert knowledge.save(key(place), learned(), words.append)
+    assert knowledge.load(key(place), words.append) is not None
+
+
+def test_a_file_of_a_later_version_is_left_aside(place, words):
+    knowledge.save(key(place), learned(), words.append)
+    (file,) = (place / "home" / "learned").glob("*.json")
+    file.write_bytes(file.read_bytes().replace(b'"schema":1', b'"schema":2', 1))
+
+    assert knowledge.load(key(place), words.append) is None
+
+
+def test_a_run_that_hardly_trained_does_not_overwrite_what_is_known(place, words):
+    knowledge.save(key(place), learned(), words.append)
+
+    assert not knowledge.save(key(place), learned(2), words.append)
+    assert knowledge.load(key(place), words.append) == learned()
+
+
+def test_a_place_that_cannot_be_written_costs_a_word_and_leaves_nothing_behind(place, words):
+    (place / "home").write_text("a file where a directory should be")
+
+    assert not knowledge.save(key(place), learned(), words.append)
+    assert len(words) == 1
+
+
+def test_no_temporary_file_is_left_behind(place, words):
+    knowledge.save(key(place), learned(), words.append)
+
+    assert len(list((place / "home" / "learned").iterdir())) == 1
+
+
+def test_nothing_known_is_no_trouble(place, words):
+    assert knowledge.load(key(place), words.append) is None
+    assert words == []
