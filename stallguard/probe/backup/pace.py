@@ -1,0 +1,35 @@
+"""When a checkpoint is due: a function of times and of what the last one cost.  Pure; seconds throughout."""
+
+from __future__ import annotations
+
+EVERY = 300.0  # a checkpoint inside an epoch at most this often
+FIRST = 20.0  # the first of a fit, where its epoch is longer
+SHARE = 0.01  # of the training time may go into checkpoints
+
+
+class Pace:
+    """Decides for one process; `now` is any monotonic clock in seconds."""
+
+    def __init__(self, every: float = EVERY, share: float = SHARE, now: float = 0.0) -> None:
+        self.every = every
+        self.share = max(share, 1e-6)
+        self.cost = 0.0
+        self._began = now
+        self._last: float | None = None
+        self.next = now + min(every, FIRST)
+
+    def due(self, now: float, seam: bool) -> bool:
+        """Return whether to save now; `seam`: an epoch or a fit just ended."""
+        if not seam:
+            return now >= self.next
+        return self._last is None or now - self._last >= self._rest()
+
+    def saved(self, begin: float, end: float) -> None:
+        """Remember a save (or the attempt): the next comes no earlier than its cost allows."""
+        self.cost = end - begin
+        self._last = end
+        self.next = end + max(self.every, self._rest())
+
+    def _rest(self) -> float:
+        """Seconds between saves so that the share is kept: cost / (cost + rest) = share."""
+        return self.cost * (1.0 / self.share - 1.0)

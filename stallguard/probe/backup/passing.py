@@ -1,0 +1,106 @@
+"""Getting the data of a resumed fit to where it was: the same openings, the same draws, nothing trained.
+
+A tf.data shuffle takes new seeds whenever an iterator opens, a PyDataset reorders itself at an epoch's end, a
+generator goes on where it was: so the epochs that are done are gone through once more without drawing, and
+then as many batches are drawn as the interrupted run had drawn from its last iterator.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from . import randomness, words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .fit import Fit
+    from .session import Session
+
+
+def dataset(iterator: Any) -> Any:
+    """Return the script's own PyDataset behind a Keras 3 epoch iterator, None where it has none."""
+    return getattr(getattr(iterator, "data_adapter", None), "py_dataset", None)
+
+
+def epoch(session: Session, fit: Fit, iterator: Any, original: Any) -> Iterator[Any]:
+    """Yield what Keras' generator of one epoch yields; in the first epoch of a resumed fit, from its place on."""
+    resuming = fit.saved is not None and not fit.passed
+    if resuming:
+        fit.passed = True
+        session.guarded("passing over epochs", lambda: _earlier_epochs(fit, iterator, original))
+    before = randomness.capture()
+    fit.complete = False
+    stream = original(iterator)
+    for first in stream:
+        item = first
+        if resuming:
+            resuming = False
+            item = session.guarded("passing over batches", lambda: _place(session, fit, first, stream))  # noqa: B023
+            if item is None:
+                break
+        fit.opening(item[-1], before)
+        yield item
+    fit.complete = True
+
+
+def _earlier_epochs(fit: Fit, iterator: Any, original: Any) -> None:
+    opened = fit.saved.random("open")
+    randomness.restore(opened)
+    with _no_workers(iterator.data_adapter):
+        for end in fit.saved.facts["ends"]:
+            _pass_epoch(fit, iterator, original, end)
+    fit.restore_data()
+    randomness.restore(opened)
+
+
+def _pass_epoch(fit: Fit, iterator: Any, original: Any, complete: bool) -> None:
+    """Go through one epoch without drawing a batch."""
+    stream = original(iterator)
+    for item in stream:
+        fit.opening(item[-1], {})
+        if not complete:
+            stream.close()
+            _cut_short(fit, iterator)
+
+
+def _cut_short(fit: Fit, iterator: Any) -> None:
+    """Do what Keras does where the data end before the epoch's count (EpochIterator.catch_stop_iteration)."""
+    if iterator._num_batches is None:
+        iterator._num_batches = fit.saved.facts["length"]
+    iterator._current_iterator = None
+    iterator.data_adapter.on_epoch_end()
+
+
+@contextmanager
+def _no_workers(adapter: Any) -> Iterator[None]:
+    """Keep a PyDataset's workers from loading batches that nobody takes."""
+    enqueuer = getattr(adapter, "enqueuer", None)
+    if enqueuer is not None:
+        adapter.enqueuer = None
+    try:
+        yield
+    finally:
+        if enqueuer is not None:
+            adapter.enqueuer = enqueuer
+
+
+def _place(session: Session, fit: Fit, item: Any, stream: Any) -> Any:
+    """Draw what was drawn, and return the item of the first batch that is not trained yet (None: no more)."""
+    saved = fit.saved
+    fresh = item[-1] is not fit.source
+    fit.source, fit.executions, fit.epoch = item[-1], saved.executions, saved.epoch
+    fit.opened = randomness.capture() if fresh and not saved.executions else saved.random("open")
+    fit.drawn = 0 if fresh and not saved.executions else saved.drawn
+    with session.context.phase("input"):
+        for _ in range(fit.drawn):
+            next(item[-1])
+            session.context.add("skipped")
+            session.context.moved()
+    fit.restore_metrics()
+    fit.restore_randomness(randomness.capture())
+    session.context.note("resume", words.resumed(fit.ordinal, saved.epoch, saved.executions * fit.per_execution))
+    for _ in range(saved.executions):
+        item = next(stream, None)
+    return item

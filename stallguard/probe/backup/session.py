@@ -1,0 +1,137 @@
+"""The backup of one process: counts fits, decides when to save, resumes each fit in its turn.
+
+Nothing here may raise into the script: a save that fails becomes a note, a state that does not fit makes its
+fit start over.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any, Callable
+from weakref import WeakKeyDictionary
+
+from . import records, words
+from .fit import Fit, Saved, StartOver
+from .pace import EVERY, SHARE, Pace
+
+if TYPE_CHECKING:
+    from ..context import Context
+
+FIT_SHARE = 0.05  # of a fit's own time: what the save at its end may cost beyond the pace
+At = Callable[[int], Any]
+
+
+class Session:
+    """What the hooks of every framework share."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.fit: Fit | None = None
+        self.stopped = False
+        self._ordinal = 0
+        self._models: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._histories: dict[str, Any] = {}
+        self._records = records.Records(context.backup_directory, context.resuming)
+        every = records.number(context.environment.get("STALLGUARD_CHECKPOINT_EVERY"), EVERY)
+        share = records.number(context.environment.get("STALLGUARD_CHECKPOINT_COST"), SHARE)
+        self.pace = Pace(every, share, time.monotonic())
+        self._complained = False
+        context.before_stop.append(self.stop)
+
+    def run(self, model: Any, start: At, last: int, obstacle: str) -> Any:
+        """Run one outermost fit: `start(epoch)` calls the framework's own, beginning at `epoch`.
+
+        `last`: the epoch that ends it.  `obstacle`: why it is left alone, "" where it is not.
+        """
+        self._ordinal += 1
+        if obstacle:
+            self.context.note("resume", obstacle)
+            return start(0)
+        began = time.monotonic()
+        self.fit = fit = self._opened(model)
+        try:
+            history = self._started(fit, start, last)
+        finally:
+            self.fit = None
+        self._finish(fit, history, time.monotonic() - began)
+        return history
+
+    def _opened(self, model: Any) -> Fit:
+        number = self._models.setdefault(model, len(self._models))
+        store = self._records.store(self._ordinal)
+        saved, complaints = self._records.read(self._ordinal, number)
+        for complaint in complaints:
+            self.context.note("resume", complaint + "; the one before it is used")
+        return Fit(model, self._ordinal, number, store, saved)
+
+    def _started(self, fit: Fit, start: At, last: int) -> Any:
+        if fit.saved is None:
+            return start(0)
+        try:
+            return start(last if fit.saved.over else fit.saved.epoch)
+        except StartOver as reason:
+            self.context.note("resume", words.STARTS_OVER % (fit.ordinal, reason))
+            fit.forget()
+            return start(0)
+
+    def _finish(self, fit: Fit, history: Any, seconds: float) -> None:
+        if self.stopped:
+            return
+        self._histories[str(fit.ordinal)] = records.history_of(history)
+        if fit.saved is not None and fit.saved.ended:
+            self._restored_end(fit, history)
+        elif self.pace.cost <= FIT_SHARE * seconds or self.pace.due(time.monotonic(), seam=True):
+            self.save(fit, finished=True)
+
+    def _restored_end(self, fit: Fit, history: Any) -> None:
+        self.context.note("resume", words.FINISHED % fit.ordinal)
+        self.guarded("restoring a finished fit", lambda: fit.restore_end(history))
+
+    def guarded(self, where: str, action: Callable[[], Any]) -> Any:
+        """Return action(), or None where it fails: a guest never raises."""
+        try:
+            return action()
+        except Exception as error:  # noqa: BLE001
+            self.context.surprise(where, error)
+            return None
+
+    def trained(self, fit: Fit) -> None:
+        """A train function came back: save where it is time to."""
+        fit.trained()
+        if time.monotonic() >= self.pace.next and not fit.at_seam() and not self.stopped:
+            self.save(fit)
+
+    def epoch_ended(self, fit: Fit, epoch: int) -> None:
+        """The callbacks of an epoch's end have run: save where the pace allows."""
+        if self.stopped:
+            return
+        fit.epoch_ended(epoch)
+        if self.pace.due(time.monotonic(), seam=True):
+            self.save(fit)
+
+    def stop(self, model: Any) -> None:
+        """Make a last checkpoint: the training is about to be ended after this batch."""
+        if self.fit is not None and not self.stopped:
+            self.save(self.fit)
+            self.stopped = True
+
+    def save(self, fit: Fit, finished: bool = False) -> None:
+        """Write a generation; what goes wrong becomes a note, and the one before stays."""
+        began = time.monotonic()
+        try:
+            with self.context.phase("checkpoint"):
+                fit.save(finished, self._histories)
+        except Exception as error:  # noqa: BLE001  a guest never raises: disk full, a framework's change
+            self._complain(error)
+        else:
+            self._complained = False
+            self.context.add("saves")
+        self.pace.saved(began, time.monotonic())
+
+    def _complain(self, error: Exception) -> None:
+        if not self._complained:
+            self._complained = True
+            self.context.note("save", words.NOT_SAVED % error)
+            if not isinstance(error, OSError):
+                self.context.surprise("saving a checkpoint", error)
