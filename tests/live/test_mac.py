@@ -1,0 +1,50 @@
+"""What only a Mac with Apple silicon can show.  Run by scripts/live; skipped everywhere else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from stallguard.host import system
+from stallguard.host.preferences import preferences
+
+pytestmark = pytest.mark.live
+
+
+def stallguard(*words, seconds=900, **variables):
+    return subprocess.run(
+        [sys.executable, "-m", "stallguard", *words],
+        check=False, capture_output=True, text=True, timeout=seconds, env=os.environ | variables,
+    )  # fmt: skip
+
+
+def test_the_gpu_is_listed_and_can_be_read_without_root():
+    assert preferences().gpus
+    began = time.monotonic()
+    reading = system.Gpu().read(())
+    assert reading is not None
+    assert reading.utilisation is not None
+    assert time.monotonic() - began < 3.0  # the deadline of its sensor
+
+
+def test_the_sleep_settings_are_read():
+    sleep = preferences().sleep
+    assert sleep is not None
+    assert sleep.after is not None
+
+
+def test_the_doctor_computes_on_metal():
+    told = json.loads(stallguard("doctor", "--json", "--deep", "--python", sys.executable).stdout)
+    devices = told["facts"]["environment"]["deep"]["devices"]
+    assert [name for name in devices if "GPU" in name], told["findings"]
+
+
+@pytest.mark.tf
+def test_a_drill_on_this_machine_ends_well(tmp_path):
+    done = stallguard("drill", STALLGUARD_HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
