@@ -1,0 +1,107 @@
+"""Keeps the machine awake for as long as stallguard lives: caffeinate on macOS, systemd-inhibit on Linux.
+
+The helper is a process of its own that ends with us, however we end.  Never `caffeinate -d`: a display that stays
+on provokes the very GPU watchdog that ends trainings, and one that goes dark does no harm.  May not decide whether
+to hold; may not fail a run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+from stallguard.core.readings import Machine
+
+Which = Callable[[str], str | None]
+WHY = "a training is guarded"
+
+
+class Plan(NamedTuple):
+    """How to hold the machine awake here.  `command` is empty where there is no way; `words` tell what was done."""
+
+    command: tuple[str, ...]
+    words: str
+    by_pipe: bool = False  # the helper ends when its standard input does
+
+
+def plan(pid: int, platform: str = sys.platform, which: Which = shutil.which) -> Plan:
+    """Return how to keep this machine awake for as long as the process `pid` lives.
+
+    -i: no idle sleep; -s: none at all on mains power; -w: until that process ends.  caffeinate(8).
+    """
+    if platform == "darwin":
+        return Plan(("/usr/bin/caffeinate", "-i", "-s", "-w", str(pid)), "caffeinate keeps the Mac awake")
+    inhibit, cat = which("systemd-inhibit"), which("cat")
+    if inhibit is None or cat is None:
+        return Plan((), "nothing keeps this machine awake: there is no systemd-inhibit")
+    command = (inhibit, "--what=sleep:idle", "--who=stallguard", f"--why={WHY}", "--mode=block", cat)
+    return Plan(command, "systemd-inhibit keeps the machine awake", by_pipe=True)
+
+
+def warnings(machine: Machine | None) -> list[str]:
+    """Return what will put the machine to sleep all the same, in sentences."""
+    if machine is None:
+        return []
+    found = []
+    if machine.power == "battery":
+        found.append(
+            "running on battery: when it is low the machine sleeps whatever stallguard does; plug it in"
+        )
+    if machine.lid_closed:
+        found.append("the lid is closed: without a display and mains power the machine sleeps; open it")
+    return found
+
+
+class Awake:
+    """Holds the machine awake from its making until `close`, or until this process ends."""
+
+    def __init__(self, how: Plan) -> None:
+        """Start the helper; a machine that cannot be held awake is no error."""
+        self.words = how.words
+        self._helper: subprocess.Popen[bytes] | None = None
+        self._said: list[str] = []  # by a helper that ended
+        if how.command:
+            self._start(how)
+
+    def _start(self, how: Plan) -> None:
+        given = subprocess.PIPE if how.by_pipe else subprocess.DEVNULL
+        try:
+            self._helper = subprocess.Popen(
+                how.command,
+                stdin=given,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+            assert self._helper.stderr is not None  # noqa: S101 - a pipe, as asked
+            os.set_blocking(self._helper.stderr.fileno(), False)
+        except OSError as error:
+            self.words = f"nothing keeps this machine awake: {how.command[0]}: {error.strerror}"
+
+    def trouble(self) -> str | None:
+        """Return why the machine is not held awake any more, or None; ask again after a while.  Never blocks."""
+        if self._helper is None or self._helper.poll() is None:
+            return None
+        if not self._said and self._helper.stderr is not None:
+            said = self._helper.stderr.read() or b""
+            self._said = said.decode(errors="replace").strip().splitlines()
+        reason = self._said[-1] if self._said else f"its helper ended with {self._helper.returncode}"
+        return f"the machine is not kept awake: {reason}"
+
+    def close(self) -> None:
+        """Let the machine sleep again."""
+        if self._helper is None:
+            return
+        for end in (self._helper.stdin, self._helper.stderr):
+            if end is not None:
+                with contextlib.suppress(OSError):
+                    end.close()
+        self._helper.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._helper.wait(2)
+        self._helper = None
