@@ -18,7 +18,7 @@ from stallguard.config.table import EVERYDAY, KEYS
 from stallguard.core import lifecycle
 
 ROOT = Path(__file__).resolve().parents[2]
-SETTINGS = {key.flag for key in EVERYDAY if key.flag}
+FEW = 3  # options of settings that are told with their verb; where there are more, their table tells them
 
 
 def verbs(group: click.Group, above: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -34,9 +34,10 @@ def verbs(group: click.Group, above: str = "") -> Iterator[tuple[str, click.Comm
 
 def options(command: click.Command) -> str:
     """Return a verb's own options; those that are settings have their table."""
-    own = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
-    words = [f"`{', '.join(p.opts)}`" for p in own if not SETTINGS & set(p.opts)]
-    return " ".join(words + (["and the settings below"] if len(words) < len(own) else []))
+    told = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
+    of_settings = [p for p in told if (p.name or "").replace("__", ".") in KEYS]
+    words = [f"`{', '.join(p.opts)}`" for p in told if p not in of_settings or len(of_settings) <= FEW]
+    return " ".join(words + (["and those of the settings below"] if len(of_settings) > FEW else []))
 
 
 def arguments(command: click.Command) -> str:

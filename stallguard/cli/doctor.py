@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
-from stallguard import interpreter
+from stallguard import config, interpreter
+from stallguard.cli._options import given, settings
+from stallguard.config.table import KEYS
 from stallguard.doctor.findings import FAIL, NOTE, OK, WARN, Finding, worst
 
 SCHEMA = 1
@@ -22,14 +26,19 @@ COLORS = {OK: "green", NOTE: "cyan", WARN: "yellow", FAIL: "red"}
 @click.option(
     "--deep", is_flag=True, help="Import the framework in its own environment and compute on its devices."
 )
-@click.option("--python", metavar="PYTHON", help="The training's interpreter or environment, as for `run`.")
+@settings((KEYS["run.python"],))
 @click.pass_context
-def command(ctx: click.Context, /, *, as_json: bool, deep: bool, python: str | None) -> None:
-    """Look for whatever would spoil a night: versions, GPU, memory, power, disk; exit code 1 if something would."""
+def command(ctx: click.Context, /, *, as_json: bool, deep: bool, **parameters: Any) -> None:
+    """Look for whatever would spoil a night: versions, GPU, memory, power, disk; exit code 1 if something would.
+
+    It looks into the environment that `stallguard run` would use here, without importing TensorFlow.
+    """
     from stallguard.doctor import checks, gather, interrogate
 
-    choice = interpreter.choose(python, os.environ, shutil.which)
-    facts = gather.facts(interrogate.environment(choice, deep=deep), os.environ)
+    wanted = config.load(given(parameters), os.environ, Path.cwd()).config.run
+    choice = interpreter.choose(wanted.python, os.environ, shutil.which)
+    environment = interrogate.environment(choice, deep=deep)
+    facts = gather.facts(environment, os.environ, let_sleep=wanted.let_sleep)
     findings = checks.examine(facts)
     verdict = worst(findings)
     if as_json:

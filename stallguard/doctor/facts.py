@@ -82,6 +82,7 @@ class Facts(msgspec.Struct, frozen=True):
     working: str  # the working directory
     heavy: tuple[Heavy, ...] = ()
     runs: tuple[str, ...] = ()  # other runs that live
+    let_sleep: bool = False  # the settings allow the machine to sleep during a run
 
     @property
     def is_metal(self) -> bool:

@@ -29,8 +29,8 @@ MOST = 5  # processes named
 SWAP = Path("/private/var/vm")  # where macOS makes its swap files
 
 
-def facts(environment: Environment, variables: Mapping[str, str]) -> Facts:
-    """Return all facts.  `variables`: the user's environment."""
+def facts(environment: Environment, variables: Mapping[str, str], *, let_sleep: bool = False) -> Facts:
+    """Return all facts.  `variables`: the user's environment; `let_sleep`: the setting of that name."""
     watch = system.MachineWatch()
     began = time.monotonic()
     watch.read(began, {os.getpid()}, 0.0)
@@ -49,6 +49,7 @@ def facts(environment: Environment, variables: Mapping[str, str]) -> Facts:
         working=str(Path.cwd()),
         heavy=heavy,
         runs=tuple(run.id for run in paths.list_runs() if outcome.state(run) == "running"),
+        let_sleep=let_sleep,
     )
 
 

@@ -120,13 +120,15 @@ def sleep(facts: Facts) -> Iterator[Said]:
     settings = facts.preferences.sleep
     if settings is None or settings.after is None:
         return
-    if settings.after:
-        minutes = f"{settings.after / 60:.0f} min"
-        yield ok(
-            f"sleeps after {minutes} of idleness; `stallguard run` holds that off while a training lives"
+    minutes = f"sleeps after {settings.after / 60:.0f} min of idleness"
+    if not settings.after:
+        yield ok("does not sleep by itself")
+    elif facts.let_sleep:
+        yield warn(
+            f"{minutes}, and the setting run.let_sleep allows it during a run", "set run.let_sleep = false"
         )
     else:
-        yield ok("does not sleep by itself")
+        yield ok(f"{minutes}; `stallguard run` holds that off while a training lives")
 
 
 def disk(facts: Facts) -> Iterator[Said]:

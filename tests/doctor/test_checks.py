@@ -69,6 +69,7 @@ CASES = [
     ("power", WARN, "70%", "heat", spoiled(MAC, machine__cpu_limit=0.7)),
     ("heat", WARN, "serious", "cool", spoiled(MAC, machine__thermal="serious")),
     ("sleep", WARN, "lid", "open", spoiled(MAC, machine__lid_closed=True)),
+    ("sleep", WARN, "after 10 min", "run.let_sleep", spoiled(MAC, preferences__sleep=Sleep(600.0), let_sleep=True)),
     ("disk", FAIL, "0.5 GB free for runs", "ends a training", spoiled(
         MAC, places=(Place("runs", "/r", True, GB // 2, 1),))),
     ("disk", WARN, "5.0 GB free", "free some", spoiled(MAC, places=(Place("runs", "/r", True, 5 * GB, 1),))),

@@ -6,20 +6,23 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from stallguard.cli.doctor import lines, summary
 from stallguard.doctor.findings import FAIL, NOTE, OK, WARN, Finding
 
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.fixture
 def doctor(tmp_path):
-    def run(*words, **variables):
+    def run(*words, cwd=None, **variables):
         env = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "CONDA_PREFIX")}
-        env |= {"STALLGUARD_HOME": str(tmp_path)} | variables
+        env |= {"STALLGUARD_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)} | variables
         command = [sys.executable, "-m", "stallguard", "doctor", *words]
-        return subprocess.run(command, check=False, capture_output=True, text=True, env=env)
+        return subprocess.run(command, check=False, capture_output=True, text=True, env=env, cwd=cwd)
 
     return run
 
@@ -51,6 +54,11 @@ def test_json_is_one_object_with_findings_and_the_facts_behind_them(doctor, bare
 def test_the_active_environment_is_looked_into(doctor):
     told = json.loads(doctor("--json", VIRTUAL_ENV=sys.prefix).stdout)
     assert told["facts"]["environment"]["why"] == f"the virtual environment {sys.prefix} is active"
+
+
+def test_the_interpreter_of_the_settings_is_looked_into(doctor, bare, tmp_path):
+    (tmp_path / "stallguard.toml").write_text(f'[run]\npython = "{bare}"\n')
+    assert json.loads(doctor("--json", cwd=tmp_path).stdout)["facts"]["environment"]["path"] == bare
 
 
 def test_an_interpreter_that_is_not_there_is_one_clear_error(doctor):
