@@ -1,0 +1,42 @@
+"""`stallguard prune`: remove runs that are too many, too old or too large."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+import msgspec
+
+from stallguard import config, keep
+from stallguard.paths import runs_dir
+from stallguard.units import show_size
+
+
+@click.command("prune")
+@click.option("--runs", metavar="COUNT", help="Runs to keep, the newest.  [keep.runs: 50]")
+@click.option("--age", metavar="DURATION", help="Remove what is older.  [keep.age: 60d]")
+@click.option("--size", metavar="SIZE", help="Room for all runs together.  [keep.size: 5GB]")
+@click.option("-n", "--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(runs: str | None, age: str | None, size: str | None, dry_run: bool, as_json: bool) -> None:
+    r"""Remove runs that are too many, too old or too large; never one that still goes on.
+
+    \b
+    Examples:
+      stallguard prune --dry-run
+      stallguard prune --runs 10 --age 30d
+    """
+    flags = {"keep.runs": runs, "keep.age": age, "keep.size": size}
+    settings = config.load(flags, os.environ, Path.cwd()).config.keep
+    doomed = keep.prune(settings, runs_dir(), dry=dry_run)
+    if as_json:
+        rows = [{"id": item.run.id, "bytes": item.size, "why": item.why} for item in doomed]
+        click.echo(msgspec.json.encode({"schema": 1, "removed": not dry_run, "runs": rows}))
+        return
+    for item in doomed:
+        click.echo(f"{item.run.id:<36}  {show_size(round(item.size, -3)):>8}  {item.why}")
+    done = "would be removed" if dry_run else "removed"
+    click.echo(
+        f"{len(doomed)} runs {done}, {show_size(round(sum(item.size for item in doomed), -3))}", err=True
+    )
