@@ -1,0 +1,102 @@
+"""The morning after: each run of the night in three lines.
+
+Pure: a summary in, lines out.  This module may not look anything up.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from stallguard.core.words import duration
+
+
+class Night(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of a run.  None or "": not known.  `state`: as outcome.state has it, or stopped on time."""
+
+    run: str
+    command: str
+    state: str  # running, finished, gave up, failed, lost, stopped
+    seconds: float = 0.0
+    ended: str = ""  # local time of day
+    why: str = ""
+    epoch: int | None = None
+    epochs: int | None = None
+    batches: int = 0
+    loss: float | None = None
+    first_loss: float | None = None
+    stalls: int = 0
+    restarts: int = 0
+    lost: float = 0.0  # seconds
+    causes: tuple[str, ...] = ()
+    advice: str = ""
+
+
+STATES = {
+    "finished": "finished{at} after {took}",
+    "stopped": "stopped on time{at} after {took}",
+    "gave up": "gave up{at} after {took}: {why}",
+    "failed": "failed{at} after {took}: {why}",
+    "lost": "stallguard was ended{at} and did not come back",
+    "running": "still running, for {took}",
+}
+TO_DO = {
+    "finished": "nothing to do",
+    "stopped": "it goes on from its checkpoint at its next start",
+    "gave up": "see stallguard report {run}",
+    "failed": "see stallguard report {run}",
+    "lost": "see stallguard logs {run}; start it again and it goes on from its checkpoint",
+    "running": "stallguard status shows how it stands",
+}
+
+
+def lines(night: Night) -> list[str]:
+    """Return the three lines: how it ended, how far it came, what was lost and what to do."""
+    return [
+        f"{night.command}: {_ending(night)}  ({night.run})",
+        f"  {_progress(night)}",
+        f"  {_trouble(night)}",
+    ]
+
+
+def headline(night: Night) -> str:
+    """Return the one line of a notification."""
+    return f"{night.command}: {_ending(night)}; {_progress(night)}"
+
+
+def _ending(night: Night) -> str:
+    at = f" at {night.ended}" if night.ended else ""
+    why = night.why or "the reason is not known"
+    template = STATES.get(night.state, "{state}")
+    return template.format(at=at, took=duration(night.seconds), why=why, state=night.state)
+
+
+def _progress(night: Night) -> str:
+    epochs = (
+        ""
+        if night.epoch is None
+        else f"epoch {night.epoch}" + (f" of {night.epochs}" if night.epochs else "")
+    )
+    loss = "" if night.loss is None else f"loss {night.loss:.4g}"
+    if loss and night.first_loss is not None:
+        loss += f" (from {night.first_loss:.4g})"
+    batches = f"{_count(night.batches, 'batch', 'batches')}" if night.batches else ""
+    return ", ".join(part for part in (epochs, loss, batches) if part) or "no batch was seen"
+
+
+def _trouble(night: Night) -> str:
+    to_do = night.advice or TO_DO.get(night.state, "").format(run=night.run)
+    return f"{_losses(night)}; {to_do}" if to_do else _losses(night)
+
+
+def _losses(night: Night) -> str:
+    if not night.stalls and not night.restarts:
+        return "no stalls"
+    causes = f" ({', '.join(dict.fromkeys(night.causes))})" if night.causes else ""
+    parts = [f"{_count(night.stalls, 'stall', 'stalls')}{causes}"]
+    parts += [_count(night.restarts, "restart", "restarts")] if night.restarts else []
+    parts += [f"{duration(night.lost)} lost"] if night.lost else []
+    return ", ".join(parts)
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}".replace(",", " ")

@@ -1,0 +1,59 @@
+"""The morning's three lines, for every way that a night can end."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stallguard.report.morning import STATES, TO_DO, Night, headline, lines
+
+GOOD = Night(
+    run="20261102-230001-train", command="train.py", state="finished", seconds=25_920.0, ended="06:12", epoch=200,
+    epochs=200, batches=412_000, loss=0.03124, first_loss=0.841,
+)  # fmt: skip
+
+
+def test_a_good_night_has_nothing_to_do():
+    assert lines(GOOD) == [
+        "train.py: finished at 06:12 after 7 h 12 min  (20261102-230001-train)",
+        "  epoch 200 of 200, loss 0.03124 (from 0.841), 412 000 batches",
+        "  no stalls; nothing to do",
+    ]
+
+
+def test_a_hard_night_tells_the_causes_once_the_loss_and_the_advice():
+    night = Night(
+        run="r", command="train.py", state="finished", seconds=3600.0, batches=1, stalls=3, restarts=2, lost=840.0,
+        causes=("device wait", "memory", "device wait"), advice="a smaller batch: model.fit(batch_size=64)",
+    )  # fmt: skip
+    assert lines(night)[1:] == [
+        "  1 batch",
+        "  3 stalls (device wait, memory), 2 restarts, 14 min lost; a smaller batch: model.fit(batch_size=64)",
+    ]
+
+
+def test_giving_up_says_why_and_where_the_story_is():
+    night = Night(
+        run="r9", command="train.py", state="gave up", seconds=60.0, why="two attempts brought no progress"
+    )
+    assert "two attempts brought no progress" in lines(night)[0]
+    assert lines(night)[1] == "  no batch was seen"
+    assert "stallguard report r9" in lines(night)[2]
+
+
+@pytest.mark.parametrize("state", [*STATES, "something new"])
+def test_every_state_makes_three_whole_lines(state):
+    said = lines(Night(run="r", command="c", state=state))
+    assert len(said) == 3
+    assert not any("{" in line or "None" in line for line in said)
+
+
+def test_every_state_has_something_to_do():
+    assert set(STATES) == set(TO_DO)
+
+
+@given(st.builds(Night))
+def test_no_summary_brings_an_error(night):
+    assert len(lines(night)) == 3
+    assert night.command in headline(night)
