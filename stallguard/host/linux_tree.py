@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from stallguard.core.readings import Process
 from stallguard.host import linux_proc
 from stallguard.host.linux_proc import Stat
+from stallguard.host.members import Members
 from stallguard.host.rising import Rising
 
-FIND_EVERY = 2.0  # seconds between two searches for new members
 THREADS_MAX = 512  # above it, reading every thread's queue would cost more than it tells
 NS = 1e-9
 
@@ -36,56 +36,47 @@ def alive(pid: int, start: float | None) -> bool:
 
 
 class Tree:
-    """The tree below `root`; a member once is a member until it ends, even when its parent ends before it."""
+    """The tree below `root`."""
 
     def __init__(self, root: int) -> None:
         """Watch the process `root` and all that it starts."""
-        self._root = root
-        self._started: dict[int, int] = {}  # pid -> start, in ticks: a pid alone is not an identity
+        self._members = Members(root)
         self._rising = Rising()
-        self._searched = 0.0
         self._swap: int | None = None
         self._shared = 0
-        self._workers = 0
 
     def members(self) -> tuple[int, ...]:
         """Return the pids seen at the last reading, the root's first if it lives."""
-        return tuple(sorted(self._started, key=lambda pid: pid != self._root))
+        return self._members.pids()
 
     def read(self, main: int | None = None) -> Process:
         """Return the tree's reading.  `main`: the process whose state is told; the root by default."""
-        now = time.monotonic()
-        if now - self._searched >= FIND_EVERY:
+        if self._members.is_search_due(time.monotonic()):
             self._search()
-            self._searched = now
-        stats = self._stats()
-        teller = stats.get(main or self._root)
+        read = {pid: linux_proc.stat(pid) for pid in self._members.started}
+        living = {pid: stat for pid, stat in read.items() if stat is not None}
+        self._members.keep({pid: stat.start for pid, stat in living.items()})
+        stats = {pid: living[pid] for pid in self._members.started}
+        teller = stats.get(main or self._members.root)
         return self._reading(stats, teller.state if teller else "gone")
 
     def set_shared(self, shared: int) -> None:
         """Tell how many bytes of the members' RSS are counted more than once (see `overcount`)."""
         self._shared = shared
 
-    def _stats(self) -> dict[int, Stat]:
-        found = {pid: linux_proc.stat(pid) for pid in self._started}
-        stats = {pid: stat for pid, stat in found.items() if stat and stat.start == self._started[pid]}
-        self._workers += len(self._started.keys() - stats.keys() - {self._root})
-        self._started = {pid: stat.start for pid, stat in stats.items()}
-        return stats
-
     def _search(self) -> None:
-        known = {*self._started, self._root}
-        fresh = _children(known) if _has_children_files() else _descendants(known, self._root)
-        for pid in (self._root, *fresh):
+        root = self._members.root
+        known = {*self._members.started, root}
+        fresh = _children(known) if _has_children_files() else _descendants(known, root)
+        for pid in (root, *fresh):
             stat = linux_proc.stat(pid)
-            if stat:
-                self._started.setdefault(pid, stat.start)
-        self._swap = _swap(self._started)
+            self._members.add(pid, stat.start if stat else None)
+        self._swap = _swap(self._members.started)
 
     def _reading(self, stats: dict[int, Stat], state: str) -> Process:
         each, count = list(stats.values()), self._rising.count
         if not each:
-            return Process(state="gone", members=0, workers=self._died())
+            return Process(state="gone", members=0, workers=self._members.take_died())
         moved = _total(linux_proc.io(pid) for pid in stats)
         queued = _queues(stats)
         rss = sum(one.rss for one in each)
@@ -103,12 +94,8 @@ class Tree:
             rss=rss,
             swap=self._swap,
             run_queue=_rounded(self._rising.total("queue", queued[0]), NS),
-            workers=self._died(),
+            workers=self._members.take_died(),
         )
-
-    def _died(self) -> int:
-        died, self._workers = self._workers, 0
-        return died
 
 
 def _rounded(value: float | None, unit: float = 1.0) -> float | None:

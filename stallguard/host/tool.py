@@ -18,9 +18,10 @@ OUTPUT_MAX = 4 << 20  # characters kept; the longest we ask for is ioreg's, tens
 ENVIRONMENT = {"LC_ALL": "C", "LANG": "C", "PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "COLUMNS": "500"}
 
 
-def run(argv: list[str], seconds: float) -> str | None:
+def run(argv: list[str], seconds: float, *, lenient: bool = False) -> str | None:
     """Return the standard output of `argv`; None where the tool is missing or fails.
 
+    `lenient`: what a failing tool printed counts too (sysctl fails when one of many names is unknown to it).
     Raises TimeoutError where it took longer than `seconds` and had to be killed.
     """
     try:
@@ -35,7 +36,7 @@ def run(argv: list[str], seconds: float) -> str | None:
     except subprocess.TimeoutExpired as error:
         _kill(child)
         raise TimeoutError(f"{argv[0]} did not answer within {seconds:g} s") from error
-    return output[:OUTPUT_MAX].decode(errors="replace") if child.returncode == 0 else None
+    return output[:OUTPUT_MAX].decode(errors="replace") if lenient or child.returncode == 0 else None
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:

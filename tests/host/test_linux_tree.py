@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from stallguard.host import linux_proc, linux_tree
+from stallguard.host import linux_proc, linux_tree, members
 from tests.host.children import eventually, running
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -26,7 +26,7 @@ time.sleep(60)
 
 @pytest.fixture(autouse=True)
 def _search_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linux_tree, "FIND_EVERY", 0.0)
+    monkeypatch.setattr(members, "FIND_EVERY", 0.0)
 
 
 def test_members_are_the_child_and_what_it_started() -> None:
@@ -222,7 +222,7 @@ time.sleep(0.3); print(flush=True); time.sleep(60)
     with running(source) as child:
         tree = linux_tree.Tree(child.pid)
         assert eventually(lambda: tree.read().threads == 100)
-        linux_tree.FIND_EVERY = 60.0
+        members.FIND_EVERY = 60.0
         costs = []
         for _ in range(50):
             begin = time.thread_time()

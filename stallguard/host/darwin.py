@@ -1,0 +1,38 @@
+"""macOS, as stallguard sees it: the functions of host.linux under the same names.
+
+This module only gathers; how a thing is read is told in the darwin_* modules beside it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from stallguard.host.darwin_system import Gpu, MachineWatch, MemoryKill, facts, memory
+from stallguard.host.darwin_tree import Tree, alive, census, is_remote, overcount, start_time
+
+__all__ = [
+    "Gpu",
+    "MachineWatch",
+    "MemoryKill",
+    "Tree",
+    "alive",
+    "asleep",
+    "census",
+    "facts",
+    "is_remote",
+    "memory",
+    "overcount",
+    "start_time",
+]
+
+
+def asleep() -> float:
+    """Return the seconds slept since boot.
+
+    On macOS CLOCK_MONOTONIC_RAW is mach_continuous_time, which counts sleep, and CLOCK_UPTIME_RAW is
+    mach_absolute_time, which does not (Libc-1725 gen/clock_gettime.c).
+    """
+    if sys.platform != "darwin":
+        return 0.0  # no other system has these clocks
+    return max(0.0, time.clock_gettime(time.CLOCK_MONOTONIC_RAW) - time.clock_gettime(time.CLOCK_UPTIME_RAW))

@@ -1,0 +1,71 @@
+"""macOS: everything comes from tools that need no root for a process of one's own.
+
+None of them uses task_for_pid on our behalf from Python (psutil's threads() and memory_full_info() do, and can
+hang for ever).  vmmap and footprint stop the process while they walk it, half a minute at 80 GB: deep only.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stallguard.host.evidence_rows import Table, Tool
+
+LOG_MAX = 60  # minutes of the unified log; a longer slice takes minutes to read
+PREDICATE = (
+    'eventMessage CONTAINS "GPURestart" OR eventMessage CONTAINS "signalHardwareError" '
+    'OR eventMessage CONTAINS "IOGPU" OR (process == "kernel" AND eventMessage CONTAINS "memorystatus")'
+)
+MEMORY = (
+    "kern.memorystatus_vm_pressure_level", "kern.memorystatus_level", "vm.swapusage", "vm.compressor_bytes_used",
+    "vm.loadavg", "hw.memsize", "hw.model", "machdep.cpu.brand_string", "iogpu.wired_limit_mb",
+)  # fmt: skip
+
+
+def tables(_pid: int) -> tuple[Table, ...]:
+    """Return nothing: there is no /proc."""
+    return ()
+
+
+def tools(pid: int, since: float, now: float) -> tuple[Tool, ...]:
+    """Return the tools.  `since`, `now`: seconds since the epoch, what the logs are wanted for."""
+    process, minutes = str(pid), str(min(LOG_MAX, max(1, round((now - since) / 60))))
+    return (
+        Tool("sample", ("/usr/bin/sample", process, "2", "-mayDie", "-file", "/dev/stdout"), 20, 2 << 20),
+        Tool("threads", ("/bin/ps", "-M", "-p", process), 3),
+        Tool("gpu", ("/usr/sbin/ioreg", "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator"), 3),
+        Tool("gpu-clients", ("/usr/sbin/ioreg", "-r", "-d", "1", "-w", "0", "-c", "AGXDeviceUserClient"), 3),
+        Tool("memory", ("/usr/sbin/sysctl", *MEMORY), 2),
+        Tool("vm", ("/usr/bin/vm_stat",), 2),
+        Tool("files", ("/usr/sbin/lsof", "-n", "-P", "-w", "-p", process), 5),
+        Tool("displays", ("/usr/sbin/system_profiler", "SPDisplaysDataType", "-json"), 5),
+        Tool("system", ("/usr/bin/sw_vers",), 2),
+        Tool(
+            "log",
+            (
+                "/usr/bin/log",
+                "show",
+                "--last",
+                f"{minutes}m",
+                "--style",
+                "compact",
+                "--info",
+                "--predicate",
+                PREDICATE,
+            ),
+            60,
+            1 << 20,
+        ),
+        Tool("maps", ("/usr/bin/vmmap", "-summary", process), 30, deep=True),
+        Tool("footprint", ("/usr/bin/footprint", process), 30, deep=True),
+    )
+
+
+def main_wait(_pid: int) -> str:
+    """Return nothing: `sample` tells it."""
+    return ""
+
+
+def report_places() -> tuple[Path, ...]:
+    """Return the directories where the system keeps its crash, GPU restart and jetsam reports."""
+    machine = Path("/Library/Logs/DiagnosticReports")
+    return (machine, machine / "Retired", Path.home() / "Library/Logs/DiagnosticReports")

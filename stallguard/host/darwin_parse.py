@@ -1,0 +1,236 @@
+"""What macOS' tools print, as values: pure functions of text, tested against recorded output.
+
+Every key is optional, for keys come and go with the system's version; what is absent is None, never zero.
+This module may not run anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import plistlib
+import re
+from typing import Any, NamedTuple
+from xml.parsers.expat import ExpatError
+
+PERCENT = 100
+
+
+class Accelerator(NamedTuple):
+    """A GPU's node in the IORegistry: `ioreg -r -d 1 -w 0 -c IOAccelerator`, with or without -a."""
+
+    kind: str | None  # AGXAcceleratorG14X ...; AppleParavirtGPU in a virtual machine
+    model: str | None
+    utilisation: (
+        float | None
+    )  # 0..1: a coarse duty cycle; values over 100 % have been seen and are no reading
+    memory: int | None  # bytes in use by the whole machine; "Alloc" counts address space and is left alone
+    recoveries: int | None  # restarts since boot: a step is the cheapest sign of a GPU reset
+
+
+_NODE = re.compile(r"^\s*(?:\|\s*)*\+-o \S+\s+<class ([^,>\s]+)(?:, id (0x[0-9a-f]+))?")
+_PROPERTY = re.compile(r'^[\s|]*"([^"]+)" = (.*)$')
+_PAIR = re.compile(r'"([^"]+)"\s*=\s*(\d{1,20})')
+
+
+def accelerators(text: str) -> list[Accelerator]:
+    """Return the GPUs in the output of ioreg, text or property list."""
+    if text.lstrip().startswith("<?xml"):
+        return _accelerators_plist(text)
+    return [_accelerator(kind, node) for kind, _, node in _nodes(text) if "PerformanceStatistics" in node]
+
+
+def _accelerators_plist(text: str) -> list[Accelerator]:
+    with contextlib.suppress(
+        plistlib.InvalidFileException, ExpatError, ValueError, TypeError, AttributeError
+    ):
+        nodes = plistlib.loads(text.encode())
+        return [_from_plist(node) for node in nodes if isinstance(node.get("PerformanceStatistics"), dict)]
+    return []
+
+
+def _from_plist(node: dict[str, Any]) -> Accelerator:
+    told = node["PerformanceStatistics"]
+    numbers = {key: value for key, value in told.items() if isinstance(value, int) and value >= 0}
+    kind, model = node.get("IOObjectClass"), node.get("model")
+    return _made(kind if isinstance(kind, str) else None, model if isinstance(model, str) else None, numbers)
+
+
+def _nodes(text: str) -> list[tuple[str | None, str | None, dict[str, str]]]:
+    """Return (class, id, properties as text) of each node; properties before any node belong to one without."""
+    nodes: list[tuple[str | None, str | None, dict[str, str]]] = []
+    for line in text.splitlines():
+        head = _NODE.match(line)
+        if head:
+            nodes.append((head[1], head[2], {}))
+            continue
+        found = _PROPERTY.match(line)
+        if found:
+            nodes = nodes or [(None, None, {})]
+            nodes[-1][2].setdefault(found[1], found[2])
+    return nodes
+
+
+def _accelerator(kind: str | None, node: dict[str, str]) -> Accelerator:
+    # The statistics stand in one line; elsewhere (IOReportLegend) the same names are only titles.
+    numbers = {key: int(value) for key, value in _PAIR.findall(node["PerformanceStatistics"])}
+    return _made(kind, node["model"].strip('"<>') if "model" in node else None, numbers)
+
+
+def _made(kind: str | None, model: str | None, numbers: dict[str, int]) -> Accelerator:
+    busy = numbers.get("Device Utilization %")
+    return Accelerator(
+        kind=kind,
+        model=model,
+        utilisation=busy / PERCENT if busy is not None and busy <= PERCENT else None,
+        memory=numbers.get("In use system memory"),
+        recoveries=numbers.get("recoveryCount"),
+    )
+
+
+class Client(NamedTuple):
+    """A process' hold on the GPU: `ioreg -r -d 1 -w 0 -c AGXDeviceUserClient`."""
+
+    id: str
+    pid: int
+    gpu_time: int  # nanoseconds, all queues; good for "did it move", too coarse for more
+    submitted: int  # the newest submission, in a unit that is not documented
+
+
+_CREATOR = re.compile(r'"pid (\d{1,10})[,"]')
+
+
+def clients(text: str) -> list[Client]:
+    """Return who holds the GPU."""
+    found = []
+    for number, (_, identity, node) in enumerate(_nodes(text)):
+        creator = _CREATOR.match(node.get("IOUserClientCreator", ""))
+        if creator:
+            usage = _PAIR.findall(node.get("AppUsage", ""))
+            times = [int(value) for key, value in usage if key == "accumulatedGPUTime"]
+            last = [int(value) for key, value in usage if key == "lastSubmittedTime"]
+            name = identity or f"#{number}"
+            found.append(Client(name, int(creator[1]), sum(times), max(last, default=0)))
+    return found
+
+
+def sysctl(text: str) -> dict[str, str]:
+    """Return the `name: value` lines of sysctl."""
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, colon, value in pairs if colon and " " not in name.strip()}
+
+
+def whole(text: str | None) -> int | None:
+    """Return a number in plain digits; None for anything else."""
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
+
+
+_DIGITS = 20  # of a 64-bit number
+_USED = re.compile(r"\bused\s*=\s*(\d{1,12})(?:[.,](\d{1,6}))?\s*([KMGT])")
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def swap_used(text: str | None) -> int | None:
+    """Return the bytes used in a vm.swapusage line; European locales print a comma for the point."""
+    found = _USED.search(text or "")
+    if not found:
+        return None
+    return int(float(f"{found[1]}.{found[2] or 0}") * _UNITS[found[3]])
+
+
+PRESSURE = {"1": "normal", "2": "warn", "4": "critical"}  # dispatch's values: xnu kern_memorystatus_notify.c
+
+
+class Pages(NamedTuple):
+    """Memory by pages, from vm_stat or memory_pressure."""
+
+    size: int  # bytes of a page
+    counts: dict[str, int]
+
+    def bytes(self, *names: str) -> int | None:
+        """Return the bytes of the named pages together; None where one is not told."""
+        told = [self.counts.get(name) for name in names]
+        known = [count for count in told if count is not None]
+        return sum(known) * self.size if len(known) == len(names) else None
+
+
+_PAGE_SIZE = re.compile(r"page size of (\d{3,8})(?: bytes)?\)")
+_COUNT = re.compile(r'^"?([A-Z][^":]{2,60})"?:\s+(\d{1,20})\.?\s*$', re.MULTILINE)
+
+
+def pages(text: str) -> Pages | None:
+    """Return the counts in the output of vm_stat or memory_pressure; None where there is no page size."""
+    size = _PAGE_SIZE.search(text)
+    if not size:
+        return None
+    return Pages(int(size[1]), {name: int(count) for name, count in _COUNT.findall(text)})
+
+
+class Thermal(NamedTuple):
+    """What `pmset -g therm` tells; on Apple silicon it is normally two notes, which mean that all is well."""
+
+    level: str | None  # nominal serious critical
+    cpu_limit: float | None  # 0..1
+
+
+_WARNING = re.compile(r"thermal warning level\D{0,20}(\d{1,3})\s*$", re.IGNORECASE | re.MULTILINE)
+_LIMIT = re.compile(r"CPU_Speed_Limit\s*=\s*(\d{1,3})\b")
+CRISIS = 10  # IOKit's IOPM.h: 0 normal, 5 danger, 10 crisis
+
+
+def thermal(text: str) -> Thermal:
+    """Return the thermal state; None where the text says nothing of it."""
+    warned, limit = _WARNING.search(text), _LIMIT.search(text)
+    level = "nominal" if "No thermal warning level" in text else None
+    if warned:
+        value = int(warned[1])
+        level = "critical" if value >= CRISIS else "serious" if value else "nominal"
+    return Thermal(level, min(1.0, int(limit[1]) / PERCENT) if limit else None)
+
+
+_SOURCE = re.compile(r"Now drawing from '(\w+) Power'")
+
+
+def power(text: str) -> str | None:
+    """Return "ac" or "battery" from `pmset -g ps`; an UPS is a battery."""
+    found = _SOURCE.search(text)
+    return None if not found else "ac" if found[1] == "AC" else "battery"
+
+
+def lid_closed(text: str) -> bool | None:
+    """Return whether the lid is closed, from `ioreg -r -k AppleClamshellState`; None: there is no lid."""
+    found = re.search(r'"AppleClamshellState" = (Yes|No)', text)
+    return found[1] == "Yes" if found else None
+
+
+class Row(NamedTuple):
+    """A line of ps."""
+
+    pid: int
+    state: str  # letters of ps(1)
+    cpu: float | None  # 0.. cores, a decaying average of up to a minute
+    name: str
+
+
+def ps(text: str) -> list[Row]:
+    """Return the lines of a ps table whose headings are PID, STAT, %CPU and COMMAND among others."""
+    lines = text.splitlines()
+    heads = lines[0].split() if lines else []
+    if not {"PID", "STAT", "%CPU"} <= set(heads) or heads[-1] not in ("COMMAND", "COMM"):
+        return []
+    rows = [dict(zip(heads, line.split(None, len(heads) - 1), strict=False)) for line in lines[1:]]
+    return [
+        Row(int(row["PID"]), row["STAT"], _share(row["%CPU"]), row[heads[-1]].strip())
+        for row in rows
+        if len(row) == len(heads) and whole(row["PID"]) is not None
+    ]
+
+
+def _share(text: str) -> float | None:
+    found = re.fullmatch(r"(\d{1,6})(?:[.,](\d{1,3}))?", text)
+    return float(f"{found[1]}.{found[2] or 0}") / PERCENT if found else None
+
+
+def versions(text: str) -> dict[str, str]:
+    """Return the lines of sw_vers: ProductName, ProductVersion, BuildVersion."""
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, colon, value in pairs if colon}

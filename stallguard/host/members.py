@@ -1,0 +1,47 @@
+"""Who belongs to a process tree: the bookkeeping that both systems share.
+
+A member once is a member until it ends, even when its parent ends before it.  A pid alone is no identity; with
+the time that it started it is.  This module may not read anything.
+"""
+
+from __future__ import annotations
+
+FIND_EVERY = 2.0  # seconds between two searches for new members
+
+
+class Members:
+    """The processes of one tree, by pid and start (in the system's own unit)."""
+
+    def __init__(self, root: int) -> None:
+        """Know nobody yet, not even whether `root` lives."""
+        self.root = root
+        self.started: dict[int, float] = {}
+        self._searched = float("-inf")
+        self._died = 0
+
+    def is_search_due(self, now: float) -> bool:
+        """Tell whether new members should be looked for; counts as done when the answer is yes."""
+        due = now - self._searched >= FIND_EVERY
+        if due:
+            self._searched = now
+        return due
+
+    def add(self, pid: int, start: float | None) -> None:
+        """Take a new member; one that is gone already (None) is passed by."""
+        if start is not None:
+            self.started.setdefault(pid, start)
+
+    def keep(self, living: dict[int, float]) -> None:
+        """Keep those that still live with the same start, and count the others."""
+        kept = {pid: start for pid, start in self.started.items() if living.get(pid) == start}
+        self._died += len(self.started.keys() - kept.keys() - {self.root})
+        self.started = kept
+
+    def pids(self) -> tuple[int, ...]:
+        """Return the members, the root first if it lives."""
+        return tuple(sorted(self.started, key=lambda pid: (pid != self.root, pid)))
+
+    def take_died(self) -> int:
+        """Return how many members other than the root ended since the last call."""
+        died, self._died = self._died, 0
+        return died

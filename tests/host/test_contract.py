@@ -1,0 +1,55 @@
+"""Both systems say the same things under the same names."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from types import ModuleType
+
+import pytest
+
+from stallguard.core.readings import Memory, Process, Reading
+from stallguard.host import darwin, system
+
+if sys.platform == "linux":
+    from stallguard.host import linux as other
+else:
+    other = darwin  # type: ignore[assignment]
+
+
+def _shape(module: ModuleType) -> dict[str, object]:
+    shape: dict[str, object] = {}
+    for name in module.__all__:
+        thing = getattr(module, name)
+        if inspect.isclass(thing):
+            methods = {key: value for key, value in vars(thing).items() if inspect.isfunction(value)}
+            public = {
+                key: value for key, value in methods.items() if not key.startswith("_") or key == "__init__"
+            }
+            for key, value in public.items():
+                shape[f"{name}.{key}"] = _signature(value)
+        else:
+            shape[name] = _signature(thing)
+    return shape
+
+
+def _signature(thing: object) -> tuple[list[str], object]:
+    signature = inspect.signature(thing)
+    return [name.lstrip("_") for name in signature.parameters], signature.return_annotation
+
+
+def test_the_two_systems_have_the_same_functions_arguments_and_results() -> None:
+    told = _shape(darwin)
+    extra = {"Gpu.reading"}  # a pure step of the Mac's, apart so that it can be tested anywhere
+    assert {key: value for key, value in told.items() if key not in extra} == _shape(other)
+
+
+def test_the_system_is_chosen_by_the_platform() -> None:
+    assert system.__name__ == (
+        "stallguard.host.darwin" if sys.platform == "darwin" else "stallguard.host.linux"
+    )
+
+
+@pytest.mark.parametrize("reading", [Process(), Memory()])
+def test_what_is_not_told_is_unknown_and_takes_no_room(reading: Reading) -> None:
+    assert all(getattr(reading, field) is None for field in reading.__struct_fields__)
