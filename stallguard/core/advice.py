@@ -91,6 +91,9 @@ ADVICE: dict[str, tuple[Advice, ...]] = {
         Advice("two threads wait for each other: the stacks kept with the incident name them"),
         Advice("worker processes of a pool must not die unseen; prefer tf.data's own threads to multiprocessing"),
     ),
+    causes.OUTSIDE_WAIT: (
+        Advice("give the call that waits a time limit", "requests.get(url, timeout=30)", process.waits_in_script),
+    ),
     causes.GIL_HELD: (
         Advice("the stacks kept with the incident name the native call; update or avoid that library"),
     ),
@@ -127,6 +130,10 @@ ADVICE: dict[str, tuple[Advice, ...]] = {
         PINS._replace(when=device.on_metal),
     ),
     causes.RETRACING: (OUTSIDE_LOOP, FIXED_SHAPES, BUILD_ONCE, FEWER_CALLS),
+    causes.SLOW_OPTIMIZER: (
+        Advice("Keras 2 keeps the faster one", "optimizer=tf.keras.optimizers.legacy.Adam()"),
+        FEWER_CALLS,
+    ),
     causes.STOPPED: (Advice("let it go on", "kill -CONT PID"),),
     causes.OUT_OF_MEMORY_KILL: (SMALLER, STREAM, SEGMENTS._replace(when=process.growing), HALF_PRECISION),
     causes.OUT_OF_MEMORY: (SMALLER, STREAM, HALF_PRECISION),

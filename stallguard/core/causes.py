@@ -6,6 +6,7 @@ This module may not decide anything.
 
 DEVICE_WAIT = "device-wait"
 HOST_DEADLOCK = "host-deadlock"
+OUTSIDE_WAIT = "outside-wait"
 GIL_HELD = "gil-held"
 BUSY_LOOP = "busy-loop"
 INPUT_STARVATION = "input-starvation"
@@ -19,6 +20,7 @@ THROTTLED = "throttled"
 TRANSIENT = "transient"
 CPU_FALLBACK = "cpu-fallback"
 RETRACING = "retracing"
+SLOW_OPTIMIZER = "slow-optimizer"
 STOPPED = "stopped"
 ASLEEP = "asleep"
 SAVING = "saving"
@@ -47,6 +49,7 @@ ENDED_BY_REQUEST = "ended-by-request"
 TITLES = {
     DEVICE_WAIT: "a wait for the device that never ends",
     HOST_DEADLOCK: "a deadlock between threads of the training process, not of the device",
+    OUTSIDE_WAIT: "a wait for something outside of the process: a network, a file, another program",
     GIL_HELD: "native code that keeps the interpreter's lock",
     BUSY_LOOP: "a loop that burns the processor without getting anywhere",
     INPUT_STARVATION: "an input pipeline that delivers nothing",
@@ -60,6 +63,7 @@ TITLES = {
     TRANSIENT: "a pause of the device that ended by itself",
     CPU_FALLBACK: "a training that runs on the CPU although there is a GPU",
     RETRACING: "a graph that is built anew again and again",
+    SLOW_OPTIMIZER: "an optimizer that is slow on this machine",
     STOPPED: "a process that somebody stopped",
     ASLEEP: "a machine that slept",
     SAVING: "a checkpoint that takes long",

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from stallguard.core import advice
 from stallguard.core.causes import UNKNOWN
 from stallguard.core.clues import Clue, Scene
+from stallguard.core.clues.silence import silent
 from stallguard.core.events import Exited
 from stallguard.core.history import History
 from stallguard.core.patterns import AGAINST, PATTERNS, PROOF, SUPPORT, Pattern
@@ -41,12 +42,19 @@ class _Asked:
 
 
 def diagnose(history: History, judgement: Judgement, now: float) -> tuple[Finding, ...]:
-    """Return why training is silent or slow, the likeliest cause first; never empty while it is silent."""
+    """Return why training is silent, slow or in danger, the likeliest cause first.
+
+    Never empty while it is silent or slow; while it is neither, most often empty.
+    """
     return _findings(Scene(history, judgement, now))
 
 
 def diagnose_exit(history: History, exited: Exited) -> tuple[Finding, ...]:
     """Return why the process ended, the likeliest cause first; never empty."""
+    return _findings(_scene_of_exit(history, exited))
+
+
+def _scene_of_exit(history: History, exited: Exited) -> Scene:
     heard = history.heard
     since = heard.progress_at if heard is not None and heard.progress_at > 0 else history.began
     judgement = Judgement(
@@ -55,7 +63,7 @@ def diagnose_exit(history: History, exited: Exited) -> tuple[Finding, ...]:
         since=since,
         gap=max(0.0, exited.at - since),
     )
-    return _findings(Scene(history, judgement, exited.at, exited))
+    return Scene(history, judgement, exited.at, exited)
 
 
 def _findings(scene: Scene) -> tuple[Finding, ...]:
@@ -66,7 +74,8 @@ def _findings(scene: Scene) -> tuple[Finding, ...]:
         if found is not None and found.confidence > best.get(pattern.cause, _NOTHING).confidence:
             best[pattern.cause] = found
     told = [finding for finding in best.values() if finding.confidence >= WORTH_TELLING]
-    if all(finding.confidence < THIN for finding in told):
+    trouble = scene.exited is not None or silent.ask(scene) is not None or scene.judgement.slow > 1.0
+    if trouble and all(finding.confidence < THIN for finding in told):
         told.append(_unknown(scene))
     return tuple(sorted(told, key=lambda finding: -finding.confidence))
 

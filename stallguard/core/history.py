@@ -33,6 +33,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 SPACING = 2.0  # seconds between two kept readings of a sensor; the newest is always kept
+DEVICE_SPACING = 1.0  # `moved` speaks of the time since the reading before: none may be lost
 READINGS = 150  # of one sensor: five minutes
 HEARD_SPACING, HEARD = 5.0, 60  # records of the probe: five minutes
 SIGNATURES = 64  # different lines of the output
@@ -100,6 +101,7 @@ class History(msgspec.Struct, frozen=True):
     unkillable: Unkillable | None = None
     exited: Exited | None = None
     used_gpu: bool = False  # this attempt was seen to use the accelerator
+    workers_died_at: float | None = None  # when a worker process last died
     growth: Growth = Growth()
 
 
@@ -196,12 +198,13 @@ def _process(history: History, at: float, reading: Process) -> History:
     growth = history.growth
     if reading.footprint is not None and history.heard is not None and history.heard.beats > 0:
         growth = _grow(growth, at, reading.footprint)
-    return replace(history, process=_keep(history.process, at, reading), growth=growth)
+    died = at if reading.workers else history.workers_died_at
+    return replace(history, process=_keep(history.process, at, reading), growth=growth, workers_died_at=died)
 
 
 def _device(history: History, at: float, reading: Device) -> History:
     used = history.used_gpu or (bool(reading.mine) and bool(reading.moved))
-    return replace(history, device=_keep(history.device, at, reading), used_gpu=used)
+    return replace(history, device=_keep(history.device, at, reading, DEVICE_SPACING), used_gpu=used)
 
 
 def _trail(field: str) -> Callable[[History, float, Reading], History]:
@@ -219,8 +222,8 @@ _SENSORS: dict[type, Callable[..., History]] = {
 }
 
 
-def _keep(trail: tuple[Seen[R], ...], at: float, reading: R) -> tuple[Seen[R], ...]:
-    return _thin(trail, Seen(at, reading), SPACING, READINGS)
+def _keep(trail: tuple[Seen[R], ...], at: float, reading: R, spacing: float = SPACING) -> tuple[Seen[R], ...]:
+    return _thin(trail, Seen(at, reading), spacing, READINGS)
 
 
 def _thin(trail: tuple[T, ...], new: T, spacing: float, most: int) -> tuple[T, ...]:

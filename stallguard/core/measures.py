@@ -21,6 +21,7 @@ LEAST = 0.9  # seconds: a shorter span says nothing of a rate
 GPU_IDLE = 0.05  # utilisation
 GPU_BUSY = 0.90
 TREND_POINTS = 6
+MINUTE = 12  # records of the probe kept for about a minute
 SETTLED = 0.25  # share of a trend's beginning that is warm-up: buffers fill, kernels are compiled
 
 
@@ -126,10 +127,10 @@ def processor_moved(history: History, seconds: float, now: float) -> bool | None
 
 
 def input_share(history: History) -> float | None:
-    """Return the share of the recent training that went into waiting for input, 0..1."""
+    """Return the share of the last minute of training that went into waiting for input, 0..1."""
     if history.heard is None or not history.heards:
         return None
-    first, last = history.heards[0], history.heard
+    first, last = history.heards[-MINUTE:][0], history.heard
     waited, worked = last.input_s - first.input_s, last.step_s - first.step_s
     if waited + worked <= 0.0 or last.input_s <= 0.0:
         return None
@@ -140,7 +141,7 @@ def traces_per_batch(history: History) -> float | None:
     """Return how many graphs were traced a batch lately: a model that is built anew shows here."""
     if len(history.heards) < 2:  # noqa: PLR2004
         return None
-    first, last = history.heards[0], history.heards[-1]
+    first, last = history.heards[-MINUTE:][0], history.heards[-1]
     beats = last.beats - first.beats
     return (last.traces - first.traces) / beats if beats > 0 else None
 

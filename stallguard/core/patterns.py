@@ -33,14 +33,15 @@ PATTERNS: tuple[Pattern, ...] = (
     # ---- silent, and the process lives ----------------------------------------------------------------------
     Pattern(
         causes.DEVICE_WAIT, "F1", 0.45,
-        requires=(silence.silent, silence.alive, process.cpu_idle, silence.in_step),
+        requires=(silence.silent, silence.alive, process.cpu_idle, process.in_library),
         proofs=(process.metal_frames,),
         supports=(
             process.runtime_frames, silence.pulses, device.gpu_idle, silence.deadlocked, device.gpu_sensor_blocked,
         ),
         against=(
-            process.input_frames, process.lock_frames, process.native_frames, silence.no_pulses, memory.swapping,
-            memory.memory_waits, process.workers_died, machine.slept, output.data_ended,
+            process.input_frames, process.lock_frames, process.waits_in_script, process.native_frames,
+            silence.no_pulses, silence.waits_outside, memory.swapping, memory.memory_waits, process.workers_died,
+            machine.slept, output.data_ended,
         ),
         excludes=(process.stopped,),
     ),
@@ -60,7 +61,7 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     # Not idle at the device, and yet no progress: one kernel that does not end.
     Pattern(
-        causes.DEVICE_WAIT, "F1", 0.4,
+        causes.DEVICE_WAIT, "F1", 0.55,
         requires=(silence.silent, silence.alive, process.cpu_idle, device.gpu_busy, silence.in_step),
         proofs=(process.metal_frames,),
         supports=(silence.pulses,),
@@ -69,11 +70,22 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         causes.HOST_DEADLOCK, "F8", 0.3,
         requires=(silence.silent, silence.alive, process.cpu_idle),
-        proofs=(process.lock_frames, process.workers_died),
-        supports=(silence.deadlocked, silence.outside_step, silence.pulses, process.user_frames),
+        proofs=(process.lock_frames, process.workers_died, process.waits_in_script),
+        supports=(silence.deadlocked, silence.outside_step, silence.pulses),
         against=(
             process.metal_frames, process.input_frames, silence.in_step, silence.waits_for_batch, silence.finishing,
-            silence.saving, silence.no_pulses, memory.swapping, machine.slept, output.data_ended,
+            silence.saving, silence.no_pulses, silence.waits_outside, memory.swapping, machine.slept,
+            output.data_ended,
+        ),
+        excludes=(process.stopped,),
+    ),
+    Pattern(
+        causes.OUTSIDE_WAIT, "F8", 0.45,
+        requires=(silence.silent, silence.alive, process.cpu_idle, silence.waits_outside),
+        supports=(process.waits_in_script, silence.outside_step, silence.pulses),
+        against=(
+            process.input_frames, process.lock_frames, process.workers_died, silence.in_step, silence.waits_for_batch,
+            silence.finishing, silence.no_pulses,
         ),
         excludes=(process.stopped,),
     ),
@@ -88,10 +100,10 @@ PATTERNS: tuple[Pattern, ...] = (
         proofs=(process.native_frames,),
         supports=(process.cpu_idle, process.one_core, silence.deadlocked, process.lock_frames),
         against=(
-            process.metal_frames, memory.swapping, memory.memory_waits, process.paging, machine.slept,
-            process.uninterruptible,
+            memory.swapping, memory.memory_waits, process.paging, machine.slept, process.uninterruptible,
+            process.stuck_exiting,
         ),
-        excludes=(process.stopped,),
+        excludes=(process.stopped, process.metal_frames),  # Metal's own handlers may hold that lock
     ),
     Pattern(
         causes.BUSY_LOOP, "F8", 0.45,
@@ -251,10 +263,15 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         causes.RETRACING, "F11", 0.6,
         requires=(silence.rebuilt, silence.alive),
-        supports=(output.slow_hint, process.growing),
+        supports=(output.retrace_hint, process.growing),
         excludes=(silence.silent,),
     ),
-    Pattern(causes.RETRACING, "F11", 0.5, requires=(output.slow_hint, silence.alive), excludes=(silence.silent,)),
+    Pattern(causes.RETRACING, "F11", 0.5, requires=(output.retrace_hint, silence.alive), excludes=(silence.silent,)),
+    Pattern(
+        causes.SLOW_OPTIMIZER, "F11", 0.75,
+        requires=(output.optimizer_hint, silence.alive),
+        excludes=(silence.silent,),
+    ),
     Pattern(causes.ROSETTA, "F11", 0.85, requires=(machine.translated, silence.alive), excludes=(silence.silent,)),
     Pattern(causes.WRONG_NUMBERS, "F13", 0.9, requires=(silence.loss_broken, silence.alive)),
     # ---- silent for a reason that is no fault -------------------------------------------------------------------

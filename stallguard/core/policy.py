@@ -77,8 +77,11 @@ def _at_once(remedy: Remedy, last: Attempt | None) -> Decision:
 
 def _rung(remedy: Remedy, past: Past, last: Attempt, limits: PolicyLimits, *, ordered: bool) -> str | None:
     """Return the first rung, from the one that is due upwards, that can still be taken; None where there is none."""
-    due = strikes(past, limits.healthy) - 1
-    rungs = remedy.ladder[due:] or (remedy.ladder[-1:] if remedy.persists else ())
+    rungs = remedy.ladder[strikes(past, limits.healthy) - 1 :]
+    if not rungs and remedy.persists:
+        rungs = remedy.ladder[-1:]
+    if last.fresh and not remedy.strict:
+        rungs = (*rungs, SAME)
     return next((rung for rung in rungs if _is_open(rung, remedy, past, last, limits, ordered=ordered)), None)
 
 

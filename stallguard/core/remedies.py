@@ -6,8 +6,10 @@ A ladder lists what is tried at the first, second, ... stroke of a cause in the 
     half    the same in twice as many micro-batches: half the memory a step, the same batch for the optimizer
     cpu     the same without the GPU
 
-and past its end the run gives up.  `persists`: the last rung is repeated for as long as it can be, because each
-time it changes something.  `instead` names what is done at once, with no ladder: wait, notify, stop, finish.
+A rung that cannot be taken (no batch left to halve, no GPU to leave) is passed over.  Past the end of a ladder
+the run goes on with `same` while every attempt comes further than the one before, unless the ladder is `strict`.
+`persists`: the last rung is repeated for as long as it can be, because each time it changes something.
+`instead` names what is done at once, with no ladder: wait, notify, stop, finish.
 This module may not decide anything.
 """
 
@@ -27,6 +29,7 @@ class Remedy(NamedTuple):
     ladder: tuple[str, ...]
     why: str
     persists: bool = False
+    strict: bool = False
     instead: str = ""
 
 
@@ -53,6 +56,7 @@ REMEDIES: dict[str, Remedy] = {
         (SAME,), "a loop that does not end may not come back; the batch has no part in it"
     ),
     causes.INPUT_STARVATION: Remedy((SAME, SAME), "the source of the data may answer a new process"),
+    causes.OUTSIDE_WAIT: Remedy((SAME, SAME), "what it waits for may answer a new process"),
     # Memory: half at once, and again, for as long as there is something to halve.
     causes.MEMORY_THRASH: Remedy((HALF,), "half the batch needs less memory", persists=True),
     causes.GPU_OUT_OF_MEMORY: Remedy((HALF,), "half the batch needs less memory", persists=True),
@@ -61,7 +65,7 @@ REMEDIES: dict[str, Remedy] = {
     causes.SIZE_LIMIT: Remedy((HALF, HALF, CPU), "half the batch makes the tensor smaller"),
     causes.MEMORY_GROWTH: Remedy((SAME, HALF), "a new process gives back what was leaked", persists=True),
     # Crashes: three times, unless it is the same step each time.
-    causes.NATIVE_CRASH: Remedy((SAME, SAME, SAME, CPU), "native crashes are often chance"),
+    causes.NATIVE_CRASH: Remedy((SAME, SAME, SAME, CPU), "native crashes are often chance", strict=True),
     causes.KILLED: Remedy((SAME,), "somebody killed the process, not the training", persists=True),
     causes.UNKNOWN: Remedy((SAME, SAME), "a new process is the remedy that helps most often"),
     # Where a restart is wrong.
@@ -86,6 +90,7 @@ REMEDIES: dict[str, Remedy] = {
     causes.TRANSIENT: _no_ladder(NOTIFY, "it went on by itself"),
     causes.CPU_FALLBACK: _no_ladder(NOTIFY, "slow is not stalled"),
     causes.RETRACING: _no_ladder(NOTIFY, "slow is not stalled"),
+    causes.SLOW_OPTIMIZER: _no_ladder(NOTIFY, "slow is not stalled"),
     causes.ROSETTA: _no_ladder(NOTIFY, "slow is not stalled"),
     causes.WRONG_NUMBERS: _no_ladder(NOTIFY, "a restart would compute the same"),
     causes.COMPILING: _no_ladder(NOTIFY, "a restart would compile it all again"),
@@ -98,7 +103,7 @@ REMEDIES: dict[str, Remedy] = {
 ORDERS: dict[str, Remedy] = {
     "restart": Remedy((SAME,), "you asked for a restart", persists=True),
     "halve": Remedy((HALF,), "you asked for a smaller batch", persists=True),
-    "cpu": Remedy((CPU,), "you asked for the CPU"),
+    "cpu": Remedy((CPU, SAME), "you asked for the CPU", persists=True),
     "stop": _no_ladder(STOP, "you asked to stop at a stall"),
     "notify": _no_ladder(NOTIFY, "you asked only to be told"),
 }

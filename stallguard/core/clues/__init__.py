@@ -75,6 +75,16 @@ def seen_line(name: str, template: str, *families: str, recent: bool = True) -> 
     return Clue(name, template, test)
 
 
+def seen_signature(name: str, template: str, signature: str) -> Clue:
+    """Return the clue that this attempt's output showed the line of that one `signature`."""
+
+    def test(scene: Scene) -> Facts | None:
+        found = next((match for match in scene.history.matched if match.signature == signature), None)
+        return None if found is None else {"line": found.line.strip()[:160], "count": str(found.count)}
+
+    return Clue(name, template, test)
+
+
 def seen_stack(name: str, template: str, *classes: str) -> Clue:
     """Return the clue that the stack dump shows one of `classes`."""
     return Clue(name, template, lambda scene: scene.stacks(*classes))

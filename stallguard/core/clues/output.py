@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stallguard.core.clues import seen_line
+from stallguard.core.clues import seen_line, seen_signature
 
 gpu_fault = seen_line("gpu_fault", "Metal reported: {line}", "GPU_FAULT")
 gpu_fault_header = seen_line(
@@ -26,7 +26,8 @@ mismatch = seen_line(
     "mismatch", "the plug-in does not fit this TensorFlow: {line}", "ABI_MISMATCH", recent=False
 )
 no_gpu = seen_line("no_gpu", "the plug-in found no GPU: {line}", "NO_GPU", recent=False)
-slow_hint = seen_line("slow_hint", "TensorFlow warned: {line}", "SLOW_HINT", recent=False)
+retrace_hint = seen_signature("retrace_hint", "TensorFlow warned of retracing {count} time(s)", "tf_retrace")
+optimizer_hint = seen_signature("optimizer_hint", "Keras warned: {line}", "optimizer_slow")
 data_ended = seen_line("data_ended", "Keras said that its data ran out", "DATA_END")
 machine_died = seen_line("machine_died", "the system's panic report says: {line}", "MACHINE", recent=False)
 host_memory = seen_line("host_memory", "an allocation failed: {line}", "HOST_OOM")

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from stallguard.core import measures
-from stallguard.core.clues import Facts, Scene, clue, gigabytes, seen_stack
+from stallguard.core.clues import Facts, Scene, clue, gigabytes, seen_stack, silence
 
 IDLE = 0.10  # cores, all threads of the tree together; a wedged TensorFlow's own timers take 0.02
 BUSY = 0.60  # cores
@@ -23,9 +23,17 @@ save_frames = seen_stack(
 )
 lock_frames = seen_stack("lock_frames", "the script's own code waits for a lock", "lock")
 user_frames = seen_stack("user_frames", "the script's own code is what runs", "user")
-native_frames = seen_stack(
-    "native_frames", "native code was entered with the interpreter's lock held", "gil_native"
-)
+native_frames = seen_stack("native_frames", "threads wait for the interpreter's lock", "gil_native")
+
+
+@clue("it is inside the training library")
+def in_library(scene: Scene) -> bool:
+    return scene.stacks("tf_wait", "metal_wait") or bool(silence.in_step.test(scene))
+
+
+@clue("a line of the script's own code is where it waits")
+def waits_in_script(scene: Scene) -> bool:
+    return scene.stacks("user") and cpu_idle.ask(scene) is not None
 
 
 @clue("the processor is idle ({cores} of a core)")
@@ -89,8 +97,8 @@ def survived_kill(scene: Scene) -> Facts | None:
 
 @clue("worker processes of the training died")
 def workers_died(scene: Scene) -> bool:
-    since = scene.judgement.since
-    return any(seen.reading.workers for seen in scene.history.process if seen.at >= since)
+    died = scene.history.workers_died_at
+    return died is not None and died >= scene.judgement.since
 
 
 @clue("its memory grew by {grown} while it trained ({hourly} an hour)")

@@ -14,7 +14,7 @@ IN_STEP = ("step", "first run", "validation", "prediction")
 OUTSIDE_STEP = ("importing", "idle", "between", "epoch end", "named")
 WAITING = ("input", "epoch start")
 COMPILING = ("tracing", "first run")
-LONG_PAUSE = 10.0  # seconds
+LONG_GAP = 20.0  # seconds: more than a healthy pause between two batches
 MUCH_INPUT = 0.5  # share of the time
 REBUILT = 0.5  # graphs traced a batch
 SLOWER = 3.0  # times: batches that took so much longer before the silence were dying, not dead
@@ -33,8 +33,13 @@ def alive(scene: Scene) -> bool:
 
 @clue()
 def hindered(scene: Scene) -> bool:
-    """Silent, or slower than its own past."""
-    return bool(silent.test(scene)) or scene.judgement.slow > 1.0
+    """Silent, or slower than its own past: something is wrong, though it may not be a stall yet."""
+    judgement = scene.judgement
+    return (
+        bool(silent.test(scene) or slowed_down.test(scene))
+        or judgement.slow > 1.0
+        or judgement.gap >= LONG_GAP
+    )
 
 
 @clue("batches take {factor} times as long as before")
@@ -128,6 +133,13 @@ def slowed_down(scene: Scene) -> Facts | None:
 @clue("every thread waits for another, and nothing is left that could wake one")
 def deadlocked(scene: Scene) -> bool:
     return scene.judgement.evidence == "deadlock"
+
+
+@clue("a thread waits for a socket, a pipe, a timer or another process")
+def waits_outside(scene: Scene) -> bool:
+    """Known only where the wait sites of threads can be seen (Linux)."""
+    known = any(seen.reading.census for seen in scene.history.process[-3:])
+    return known and scene.judgement.evidence == "external wait"
 
 
 @clue("the processor does the same over and over: no files, no new memory")

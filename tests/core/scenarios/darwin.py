@@ -1,0 +1,320 @@
+"""Nights on a Mac, as the reports and recordings of Metal trainings tell them: name -> (cause, mode, story).
+
+The readings keep to what macOS really says: no wait sites, coarse GPU utilisation (30 % and 41 % were recorded for
+working GPUs, 0 to 2 % for idle ones), a memory pressure level, swap in bytes, thermal levels in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stallguard.core import causes
+from stallguard.core.readings import Device, Machine, Memory
+from tests.core.scenarios.story import GIB, Story
+
+WORKING = Device(name="Apple M1 Max", utilisation=0.41, moved=True, memory=6 * GIB, recoveries=0, mine=True)
+RESTING = {"device_utilisation": 0.02, "device_moved": False}
+
+
+def mac(**more: object) -> Story:
+    """A Mac with 16 GB that has trained for five minutes."""
+    story = Story(
+        device=WORKING,
+        memory=Memory(total=16 * GIB, pressure="normal", swap_used=0, swap_outs=0, compressed=GIB),
+        machine=Machine(idle=0.7, busiest=("WindowServer",), power="ac", thermal="nominal"),
+    )
+    return story.be(**more).line("metal_device", "Metal device set to: Apple M1 Max").train(300)
+
+
+def quiet(story: Story, seconds: float = 150, **more: object) -> Story:
+    """The processor and the GPU come to rest."""
+    return story.be(cores=0.005, faults=0, **(RESTING | more)).silent(seconds)
+
+
+def f1_lost_completion() -> Story:
+    return quiet(mac().enter("step"))
+
+
+def f1_stack_in_metal() -> Story:
+    return quiet(mac().enter("step")).stacks("metal_wait", "tf_wait")
+
+
+def f1_outside_of_a_step() -> Story:
+    """A callback reads the loss, and with it waits for the device."""
+    return quiet(mac().enter("between"), 1000).stacks("metal_wait", "user")
+
+
+def f1_metal_holds_the_lock() -> Story:
+    """The completion handlers run under the interpreter's lock: no thread can pulse."""
+    return quiet(mac().enter("step").be(pulses=False)).stacks("metal_wait")
+
+
+def f1_one_kernel_for_ever() -> Story:
+    return quiet(mac().enter("step"), device_utilisation=0.99, device_moved=True).silent(500)
+
+
+def f1_batches_queue_up() -> Story:
+    """A loop that never reads the loss beats on, while the device does nothing."""
+    story = mac().be(cores=0.05, **RESTING)
+    asked, done = story.heard.poll_at, story.heard.iterations
+    for _ in range(400):
+        story.train(1, poll_at=asked, iterations=done)
+    return story
+
+
+def f2_swap_crawl() -> Story:
+    """Batches take ever longer; then nothing, with 14.3 GB in use and swap growing."""
+    story = mac().be(
+        grown=40e6,
+        swapped=30e6,
+        page_ins=400,
+        cores=0.07,
+        memory_pressure="critical",
+        memory_swap_used=9 * GIB,
+    )
+    for pause in (1, 3, 9, 27, 60):
+        story.silent(pause).train(1, longest=float(pause))
+    return story.silent(200)
+
+
+def f2_pressure_only() -> Story:
+    """The level is all that is known: the swap counters were not read."""
+    story = mac().be(memory_pressure="critical", memory_swap_outs=None, page_ins=300, cores=0.08, **RESTING)
+    story.memory = Memory(total=16 * GIB, pressure="critical")
+    return _without_swap(story.enter("step"), 200)
+
+
+def _without_swap(story: Story, seconds: int) -> Story:
+    for _ in range(seconds):
+        story.memory = Memory(total=16 * GIB, pressure="critical")
+        story.silent(1)
+    return story
+
+
+def f2_leak() -> Story:
+    """+606 MB an epoch, at a constant batch."""
+    return mac().be(grown=3e6).train(1500).be(memory_pressure="warn").train(60)
+
+
+def f3_pause() -> Story:
+    """75 s without a batch, and on as if nothing had been."""
+    return quiet(mac().enter("step"), 75).be(cores=0.8, device_moved=True).train(5, longest=75.0)
+
+
+def f3_heat() -> Story:
+    return _slower(mac(batch=0.25).be(machine_thermal="serious"), 4.0)
+
+
+def _slower(story: Story, factor: float, seconds: int = 240, **more: object) -> Story:
+    """Batches take `factor` times as long: one record a batch."""
+    story.batch *= factor
+    for _ in range(int(seconds / story.batch)):
+        for _ in range(max(1, int(story.batch)) - 1):
+            story.second()
+        story.train(1, longest=story.batch, step_s=story.heard.step_s + story.batch, **more)
+    return story
+
+
+def f4_error_and_on() -> Story:
+    story = mac().line("mps_cb_error").line("iogpu_hang", "Caused GPU Hang Error (00000003:kIOGPU...)")
+    return story.be(device_recoveries=1).train(20)
+
+
+def f4_header_alone() -> Story:
+    return mac().line("mps_cb_error").line("mps_cb_incomplete").train(20)
+
+
+def f4_reset_without_words() -> Story:
+    """The driver counts a restart of the GPU; nothing reaches the output."""
+    return quiet(mac().enter("step").be(device_recoveries=1), 20).be(cores=0.8).train(5)
+
+
+def f4_ignored() -> Story:
+    text = "Ignored (for causing prior/excessive GPU errors) (00000004:kIOGPU...SubmissionsIgnored)"
+    return mac().line("iogpu_timeout").line("iogpu_ignored", text).be(**RESTING).train(20)
+
+
+def f4_memory() -> Story:
+    return mac().be(memory_pressure="warn").line("iogpu_oom").train(10)
+
+
+def f4_interactivity() -> Story:
+    return (
+        mac()
+        .line("mps_cb_error")
+        .line("iogpu_internal", "Internal Error (0000000e:Internal Error)")
+        .train(10)
+    )
+
+
+def f5_memory() -> Story:
+    return mac().be(memory_pressure="critical").line("iogpu_oom").line("libcxxabi").exit(-6)
+
+
+def f5_timeout() -> Story:
+    return mac().line("iogpu_timeout").line("libcxxabi").exit(-6)
+
+
+def f5_interactivity() -> Story:
+    return mac().line("iogpu_interactivity").line("libcxxabi").exit(134)
+
+
+def f6_jetsam() -> Story:
+    """SIGKILL that nobody sent, pressure red just before; macOS does not tell the parent why."""
+    return mac().be(memory_pressure="critical", swapped=50e6, grown=60e6).train(120).exit(-9)
+
+
+def f6_clean_exception() -> Story:
+    return (
+        mac()
+        .line("torch_mps_oom")
+        .line("python_traceback", "RuntimeError: MPS backend out of memory")
+        .exit(1)
+    )
+
+
+def f7_assertion() -> Story:
+    return mac().line("mps_assert").exit(-6)
+
+
+def f7_recursive_mutex() -> Story:
+    return mac().line("mutex_invalid", "recursive_mutex lock failed: Invalid argument").exit(-5)
+
+
+def f7_size() -> Story:
+    return mac().line("mpsndarray_2_32").exit(-6)
+
+
+def f8_host_deadlock() -> Story:
+    """absl::Notification at the end of an epoch; the GPU has nothing to do with it."""
+    return quiet(mac().enter("epoch end"), 700).stacks("lock")
+
+
+def f8_mutex() -> Story:
+    story = Story(device=WORKING.__class__(name="Apple M1 Max", utilisation=0.0))
+    return (
+        story.be(cores=0.0)
+        .line("mutex_lock_blocking", "[mutex.cc : 452] RAW: Lock blocking 0x6000")
+        .silent(200)
+    )
+
+
+def f8_busy() -> Story:
+    """100 % of one core in pandas, between two epochs."""
+    return mac().be(cores=1.0, faults=0, **RESTING).enter("epoch end").silent(1900).stacks("user")
+
+
+def f9_panic() -> Story:
+    text = "panic: watchdog timeout: no checkins from watchdogd in 93 seconds"
+    return mac().line("panic_watchdogd", text)
+
+
+def f10_busy_after_kill() -> Story:
+    story = quiet(mac().enter("step"), 130).exit(-9)
+    return story.be(device_utilisation=1.0, device_mine=False, device_moved=None).silent(90)
+
+
+def f10_exiting_for_ever() -> Story:
+    return quiet(mac().enter("step"), 30).be(state="exiting", cores=0.0, pulses=False).silent(150)
+
+
+def f10_survives_sigkill() -> Story:
+    return quiet(mac().enter("step"), 30).unkillable()
+
+
+def f11_cpu_training() -> Story:
+    story = Story(device=Device(name="Apple M1", utilisation=0.02, moved=False, mine=False))
+    return story.be(cores=5.0).train(200)
+
+
+def f11_no_gpu_found() -> Story:
+    return Story().line("metal_no_gpu", "No supported GPU was found.").be(cores=5.0).train(100)
+
+
+def f11_slow_optimizer() -> Story:
+    return mac().line("optimizer_slow").train(60)
+
+
+def f11_rebuilt_each_batch() -> Story:
+    story = mac()
+    for _ in range(60):
+        story.train(1, traces=story.heard.traces + 4)
+    return story
+
+
+def f11_rosetta() -> Story:
+    story = mac()
+    versions = {"tensorflow": "2.18.1", "translated": "1"}
+    return story.tell(type(story.history.greeted), attempt=1, pid=42, versions=versions).train(10)
+
+
+def f12_library() -> Story:
+    text = "Library not loaded: @rpath/_pywrap_tensorflow_internal.so"
+    return (
+        Story()
+        .line("plugin_rpath", text)
+        .line("python_traceback", "tensorflow.python...NotFoundError")
+        .exit(1)
+    )
+
+
+def f13_loss() -> Story:
+    return mac().train(5, loss=float("nan"))
+
+
+def stopped() -> Story:
+    return quiet(mac().enter("step").be(pulses=False, state="stopped"), 30)
+
+
+def asleep() -> Story:
+    return quiet(mac().enter("step"), 130).sleep(3600).silent(12)
+
+
+def exit_hang() -> Story:
+    return quiet(mac().enter("finishing"), 320)
+
+
+MANY: dict[str, tuple[str, str, Callable[[], Story]]] = {
+    "F1 lost completion": (causes.DEVICE_WAIT, "F1", f1_lost_completion),
+    "F1 stack in Metal": (causes.DEVICE_WAIT, "F1", f1_stack_in_metal),
+    "F1 outside of a step": (causes.DEVICE_WAIT, "F1", f1_outside_of_a_step),
+    "F1 Metal holds the lock": (causes.DEVICE_WAIT, "F1", f1_metal_holds_the_lock),
+    "F1 one kernel for ever": (causes.DEVICE_WAIT, "F1", f1_one_kernel_for_ever),
+    "F1 batches queue up": (causes.DEVICE_WAIT, "F1", f1_batches_queue_up),
+    "F2 swap crawl": (causes.MEMORY_THRASH, "F2", f2_swap_crawl),
+    "F2 pressure only": (causes.MEMORY_THRASH, "F2", f2_pressure_only),
+    "F2 leak": (causes.MEMORY_GROWTH, "F2", f2_leak),
+    "F3 pause": (causes.TRANSIENT, "F3", f3_pause),
+    "F3 heat": (causes.THROTTLED, "F3", f3_heat),
+    "F4 error and on": (causes.GPU_ERROR, "F4", f4_error_and_on),
+    "F4 header alone": (causes.GPU_ERROR, "F4", f4_header_alone),
+    "F4 reset without words": (causes.GPU_ERROR, "F4", f4_reset_without_words),
+    "F4 ignored": (causes.GPU_ERROR_STICKY, "F4", f4_ignored),
+    "F4 memory": (causes.GPU_OUT_OF_MEMORY, "F4", f4_memory),
+    "F4 interactivity": (causes.GPU_INTERACTIVITY, "F4", f4_interactivity),
+    "F5 memory": (causes.GPU_OUT_OF_MEMORY, "F5", f5_memory),
+    "F5 timeout": (causes.GPU_ERROR, "F5", f5_timeout),
+    "F5 interactivity": (causes.GPU_INTERACTIVITY, "F5", f5_interactivity),
+    "F6 jetsam": (causes.OUT_OF_MEMORY_KILL, "F6", f6_jetsam),
+    "F6 clean exception": (causes.GPU_OUT_OF_MEMORY, "F6", f6_clean_exception),
+    "F7 assertion": (causes.NATIVE_CRASH, "F7", f7_assertion),
+    "F7 recursive mutex": (causes.NATIVE_CRASH, "F7", f7_recursive_mutex),
+    "F7 size": (causes.SIZE_LIMIT, "F7", f7_size),
+    "F8 host deadlock": (causes.HOST_DEADLOCK, "F8", f8_host_deadlock),
+    "F8 mutex": (causes.MUTEX_CLASH, "F8", f8_mutex),
+    "F8 busy": (causes.BUSY_LOOP, "F8", f8_busy),
+    "F9 panic": (causes.MACHINE_FROZE, "F9", f9_panic),
+    "F10 busy after the kill": (causes.GPU_BUSY_AFTER_KILL, "F10", f10_busy_after_kill),
+    "F10 exiting for ever": (causes.STUCK_IN_KERNEL, "F10", f10_exiting_for_ever),
+    "F10 survives SIGKILL": (causes.STUCK_IN_KERNEL, "F10", f10_survives_sigkill),
+    "F11 CPU training": (causes.CPU_FALLBACK, "F11", f11_cpu_training),
+    "F11 no GPU found": (causes.CPU_FALLBACK, "F11", f11_no_gpu_found),
+    "F11 slow optimizer": (causes.SLOW_OPTIMIZER, "F11", f11_slow_optimizer),
+    "F11 rebuilt each batch": (causes.RETRACING, "F11", f11_rebuilt_each_batch),
+    "F11 Rosetta": (causes.ROSETTA, "F11", f11_rosetta),
+    "F12 library": (causes.PLUGIN_MISMATCH, "F12", f12_library),
+    "F13 loss": (causes.WRONG_NUMBERS, "F13", f13_loss),
+    "stopped": (causes.STOPPED, "", stopped),
+    "asleep": (causes.ASLEEP, "", asleep),
+    "exit hang": (causes.EXIT_HANG, "F8", exit_hang),
+}

@@ -1,0 +1,235 @@
+"""Days on Linux, without a GPU but with the wait sites of all threads: name -> (cause, story)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stallguard.core import causes
+from stallguard.core.readings import Machine, Memory
+from tests.core.scenarios.story import GIB, Story
+
+
+def box(seconds: int = 120) -> Story:
+    """A Linux machine with 16 GB on which a training has run for a while."""
+    memory = Memory(total=16 * GIB, available=9 * GIB, swap_outs=0, stall_some=0.0, stall_full=0.0)
+    return Story(linux=True, memory=memory, machine=Machine(idle=0.5)).train(seconds)
+
+
+def idle(story: Story, seconds: int = 60) -> Story:
+    return story.be(cores=0.0, faults=0).silent(seconds)
+
+
+def blocked_op() -> Story:
+    """A step waits in TensorFlow's runtime for a queue that nobody fills."""
+    return idle(box().enter("step"))
+
+
+def blocked_op_with_stacks() -> Story:
+    return idle(box().enter("step")).stacks("tf_wait")
+
+
+def blocked_generator() -> Story:
+    """Keras 3 fetches inside the step: only the other thread's stack tells."""
+    return idle(box().enter("step")).stacks("tf_wait", "iterator")
+
+
+def blocked_fetch() -> Story:
+    return idle(box().enter("input"))
+
+
+def busy_generator() -> Story:
+    return box().train(30, input_share=0.8).enter("input").be(cores=0.3).silent(950)
+
+
+def lock_in_a_callback() -> Story:
+    return idle(box().enter("between"), 400)
+
+
+def lock_in_a_callback_with_stacks() -> Story:
+    return idle(box().enter("between"), 400).stacks("lock", "user")
+
+
+def lock_inside_the_step() -> Story:
+    """A Python function that the graph calls waits for a lock."""
+    return idle(box().enter("step")).stacks("tf_wait", "lock")
+
+
+def python_function_waits() -> Story:
+    """The same by a plain acquire(), which leaves no frame of its own."""
+    return idle(box().enter("step")).stacks("tf_wait", "user")
+
+
+def acquire_in_a_callback() -> Story:
+    return idle(box().enter("between"), 400).stacks("user")
+
+
+def socket_in_a_callback() -> Story:
+    return idle(box().enter("between").be(sock=1), 1000).stacks("user")
+
+
+def dead_workers() -> Story:
+    story = box().enter("between")
+    story.second()
+    story.feed(_with_dead_workers(story))
+    return idle(story, 60)
+
+
+def _with_dead_workers(story: Story) -> object:
+    from msgspec.structs import replace
+
+    from stallguard.core.events import Sampled
+
+    return Sampled(at=story.now, reading=replace(story.tree, workers=2))
+
+
+def gil_in_native_code() -> Story:
+    return idle(box().enter("between").be(pulses=False), 60)
+
+
+def gil_in_a_busy_native_call() -> Story:
+    return box().enter("step").be(pulses=False, cores=1.0, faults=0).silent(400)
+
+
+def endless_python_loop() -> Story:
+    return box().enter("between").be(cores=1.0, faults=0).silent(1000)
+
+
+def endless_step() -> Story:
+    return box().enter("step").be(cores=1.0, faults=0).silent(200)
+
+
+def sigstop() -> Story:
+    return idle(box().enter("step").be(pulses=False, state="stopped"), 20)
+
+
+def retraced() -> Story:
+    return box().line("tf_retrace", "triggered tf.function retracing. Tracing is expensive").train(60)
+
+
+def starved_batches() -> Story:
+    story = box(300)
+    story.batch, story.rates.cores = 2.0, 0.05
+    for _ in range(120):
+        story.second()
+        heard = story.heard
+        story.train(1, longest=2.0, input_s=heard.input_s + 1.8, step_s=heard.step_s + 0.2)
+    return story
+
+
+def neighbours() -> Story:
+    story = box(300).be(machine_idle=0.02, machine_busiest=("stress",))
+    story.batch, story.rates.cores, story.rates.run_queue = 2.0, 0.8, 1.2
+    for _ in range(120):
+        story.second()
+        story.train(1, longest=2.0, step_s=story.heard.step_s + 2.0)
+    return story
+
+
+def waits_for_memory() -> Story:
+    story = box().be(memory_stall_some=0.6, memory_stall_full=0.4, cores=0.05, page_ins=500)
+    return story.enter("step").silent(700)
+
+
+def stuck_on_a_dead_disk() -> Story:
+    return idle(box().enter("step").be(state="uninterruptible", pulses=False), 200)
+
+
+def long_save() -> Story:
+    return box().be(cores=0.3, io=20e6).enter("checkpoint").silent(650)
+
+
+def long_compile() -> Story:
+    return box(20).be(cores=1.0, faults=6000).enter("tracing").silent(1000)
+
+
+def data_ended() -> Story:
+    return idle(box().line("keras_out_of_data").enter("between"), 100)
+
+
+def oom_killed() -> Story:
+    return box().exit(-9, memory_kill=True)
+
+
+def oom_counted() -> Story:
+    return box().be(memory_oom_kills=0).train(4).be(memory_oom_kills=1).train(4).exit(-9)
+
+
+def limit_reached() -> Story:
+    return box().be(grown=20e6).train(60).line("python_memory", "MemoryError").exit(1)
+
+
+def kill_9() -> Story:
+    return box().exit(-9, memory_kill=False)
+
+
+def sigterm() -> Story:
+    return box().exit(-15)
+
+
+def segfault() -> Story:
+    return box().exit(-11)
+
+
+def segfault_in_a_shell() -> Story:
+    return box().exit(139)
+
+
+def exception() -> Story:
+    return box().line("python_traceback", "ValueError: bad shape").exit(1)
+
+
+def exit_code_without_a_word() -> Story:
+    return idle(box().enter("step"), 25).exit(3)
+
+
+def exit_0_in_the_middle() -> Story:
+    return box().exit(0)
+
+
+def finished() -> Story:
+    return box().enter("finishing").exit(0)
+
+
+def nothing_fits() -> Story:
+    """A third of a core of something that also reads and writes."""
+    return box().be(cores=0.3, io=200_000).enter("step").silent(1000)
+
+
+MANY: dict[str, tuple[str, Callable[[], Story]]] = {
+    "blocked op": (causes.DEVICE_WAIT, blocked_op),
+    "blocked op, with stacks": (causes.DEVICE_WAIT, blocked_op_with_stacks),
+    "blocked generator": (causes.INPUT_STARVATION, blocked_generator),
+    "blocked fetch": (causes.INPUT_STARVATION, blocked_fetch),
+    "busy generator": (causes.INPUT_STARVATION, busy_generator),
+    "lock in a callback": (causes.HOST_DEADLOCK, lock_in_a_callback),
+    "lock in a callback, with stacks": (causes.HOST_DEADLOCK, lock_in_a_callback_with_stacks),
+    "lock inside the step": (causes.HOST_DEADLOCK, lock_inside_the_step),
+    "Python function inside the step": (causes.HOST_DEADLOCK, python_function_waits),
+    "acquire in a callback": (causes.HOST_DEADLOCK, acquire_in_a_callback),
+    "socket in a callback": (causes.OUTSIDE_WAIT, socket_in_a_callback),
+    "dead workers": (causes.HOST_DEADLOCK, dead_workers),
+    "interpreter's lock in native code": (causes.GIL_HELD, gil_in_native_code),
+    "interpreter's lock in a busy native call": (causes.GIL_HELD, gil_in_a_busy_native_call),
+    "endless Python loop": (causes.BUSY_LOOP, endless_python_loop),
+    "endless step": (causes.BUSY_LOOP, endless_step),
+    "SIGSTOP": (causes.STOPPED, sigstop),
+    "retraced": (causes.RETRACING, retraced),
+    "starved batches": (causes.INPUT_STARVATION, starved_batches),
+    "neighbours": (causes.THROTTLED, neighbours),
+    "waits for memory": (causes.MEMORY_THRASH, waits_for_memory),
+    "stuck on a dead disk": (causes.STUCK_IN_KERNEL, stuck_on_a_dead_disk),
+    "long save": (causes.SAVING, long_save),
+    "long compile": (causes.COMPILING, long_compile),
+    "data ended": (causes.DATA_ENDED, data_ended),
+    "killed for memory": (causes.OUT_OF_MEMORY_KILL, oom_killed),
+    "killed for memory, counted": (causes.OUT_OF_MEMORY_KILL, oom_counted),
+    "limit reached": (causes.OUT_OF_MEMORY, limit_reached),
+    "kill -9": (causes.KILLED, kill_9),
+    "SIGTERM": (causes.ENDED_BY_REQUEST, sigterm),
+    "SIGSEGV": (causes.NATIVE_CRASH, segfault),
+    "SIGSEGV, told by a shell": (causes.NATIVE_CRASH, segfault_in_a_shell),
+    "exception": (causes.SCRIPT_ERROR, exception),
+    "exit code without a word": (causes.SILENT_EXIT, exit_code_without_a_word),
+    "exit 0 in the middle": (causes.SILENT_EXIT, exit_0_in_the_middle),
+    "finished": (causes.FINISHED, finished),
+}
