@@ -1,42 +1,60 @@
 """What the probe's hooks cost a real `fit`: main-thread CPU a step, hooks in against hooks out, in one process.
 
-Run by `scripts/bench overhead` inside a training environment, under the probe.  Fits of equal work alternate
-(out, in, out), and the median of the paired differences is taken: the machine's own swings cancel.  The poll
-and sender threads run all the time; `process` shows what they and everything else add to the whole process
-when compared with a run of `--bare` (no probe at all).  Prints one JSON object.
+Run by `scripts/bench overhead` with the Python of a training environment; brings the probe in by itself.  Fits of
+equal work alternate (out, in, out), and the median of the paired differences is taken: the machine's own swings
+cancel.  The sender and poll threads run all the time.  The slow-down of a `fit` with 1 ms batches is the CPU that
+the hooks add to the main thread, which does nothing else meanwhile, against the wall time of such a step: the
+difference of two wall times is lost in the noise of any machine that does something else too.
+
+Prints one JSON object: step_us, slowdown_percent, and what they were made of.
 """
 
 import argparse
 import json
 import os
+import socket
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-import numpy as np
-import tensorflow as tf
-
+INJECT = os.path.join(os.path.dirname(__file__), "..", "..", "stallguard", "probe", "inject")
 STEPS, BATCH = 300, 8
+MILLISECOND = 400  # width of the hidden layers that makes a step last about 1 ms
 
 
-def model_and_data(work):
-    """Return a small compiled model and a cached dataset of STEPS batches; `work` grows the step."""
+def under_probe(arguments):
+    """Run this program again with the probe in and somebody who receives its records; return its exit code."""
+    with tempfile.TemporaryDirectory(prefix="sg-") as place, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
+        ear.bind(os.path.join(place, "s"))
+        settings = {"SOCKET": ear.getsockname(), "RUN": place, "TOKEN": "1"}
+        environment = {**os.environ, "PYTHONPATH": os.path.abspath(INJECT)}
+        environment.update({"STALLGUARD_" + name: value for name, value in settings.items()})
+        child = subprocess.Popen([sys.executable, os.path.abspath(__file__), *arguments], env=environment)
+        ear.settimeout(1)
+        while child.poll() is None:
+            try:
+                ear.recv(4096)
+            except OSError:
+                continue
+        return child.returncode
+
+
+def model_and_data(width):
+    """Return a small compiled model and a cached dataset of STEPS batches; `width` grows the step."""
+    import numpy as np
+    import tensorflow as tf
+
     keras = tf.keras
     x = np.random.default_rng(0).random((STEPS * BATCH, 16)).astype("float32")
     data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(BATCH).cache().prefetch(8)
-    layers = [keras.layers.Dense(work, activation="relu"), keras.layers.Dense(1)]
+    layers = [keras.layers.Dense(width, activation="relu"), keras.layers.Dense(width), keras.layers.Dense(1)]
     model = keras.Sequential([keras.layers.Input((16,)), *layers])
     model.compile("sgd", "mse", metrics=["mae"])
+    model.fit(data, epochs=2, verbose=0)
     return model, data
-
-
-def keras_version():
-    """Return the version of Keras that tf.keras is: inside TensorFlow 2.15 it does not say so itself."""
-    import importlib.metadata
-
-    return getattr(tf.keras, "__version__", None) or importlib.metadata.version("keras")
 
 
 def measure(model, data):
@@ -50,15 +68,16 @@ def measure(model, data):
 def pairs(patches, model, data, count):
     """Return for each of `count` rounds the difference in - mean(out before, out after), and all the outs."""
     differences, outs = [], []
+    patches.take_out()
+    first = measure(model, data)
     for _ in range(count):
-        patches.take_out()
-        first = measure(model, data)
         patches.put_back()
         inside = measure(model, data)
         patches.take_out()
         last = measure(model, data)
         differences.append([mid - (a + b) / 2 for a, mid, b in zip(first, inside, last)])
-        outs += [first, last]
+        outs.append(first)
+        first = last
     patches.put_back()
     return differences, outs
 
@@ -69,25 +88,36 @@ def medians(rows):
     return {name: round(statistics.median(column) * 1e6, 2) for name, column in zip(names, zip(*rows))}
 
 
+def version_of(name):
+    """Return the installed version of a package."""
+    from importlib.metadata import version
+
+    return version(name)
+
+
 def main():
     """Measure and print."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=31)
-    parser.add_argument("--work", type=int, default=8, help="width of the hidden layer")
-    parser.add_argument("--bare", action="store_true", help="only measure fits, without the probe")
+    parser.add_argument("--rounds", type=int, default=41)
     options = parser.parse_args()
-    model, data = model_and_data(options.work)
-    model.fit(data, epochs=2, verbose=0)
-    version = keras_version()
-    answer = {"keras": version, "tensorflow": tf.__version__, "steps": STEPS, "rounds": options.rounds}
-    if options.bare:
-        answer["out_us"] = medians([measure(model, data) for _ in range(options.rounds)])
-    else:
-        probe = sys.modules["_stallguard_probe"].probe
-        differences, outs = pairs(probe.patches, model, data, options.rounds)
-        answer.update(added_us=medians(differences), out_us=medians(outs), beats=probe.context.get("beats"))
+    if "_stallguard_probe" not in sys.modules:
+        return under_probe(sys.argv[1:])
+    patches = sys.modules["_stallguard_probe"].probe.patches
+    small, outs = pairs(patches, *model_and_data(8), options.rounds)
+    large, slow = pairs(patches, *model_and_data(MILLISECOND), max(5, options.rounds // 3))
+    added, step = medians(small), medians(slow)
+    answer = {
+        "step_us": added["main_cpu"],
+        "slowdown_percent": round(100 * added["main_cpu"] / max(step["wall"], 1000.0), 3),
+        "added_us": added,
+        "without_us": medians(outs),
+        "large_added_us": medians(large),
+        "large_without_us": step,
+        "versions": {name: version_of(name) for name in ("keras",)},
+    }
     print(json.dumps(answer))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,8 +1,12 @@
 """What the hooks store: counters, phase and times, straight into the mapped record.
 
-This is the hot path, a microsecond or two a batch: no lock, no allocation to speak of, no system call but the
-clock.  It decides which of several hooks that see one batch counts it (see RANK).  Two threads that store at
-the same instant may lose one count of `changes`; nothing is made of single counts.  May not block or print.
+No lock, no system call but the clock.  The end of a batch in Keras' loop is the hot path: it runs with caches that
+a whole training step has emptied, where everything costs five times what a benchmark in a loop shows.  It stores
+the beat, its time and the phase; what follows from these (progress, phase_ns, batch, fit_beats, changes, step_ns)
+the sender adds before it sends (`publish`), so in the page those may be a twentieth of a second old.
+
+Decides, too, which of several hooks that see one batch counts it (RANK).  Two threads that store at the same
+instant may lose one of `changes`; nothing is made of single counts.  May not block or print.
 """
 
 from __future__ import annotations
@@ -11,6 +15,13 @@ from _thread import get_ident
 from time import monotonic_ns
 
 from . import wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    BatchEnd = Callable[[Any, int, Any], Any]
+    Attend = Callable[[Any, Any], None]
 
 (IMPORTING, IDLE, TRACING, FIRST_RUN, STEP, BETWEEN, INPUT, EPOCH_START, EPOCH_END, VALIDATION, PREDICTION,
  CHECKPOINT, FINISHING, NAMED) = range(len(wire.PHASES))  # fmt: skip
@@ -25,7 +36,7 @@ _PHASE, _PHASE_NS, _PROGRESS_NS, _CHANGES = (wire.SLOT[n] for n in ("phase", "ph
 _LONGEST_NS, _LONGEST_PHASE = wire.SLOT["longest_ns"], wire.SLOT["longest_phase"]
 _BEATS, _BEAT_NS, _FIT_BEATS, _SOURCE = (wire.SLOT[n] for n in ("beats", "beat_ns", "fit_beats", "source"))
 _BATCH, _BATCHES, _CHECKS, _FITS = (wire.SLOT[n] for n in ("batch", "batches", "checks", "fits"))
-_INPUT_NS, _TRACES, _FLAGS = (wire.SLOT[n] for n in ("input_ns", "traces", "flags"))
+_INPUT_NS, _STEP_NS, _TRACES, _FLAGS = (wire.SLOT[n] for n in ("input_ns", "step_ns", "traces", "flags"))
 _LOSS, _EPOCH, _EPOCHS, _SAVES = (wire.SLOT[n] for n in ("loss_bits", "epoch", "epochs", "saves"))
 _KEPT = frozenset((NAMED, VALIDATION, PREDICTION, CHECKPOINT, EPOCH_START, EPOCH_END))
 _RUNS_NEXT = frozenset((STEP, VALIDATION, PREDICTION, FIRST_RUN))
@@ -34,17 +45,24 @@ _RUNS_NEXT = frozenset((STEP, VALIDATION, PREDICTION, FIRST_RUN))
 class Beats:
     """The writing end of the record."""
 
-    __slots__ = ("_beats", "_changes", "_first", "_fit_beats", "_last", "_longest", "_main", "_phase", "_source",
-                 "_thread", "attention", "calls", "cold", "fitting", "held", "inside", "leader", "polled",
-                 "restores", "saving", "slots", "step", "stride", "tracing")  # fmt: skip
+    __slots__ = ("_beats", "_changes", "_check", "_epoch_from", "_fit_from", "_last", "_last_of_epoch",
+                 "_longest", "_main", "_thread", "ahead", "attention", "calls", "cold", "fitting", "held", "inside", "leader",
+                 "plain", "polled", "restores", "saving", "slots", "step", "stride", "tracing")  # fmt: skip
 
     def __init__(self, slots: memoryview) -> None:
         self.slots = slots
         # What the hot path reads again is kept here: an attribute costs less than a look into the page.
-        self._last = monotonic_ns()  # of the last event
-        self._longest = self._changes = self._beats = self._fit_beats = self._source = 0
-        self._phase = IMPORTING
-        self.step = 0  # ns inside steps, stored by the sender
+        self._last = monotonic_ns()  # when the phase was entered
+        self._longest = self._beats = self._changes = 0
+        self._fit_from = -1  # beats when the fit began, -1 outside of one
+        self._epoch_from = -1  # beats when the epoch began
+        self._last_of_epoch = -1  # beats when it will end, -1 where that is not known
+        self.plain = False  # each end of a batch in Keras' loop is one batch
+        self._check = 0  # index of the batch of validation or prediction that began
+        self.step = 0  # ns inside steps
+        self.stride = 1  # batches that Keras runs at once
+        self.ahead = STEP  # what follows a batch: INPUT where Keras fetches the next one in Python
+        self.cold = False  # the next batch of Keras' compiles what it runs, and no hook sees that
         self.attention = False  # set by the sender, once a second or on a command: see what is asked
         self.fitting = 0  # Keras loops (fit, evaluate, predict) that are open: they alone count then
         self.inside = 0  # the thread inside a training call (function, train_on_batch, apply), 0: none
@@ -53,41 +71,36 @@ class Beats:
         self.calls = 0  # training calls that ended outside of Keras' loops, whoever counted them
         self.polled = False  # the poll thread counts: whole loops run inside one call
         self.restores = 0  # checkpoints written or read: the iterations may have jumped
-        self.stride = 1  # batches an execution, where Keras does not say it by its indices
-        self.tracing = 0
-        self.saving = False
-        self.cold = False  # the next batch of Keras' compiles what it runs, and no hook sees that
-        self._first = 0  # index of the batch that began
+        self.tracing = self.saving = False
         self._main = self._thread = get_ident()
 
     def enter(self, phase: int) -> int:
         """Show `phase`; return the one before, for `leave`."""
         now = monotonic_ns()
-        before = self._phase
+        slots = self.slots
+        before = slots[_PHASE]
         if now - self._last > self._longest:
             self._pause(now - self._last)
         self._last = now
-        self._phase = phase
         self._changes += 1
-        slots = self.slots
         slots[_PHASE] = phase
         slots[_PHASE_NS] = slots[_PROGRESS_NS] = now
-        slots[_CHANGES] = self._changes
+        slots[_CHANGES] = self._changes + self._beats
         return before
+
+    def leave(self, before: int) -> None:
+        """Show the phase before again; the importing is over once anything was seen."""
+        self.enter(before or IDLE)
 
     def _pause(self, gap: int) -> None:
         """Store the longest pause since the record before."""
         self.slots[_LONGEST_NS] = self._longest = gap
-        self.slots[_LONGEST_PHASE] = self._phase
+        self.slots[_LONGEST_PHASE] = self.slots[_PHASE]
 
     def told(self, longest: int) -> None:
         """A record with this longest pause went out; a longer one since waits for the next."""
         if self._longest <= longest:
             self.slots[_LONGEST_NS] = self._longest = 0
-
-    def leave(self, before: int) -> None:
-        """Show the phase before again; the importing is over once anything was seen."""
-        self.enter(before or IDLE)
 
     def mine(self) -> bool:
         """Whether this is the thread that trains: the phase is its phase, not a helper's."""
@@ -96,8 +109,22 @@ class Beats:
     def moved(self) -> None:
         """Something advanced that is no batch and no phase of the main thread's."""
         self._changes += 1
-        self.slots[_CHANGES] = self._changes
         self.slots[_PROGRESS_NS] = monotonic_ns()
+
+    def publish(self) -> None:
+        """Add what follows from what the hot path stored (for the sender, before each record)."""
+        slots = self.slots
+        last = self._last
+        if last > slots[_PHASE_NS]:
+            slots[_PHASE_NS] = last
+        if last > slots[_PROGRESS_NS]:
+            slots[_PROGRESS_NS] = last
+        slots[_CHANGES] = self._changes + self._beats
+        slots[_STEP_NS] = self.step
+        if self._fit_from >= 0:
+            slots[_FIT_BEATS] = self._beats - self._fit_from
+        if self._epoch_from >= 0:
+            slots[_BATCH] = self._beats - self._epoch_from
 
     def flag(self, bit: int, on: bool) -> None:
         """Set or clear a wire.FLAG_* bit."""
@@ -115,81 +142,102 @@ class Beats:
         """A `fit` began: its callbacks count from here on."""
         before = self.enter(EPOCH_START)
         self._thread = get_ident()
+        self._fit_from = self._beats
         slots = self.slots
         slots[_FITS] += 1
-        slots[_FIT_BEATS] = self._fit_beats = 0
+        slots[_FIT_BEATS] = 0
         slots[_EPOCH] = slots[_BATCH] = -1
         self.leader = NONE
         self.held.clear()
         return before
 
+    def fit_ends(self) -> None:
+        """The fit is over: its counts stay as they are."""
+        self.publish()
+        self._fit_from = self._epoch_from = -1
+        self.plain = False
+
     def epoch_begins(self, epoch: int, epochs: int, batches: int) -> None:
         """Store where the training is; unknown numbers are -1."""
         self.enter(EPOCH_START)
+        self._epoch_from = self._beats
+        self._last_of_epoch = self._beats + batches if batches > 0 else -1
+        self.plain = bool(self.fitting) and self.stride == 1
         slots = self.slots
         slots[_EPOCH], slots[_EPOCHS], slots[_BATCH], slots[_BATCHES] = epoch, epochs, 0, batches
+        if self.fitting:
+            slots[_SOURCE] = CALLBACKS
 
-    def batch_begins(self, index: int) -> None:
-        """Keras starts the batch (or the execution that starts with batch) `index`."""
-        self._first = index
-        if self.cold:
-            self.cold = False
-            self.enter(FIRST_RUN)
-        else:
+    def epoch_begun(self) -> None:
+        """The script's callbacks have seen the epoch: the first batch is next."""
+        self.enter(FIRST_RUN if self.cold else self.ahead)
+        self.cold = False
+
+    def batch_begins(self) -> None:
+        """Keras has a batch in its hands."""
+        if self.slots[_PHASE] != FIRST_RUN:
             self.enter(STEP)
 
-    def batch_ends(self, index: int) -> None:
-        """Keras finished batch `index`, the last of its execution where Keras says so.
+    def around_batch_end(self, original: BatchEnd, attend: Attend) -> BatchEnd:
+        """Return `original`, the dispatch of on_train_batch_end, with the beat before it and the next step after.
 
-        Everything of `enter` and `add` once more in one function: this one runs after every step, with cold
-        caches, where each call of another costs half a microsecond.
+        The hot path, all of it in this one function: with cold caches each call more costs half a microsecond.
+        `attend` is called after a batch when the sender asked for attention.
         """
-        now = monotonic_ns()
-        gap = now - self._last
-        if gap > self._longest:
-            self._pause(gap)
-        slots = self.slots
-        if self._phase == STEP:
-            self.step += gap
-        self._last = now
-        self._phase = BETWEEN
-        self._changes += 1
-        slots[_PHASE] = BETWEEN
-        slots[_PHASE_NS] = slots[_PROGRESS_NS] = now
-        slots[_CHANGES] = self._changes
-        count = index - self._first + 1
-        if self.stride > 1 or not self.fitting:
-            count = self._strange(index, count)
-        if count:
-            self._beats += count
-            self._fit_beats += count
-            slots[_BEATS] = self._beats
-            slots[_FIT_BEATS] = self._fit_beats
-            slots[_BEAT_NS] = now
-            slots[_BATCH] = self._first + count
-            if self._source != CALLBACKS:
-                slots[_SOURCE] = self._source = CALLBACKS
+        clock, pause, strange, step, between = monotonic_ns, self._pause, self._strange, STEP, BETWEEN
+        phase, beats, beat_ns = _PHASE, _BEATS, _BEAT_NS
 
-    def _strange(self, index: int, count: int) -> int:
-        """Return how many batches ended where Keras may show only the first of an execution, or where the
-        script itself calls the callbacks.
-        """
-        if count == 1 < self.stride:
-            rest = self.slots[_BATCHES] - index
-            count = min(self.stride, rest) if rest > 0 else self.stride
-        elif self.slots[_BATCHES] > 0:  # Keras 3 shows the end of a whole execution even where the data ends before
-            count = min(count, self.slots[_BATCHES] - self._first)
-        return count if self.fitting or self._credit(CALLBACKS) else 0
+        def on_train_batch_end(callbacks: Any, batch: int, logs: Any = None) -> Any:
+            now = clock()
+            slots = self.slots
+            gap = now - self._last
+            if gap > self._longest:
+                pause(gap)
+            if slots[phase] == step:
+                self.step += gap
+            self._last = now
+            self._beats = count = self._beats + (1 if self.plain else strange(batch))
+            slots[phase] = between
+            slots[beats] = count
+            slots[beat_ns] = now
+            result = original(callbacks, batch, logs)
+            now = clock()
+            gap = now - self._last
+            if gap > self._longest:
+                pause(gap)
+            self._last = now
+            if count != self._last_of_epoch:
+                slots[phase] = self.ahead
+            if self.attention:
+                attend(callbacks, logs)
+            return result
+
+        return on_train_batch_end
+
+    def _strange(self, index: int) -> int:
+        """Return how many batches ended, where Keras runs several at once or the script calls the callbacks."""
+        if not self.fitting:
+            credit = self._credit(CALLBACKS)
+            if credit:
+                self.slots[_SOURCE] = CALLBACKS
+            return credit
+        first = self._beats - self._epoch_from
+        count = index - first + 1
+        if count <= 1:
+            count = self.stride  # Keras 3.0 to 3.5 shows the first of an execution, not the last
+        if self._last_of_epoch > 0:  # the last execution of an epoch may be shorter than it says
+            count = min(count, self._last_of_epoch - self._beats)
+        return count
+
+    def check_begins(self, index: int) -> None:
+        """A batch of validation or prediction began."""
+        self._check = index
+        self.moved()
 
     def check_ends(self, index: int, phase: int) -> None:
         """A batch of validation or prediction ended."""
         self.enter(phase)
-        self.slots[_CHECKS] += max(1, index - self._first + 1)
-
-    def check_begins(self, index: int) -> None:
-        """A batch of validation or prediction began."""
-        self._first = index
-        self.moved()
+        self.slots[_CHECKS] += max(1, index - self._check + 1)
 
     # --- every other loop -------------------------------------------------------------------------------------
 
@@ -240,18 +288,16 @@ class Beats:
         In a loop of Keras' whose callbacks no hook sees, the script's own callback may count.
         """
         if self.fitting:
-            return source != HAND or self._source == CALLBACKS
+            return source != HAND or self.slots[_SOURCE] == CALLBACKS
         return bool(self.inside) or (self.polled and source != HAND)
 
     def add(self, source: int, count: int) -> None:
         """Add `count` batches."""
         self._beats += count
-        self._changes += 1
         slots = self.slots
         slots[_BEATS] = self._beats
-        slots[_SOURCE] = self._source = source
+        slots[_SOURCE] = source
         slots[_BEAT_NS] = slots[_PROGRESS_NS] = monotonic_ns()
-        slots[_CHANGES] = self._changes
 
     def _credit(self, source: int) -> int:
         """Return how many batches an event of `source` stands for; 0 where another hook counted them."""

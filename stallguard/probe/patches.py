@@ -20,6 +20,8 @@ class Patches:
 
     def __init__(self, aside: Optional[Callable[[str], None]] = None) -> None:
         self._in: list[tuple[Any, str, Any, Any]] = []  # owner, name, what was there, what is there now
+        self._resting: list[tuple[Any, str, Any, Any]] = []  # those of them that Keras' loops do not need
+        self._out = False
         self._aside = aside
         self.surprises = 0
 
@@ -42,21 +44,44 @@ class Patches:
 
     def take_out(self) -> None:
         """Put the originals back, where nobody else has wrapped over us since."""
-        for owner, name, before, after in reversed(self._in):
-            if vars(owner).get(name) is after:
-                setattr(owner, name, before)
+        self._out = True
+        _restore(self._in)
 
     def put_back(self) -> None:
         """Undo `take_out`: for measurements that compare both in one process."""
-        for owner, name, before, after in self._in:
-            if vars(owner).get(name) is before:
-                setattr(owner, name, after)
+        self._out = False
+        _apply(self._in)
+
+    def may_rest(self, owner: Any, name: str) -> None:
+        """Let this wrapper be out while a loop of Keras' runs, which pays for every call."""
+        self._resting += [entry for entry in self._in if entry[0] is owner and entry[1] == name]
+
+    def rest(self) -> None:
+        """A loop of Keras' begins: take out what it does not need."""
+        _restore(self._resting)
+
+    def resume(self) -> None:
+        """The loop is over."""
+        if not self._out:
+            _apply(self._resting)
 
     def surprise(self, where: str, error: BaseException) -> None:
         """Count something that should not happen; at the limit the probe steps aside for good."""
         self.surprises += 1
         if self.surprises == LIMIT and self._aside is not None:
             self._aside("%s: %s: %s" % (where, type(error).__name__, error))
+
+
+def _restore(entries: list[tuple[Any, str, Any, Any]]) -> None:
+    for owner, name, before, after in reversed(entries):
+        if vars(owner).get(name) is after:
+            setattr(owner, name, before)
+
+
+def _apply(entries: list[tuple[Any, str, Any, Any]]) -> None:
+    for owner, name, before, after in entries:
+        if vars(owner).get(name) is before:
+            setattr(owner, name, after)
 
 
 def _alike(wrapper: Function, original: Function) -> Function:

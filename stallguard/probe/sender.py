@@ -34,8 +34,7 @@ BUSY = frozenset((EAGAIN, EWOULDBLOCK, ENOBUFS))  # the queue is full: the super
 
 _NONE, _STATE, _PULSE, _HELLO, _BYE = range(len(wire.KINDS))
 _SEQUENCE, _SENT_NS, _KIND = wire.SLOT["sequence"], wire.SLOT["sent_ns"], wire.SLOT["kind"]
-_CHANGES, _LONGEST, _STEP_NS = wire.SLOT["changes"], wire.SLOT["longest_ns"], wire.SLOT["step_ns"]
-_COMMAND = wire.SLOT["command"]
+_CHANGES, _LONGEST, _COMMAND = wire.SLOT["changes"], wire.SLOT["longest_ns"], wire.SLOT["command"]
 
 
 class Sender:
@@ -107,6 +106,7 @@ class Sender:
             self._mail.note("signal", "the script took the stack-dump signal for itself", {})
 
     def _record(self, now: int) -> None:
+        self._beats.publish()
         changes = self._beats.slots[_CHANGES]
         if changes != self._changes:
             kind = _STATE
@@ -121,7 +121,6 @@ class Sender:
         """Stamp and send the record; whether it went out."""
         slots = self._beats.slots
         slots[_SEQUENCE] += 1
-        slots[_STEP_NS] = self._beats.step
         slots[_SENT_NS] = self._sent = now
         slots[_KIND] = kind
         longest = slots[_LONGEST]

@@ -56,7 +56,8 @@ class BatchHooks:
             ("evaluate", self.evaluate_opens),
             ("predict", self.predict_opens),
         ):
-            if context.wrap(kind, name, around(context, opens, self.loop_closes, self.loop_fails)) and name == "fit":
+            taken = context.wrap(kind, name, around(context, opens, self.loop_closes, self.loop_fails))
+            if taken and name == "fit":
                 context.took("fit")
 
     def _patch_batches(self, kind: Any) -> None:
@@ -70,11 +71,8 @@ class BatchHooks:
     def fit_opens(self, model: Any, *args: Any, **kwargs: Any) -> int:
         """A fit begins, perhaps inside another."""
         beats = self.beats
-        stride = getattr(model, "steps_per_execution", 1)
-        beats.stride = stride if isinstance(stride, int) else 1
-        before = beats.enter(EPOCH_START) if beats.fitting else beats.fit_begins()
-        beats.fitting += 1
-        return before
+        beats.stride = _stride(model)
+        return self._opens(EPOCH_START) if beats.fitting else self._first_opens()
 
     def fit_opens_lazily(self, model: Any, *args: Any, **kwargs: Any) -> int:
         """A fit begins where no hook sees the compiling: the model's first batch is its first run."""
@@ -85,13 +83,23 @@ class BatchHooks:
 
     def evaluate_opens(self, model: Any, *args: Any, **kwargs: Any) -> int:
         """A validation begins, inside a fit or on its own."""
-        self.beats.fitting += 1
-        return self.beats.enter(VALIDATION)
+        return self._opens(VALIDATION)
 
     def predict_opens(self, model: Any, *args: Any, **kwargs: Any) -> int:
         """A prediction begins."""
-        self.beats.fitting += 1
-        return self.beats.enter(PREDICTION)
+        return self._opens(PREDICTION)
+
+    def _first_opens(self) -> int:
+        before = self.beats.fit_begins()
+        self._opens(EPOCH_START)
+        return before
+
+    def _opens(self, phase: int) -> int:
+        beats = self.beats
+        if not beats.fitting:
+            self.context.patches.rest()
+        beats.fitting += 1
+        return beats.enter(phase)
 
     def loop_closes(self, before: int, result: Any) -> None:
         """The loop is over."""
@@ -101,7 +109,9 @@ class BatchHooks:
         """The loop is over: back to what was before, which between loops is the script's own code."""
         beats = self.beats
         beats.fitting = max(0, beats.fitting - 1)
-        beats.cold = False
+        if not beats.fitting:
+            beats.fit_ends()
+            self.context.patches.resume()
         beats.leave(before if beats.fitting or before == _NAMED else IDLE)
 
     def batch_opens(self, model: Any, *args: Any, **kwargs: Any) -> Optional[int]:
@@ -123,6 +133,17 @@ class BatchHooks:
         """test_on_batch or predict_on_batch came back."""
         self.context.add("checks")
         self.beats.call_failed(before)
+
+
+def _stride(model: Any) -> int:
+    """Return how many batches Keras runs at once."""
+    stride = getattr(model, "steps_per_execution", None) or getattr(model, "_steps_per_execution", None)
+    if getattr(model, "autotune_steps_per_execution", False):
+        return 2  # it changes as it goes: any number above 1 says that the indices must be looked at
+    try:
+        return int(stride.numpy() if hasattr(stride, "numpy") else stride or 1)
+    except Exception:  # noqa: BLE001  a variable of a strategy that cannot be read here
+        return 1
 
 
 _NAMED = wire.PHASES.index("named")

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Optional
 
     from ..context import Context, Targets
-    from ..patches import Function
+    from ..patches import Maker
 
 POLYMORPHIC = "tensorflow.python.eager.polymorphic_function.polymorphic_function"
 CONCRETE = "tensorflow.python.eager.polymorphic_function.concrete_function"
@@ -51,9 +51,10 @@ class FunctionHooks:
         if kind is None or kind.__module__ != module.__name__:
             return
         if self.context.wrap(kind, "__call__", self._caller(_eager_test())):
+            self.context.patches.may_rest(kind, "__call__")
             self.context.took(hook)
 
-    def _caller(self, eager: Callable[[], bool]) -> Callable[[Function], Function]:
+    def _caller(self, eager: Callable[[], bool]) -> Maker:
         beats = self.beats
 
         def opens(*args: Any, **kwargs: Any) -> Optional[int]:
@@ -62,19 +63,7 @@ class FunctionHooks:
         def closes(before: int, result: Any) -> None:
             beats.call_ends(before, FUNCTION)
 
-        seen = around(self.context, opens, closes, beats.call_failed)
-
-        def make(original: Function) -> Function:
-            bracketed = seen(original)
-
-            def call(*args: Any, **kwargs: Any) -> Any:
-                if beats.fitting:  # Keras' own loop, the hot path: it counts by itself
-                    return original(*args, **kwargs)
-                return bracketed(*args, **kwargs)
-
-            return call
-
-        return make
+        return around(self.context, opens, closes, beats.call_failed)
 
     def patch_tracer(self, module: Any) -> None:
         """Wrap the function that makes a graph of Python code."""
@@ -87,17 +76,17 @@ class FunctionHooks:
         """A graph is being traced; the graphs inside it (loop bodies) are part of it."""
         if self.beats.tracing or not self.beats.mine():
             return None
-        self.beats.tracing = 1
+        self.beats.tracing = True
         return self.beats.enter(TRACING)
 
     def trace_closes(self, before: int, result: Any) -> None:
         """The graph is there."""
-        self.beats.tracing = 0
+        self.beats.tracing = False
         self.beats.trace_ends(before)
 
     def trace_fails(self, before: int) -> None:
         """The script's code raised while it was traced."""
-        self.beats.tracing = 0
+        self.beats.tracing = False
         self.beats.leave(before)
 
 
