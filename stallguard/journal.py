@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -36,7 +36,7 @@ class Journal:
 
     def __init__(self, path: Path, trouble: Callable[[str], None]) -> None:
         """Open `path` for appending, mended if its last line was cut short."""
-        import structlog  # noqa: PLC0415 - 50 ms that must not stand before the child's first line
+        import structlog  # 50 ms that must not stand before the child's first line
 
         self._path = path
         self._trouble: Callable[[str], None] | None = trouble
@@ -59,7 +59,9 @@ class Journal:
 
     def _complain(self, error: OSError) -> None:
         if self._trouble is not None:
-            self._trouble(f"the journal cannot be written ({error.strerror}); the training goes on unrecorded")
+            self._trouble(
+                f"the journal cannot be written ({error.strerror}); the training goes on unrecorded"
+            )
         self._trouble = None
 
     def close(self) -> None:
@@ -75,7 +77,7 @@ def _ends_whole(path: Path) -> bool:
         return file.read(1) == b"\n"
 
 
-def _stamp(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+def _stamp(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
     utc = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
     return {
         "schema": SCHEMA,
@@ -86,7 +88,7 @@ def _stamp(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _render(_logger: Any, _method: str, event: dict[str, Any]) -> bytes:
+def _render(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> bytes:
     return msgspec.json.encode(event)
 
 

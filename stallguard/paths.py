@@ -135,7 +135,9 @@ def find_run(text: str | None = None, runs: Path | None = None) -> RunDir:
     known = list_runs(runs)
     if not known:
         raise StallguardError(
-            f"there is no run in {runs or runs_dir()}", cure="start one: stallguard run train.py", code=NO_SUCH_RUN
+            f"there is no run in {runs or runs_dir()}",
+            cure="start one: stallguard run train.py",
+            code=NO_SUCH_RUN,
         )
     if text is None or text == LATEST:
         return known[-1]

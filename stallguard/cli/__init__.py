@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> Any:
     except BrokenPipeError:  # `stallguard ls | head`: whoever read has enough
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - else the interpreter complains at its end
         code = 0
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the last resort: a user never meets a bare trace
         code = _own_failure(error, debug="--debug" in words)
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -17,7 +17,7 @@ from stallguard.config.table import KEYS
 TRAIN = Path(__file__).resolve().parent.parent / "drills" / "train.py"
 KINDS = ("op", "lock", "gil", "spin", "stopped")
 # A rehearsal must not take the patience of a night: judged sooner, acted upon at once, halved at once.
-REHEARSAL = {"policy.on_stall": "halve", "detector.act_after": "1s"}
+REHEARSAL = {"policy.on_stall": "halve", "policy.causes": "stopped=halve", "detector.act_after": "1s"}
 SOONER = {"spin": {"detector.rows.step.spin": "20s", "detector.rows.step.prior_spin": "20s"}}
 OPTIONS = tuple(key for key in KEYS.values() if key.path in ("run.python", "output.quiet", "output.color"))
 

@@ -47,5 +47,11 @@ def line(fields: dict[str, Any]) -> str:
     """Return one line of the list."""
     took = duration(fields["seconds"]) if fields["seconds"] is not None else ""
     stalls = f"{fields['incidents']} stalls" if fields["incidents"] else ""
-    words = (f"{fields['id']:<36}", f"{fields['state']:<9}", f"{took:>12}", f"{stalls:>9}", " ".join(fields["command"]))
+    words = (
+        f"{fields['id']:<36}",
+        f"{fields['state']:<9}",
+        f"{took:>12}",
+        f"{stalls:>9}",
+        " ".join(fields["command"]),
+    )
     return "  ".join(words).rstrip()

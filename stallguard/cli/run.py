@@ -41,8 +41,8 @@ class RunCommand(click.Command):
 @click.command("run", cls=RunCommand, options_metavar="[OPTIONS] [--] COMMAND...")
 @settings()
 @click.pass_context
-def command(ctx: click.Context, **parameters: Any) -> None:
-    """Start a training and guard it.
+def command(ctx: click.Context, /, **parameters: Any) -> None:
+    r"""Start a training and guard it.
 
     COMMAND is `train.py ARGS`, `-m package.module ARGS`, or any program: `python train.py`, `bash train.sh`.
     The training runs as it would without stallguard; its exit code becomes ours.

@@ -14,7 +14,7 @@ class Action(msgspec.Struct, frozen=True, tag_field="do", omit_defaults=True):
     """Base of all actions."""
 
 
-class Launch(Action, tag="launch"):
+class Launch(Action, frozen=True, tag="launch"):
     """Start attempt `attempt` with `factor` micro-batches a batch; `resume` from the backup."""
 
     attempt: int
@@ -23,28 +23,28 @@ class Launch(Action, tag="launch"):
     resume: bool = False
 
 
-class Collect(Action, tag="collect"):
+class Collect(Action, frozen=True, tag="collect"):
     """Gather the evidence of `incident`."""
 
     incident: int
     attempt: int
 
 
-class Signal(Action, tag="signal"):
+class Signal(Action, frozen=True, tag="signal"):
     """Send a signal to the child's process group: TERM, KILL, INT, CONT."""
 
     attempt: int
     name: str
 
 
-class Tell(Action, tag="tell"):
+class Tell(Action, frozen=True, tag="tell"):
     """Tell the user something: a key of the narrative and the facts it needs."""
 
     kind: str
     facts: dict[str, str] = {}
 
 
-class Found(Action, tag="found"):
+class Found(Action, frozen=True, tag="found"):
     """Why it stalled or ended, and what follows; for the journal and the report."""
 
     incident: int
@@ -52,7 +52,7 @@ class Found(Action, tag="found"):
     decision: Decision | None = None
 
 
-class Conclude(Action, tag="conclude"):
+class Conclude(Action, frozen=True, tag="conclude"):
     """The run is over; exit with `code`."""
 
     code: int

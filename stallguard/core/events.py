@@ -18,7 +18,7 @@ class Event(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
     at: float
 
 
-class Launched(Event, tag="launched"):
+class Launched(Event, frozen=True, tag="launched"):
     """An attempt began: the child process exists."""
 
     attempt: int
@@ -28,7 +28,7 @@ class Launched(Event, tag="launched"):
     resumed: bool = False
 
 
-class Failed(Event, tag="failed"):
+class Failed(Event, frozen=True, tag="failed"):
     """An attempt could not begin."""
 
     attempt: int
@@ -36,7 +36,7 @@ class Failed(Event, tag="failed"):
     code: int = 125
 
 
-class Greeted(Event, tag="greeted"):
+class Greeted(Event, frozen=True, tag="greeted"):
     """The probe is in: which hooks it has, what it found, what it cannot reach."""
 
     attempt: int
@@ -47,7 +47,7 @@ class Greeted(Event, tag="greeted"):
     beyond: tuple[str, ...] = ()  # sentences: what a smaller batch or a resume cannot reach here
 
 
-class Heard(Event, tag="heard"):
+class Heard(Event, frozen=True, tag="heard"):
     """The newest record of the probe.  Times are seconds on the same clock as `at`; see wire.py."""
 
     attempt: int
@@ -82,7 +82,7 @@ class Heard(Event, tag="heard"):
     page: bool = False  # read from the mapped page, because the socket was silent
 
 
-class Noted(Event, tag="noted"):
+class Noted(Event, frozen=True, tag="noted"):
     """A sentence from the probe: kind (resume, micro, aside, phase, save, checkpoint ...) and text."""
 
     attempt: int
@@ -91,20 +91,20 @@ class Noted(Event, tag="noted"):
     facts: dict[str, str] = {}
 
 
-class Sampled(Event, tag="sampled"):
+class Sampled(Event, frozen=True, tag="sampled"):
     """A sensor's reading."""
 
     reading: AnyReading
 
 
-class SensorBlocked(Event, tag="sensor_blocked"):
+class SensorBlocked(Event, frozen=True, tag="sensor_blocked"):
     """A sensor did not come back within its deadline."""
 
     sensor: str
     seconds: float
 
 
-class Matched(Event, tag="matched"):
+class Matched(Event, frozen=True, tag="matched"):
     """A line of the script's output matched a known log signature."""
 
     signature: str
@@ -112,18 +112,18 @@ class Matched(Event, tag="matched"):
     line: str
 
 
-class Slept(Event, tag="slept"):
+class Slept(Event, frozen=True, tag="slept"):
     """The machine slept, or the supervisor itself could not run, for so long."""
 
     seconds: float
     why: str = "asleep"  # asleep | starved
 
 
-class Ticked(Event, tag="ticked"):
+class Ticked(Event, frozen=True, tag="ticked"):
     """Time passed."""
 
 
-class Exited(Event, tag="exited"):
+class Exited(Event, frozen=True, tag="exited"):
     """The child is gone.  `code` as subprocess has it: negative for a signal."""
 
     attempt: int
@@ -131,7 +131,7 @@ class Exited(Event, tag="exited"):
     memory_kill: bool | None = None  # the kernel killed it for memory
 
 
-class Collected(Event, tag="collected"):
+class Collected(Event, frozen=True, tag="collected"):
     """The evidence of an incident is on disk."""
 
     incident: int
@@ -142,14 +142,14 @@ class Collected(Event, tag="collected"):
     missing: tuple[str, ...] = ()
 
 
-class Unkillable(Event, tag="unkillable"):
+class Unkillable(Event, frozen=True, tag="unkillable"):
     """SIGKILL was sent and the process did not go."""
 
     attempt: int
     state: str = ""
 
 
-class Asked(Event, tag="asked"):
+class Asked(Event, frozen=True, tag="asked"):
     """The user, the control socket or launchd wants something: interrupt, stop, restart, mute, dump."""
 
     verb: str

@@ -34,9 +34,11 @@ from stallguard.core.lifecycle import ENDED, HOLDING, WATCHED, next_state
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run, beats, is_muted
 from stallguard.core.verdicts import Decision, Finding
-from stallguard.errors import GAVE_UP, OWN_FAILURE
+from stallguard.errors import GAVE_UP
 
 Step = tuple[Run, list[Action]]
+OWN_CODE = -1  # of a decision: the child's end has the last word
+SIGNALLED = 128  # a shell's exit code for a death by signal is this + its number
 MUTE = 3600.0  # seconds that `mute` lasts
 NOTES = {"aside": "aside", "resume": "resumed", "micro": "smaller", "trouble": "trouble", "sensor": "broken"}
 STOP_VERBS = ("interrupt", "stop", "restart")
@@ -45,7 +47,9 @@ STOP_VERBS = ("interrupt", "stop", "restart")
 def begin(limits: Limits, at: float, factor: int = 1, learned: Learned | None = None) -> Step:
     """Return a run about to start its first attempt, and the action that starts it."""
     judge = detector.start(limits.detector, learned)
-    run = Run(judge=judge, history=history.History(), past=past.Past(), now=at, began=at, ended=at, factor=factor)
+    run = Run(
+        judge=judge, history=history.History(), past=past.Past(), now=at, began=at, ended=at, factor=factor
+    )
     return run, [Launch(attempt=1, factor=factor)]
 
 
@@ -74,7 +78,7 @@ def next_wake(run: Run, limits: Limits) -> float:
     """Return when the run wants to hear a Ticked at the latest (monotonic seconds; infinity: never)."""
     if run.state not in WATCHED:
         return run.deadline
-    due = detector.act_at(run.judge, limits.detector) if run.state == HOLDING else None
+    due = _due(run, limits) if run.state == HOLDING else None
     check = detector.next_check(run.judge)
     return min(run.deadline, math.inf if due is None else due, math.inf if check is None else check)
 
@@ -86,11 +90,11 @@ def _move(run: Run, trigger: str, **changes: object) -> Run:
 # ---- one handler an event ----------------------------------------------------------------------------------
 
 
-def _launched(run: Run, event: Launched, limits: Limits) -> Step:
+def _launched(run: Run, event: Launched, _limits: Limits) -> Step:
     lost = run.totals.lost + (event.at - run.ended if run.attempt else 0.0)
     run = _move(
         run, "launched", attempt=event.attempt, pid=event.pid, factor=event.factor, device=event.device,
-        launched=event.at, deadline=math.inf, decision=None, findings=(), collected=False, step="off",
+        launched=event.at, deadline=math.inf, decision=None, findings=(), urgent=False, step="off",
         totals=replace(run.totals, lost=lost),
     )  # fmt: skip
     return run, []
@@ -116,7 +120,9 @@ def _noted(run: Run, event: Noted, _limits: Limits) -> Step:
 
 
 def _matched(run: Run, event: Matched, _limits: Limits) -> Step:
-    return run, [Tell("signature", {"family": event.family, "line": event.line})]
+    findings = diagnosis.diagnose(run.history, run.judge.judgement, run.now)
+    run = replace(run, urgent=run.urgent or policy.is_urgent(findings))
+    return run, [*words.signature(event)]
 
 
 def _slept(run: Run, event: Slept, _limits: Limits) -> Step:
@@ -128,11 +134,11 @@ def _sensor_blocked(run: Run, event: SensorBlocked, _limits: Limits) -> Step:
 
 
 def _collected(run: Run, event: Collected, limits: Limits) -> Step:
-    run = replace(_move(run, "collected"), collected=True)
+    run = _move(run, "collected")
     findings = diagnosis.diagnose(run.history, run.judge.judgement, run.now)
     run = replace(run, findings=findings)
     told = [Tell("evidence", words.evidence(event)), *words.diagnosis(findings)]
-    due = detector.act_at(run.judge, limits.detector)
+    due = _due(run, limits)
     if limits.observe or is_muted(run):
         told.append(Tell("observing"))
     elif due is not None and due - run.now > 1:
@@ -143,7 +149,7 @@ def _collected(run: Run, event: Collected, limits: Limits) -> Step:
 def _exited(run: Run, event: Exited, limits: Limits) -> Step:
     run = replace(run, ended=event.at, judge=detector.start(limits.detector, detector.export(run.judge)))
     if run.decision is not None:
-        return _after(run, run.decision, event, limits)
+        return _after(run, run.decision, event)
     findings = diagnosis.diagnose_exit(run.history, event)
     tried = _past(run, findings)
     decision = policy.decide(findings, tried, limits.policy)
@@ -152,7 +158,7 @@ def _exited(run: Run, event: Exited, limits: Limits) -> Step:
         told = [Tell("crashed", words.exit_facts(run.attempt, event.code)), *words.diagnosis(findings)]
         told.append(Found(incident=run.totals.incidents, findings=findings, decision=decision))
     run = replace(run, findings=findings, decision=decision, past=tried)
-    run, actions = _after(run, decision, event, limits)
+    run, actions = _after(run, decision, event)
     return run, told + actions
 
 
@@ -178,13 +184,13 @@ def _asked_to_end(run: Run, event: Asked, limits: Limits) -> Step:
     count = run.interrupts + 1
     if event.verb == "interrupt" and count == 1:
         # The training may catch it, save and end in its own time: no deadline.
-        decision = Decision(action="finish", why="interrupted by you", code=-1)
+        decision = Decision(action="finish", why="interrupted by you", code=OWN_CODE)
         run = replace(run, interrupts=count, decision=decision)
         return run, [Signal(attempt=run.attempt, name="INT"), Tell("interrupted")]
     again = event.verb == "restart"
     decision = Decision(
         action="restart" if again else "finish", why=f"you asked to {event.verb}", factor=run.factor,
-        device=run.device, code=-1,
+        device=run.device, code=OWN_CODE,
     )  # fmt: skip
     run = replace(run, interrupts=count, decision=decision)
     if event.verb == "interrupt":
@@ -220,7 +226,7 @@ def _converge(run: Run, limits: Limits) -> Step:
         return run, []
     step = run.judge.judgement.step
     before, run = run.step, replace(run, step=step)
-    if step in ("stalled", "stopped"):
+    if run.urgent or step in ("stalled", "stopped"):
         return _stalled(run, limits)
     if run.state in (lifecycle.SUSPECT, HOLDING) and step in ("healthy", "recovering"):
         return _recovered(run, before)
@@ -235,7 +241,7 @@ def _stalled(run: Run, limits: Limits) -> Step:
     if run.state == lifecycle.COLLECTING:
         return run, []
     incident = run.totals.incidents + 1
-    run = _move(run, "stalled", totals=replace(run.totals, incidents=incident), collected=False)
+    run = _move(run, "stalled", totals=replace(run.totals, incidents=incident))
     facts = words.silence(run.judge.judgement, run.now)
     return run, [Tell("stalled", facts), Collect(incident=incident, attempt=run.attempt)]
 
@@ -246,9 +252,26 @@ def _recovered(run: Run, before: str) -> Step:
     return _move(run, "recovered", findings=()), [Tell(kind, {"gap": gap})]
 
 
+def _due(run: Run, limits: Limits) -> float | None:
+    """Return when acting is due: by the detector; at once for what only gets worse; a stopped process is given
+    the same time as a silent one, though only an order of the user's makes policy act on it.
+    """
+    if run.urgent:
+        return run.now
+    if run.judge.judgement.step == "stopped":
+        return run.judge.judgement.since + limits.detector.act_after * limits.detector.patience
+    return detector.act_at(run.judge, limits.detector)
+
+
 def _act_when_due(run: Run, limits: Limits) -> Step:
-    due = detector.act_at(run.judge, limits.detector)
-    if due is None or run.now < due or limits.observe or is_muted(run) or history.is_saving(run.history, run.now):
+    due = _due(run, limits)
+    if (
+        due is None
+        or run.now < due
+        or limits.observe
+        or is_muted(run)
+        or history.is_saving(run.history, run.now)
+    ):
         return run, []
     findings = diagnosis.diagnose(run.history, run.judge.judgement, run.now)
     tried = _past(run, findings)
@@ -299,13 +322,16 @@ def _past(run: Run, findings: tuple[Finding, ...]) -> past.Past:
     return past.add_attempt(run.past, run.history, findings, run.factor, run.device, run.launched, run.now)
 
 
-def _after(run: Run, decision: Decision, event: Exited, limits: Limits) -> Step:
+def _after(run: Run, decision: Decision, event: Exited) -> Step:
     if decision.action == "restart":
         return _again(run, decision)
     code = _final_code(decision, event)
     kind = "gave_up" if decision.action == "give_up" else "finished" if code == 0 else "ended"
     facts = words.totals(run, beats(run), event.at) | {"code": str(code), "why": decision.why}
-    return _move(run, "ended", code=code, deadline=math.inf), [Tell(kind, facts), Conclude(code=code, why=decision.why)]
+    return _move(run, "ended", code=code, deadline=math.inf), [
+        Tell(kind, facts),
+        Conclude(code=code, why=decision.why),
+    ]
 
 
 def _again(run: Run, decision: Decision) -> Step:
@@ -317,12 +343,7 @@ def _again(run: Run, decision: Decision) -> Step:
 
 
 def _final_code(decision: Decision, event: Exited) -> int:
-    """Return the exit code of the run: the child's own, 128+n by a signal, 124 gave up on a stall."""
-    if decision.action == "give_up" and decision.code > 0:
+    """Return the exit code of the run: the policy's where it ended the run, else the child's own."""
+    if decision.code >= 0:
         return decision.code
-    if decision.action == "give_up" and decision.code == 0:
-        return GAVE_UP
-    return event.code if event.code >= 0 else 128 - event.code
-
-
-__all__ = ["OWN_FAILURE", "advance", "begin", "next_wake"]
+    return event.code if event.code >= 0 else SIGNALLED - event.code

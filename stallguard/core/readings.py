@@ -13,7 +13,7 @@ class Reading(msgspec.Struct, frozen=True, tag_field="sensor", omit_defaults=Tru
     """Base of all readings; the tag names the sensor in the journal."""
 
 
-class Process(Reading, tag="process"):
+class Process(Reading, frozen=True, tag="process"):
     """The child's process tree.  `state` is that of the training process itself."""
 
     state: str | None = None  # running sleeping uninterruptible stopped zombie exiting gone
@@ -36,7 +36,7 @@ class Process(Reading, tag="process"):
     workers: int | None = None  # children that died since the last reading
 
 
-class Device(Reading, tag="device"):
+class Device(Reading, frozen=True, tag="device"):
     """The accelerator.  `moved` tells whether this run's own GPU time advanced since the last reading."""
 
     name: str | None = None
@@ -48,7 +48,7 @@ class Device(Reading, tag="device"):
     mine: bool | None = None  # this run's processes hold a context on it
 
 
-class Memory(Reading, tag="memory"):
+class Memory(Reading, frozen=True, tag="memory"):
     """Memory of the machine (and of the cgroup where there is one)."""
 
     total: int | None = None
@@ -64,7 +64,7 @@ class Memory(Reading, tag="memory"):
     oom_kills: int | None = None  # cumulative, of the cgroup
 
 
-class Machine(Reading, tag="machine"):
+class Machine(Reading, frozen=True, tag="machine"):
     """The machine as a whole."""
 
     idle: float | None = None  # 0..1 of all cores, since the last reading
@@ -78,7 +78,7 @@ class Machine(Reading, tag="machine"):
     lid_closed: bool | None = None
 
 
-class Files(Reading, tag="files"):
+class Files(Reading, frozen=True, tag="files"):
     """Files that the training writes."""
 
     writing: bool | None = None  # a checkpoint grew within the last seconds

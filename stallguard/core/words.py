@@ -7,15 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stallguard.core import signatures
 from stallguard.core.actions import Tell
 from stallguard.core.causes import TITLES
-from stallguard.core.events import Collected
+from stallguard.core.events import Collected, Matched
 from stallguard.core.run import Run
 from stallguard.core.verdicts import Finding, Judgement
 
 ALSO = 0.3  # confidence from which a second cause is told too
+LINE = 120  # characters of a line of the output
 LIKELY, PERHAPS = 0.75, 0.45
-SIGNALS = {4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
+SIGNALS = {
+    4: "SIGILL",
+    5: "SIGTRAP",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    11: "SIGSEGV",
+    15: "SIGTERM",
+}
 WHILE = {
     "step": "inside a training step",
     "between": "between two steps",
@@ -71,7 +82,10 @@ def silence(judgement: Judgement, _now: float) -> dict[str, str]:
 
 def evidence(event: Collected) -> dict[str, str]:
     """Return where the evidence is and the script's own line that it hung in."""
-    return {"where": f"incidents/{event.incident}", "line": f"; it hangs at {event.where}" if event.where else ""}
+    return {
+        "where": f"incidents/{event.incident}",
+        "line": f"; it hangs at {event.where}" if event.where else "",
+    }
 
 
 def confidence(value: float) -> str:
@@ -89,8 +103,21 @@ def diagnosis(findings: Sequence[Finding]) -> list[Tell]:
 
 def _finding(kind: str, finding: Finding) -> Tell:
     because = "; ".join(finding.evidence[:3]) or "nothing else fits"
-    facts = {"cause": TITLES.get(finding.cause, finding.cause), "confidence": confidence(finding.confidence), "because": because}
+    facts = {
+        "cause": TITLES.get(finding.cause, finding.cause),
+        "confidence": confidence(finding.confidence),
+        "because": because,
+    }
     return Tell(kind, facts)
+
+
+def signature(event: Matched) -> list[Tell]:
+    """Return what is told of a line of the output that means something; nothing for what is no trouble."""
+    if event.family in signatures.QUIET or event.family == signatures.SCRIPT_ERROR:
+        return []
+    known = signatures.BY_ID.get(event.signature)
+    meaning = known.meaning if known else event.family
+    return [Tell("signature", {"meaning": meaning, "line": event.line[:LINE]})]
 
 
 def exit_facts(attempt: int, code: int) -> dict[str, str]:

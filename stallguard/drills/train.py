@@ -72,7 +72,9 @@ class Trap(keras.layers.Layer):
     def _block(self):
         if self.kind == "op":
             return self.queue.dequeue()
-        return tf.py_function(self._block_in_python, [], tf.float32)
+        blocked = tf.py_function(self._block_in_python, [], tf.float32)
+        blocked.set_shape(())
+        return blocked
 
     def _block_in_python(self):
         PYTHON_BLOCKS[self.kind]()

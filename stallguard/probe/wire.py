@@ -32,7 +32,13 @@ The only module of the probe that the supervisor imports too: one codec for both
 process it is loaded by path: standard library only, Python 3.9 grammar, no import of ours.  It may not do I/O.
 """
 
+from __future__ import annotations
+
 import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 VERSION = 1
 MAGIC = (0x53544C47 << 32) | VERSION
@@ -89,12 +95,12 @@ FLAG_STOP_ASKED = 4  # the script was asked to end at the next batch
 FLAG_STEPPED_ASIDE = 8  # the probe found something odd and took its hooks out
 
 
-def pack(values):
+def pack(values: Sequence[int]) -> bytes:
     """Return the record as bytes.  `values`: SLOTS integers."""
     return _CODEC.pack(*values)
 
 
-def unpack(data):
+def unpack(data: bytes) -> dict[str, int] | None:
     """Return the record as a dict by field name, or None where `data` is no record of this version."""
     if len(data) < SIZE:
         return None
@@ -102,11 +108,13 @@ def unpack(data):
     return dict(zip(FIELDS, values)) if values[0] == MAGIC else None
 
 
-def float_bits(value):
+def float_bits(value: float) -> int:
     """Return the bits of a float64 as a signed integer, to fit a slot."""
-    return _INT.unpack(_FLOAT.pack(value))[0]
+    bits: int = _INT.unpack(_FLOAT.pack(value))[0]
+    return bits
 
 
-def bits_float(bits):
+def bits_float(bits: int) -> float:
     """Return the float64 whose bits `float_bits` stored."""
-    return _FLOAT.unpack(_INT.pack(bits))[0]
+    value: float = _FLOAT.unpack(_INT.pack(bits))[0]
+    return value

@@ -37,7 +37,7 @@ SPOKEN = {
     "ended": "the training ended with exit code {code} after {duration}{trouble}",
     "slept": "the machine slept for {duration}; that is not counted as silence",
     "trouble": "{text}",
-    "signature": "the output reports {family}: {line}",
+    "signature": "the output says: {line} ({meaning})",
     "report": "the whole story: {path}",
 }
 # Kept in the journal and the report; too small for the terminal of a healthy run.

@@ -48,7 +48,8 @@ class _Note(msgspec.Struct):
 
 def heard(record: Record, attempt: int, at: float, longest: int, *, page: bool = False) -> Heard:
     """Return the record as an event.  `longest`: nanoseconds, the longest pause since the last event."""
-    seconds = {f"{name}_at": _seconds(record[f"{name}_ns"]) for name in _TIMES}
+    seconds: dict[str, Any] = {f"{name}_at": _seconds(record[f"{name}_ns"]) for name in _TIMES}
+    counts: dict[str, Any] = {name: record[name] for name in _COUNTS}
     return Heard(
         at=at,
         attempt=attempt,
@@ -62,7 +63,7 @@ def heard(record: Record, attempt: int, at: float, longest: int, *, page: bool =
         expect_until=_seconds(record["expect_ns"]),
         page=page,
         **seconds,
-        **{name: record[name] for name in _COUNTS},
+        **counts,
     )
 
 
@@ -132,7 +133,9 @@ class Page:
 class Beats:
     """Listens to the probe of the present attempt and posts Greeted, Heard, Noted and Exited."""
 
-    def __init__(self, directory: Path, pages: Path, post: Callable[[Event], None], now: Callable[[], float]) -> None:
+    def __init__(
+        self, directory: Path, pages: Path, post: Callable[[Event], None], now: Callable[[], float]
+    ) -> None:
         """Bind the socket `directory`/beats.  `pages`: where the probe keeps its pages."""
         self.path = directory / "beats"
         self._pages, self._post, self._now = pages, post, now

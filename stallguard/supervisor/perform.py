@@ -9,7 +9,6 @@ import secrets
 import shutil
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stallguard import knowledge, notify
@@ -127,8 +126,11 @@ class Performer:
         session, greeted = self._session, run.history.greeted
         pid = greeted.pid if greeted else run.pid
         return bundle.Context(
-            incident=action.incident, pid=pid, armed=bool(greeted and greeted.armed),
-            stacks=session.dir.probe / f"{pid}.stacks", directory=session.dir.incident(action.incident),
+            incident=action.incident,
+            pid=pid,
+            armed=bool(greeted and greeted.armed),
+            stacks=session.dir.probe / f"{pid}.stacks",
+            directory=session.dir.incident(action.incident),
         )
 
     def tell(self, action: Tell, run: Run) -> None:
@@ -148,7 +150,9 @@ class Performer:
         """Have it told that a sensor does not work here."""
         session = self._session
         text = f"the sensor {name} does not work here: {error}"
-        session.mailbox.post(Noted(at=session.clock.monotonic(), attempt=session.attempt, kind="sensor", text=text))
+        session.mailbox.post(
+            Noted(at=session.clock.monotonic(), attempt=session.attempt, kind="sensor", text=text)
+        )
 
     def learned(self) -> Learned | None:
         """Return what earlier runs of this script taught, or None."""
@@ -159,7 +163,8 @@ class Performer:
         knowledge.save(self._key(), detector.export(run.judge))
 
     def _key(self) -> knowledge.Key:
-        return knowledge.Key()
+        request = self._session.request
+        return knowledge.key_of(request.command.argv, request.cwd)
 
     def open_notifier(self) -> None:
         """Prepare the channels that the configuration names."""
@@ -178,7 +183,9 @@ def void(_answer: object) -> None:
     """Drop an answer that nobody waits for."""
 
 
-def _channels(config: Config, env: Mapping[str, str], trouble: Callable[[str], None]) -> dict[str, notify.Send]:
+def _channels(
+    config: Config, env: Mapping[str, str], trouble: Callable[[str], None]
+) -> dict[str, notify.Send]:
     wanted, channels = config.notify, dict[str, notify.Send]()
     desktop = notify.desktop(shutil.which) if wanted.desktop else None
     if desktop is not None:

@@ -35,7 +35,9 @@ def prepare(words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], cwd:
     """Resolve COMMAND, make the run's directory and write run.json.  Raises StallguardError, nothing left over."""
     place, chosen = Disk(env, str(cwd)), loaded.config.run.python or None
     command = resolve(words, lambda: interpreter.choose(chosen, env, place.which), place)
-    reached = reach(command.argv, place) if loaded.config.run.probe else Reach(False, "you asked for no probe")
+    reached = (
+        reach(command.argv, place) if loaded.config.run.probe else Reach(False, "you asked for no probe")
+    )
     stamp = datetime.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
     request = Request(paths.new_run(name_of(words), stamp), words, command, reached, cwd)
     _write_down(request, loaded)

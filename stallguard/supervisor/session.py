@@ -9,7 +9,6 @@ import contextlib
 import shutil
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,7 +22,6 @@ from stallguard.core.run import Run, beats
 from stallguard.host.clock import SystemClock
 from stallguard.journal import Journal
 from stallguard.supervisor import signals, streams
-from stallguard.supervisor.request import Request
 from stallguard.supervisor.beats import Beats
 from stallguard.supervisor.control import Control
 from stallguard.supervisor.loop import Loop
@@ -31,6 +29,7 @@ from stallguard.supervisor.mailbox import Mailbox
 from stallguard.supervisor.output import Output
 from stallguard.supervisor.outputlog import OutputLog
 from stallguard.supervisor.perform import Performer
+from stallguard.supervisor.request import Request
 from stallguard.supervisor.snapshot import snapshot
 from stallguard.supervisor.terminal import Terminal, wants_color
 

@@ -33,7 +33,7 @@ def forwarded(mailbox: Mailbox, now: Callable[[], float], pass_on: Callable[[str
     def resize(_number: int, _frame: FrameType | None) -> None:
         pass_on("WINCH")
 
-    wanted = {number: ask for number in ASKS} | {signal.SIGTSTP: pause, signal.SIGWINCH: resize}
+    wanted = dict.fromkeys(ASKS, ask) | {signal.SIGTSTP: pause, signal.SIGWINCH: resize}
     # What we were started with as ignored stays ignored: nohup, a background job of a plain shell.
     handlers = {number: how for number, how in wanted.items() if signal.getsignal(number) != signal.SIG_IGN}
     before = {number: signal.signal(number, how) for number, how in handlers.items()}

@@ -29,7 +29,9 @@ def wants_color(setting: str, env: Mapping[str, str], *, tty: bool) -> bool:
 class Terminal:
     """Says sentences of the narrative.  `fresh` tells whether the script's output stands at a line's start."""
 
-    def __init__(self, stream: TextIO, *, quiet: bool, color: bool, fresh: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self, stream: TextIO, *, quiet: bool, color: bool, fresh: Callable[[], bool] = lambda: True
+    ) -> None:
         """Speak on `stream`; say nothing where `quiet`."""
         self._stream, self._quiet, self._color, self._fresh = stream, quiet, color, fresh
 
