@@ -1,5 +1,5 @@
 # Shared by the scripts beside this file (sourced, never run): where we are and which Python may be used.
-# POSIX sh.  Defines: root, python (the environment's interpreter), die, find_python, have_environment.
+# POSIX sh.  Defines: root, python (the environment's interpreter), die, find_python.
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 python=$root/.venv/bin/python
@@ -9,13 +9,14 @@ die() {
     exit 1
 }
 
-# Print the path of the first interpreter that really runs and fits; $1 = newest minor version allowed.
-# 3.11 comes first: tensorflow-metal, Keras 2 and everything else have wheels for it.
+# Print the path of the first interpreter among the names $2... that really runs and is 3.11 to 3.$1.
 find_python() {
-    for name in ${PYTHON:-python3.11 python3.12 python3.13 python3}; do
+    newest=$1
+    shift
+    for name in "$@"; do
         "$name" -c "
 import sys
-if not (3, 11) <= sys.version_info[:2] <= (3, $1):
+if not (3, 11) <= sys.version_info[:2] <= (3, $newest):
     raise SystemExit(1)
 print(sys.executable)" 2>/dev/null && return 0
     done
