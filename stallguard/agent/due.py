@@ -16,7 +16,7 @@ from stallguard import units
 from stallguard.agent.job import Schedule
 from stallguard.agent.memory import Memory, Moment
 
-BEGIN, GO_ON, NOTHING = "begin", "go on", "nothing"
+BEGIN, GO_ON, GIVE_UP, NOTHING = "begin", "go on", "give up", "nothing"
 EARLY = dt.timedelta(minutes=1)  # that a service manager may be before its time
 LATE = dt.timedelta(hours=2)  # after which a missed time is not made up: the machine may be in use
 MOST_RESTARTS = 5  # within AN_HOUR; launchd knows no limit and made 38 771 starts of one broken job
@@ -37,7 +37,7 @@ def plan(schedule: Schedule, memory: Memory, now: Moment, *, unfinished: bool) -
         return Plan(BEGIN, "you asked for it")
     if unfinished and not memory.halted:
         if len(recent(memory, now)) >= MOST_RESTARTS:
-            return Plan(NOTHING, f"gave up: stallguard itself died {MOST_RESTARTS} times within an hour")
+            return Plan(GIVE_UP, f"gave up: stallguard itself died {MOST_RESTARTS} times within an hour")
         return Plan(GO_ON, "stallguard had ended without a word")
     why = _due(schedule, memory, now)
     return Plan(BEGIN, why) if why else Plan(NOTHING, f"nothing is due; this job starts {schedule.words()}")
@@ -83,4 +83,6 @@ def remembered(memory: Memory, done: Plan, now: Moment) -> Memory:
         return replace(memory, started=now, wanted=False, halted=False, restarts=(), run="", trouble="")
     if done.action == GO_ON:
         return replace(memory, restarts=(*recent(memory, now), now))
+    if done.action == GIVE_UP:
+        return replace(memory, halted=True, trouble=done.why)
     return memory

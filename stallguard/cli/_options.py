@@ -12,7 +12,7 @@ import click
 
 from stallguard.config import parse_set
 from stallguard.config.kinds import SWITCH
-from stallguard.config.table import EVERYDAY, Key
+from stallguard.config.table import EVERYDAY, KEYS, Key
 
 Decorator = Callable[[Any], Any]
 
@@ -59,3 +59,18 @@ def given(parameters: Mapping[str, Any]) -> dict[str, Any]:
         name.replace("__", "."): raw for name, raw in parameters.items() if "__" in name and name != "set__"
     }
     return flags | parse_set(parameters.get("set__", ()))
+
+
+def as_words(flags: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return flags as the options of `run` that give them, for a command line to be used later."""
+    given_ones = ((path, raw) for path, raw in flags.items() if raw is not None)
+    return tuple(word for path, raw in given_ones for word in _words(path, raw))
+
+
+def _words(path: str, raw: Any) -> tuple[str, ...]:
+    key = KEYS.get(path)
+    if key is None or not key.flag:
+        return ("--set", f"{path}={raw}")
+    if key.kind is SWITCH:
+        return (key.flag if raw else f"--no-{key.flag.removeprefix('--')}",)
+    return (key.flag, str(raw))

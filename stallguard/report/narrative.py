@@ -42,6 +42,7 @@ SPOKEN = {
 }
 # Kept in the journal and the report; too small for the terminal of a healthy run.
 QUIET = {
+    "taken_up": "stallguard had ended without a word; guarding run {run} again: {what}",
     "interpreter": "the interpreter is {python}: {why}",
     "suspect": "silent: {silence}; watching closely",
     "cleared": "a batch ended after {gap}: nothing was wrong",

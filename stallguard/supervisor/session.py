@@ -9,6 +9,7 @@ import contextlib
 import shutil
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,14 +17,16 @@ import msgspec
 from stallguard import outcome, paths
 from stallguard.config import Loaded
 from stallguard.core import detector, fold
-from stallguard.core.actions import Tell
+from stallguard.core.actions import Launch, Tell
 from stallguard.core.events import Noted
 from stallguard.core.run import Run, beats
 from stallguard.host.clock import SystemClock
 from stallguard.journal import Journal
+from stallguard.outcome import Identity
 from stallguard.supervisor import signals, streams
 from stallguard.supervisor.beats import Beats
 from stallguard.supervisor.control import Control
+from stallguard.supervisor.filed import Filed
 from stallguard.supervisor.loop import Loop
 from stallguard.supervisor.mailbox import Mailbox
 from stallguard.supervisor.output import Output
@@ -45,11 +48,9 @@ class Session:
         self.request, self.dir, self.loaded = request, request.run, loaded
         self.clock = SystemClock()
         self.mailbox = Mailbox(self.clock.monotonic)
-        self.place = paths.socket_dir()
+        self.place = self._open_place()
         self.beats = Beats(self.place, self.dir.probe, self.mailbox.post, self.clock.monotonic)
-        log = OutputLog(self.dir.output, self.trouble, settings.keep.output // 3)
-        chosen = streams.choose(streams.look(1), streams.look(2))
-        self.output = Output(chosen, log, self.trouble, tap=self._tap)
+        self.output = self._open_output()
         self.terminal = self._terminal(env)
         self.performer = Performer(self, env)
         self.loop = Loop(
@@ -59,6 +60,24 @@ class Session:
         self._told_all = False  # the last output has been passed on
         self._matcher: Any = None
         self._samplers: Any = None
+
+    # ---- what a run that outlives us does otherwise (supervisor.detached) ------------------------------------
+
+    def _open_place(self) -> Path:
+        return paths.socket_dir()
+
+    def _open_output(self) -> Output | Filed:
+        log = OutputLog(self.dir.output, self.trouble, self.loaded.config.keep.output // 3)
+        chosen = streams.choose(streams.look(1), streams.look(2))
+        return Output(chosen, log, self.trouble, tap=self._tap)
+
+    def _begin(self) -> fold.Step:
+        return fold.begin(self.loop.limits, self.clock.monotonic(), learned=self.performer.learned())
+
+    def attempt_began(self, action: Launch, token: int, child: Identity) -> None:
+        """Called when an attempt's process exists."""
+
+    # ---- one run ---------------------------------------------------------------------------------------------
 
     def _terminal(self, env: Mapping[str, str]) -> Terminal:
         output = self.loaded.config.output
@@ -89,7 +108,7 @@ class Session:
 
     def _guard(self) -> int:
         self._announce()
-        run, actions = fold.begin(self.loop.limits, self.clock.monotonic(), learned=self.performer.learned())
+        run, actions = self._begin()
         self.loop.start(run, actions)
         journal = Journal(self.dir.journal, self.trouble)
         self.loop.open_journal(journal)

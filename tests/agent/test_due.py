@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallguard.agent.due import BEGIN, GO_ON, MOST_RESTARTS, NOTHING, plan, remembered
+from stallguard.agent.due import BEGIN, GIVE_UP, GO_ON, MOST_RESTARTS, NOTHING, plan, remembered
 from stallguard.agent.job import Schedule
 from stallguard.agent.memory import Memory
 
@@ -94,17 +94,27 @@ def test_a_run_that_was_stopped_by_hand_stays_stopped():
     assert decide(NIGHTLY, halted, "2026-11-03 02:00", unfinished=True) == NOTHING
 
 
-def test_dying_again_and_again_ends_in_giving_up_and_an_hour_forgives():
+def test_dying_again_and_again_ends_in_giving_up_until_the_next_night():
     memory, now = INSTALLED, at("2026-11-03 02:00")
     actions = []
-    for minute in range(MOST_RESTARTS + 1):
+    for minute in range(MOST_RESTARTS + 2):
         moment = now + dt.timedelta(minutes=minute)
         done = plan(NIGHTLY, memory, moment, unfinished=True)
         memory = remembered(memory, done, moment)
         actions.append(done.action)
 
-    assert actions == [GO_ON] * MOST_RESTARTS + [NOTHING]
-    assert plan(NIGHTLY, memory, now + dt.timedelta(hours=2), unfinished=True).action == GO_ON
+    assert actions == [GO_ON] * MOST_RESTARTS + [GIVE_UP, NOTHING]
+    assert "died 5 times" in memory.trouble
+    assert plan(NIGHTLY, memory, at("2026-11-03 23:00"), unfinished=True).action == BEGIN
+
+
+def test_deaths_that_lie_an_hour_apart_are_forgiven():
+    memory, now = INSTALLED, at("2026-11-03 02:00")
+    for hour in range(MOST_RESTARTS * 2):
+        moment = now + dt.timedelta(hours=hour)
+        done = plan(Schedule(), memory, moment, unfinished=True)
+        memory = remembered(memory, done, moment)
+        assert done.action == GO_ON
 
 
 @given(st.integers(min_value=0, max_value=365 * 24 * 60))

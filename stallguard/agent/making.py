@@ -1,0 +1,110 @@
+"""From what the user typed to a job: everything absolute, everything that a service manager will not know written in.
+
+Looks at the file system through stallguard.command; may not write anything.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from stallguard import interpreter
+from stallguard.agent.job import Job, Schedule, checked_name, exit_timeout
+from stallguard.agent.places import Places
+from stallguard.command import Disk, resolve
+from stallguard.config import Config
+from stallguard.errors import USAGE, StallguardError
+
+# What a training's behaviour depends on and a service manager does not hand on.  Nothing that is a secret by its
+# kind: a job's definition is readable by others.  --env adds to this.
+KEPT = frozenset({
+    "PATH", "LANG", "LC_ALL", "LC_CTYPE", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONPATH",
+    "PYTHONHASHSEED", "LD_LIBRARY_PATH", "STALLGUARD_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME",
+})  # fmt: skip
+KEPT_PREFIXES = ("TF_", "KERAS_", "XLA_", "CUDA_", "OMP_", "MTL_")
+DEFAULTS = {"LANG": "en_US.UTF-8", "PYTHONUNBUFFERED": "1"}
+
+
+class Asked(NamedTuple):
+    """What the user typed.  `options`: of `run`; `words`: COMMAND."""
+
+    name: str
+    schedule: Schedule
+    options: tuple[str, ...]
+    words: tuple[str, ...]
+    env: tuple[str, ...] = ()  # NAME=VALUE, or NAME to take over
+
+
+class Made(NamedTuple):
+    """A job, the interpreters it needs, and COMMAND with what can be absolute made so."""
+
+    job: Job
+    interpreters: tuple[str, ...]
+    words: tuple[str, ...]
+
+
+def make(asked: Asked, config: Config, env: Mapping[str, str], cwd: Path, places: Places) -> Made:
+    """Return the job.  Raises StallguardError where COMMAND or a name is none."""
+    name = checked_name(asked.name)
+    place = Disk(env, str(cwd))
+    python = config.run.python or None
+    command = resolve(asked.words, lambda: interpreter.choose(python, env, place.which), place)
+    chosen = (_absolute(command.interpreter.path, cwd),) if command.interpreter else ()
+    words = _words(asked.words, command.argv, cwd, is_script=bool(chosen))
+    options = _without_python(asked.options) + (("--python", chosen[0]) if chosen else ())
+    job = Job(
+        name=name,
+        python=sys.executable,
+        run=(*options, "--", *words),
+        cwd=str(cwd),
+        log=str(places.log(name)),
+        schedule=asked.schedule,
+        env=environment(env, asked.env),
+        exit_timeout=exit_timeout(config),
+        throttle=round(config.agent.throttle),
+    )
+    return Made(job, (sys.executable, *chosen), words)
+
+
+def _words(words: Sequence[str], argv: Sequence[str], cwd: Path, *, is_script: bool) -> tuple[str, ...]:
+    """Return COMMAND with its script or program absolute; a module is found from the working directory."""
+    if words[0] == "-m":
+        return tuple(words)
+    first = words[0] if is_script else argv[0]
+    return (_absolute(first, cwd), *words[1:])
+
+
+def _absolute(path: str, cwd: Path) -> str:
+    """Return an absolute path, links left alone: one leads into a virtual environment, its target out of it."""
+    return os.path.normpath(cwd / path)
+
+
+def _without_python(options: Sequence[str]) -> tuple[str, ...]:
+    at = options.index("--python") if "--python" in options else len(options)
+    return (*options[:at], *options[at + 2 :])
+
+
+def environment(env: Mapping[str, str], more: Sequence[str]) -> dict[str, str]:
+    """Return the environment of a job.  Raises StallguardError (exit code 2) for a name that is not set."""
+    kept = {name: value for name, value in env.items() if _is_kept(name)}
+    kept["PATH"] = _path(env.get("PATH", os.defpath))
+    return DEFAULTS | kept | dict(_asked_for(text, env) for text in more)
+
+
+def _is_kept(name: str) -> bool:
+    return name in KEPT or name.startswith(KEPT_PREFIXES) or (name.startswith("STALLGUARD_") and "__" in name)
+
+
+def _path(path: str) -> str:
+    """Return PATH without what means another place in another directory."""
+    return os.pathsep.join(dict.fromkeys(part for part in path.split(os.pathsep) if part.startswith("/")))
+
+
+def _asked_for(text: str, env: Mapping[str, str]) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals and name not in env:
+        raise StallguardError(f"{name} is not set", cure=f"--env {name}=VALUE gives it a value", code=USAGE)
+    return name, value if equals else env[name]

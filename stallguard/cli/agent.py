@@ -1,0 +1,310 @@
+"""`stallguard agent`: overnight jobs under launchd or systemd."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from msgspec.structs import replace
+
+from stallguard import config, outcome
+from stallguard.agent import memory, refusals, status
+from stallguard.agent.choose import manager, own_places, own_system
+from stallguard.agent.job import DEFAULT_NAME, Schedule, checked_name, read_back
+from stallguard.agent.job import schedule as schedule_of
+from stallguard.agent.making import Asked, Made, make
+from stallguard.agent.manager import Manager
+from stallguard.agent.places import LAUNCHD, SYSTEMD
+from stallguard.cli._options import as_words, given, settings
+from stallguard.cli.run import RunCommand
+from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
+from stallguard.paths import RunDir
+
+POLL = 0.5  # seconds between two looks at a log that is followed
+
+
+@click.group("agent")
+def command() -> None:
+    r"""Train overnight: jobs that start on time and survive a crash.
+
+    \b
+    Examples:
+      stallguard agent install --at 23:00 --stop-at 07:30 -- train.py --epochs 200
+      stallguard agent install --name weekly --every 7d --now -- -m mypackage.train
+      stallguard agent status
+      stallguard agent show --system launchd --at 23:00 -- train.py
+    """
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now().astimezone()
+
+
+def _own() -> Manager:
+    return manager(own_system(), os.environ)
+
+
+def _options_of_a_job(function: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        settings(),
+        click.option(
+            "--env", "environment", multiple=True, metavar="NAME[=VALUE]", help="Environment for the job."
+        ),
+        click.option(
+            "--every", metavar="DURATION", help="Start every so often: 6h, 7d; the first time at once."
+        ),
+        click.option(
+            "--at", multiple=True, metavar="HH:MM|login", help="Start at this time of day, or at login."
+        ),
+        click.option("--name", default=DEFAULT_NAME, show_default=True, help="Name of the job."),
+    ):
+        function = option(function)
+    return function
+
+
+def _made(
+    name: str, at: tuple[str, ...], every: str | None, environment: tuple[str, ...], system: str, rest: Any
+) -> Made:
+    words = rest.pop("words", ())
+    flags = given(rest)
+    loaded = config.load(flags, os.environ, Path.cwd())
+    asked = Asked(name, schedule_of(at, every), as_words(flags), words, environment)
+    return make(asked, loaded.config, os.environ, Path.cwd(), own_places(system, os.environ))
+
+
+@command.command("install", cls=RunCommand, options_metavar="[OPTIONS] [--] COMMAND...")
+@click.option("--now", "at_once", is_flag=True, help="Start at once.")
+@_options_of_a_job
+def install(
+    name: str,
+    at: tuple[str, ...],
+    every: str | None,
+    at_once: bool,
+    environment: tuple[str, ...],
+    **rest: Any,
+) -> None:
+    """Install a job that trains by COMMAND, or change the one of that name.
+
+    COMMAND is what `stallguard run` takes, and so are the options.
+    """
+    own = _own()
+    made = _made(name, at, every, environment, own.places.system, rest)
+    if made.job.schedule == Schedule() and not at_once:
+        cure = "--at 23:00, --at login, --every 6h, or --now"
+        raise StallguardError("a job needs a time to start at", cure=cure, code=USAGE)
+    refusals.check(made.job, made.interpreters, made.words, own.places.system, Path.home())
+    own.ready()
+    _put_in_force(own, made, at_once=at_once)
+    for line in [*status.lines(status.status(own, name, _now()), _now()), *own.advice()]:
+        click.echo(line, err=True)
+
+
+def _put_in_force(own: Manager, made: Made, *, at_once: bool) -> None:
+    name = made.job.name
+    before = memory.recall(name)
+    memory.keep(name, memory.Memory(installed=_now(), wanted=at_once, run=before.run, halted=True))
+    try:
+        own.install(made.job)
+    except StallguardError:
+        memory.keep(name, before)
+        raise
+    if at_once:
+        own.start(name)
+
+
+@command.command("uninstall")
+@click.option("--name", help="Name of the job; the only one where it is left out.")
+def uninstall(name: str | None) -> None:
+    """End a job and remove it; its runs and its log stay."""
+    own = _own()
+    which = _which(own, name)
+    own.uninstall(which)
+    memory.forget(which)
+    click.echo(f"{which}: removed; its runs are listed by stallguard ls", err=True)
+
+
+@command.command("start")
+@click.option("--name", help="Name of the job; the only one where it is left out.")
+def start(name: str | None) -> None:
+    """Start a job now, whatever its times."""
+    own = _own()
+    _start(own, _installed(own, name))
+
+
+def _start(own: Manager, name: str) -> None:
+    memory.keep(name, replace(memory.recall(name), wanted=True))
+    own.start(name)
+
+
+@command.command("stop")
+@click.option("--name", help="Name of the job; the only one where it is left out.")
+def stop(name: str | None) -> None:
+    """End a job's training, with a checkpoint; it stays installed and starts again at its time."""
+    own = _own()
+    _stop(own, _installed(own, name))
+
+
+def _stop(own: Manager, name: str) -> None:
+    memory.keep(name, replace(memory.recall(name), wanted=False, halted=True))
+    own.stop(name)
+
+
+@command.command("restart")
+@click.option("--name", help="Name of the job; the only one where it is left out.")
+def restart(name: str | None) -> None:
+    """End a job's training and start it anew."""
+    own = _own()
+    which = _installed(own, name)
+    _stop(own, which)
+    _start(own, which)
+
+
+@command.command("status")
+@click.option("--name", help="Name of the job; the only one where it is left out.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def show_status(name: str | None, as_json: bool) -> None:
+    """Show how a job stands; exit code 1 where it is not in force, 3 where it is not installed."""
+    own = _own()
+    job = status.status(own, _which(own, name), _now())
+    if as_json:
+        click.echo(msgspec.json.encode({"schema": 1, "job": job}))
+    else:
+        click.echo("\n".join(status.lines(job, _now())))
+    sys.exit(0 if job.loaded else 1 if job.installed else NO_SUCH_RUN)
+
+
+@command.command("list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object with all jobs.")
+def show_list(as_json: bool) -> None:
+    """List the installed jobs."""
+    own = _own()
+    jobs = [status.status(own, name, _now()) for name in _ours(own)]
+    if as_json:
+        click.echo(msgspec.json.encode({"schema": 1, "jobs": jobs}))
+        return
+    for job in jobs:
+        state = "running" if job.running else "waiting" if job.loaded else "not loaded"
+        click.echo(f"{job.name:<20}  {state:<10}  {job.schedule:<20}  {' '.join(job.command)}")
+    if not jobs:
+        click.echo("no jobs; install one: stallguard agent install --at 23:00 -- train.py", err=True)
+
+
+def _ours(own: Manager) -> list[str]:
+    return [name for name in own.places.names() if read_back(own.program(name))]
+
+
+def _which(own: Manager, name: str | None) -> str:
+    if name is not None:
+        return checked_name(name)
+    ours = _ours(own)
+    if len(ours) > 1:
+        raise StallguardError(
+            f"there are {len(ours)} jobs: {', '.join(ours)}", cure="say which: --name", code=USAGE
+        )
+    return ours[0] if ours else DEFAULT_NAME
+
+
+def _installed(own: Manager, name: str | None) -> str:
+    which = _which(own, name)
+    if not read_back(own.program(which)):
+        cure = "stallguard agent list shows what there is"
+        raise StallguardError(f"there is no job {which}", cure=cure, code=NO_SUCH_RUN)
+    return which
+
+
+@command.command("logs")
+@click.option("--name", help="Name of the job; the only one where it is left out.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until interrupted.")
+def logs(name: str | None, follow: bool) -> None:
+    """Show what stallguard said in a job; what the training printed: stallguard logs --output."""
+    own = _own()
+    path = own.places.log(_which(own, name))
+    if not path.exists():
+        raise StallguardError(f"there is no log {path}", why="the job was never started", code=NO_SUCH_RUN)
+    with path.open("rb") as file:
+        while True:
+            sys.stdout.buffer.write(file.read())
+            sys.stdout.flush()
+            if not follow:
+                return
+            time.sleep(POLL)
+
+
+@command.command("show", cls=RunCommand, options_metavar="[OPTIONS] [--] [COMMAND...]")
+@click.option(
+    "--system", type=click.Choice([LAUNCHD, SYSTEMD]), help="Whose form; this machine's by default."
+)
+@_options_of_a_job
+def show(
+    name: str,
+    at: tuple[str, ...],
+    every: str | None,
+    environment: tuple[str, ...],
+    system: str | None,
+    **rest: Any,
+) -> None:
+    """Print the definition of a job without installing it; without COMMAND, that of an installed job."""
+    which = manager(system or own_system(), os.environ)
+    if not rest.get("words"):
+        _installed(which, name)
+        click.echo(which.places.definition(name).read_text(), nl=False)
+        return
+    files = which.render(_made(name, at, every, environment, which.places.system, rest).job)
+    for file, data in files.items():
+        if len(files) > 1:
+            click.echo(f"# {which.places.definitions / file}")
+        click.echo(data, nl=False)
+
+
+@command.command("work", hidden=True, context_settings={"ignore_unknown_options": False})
+@click.option("--name", required=True)
+@click.option("--at", multiple=True)
+@click.option("--every")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+def work(name: str, at: tuple[str, ...], every: str | None, words: tuple[str, ...]) -> None:
+    """Do what is due; for service managers."""
+    from stallguard.agent import work as working
+
+    working.trim(own_places(own_system(), os.environ).log(name))
+    working.step_aside()
+
+    def begin(remember: Callable[[str], None]) -> None:
+        _begin(words, remember)
+
+    def go_on(run: RunDir) -> None:
+        _go_on(words, run)
+
+    working.work(name, schedule_of(at, every), _now(), begin, go_on, lambda line: click.echo(line, err=True))
+
+
+def _settings_of(words: tuple[str, ...]) -> tuple[tuple[str, ...], config.Loaded]:
+    """Return COMMAND and the settings that stand in the words after `stallguard run`."""
+    from stallguard.cli import run
+
+    parameters = run.command.make_context("run", list(words)).params
+    command_words = tuple(parameters.pop("words"))
+    return command_words, config.load(given(parameters), os.environ, Path.cwd())
+
+
+def _begin(words: tuple[str, ...], remember: Callable[[str], None]) -> None:
+    from stallguard.supervisor.detached import Detached
+    from stallguard.supervisor.request import prepare
+
+    command_words, loaded = _settings_of(words)
+    request = prepare(command_words, loaded, os.environ, Path.cwd())
+    remember(request.run.id)
+    Detached(request, loaded, os.environ).guard()
+
+
+def _go_on(words: tuple[str, ...], run: RunDir) -> None:
+    from stallguard.supervisor.detached import Detached, reopened
+
+    _, loaded = _settings_of(words)
+    Detached(reopened(run), loaded, os.environ, left=outcome.asked(run)).guard()

@@ -1,0 +1,47 @@
+"""A run taken up again by a later stallguard, after the one before it died.
+
+The journal holds every event that the core decided by, so the run is what folding them brings; nothing of it has
+to be stored twice.  Pure, as core.fold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from stallguard.core import detector, fold
+from stallguard.core.actions import Launch
+from stallguard.core.events import Event
+from stallguard.core.fold import Step
+from stallguard.core.learned import Learned
+from stallguard.core.limits import Limits
+from stallguard.core.run import Run, beats
+
+
+def rebuilt(events: Iterable[Event], limits: Limits, learned: Learned | None = None) -> Run | None:
+    """Return the run as it was after the last of `events`; None where there are none."""
+    run = None
+    for event in events:
+        if run is None:
+            run, _ = fold.begin(limits, event.at, learned=learned)
+        run, _ = fold.advance(run, event, limits)
+    return run
+
+
+def on_a_new_clock(run: Run, limits: Limits, at: float) -> Step:
+    """Return the run for a machine that was started anew, and the action that starts its next attempt.
+
+    The monotonic clock began again, so every time in the old value is meaningless; what was learned and counted
+    stays, and the time already spent counts as spent before `at`.
+    """
+    fresh, _ = fold.begin(limits, at, run.factor, detector.export(run.judge))
+    kept = replace(
+        fresh,
+        began=at - (run.now - run.began),
+        attempt=run.attempt,
+        device=run.device,
+        beyond=run.beyond,
+        totals=replace(run.totals, beats=beats(run)),
+    )
+    return kept, [Launch(attempt=run.attempt + 1, factor=run.factor, device=run.device, resume=True)]
