@@ -253,8 +253,9 @@ def _recovered(run: Run, before: str) -> Step:
 
 
 def _due(run: Run, limits: Limits) -> float | None:
-    """Return when acting is due: by the detector; at once for what only gets worse; a stopped process is given
-    the same time as a silent one, though only an order of the user's makes policy act on it.
+    """Return when acting is due: at once for what only gets worse, else as the detector says.
+
+    A stopped process is given the time of a silent one; only an order of the user's makes policy act on it.
     """
     if run.urgent:
         return run.now

@@ -5,13 +5,18 @@ May not decide anything, not even in an error: a child that cannot start becomes
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import shutil
 import threading
+import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stallguard import knowledge, notify
+import psutil
+
+from stallguard import knowledge, notify, outcome
 from stallguard.collectors import bundle
 from stallguard.config.sections import Config
 from stallguard.core import detector
@@ -22,6 +27,8 @@ from stallguard.core.run import Run
 from stallguard.errors import StallguardError
 from stallguard.report.narrative import sentence
 from stallguard.sensors import Target
+from stallguard.supervisor.adopted import Adopted
+from stallguard.supervisor.attempts import Attempt
 from stallguard.supervisor.child import Child
 from stallguard.supervisor.environment import STACKS_SIGNAL, Wish, child_environment
 
@@ -38,9 +45,11 @@ class Performer:
     def __init__(self, session: Session, env: Mapping[str, str]) -> None:
         """`env`: the user's, for the child."""
         self._session, self._env = session, env
-        self.child: Child | None = None
+        self.child: Child | Adopted | None = None
         self.target = Target(mine=(session.dir.path,), places=(session.request.cwd,))
         self.why = ""
+        self._environment_of_child: dict[str, str] = {}
+        self._identity: outcome.Identity | None = None
         self._notifier: notify.Notifier | None = None
 
     def perform(self, action: Action, run: Run) -> None:
@@ -56,6 +65,14 @@ class Performer:
         if self.child is not None:
             self.child.signal(name)
 
+    def adopt(self, attempt: Attempt, guess: Callable[[], int]) -> None:
+        """Guard a training that a stallguard before us started.  `guess`: its exit code, where nobody can know."""
+        session = self._session
+        session.beats.follow(attempt.number, attempt.token)
+        settle: Callable[[], None] = lambda: void(session.output.settle(OUTPUT_SETTLES))  # noqa: E731
+        self.child = Adopted(attempt.process, session.beats.exited, settle, guess)
+        self.target.root, self.target.main = self.child.pid, None
+
     # ---- actions -------------------------------------------------------------------------------------------
 
     def launch(self, action: Launch, _run: Run) -> None:
@@ -66,9 +83,10 @@ class Performer:
         token = secrets.randbits(TOKEN_BITS)
         session.beats.follow(action.attempt, token)
         session.output.dress()
+        self._environment_of_child = self._environment(action, token)
         try:
             self.child = Child.start(
-                session.request.command.argv, env=self._environment(action, token), cwd=str(session.request.cwd),
+                session.request.command.argv, env=self._environment_of_child, cwd=str(session.request.cwd),
                 stdout=session.output.stdout, stderr=session.output.stderr, post=session.beats.exited,
                 before_post=lambda: void(session.output.settle(OUTPUT_SETTLES)),
             )  # fmt: skip
@@ -76,6 +94,7 @@ class Performer:
             self._post_failure(action, error)
             return
         self.target.root, self.target.main = self.child.pid, None
+        session.attempt_began(action, token, self.child.identity)
         session.mailbox.post(
             Launched(
                 at=session.clock.monotonic(), attempt=action.attempt, pid=self.child.pid, factor=action.factor,
@@ -125,13 +144,18 @@ class Performer:
     def _context(self, action: Collect, run: Run) -> bundle.Context:
         session, greeted = self._session, run.history.greeted
         pid = greeted.pid if greeted else run.pid
+        with contextlib.suppress(psutil.Error):  # gone meanwhile: the collectors will say so
+            self._identity = outcome.identity(pid)
+        settings, request = session.loaded.config.evidence, session.request
         return bundle.Context(
-            incident=action.incident,
-            pid=pid,
-            armed=bool(greeted and greeted.armed),
-            stacks=session.dir.probe / f"{pid}.stacks",
-            directory=session.dir.incident(action.incident),
-        )
+            incident=action.incident, pid=pid, armed=bool(greeted and greeted.armed),
+            stacks=session.dir.probe / f"{pid}.stacks", directory=session.dir.incident(action.incident),
+            run=session.dir.path, root=run.pid, identity=self._identity, signal=STACKS_SIGNAL,
+            since=time.time() - (session.clock.monotonic() - run.launched), argv=tuple(request.command.argv),
+            environment=self._environment_of_child, versions=greeted.versions if greeted else {},
+            cwd=str(request.cwd), home=str(Path.home()), script=request.script(),
+            include_source=settings.include_source, budget=settings.budget,
+        )  # fmt: skip
 
     def tell(self, action: Tell, run: Run) -> None:
         """Say it on the terminal, and to whoever wants to be notified."""

@@ -30,6 +30,11 @@ class Request(NamedTuple):
     reach: Reach
     cwd: Path
 
+    def script(self) -> Path | None:
+        """Return the file of Python that COMMAND names, None where it names none."""
+        named = next((word for word in self.words if word.endswith(".py")), None)
+        return self.cwd / named if named else None
+
 
 def prepare(words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], cwd: Path) -> Request:
     """Resolve COMMAND, make the run's directory and write run.json.  Raises StallguardError, nothing left over."""
