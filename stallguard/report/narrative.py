@@ -11,6 +11,7 @@ from collections.abc import Mapping
 # Spoken on the terminal.
 SPOKEN = {
     "guarding": "guarding {command} (run {run})",
+    "taken_up": "stallguard had ended without a word; guarding run {run} again: {what}",
     "outside": "cannot look inside: {why}; guarding from outside",
     "beyond": "{text}",
     "aside": "the probe stepped aside: {text}; guarding from outside",
@@ -42,7 +43,6 @@ SPOKEN = {
 }
 # Kept in the journal and the report; too small for the terminal of a healthy run.
 QUIET = {
-    "taken_up": "stallguard had ended without a word; guarding run {run} again: {what}",
     "interpreter": "the interpreter is {python}: {why}",
     "suspect": "silent: {silence}; watching closely",
     "cleared": "a batch ended after {gap}: nothing was wrong",

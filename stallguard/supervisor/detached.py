@@ -75,6 +75,11 @@ class Detached(Session):
         """Note what a later stallguard needs."""
         attempts.keep(self.dir, Attempt(attempts.SCHEMA, action.attempt, child, token, str(self.place)))
 
+    def _announce(self) -> None:
+        """Say what is guarded; a run that is taken up again was announced before."""
+        if self._left is None:
+            super()._announce()
+
     def _name_control(self) -> None:
         """Take the run over in run.json, so that it counts as guarded."""
         with contextlib.suppress(OSError):  # a full disk: the run is only harder to find
