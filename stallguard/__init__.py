@@ -28,7 +28,7 @@ __all__ = [
 
 def _script() -> Any:
     """Return the probe's end of this conversation, None where no probe is in."""
-    return getattr(sys.modules.get("_stallguard_probe"), "script", None)
+    return getattr(sys.modules.get("_stallguard_probe"), "voice", None)
 
 
 def guarded() -> bool:

@@ -39,7 +39,7 @@ def enter(environment: MutableMapping[str, str], package: ModuleType) -> None:
         return  # a worker of the training process, or of another tool that came first
     environment["STALLGUARD_OWNER"] = str(pid)
     probe = Probe(environment, token, pid)
-    package.__dict__.update(script=Script(probe.context), probe=probe)
+    package.__dict__.update(voice=Script(probe.context), probe=probe)
     probe.start()
 
 

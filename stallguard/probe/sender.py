@@ -137,12 +137,17 @@ class Sender:
         self._greeted_ns = 0  # no time left to wait for
         self.turn(monotonic_ns())
         self.send_record(_BYE, monotonic_ns())
-        self.closed = True
+        self.abandon()
 
     def abandon(self) -> None:
-        """Fall silent for good: this is a forked worker."""
+        """Fall silent for good: the interpreter ends, or this is a forked worker."""
         self.closed = True
-        self._socket = None
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        link, self._socket = self._socket, None
+        if link is not None:
+            link.close()  # left to the collector it would be a ResourceWarning in the user's program
 
     def _connect(self, now: int) -> bool:
         if self._tried and now - self._tried < SECOND:
@@ -162,14 +167,14 @@ class Sender:
         return True
 
     def _send(self, data: bytes) -> bool:
-        if self._socket is None:
+        link = self._socket
+        if link is None:
             return False
         try:
-            self._socket.send(data)
+            link.send(data)
         except OSError as error:
             if error.errno not in BUSY:
-                self._socket.close()
-                self._socket = None
+                self._hang_up()
             return False
         return True
 

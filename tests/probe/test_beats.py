@@ -1,0 +1,210 @@
+"""One batch is one beat, however many hooks see it; the rest of the record follows."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from stallguard.probe import page, wire
+from stallguard.probe import beats as b
+
+
+@pytest.fixture
+def beats():
+    return b.Beats(page.begin(page.private(), 1, 2, 3))
+
+
+def field(beats, name):
+    beats.publish()
+    return beats.slots[wire.SLOT[name]]
+
+
+def call(beats, source):
+    beats.call_ends(beats.call_begins(), source)
+
+
+def dispatch(beats, callback=lambda: None):
+    """Return the end of a Keras batch as the hook makes it."""
+    return beats.around_batch_end(lambda self, batch, logs: callback(), lambda callbacks, logs: None)
+
+
+def fit(beats, ends, batches=-1, stride=1, epochs=1):
+    """Run Keras' loop: `ends` are the indices that it shows at the end of each execution."""
+    before = beats.fit_begins()
+    beats.fitting += 1
+    beats.stride = stride
+    end = dispatch(beats)
+    for epoch in range(epochs):
+        beats.epoch_begins(epoch, epochs, batches)
+        beats.epoch_begun()
+        for index in ends:
+            end(None, index, None)
+    beats.fitting -= 1
+    beats.fit_ends()
+    beats.leave(before)
+
+
+def test_each_batch_of_keras_is_a_beat(beats):
+    fit(beats, range(5), batches=5, epochs=2)
+    assert field(beats, "beats") == field(beats, "fit_beats") == 10
+    assert (field(beats, "epoch"), field(beats, "batch"), field(beats, "fits")) == (1, 5, 1)
+    assert wire.SOURCES[field(beats, "source")] == "callbacks"
+
+
+@pytest.mark.parametrize(
+    ("ends", "batches", "expected"),
+    [
+        ((3, 7, 9), 10, 10),  # Keras 2: the last batch of each execution, exactly
+        ((3, 7, 11), 10, 10),  # Keras 3: the last execution says more than there is
+        ((3, 7, 11), -1, 12),
+        ((0, 4, 8), 10, 10),  # Keras 3.0 to 3.5: the first of each
+        ((0, 4, 8), -1, 12),
+    ],
+)
+def test_an_execution_of_several_batches_counts_each(beats, ends, batches, expected):
+    fit(beats, ends, batches, stride=4)
+    assert field(beats, "beats") == expected
+
+
+def test_calls_inside_keras_loop_do_not_count(beats):
+    before = beats.fit_begins()
+    beats.fitting += 1
+    assert not beats.may_open()
+    beats.beat(b.TORCH)
+    beats.fitting -= 1
+    beats.fit_ends()
+    beats.leave(before)
+    assert field(beats, "beats") == 0
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        (b.FUNCTION,),
+        (b.TAPE, b.OPTIMIZER),
+        (b.FUNCTION, b.OPTIMIZER),
+        (b.FUNCTION, b.FUNCTION, b.TAPE, b.OPTIMIZER),
+        (b.FUNCTION, b.ON_BATCH),
+        (b.SESSION,),
+    ],
+)
+def test_however_many_hooks_see_a_batch_it_is_one_beat(beats, batch):
+    for _ in range(50):
+        for source in batch:
+            call(beats, source)
+    assert 50 <= field(beats, "beats") <= 51  # before the best hook was seen, one may have counted twice
+
+
+def test_when_the_loop_changes_its_hook_takes_over_and_nothing_is_lost(beats):
+    for _ in range(10):
+        call(beats, b.TAPE)
+    for _ in range(10):
+        call(beats, b.FUNCTION)
+    assert field(beats, "beats") == 20
+    assert wire.SOURCES[field(beats, "source")] == "function"
+
+
+def test_the_scripts_own_beats_silence_the_hooks(beats):
+    for _ in range(20):
+        call(beats, b.FUNCTION)
+        call(beats, b.FUNCTION)
+        beats.beat(b.HAND)
+    assert field(beats, "beats") == 21
+
+
+def test_a_call_that_raised_is_no_batch(beats):
+    beats.call_failed(beats.call_begins())
+    assert (field(beats, "beats"), field(beats, "phase")) == (0, b.IDLE)
+
+
+def test_a_helper_thread_inside_a_call_does_not_hide_the_main_thread(beats):
+    helper = threading.Thread(target=beats.call_begins)  # never comes back
+    helper.start()
+    helper.join()
+    assert beats.may_open()
+    call(beats, b.FUNCTION)
+    assert field(beats, "beats") == 1
+
+
+def test_a_helper_threads_calls_inside_the_main_threads_are_no_batches(beats):
+    before = beats.call_begins()
+    seen = []
+    helper = threading.Thread(target=lambda: seen.append(beats.may_open()))
+    helper.start()
+    helper.join()
+    beats.call_ends(before, b.FUNCTION)
+    assert seen == [False]
+
+
+def test_the_first_run_follows_the_tracing_of_a_step(beats):
+    before = beats.call_begins()
+    inner = beats.enter(b.TRACING)
+    beats.trace_ends(inner)
+    assert field(beats, "phase") == b.FIRST_RUN
+    beats.call_ends(before, b.FUNCTION)
+    assert (field(beats, "phase"), field(beats, "traces")) == (b.BETWEEN, 1)
+
+
+def test_tracing_outside_of_a_step_promises_no_run(beats):
+    beats.trace_ends(beats.enter(b.TRACING))
+    assert field(beats, "phase") == b.IDLE
+
+
+def test_the_callbacks_of_a_batch_run_between_two_steps(beats):
+    seen = []
+    beats.fit_begins()
+    beats.fitting += 1
+    beats.epoch_begins(0, 1, 10)
+    beats.epoch_begun()
+    end = dispatch(beats, lambda: seen.append(field(beats, "phase")))
+    end(None, 0, None)
+    assert seen == [b.BETWEEN]
+    assert field(beats, "phase") == b.STEP
+
+
+def test_after_the_last_batch_no_step_is_awaited(beats):
+    beats.fit_begins()
+    beats.fitting += 1
+    beats.epoch_begins(0, 1, 2)
+    beats.epoch_begun()
+    end = dispatch(beats)
+    end(None, 0, None)
+    end(None, 1, None)
+    assert field(beats, "phase") == b.BETWEEN
+
+
+def test_the_longest_pause_waits_until_it_was_told(beats, monkeypatch):
+    now = [beats._last]
+    monkeypatch.setattr(b, "monotonic_ns", lambda: now[0])
+    beats.enter(b.STEP)
+    now[0] += 7_000
+    beats.enter(b.BETWEEN)
+    now[0] += 1_000
+    beats.enter(b.STEP)
+    assert (field(beats, "longest_ns"), field(beats, "longest_phase")) == (7_000, b.STEP)
+    beats.told(7_000)
+    assert field(beats, "longest_ns") == 0
+    now[0] += 9_000
+    beats.enter(b.STEP)
+    beats.told(7_000)  # a longer one came while the record was on its way
+    assert field(beats, "longest_ns") == 9_000
+
+
+def test_only_a_loss_that_is_a_number_already_is_kept(beats):
+    beats.loss(0.25)
+    beats.loss(object())
+    beats.loss(None)
+    assert wire.bits_float(field(beats, "loss_bits")) == 0.25
+
+
+def test_a_page_that_cannot_be_had_is_private_memory(tmp_path):
+    slots = page.begin(page.shared(str(tmp_path / "no" / "such" / "place")), 1, 2, 3)
+    assert wire.unpack(bytes(slots))["token"] == 1
+
+
+def test_the_page_is_what_another_process_reads(tmp_path):
+    beats = b.Beats(page.begin(page.shared(str(tmp_path / "1.page")), 11, 22, 33))
+    beats.add(b.HAND, 4)
+    record = wire.unpack((tmp_path / "1.page").read_bytes())
+    assert (record["token"], record["pid"], record["beats"], record["epoch"]) == (11, 22, 4, -1)
