@@ -1,0 +1,133 @@
+"""Python stacks as faulthandler writes them: threads, frames, and the script's own line that it hangs in.
+
+The text is the same in Python 3.9 to 3.13 (Python/traceback.c, _Py_DumpTracebackThreads); 3.14 adds thread
+names.  Threads come newest first, frames innermost first, at most 100 of each.  What a frame means is frames.py.
+Pure: text in, values out; a text cut anywhere gives what there is of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from stallguard.collectors import frames
+from stallguard.collectors.frames import Frame
+
+_THREAD = re.compile(
+    r"(?P<current>Current thread|Thread) (?P<ident>0x[0-9a-f]+)(?: \[(?P<name>.*)\])? \(most recent"
+)
+_FRAME = re.compile(r'  File (?:"(?P<file>.*)"|\?\?\?), line (?P<line>\d+|\?\?\?) in (?P<function>.*)')
+_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")
+
+
+class Thread(msgspec.Struct, frozen=True):
+    """A thread of a dump; frames innermost first.  `current`: the one that took the signal."""
+
+    ident: str
+    frames: tuple[Frame, ...] = ()
+    current: bool = False
+    name: str = ""
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What a dump says.  `classes`: see frames.py, the main thread's first; `where`: the script's line."""
+
+    threads: int
+    where: str = ""
+    classes: tuple[str, ...] = ()
+    fingerprint: str = ""
+
+
+def parse(text: str) -> list[Thread]:
+    """Return the threads of a dump, as written."""
+    threads: list[Thread] = []
+    found: list[Frame] = []
+    for line in text.splitlines():
+        head, frame = _THREAD.match(line), _FRAME.match(line)
+        if head:
+            found = []
+            current = head["current"].startswith("Current")
+            threads.append(Thread(head["ident"], current=current, name=head["name"] or ""))
+        elif frame and threads:
+            found.append(_frame(frame))
+            threads[-1] = msgspec.structs.replace(threads[-1], frames=tuple(found))
+    return threads
+
+
+def _frame(match: re.Match[str]) -> Frame:
+    line = match["line"]
+    return Frame(
+        _unescaped(match["file"] or "?"), int(line) if line.isdigit() else 0, _unescaped(match["function"])
+    )
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda match: chr(int(match[1] or match[2] or match[3], 16)), text)
+
+
+def main_thread(threads: Sequence[Thread]) -> Thread | None:
+    """Return the main thread: the one at whose bottom a module is run, else the oldest."""
+    for thread in reversed(threads):
+        if thread.frames and thread.frames[-1].function in ("<module>", "_run_module_as_main"):
+            return thread
+    return threads[-1] if threads else None
+
+
+def hung_at(threads: Sequence[Thread]) -> Frame | None:
+    """Return the frame of the script's own code that everything waits for.
+
+    That is the main thread's innermost own frame, unless the main thread waits inside the library for a piece
+    of the script that runs in another thread: a generator, a py_function, a dataset's __getitem__.
+    """
+    main = main_thread(threads)
+    if main is None:
+        return None
+    if frames.classify(main.frames) in frames.WAITS_FOR_OTHERS:
+        for thread in threads:
+            if thread is not main and frames.is_called_by_library(thread.frames):
+                return _innermost_own(thread)
+    return _innermost_own(main)
+
+
+def _innermost_own(thread: Thread) -> Frame | None:
+    return next((frame for frame in thread.frames if frames.is_own(frame)), None)
+
+
+def classes(threads: Sequence[Thread]) -> tuple[str, ...]:
+    """Return what the threads do, each class once, the main thread's first; idle threads say nothing."""
+    main = main_thread(threads)
+    order = [main] if main else []
+    order += [thread for thread in threads if thread is not main and frames.speaks(thread.frames)]
+    found = [frames.classify(thread.frames) for thread in order]
+    return tuple(dict.fromkeys(kind for kind in found if kind))
+
+
+def fingerprint(threads: Sequence[Thread]) -> str:
+    """Return a text that is equal for two dumps of a training that has not moved in between.
+
+    Made of the main thread, and of the script's own code in the library's threads.
+    """
+    main = main_thread(threads)
+    kept = [
+        thread.frames for thread in threads if thread is main or frames.is_called_by_library(thread.frames)
+    ]
+    return hashlib.sha256(repr(kept).encode()).hexdigest()[:16] if kept else ""
+
+
+def read(text: str, cwd: str = "") -> Reading:
+    """Return what a dump says.  `cwd`: the script's working directory, for a short name of its file."""
+    threads = parse(text)
+    at = hung_at(threads)
+    return Reading(len(threads), place(at, cwd) if at else "", classes(threads), fingerprint(threads))
+
+
+def place(frame: Frame, cwd: str) -> str:
+    """Return a frame as "file.py:12 in function"."""
+    inside = bool(cwd) and frame.file.startswith(cwd.rstrip("/") + "/")
+    name = os.path.relpath(frame.file, cwd) if inside else frame.file
+    function = "" if frame.function == "<module>" else f" in {frame.function}"
+    return f"{name}:{frame.line}{function}"
