@@ -11,22 +11,20 @@ import os
 import sys
 from time import monotonic_ns
 
-from . import page, stacks, wire
+from . import device, page, stacks, wire
 from .beats import Beats
 from .context import Context
 from .imports import Api, Finder
 from .mail import Mail
 from .patches import Patches
 from .script import Script
-from .sender import Sender
+from .sender import LIBRARIES, Sender
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
     from types import ModuleType
     from typing import Any
-
-LIBRARIES = ("tensorflow", "keras", "tf_keras", "torch", "jax")
 
 
 def enter(environment: MutableMapping[str, str], package: ModuleType) -> None:
@@ -59,6 +57,8 @@ class Probe:
 
     def start(self) -> None:
         """Wait for a training library, then greet."""
+        if self._cpu():
+            device.hide(self.environment)
         self.mail.version("python", "%d.%d.%d" % sys.version_info[:3])
         self.finder.first(LIBRARIES, self.equip)
         sys.meta_path.insert(0, self.finder)
@@ -72,14 +72,16 @@ class Probe:
 
         for family in hooks.FAMILIES:
             self._add(family.targets)
-        self.finder.add(dict.fromkeys(LIBRARIES, self._note_version))
         for wanted, part in (
-            (self.environment.get("STALLGUARD_DEVICE") == "cpu", "device"),
+            (self._cpu(), "device"),
             (self.context.factor > 1, "levers"),
             (self.context.backup_directory, "backup"),
         ):
             if wanted:
                 self._load(part)
+
+    def _cpu(self) -> bool:
+        return self.environment.get("STALLGUARD_DEVICE") == "cpu"
 
     def _load(self, part: str) -> None:
         try:
@@ -94,9 +96,6 @@ class Probe:
             self.finder.add(targets(self.context))
         except Exception as error:  # noqa: BLE001  a guest never raises
             self.context.surprise("targets of " + targets.__module__, error)
-
-    def _note_version(self, module: Any) -> None:
-        self.mail.version(module.__name__, vars(module).get("__version__"))
 
     def step_aside(self, why: str) -> None:
         """Too many surprises: take the hooks out and say so; the training goes on alone."""

@@ -38,6 +38,13 @@ class Loader:
         return getattr(self._real, name)
 
 
+# Python leaves its own import machinery out of tracebacks, and knows it by the file of the code: an import that
+# fails in the script's program reads as it would without us.
+Loader.exec_module.__code__ = Loader.exec_module.__code__.replace(
+    co_filename="<frozen importlib._bootstrap_external>"
+)
+
+
 class Finder:
     """First on sys.meta_path: lets the others find a module and replaces its loader where somebody waits for it."""
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .beats import Beats
     from .mail import Mail
 
+LIBRARIES = ("tensorflow", "keras", "tf_keras", "torch", "jax")  # whose versions the hello tells
 TICK = 0.05  # s: 20 records a second
 GREETING = 500_000_000  # ns between two hellos: while a library is imported it changes with every module
 SECOND = 1_000_000_000  # ns: between pulses, and between tries to reconnect
@@ -100,6 +101,9 @@ class Sender:
             return
         self._looked = now
         self._beats.attention = True
+        for name in LIBRARIES:
+            # By the dictionary: asking the module itself may start an import of TensorFlow's lazy kind.
+            self._mail.version(name, vars(sys.modules.get(name, wire)).get("__version__"))
         if self._mail.armed and not still_ours(self._signal, self._handler):
             self._mail.arm(False)
             self._beats.flag(wire.FLAG_STACKS_ARMED, False)
@@ -134,7 +138,7 @@ class Sender:
         if self.closed:
             return
         self._beats.enter(phases.FINISHING)
-        self._greeted_ns = 0  # no time left to wait for
+        self._greeted_ns = self._looked = 0  # no time left to wait for
         self.turn(monotonic_ns())
         self.send_record(_BYE, monotonic_ns())
         self.abandon()

@@ -1,0 +1,270 @@
+"""What the probe does in a living process: stacks, its last phase, the script's own word, stepping aside."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from stallguard.probe import wire
+from tests.probe.receiver import Heard, python
+
+FINISHING = wire.PHASES.index("finishing")
+ARMED = wire.FLAG_STACKS_ARMED
+
+
+def until(receiver, heard, condition, seconds=10.0):
+    """Receive until `condition(heard)` holds."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        receiver.receive(heard)
+        if condition(heard):
+            return
+    raise AssertionError("it never happened")
+
+
+def ready(heard):
+    return any(note["kind"] == "phase" for note in heard.notes)
+
+
+HOLD_THE_GIL = """
+import ctypes, stallguard
+def stuck():
+    with stallguard.phase("stuck"):
+        import time; time.sleep(0.2)
+        ctypes.PyDLL(None).usleep(3_000_000)  # C code that does not let go of the GIL
+stuck()
+print("done")
+"""
+
+
+def test_stacks_are_written_even_while_c_code_holds_the_gil(receiver):
+    heard = Heard()
+    child = receiver.start(python(HOLD_THE_GIL))
+    until(receiver, heard, ready)
+    time.sleep(0.5)  # into the C code
+    child.send_signal(signal.SIGUSR1)
+    deadline = time.monotonic() + 2
+    while "in stuck" not in receiver.stacks(child.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert "in stuck" in receiver.stacks(child.pid)
+    assert child.communicate()[0] == "done\n"  # and the program went on as if nothing had been
+
+
+def test_no_pulse_while_the_gil_is_held(receiver):
+    heard = receiver.run(python(HOLD_THE_GIL))
+    sent = [record["sent_ns"] for record in heard.records]
+    assert max(later - earlier for earlier, later in zip(sent, sent[1:], strict=False)) > 2.5e9
+
+
+def test_pulses_go_on_while_the_main_thread_waits(receiver):
+    heard = receiver.run(python("import time; time.sleep(2.6)"))
+    assert [wire.KINDS[record["kind"]] for record in heard.records].count("pulse") >= 2
+
+
+def test_another_signal_can_be_chosen(receiver):
+    code = "import stallguard, time\nwith stallguard.phase('x'): time.sleep(1)"
+    child = receiver.start(python(code), STALLGUARD_SIGNAL=str(int(signal.SIGUSR2)))
+    until(receiver, Heard(), ready)
+    child.send_signal(signal.SIGUSR2)
+    child.communicate()
+    assert child.returncode == 0
+    assert "most recent call first" in receiver.stacks(child.pid)
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        "signal.signal(signal.SIGUSR1, lambda *_: None)",
+        "import faulthandler; faulthandler.unregister(signal.SIGUSR1)",
+    ],
+)
+def test_a_signal_that_the_script_takes_is_not_armed_any_more(receiver, taken):
+    if "faulthandler" in taken and not sys.platform.startswith("linux"):
+        pytest.skip("only Linux shows that a signal has lost its handler")
+    heard = receiver.run(python(f"import signal, time; {taken}; time.sleep(1.5)"))
+    assert heard.records[0]["flags"] & ARMED
+    assert not heard.last()["flags"] & ARMED
+    assert heard.hello()["armed"] is False
+
+
+def test_a_script_with_a_handler_of_its_own_keeps_it(receiver, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import signal; signal.signal(signal.SIGUSR1, print)\n")
+    code = "import signal; print(signal.getsignal(signal.SIGUSR1) is print)"
+    assert receiver.run(python(code), PYTHONPATH=str(tmp_path)).out == "True\n"
+
+
+def test_the_scripts_own_fault_handler_still_speaks(receiver):
+    code = "import faulthandler, ctypes; faulthandler.enable(); ctypes.string_at(0)"
+    heard = receiver.run(python(code))
+    assert heard.code == -signal.SIGSEGV
+    assert "Fatal Python error" in heard.err
+
+
+def test_an_exit_that_hangs_is_seen_finishing_and_still_pulsing(receiver):
+    code = "import threading, time; threading.Thread(target=time.sleep, args=(2.5,)).start()"
+    heard = receiver.run(python(code))
+    waiting = [r for r in heard.records if r["phase"] == FINISHING and wire.KINDS[r["kind"]] == "pulse"]
+    assert waiting
+    assert wire.KINDS[heard.last()["kind"]] == "bye"
+
+
+def test_a_killed_process_leaves_its_page(receiver):
+    child = receiver.start(python("import stallguard, time; stallguard.beat(3)\nwith stallguard.phase('x'): time.sleep(60)"))
+    until(receiver, Heard(), ready)
+    child.kill()
+    child.wait()
+    assert receiver.pages()[child.pid]["beats"] == 3
+
+
+SPEAKS = """
+import stallguard, time
+assert stallguard.guarded()
+with stallguard.phase("warm-up"):
+    time.sleep(0.2)
+    with stallguard.expect("export", 600):
+        time.sleep(0.2)
+    time.sleep(0.2)
+for _ in range(3):
+    stallguard.beat(); time.sleep(0.1)
+print(stallguard.batch_size(512), [len(x) for x, y in stallguard.microbatches([0] * 10, [1] * 10)])
+"""
+
+
+def test_the_script_can_say_what_it_does(receiver):
+    heard = receiver.run(python(SPEAKS))
+    assert (heard.code, heard.err, heard.out) == (0, "", "512 [10]\n")
+    assert [note["text"] for note in heard.notes if note["kind"] == "phase"] == ["warm-up", "export"]
+    named = [record for record in heard.records if wire.PHASES[record["phase"]] == "named"]
+    expected = [record for record in named if record["expect_ns"]]
+    assert expected and len(expected) < len(named)
+    assert expected[0]["expect_ns"] - expected[0]["phase_ns"] == pytest.approx(600e9, rel=0.01)
+    assert heard.last()["expect_ns"] == 0
+    assert (heard.last()["beats"], wire.SOURCES[heard.last()["source"]]) == (3, "hand")
+
+
+def test_the_script_gets_smaller_batches_where_the_attempt_asks_for_them(receiver):
+    heard = receiver.run(python(SPEAKS), STALLGUARD_FACTOR="4")
+    assert heard.out == "128 [3, 3, 3, 1]\n"
+
+
+def test_without_stallguard_every_word_is_harmless(tmp_path):
+    code = (
+        "import stallguard as s\n"
+        "s.beat()\n"
+        "with s.phase('x'), s.expect('y', 3): pass\n"
+        "print(s.guarded(), s.batch_size(7), list(s.microbatches([1, 2])), s.__version__)\n"
+    )
+    root = str(__import__("pathlib").Path(__file__).parents[2])
+    done = subprocess.run(
+        python(code), cwd=tmp_path, env={"PYTHONPATH": root}, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("False 7 [[1, 2]] 0.")
+
+
+LIKE_KERAS = """
+class CallbackList:
+    model = None
+    params = {"epochs": 1, "steps": 5}
+    def on_train_batch_end(self, batch, logs=None): return batch
+    def on_epoch_begin(self, epoch, logs=None): pass
+    def on_epoch_end(self, epoch, logs=None): pass
+    def on_train_begin(self, logs=None): pass
+    def on_test_batch_begin(self, batch, logs=None): pass
+    def on_predict_batch_begin(self, batch, logs=None): pass
+    def on_test_batch_end(self, batch, logs=None): pass
+    def on_predict_batch_end(self, batch, logs=None): pass
+"""
+
+
+@pytest.fixture
+def like_keras(tmp_path):
+    """A library with the names of Keras, in tmp_path."""
+    home = tmp_path / "keras" / "src" / "callbacks"
+    home.mkdir(parents=True)
+    for folder in (home, home.parent, home.parent.parent):
+        (folder / "__init__.py").touch()
+    (home / "callback_list.py").write_text(LIKE_KERAS)
+    return tmp_path
+
+
+LOOP = """
+import inspect, keras.src.callbacks.callback_list as module
+callbacks = module.CallbackList()
+print(type(module.__loader__).__name__, type(module.__spec__.loader).__name__)
+print(inspect.getsource(module.CallbackList.on_train_batch_end).strip())
+for batch in range(5):
+    assert callbacks.on_train_batch_end(batch) == batch
+"""
+
+
+def test_a_hooked_module_and_its_functions_look_like_their_own(receiver, like_keras):
+    heard = receiver.run(python(LOOP), PYTHONPATH=str(like_keras))
+    assert heard.err == ""
+    assert heard.out.splitlines()[0] == "SourceFileLoader SourceFileLoader"
+    assert heard.out.splitlines()[1] == "def on_train_batch_end(self, batch, logs=None): return batch"
+    assert heard.last()["beats"] == 5
+    assert "callbacks" in heard.hello()["hooks"]
+
+
+def test_a_version_that_lacks_a_hook_is_said_and_harmless(receiver, like_keras):
+    file = like_keras / "keras" / "src" / "callbacks" / "callback_list.py"
+    file.write_text(LIKE_KERAS.replace("on_epoch_end", "on_period_end"))
+    heard = receiver.run(python(LOOP), PYTHONPATH=str(like_keras))
+    assert (heard.code, heard.err) == (0, "")
+    assert "callbacks" not in heard.hello()["hooks"]
+    assert [note["kind"] for note in heard.notes if note["kind"] != "hello"] == ["hooks"]
+
+
+def test_too_many_surprises_and_the_probe_steps_aside(receiver, like_keras):
+    """An epoch that is no number cannot be stored; the library does not mind, so nobody may notice."""
+    loop = LOOP + "for _ in range(20): callbacks.on_epoch_begin('first')\n"
+    loop += "print(module.CallbackList.on_epoch_begin.__code__.co_filename)\n"
+    heard = receiver.run(python(loop), PYTHONPATH=str(like_keras))
+    assert (heard.code, heard.err) == (0, "")
+    assert heard.out.splitlines()[-1].endswith("callback_list.py")  # the hook is out
+    assert heard.last()["flags"] & wire.FLAG_STEPPED_ASIDE
+    assert "aside" in [note["kind"] for note in heard.notes]
+
+
+@pytest.mark.parametrize("error", ["raise ImportError('no such device')", "raise ValueError(1)", "1 +", "1 / 0"])
+def test_an_import_that_fails_fails_as_ever(receiver, like_keras, error):
+    (like_keras / "keras" / "src" / "callbacks" / "callback_list.py").write_text(error + "\n")
+    code = "import keras.src.callbacks.callback_list"
+    heard = receiver.run(python(code), PYTHONPATH=str(like_keras))
+    plain = subprocess.run(
+        python(code), env={"PYTHONPATH": str(like_keras)}, capture_output=True, text=True, check=False
+    )
+    assert (heard.code, heard.err) == (plain.returncode, plain.stderr)
+
+
+def test_the_gpu_is_hidden_where_the_attempt_says_so(receiver):
+    code = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['JAX_PLATFORMS'])"
+    assert receiver.run(python(code), STALLGUARD_DEVICE="cpu").out == "-1 cpu\n"
+
+
+def test_a_stop_ends_the_fit_after_the_batch(receiver, like_keras):
+    loop = (
+        "import keras.src.callbacks.callback_list as module, time, sys\n"
+        "class Model: stop_training = False\n"
+        "callbacks = module.CallbackList(); callbacks.model = Model()\n"
+        "batch = 0\n"
+        "while not callbacks.model.stop_training and batch < 300:\n"
+        "    callbacks.on_train_batch_end(batch); batch += 1; time.sleep(0.02)\n"
+        "print('stopped' if callbacks.model.stop_training else 'ran on')\n"
+    )
+    heard = Heard()
+    child = receiver.start(python(loop), PYTHONPATH=str(like_keras))
+    until(receiver, heard, lambda heard: heard.records and heard.last()["beats"] > 3)
+    with (receiver.folder / "probe" / f"{child.pid}.page").open("r+b") as page:
+        page.seek(wire.SLOT["command"] * 8)
+        page.write(wire.COMMANDS.index("stop").to_bytes(8, "little"))
+    out = child.communicate(timeout=20)[0]
+    assert out == "stopped\n"
+    record = receiver.pages()[child.pid]
+    assert record["flags"] & wire.FLAG_STOP_ASKED
+    assert record["beats"] < 300
