@@ -69,9 +69,11 @@ def identity(pid: int) -> Identity:
 
 
 def lives(who: Identity) -> bool:
-    """Tell whether that very process is still there."""
+    """Tell whether that very process is still there; a zombie, which nobody has waited for yet, is not."""
     with contextlib.suppress(psutil.Error):
-        return abs(psutil.Process(who.pid).create_time() - who.started) < 1.0
+        process = psutil.Process(who.pid)
+        same = abs(process.create_time() - who.started) < 1.0
+        return same and process.status() != psutil.STATUS_ZOMBIE
     return False
 
 

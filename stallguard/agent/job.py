@@ -68,6 +68,11 @@ class Job(msgspec.Struct, frozen=True):
         """The command line that the service manager starts."""
         return (self.python, *ENTRY, "--name", self.name, *self.schedule.arguments(), "--", *self.run)
 
+    @property
+    def command(self) -> tuple[str, ...]:
+        """COMMAND, without the options of `run`."""
+        return command_in(self.run)
+
 
 class ReadBack(NamedTuple):
     """What can be told from the command line of an installed job."""
@@ -75,6 +80,11 @@ class ReadBack(NamedTuple):
     name: str
     schedule: Schedule
     run: tuple[str, ...]
+
+
+def command_in(run: tuple[str, ...]) -> tuple[str, ...]:
+    """Return COMMAND from the words after `stallguard run`."""
+    return run[run.index("--") + 1 :] if "--" in run else run
 
 
 def label(name: str) -> str:

@@ -11,7 +11,7 @@ import msgspec
 
 from stallguard import outcome
 from stallguard.agent import due, memory
-from stallguard.agent.job import ReadBack, Schedule, read_back
+from stallguard.agent.job import ReadBack, Schedule, command_in, read_back
 from stallguard.agent.manager import Known, Manager
 from stallguard.agent.memory import Memory, Moment
 from stallguard.paths import RunDir, list_runs
@@ -57,7 +57,7 @@ def _joined(manager: Manager, name: str, back: ReadBack, known: Known, past: Mem
         starts=known.starts,
         schedule=back.schedule.words(),
         next_start=next_start(back.schedule, past, now),
-        command=back.run[back.run.index("--") + 1 :] if "--" in back.run else back.run,
+        command=command_in(back.run),
         run=past.run,
         run_state=run_state(past.run),
         ending=known.ending,

@@ -58,7 +58,7 @@ def service(job: Job) -> str:
 
 def _title(job: Job) -> str:
     """Return the command for people: one line, nothing that systemd would expand."""
-    text = re.sub(r"\s+", " ", " ".join(job.run)).replace("%", "%%")
+    text = re.sub(r"\s+", " ", " ".join(job.command)).replace("%", "%%")
     return text.rstrip("\\")[:200]
 
 

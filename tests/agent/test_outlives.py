@@ -1,0 +1,208 @@
+"""A job as a service manager starts it: stallguard is killed, comes back, and guards the training that went on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from stallguard import journal, outcome
+from stallguard.agent import memory, plist
+from stallguard.agent.job import Job
+from stallguard.paths import RunDir, list_runs
+from stallguard.supervisor import attempts
+from tests.agent.little_launchd import LittleLaunchd
+
+ROOT = Path(__file__).parent.parent.parent
+TRAIN = """
+import sys, time
+import stallguard
+for number in range(int(sys.argv[1])):
+    print("step", number, flush=True)
+    stallguard.beat()
+    time.sleep(0.1)
+{end}
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A home of its own."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path / "kept"))
+    return tmp_path
+
+
+@pytest.fixture
+def launchd(place):
+    """A function that starts a job with a training of so many steps; all is ended afterwards."""
+    started: list[LittleLaunchd] = []
+
+    def start(steps: int, end: str = "") -> LittleLaunchd:
+        script = place / "train.py"
+        script.write_text(TRAIN.format(end=end))
+        env = {name: os.environ[name] for name in ("PATH", "TMPDIR", "STALLGUARD_TEST_SESSION")}
+        env |= {"PYTHONPATH": str(ROOT), "STALLGUARD_HOME": str(place / "kept")}
+        options = ("--python", sys.executable, "--grace", "2s", "--set", "notify.desktop=off")
+        job = Job(
+            name="night",
+            python=sys.executable,
+            run=(*options, "--", str(script), str(steps)),
+            cwd=str(place),
+            log=str(place / "night.log"),
+            env=env,
+        )
+        memory.keep("night", memory.Memory(wanted=True))
+        little = LittleLaunchd(plist.render(job))
+        started.append(little)
+        little.start()
+        return little
+
+    yield start
+    for little in started:
+        little.close()
+    for run in list_runs():
+        attempt = attempts.recall(run)
+        if attempt and outcome.lives(attempt.process):
+            os.killpg(attempt.process.pid, signal.SIGKILL)
+
+
+def until(what, seconds: float = 20.0):
+    """Return the first true answer of `what`."""
+    end = time.monotonic() + seconds
+    while not (answer := what()):
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)
+    return answer
+
+
+def steps_of(run: RunDir) -> list[int]:
+    text = run.output.read_text() if run.output.exists() else ""
+    return [int(line.split()[1]) for line in text.splitlines() if line.startswith("step")]
+
+
+def running_training(steps: int = 3) -> tuple[RunDir, attempts.Attempt]:
+    """Return the run and its attempt once some steps are done."""
+    run = until(lambda: next(iter(list_runs()), None))
+    until(lambda: len(steps_of(run)) >= steps and run.journal.exists())
+    return run, until(lambda: attempts.recall(run))
+
+
+def told(run: RunDir) -> list[str]:
+    """Return the kinds of what was told, in order."""
+    lines = [msgspec.json.decode(line.data) for line in journal.read(run.journal) if line.kind == "action"]
+    return [line["kind"] for line in lines if line.get("do") == "tell"]
+
+
+def test_a_training_goes_on_while_stallguard_is_dead_and_is_guarded_again(launchd):
+    little = launchd(40)
+    run, attempt = running_training()
+    os.kill(little.process.pid, signal.SIGKILL)
+    until(lambda: "taken_up" in told(run))
+
+    assert outcome.state(run) == "running"
+    assert outcome.lives(attempt.process)
+    assert little.wait(30)
+    end = outcome.outcome(run)
+    assert (end.code, end.attempts, end.batches) == (0, 1, 40)
+    assert steps_of(run) == list(range(40))
+    assert little.codes == [-signal.SIGKILL, 0]
+
+
+def test_a_training_that_ended_well_in_between_is_not_trained_again(launchd):
+    little = launchd(8)
+    run, attempt = running_training()
+    little.paused.clear()
+    os.kill(little.process.pid, signal.SIGKILL)
+    until(lambda: not outcome.lives(attempt.process))
+    little.paused.set()
+
+    assert little.wait(30)
+    end = outcome.outcome(run)
+    assert (end.code, end.attempts) == (0, 1)
+    assert steps_of(run) == list(range(8))
+
+
+def test_a_training_that_was_killed_in_between_is_started_again(launchd):
+    little = launchd(12)
+    run, attempt = running_training()
+    little.paused.clear()
+    os.kill(little.process.pid, signal.SIGKILL)
+    os.killpg(attempt.process.pid, signal.SIGKILL)
+    until(lambda: not outcome.lives(attempt.process))
+    little.paused.set()
+
+    assert little.wait(40)
+    end = outcome.outcome(run)
+    assert (end.code, end.attempts) == (0, 2)
+    assert steps_of(run)[-1] == 11
+
+
+def test_an_adopted_training_is_ended_like_any_other(launchd):
+    little = launchd(1000)
+    run, attempt = running_training()
+    os.kill(little.process.pid, signal.SIGKILL)
+    until(lambda: "taken_up" in told(run))
+    until(lambda: little.process.poll() is None)
+    little.process.terminate()
+
+    assert little.wait(30)
+    assert not outcome.lives(attempt.process)
+    assert little.codes == [-signal.SIGKILL, 0], "the service manager must not start it again"
+    assert outcome.outcome(run) is not None
+
+
+def test_a_dead_process_that_nobody_waited_for_does_not_live(place):
+    child = subprocess.Popen([sys.executable, "-c", "pass"])
+    who = outcome.identity(child.pid)
+    until(lambda: not outcome.lives(who))
+    child.wait()
+
+
+def test_a_script_that_fails_is_not_started_for_ever(launchd):
+    little = launchd(1, end="raise SystemExit('no data')")
+
+    assert little.wait(40)
+    assert little.codes == [0]
+    assert outcome.outcome(next(iter(list_runs()))).code == 1
+
+
+def test_the_log_has_stallguards_words_and_not_the_trainings(launchd, place):
+    little = launchd(3)
+
+    assert little.wait(30)
+    log = (place / "night.log").read_text()
+    assert "begin, you asked for it" in log
+    assert "finished: 3 batches" in log
+    assert "step" not in log
+
+
+def test_a_job_with_nothing_due_ends_at_once(launchd, place):
+    little = launchd(3)
+    assert little.wait(30)
+    again = LittleLaunchd(plist.render(plist_job(little)))
+    again.start()
+
+    assert again.wait(20)
+    assert len(list_runs()) == 1
+    assert "nothing is due" in (place / "night.log").read_text()
+
+
+def plist_job(little: LittleLaunchd) -> Job:
+    keys = little.keys
+    words = keys["ProgramArguments"]
+    run = tuple(words[words.index("--") + 1 :])
+    return Job(
+        name="night",
+        python=words[0],
+        run=run,
+        cwd=keys["WorkingDirectory"],
+        log=keys["StandardOutPath"],
+        env=keys["EnvironmentVariables"],
+    )
