@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import pkgutil
@@ -34,6 +35,15 @@ class Verbs(click.Group):
             return None
         command: click.Command = importlib.import_module(f"{__name__}.{name}").command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb; a wrong one is answered with the nearest."""
+        near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+        if near and near[0] != args[0] and self.get_command(ctx, args[0]) is None:
+            raise click.UsageError(f"there is no verb {args[0]!r}; did you mean {near[0]}?", ctx)
+        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

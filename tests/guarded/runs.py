@@ -1,0 +1,74 @@
+"""Runs `stallguard run` for real and reads what it left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from stallguard import journal
+from stallguard.core.events import AnyEvent
+
+SCRIPTS = Path(__file__).parent / "scripts"
+AT_ONCE = ("--set", "detector.act_after=1s")  # act as soon as it is judged
+
+
+class Guarded(NamedTuple):
+    """A run that is over."""
+
+    code: int
+    out: bytes
+    err: str
+    run: Path | None
+
+    @property
+    def lines(self) -> list[journal.Line]:
+        """Its journal."""
+        assert self.run is not None
+        return list(journal.read(self.run / "journal.jsonl"))
+
+    @property
+    def events(self) -> list[AnyEvent]:
+        """Its events."""
+        assert self.run is not None
+        return list(journal.events(self.run / "journal.jsonl"))
+
+    def actions(self, do: str) -> list[dict[str, Any]]:
+        """Its actions of one kind."""
+        data = [msgspec.json.decode(line.data) for line in self.lines if line.kind == "action"]
+        return [action for action in data if action["do"] == do]
+
+    def told(self, kind: str) -> list[dict[str, str]]:
+        """The facts of what it told under `kind`."""
+        return [action.get("facts", {}) for action in self.actions("tell") if action["kind"] == kind]
+
+    def outcome(self) -> dict[str, Any]:
+        """Its outcome.json."""
+        assert self.run is not None
+        found: dict[str, Any] = msgspec.json.decode((self.run / "outcome.json").read_bytes())
+        return found
+
+
+def stallguard(
+    home: Path, *words: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> Guarded:
+    """Run the command line with its runs in `home`."""
+    environment = {**os.environ, "STALLGUARD_HOME": str(home), "TF_CPP_MIN_LOG_LEVEL": "3", **(env or {})}
+    done = subprocess.run(
+        [sys.executable, "-m", "stallguard", *words], env=environment, cwd=cwd, capture_output=True,
+        check=False, timeout=400, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    latest = home / "runs" / "latest"
+    return Guarded(
+        done.returncode, done.stdout, done.stderr.decode(), latest.resolve() if latest.exists() else None
+    )
+
+
+def guard(home: Path, *words: str, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> Guarded:
+    """Run `stallguard run --python <this one>` with further options and COMMAND."""
+    return stallguard(home, "run", "--python", sys.executable, *words, env=env, cwd=cwd)

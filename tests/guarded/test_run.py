@@ -1,0 +1,195 @@
+"""`stallguard run` without TensorFlow: nothing of the script's world changes, and every end has its code."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from stallguard import outcome
+from stallguard.paths import RunDir
+
+from .runs import guard, stallguard
+
+HERE = """
+import os, sys
+print(sys.argv, sys.path[0], os.getcwd(), sys.stdin.read())
+print("to the other", file=sys.stderr)
+sys.stdout.buffer.write(bytes(range(256)))
+"""
+
+
+def write(place: Path, text: str, name: str = "script.py") -> str:
+    path = place / name
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_script_sees_and_says_the_same_as_without_us(tmp_path: Path) -> None:
+    script = write(tmp_path, HERE)
+    plain = subprocess.run(
+        [sys.executable, script, "--epochs", "3", "-m"], capture_output=True, check=True, cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+    run = guard(tmp_path / "home", "--quiet", script, "--epochs", "3", "-m", cwd=tmp_path)
+
+    assert (run.code, run.out, run.err) == (0, plain.stdout, "to the other\n")
+    assert run.run is not None
+    assert sorted((run.run / "output.log").read_bytes()) == sorted(plain.stdout + plain.stderr)
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        ("raise SystemExit(7)", 7),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137),
+        ("1/0", 1),
+    ],
+)
+def test_the_exit_code_is_the_childs_own_or_128_and_the_signal(tmp_path: Path, end: str, code: int) -> None:
+    run = guard(tmp_path, "--max-restarts", "0", write(tmp_path, end))
+
+    assert run.code == code
+    assert run.outcome()["code"] == code
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["run"], 2, "nothing to run"),
+        (["run", "trian.py"], 127, "did you mean train.py?"),
+        (["run", "./plain.txt"], 126, "is not executable"),
+        (["run", "no-such-program"], 127, "no such program"),
+        (["run", "--patiense", "2", "train.py"], 2, "--patience"),
+        (["run", "--set", "detector.patiense=2", "train.py"], 2, "did you mean detector.patience?"),
+        (["run", "--grace", "soon", "train.py"], 2, "expected a duration"),
+        (["rnu", "train.py"], 2, "did you mean run?"),
+        (["logs", "nothing-like-it"], 3, "no run"),
+    ],
+)
+def test_bad_input_is_one_clear_error_and_leaves_nothing(
+    tmp_path: Path, words: list[str], code: int, says: str
+) -> None:
+    write(tmp_path, "", "train.py")
+    write(tmp_path, "", "plain.txt")
+
+    run = stallguard(tmp_path / "home", *words, cwd=tmp_path)
+
+    assert run.code == code
+    assert says in run.err
+    assert "Traceback" not in run.err
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_home_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    run = guard(tmp_path / "file", write(tmp_path, ""))
+
+    assert run.code == 126
+    assert "cannot make a run directory" in run.err
+    assert "STALLGUARD_HOME" in run.err
+
+
+def test_what_cannot_be_looked_into_is_said_in_one_line_and_still_guarded(tmp_path: Path) -> None:
+    run = stallguard(tmp_path, "run", "--", "/bin/echo", "-n", "hello")
+
+    assert (run.code, run.out) == (0, b"hello")
+    assert "cannot look inside" in run.err
+
+
+def test_by_hand_beats_and_phases_are_heard(tmp_path: Path) -> None:
+    script = write(
+        tmp_path,
+        """
+        import stallguard, time
+        for _ in range(5):
+            stallguard.beat()
+        with stallguard.phase("export"):
+            time.sleep(0.3)
+        """.replace("\n        ", "\n"),
+    )
+
+    run = guard(tmp_path / "home", script)
+
+    assert (run.code, run.outcome()["batches"]) == (0, 5)
+
+
+def started(home: Path, script: str) -> subprocess.Popen[bytes]:
+    """Start a guarded run and wait until the script said its first line."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "stallguard", "run", "--python", sys.executable, script],
+        env={**os.environ, "STALLGUARD_HOME": str(home)}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert child.stdout is not None
+    assert child.stdout.readline()
+    return child
+
+
+CATCHES = """
+import time
+try:
+    print("ready", flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("saved", flush=True)
+    raise SystemExit(5)
+"""
+STUBBORN = """
+import signal, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+time.sleep(1)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_ctrl_c_is_passed_on_once_and_waited_for(tmp_path: Path) -> None:
+    with started(tmp_path / "home", write(tmp_path, CATCHES)) as child:
+        child.send_signal(signal.SIGINT)
+
+        assert child.wait(20) == 5
+        assert child.stdout is not None
+        assert child.stdout.read() == b"saved\n"
+
+
+def test_ctrl_c_twice_ends_it(tmp_path: Path) -> None:
+    with started(tmp_path / "home", write(tmp_path, STUBBORN)) as child:
+        child.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        child.send_signal(signal.SIGINT)
+
+        assert child.wait(20) == 128 + signal.SIGKILL
+
+
+def test_sigterm_ends_the_training_by_the_ladder(tmp_path: Path) -> None:
+    with started(tmp_path / "home", write(tmp_path, CATCHES)) as child:
+        child.send_signal(signal.SIGTERM)
+
+        assert child.wait(20) == 128 + signal.SIGTERM
+
+
+def test_a_supervisor_that_is_killed_leaves_a_readable_journal_and_is_listed_as_lost(tmp_path: Path) -> None:
+    with started(tmp_path / "home", write(tmp_path, STUBBORN)) as child:
+        training = psutil.Process(child.pid).children()
+        child.kill()
+        child.wait(10)
+    for process in training:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    latest = RunDir((tmp_path / "home" / "runs" / "latest").resolve())
+
+    assert outcome.state(latest) == "lost"
+    listed = stallguard(tmp_path / "home", "ls")
+    assert b"lost" in listed.out
+    told = stallguard(tmp_path / "home", "logs")
+    assert b"guarding" in told.out

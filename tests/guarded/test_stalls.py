@@ -1,0 +1,73 @@
+"""The main job, with a real TensorFlow that really hangs: judged, explained, restarted, finished."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from .runs import AT_ONCE, SCRIPTS, Guarded, guard, stallguard
+
+pytestmark = [pytest.mark.tf, pytest.mark.live]
+
+
+def assert_saved_by_a_restart(run: Guarded) -> None:
+    assert run.code == 0, run.err
+    assert run.outcome()["attempts"] == 2
+    assert run.outcome()["incidents"] == 1
+    order = [action["do"] for action in run.actions("collect") + run.actions("signal")]
+    assert order[0] == "collect", "evidence comes before any signal"
+
+
+CAUSES = {"op": "device-wait", "gil": "gil-held", "spin": "busy-loop", "stopped": "stopped"}
+
+
+def cause(run: Guarded) -> str:
+    return str(run.actions("found")[0]["findings"][0]["cause"])
+
+
+@pytest.mark.parametrize("kind", CAUSES)
+def test_a_drill_is_caught_named_restarted_smaller_and_finishes(tmp_path: Path, kind: str) -> None:
+    run = stallguard(tmp_path, "drill", "--kind", kind, "--python", sys.executable)
+
+    assert_saved_by_a_restart(run)
+    assert cause(run) == CAUSES[kind]
+    assert run.actions("launch")[1]["factor"] == 2
+    assert run.actions("launch")[1]["resume"] is True
+    assert "trained 4 epochs" in run.out.decode()
+    assert any("goes on in epoch" in fact["text"] for fact in run.told("resumed")), run.err
+
+
+def test_a_generator_that_blocks_is_called_starvation_and_its_line_is_named(tmp_path: Path) -> None:
+    script = SCRIPTS / "stall_once.py"
+
+    run = guard(tmp_path, *AT_ONCE, str(script), "generator", str(tmp_path / "memory"))
+
+    assert_saved_by_a_restart(run)
+    assert cause(run) == "input-starvation"
+    assert b"trained" in run.out
+
+
+def test_a_lock_in_a_callback_is_called_a_deadlock_and_its_line_is_named(tmp_path: Path) -> None:
+    script = SCRIPTS / "stall_once.py"
+    line = next(
+        n for n, text in enumerate(script.read_text().splitlines(), 1) if "the line to be named" in text
+    )
+
+    run = guard(tmp_path, *AT_ONCE, str(script), "lock", str(tmp_path / "memory"))
+
+    assert_saved_by_a_restart(run)
+    assert cause(run) == "host-deadlock"
+    assert f"stall_once.py:{line} in on_train_batch_end" in run.told("evidence")[0]["line"]
+
+
+def test_a_healthy_training_with_a_slow_validation_and_a_slow_checkpoint_is_left_alone(
+    tmp_path: Path,
+) -> None:
+    run = guard(tmp_path, *AT_ONCE, str(SCRIPTS / "healthy.py"))
+
+    assert (run.code, run.out) == (0, b"trained\n"), run.err
+    assert run.outcome()["batches"] == 80
+    assert run.outcome()["incidents"] == 0
+    assert run.told("suspect") == []
