@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # The character classes keep this file from finding itself.
 PATTERNS = {
     "a place of one machine": re.compile(
-        r"(?<![\w.~$}])/(?:wor[k]|roo[t]|tmp/env[s]|Users/(?!me\b|you\b|USER\b)\w+)/"
+        r"(?<![\w.~$}])/(?:wor[k]|roo[t]|tmp/env[s])/"
     ),
     "unfinished work": re.compile(r"\b(?:TOD[O]|FIXM[E]|XX[X]|HAC[K])\b"),
 }
