@@ -10,9 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # The character classes keep this file from finding itself.
 PATTERNS = {
-    "a place of one machine": re.compile(
-        r"(?<![\w.~$}])/(?:wor[k]|roo[t]|tmp/env[s])/"
-    ),
+    "a place of one machine": re.compile(r"(?<![\w.~$}])/(?:wor[k]|roo[t]|tmp/env[s])/"),
     "unfinished work": re.compile(r"\b(?:TOD[O]|FIXM[E]|XX[X]|HAC[K])\b"),
 }
 BINARY = {".png", ".ico", ".gz", ".page"}
