@@ -78,6 +78,11 @@ def add(base: Baseline, seconds: float, now: float, limits: DetectorLimits, coun
     )
 
 
+def at_most(runs: Runs, seconds: float) -> Runs:
+    """Return the runs, none of them longer than the gap that they lay in."""
+    return Runs(*(min(seconds, run) for run in msgspec.structs.astuple(runs)))
+
+
 def add_runs(base: Baseline, runs: Runs, seconds: float, limits: DetectorLimits) -> Baseline:
     """Return the baseline after a gap of `seconds` that was watched from outside ended healthy."""
     share = min(1.0, runs.deadlock / seconds) if seconds > 0 else 0.0

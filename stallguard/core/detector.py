@@ -239,10 +239,12 @@ def _learn(judge: Judge, before: Heard, heard: Heard, limits: DetectorLimits) ->
     for found in gaps.between(before, heard, open_for):
         base = table.get(found.row, Baseline())
         table[found.row] = baseline.add(base, found.seconds, now, limits, found.count)
-    row = judge.judgement.row
+    row, seconds = judge.judgement.row, min(open_for, heard.longest)
     if row in table:
-        seconds = min(open_for, max(heard.longest, heard.progress_at - before.progress_at))
-        table[row] = baseline.add_runs(table[row], judge.evidence.runs, seconds, limits)
+        # Between two records a gap seems open that had ended: no run is longer than the longest gap.
+        table[row] = baseline.add_runs(
+            table[row], baseline.at_most(judge.evidence.runs, seconds), seconds, limits
+        )
     slow = slowdown.observe(judge.slowdown, before, heard, now, judge.evidence, limits)
     return replace(judge, rows=table, slowdown=slow)
 

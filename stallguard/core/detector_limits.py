@@ -119,10 +119,10 @@ class DetectorLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slow_history: int = 120  # windows
     slow_least: int = 12  # windows before a slowdown can be told
     slow_ratio: float = 1.5
-    slow_over_p95: float = 1.3
+    slow_over_p95: float = 1.2
     slow_windows: int = 6
-    slow_fast_ratio: float = 3.0
-    slow_fast_windows: int = 3
+    slow_fast_ratio: float = 2.5
+    slow_fast_windows: int = 2
     slow_leave_ratio: float = 1.3
     slow_leave_windows: int = 3
     slow_clip: float = 8.0  # x the median step: one long pause is a stall's business

@@ -1,8 +1,8 @@
 """Slow, not stalled: the batch time against its own recent past, and why it grew.
 
-A soft verdict: nothing is ever restarted for it.  In-step time only, in windows of `slow_window` seconds and
-`slow_steps` steps at least; slow is a window mean over 1.5 x the trailing median and 1.3 x the trailing 95th
-percentile for six windows in a row, or over 3 x the median for three.  After 15 minutes the new level is the
+A soft verdict: nothing is ever restarted for it.  In-step time only, in windows of `slow_window` seconds or the
+time that `slow_steps` usual steps take; slow is a window mean over 1.5 x the trailing median and 1.2 x the 95th
+percentile for six windows in a row, or over 2.5 x the median for two.  After 15 minutes the new level is the
 normal one.  This module may not judge stalls.
 """
 
@@ -17,6 +17,7 @@ from stallguard.core.evidence import Evidence
 from stallguard.core.readings import Memory
 
 _PRESSED = 0.10  # share of time stalled on memory (PSI) from which memory is the cause
+_JUST_SLOW = 1.01  # ratio while the verdict holds, however near to the usual a window comes
 _LEVEL = 0.1  # weight of a new healthy window
 
 
@@ -36,6 +37,7 @@ class Slowdown(msgspec.Struct, frozen=True, omit_defaults=True):
     ratio: float = 1.0
     cause: str = ""
     history: tuple[float, ...] = ()
+    usual: float = 0.0  # median of the history, seconds a batch
     steps: int = 0  # of the open window, with their sums
     sums: Costs = Costs()
     opened: float | None = None  # watched seconds
@@ -65,7 +67,8 @@ def observe(
     if slow.opened is None:
         return _open(slow, now, seen)
     slow = replace(slow, steps=slow.steps + steps, sums=_add(slow, before, heard, steps, limits))
-    if now - (slow.opened or 0.0) < limits.slow_window or slow.steps < limits.slow_steps:
+    usual = slow.usual or slow.sums.wall / slow.steps
+    if now - (slow.opened or 0.0) < max(limits.slow_window, limits.slow_steps * usual):
         return slow
     return _open(_close(slow, now, seen, limits), now, seen)
 
@@ -73,7 +76,7 @@ def observe(
 def _add(slow: Slowdown, before: Heard, heard: Heard, steps: int, limits: DetectorLimits) -> Costs:
     waited = heard.input_s - before.input_s
     inside = heard.step_s - before.step_s + waited
-    usual = _middle(slow.history) if slow.history else inside / steps
+    usual = slow.usual or inside / steps
     over = (
         max(0.0, heard.longest - limits.slow_clip * usual)
         if heard.longest_phase in ("step", "input")
@@ -98,7 +101,7 @@ def _close(slow: Slowdown, now: float, seen: Evidence, limits: DetectorLimits) -
     costs = _costs(slow, seen)
     if costs.wall <= 0.0:
         return slow
-    slow = _compare(slow, costs, now, limits)
+    slow = _compare(slow, costs.wall, now, limits)
     if slow.ratio > 1.0:
         return replace(slow, cause=_cause(slow, costs))
     if slow.run == 0 and slow.fast_run == 0:
@@ -114,35 +117,37 @@ def _costs(slow: Slowdown, seen: Evidence) -> Costs:
     return Costs(slow.sums.wall / n, cpu / n, queue / n, slow.sums.input / n, seen.faulting)
 
 
-def _compare(slow: Slowdown, costs: Costs, now: float, limits: DetectorLimits) -> Slowdown:
+def _compare(slow: Slowdown, wall: float, now: float, limits: DetectorLimits) -> Slowdown:
+    """Hold a window's mean against the trailing ones; what is under suspicion stays out of them."""
     if len(slow.history) < limits.slow_least:
-        return replace(slow, history=(*slow.history, costs.wall))
-    median, high = _middle(slow.history), _quantile(slow.history, 0.95)
-    over = costs.wall > limits.slow_over_p95 * high
-    run = slow.run + 1 if over and costs.wall > limits.slow_ratio * median else 0
-    fast = slow.fast_run + 1 if over and costs.wall > limits.slow_fast_ratio * median else 0
-    slow = replace(slow, run=run, fast_run=fast)
-    if run == 0 and slow.ratio <= 1.0:
-        history = (*slow.history, *slow.doubted, costs.wall)[-limits.slow_history :]
-        return replace(slow, history=history, doubted=())
-    slow = replace(slow, doubted=(*slow.doubted, costs.wall)[-limits.slow_history :])
+        return _remember(slow, (wall,), limits)
+    ratio = wall / slow.usual
+    over = wall > limits.slow_over_p95 * _quantile(slow.history, 0.95)
+    run = slow.run + 1 if over and ratio > limits.slow_ratio else 0
+    fast = slow.fast_run + 1 if over and ratio > limits.slow_fast_ratio else 0
+    slow = replace(slow, run=run, fast_run=fast, doubted=(*slow.doubted, wall)[-limits.slow_history :])
     if slow.ratio > 1.0:
-        return _leave(slow, costs.wall / median, now, limits)
+        return _leave(slow, ratio, now, limits)
     if run >= limits.slow_windows or fast >= limits.slow_fast_windows:
-        return replace(slow, ratio=costs.wall / median, since=now, calm=0)
-    return slow
+        return replace(slow, ratio=ratio, since=now, calm=0)
+    return slow if run else _remember(slow, slow.doubted, limits)
+
+
+def _remember(slow: Slowdown, windows: tuple[float, ...], limits: DetectorLimits) -> Slowdown:
+    history = (*slow.history, *windows)[-limits.slow_history :]
+    return replace(slow, history=history, usual=_quantile(history, 0.5), doubted=())
 
 
 def _leave(slow: Slowdown, ratio: float, now: float, limits: DetectorLimits) -> Slowdown:
+    """End the verdict where batches are fast again, or where the new level has lasted long enough."""
     calm = slow.calm + 1 if ratio < limits.slow_leave_ratio else 0
+    over = replace(slow, ratio=1.0, cause="", calm=0, run=0, fast_run=0)
     if calm >= limits.slow_leave_windows:
-        return replace(slow, ratio=1.0, cause="", calm=0, doubted=(), run=0, fast_run=0)
+        # What passes by itself belongs to this run: the like of it is not told again for a while.
+        return _remember(over, slow.doubted, limits)
     if now - slow.since > limits.slow_normal:
-        history = slow.doubted[-limits.slow_history :]
-        return replace(
-            slow, ratio=1.0, cause="", calm=0, history=history, doubted=(), run=0, fast_run=0, normal=Costs()
-        )
-    return replace(slow, ratio=max(1.0 + 1e-9, ratio), calm=calm)
+        return _remember(replace(over, history=(), normal=Costs()), slow.doubted, limits)
+    return replace(slow, ratio=max(_JUST_SLOW, ratio), calm=calm)
 
 
 def _cause(slow: Slowdown, costs: Costs) -> str:
@@ -172,10 +177,6 @@ def _blend(old: Costs, new: Costs) -> Costs:
         return new
     pairs = zip(msgspec.structs.astuple(old), msgspec.structs.astuple(new), strict=True)
     return Costs(*(a + _LEVEL * (b - a) for a, b in pairs))
-
-
-def _middle(values: tuple[float, ...]) -> float:
-    return _quantile(values, 0.5)
 
 
 def _quantile(values: tuple[float, ...], share: float) -> float:

@@ -1,0 +1,287 @@
+"""`scripts/bench detect`: how fast stalls are found and how seldom nothing is called one, beside others' rules.
+
+Plays recorded trainings through the detector: as they were, with an hour of sleep, with a starved supervisor, and
+with stalls put in.  Then makes nights of eight hours out of their steps, stretched to batches of 1 ms to 60 s, with
+everything that happens in a night, and counts false alarms.  Deterministic by --seed; --hours 200000 is the long
+proof, without the others' rules (about an hour).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from detection import cost, real, simulation, slow, tables
+from detection.figures import number, quantile, table, upper_bound
+from detection.goals import Goal, verdict
+from detection.judges import KINDS_OF_STALL
+from detection.simulation import OURS, OURS_BLIND, Scores, World
+
+from stallguard import traces
+from stallguard.core.detector_limits import DetectorLimits
+from stallguard.traces import Trace
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ROOT / "tests" / "recordings" / "traces"
+LONG = 20_000.0  # hours from which the others' rules are left out
+LIMITS = DetectorLimits()
+PLACES = 6  # random moments a recording
+ASSUMED = """
+Assumptions: kinds of nights and their shares are ours; step times are resampled from the recordings in blocks of 256;
+3 % of a remote source's hiccups look like a deadlock; hiccups end within 60 s and come once an hour; it is known that
+such a job talks to other hosts; a busy machine is seen with 20 % error; the shares of stalls are """ + ", ".join(
+    f"{kind} {share:.0%}" for kind, (share, _) in KINDS_OF_STALL.items()
+)
+
+
+def place_of_recordings() -> Path:
+    """Return the directory of the full recordings where they are, else of the small ones kept for the tests."""
+    full = Path(os.environ.get("STALLGUARD_TRACES", ROOT.parent / "shared" / "recordings" / "traces"))
+    return full if full.is_dir() else SMALL
+
+
+# ---- recorded trainings ----------------------------------------------------------------------------------
+
+
+def healthy(recordings: list[Trace], rng: np.random.Generator) -> list[Goal]:
+    """Count suspicions and alarms in trainings in which nothing was wrong."""
+    plain = asleep = starved = 0
+    for trace in recordings:
+        events = real.all_events(trace)
+        plain += len(real.decided(events, LIMITS).verdicts)
+        for at in _moments(trace, rng):
+            told = bool(rng.random() < 0.5)
+            asleep += len(real.decided(real.asleep(events, at, 3600.0, told=told), LIMITS).verdicts)
+            starved += len(real.decided(real.starved(events, at, 8.0), LIMITS).verdicts)
+    seconds = sum(end - begin for begin, end in map(real.span, recordings))
+    print(
+        f"{len(recordings)} healthy recordings, {seconds:.0f} s of training: suspicions and alarms {plain};"
+    )
+    print(
+        f"with an hour of sleep put in {PLACES} times each {asleep}; with a supervisor starved for 8 s {starved}."
+    )
+    names = ("healthy recordings", "an hour of sleep", "a starved supervisor")
+    return [
+        Goal(f"verdicts, {name}", float(count), 0.0)
+        for name, count in zip(names, (plain, asleep, starved), strict=True)
+    ]
+
+
+def _moments(trace: Trace, rng: np.random.Generator) -> Iterator[float]:
+    began, ended = real.span(trace)
+    return iter(began + float(share) * (ended - began) for share in rng.random(PLACES))
+
+
+def real_stalls(recordings: list[Trace]) -> list[Goal]:
+    """Tell how soon each recorded stall was found."""
+    rows, goals = [], []
+    for trace in recordings:
+        began = real.stall_began(trace)
+        if began is None:
+            continue
+        held = trace.samples[-1]["t"] - began
+        found = real.first_stall(real.decided(traces.events(trace), LIMITS))
+        early = [v for v in real.decided(traces.events(trace), LIMITS).verdicts if v.at < began]
+        cells = (f"{found.at - began:.1f} s", found.cause, found.row) if found else ("not yet", "-", "-")
+        rows.append((tables.name_of(trace), *cells, f"{held:.0f} s"))
+        goals.append(Goal(f"verdicts before the stall of {tables.name_of(trace)}", float(len(early)), 0.0))
+    print(table(("real stall", "found after", "cause", "row", "held for"), rows))
+    return goals
+
+
+CASES = {
+    # name: (way, remote host, census, most seconds inside a known step)
+    "deadlock": ("deadlock", False, True, 11.0),
+    "deadlock, remote job": ("deadlock", True, True, 31.0),
+    "external wait": ("external wait", False, True, 31.0),
+    "external wait, remote job": ("external wait", True, True, 76.0),
+    "no census (macOS)": ("deadlock", False, False, 31.0),
+    "spin": ("spin", False, True, 122.0),
+    "deadlock + working thread": ("working", False, True, 601.0),
+}
+
+
+def planted(recordings: list[Trace], rng: np.random.Generator) -> list[Goal]:
+    """Put stalls into healthy recordings at random moments; tell how soon they are found."""
+    rows, goals = [], []
+    usable = [trace for trace in recordings if any("cz" in sample for sample in trace.samples[-4:])]
+    for name, (*_, at_most) in CASES.items():
+        inside, anywhere = _planted(usable, name, rng)
+        missed = sum(1 for took in anywhere if took == np.inf)
+        cells = (quantile(inside, 0.5), quantile(inside, 1.0), quantile(anywhere, 0.5))
+        rows.append((name, str(len(inside)), *(f"{cell:.1f} s" for cell in cells), str(missed)))
+        goals.append(Goal(f"{name} in a step, slowest", quantile(inside, 1.0), at_most))
+    head = ("stall planted", "in steps", "median", "slowest", "anywhere, median", "not found in 20 min")
+    print(table(head, rows))
+    return goals
+
+
+def _planted(recordings: list[Trace], name: str, rng: np.random.Generator) -> tuple[list[float], list[float]]:
+    inside, anywhere = [], []
+    for trace in recordings:
+        for at in _moments(trace, rng):
+            took, row, known = _found_after(trace, at, name)
+            anywhere.append(took)
+            if row == "STEP" and known:
+                inside.append(took)
+    return inside, anywhere
+
+
+def _found_after(trace: Trace, at: float, name: str) -> tuple[float, str, bool]:
+    """Return (seconds until found, row, whether 32 steps were known)."""
+    way, remote, census, _ = CASES[name]
+    stuck = real.stalled(trace, at, real.WAYS[way], 1200.0)
+    events = traces.events(stuck)
+    events = real.remote(events) if remote else events
+    events = events if census else real.without_census(events)
+    found = real.first_stall(real.decided(events, LIMITS))
+    beats = sum(1 for when, code, _ in stuck.marks if code == "e" and when <= at)
+    if found is None:
+        return np.inf, "", False
+    return found.at - at, found.row, beats >= LIMITS.rows.step.enough + 8
+
+
+# ---- simulated nights --------------------------------------------------------------------------------------
+
+
+def nights(recordings: list[Trace], hours: float, seed: int) -> list[Goal]:
+    """Play nights; print false alarms and latencies of every rule, and of ours by kind of night."""
+    made_up = {one.name: one for one in tables.made_up(np.random.default_rng(seed))}
+    world = World(tables.recorded(recordings), made_up, LIMITS, peers=hours <= LONG)
+    scores = simulation.simulate(world, hours, seed)
+    print(ASSUMED)
+    print(_by_rule(scores))
+    print()
+    print(_by_kind(scores))
+    return _night_goals(scores, hours, peers=world.peers)
+
+
+def _total(scores: Scores, rule: str) -> tuple[int, float, list[float]]:
+    found = [kind[rule] for kind in scores.values() if rule in kind]
+    latencies = [took for score in found for took in score.all_latencies()]
+    return sum(score.alarms for score in found), sum(score.hours for score in found), latencies
+
+
+def _by_rule(scores: Scores) -> str:
+    rows = []
+    for rule in next(iter(scores.values())):
+        alarms, hours, latencies = _total(scores, rule)
+        worst = max(kind[rule].alarms / kind[rule].hours * 1000.0 for kind in scores.values())
+        rate = alarms / hours * 1000.0
+        cells = (rate, upper_bound(alarms, hours), worst, quantile(latencies, 0.5), quantile(latencies, 0.99))
+        rows.append((rule, *(number(cell) for cell in cells)))
+    head = ("rule", "false alarms / 1000 h", "95 % bound", "worst kind", "stall found, median s", "p99 s")
+    return f"{hours:,.0f} h simulated\n" + table(head, rows)
+
+
+def _by_kind(scores: Scores) -> str:
+    rows = []
+    others = [rule for rule in next(iter(scores.values())) if rule not in (OURS, OURS_BLIND)]
+    for kind, rules in scores.items():
+        ours = rules[OURS]
+        latencies = [number(quantile(ours.latencies.get(stall, []), 0.5)) for stall in KINDS_OF_STALL]
+        everything = ours.all_latencies()
+        rates = [
+            number(rules[rule].alarms / rules[rule].hours * 1000.0) for rule in (OURS, OURS_BLIND, *others)
+        ]
+        rows.append((kind, f"{ours.hours:.0f}", *rates, *latencies, number(quantile(everything, 0.99))))
+    short = [
+        rule.split(",")[-1].strip() if rule.startswith(("phi", "stall")) else rule.split(",")[0]
+        for rule in others
+    ]
+    head = ("kind of night: false alarms / 1000 h of", "h", "ours", "no census", *short)
+    return table((*head, *(f"{stall}, s" for stall in KINDS_OF_STALL), "p99 s"), rows)
+
+
+def _night_goals(scores: Scores, hours: float, *, peers: bool) -> list[Goal]:
+    goals = []
+    for rule, rate in ((OURS, 0.1), (OURS_BLIND, 0.05)):
+        alarms, played, latencies = _total(scores, rule)
+        # A short run cannot show so small a rate: there, more than two alarms would speak against it.
+        goals.append(Goal(f"false alarms, {rule}", float(alarms), max(2.0, rate * played / 1000.0)))
+        if peers:
+            goals.append(Goal(f"median latency, {rule}, s", quantile(latencies, 0.5), 31.0))
+    del hours
+    return goals
+
+
+# ---- slow, and what it costs --------------------------------------------------------------------------------
+
+
+def slowdowns(recordings: list[Trace], runs: int, seed: int) -> list[Goal]:
+    """Tell how soon slowdowns are told."""
+    made_up = {one.name: one for one in tables.made_up(np.random.default_rng(seed))}
+    found = slow.measure(tables.recorded(recordings), made_up, LIMITS, runs, seed)
+    rate = found.alarms / found.hours * 1000.0
+    rows, goals = [], [Goal("false slowdowns / 1000 h", rate, 5.0)]
+    for factor, told in found.told.items():
+        missed = sum(1 for took in told if took == np.inf) / len(told)
+        seen = [took for took in told if took != np.inf]
+        rows.append(
+            (f"x{factor:g}", f"{quantile(seen, 0.5):.0f} s", f"{quantile(seen, 0.95):.0f} s", f"{missed:.0%}")
+        )
+        if factor == 3.0:
+            goals += [
+                Goal("slowdown x3, median s", quantile(seen, 0.5), 70.0),
+                Goal("slowdown x3, missed", missed, 0.05),
+            ]
+    print(f"false slowdowns {rate:.1f} / 1000 h in {found.hours:.0f} h of steady training")
+    print(table(("slowdown", "told after, median", "p95", "missed in 10 min"), rows))
+    return goals
+
+
+def costs(recordings: list[Trace]) -> list[Goal]:
+    """Tell what the detector costs."""
+    named = {tables.name_of(trace): trace for trace in recordings}
+    taken = cost.measure(real.all_events(named.get("lstm_small", recordings[0])), LIMITS)
+    print(
+        f"a record {taken.record:.0f} us (of all batches of a second), a reading {taken.healthy:.0f} us, one in a silence "
+        f"{taken.silent:.0f} us; {taken.training:.4%} of a core while training, {taken.silence:.4%} in a silence; "
+        f"state {taken.state / 1000:.1f} kB"
+    )
+    return [
+        Goal("core share while training", taken.training, 0.001),
+        Goal("core share in a silence", taken.silence, 0.001),
+        Goal("state, kB", taken.state / 1000, 8.0),
+    ]
+
+
+def main() -> int:
+    """Run the bench; 1 where a goal is missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--hours", type=float, default=6000.0, help="simulated hours (default: %(default)g)")
+    parser.add_argument("--seed", type=int, default=1, help="of everything random (default: %(default)s)")
+    parser.add_argument("--traces", type=Path, default=place_of_recordings(), help="directory of recordings")
+    asked = parser.parse_args()
+    began = time.perf_counter()
+    recordings = tables.load(asked.traces)
+    rng = np.random.default_rng(asked.seed)
+    well = [trace for trace in recordings if not tables.is_stall(trace)]
+    print(f"seed {asked.seed}, {len(recordings)} recordings in {asked.traces}\n")
+    goals = healthy(well, rng)
+    for part in (
+        lambda: real_stalls(recordings),
+        lambda: planted(well, rng),
+        lambda: nights(well, asked.hours, asked.seed),
+        lambda: slowdowns(well, 10, asked.seed),
+        lambda: costs(well),
+    ):
+        print()
+        sys.stdout.flush()
+        goals += part()
+    print(f"\ntook {time.perf_counter() - began:.0f} s\n{verdict(goals)}")
+    return 0 if all(goal.holds for goal in goals) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""What the detector costs: microseconds an event, bytes of state."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from stallguard.core import detector
+from stallguard.core.detector import Judge
+from stallguard.core.detector_limits import DetectorLimits
+from stallguard.core.events import Event, Heard, Sampled
+from stallguard.core.readings import Process
+from stallguard.report.replay import thinned
+
+ROUNDS = 3000
+
+
+class Cost(NamedTuple):
+    """Microseconds for a record with progress, a reading while all is well, and one in a silence; bytes."""
+
+    record: float
+    healthy: float
+    silent: float
+    state: int
+
+    @property
+    def training(self) -> float:
+        """Share of one core while training: a record and a reading a second."""
+        return (self.record + self.healthy) / 1e6
+
+    @property
+    def silence(self) -> float:
+        """Share of one core in a silence: four readings a second."""
+        return 4 * self.silent / 1e6
+
+
+def measure(events: list[Event], limits: DetectorLimits) -> Cost:
+    """Measure at the end of a recorded training; the best of several rounds, as other programs run too."""
+    judge = detector.start(limits)
+    for event, _, after in thinned(events, limits):
+        if isinstance(event, Heard) and event.phase == "finishing":
+            break
+        judge = after
+    heard = judge.heard
+    if heard is None:
+        raise ValueError("a recording without a record")
+    now = judge.clock.at or 0.0
+    calm = Process(
+        state="sleeping", cpu=50.0, io=0, minor_faults=0, run_queue=1.0, census={"futex": 12, "sleep": 1}
+    )
+    moved = replace(
+        heard, at=now + 1, progress_at=now + 1, changes=heard.changes + 40, beats=heard.beats + 20,
+        fit_beats=heard.fit_beats + 20, batch=heard.batch + 20, step_s=heard.step_s + 0.9, longest=0.1,
+        longest_phase="step", phase="step",
+    )  # fmt: skip
+    silent = judge
+    for tick in range(24):
+        silent = detector.observe(silent, Sampled(at=now + tick / 4, reading=calm), limits)
+    return Cost(
+        record=_time(judge, moved, limits),
+        healthy=_time(judge, Sampled(at=now + 0.5, reading=calm), limits),
+        silent=_time(silent, Sampled(at=now + 6.25, reading=calm), limits),
+        state=len(msgspec.msgpack.encode(judge)),
+    )
+
+
+def _time(judge: Judge, event: Event, limits: DetectorLimits) -> float:
+    best = float("inf")
+    for _ in range(5):
+        began = time.perf_counter()
+        for _ in range(ROUNDS):
+            detector.observe(judge, event, limits)
+        best = min(best, (time.perf_counter() - began) / ROUNDS)
+    return best * 1e6
