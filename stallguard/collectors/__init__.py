@@ -23,7 +23,7 @@ BUDGET = 10.0  # seconds for all collectors together: no restart waits longer fo
 STACKS_SIGNAL = int(signal.SIGUSR1)
 
 
-class Nothing(Exception):  # noqa: N818 - no error: there was nothing to gather, and why
+class Nothing(Exception):
     """There is nothing to gather here; the text says why."""
 
 

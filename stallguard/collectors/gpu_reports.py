@@ -118,7 +118,9 @@ def _crash(body: Mapping[str, Any], _analysis: Mapping[str, Any]) -> tuple[dict[
     return _said(facts), (_number(body.get("pid")),) if body.get("pid") else ()
 
 
-def _no_more(_body: Mapping[str, Any], _analysis: Mapping[str, Any]) -> tuple[dict[str, str], tuple[int, ...]]:
+def _no_more(
+    _body: Mapping[str, Any], _analysis: Mapping[str, Any]
+) -> tuple[dict[str, str], tuple[int, ...]]:
     return {}, ()
 
 

@@ -74,7 +74,8 @@ SHAPES = (
 _URL = re.compile(r"(?<=://)[^\s\"'<>]++")
 # `--name value`, `--name=value`, "--name", "value"; then name=value, name: value, "name": value.
 _NAME = re.compile(
-    r"""(?<![\w-])--?(?P<option>[A-Za-z][\w.-]*+)(?:\\*["'])?(?:[ \t]*[=,][ \t]*|[ \t]+)(?!-)"""
+    r"""(?<![\w-])--?(?P<option>[A-Za-z][\w.-]*+)"""
+    r"""(?:\\*["'],\s*(?=\\*["'])|(?:\\*["'])?(?:[ \t]*[=,][ \t]*|[ \t]+))(?!-)"""
     r"""|(?<![\w.])(?P<name>[A-Za-z_][\w.-]*+)(?:\\*["'])?[ \t]*(?:=>|:=|=|:(?!//))[ \t]*"""
 )
 _VALUE = re.compile(

@@ -108,13 +108,13 @@ def _tail(context: Context, name: str, size: int) -> bytes:
     return data
 
 
-def tail(path: Path, size: int) -> bytes:
-    """Return the last whole lines of a file in parts, at most `size` bytes; a progress bar's turns count too.
+def tail(path: Path, size: int, *, parts: bool = True) -> bytes:
+    """Return the last whole lines of a file, at most `size` bytes; a progress bar's turns count as lines.
 
-    A cut line is left out: what it lacks may be the name that tells a secret.
+    A cut line is left out: what it lacks may be the name that tells a secret.  `parts`: continue in older parts.
     """
     data = b""
-    for part in reversed(journal.parts(path)):
+    for part in reversed(journal.parts(path) if parts else [path]):
         with part.open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - (size - len(data) + 1)))
             data = file.read(size - len(data) + 1) + data

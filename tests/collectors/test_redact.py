@@ -34,7 +34,9 @@ def clean():
 
 def absent(secret, *texts):
     """Assume that the secret is no part of what surrounds it by chance."""
-    assume(all(secret not in text for text in [*texts, "".join(map(mark, ("secret", "known", "url", "token")))]))
+    assume(
+        all(secret not in text for text in [*texts, "".join(map(mark, ("secret", "known", "url", "token")))])
+    )
 
 
 @pytest.mark.parametrize("name", SECRET_NAMES)
@@ -93,12 +95,18 @@ def test_a_secret_of_the_environment_or_command_line_is_gone_wherever_it_was_pri
     absent(secret, before, after)
     assume(not secret.startswith("-"))
     redactor = (
-        Redactor({"WANDB_API_KEY": secret}) if known_from == "environment" else Redactor({}, ["t.py", "--key-api-key", secret])
+        Redactor({"WANDB_API_KEY": secret})
+        if known_from == "environment"
+        else Redactor({}, ["t.py", "--key-api-key", secret])
     )
     assert secret not in redactor.text(f"{before}{secret}{after}")
 
 
-@given(values=st.dictionaries(st.text(string.ascii_uppercase + "_", min_size=1, max_size=20), secrets, max_size=8))
+@given(
+    values=st.dictionaries(
+        st.text(string.ascii_uppercase + "_", min_size=1, max_size=20), secrets, max_size=8
+    )
+)
 def test_only_harmless_variables_show_their_values(values):
     told = clean().environment(values | {"TF_CPP_MIN_LOG_LEVEL": "3", "MY_OWN_THING": "unguessable"})
     assert told["TF_CPP_MIN_LOG_LEVEL"] == "3"
@@ -114,7 +122,11 @@ def test_a_secret_name_hides_even_a_harmless_variable(name, secret):
 @given(name=names, secret=secrets)
 def test_arguments_follow_the_same_rules_as_text(name, secret):
     absent(secret, name)
-    for words in (["t.py", f"--{name}", secret], ["t.py", f"--{name}={secret}"], ["t.py", f"{name}={secret}"]):
+    for words in (
+        ["t.py", f"--{name}", secret],
+        ["t.py", f"--{name}={secret}"],
+        ["t.py", f"{name}={secret}"],
+    ):
         told = clean().arguments(words)
         assert secret not in " ".join(told)
         assert told[0] == "t.py"
@@ -210,7 +222,9 @@ def test_removals_are_counted_by_rule():
     assert redactor.removed["home"] == 1
 
 
-@pytest.mark.parametrize("flood", ["a" * 400_000, "://a:" * 80_000, "--a " * 100_000, "token=" * 60_000, '\\"' * 200_000])
+@pytest.mark.parametrize(
+    "flood", ["a" * 400_000, "://a:" * 80_000, "--a " * 100_000, "token=" * 60_000, '\\"' * 200_000]
+)
 def test_a_flood_takes_linear_time(flood):
     import time
 

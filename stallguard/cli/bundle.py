@@ -1,0 +1,63 @@
+"""`stallguard bundle`: one file for a bug report."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from stallguard import outcome
+from stallguard.collectors.pack import Contents, pack
+from stallguard.collectors.redact import Redactor
+from stallguard.errors import CANNOT_RUN, StallguardError
+from stallguard.paths import RunDir, find_run
+
+
+@click.command("bundle")
+@click.argument("run", required=False)
+@click.option(
+    "-o", "--output", type=click.Path(), help="The file to write, - for standard output.  [RUN.tar.gz]"
+)
+@click.option("--json", "as_json", is_flag=True, help="What was packed, as one JSON object.")
+def command(run: str | None, output: str | None, as_json: bool) -> None:
+    """Pack RUN (default: the newest) into one file without secrets, to be attached to a bug report."""
+    which = find_run(run)
+    if output == "-":
+        pack(which, _redactor(which), sys.stdout.buffer)
+        return
+    path = Path(output or f"{which.id}.tar.gz")
+    contents = _write(which, path)
+    if as_json:
+        click.echo(msgspec.json.encode({"schema": 1, "path": str(path), "contents": contents}))
+        return
+    click.echo(path)
+    removed = ", ".join(f"{count} x {rule}" for rule, count in sorted(contents.removed.items()))
+    click.echo(
+        f"{len(contents.files)} files; removed: {removed or 'nothing'}; look before you send it", err=True
+    )
+
+
+def _write(run: RunDir, path: Path) -> Contents:
+    draft = path.with_name(f".{path.name}.part")
+    try:
+        with draft.open("wb") as file:
+            contents = pack(run, _redactor(run), file)
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise StallguardError(
+            f"cannot write {path}",
+            why=error.strerror or str(error),
+            cure="give another: -o FILE",
+            code=CANNOT_RUN,
+        ) from error
+    return contents
+
+
+def _redactor(run: RunDir) -> Redactor:
+    """The secrets of this shell are removed too: most likely the training had the same."""
+    asked = outcome.asked(run)
+    return Redactor(os.environ, asked.argv if asked else (), str(Path.home()))

@@ -1,0 +1,89 @@
+"""`stallguard dump`: where a training is right now, without hurting it."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import msgspec
+
+from stallguard.collectors import bundle, frames, stacks, training
+from stallguard.errors import NO_SUCH_RUN, StallguardError
+from stallguard.paths import find_run, list_runs
+
+
+@click.command("dump")
+@click.argument("what", metavar="[RUN|PID]", required=False)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Keep the evidence in this directory.")
+@click.option(
+    "--deep", is_flag=True, help="Also what stops the training for seconds: a debugger's native stacks."
+)
+@click.option(
+    "--again", type=float, default=0.0, metavar="SECONDS", help="Dump twice, and tell whether it moved."
+)
+@click.option("--json", "as_json", is_flag=True, help="The manifest, as one JSON object.")
+def command(what: str | None, output: Path | None, deep: bool, again: float, as_json: bool) -> None:
+    """Show the Python stacks of RUN (default: the newest) or of a guarded process, and keep all evidence.
+
+    Exits with 1 where the process does not tell its stacks; what can be seen from outside is kept all the same.
+    """
+    found = _training(what)
+    directory = output or found.run.path / "dumps" / f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%SZ}"
+    context = training.context(found, directory)
+    manifest = bundle.gather(dataclasses.replace(context, deep=deep, again=again))
+    if as_json:
+        click.echo(msgspec.json.encode(manifest))
+    else:
+        _show(manifest, directory, context.cwd)
+    sys.exit(0 if manifest.fingerprint else 1)
+
+
+def _training(what: str | None) -> training.Training:
+    by_pid = what is not None and what.isdigit()
+    runs = list(reversed(list_runs())) if by_pid else [find_run(what)]
+    for run in runs:
+        found = training.find(run)
+        if found is not None and (not by_pid or found.pid == int(what or 0)):
+            return found
+    if by_pid:
+        why = "only a guarded process can be asked; any other would be killed by the question"
+        raise StallguardError(
+            f"no run guards process {what}", why=why, cure="stallguard ls", code=NO_SUCH_RUN
+        )
+    raise StallguardError(
+        f"nothing of run {runs[0].id} is alive with the probe in it",
+        cure=f"what it left behind: {runs[0].path / 'incidents'}",
+        code=NO_SUCH_RUN,
+    )
+
+
+def _show(manifest: bundle.Manifest, directory: Path, cwd: str) -> None:
+    item = next((item for item in manifest.items if item.name == "stacks"), None)
+    if manifest.fingerprint:
+        for line in told((directory / "stacks.txt").read_text(errors="replace"), cwd):
+            click.echo(line)
+    elif item is not None:
+        click.echo(f"no Python stacks: {item.why}", err=True)
+    if manifest.where:
+        click.echo(f"process {manifest.pid} is at {manifest.where}", err=True)
+    if manifest.moved is not None:
+        click.echo("it moved in between" if manifest.moved else "it did not move in between", err=True)
+    click.echo(f"evidence kept in {directory}", err=True)
+
+
+def told(text: str, cwd: str = "") -> Iterator[str]:
+    """Yield a dump as lines: the main thread first, the innermost frame on top, `>` before the script's own."""
+    threads = stacks.parse(text)
+    main = stacks.main_thread(threads)
+    for thread in sorted(threads, key=lambda thread: thread is not main):
+        name = "main thread" if thread is main else f"thread {thread.name or thread.ident}"
+        kind = frames.classify(thread.frames)
+        yield f"{name}{f' ({kind})' if kind else ''}"
+        yield from (
+            f"  {'>' if frames.is_own(frame) else ' '} {stacks.place(frame, cwd)}" for frame in thread.frames
+        )
+        yield ""

@@ -1,0 +1,89 @@
+"""The reports that macOS writes by itself are found and read."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stallguard.collectors.gpu_reports import newer, parse
+
+MACOS = Path(__file__).parent.parent / "recordings/macos"
+
+
+def recorded(name):
+    return (MACOS / name).read_text()
+
+
+def test_a_gpu_restart_is_read():
+    report = parse(recorded("gpuEvent_firmware_lockup_macos27.ips"))
+    assert (report.kind, report.process, report.system) == (
+        "gpu restart", "DrewsChessMachin", "macOS 27.2 (26B5091g)",
+    )  # fmt: skip
+    assert report.facts == {
+        "reason": "firmware-detected lockup", "code": "4", "signature": "579", "engine": "compute",
+    }  # fmt: skip
+
+
+def test_a_body_without_its_header_is_read_too():
+    report = parse(recorded("gpuEvent_python314_macos26_body_excerpt.json"))
+    assert (report.kind, report.process) == ("gpu restart", "python3.14")
+
+
+def test_a_jetsam_report_names_whom_it_killed_and_how_large_they_were():
+    header = recorded("jetsam_event_macos26_header_line.txt")
+    body = json.loads(recorded("jetsam_event_macos15_m1_excerpt.json"))
+    body["memoryStatus"]["pageSize"] = 16384
+    body["processes"] = [
+        {"name": "python3.11", "pid": 4242, "rpages": 500_000, "reason": "vm-compressor-space-shortage"},
+        {"name": "Finder", "pid": 1, "rpages": 10},
+    ]
+    report = parse(f"{header.strip()}\n{json.dumps(body)}")
+    assert report.kind == "jetsam"
+    assert report.victims == (4242,)
+    assert report.facts["killed"] == "python3.11 (pid 4242, 8.2 GB): vm-compressor-space-shortage"
+    assert report.facts["largest"] == "node"
+
+
+def test_a_header_alone_still_says_what_it_is():
+    assert parse(recorded("jetsam_event_macos26_header_line.txt")).kind == "jetsam"
+    assert parse("{}", "gpuEvent-x.ips") is None
+
+
+@pytest.mark.parametrize(
+    "name", ["gpuEvent_firmware_lockup_macos27.ips", "jetsam_event_macos15_m1_excerpt.json"]
+)
+def test_a_report_cut_at_any_byte_is_survived(name):
+    text = recorded(name)
+    for end in range(len(text)):
+        parse(text[:end])
+
+
+KEYS = st.sampled_from(["bug_type", "analysis", "memoryStatus", "processes", "pid", "rpages", "reason", "exception"])
+LEAVES = st.none() | st.integers() | st.text()
+
+
+@given(st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner)))
+def test_fields_of_another_shape_are_left_out(value):
+    parse(json.dumps(value), "JetsamEvent-x.ips")
+    parse(json.dumps({"bug_type": "298", "processes": [value], "memoryStatus": value, "analysis": value}))
+
+
+def test_only_reports_that_concern_us_and_are_new_are_taken_newest_first(tmp_path):
+    names = [
+        "gpuEvent-a.ips",
+        "JetsamEvent-b.ips",
+        "python3.11-c.ips",
+        "Finder-d.ips",
+        "python.txt",
+        "gpuEvent-old.ips",
+    ]
+    for age, name in enumerate(names):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (1000 - age * 10, 1000 - age * 10))
+    found = newer([tmp_path, tmp_path / "absent"], since=975)
+    assert [path.name for path in found] == ["gpuEvent-a.ips", "JetsamEvent-b.ips", "python3.11-c.ips"]

@@ -1,0 +1,150 @@
+"""A dump of faulthandler says which line of the script hangs, and what kind of wait it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stallguard.collectors import frames, stacks
+from stallguard.collectors.frames import Frame
+
+RECORDINGS = Path(__file__).parent.parent / "recordings/stacks"
+HOME = "/home/ada/project"
+
+
+def recorded(name):
+    return (RECORDINGS / f"{name}.txt").read_text()
+
+
+def read(name):
+    return stacks.read(recorded(name), HOME)
+
+
+@pytest.mark.parametrize("version", ["3.9", "3.10", "3.11", "3.12", "3.13"])
+def test_every_python_is_read_the_same(version):
+    threads = stacks.parse(recorded(f"plain-python{version}"))
+    main = stacks.main_thread(threads)
+    assert len(threads) == 3
+    assert main.current
+    assert main.frames == (
+        Frame("/home/ada/trainé.py", 10, "__next__"),
+        Frame("/home/ada/trainé.py", 17, "<module>"),
+    )
+    assert stacks.read(recorded(f"plain-python{version}"), "/home/ada").where == "trainé.py:10 in __next__"
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "classes"),
+    [
+        ("op-tf2.21", "train.py:30 in op", ("tf_wait",)),
+        ("op-tf2.15", "train.py:30 in op", ("tf_wait",)),
+        ("generator-tf2.21", "train.py:36 in rows", ("tf_wait", "generator")),
+        ("generator-tf2.15", "train.py:36 in rows", ("tf_wait", "generator")),
+        ("eager-tf2.21", "train.py:36 in rows", ("iterator", "generator")),
+        ("pyfunc-tf2.21", "train.py:55 in load", ("tf_wait", "lock")),
+        ("callback-tf2.21", "train.py:70 in on_train_batch_end", ("user",)),
+        ("sequence-tf2.21", "train.py:92 in __getitem__", ("tf_wait", "generator")),
+        ("sequence-tf2.15", "train.py:92 in __getitem__", ("tf_wait", "generator")),
+        ("importing-tf2.21", "common.py:3", ("importing",)),
+        ("exit-python3.11", "", ("lock",)),
+    ],
+)
+def test_a_real_training_names_the_line_that_it_hangs_in_and_the_kind_of_wait(name, where, classes):
+    seen = read(name)
+    assert (seen.where, seen.classes) == (where, classes)
+
+
+def test_two_dumps_of_what_does_not_move_have_one_fingerprint():
+    text = recorded("generator-tf2.21")
+    assert stacks.read(text).fingerprint == stacks.read(text.replace("0x0000", "0x0001")).fingerprint
+    assert (
+        stacks.read(text).fingerprint
+        != stacks.read(text.replace("line 36 in rows", "line 37 in rows")).fingerprint
+    )
+
+
+def test_a_thread_that_has_nothing_to_do_with_it_leaves_the_fingerprint_alone():
+    text = recorded("op-tf2.21")
+    other = 'Thread 0x00007f1 (most recent call first):\n  File "/x/monitor.py", line %d in run\n\n'
+    assert stacks.read(other % 3 + text).fingerprint == stacks.read(other % 4 + text).fingerprint
+
+
+@pytest.mark.parametrize("name", ["generator-tf2.21", "plain-python3.13"])
+def test_a_dump_cut_at_any_byte_gives_what_there_is(name):
+    data = recorded(name).encode()
+    whole = stacks.read(data.decode(), HOME)
+    for end in range(0, len(data), 7):
+        seen = stacks.read(data[:end].decode(errors="replace"), HOME)
+        assert seen.threads <= whole.threads
+    assert stacks.read("").where == ""
+
+
+@given(st.text())
+def test_any_text_is_survived(text):
+    stacks.read(text)
+    stacks.read(f'Current thread 0x1 (most recent call first):\n  File "{text}", line 3 in f')
+
+
+def test_long_dumps_and_names_of_threads_are_read():
+    text = (
+        "Thread 0x00007f2 [worker one] (most recent call first):\n  <no Python frame>\n\n"
+        "Current thread 0x00007f1 [MainThread] (most recent call first):\n  Garbage-collecting\n"
+        '  File "t.py", line ??? in f\n  File ???, line 3 in g\n  ...\n'
+    )
+    worker, main = stacks.parse(text)
+    assert (worker.name, worker.frames) == ("worker one", ())
+    assert main.frames == (Frame("t.py", 0, "f"), Frame("?", 3, "g"))
+
+
+SITE = "/env/lib/python3.11/site-packages/"
+OWN = Frame("/home/ada/train.py", 9, "main")
+
+
+def frame(path, function):
+    return Frame(path if path.startswith(("/", "<")) else SITE + path, 1, function)
+
+
+@pytest.mark.parametrize(
+    ("inner", "kind"),
+    [
+        ([("tensorflow/python/eager/execute.py", "quick_execute")], "tf_wait"),
+        ([("torch/mps/__init__.py", "synchronize")], "metal_wait"),
+        ([("h5py/_hl/files.py", "flush"), ("keras/src/saving/saving_lib.py", "save_model")], "checkpoint_io"),
+        ([("tensorflow/python/eager/execute.py", "quick_execute"),
+          ("tensorflow/python/checkpoint/checkpoint.py", "save")], "checkpoint_io"),
+        ([("keras/src/engine/training.py", "save_weights")], "checkpoint_io"),
+        ([("torch/serialization.py", "save")], "checkpoint_io"),
+        ([("/usr/lib/python3.11/threading.py", "wait"), ("torch/utils/data/dataloader.py", "_next_data")], "iterator"),
+        ([("/usr/lib/python3.11/threading.py", "wait"), ("/usr/lib/python3.11/queue.py", "get"),
+          ("keras/src/utils/data_utils.py", "get")], "iterator"),
+        ([("tensorflow/python/framework/ops.py", "create_op"),
+          ("tensorflow/python/framework/func_graph.py", "func_graph_from_py_func")], "compile"),
+        ([("jax/_src/compiler.py", "backend_compile")], "compile"),
+        ([("<frozen importlib._bootstrap>", "_call_with_frames_removed")], "importing"),
+        ([("/usr/lib/python3.11/threading.py", "join")], "lock"),
+        ([("/usr/lib/python3.11/multiprocessing/connection.py", "_recv"),
+          ("/usr/lib/python3.11/multiprocessing/pool.py", "get")], "lock"),
+        ([("pandas/core/frame.py", "merge")], "user"),
+        ([], "user"),
+    ],
+)  # fmt: skip
+def test_the_innermost_telling_frame_decides(inner, kind):
+    assert frames.classify([*(frame(*each) for each in inner), OWN]) == kind
+
+
+def test_own_code_is_neither_a_package_nor_python_nor_the_probe():
+    for path in ("/venv/lib/python3.12/site-packages/x.py", "/usr/lib/python3.11/queue.py", "<frozen runpy>",
+                 "/opt/x/stallguard/probe/hooks/tf_function.py", "/tmp/__autograph_generated_filex1.py"):  # fmt: skip
+        assert not frames.is_own(Frame(path, 1, "f")), path
+    for path in ("train.py", "/home/ada/lib/train.py", "<string>", "<ipython-input-3-x>"):
+        assert frames.is_own(Frame(path, 1, "f")), path
+
+
+def test_every_row_has_its_source_and_none_is_dead():
+    for row in (*frames.STRONG, *frames.LOCKS):
+        assert row.source or row.kind == frames.IMPORTING
+    kinds = {row.kind for row in (*frames.STRONG, *frames.LOCKS, *frames.NATIVE)}
+    assert {"metal_wait", "mps_compile", "compile", "tf_wait", "iterator", "checkpoint_io", "lock"} <= kinds
