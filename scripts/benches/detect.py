@@ -12,7 +12,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -161,7 +161,7 @@ def nights(recordings: list[Trace], hours: float, seed: int) -> list[Goal]:
     print(_by_rule(scores))
     print()
     print(_by_kind(scores))
-    return _night_goals(scores, hours, peers=world.peers)
+    return _night_goals(scores, peers=world.peers)
 
 
 def _total(scores: Scores, rule: str) -> tuple[int, float, list[float]]:
@@ -201,7 +201,7 @@ def _by_kind(scores: Scores) -> str:
     return table((*head, *(f"{stall}, s" for stall in KINDS_OF_STALL), "p99 s"), rows)
 
 
-def _night_goals(scores: Scores, hours: float, *, peers: bool) -> list[Goal]:
+def _night_goals(scores: Scores, *, peers: bool) -> list[Goal]:
     goals = []
     for rule, rate in ((OURS, 0.1), (OURS_BLIND, 0.05)):
         alarms, played, latencies = _total(scores, rule)
@@ -209,7 +209,6 @@ def _night_goals(scores: Scores, hours: float, *, peers: bool) -> list[Goal]:
         goals.append(Goal(f"false alarms, {rule}", float(alarms), max(2.0, rate * played / 1000.0)))
         if peers:
             goals.append(Goal(f"median latency, {rule}, s", quantile(latencies, 0.5), 31.0))
-    del hours
     return goals
 
 
@@ -243,8 +242,9 @@ def costs(recordings: list[Trace]) -> list[Goal]:
     named = {tables.name_of(trace): trace for trace in recordings}
     taken = cost.measure(real.all_events(named.get("lstm_small", recordings[0])), LIMITS)
     print(
-        f"a record {taken.record:.0f} us (of all batches of a second), a reading {taken.healthy:.0f} us, one in a silence "
-        f"{taken.silent:.0f} us; {taken.training:.4%} of a core while training, {taken.silence:.4%} in a silence; "
+        f"a record {taken.record:.0f} us (of all batches of a second), a reading {taken.healthy:.0f} us, "
+        f"one in a silence {taken.silent:.0f} us; {taken.training:.4%} of a core while training, "
+        f"{taken.silence:.4%} in a silence; "
         f"state {taken.state / 1000:.1f} kB"
     )
     return [
@@ -269,15 +269,15 @@ def main() -> int:
     well = [trace for trace in recordings if not tables.is_stall(trace)]
     print(f"seed {asked.seed}, {len(recordings)} recordings in {asked.traces}\n")
     goals = healthy(well, rng)
-    for part in (
+    parts: list[Callable[[], list[Goal]]] = [
         lambda: real_stalls(recordings),
         lambda: planted(well, rng),
         lambda: nights(well, asked.hours, asked.seed),
         lambda: slowdowns(well, 10, asked.seed),
         lambda: costs(well),
-    ):
-        print()
-        sys.stdout.flush()
+    ]
+    for part in parts:
+        print(flush=True)
         goals += part()
     print(f"\ntook {time.perf_counter() - began:.0f} s\n{verdict(goals)}")
     return 0 if all(goal.holds for goal in goals) else 1

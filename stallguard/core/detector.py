@@ -11,64 +11,20 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from stallguard.core import baseline, detector_rows, evidence, gaps, slowdown, watched
+from stallguard.core import baseline, detector_rows, evidence, gaps, opinion, slowdown, watched
 from stallguard.core.baseline import Baseline
 from stallguard.core.detector_limits import DetectorLimits
-from stallguard.core.detector_thresholds import Circumstances, Thresholds, thresholds
 from stallguard.core.events import Event, Exited, Greeted, Heard, Launched, Sampled, Slept
-from stallguard.core.evidence import DEADLOCK, EXTERNAL, SPIN, UNKNOWN, WORKING, Evidence
+from stallguard.core.evidence import UNKNOWN, Evidence
+from stallguard.core.judge import Judge, move
 from stallguard.core.learned import Learned
 from stallguard.core.readings import Device, Memory, Process
-from stallguard.core.slowdown import Slowdown
-from stallguard.core.verdicts import Judgement
-from stallguard.core.watched import Watched
+
+__all__ = ["Judge", "Wanted", "act_at", "export", "next_check", "observe", "start", "wanted"]
 
 _STEADY = (detector_rows.STEP, detector_rows.AFTER, detector_rows.BLIND)
 CENSUS_EVERY = 10.0  # seconds while all is well
 _TEACHERS = frozenset(("tensorflow", "keras", "tf_keras", "torch", "jax"))  # whose versions change a step
-PULSE_LATE = 3.0  # seconds: the probe pulses every second
-_POLLED = (
-    "callbacks",
-    "on_batch",
-    "function",
-    "tape",
-    "optimizer",
-)  # count calls that a device may run later
-
-# What a user sees, as a table: state -> {signal: state}.  A signal that is not named changes nothing.
-STEPS: dict[str, dict[str, str]] = {
-    "off": {"armed": "healthy", "stalled": "stalled", "stopped": "stopped", "suspect": "suspect"},
-    "healthy": {"suspect": "suspect", "stalled": "stalled", "stopped": "stopped"},
-    "suspect": {"stalled": "stalled", "stopped": "stopped", "progress": "recovering", "busy": "healthy"},
-    "stalled": {"stopped": "stopped", "progress": "recovering", "busy": "healthy"},
-    "stopped": {"stalled": "stalled", "progress": "recovering"},
-    "recovering": {"stalled": "stalled", "stopped": "stopped", "settled": "healthy"},
-    "exited": {},
-}
-
-
-class Judge(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All that the detector remembers; constant in size.  `began`: watched seconds of the last progress."""
-
-    clock: Watched = Watched()
-    evidence: Evidence = Evidence()
-    rows: dict[str, Baseline] = {}
-    slowdown: Slowdown = Slowdown()
-    judgement: Judgement = Judgement()
-    heard: Heard | None = None
-    greeted: bool = False
-    began: float = 0.0
-    began_at: float = 0.0  # the same on the supervisor's clock
-    heard_now: float = 0.0  # watched seconds of the last record
-    checks_before: int = 0  # validation batches when this validation began
-    strikes: float = 1.0
-    settling: int = 0  # events since the recovery began
-    polled: float = 0.0  # watched seconds when the device last answered the poll thread
-    polled_beats: int = 0  # beats at that time
-    about: dict[str, str] = {}  # what the rows were learned on: device, micro-batches, versions
-    stepping: bool = False  # the last record showed steady steps: what is seen now is normal
-    check_at: float | None = None
-    census_at: float = -1e9  # watched seconds of the last census while healthy
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -107,16 +63,13 @@ def observe(judge: Judge, event: Event, limits: DetectorLimits) -> Judge:
         case Launched():
             judge = _compare(judge, {"device": event.device, "factor": str(event.factor)})
         case Greeted():
-            judge = _compare(
-                _greet(judge), {name: event.versions[name] for name in _TEACHERS & set(event.versions)}
-            )
+            judge = _greet(judge, event)
         case Slept():
             judge = _restart_evidence(replace(judge, clock=watched.spare(judge.clock, limits)))
         case Exited():
-            return replace(
-                judge, judgement=replace(judge.judgement, step="exited", certain=True), check_at=None
-            )
-    return _judge(judge, limits)
+            ended = replace(judge.judgement, step="exited", certain=True)
+            return replace(judge, judgement=ended, check_at=None)
+    return opinion.form(judge, limits)
 
 
 def next_check(judge: Judge) -> float | None:
@@ -172,11 +125,12 @@ def _compare(judge: Judge, about: dict[str, str]) -> Judge:
     return replace(judge, about=judge.about | about)
 
 
-def _greet(judge: Judge) -> Judge:
+def _greet(judge: Judge, event: Greeted) -> Judge:
+    judge = _compare(judge, {name: event.versions[name] for name in _TEACHERS & set(event.versions)})
     if judge.heard is not None:
         return judge
     judgement = replace(
-        judge.judgement, row=detector_rows.IMPORTING, step=_move(judge.judgement.step, "armed")
+        judge.judgement, row=detector_rows.IMPORTING, step=move(judge.judgement.step, "armed")
     )
     return replace(judge, greeted=True, judgement=judgement)
 
@@ -218,18 +172,6 @@ def _note_poll(judge: Judge, heard: Heard, limits: DetectorLimits) -> Judge:
     return replace(judge, polled=now, polled_beats=heard.beats)
 
 
-def _device_gap(judge: Judge) -> float:
-    """Return for how long beats go on that the device does not follow, in seconds.
-
-    Only for sources that count calls which a device may run later, and only where it used to answer.
-    """
-    heard = judge.heard
-    if heard is None or heard.source not in _POLLED or heard.poll_at <= 0 or heard.iterations < 0:
-        return 0.0
-    stuck = heard.beats > judge.polled_beats and judge.began > judge.polled
-    return judge.clock.now - judge.polled if stuck else 0.0
-
-
 def _learn(judge: Judge, before: Heard, heard: Heard, limits: DetectorLimits) -> Judge:
     """Fold the gaps that ended with this record into the rows."""
     now, open_for = judge.clock.now, judge.clock.now - judge.began
@@ -255,10 +197,10 @@ def _progress(judge: Judge, heard: Heard, limits: DetectorLimits) -> Judge:
     judgement, strikes, settling = judge.judgement, judge.strikes, judge.settling
     if judgement.step == "stalled":
         strikes = min(limits.most_strikes, strikes * 2.0)
-    step = _move(judgement.step, "progress")
+    step = move(judgement.step, "progress")
     if step == "recovering" and judgement.step == "recovering":
         settling += max(1, heard.changes - (judge.heard.changes if judge.heard else 0))
-        step = _move(step, "settled") if settling >= limits.recovered_after else step
+        step = move(step, "settled") if settling >= limits.recovered_after else step
     elif step == "recovering":
         settling = 0
     row = detector_rows.row_now(heard, judge.checks_before)
@@ -274,14 +216,10 @@ def _progress(judge: Judge, heard: Heard, limits: DetectorLimits) -> Judge:
         stepping=trained and row in _STEADY,
         evidence=evidence.begin_gap(judge.evidence),
         judgement=replace(
-            judgement, step=_move(step, "armed"), row=row, phase=heard.phase, since=heard.progress_at,
+            judgement, step=move(step, "armed"), row=row, phase=heard.phase, since=heard.progress_at,
             evidence=UNKNOWN, threshold=0.0, certain=False,
         ),
     )  # fmt: skip
-
-
-def _move(step: str, signal: str) -> str:
-    return STEPS[step].get(signal, step)
 
 
 # ---- readings -----------------------------------------------------------------------------------------------
@@ -313,148 +251,3 @@ def _sample_process(judge: Judge, reading: Process, limits: DetectorLimits) -> J
         # Somebody let it go on: the time that it stood is no gap of its own making.
         judge = _restart_evidence(replace(judge, began=now, began_at=judge.clock.at or 0.0))
     return judge
-
-
-# ---- the opinion ----------------------------------------------------------------------------------------------
-
-
-def _judge(judge: Judge, limits: DetectorLimits) -> Judge:
-    """Form the opinion after any event."""
-    if _is_announced(judge) or not judge.greeted:
-        judge = _stand_back(judge)
-    gap = judge.clock.now - judge.began
-    judgement = replace(
-        judge.judgement,
-        gap=gap if judge.judgement.step != "recovering" else judge.judgement.gap,
-        pulse=_pulse(judge),
-        slow=judge.slowdown.ratio,
-        slow_cause=judge.slowdown.cause,
-    )
-    judge = replace(judge, judgement=judgement, check_at=_soon(judge))
-    if judge.evidence.state == "stopped":
-        return _judge_stopped(judge, gap, limits)
-    if judge.clock.now < judge.clock.grace or max(gap, _device_gap(judge)) < limits.near * limits.patience:
-        return judge
-    return _weigh(judge, gap, limits)
-
-
-def _stand_back(judge: Judge) -> Judge:
-    """Judge an announced operation not at all, and a program without a probe only while it is idle.
-
-    An announced operation is no gap: the gap begins when the announced time is over.
-    """
-    if judge.greeted:
-        return replace(judge, began=judge.clock.now)
-    judgement = replace(judge.judgement, row=detector_rows.OUTSIDE)
-    if judge.evidence.idle_since is not None:
-        return replace(judge, judgement=judgement)
-    judgement = replace(judgement, step=_move(judgement.step, "busy"))
-    return replace(judge, judgement=judgement, began=judge.clock.now)
-
-
-def _soon(judge: Judge) -> float | None:
-    """The clock runs only with events, so there must be one a second while somebody is judged."""
-    return None if judge.clock.at is None else judge.clock.at + 1.0
-
-
-def _is_announced(judge: Judge) -> bool:
-    return judge.heard is not None and (judge.clock.at or 0.0) < judge.heard.expect_until
-
-
-def _pulse(judge: Judge) -> bool | None:
-    """Tell whether a thread of the process could run lately; None where there is no probe or no silence."""
-    if judge.heard is None or judge.clock.now - judge.began < PULSE_LATE:
-        return None
-    return (judge.clock.at or 0.0) - judge.heard.sent_at < PULSE_LATE
-
-
-def _judge_stopped(judge: Judge, gap: float, limits: DetectorLimits) -> Judge:
-    due = limits.stopped * limits.patience
-    if gap < due * limits.suspect_share:
-        return judge
-    signal = "stopped" if gap >= due else "suspect"
-    step = _move(judge.judgement.step, signal)
-    return replace(judge, judgement=replace(judge.judgement, step=step, threshold=due, certain=gap >= due))
-
-
-def _weigh(judge: Judge, gap: float, limits: DetectorLimits) -> Judge:
-    """Hold every class against its threshold; the first that is over it gives the verdict its name."""
-    row = judge.judgement.row
-    bar = thresholds(row, judge.rows.get(row, Baseline()), _circumstances(judge, limits), limits)
-    held = _held(judge, gap, bar, limits)
-    judgement = replace(judge.judgement, evidence=_kind(judge, limits), threshold=_threshold(judge, bar))
-    judge = replace(judge, judgement=judgement)
-    for kind, lasted, due in held:
-        if lasted >= due:
-            return _convict(judge, kind, due)
-    if any(lasted >= due * limits.suspect_share for _, lasted, due in held):
-        return replace(judge, judgement=replace(judgement, step=_move(judgement.step, "suspect")))
-    return _weigh_device(judge, limits)
-
-
-def _held(
-    judge: Judge, gap: float, bar: Thresholds, limits: DetectorLimits
-) -> list[tuple[str, float, float]]:
-    """Return (class, how long it has held, its threshold), the most telling class first."""
-    runs = evidence.current(judge.evidence, judge.began)
-    held = [
-        (DEADLOCK, runs.deadlock, bar.deadlock),
-        (EXTERNAL, runs.external, bar.external),
-        (SPIN, runs.spin, bar.spin),
-        (WORKING, gap, bar.working),
-    ]
-    if not evidence.is_fresh(judge.evidence, judge.clock.now, limits):
-        held.append((UNKNOWN, gap, bar.silence))
-    return held
-
-
-def _weigh_device(judge: Judge, limits: DetectorLimits) -> Judge:
-    """Tell where beats go on but the device neither answers the poll thread nor moves.
-
-    The silence of the poll thread alone says little: it rests for long after a slow read, and its optimizer
-    may be gone.
-    """
-    lasted, row = _device_gap(judge), detector_rows.DEVICE
-    base = judge.rows.get(row, Baseline())
-    if base.count < limits.rows.device.enough or not evidence.is_dead(
-        judge.evidence, judge.clock.now, limits
-    ):
-        return judge
-    due = max(limits.rows.device.external * limits.patience, 5.0 * base.longest) * judge.strikes
-    if lasted < due * limits.suspect_share:
-        return judge
-    step = _move(judge.judgement.step, "stalled" if lasted >= due else "suspect")
-    told = replace(judge.judgement, step=step, row=row, evidence=EXTERNAL, gap=lasted, threshold=due)
-    return replace(judge, judgement=told)
-
-
-def _kind(judge: Judge, limits: DetectorLimits) -> str:
-    fresh = evidence.is_fresh(judge.evidence, judge.clock.now, limits)
-    return judge.evidence.kind if fresh else UNKNOWN
-
-
-def _threshold(judge: Judge, bar: Thresholds) -> float:
-    kinds = {DEADLOCK: bar.deadlock, EXTERNAL: bar.external, SPIN: bar.spin, WORKING: bar.working}
-    return kinds.get(judge.evidence.kind, bar.silence)
-
-
-def _circumstances(judge: Judge, limits: DetectorLimits) -> Circumstances:
-    seen = judge.evidence
-    return Circumstances(
-        health=evidence.health(seen, limits),
-        strikes=judge.strikes,
-        remote=bool(seen.remote),
-        blind=evidence.is_blind(seen, judge.clock.now, limits),
-    )
-
-
-def _convict(judge: Judge, kind: str, due: float) -> Judge:
-    judgement = judge.judgement
-    if judgement.step == "stalled":
-        return judge
-    gpu = judge.evidence.device is not None and bool(judge.evidence.device.mine)
-    certain = (kind == DEADLOCK and not gpu) or judge.evidence.workers > 0
-    step = _move(judgement.step, "stalled")
-    return replace(
-        judge, judgement=replace(judgement, step=step, evidence=kind, threshold=due, certain=certain)
-    )

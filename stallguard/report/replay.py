@@ -12,9 +12,9 @@ import msgspec
 from msgspec.structs import replace
 
 from stallguard.core import detector
-from stallguard.core.detector import Judge
 from stallguard.core.detector_limits import DetectorLimits
 from stallguard.core.events import Event, Launched, Sampled
+from stallguard.core.judge import Judge
 from stallguard.core.learned import Learned
 from stallguard.core.readings import Process
 from stallguard.core.verdicts import Judgement

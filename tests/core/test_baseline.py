@@ -29,7 +29,7 @@ def test_a_gap_lies_below_the_edge_of_its_bucket_by_at_most_half_an_octave(secon
 
 
 def test_quantiles_are_those_of_the_gaps_within_half_an_octave():
-    rng = random.Random(1)  # noqa: S311 - chance, not secrecy
+    rng = random.Random(1)
     gaps = [rng.lognormvariate(-2, 1) for _ in range(500)]
     middle, high = quantiles(fed(*gaps), (0.5, 0.99))
     gaps.sort()
@@ -74,7 +74,7 @@ def test_the_longest_of_an_hour_is_forgotten_after_two():
 
 
 def test_a_million_gaps_take_no_more_room_than_a_thousand():
-    rng = random.Random(2)  # noqa: S311 - as above
+    rng = random.Random(2)
     base = Baseline()
     sizes = []
     for step in range(20_000):

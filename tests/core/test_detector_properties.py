@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from stallguard.core import detector
 from stallguard.core.events import Exited, Greeted, Heard, Noted, Sampled, SensorBlocked, Slept, Ticked
+from stallguard.core.judge import STEPS
 from stallguard.core.readings import Device, Memory, Process
 from stallguard.probe.wire import PHASES, SOURCES
 from tests.core.scene import LIMITS, OWN, WAYS, Scene
@@ -79,7 +80,7 @@ def test_no_order_of_events_and_times_breaks_it_and_every_move_is_in_the_table(h
         before = judge
         judge = detector.observe(judge, event, LIMITS)
 
-        allowed = detector.STEPS[before.judgement.step]
+        allowed = STEPS[before.judgement.step]
         assert judge.judgement.step in {before.judgement.step, *reachable(allowed)}
         assert judge.clock.now >= before.clock.now
         assert judge.judgement.gap >= 0
@@ -88,7 +89,7 @@ def test_no_order_of_events_and_times_breaks_it_and_every_move_is_in_the_table(h
 def reachable(moves: dict[str, str]) -> set[str]:
     """Return the states of one event: a record may end a doubt and settle it, then be doubted at once."""
     found = set(moves.values())
-    return found | {state for middle in found for state in detector.STEPS[middle].values()}
+    return found | {state for middle in found for state in STEPS[middle].values()}
 
 
 @SEVERAL

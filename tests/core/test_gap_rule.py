@@ -8,8 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stallguard.core import detector
-from stallguard.core.detector_thresholds import Circumstances
+from stallguard.core.detector_thresholds import Circumstances, thresholds
 from tests.core.scene import LIMITS, Scene
 
 BENCHES = Path(__file__).parents[2] / "scripts" / "benches"
@@ -51,7 +50,7 @@ def test_a_gap_is_an_alarm_at_both_levels_or_at_neither(ours, batch, way, reach)
     scene = Scene(batch=batch).train(max(60.0, 60 * batch))
     names = {"deadlock": "deadlock", "socket": "external", "spin": "spin", "compile": "working"}
     row = scene.judge.rows["STEP"]
-    seconds = reach * getattr(detector.thresholds("STEP", row, Circumstances(), LIMITS), names[way])
+    seconds = reach * getattr(thresholds("STEP", row, Circumstances(), LIMITS), names[way])
     if abs(seconds - 0.5 * seconds / reach) < 1 or seconds < 4:
         return
     rule, _ = ours(scene.judge.rows, way, seconds)

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from stallguard.core import detector
+from stallguard.core.detector_thresholds import Circumstances, thresholds
 from stallguard.core.events import Greeted, Launched
 from stallguard.core.learned import MOST, Learned
 from tests.core.scene import LIMITS, Scene
@@ -34,7 +35,7 @@ def test_a_long_past_is_outvoted_by_a_few_hundred_new_batches():
 
     scene = Scene(learned=past, batch=2.0).train(1200)
 
-    middle = detector.thresholds("STEP", scene.judge.rows["STEP"], detector.Circumstances(), LIMITS)
+    middle = thresholds("STEP", scene.judge.rows["STEP"], Circumstances(), LIMITS)
     assert middle.spin >= 5 * 2.0
 
 

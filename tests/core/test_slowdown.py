@@ -16,7 +16,7 @@ class Road(Scene):
     def drive(
         self, seconds: float, *, batch: float, cpu: float, queue: float = 0.0, waits: float = 0.0
     ) -> Road:
-        rng = random.Random(7)  # noqa: S311 - chance, not secrecy
+        rng = random.Random(7)
         end = self.now + seconds
         while self.now < end:
             self.now += 1.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -53,11 +53,11 @@ class World:
     remote_seen: bool = True  # the sensor knows that the job talks to other hosts
 
 
-def simulate(world: World, hours: float, seed: int) -> Scores:
+def simulate(world: World, hours: float, seed: int, kinds: Sequence[Kind] = KINDS) -> Scores:
     """Return the scores of about `hours` simulated hours."""
-    total = sum(kind.weight for kind in KINDS)
+    total = sum(kind.weight for kind in kinds)
     scores: Scores = {}
-    for number, kind in enumerate(KINDS):
+    for number, kind in enumerate(kinds):
         scores[kind.name] = {}
         for index in range(max(1, round(hours * kind.weight / total / HOURS))):
             rng = np.random.default_rng([seed, number, index])

@@ -98,10 +98,10 @@ def _records(steps: Floats, batch: float) -> Iterator[Heard]:
     ends = np.cumsum(steps)
     starts = np.arange(0, len(steps), per)
     longest = np.maximum.reduceat(steps, starts)
-    for start, worst in zip(starts, longest, strict=True):
+    for start, worst in zip(starts.tolist(), longest.tolist(), strict=True):
         done = min(len(steps), start + per)
         now = float(ends[done - 1])
         yield Heard(
             at=now, attempt=1, fits=1, epoch=0, phase="step", beats=done + 1, fit_beats=done + 1, batch=done + 1,
-            step_s=now, longest=float(worst), longest_phase="step", progress_at=now,
+            step_s=now, longest=worst, longest_phase="step", progress_at=now,
         )  # fmt: skip

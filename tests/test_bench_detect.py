@@ -1,0 +1,102 @@
+"""The bench of the detector counts right, repeats itself, and knows the others' rules."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stallguard.core.detector_limits import DetectorLimits
+
+BENCHES = Path(__file__).parents[1] / "scripts" / "benches"
+RECORDINGS = Path(__file__).parent / "recordings" / "traces"
+
+
+@pytest.fixture(autouse=True)
+def benches(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHES))
+
+
+@pytest.mark.parametrize(
+    ("count", "bound"), [(0, 2.996), (1, 4.744), (10, 16.96), (100, 118.1), (500, 538.0)]
+)
+def test_the_upper_bound_is_that_of_a_poisson_law(count, bound):
+    from detection.figures import upper_bound
+
+    assert upper_bound(count, 1000.0) == pytest.approx(bound, rel=0.01)
+
+
+def world(**more):
+    from detection import tables
+    from detection.simulation import World
+
+    recorded = tables.recorded(tables.load(RECORDINGS))
+    made_up = {one.name: one for one in tables.made_up(np.random.default_rng(0))}
+    return World(recorded, made_up, DetectorLimits(), **more)
+
+
+def test_the_same_seed_gives_the_same_nights():
+    from detection.plans import KINDS
+    from detection.simulation import OURS, simulate
+
+    first, again, other = (simulate(world(), 8.0, seed, KINDS[2:5]) for seed in (5, 5, 6))
+
+    def seen(scores):
+        return [
+            (kind, score.alarms, score.suspicions, score.all_latencies())
+            for kind, rules in scores.items()
+            for score in [rules[OURS]]
+        ]
+
+    assert seen(first) == seen(again) != seen(other)
+
+
+def test_nights_hold_what_their_plans_say():
+    from detection import nights
+    from detection.plans import Plan
+
+    plan = Plan(batch=0.1, epoch_steps=600, compiles=4.0, checks=20, save_every=600, first=5.0)
+    rng = np.random.default_rng(3)
+    segments = list(nights.play(plan, world().recorded[0], rng, 8.0))
+    rows = {segment.row for segment in segments}
+    seconds = sum(float(np.sum(segment.seconds)) for segment in segments)
+
+    assert rows == {"FIRST", "STEP", "BOUND", "VFIRST", "VSTEP", "SAVE"}
+    assert seconds == pytest.approx(8 * 3600, rel=0.02)
+    assert 15 < sum(1 for s in segments if isinstance(s, nights.Gap) and s.row == "STEP" and s.work > 0) < 55
+
+
+def test_the_others_rules_are_as_their_projects_state_them():
+    from detection.peers import Akka, Cassandra, FiveTimesLongest, Fixed, Seen, SixTimesSlowest
+
+    rules = {
+        rule.name: rule for rule in (Fixed(600.0), FiveTimesLongest(), SixTimesSlowest(), Akka(), Cassandra())
+    }
+    before = [rule.threshold() for rule in rules.values()]
+    for rule in rules.values():
+        rule.learn(Seen(100, 2.0, 4.25, 30.0))
+        rule.settle()
+    after = [rule.threshold() for rule in rules.values()]
+
+    assert before == [600.0, 2700.0, 900.0, math.inf, math.inf]
+    assert after == pytest.approx([600.0, 150.0, 180.0, 2.0 + 3.0 + 5.6 * 0.5, 36.84])
+
+
+def test_phi_accrual_forgets_beyond_its_window():
+    from detection.peers import Cassandra, Seen
+
+    rule = Cassandra()
+    rule.learn(Seen(1000, 10.0, 100.0, 10.0))
+    rule.learn(Seen(1000, 1.0, 1.0, 1.0))
+
+    assert rule.threshold() == pytest.approx(18.42)
+
+
+def test_a_missed_goal_is_named_in_the_last_line():
+    from detection.goals import Goal, verdict
+
+    assert verdict([Goal("false alarms", 0.0, 2.0)]) == "all 1 goals hold"
+    assert "slow 80 > 70" in verdict([Goal("slow", 80.0, 70.0), Goal("other", 1.0, 2.0)])
+    assert "nothing nan" in verdict([Goal("nothing", math.nan, 2.0)])
