@@ -46,11 +46,9 @@ def plan(schedule: Schedule, memory: Memory, now: Moment, *, unfinished: bool) -
 def _due(schedule: Schedule, memory: Memory, now: Moment) -> str:
     for time in schedule.at:
         appointed = latest(time, now)
-        if (
-            now - appointed <= LATE
-            and _after(appointed, memory.installed)
-            and _after(appointed, memory.started)
-        ):
+        is_new = memory.installed is None or memory.installed < appointed
+        is_next = memory.started is None or memory.started < appointed - EARLY
+        if now - appointed <= LATE and is_new and is_next:
             return f"it is {time}"
     if schedule.every and _is_next(memory.started, schedule.every, now):
         return f"{units.show_duration(schedule.every)} have passed"
@@ -62,10 +60,6 @@ def latest(time: str, now: Moment) -> Moment:
     hour, minute = units.clock(time)
     today = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
     return today if today <= now + EARLY else today - dt.timedelta(days=1)
-
-
-def _after(appointed: Moment, other: Moment | None) -> bool:
-    return other is None or other < appointed - EARLY
 
 
 def _is_next(started: Moment | None, every: float, now: Moment) -> bool:

@@ -30,11 +30,12 @@ def work(
     name: str, schedule: Schedule, now: Moment, begin: Begin, go_on: GoOn, say: Callable[[str], None]
 ) -> None:
     """Do what is due.  `begin` is handed what to call with the id of its run."""
-    past = memory.recall(name)
-    left = unfinished(past.run)
-    plan = due.plan(schedule, past, now, unfinished=left is not None)
+    try:
+        plan, left = _decide(name, schedule, now)
+    except Exception as error:  # noqa: BLE001 - to die here would have launchd start us every 30 s for ever
+        say(f"{name}: cannot tell what is due: {type(error).__name__}: {error}")
+        return
     say(f"{now:%Y-%m-%d %H:%M} {name}: {plan.action}, {plan.why}")
-    memory.keep(name, due.remembered(past, plan, now))
     try:
         if plan.action == due.BEGIN:
             begin(lambda run: _remember(name, run=run))
@@ -44,6 +45,14 @@ def work(
         _remember(name, trouble="; ".join(error.lines()))
         for line in error.lines():
             say(line)
+
+
+def _decide(name: str, schedule: Schedule, now: Moment) -> tuple[due.Plan, RunDir | None]:
+    past = memory.recall(name)
+    left = unfinished(past.run)
+    plan = due.plan(schedule, past, now, unfinished=left is not None)
+    memory.keep(name, due.remembered(past, plan, now))
+    return plan, left
 
 
 def _remember(name: str, **what: str) -> None:

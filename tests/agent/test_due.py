@@ -52,6 +52,15 @@ def test_installing_at_the_very_hour_waits_for_the_next_night():
     assert decide(NIGHTLY, installed, "2026-11-02 23:30:01") == NOTHING
 
 
+def test_a_job_that_was_installed_just_before_its_hour_starts_then_and_once():
+    installed = Memory(installed=at("2026-11-02 22:59:40"))
+    now = at("2026-11-02 22:59:41")
+    done = plan(NIGHTLY, installed, now, unfinished=False)
+
+    assert done.action == BEGIN
+    assert decide(NIGHTLY, remembered(installed, done, now), "2026-11-02 23:00:05") == NOTHING
+
+
 def test_two_times_a_day_are_two_starts():
     twice = Schedule(at=("03:00", "23:00"))
     started = Memory(installed=at("2026-11-02 15:00"), started=at("2026-11-02 23:00"))

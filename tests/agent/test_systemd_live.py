@@ -1,0 +1,151 @@
+"""The whole way with a real systemd of the user's: install, start, kill -9, come back, finish, stop, uninstall."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+SYSTEMD = "/lib/systemd/systemd"
+TRAIN = """
+import sys, time
+import stallguard
+for number in range(int(sys.argv[1])):
+    print("step", number, flush=True)
+    stallguard.beat()
+    time.sleep(0.1)
+"""
+# systemd asks whether the machine was booted with it; in a mount namespace of our own it may believe so.
+BELIEVE = (
+    "mkdir -p /run/systemd && mount -t tmpfs tmpfs /run/systemd && mkdir -p /run/systemd/system && exec "
+)
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(not Path(SYSTEMD).exists(), reason="there is no systemd on this machine"),
+    pytest.mark.skipif(
+        os.geteuid() != 0 or shutil.which("unshare") is None,
+        reason="a systemd of our own needs root and unshare",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory):
+    """A systemd --user of our own, with a home; the environment to reach it."""
+    place = tmp_path_factory.mktemp("session")
+    runtime = place / "run"
+    runtime.mkdir(mode=0o700)
+    env = {"PATH": os.environ["PATH"], "HOME": str(place), "XDG_RUNTIME_DIR": str(runtime),
+           "PYTHONPATH": str(ROOT), "TMPDIR": os.environ["TMPDIR"]}  # fmt: skip
+    command = ["unshare", "--mount", "sh", "-c", f"{BELIEVE}{SYSTEMD} --user"]
+    systemd = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        if not _comes_up(env):
+            pytest.skip("a systemd of our own does not start here (no cgroup to manage?)")
+        yield env
+    finally:
+        systemd.terminate()
+        systemd.wait(30)
+
+
+def _comes_up(env) -> bool:
+    for _ in range(50):
+        words = ["systemctl", "--user", "show-environment"]
+        if subprocess.run(words, env=env, capture_output=True, check=False).returncode == 0:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@pytest.fixture
+def stallguard(session):
+    """A function that runs a verb of `stallguard agent` in a project."""
+    project = Path(session["HOME"]) / "project"
+    project.mkdir(exist_ok=True)
+    (project / "train.py").write_text(TRAIN)
+
+    def run(*words: str, code: int = 0) -> str:
+        command = [sys.executable, "-P", "-m", "stallguard", "agent", *words]
+        done = subprocess.run(
+            command, env=session, cwd=project, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == code, done.stderr
+        return done.stdout + done.stderr
+
+    yield run
+    run("uninstall", "--name", "night")
+
+
+def until(what, seconds: float = 40.0):
+    end = time.monotonic() + seconds
+    while not (answer := what()):
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.1)
+    return answer
+
+
+INSTALL = ("install", "--name", "night", "--env", "PYTHONPATH", "--set", "agent.throttle=1s", "--set",
+           "notify.desktop=off", "--python", sys.executable)  # fmt: skip
+
+
+def job(stallguard) -> dict:
+    return json.loads(stallguard("status", "--name", "night", "--json"))["job"]
+
+
+def output(session) -> str:
+    latest = Path(session["HOME"]) / ".local/share/stallguard/runs/latest/output.log"
+    return latest.read_text() if latest.exists() else ""
+
+
+def test_a_killed_stallguard_comes_back_and_the_training_finishes(session, stallguard):
+    stallguard(*INSTALL, "--at", "23:00", "--now", "--", "train.py", "60")
+    first = until(lambda: job(stallguard)["pid"])
+    until(lambda: "step 5" in output(session))
+    os.kill(first, signal.SIGKILL)
+    until(lambda: (now := job(stallguard))["pid"] and now["pid"] != first and now["run_state"] == "running")
+
+    end = until(lambda: (now := job(stallguard)) and not now["running"] and now)
+    assert (end["run_state"], end["ending"]) == ("finished", "ended in good order")
+    assert output(session).split("\n")[:-1] == [f"step {number}" for number in range(60)]
+    assert "23:00" in end["schedule"]
+
+
+def test_each_verb_does_what_it_says(session, stallguard):
+    stallguard(*INSTALL, "--at", "23:00", "--", "train.py", "500")
+    assert not job(stallguard)["running"]
+    stallguard("start")
+    first = until(lambda: job(stallguard)["pid"])
+    stallguard("restart")
+    second = until(lambda: job(stallguard)["pid"])
+    assert second != first
+    stallguard("stop")
+    assert not job(stallguard)["running"]
+    stallguard("uninstall")
+    stallguard("status", code=3)
+    assert "no jobs" in stallguard("list")
+    stallguard("start", code=3)
+
+
+def test_installing_again_replaces_times_and_ends_what_runs(session, stallguard):
+    stallguard(*INSTALL, "--now", "--", "train.py", "500")
+    until(lambda: job(stallguard)["pid"])
+    stallguard(*INSTALL, "--at", "03:30", "--", "train.py", "500")
+
+    now = job(stallguard)
+    assert (now["running"], now["schedule"]) == (False, "daily at 03:30")
+
+
+def test_the_timer_starts_the_job_at_its_time(session, stallguard):
+    soon = time.localtime(time.time() + 70)
+    stallguard(*INSTALL, "--at", f"{soon.tm_hour:02}:{soon.tm_min:02}", "--", "train.py", "3")
+    end = until(lambda: (now := job(stallguard))["run"] and now["run_state"] == "finished" and now, 150)
+    assert end["ending"] == "ended in good order"

@@ -1,0 +1,94 @@
+"""A job at work: what it does with what is due, and that it never asks to be started again without need."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+from stallguard import outcome
+from stallguard.agent import memory
+from stallguard.agent.job import Schedule
+from stallguard.agent.work import trim, work
+from stallguard.errors import StallguardError
+from stallguard.paths import RunDir
+
+NOW = datetime.datetime.fromisoformat("2026-11-02T23:00:05+02:00")
+NIGHTLY = Schedule(at=("23:00",))
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """An empty home."""
+    monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
+    return tmp_path
+
+
+def at_work(begin=lambda _remember: None, go_on=lambda _run: None) -> list[str]:
+    said: list[str] = []
+    work("night", NIGHTLY, NOW, begin, go_on, said.append)
+    return said
+
+
+def test_the_run_of_a_start_is_remembered(kept):
+    at_work(lambda remember: remember("run-1"))
+
+    past = memory.recall("night")
+    assert (past.run, past.started) == ("run-1", NOW)
+
+
+def test_a_run_without_an_end_is_handed_on(kept):
+    run = RunDir(kept / "runs" / "run-1")
+    run.path.mkdir(parents=True)
+    nobody = outcome.Identity(pid=1, started=0.0)
+    outcome.write(
+        run.asked,
+        outcome.AskedFor(schema=1, id="run-1", command=[], argv=[], cwd="/", began="", supervisor=nobody),
+    )
+    memory.keep("night", memory.Memory(run="run-1", started=NOW))
+    found = []
+
+    at_work(go_on=found.append)
+
+    assert found == [run]
+    assert memory.recall("night").restarts == (NOW,)
+
+
+def test_what_cannot_be_started_is_said_and_remembered_for_status(kept):
+    def begin(_remember):
+        raise StallguardError("no such script: train.py", cure="look at the path")
+
+    assert "no such script: train.py" in at_work(begin)
+    assert memory.recall("night").trouble == "no such script: train.py; look at the path"
+
+
+def test_a_memory_that_cannot_be_kept_does_not_become_a_loop(kept):
+    (kept / "agents").write_text("a file in its place")
+    assert "cannot tell what is due" in at_work()[0]
+
+
+def test_a_damaged_memory_is_begun_anew(kept):
+    memory.keep("night", memory.Memory())
+    memory.file("night").write_text("{")
+    assert "begin" in at_work()[0]
+
+
+def test_a_log_is_cut_to_its_newer_half_at_a_line(tmp_path):
+    log = tmp_path / "night.log"
+    log.write_text("".join(f"line {number}\n" for number in range(1000)))
+    with log.open("ab") as held:
+        trim(log, most=1000)
+        held.write(b"the end\n")
+
+    lines = log.read_text().splitlines()
+    assert log.stat().st_size <= 510
+    assert lines[-2:] == ["line 999", "the end"]
+    assert lines[0].startswith("line ")
+
+
+def test_a_small_or_absent_log_is_left_alone(tmp_path):
+    trim(tmp_path / "none.log")
+    (tmp_path / "small.log").write_text("one\n")
+    trim(tmp_path / "small.log")
+    assert Path(tmp_path / "small.log").read_text() == "one\n"
