@@ -78,10 +78,11 @@ def test_a_second_attempt_is_a_new_tree_with_totals_from_nothing() -> None:
         target.root = child.pid
         first = sensor.read()
     with running(SLEEPER) as child:
-        target.root, target.main = child.pid, None
+        target.root, target.main, target.shared = child.pid, None, 5 << 20
         second = sensor.read()
     assert second.cpu < first.cpu
     assert second.census is not None
+    assert second.footprint >= second.rss  # what the first attempt shared is forgotten
 
 
 @linux

@@ -191,3 +191,12 @@ def test_cost_and_memory_are_bounded_whatever_is_printed(stream: bytes) -> None:
     assert reported <= 3 * output.OFTEN
     assert peak < 2 << 20
     assert seconds / len(stream) < 0.5e-6  # 2 MB/s under the tracer; 70 MB/s without
+
+
+def test_a_giant_chunk_full_of_keys_is_not_collected() -> None:
+    stream = b"GPU " * 2_000_000
+    tracemalloc.start()
+    Matcher().feed(stream, 1.0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3 * len(stream)
