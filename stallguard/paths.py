@@ -166,12 +166,12 @@ def socket_dir(base: str | None = None) -> Path:
 
     Raises StallguardError where even the shortest place is too long.
     """
-    for place in [base] if base else ["/tmp", tempfile.gettempdir()]:  # noqa: S108 - made private by mkdtemp
+    for place in [base] if base else [tempfile.gettempdir(), "/tmp"]:  # noqa: S108 - made private by mkdtemp
         try:
             path = Path(tempfile.mkdtemp(prefix="stallguard-", dir=place))
         except OSError:
             continue  # the next place, then one error for all
-        if len(os.fsencode(path / "beats")) <= SOCKET_PATH_MAX:
+        if len(os.fsencode(path / "control")) <= SOCKET_PATH_MAX:
             return path
         path.rmdir()
     raise StallguardError(
