@@ -83,12 +83,12 @@ def test_without_now_a_load_starts_nothing(agent):
 
 
 def test_options_of_run_are_handed_on(agent, fake):
-    agent("install", "--at", "23:00", "--stop-at", "7:30", "--no-probe", "--set", "stop.grace=20s", "--python",
+    agent("install", "--at", "23:00", "--stop-at", "7:30", "--no-probe", "--set", "detector.cap=20s", "--python",
           sys.executable, "--", "train.py")  # fmt: skip
     words = fake.state["jobs"]["com.stallguard.agent"]["keys"]["ProgramArguments"]
     options = words[words.index("--") + 1 :]
     assert options[: options.index("--")] == [
-        "--stop-at", "7:30", "--no-probe", "--set", "stop.grace=20s", "--python", sys.executable,
+        "--stop-at", "7:30", "--no-probe", "--set", "detector.cap=20s", "--python", sys.executable,
     ]  # fmt: skip
 
 
