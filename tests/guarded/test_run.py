@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -186,6 +188,8 @@ def test_a_supervisor_that_is_killed_leaves_a_readable_journal_and_is_listed_as_
     for process in training:
         with contextlib.suppress(psutil.Error):
             process.kill()
+    for place in Path(tempfile.gettempdir()).glob("stallguard-*"):
+        shutil.rmtree(place)  # what it would have taken away itself
     latest = RunDir((tmp_path / "home" / "runs" / "latest").resolve())
 
     assert outcome.state(latest) == "lost"

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from stallguard.errors import StallguardError
-from stallguard.outcome import lives
+from stallguard.outcome import identity
 from stallguard.supervisor.child import Child, from_kevent, members, signal_group, sweep
 
 LONG = 20.0  # seconds; only a broken test waits that long
@@ -76,7 +76,7 @@ def test_the_child_stays_a_zombie_until_it_is_reaped(ends):
     child = ends.python("pass")
     ends.end()
     assert psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE
-    assert lives(child.identity)  # the number is still the child's: a signal cannot hit a stranger
+    assert identity(child.pid) == child.identity  # the number is still the child's: a signal cannot hit a stranger
     child.reap()
     assert not psutil.pid_exists(child.pid)
     assert child.signal("TERM") is False
