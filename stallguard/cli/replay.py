@@ -59,9 +59,8 @@ def _limits(changed: Mapping[str, str]) -> Limits:
 
 def _replayed(path: Path, limits: Limits) -> Replayed:
     if traces.is_trace(path):
-        events = traces.events(traces.read(path))
-        return replay.replay(replay.thinned(events, limits.detector), limits.detector)
-    return replay.replay(replay.judgements(journal.events(path), limits.detector), limits.detector)
+        return replay.replay(traces.events(traces.read(path)), limits.detector)
+    return replay.replay_run(journal.events(path), limits)
 
 
 def _as_json(path: Path, found: list[tuple[dict[str, str], Replayed]], *, compare: bool) -> dict[str, Any]:

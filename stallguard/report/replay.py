@@ -1,4 +1,4 @@
-"""Decides the past again: the detector over recorded events, told as a list of verdicts.
+"""Decides the past again: the core over recorded events, told as lists of verdicts and deeds.
 
 The same pure core as in a live run, so a setting can be tried on last night's journal or on a recorded trace.
 This module may not read files or print.
@@ -11,12 +11,15 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec.structs import replace
 
-from stallguard.core import detector
+from stallguard.core import detector, fold
+from stallguard.core.actions import Action, Collect, Conclude, Signal
 from stallguard.core.detector_limits import DetectorLimits
-from stallguard.core.events import Event, Launched, Sampled
+from stallguard.core.events import Event, Sampled
 from stallguard.core.judge import Judge
 from stallguard.core.learned import Learned
+from stallguard.core.limits import Limits
 from stallguard.core.readings import Process
+from stallguard.core.run import Run
 from stallguard.core.verdicts import Judgement
 
 SLACK = 0.02  # seconds by which a recorded reading may come before the sampler's own period
@@ -51,7 +54,7 @@ class Slow(msgspec.Struct, frozen=True):
 
 
 class Deed(msgspec.Struct, frozen=True):
-    """What would have been done: dump (gather the evidence) or restart, and why."""
+    """What would have been done, and why: dump (gather the evidence), restart, give_up, finish, kill, end."""
 
     at: float
     action: str
@@ -67,21 +70,8 @@ class Replayed(msgspec.Struct, frozen=True):
     events: int
 
 
-def judgements(
-    events: Iterable[Event], limits: DetectorLimits, learned: Learned | None = None
-) -> Iterator[tuple[Event, Judge, Judge]]:
-    """Yield (event, state before, state after) for every event; a new attempt starts wise by the one before."""
-    judge = detector.start(limits, learned)
-    for event in events:
-        before = judge
-        if isinstance(event, Launched) and event.attempt > 1:
-            before = detector.start(limits, detector.export(judge))
-        judge = detector.observe(before, event, limits)
-        yield event, before, judge
-
-
 def thinned(events: Iterable[Event], limits: DetectorLimits) -> Iterator[tuple[Event, Judge, Judge]]:
-    """Like `judgements`, for recordings made at full rate: keep only the readings that a live run would take.
+    """Yield (event, state before, state after), with only those readings that a live run would take.
 
     The detector itself says how often it wants to see the process, and when with a census of its threads.
     """
@@ -99,25 +89,75 @@ def thinned(events: Iterable[Event], limits: DetectorLimits) -> Iterator[tuple[E
         yield seen, before, judge
 
 
-def replay(steps: Iterable[tuple[Event, Judge, Judge]], limits: DetectorLimits) -> Replayed:
-    """Return what would have been told and done over `judgements` or `thinned` events."""
-    verdicts: list[Verdict] = []
-    slowdowns: list[Slow] = []
-    actions: list[Deed] = []
-    count, due = 0, None
-    for event, before, after in steps:
-        count += 1
-        old, new = before.judgement, after.judgement
-        if new.step != old.step and new.step in _TOLD:
-            verdicts.append(_verdict(event.at, old, new, after, limits))
-            due = detector.act_at(after, limits)
-            actions += [_dump(verdicts[-1])] if verdicts[-1].step == "stalled" else []
-        if due is not None and (new.step != "stalled" or event.at >= due):
-            actions += [_restart(event.at, after)] if new.step == "stalled" else []
+def replay(events: Iterable[Event], limits: DetectorLimits) -> Replayed:
+    """Return what would have been told and done over the events of a trace, recorded at full rate."""
+    found = _Notes(limits)
+    due: float | None = None
+    for event, before, after in thinned(events, limits):
+        verdict = found.note(event.at, before, after)
+        if verdict is not None:
+            due = verdict.act_at
+            found.actions += [_dump(verdict)] if verdict.step == "stalled" else []
+        if due is not None and event.at >= due and after.judgement.step == "stalled":
+            found.actions.append(_restart(event.at, after))
             due = None
+    return found.replayed()
+
+
+def replay_run(events: Iterable[Event], limits: Limits, learned: Learned | None = None) -> Replayed:
+    """Return what a run would have told and done over the events of its journal: the whole core again.
+
+    The events are what happened in the run as it was: a child that was ended then ends in the replay too.
+    """
+    found = _Notes(limits.detector)
+    run: Run | None = None
+    for event in events:
+        run = fold.begin(limits, event.at, learned=learned)[0] if run is None else run
+        before = run
+        run, actions = fold.advance(run, event, limits)
+        found.note(event.at, before.judge, run.judge)
+        found.actions += [deed for action in actions if (deed := _deed(event.at, action, run)) is not None]
+    return found.replayed()
+
+
+class _Notes:
+    """Collects the changes of the opinion."""
+
+    def __init__(self, limits: DetectorLimits) -> None:
+        self._limits, self._events = limits, 0
+        self._verdicts: list[Verdict] = []
+        self._slowdowns: list[Slow] = []
+        self.actions: list[Deed] = []
+
+    def note(self, at: float, before: Judge, after: Judge) -> Verdict | None:
+        """Take the states around an event; return the verdict where there is one."""
+        self._events += 1
+        old, new = before.judgement, after.judgement
         if (new.slow > 1.0) != (old.slow > 1.0):
-            slowdowns.append(Slow(round(event.at, 3), round(new.slow, 2), new.slow_cause))
-    return Replayed(verdicts, slowdowns, actions, count)
+            self._slowdowns.append(Slow(round(at, 3), round(new.slow, 2), new.slow_cause))
+        if new.step == old.step or new.step not in _TOLD:
+            return None
+        self._verdicts.append(_verdict(at, old, new, after, self._limits))
+        return self._verdicts[-1]
+
+    def replayed(self) -> Replayed:
+        """Return all of it."""
+        return Replayed(self._verdicts, self._slowdowns, self.actions, self._events)
+
+
+def _deed(at: float, action: Action, run: Run) -> Deed | None:
+    """Return an action of the core as something done to the training, None where it only tells."""
+    match action:
+        case Collect(incident=incident) if incident:
+            seen = run.judge.judgement
+            return Deed(at, "dump", f"{seen.evidence} for {seen.gap:.1f} s, threshold {seen.threshold:.1f} s")
+        case Signal(name="TERM") if run.decision is not None:
+            return Deed(at, run.decision.action, run.decision.why)
+        case Signal(name="KILL"):
+            return Deed(at, "kill", "it did not end in time")
+        case Conclude(code=code, why=why):
+            return Deed(at, "end", f"exit code {code}: {why}")
+    return None
 
 
 def _dump(verdict: Verdict) -> Deed:

@@ -9,7 +9,8 @@ import pytest
 
 from stallguard import traces
 from stallguard.core.detector_limits import DetectorLimits
-from stallguard.core.events import Launched
+from stallguard.core.events import Collected, Exited, Launched
+from stallguard.core.limits import Limits
 from stallguard.report import replay
 from stallguard.report.replay import Replayed
 
@@ -30,7 +31,7 @@ def real(monkeypatch):
 
 def decided(name: str, limits: DetectorLimits = LIMITS, where: Path = SMALL) -> Replayed:
     events = traces.events(traces.read(where / f"{name}.jsonl"))
-    return replay.replay(replay.thinned(events, limits), limits)
+    return replay.replay(events, limits)
 
 
 def latency(name: str, where: Path = SMALL) -> tuple[float, str]:
@@ -137,10 +138,35 @@ def test_a_contended_machine_is_told_as_slow_or_not_at_all_but_never_as_a_stall(
     assert decided("contention").verdicts == []
 
 
-def test_a_second_attempt_starts_wise_by_the_first():
-    first = list(traces.events(traces.read(SMALL / "lstm_small.jsonl")))[:-1]
-    again = [Launched(at=first[-1].at + 5.0, attempt=2, pid=2)]
-    states = list(replay.judgements([*first, *again], LIMITS))
+def run_of(name: str) -> list:
+    """Return a trace as the events of a whole run, in which the evidence was gathered and the child then ended."""
+    events = list(traces.events(traces.read(SMALL / f"{name}.jsonl")))
+    stalled = next(v.at for v in decided(name).verdicts if v.step == "stalled")
+    return sorted(
+        [
+            Launched(at=0.0, attempt=1, pid=7),
+            *(event for event in events if event.at < stalled + 6.0),
+            Collected(at=stalled + 2.0, incident=1, seconds=2.0),
+            Exited(at=stalled + 6.0, attempt=1, code=-15),
+        ],
+        key=lambda event: event.at,
+    )
 
-    assert states[-1][2].rows["STEP"].count > 0
-    assert states[-1][2].judgement.step == "off"
+
+def test_a_run_is_decided_by_the_whole_core_from_its_dump_to_its_restart():
+    found = replay.replay_run(run_of("stall_lock"), Limits())
+
+    assert [v.step for v in found.verdicts] == ["suspect", "stalled"]
+    assert [deed.action for deed in found.actions][:2] == ["dump", "restart"]
+
+
+def test_a_run_that_only_observes_would_not_have_been_touched():
+    found = replay.replay_run(run_of("stall_lock"), Limits(observe=True))
+
+    assert "restart" not in [deed.action for deed in found.actions][:-1]
+
+
+def test_more_patience_would_have_left_a_run_alone():
+    found = replay.replay_run(run_of("stall_lock"), Limits(detector=DetectorLimits(patience=3.0)))
+
+    assert [v.step for v in found.verdicts] == ["suspect"]

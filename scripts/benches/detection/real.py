@@ -12,7 +12,7 @@ from stallguard import traces
 from stallguard.core.detector_limits import DetectorLimits
 from stallguard.core.events import Event, Heard, Sampled, Slept
 from stallguard.core.readings import Process
-from stallguard.report.replay import Replayed, Verdict, thinned
+from stallguard.report.replay import Replayed, Verdict
 from stallguard.report.replay import replay as decide
 from stallguard.traces import Trace
 
@@ -38,7 +38,7 @@ WAYS = {
 
 def decided(events: Iterable[Event], limits: DetectorLimits) -> Replayed:
     """Return what the whole detector says about events recorded at full rate."""
-    return decide(thinned(events, limits), limits)
+    return decide(events, limits)
 
 
 def asleep(events: Iterable[Event], at: float, seconds: float, *, told: bool) -> Iterator[Event]:
