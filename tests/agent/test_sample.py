@@ -1,0 +1,35 @@
+"""The sample beside launchd/README.md is what the code makes."""
+
+from __future__ import annotations
+
+import plistlib
+import re
+
+from stallguard.agent import plist
+from stallguard.agent.answers import ANSWERS
+from tests.agent.launchd_schema import mistakes
+from tests.agent.sample import FILE, JOB
+
+README = FILE.with_name("README.md").read_text()
+
+
+def test_the_sample_is_what_the_code_renders():
+    assert FILE.read_bytes() == plist.render(JOB), "renew it: python -m tests.agent.sample"
+
+
+def test_the_sample_is_valid_by_launchds_manual():
+    assert mistakes(plistlib.loads(FILE.read_bytes())) == []
+
+
+def test_every_number_in_the_readme_is_known_to_the_code():
+    numbers = {
+        int(text) for row in re.findall(r"^\| ([\d, ]+) \|", README, re.MULTILINE) for text in row.split(",")
+    }
+    assert numbers - {78} <= set(ANSWERS)
+    assert len(numbers) > 7
+
+
+def test_the_readme_explains_keys_that_are_there():
+    explained = re.findall(r"^\| `(\w+)` \|", README, re.MULTILINE)
+    assert set(explained) <= set(plistlib.loads(FILE.read_bytes()))
+    assert len(explained) > 9
