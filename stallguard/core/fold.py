@@ -94,7 +94,7 @@ def _launched(run: Run, event: Launched, _limits: Limits) -> Step:
     lost = run.totals.lost + (event.at - run.ended if run.attempt else 0.0)
     run = _move(
         run, "launched", attempt=event.attempt, pid=event.pid, factor=event.factor, device=event.device,
-        launched=event.at, deadline=math.inf, decision=None, findings=(), urgent=False, step="off",
+        launched=event.at, deadline=math.inf, decision=None, findings=(), urgent=False, interrupts=0, step="off",
         totals=replace(run.totals, lost=lost),
     )  # fmt: skip
     return run, []
@@ -163,6 +163,8 @@ def _exited(run: Run, event: Exited, limits: Limits) -> Step:
 
 
 def _unkillable(run: Run, event: Unkillable, _limits: Limits) -> Step:
+    if run.state != lifecycle.KILLING:
+        return run, []
     facts = {"pid": str(run.pid), "state": event.state or "no state known"}
     run = _move(run, "unkillable", code=GAVE_UP)
     return run, [Tell("unkillable", facts), Conclude(code=GAVE_UP, why="the process cannot be ended")]
@@ -179,9 +181,10 @@ def _asked(run: Run, event: Asked, limits: Limits) -> Step:
 def _asked_to_end(run: Run, event: Asked, limits: Limits) -> Step:
     if run.state == lifecycle.BACKOFF:
         return _move(run, "ended", code=130), [Conclude(code=130, why="interrupted between two attempts")]
-    if run.state not in lifecycle.ALIVE:
+    ending = run.state in (lifecycle.STOPPING, lifecycle.KILLING)
+    if run.state not in lifecycle.ALIVE or (ending and event.verb != "interrupt"):
         return run, []
-    count = run.interrupts + 1
+    count = run.interrupts + (event.verb != "restart")
     if event.verb == "interrupt" and count == 1:
         # The training may catch it, save and end in its own time: no deadline.
         decision = Decision(action="finish", why="interrupted by you", code=OWN_CODE)

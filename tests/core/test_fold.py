@@ -1,0 +1,361 @@
+"""The core as a whole: any history of events, and what may never follow from it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stallguard import journal
+from stallguard.core import fold, lifecycle
+from stallguard.core.actions import Action, Collect, Conclude, Launch, Signal, Tell
+from stallguard.core.detector_limits import DetectorLimits
+from stallguard.core.events import (
+    Asked,
+    Collected,
+    Event,
+    Exited,
+    Greeted,
+    Heard,
+    Launched,
+    Matched,
+    Sampled,
+    Slept,
+    Ticked,
+    Unkillable,
+)
+from stallguard.core.limits import Limits, StopLimits
+from stallguard.core.policy_limits import PolicyLimits
+from stallguard.core.readings import Process
+from stallguard.core.run import Run, beats
+
+LIMITS = Limits(
+    detector=DetectorLimits(patience=0.2, act_after=30.0),
+    policy=PolicyLimits(max_restarts=3, restart_window=600.0, on_stall="restart", backoff=1.0),
+    stop=StopLimits(grace=5.0, kill_wait=5.0),
+)
+
+
+@dataclasses.dataclass
+class World:
+    """Performs actions as a machine would, at `now`; keeps what was done, and when."""
+
+    limits: Limits = LIMITS
+    obeys: bool = True  # the child ends on SIGTERM
+    mortal: bool = True  # ... or at least on SIGKILL
+    now: float = 100.0
+    beats: int = 0
+    cpu: float = 0.0
+    alive: bool = False
+    run: Run | None = None
+    done: list[tuple[float, Action]] = dataclasses.field(default_factory=list)
+    seen: list[Event] = dataclasses.field(default_factory=list)
+
+    def start(self) -> World:
+        self.run, actions = fold.begin(self.limits, self.now)
+        self._perform(actions)
+        return self
+
+    def tell(self, event: Event) -> None:
+        assert self.run is not None
+        self.seen.append(event)
+        self.run, actions = fold.advance(self.run, event, self.limits)
+        self._perform(actions)
+
+    def _perform(self, actions: list[Action]) -> None:
+        for action in actions:
+            self.done.append((self.now, action))
+            self._do(action)
+
+    def _do(self, action: Action) -> None:
+        if isinstance(action, Launch):
+            self.alive, self.beats = True, 0
+            self.tell(Launched(at=self.now, attempt=action.attempt, pid=7, factor=action.factor))
+            self.tell(Greeted(at=self.now, attempt=action.attempt, pid=7, armed=True))
+        elif isinstance(action, Collect):
+            self.tell(Collected(at=self.now, incident=action.incident, seconds=0.1))
+        elif isinstance(action, Signal) and self.alive:
+            ends = (action.name == "TERM" and self.obeys) or (action.name == "KILL" and self.mortal)
+            if ends:
+                self.exit(-9 if action.name == "KILL" else -15)
+
+    def exit(self, code: int) -> None:
+        if self.alive and self.run is not None:
+            self.alive = False
+            self.tell(Exited(at=self.now, attempt=self.run.attempt, code=code))
+
+    def train(self, seconds: float, *, every: float = 0.5, stuck: bool = False) -> None:
+        """Let time pass with a batch each `every` seconds, or silent with an idle processor."""
+        until = self.now + seconds
+        while self.now < until:
+            self.now += every
+            if self.alive and not stuck:
+                self.beats += 1
+                self.cpu += every * 0.9
+                self.tell(self.heard())
+            if self.alive:
+                self.tell(
+                    Sampled(
+                        at=self.now, reading=Process(state="sleeping", cpu=self.cpu, io=0, minor_faults=0)
+                    )
+                )
+            self.tell(Ticked(at=self.now))
+
+    def heard(self) -> Heard:
+        assert self.run is not None
+        return Heard(
+            at=self.now, attempt=self.run.attempt, beats=self.beats, beat_at=self.now, phase="step",
+            phase_at=self.now, progress_at=self.now, changes=2 * self.beats, sent_at=self.now, longest=0.5,
+            longest_phase="step", fits=1, fit_beats=self.beats, epoch=0, batch=self.beats, batches=10**6,
+            source="callbacks",
+        )  # fmt: skip
+
+    def actions(self, kind: type[Action]) -> list[Action]:
+        return [action for _, action in self.done if isinstance(action, kind)]
+
+    def told(self) -> list[str]:
+        return [action.kind for action in self.actions(Tell) if isinstance(action, Tell)]
+
+
+def test_a_stall_is_recorded_ended_and_restarted() -> None:
+    world = World().start()
+    world.train(60)
+    world.train(120, stuck=True)
+
+    order = [type(a).__name__ for _, a in world.done if isinstance(a, Collect | Signal | Launch)]
+    assert order[:4] == ["Launch", "Collect", "Signal", "Launch"]
+    second = world.actions(Launch)[1]
+    assert isinstance(second, Launch)
+    assert second.resume
+
+
+def test_observing_tells_and_never_acts() -> None:
+    world = World(limits=msgspec.structs.replace(LIMITS, observe=True)).start()
+    world.train(60)
+    world.train(3600, stuck=True)
+
+    assert world.actions(Signal) == []
+    assert "stalled" in world.told()
+    assert "observing" in world.told()
+
+
+def test_a_run_that_is_muted_is_judged_but_left_alone_for_as_long() -> None:
+    world = World().start()
+    world.train(60)
+    world.tell(Asked(at=world.now, verb="mute", argument="600"))
+    world.train(500, stuck=True)
+    assert world.actions(Signal) == []
+    world.train(200, stuck=True)
+    assert world.actions(Signal) != []
+
+
+def test_one_that_goes_on_before_it_is_acted_upon_has_recovered() -> None:
+    patient = msgspec.structs.replace(LIMITS, detector=DetectorLimits(patience=0.2, act_after=600.0))
+    world = World(limits=patient).start()
+    world.train(60)
+    world.train(20, stuck=True)
+    world.train(30)
+
+    assert world.actions(Signal) == []
+    assert "recovered" in world.told()
+    assert world.run is not None
+    assert world.run.state == lifecycle.RUNNING
+
+
+def test_a_stubborn_child_gets_sigkill_after_its_grace_and_not_before() -> None:
+    world = World(obeys=False).start()
+    world.train(60)
+    world.train(120, stuck=True)
+
+    signals = [(at, action.name) for at, action in world.done if isinstance(action, Signal)]
+    assert [name for _, name in signals[:2]] == ["TERM", "KILL"]
+    assert signals[1][0] - signals[0][0] >= LIMITS.stop.grace
+
+
+def test_a_child_that_cannot_be_killed_is_reported_not_waited_for() -> None:
+    world = World(obeys=False, mortal=False).start()
+    world.train(60)
+    world.train(200, stuck=True)
+
+    assert world.run is not None
+    assert world.run.state == lifecycle.FAILED
+    assert "unkillable" in world.told()
+    assert len(world.actions(Launch)) == 1
+
+
+def test_a_sticky_gpu_error_is_acted_upon_although_batches_seem_to_end() -> None:
+    world = World().start()
+    world.train(60)
+    line = "Ignored (for causing prior/excessive GPU errors) (00000004:kIOGPUCommandBufferCallbackErrorSubmissionsIgnored)"
+    world.tell(Matched(at=world.now, signature="iogpu_ignored", family="GPU_FAULT_STICKY", line=line))
+    world.train(3)
+
+    assert len(world.actions(Launch)) == 2
+    order = [type(a).__name__ for _, a in world.done if isinstance(a, Collect | Signal)]
+    assert order[0] == "Collect"
+
+
+@pytest.mark.parametrize(("code", "ours"), [(0, 0), (3, 3), (-2, 130)])
+def test_the_childs_own_end_is_the_runs_end(code: int, ours: int) -> None:
+    world = World().start()
+    world.train(30)
+    world.tell(Asked(at=world.now, verb="interrupt"))
+    world.exit(code)
+
+    [end] = world.actions(Conclude)
+    assert isinstance(end, Conclude)
+    assert end.code == ours
+
+
+def test_a_restart_that_was_asked_for_does_not_make_the_first_ctrl_c_deadly() -> None:
+    world = World().start()
+    world.tell(Asked(at=world.now, verb="restart"))
+    world.train(5)
+    world.tell(Asked(at=world.now, verb="interrupt"))
+
+    assert [action.name for action in world.actions(Signal) if isinstance(action, Signal)] == ["TERM", "INT"]
+
+
+def test_batches_of_all_attempts_are_added_up() -> None:
+    world = World().start()
+    world.train(60)
+    world.train(120, stuck=True)
+    world.train(10)
+
+    assert world.run is not None
+    assert beats(world.run) == 120 + world.beats
+
+
+# ---- whatever happens -----------------------------------------------------------------------------------------
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("train"), st.floats(1, 60)),
+        st.tuples(st.just("stuck"), st.floats(1, 120)),
+        st.tuples(st.just("exit"), st.sampled_from([0, 1, -9, -11, -6, 137])),
+        st.tuples(
+            st.just("ask"), st.sampled_from(["interrupt", "stop", "restart", "mute", "dump", "nonsense"])
+        ),
+        st.tuples(st.just("sleep"), st.floats(1, 40000)),
+        st.tuples(st.just("back"), st.floats(0, 1000)),
+        st.tuples(st.just("late"), st.integers(0, 3)),
+    ),
+    max_size=12,
+)
+
+
+def live(world: World, steps: list[tuple[str, object]]) -> World:
+    world.start()
+    for what, value in steps:
+        _STEPS[what](world, value)
+    return world
+
+
+def _sleep(world: World, seconds: float) -> None:
+    world.now += seconds
+    world.tell(Slept(at=world.now, seconds=seconds))
+
+
+def _late(world: World, attempt: int) -> None:
+    world.tell(Exited(at=world.now, attempt=attempt, code=0)) if attempt == 0 else world.tell(
+        Unkillable(at=world.now, attempt=attempt - 1)
+    )
+
+
+_STEPS = {
+    "train": lambda world, value: world.train(value),
+    "stuck": lambda world, value: world.train(value, stuck=True),
+    "exit": lambda world, value: world.exit(value),
+    "ask": lambda world, value: world.tell(Asked(at=world.now, verb=value)),
+    "sleep": _sleep,
+    "back": lambda world, value: world.tell(Ticked(at=world.now - value)),
+    "late": _late,
+}
+
+
+def incidents_before_signals(world: World) -> None:
+    """By ourselves we signal nobody whose evidence is not on disk."""
+    evidence = False
+    asked = any(isinstance(event, Asked) for event in world.seen)
+    for _, action in world.done:
+        evidence = not isinstance(action, Launch) and (evidence or isinstance(action, Collect))
+        if isinstance(action, Signal) and not asked:
+            assert evidence
+
+
+def kill_only_after_term(world: World) -> None:
+    term: float | None = None
+    asked = sum(isinstance(event, Asked) and event.verb in ("interrupt", "stop") for event in world.seen)
+    for at, action in world.done:
+        if isinstance(action, Launch):
+            term = None
+        if isinstance(action, Signal) and action.name == "TERM":
+            term = at
+        if isinstance(action, Signal) and action.name == "KILL" and asked < 2:
+            assert term is not None
+            assert at - term >= world.limits.stop.grace
+
+
+def restarts_within_budget(world: World) -> None:
+    if any(isinstance(event, Asked) and event.verb == "restart" for event in world.seen):
+        return  # the user's own restarts are not counted against the budget
+    starts = [at for at, action in world.done if isinstance(action, Launch)][1:]
+    window, most = world.limits.policy.restart_window, world.limits.policy.max_restarts
+    for at in starts:
+        assert sum(at - window < other <= at for other in starts) <= most
+
+
+def nothing_after_the_end(world: World) -> None:
+    ends = [index for index, (_, action) in enumerate(world.done) if isinstance(action, Conclude)]
+    assert len(ends) <= 1
+    assert not ends or ends[0] == len(world.done) - 1
+
+
+@settings(max_examples=60)
+@given(STEPS, st.booleans(), st.booleans())
+def test_whatever_happens_the_promises_hold(
+    steps: list[tuple[str, object]], obeys: bool, mortal: bool
+) -> None:
+    world = live(World(obeys=obeys, mortal=mortal), steps)
+
+    incidents_before_signals(world)
+    kill_only_after_term(world)
+    restarts_within_budget(world)
+    nothing_after_the_end(world)
+
+
+@settings(max_examples=30)
+@given(STEPS)
+def test_replaying_a_journal_gives_the_recorded_actions(
+    tmp_path_factory, steps: list[tuple[str, object]]
+) -> None:
+    world = live(World(), steps)
+    path: Path = tmp_path_factory.mktemp("replay") / "journal.jsonl"
+    book = journal.Journal(path, lambda _: None)
+    for event in world.seen:
+        book.write(event.at, "event", event)
+    book.close()
+
+    run, again = fold.begin(LIMITS, 100.0)
+    for event in journal.events(path):
+        run, actions = fold.advance(run, event, LIMITS)
+        again += actions
+
+    def as_set(actions: list[Action]) -> list[bytes]:
+        return sorted(msgspec.json.encode(action) for action in actions)
+
+    assert as_set(again) == as_set([action for _, action in world.done])
+
+
+@settings(max_examples=30)
+@given(st.floats(0.05, 30), st.floats(0, 2))
+def test_a_steady_training_is_never_called_stalled(every: float, jitter: float) -> None:
+    world = World(limits=Limits()).start()
+    for number in range(60):
+        world.train(every * (1 + jitter * (number % 3)), every=every)
+
+    assert "stalled" not in world.told()
