@@ -43,7 +43,7 @@ def settings(keys: Iterable[Key] = EVERYDAY) -> Decorator:
 
 def _option(key: Key) -> Decorator:
     name = key.path.replace(".", "__")
-    shown = f"  [{key.kind.show(key.default)}]"
+    shown = f"  [{key.kind.show(key.default)}]" if key.default != "" else ""
     if key.kind is SWITCH:
         flags = f"{key.flag}/--no-{key.flag.removeprefix('--')}"
         return click.option(flags, name, default=None, help=key.help + shown)

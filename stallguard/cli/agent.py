@@ -32,7 +32,7 @@ POLL = 0.5  # seconds between two looks at a log that is followed
 
 @click.group("agent")
 def command() -> None:
-    r"""Train overnight: jobs that start on time and survive a crash.
+    """Train overnight: jobs that start on time and survive a crash.
 
     \b
     Examples:
@@ -40,7 +40,7 @@ def command() -> None:
       stallguard agent install --name weekly --every 7d --now -- -m mypackage.train
       stallguard agent status
       stallguard agent show --system launchd --at 23:00 -- train.py
-    """
+    """  # noqa: D301 - click wants the real backspace
 
 
 def _now() -> dt.datetime:

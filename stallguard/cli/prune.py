@@ -20,13 +20,13 @@ from stallguard.units import show_size
 @click.option("-n", "--dry-run", is_flag=True, help="Only say what would be removed.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(runs: str | None, age: str | None, size: str | None, dry_run: bool, as_json: bool) -> None:
-    r"""Remove runs that are too many, too old or too large; never one that still goes on.
+    """Remove runs that are too many, too old or too large; never one that still goes on.
 
     \b
     Examples:
       stallguard prune --dry-run
       stallguard prune --runs 10 --age 30d
-    """
+    """  # noqa: D301 - click wants the real backspace
     flags = {"keep.runs": runs, "keep.age": age, "keep.size": size}
     settings = config.load(flags, os.environ, Path.cwd()).config.keep
     doomed = keep.prune(settings, runs_dir(), dry=dry_run)

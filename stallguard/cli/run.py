@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from stallguard import config
 from stallguard.cli._options import given, settings
@@ -23,6 +24,10 @@ class RunCommand(click.Command):
         rest = super().parse_args(ctx, args[:at])
         ctx.params["words"] = tuple(words)
         return rest
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Offer our options, and where none fits the files of COMMAND."""
+        return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
 
     def command_begins(self, args: list[str]) -> int:
         """Return the index of the first word that is neither an option of ours nor the value of one."""
@@ -42,7 +47,7 @@ class RunCommand(click.Command):
 @settings()
 @click.pass_context
 def command(ctx: click.Context, /, **parameters: Any) -> None:
-    r"""Start a training and guard it.
+    """Start a training and guard it.
 
     COMMAND is `train.py ARGS`, `-m package.module ARGS`, or any program: `python train.py`, `bash train.sh`.
     The training runs as it would without stallguard; its exit code becomes ours.
@@ -52,7 +57,7 @@ def command(ctx: click.Context, /, **parameters: Any) -> None:
       stallguard run train.py --epochs 200
       stallguard run --observe -m mypackage.train
       stallguard run --on-stall halve --max-restarts 5 -- python train.py
-    """
+    """  # noqa: D301 - click wants the real backspace
     words = tuple(parameters.pop("words", ctx.params.get("words", ())))
     loaded = config.load(given(parameters), os.environ, Path.cwd())
     sys.exit(guard(words, loaded))
