@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from stallguard import config
+from stallguard import config, interpreter
 from stallguard.cli._options import given, settings
 from stallguard.cli.run import guard
 from stallguard.config.table import KEYS
+from stallguard.errors import CANNOT_RUN, StallguardError
 
 TRAIN = Path(__file__).resolve().parent.parent / "drills" / "train.py"
+HAS_TENSORFLOW = "import importlib.util, sys; sys.exit(importlib.util.find_spec('tensorflow') is None)"
 KINDS = ("op", "lock", "gil", "spin", "stopped")
 # A rehearsal must not take the patience of a night: judged sooner, acted upon at once, halved at once.
 REHEARSAL = {"policy.on_stall": "halve", "policy.causes": "stopped=halve", "detector.act_after": "1s"}
@@ -36,4 +40,18 @@ def command(kind: str, **parameters: Any) -> None:
     """
     flags = REHEARSAL | SOONER.get(kind, {}) | {k: v for k, v in given(parameters).items() if v is not None}
     loaded = config.load(flags, os.environ, Path.cwd())
+    require_tensorflow(loaded.config.run.python)
     sys.exit(guard((str(TRAIN), "--kind", kind), loaded))
+
+
+def require_tensorflow(python: str) -> None:
+    """Refuse an interpreter that has no TensorFlow.  Raises StallguardError (exit code 126)."""
+    chosen = interpreter.choose(python or None, os.environ, shutil.which)
+    found = subprocess.run([chosen.path, "-c", HAS_TENSORFLOW], check=False, capture_output=True)
+    if found.returncode:
+        raise StallguardError(
+            f"{chosen.path} has no TensorFlow",
+            why=f"a drill rehearses in the training's own environment; this one was chosen because: {chosen.why}",
+            cure="name the Python that trains: stallguard drill --python /path/to/bin/python",
+            code=CANNOT_RUN,
+        )
