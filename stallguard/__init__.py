@@ -57,7 +57,10 @@ class phase:  # noqa: N801  reads as a function in a with statement
             self._state = script.enter(self._name, self._seconds)
 
     def __exit__(
-        self, kind: Optional[type[BaseException]], error: Optional[BaseException], where: Optional[TracebackType]
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        where: Optional[TracebackType],
     ) -> None:
         script = _script()
         if script is not None and self._state is not None:
@@ -96,20 +99,25 @@ def microbatches(x: Any, y: Any = None) -> Iterator[Any]:
 
 def __getattr__(name: str) -> Any:
     if name != "StallguardCallback":
-        raise AttributeError("module %r has no attribute %r" % (__name__, name))
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = _callback()
     return globals()[name]
 
 
+def _keras() -> Any:
+    """Return the Keras that the script uses: TensorFlow's where that is in, which may be an older one."""
+    if "tensorflow" in sys.modules:
+        return sys.modules["tensorflow"].keras
+    if "tf_keras" in sys.modules:
+        return sys.modules["tf_keras"]
+    from importlib import import_module
+
+    return import_module("keras")
+
+
 def _callback() -> Any:
     """Make the callback class on its first use, from the Keras that the script has imported."""
-    keras = sys.modules.get("keras") or sys.modules.get("tf_keras")
-    if keras is None and "tensorflow" in sys.modules:
-        keras = sys.modules["tensorflow"].keras
-    if keras is None:
-        import keras  # type: ignore[import-not-found, no-redef, unused-ignore]
-
-    base: Any = keras.callbacks.Callback
+    base: Any = _keras().callbacks.Callback
 
     class StallguardCallback(base):  # type: ignore[misc]
         """Sends a beat per batch where the probe cannot enter by itself.  With the probe in, a no-op."""

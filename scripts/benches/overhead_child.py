@@ -27,7 +27,10 @@ MILLISECOND = 400  # width of the hidden layers that makes a step last about 1 m
 
 def under_probe(arguments):
     """Run this program again with the probe in and somebody who receives its records; return its exit code."""
-    with tempfile.TemporaryDirectory(prefix="sg-") as place, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
+    with (
+        tempfile.TemporaryDirectory(prefix="sg-") as place,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear,
+    ):
         ear.bind(os.path.join(place, "s"))
         settings = {"SOCKET": ear.getsockname(), "RUN": place, "TOKEN": "1"}
         environment = {**os.environ, "PYTHONPATH": os.path.abspath(INJECT)}

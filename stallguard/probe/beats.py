@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 RANK = {HAND: 0, CALLBACKS: 1, ON_BATCH: 2, OPTIMIZER: 3, TORCH: 3, TAPE: 4, FUNCTION: 5, SESSION: 6, POLL: 7}
 PATIENCE = 4  # events of a lesser hook without one of the leader's: the script has moved on to another loop
 
-_PHASE, _PHASE_NS, _PROGRESS_NS, _CHANGES = (wire.SLOT[n] for n in ("phase", "phase_ns", "progress_ns", "changes"))
+_PHASE, _PHASE_NS, _PROGRESS_NS, _CHANGES = (
+    wire.SLOT[n] for n in ("phase", "phase_ns", "progress_ns", "changes")
+)
 _LONGEST_NS, _LONGEST_PHASE = wire.SLOT["longest_ns"], wire.SLOT["longest_phase"]
 _BEATS, _BEAT_NS, _FIT_BEATS, _SOURCE = (wire.SLOT[n] for n in ("beats", "beat_ns", "fit_beats", "source"))
 _BATCH, _BATCHES, _CHECKS, _FITS = (wire.SLOT[n] for n in ("batch", "batches", "checks", "fits"))
@@ -46,8 +48,9 @@ class Beats:
     """The writing end of the record."""
 
     __slots__ = ("_beats", "_changes", "_check", "_epoch_from", "_fit_from", "_last", "_last_of_epoch",
-                 "_longest", "_main", "_thread", "ahead", "attention", "calls", "cold", "fitting", "held", "inside", "leader",
-                 "plain", "polled", "restores", "saving", "slots", "step", "stride", "tracing")  # fmt: skip
+                 "_longest", "_main", "_thread", "ahead", "attention", "calls", "cold", "fitting", "held",
+                 "inside", "leader", "plain", "polled", "restores", "saving", "slots", "step", "stride",
+                 "tracing")  # fmt: skip
 
     def __init__(self, slots: memoryview) -> None:
         self.slots = slots
@@ -114,11 +117,8 @@ class Beats:
     def publish(self) -> None:
         """Add what follows from what the hot path stored (for the sender, before each record)."""
         slots = self.slots
-        last = self._last
-        if last > slots[_PHASE_NS]:
-            slots[_PHASE_NS] = last
-        if last > slots[_PROGRESS_NS]:
-            slots[_PROGRESS_NS] = last
+        slots[_PHASE_NS] = max(slots[_PHASE_NS], self._last)
+        slots[_PROGRESS_NS] = max(slots[_PROGRESS_NS], self._last)
         slots[_CHANGES] = self._changes + self._beats
         slots[_STEP_NS] = self.step
         if self._fit_from >= 0:

@@ -46,7 +46,9 @@ class Probe:
 
     def __init__(self, environment: MutableMapping[str, str], token: int, pid: int) -> None:
         run = environment["STALLGUARD_RUN"]
-        self.beats = Beats(page.begin(page.shared(os.path.join(run, "%d.page" % pid)), token, pid, monotonic_ns()))
+        self.beats = Beats(
+            page.begin(page.shared(os.path.join(run, "%d.page" % pid)), token, pid, monotonic_ns())
+        )
         self.mail = Mail(token, pid)
         self.patches = Patches(self.step_aside)
         self.context = Context(self.beats, self.mail, self.patches, environment)
@@ -86,7 +88,7 @@ class Probe:
     def _load(self, part: str) -> None:
         try:
             module = __import__("%s.%s" % (__package__, part), fromlist=["targets"])
-        except Exception as error:  # noqa: BLE001  a guest never raises
+        except Exception as error:
             self.context.surprise("loading " + part, error)
         else:
             self._add(module.targets)
@@ -94,7 +96,7 @@ class Probe:
     def _add(self, targets: Any) -> None:
         try:
             self.finder.add(targets(self.context))
-        except Exception as error:  # noqa: BLE001  a guest never raises
+        except Exception as error:
             self.context.surprise("targets of " + targets.__module__, error)
 
     def step_aside(self, why: str) -> None:
@@ -104,16 +106,14 @@ class Probe:
         self.mail.note("aside", "the probe took its hooks out: " + why, {})
 
     def forked(self) -> None:
-        """This is a forked worker: what its hooks store from now on is nobody's business."""
+        """Turn silent in a forked worker: what its hooks store from now on is nobody's business."""
         self.beats.slots = page.private()
         self.sender.abandon()
 
 
 def _arm(beats: Beats, mail: Mail, environment: MutableMapping[str, str], path: str) -> int:
     """Arm the stack-dump signal; return its number, 0 where it could not be armed."""
-    import _signal
-
-    number = int(environment.get("STALLGUARD_SIGNAL") or _signal.SIGUSR1)
+    number = int(environment.get("STALLGUARD_SIGNAL") or stacks.DEFAULT)
     if not stacks.arm(number, path):
         return 0
     beats.flag(wire.FLAG_STACKS_ARMED, True)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class PhaseOf:
     """Context manager: the phase `name` (one of wire.PHASES) for its body, the one before afterwards."""
 
-    __slots__ = ("_before", "_beats", "_phase")
+    __slots__ = ("_beats", "_before", "_phase")
 
     def __init__(self, beats: Beats, name: str) -> None:
         self._beats = beats

@@ -25,9 +25,11 @@ class Loader:
         self._after = after
 
     def create_module(self, spec: Any) -> Any:
+        """Make the module as its own loader does."""
         return self._real.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
+        """Give the module its own loader back, run its code, then call `after`."""
         module.__loader__ = self._real
         if module.__spec__ is not None:
             module.__spec__.loader = self._real
@@ -87,7 +89,7 @@ class Finder:
         function, self._first = self._first[name], {}
         try:
             function()
-        except Exception as error:  # noqa: BLE001  a guest never raises
+        except Exception as error:
             self._surprise("before " + name, error)
 
     def _imported(self, module: ModuleType) -> None:
@@ -97,7 +99,7 @@ class Finder:
     def _guarded(self, function: After, module: ModuleType) -> None:
         try:
             function(module)
-        except Exception as error:  # noqa: BLE001  a guest never raises
+        except Exception as error:
             self._surprise("hooking " + module.__name__, error)
 
 

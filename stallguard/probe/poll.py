@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 from _thread import allocate_lock, start_new_thread
-from time import monotonic_ns, sleep
+from time import monotonic_ns
 
 from . import wire
 from .beats import POLL
@@ -44,7 +44,7 @@ class Watched:
         try:
             # Not by the property: the old optimizers create their variable on the first use of it.
             value = int(vars(self.reference())["_iterations"].numpy())
-        except Exception:  # noqa: BLE001  not built yet, a graph's variable, a buffer that JAX gave away: later
+        except Exception:
             self.failures += 1
             return 0
         grown, self.last, self.failures = value - self.last, value, 0

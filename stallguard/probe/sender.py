@@ -10,7 +10,7 @@ import nothing: an import from here could make `threading` take this thread for 
 
 from __future__ import annotations
 
-import _signal
+import _signal  # as _socket: without all that the public module imports
 import _socket
 import sys
 from _thread import start_new_thread
@@ -67,7 +67,7 @@ class Sender:
             sleep(TICK)
             try:
                 self.turn(monotonic_ns())
-            except Exception:  # noqa: BLE001
+            except Exception:
                 # The interpreter is being torn down around this thread, or the page is gone: silence is right.
                 self.closed = True
 

@@ -6,7 +6,11 @@ stays as it is.  May not raise.
 
 from __future__ import annotations
 
+import _signal
+import faulthandler
 import os
+
+DEFAULT = int(_signal.SIGUSR1)
 
 
 def arm(number: int, path: str) -> bool:
@@ -14,10 +18,6 @@ def arm(number: int, path: str) -> bool:
 
     Not where the program has a handler for that signal already.
     """
-    import _signal
-
-    import faulthandler
-
     try:
         if _signal.getsignal(number) != _signal.SIG_DFL:
             return False

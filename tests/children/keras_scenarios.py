@@ -1,4 +1,5 @@
 """Trains with Keras 3 on torch or JAX, or with torch alone; prints what the probe counted each time, as JSON."""
+# ruff: noqa: B905  the Python of a training environment may be 3.9, whose zip takes no strict
 
 import json
 import sys
@@ -23,7 +24,11 @@ def model():
 
 
 def fit():
-    return model().fit(X, Y, epochs=2, batch_size=32, verbose=0, validation_data=(X[:64], Y[:64])).history["loss"]
+    return (
+        model()
+        .fit(X, Y, epochs=2, batch_size=32, verbose=0, validation_data=(X[:64], Y[:64]))
+        .history["loss"]
+    )
 
 
 def predict():

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from stallguard.probe import wire
 
@@ -51,7 +51,7 @@ class Heard:
 class Receiver:
     """Use as a context manager; `start` and `hear` as often as needed."""
 
-    def __enter__(self) -> Receiver:
+    def __enter__(self) -> Self:
         self.folder = Path(tempfile.mkdtemp(prefix="sg-"))
         (self.folder / "probe").mkdir(mode=0o700)
         self.address = str(self.folder / "s")
@@ -111,7 +111,9 @@ class Receiver:
             heard.records.append(record)
         return True
 
-    def run(self, command: Sequence[str], timeout: float = 60, cwd: Path | None = None, **extra: str) -> Heard:
+    def run(
+        self, command: Sequence[str], timeout: float = 60, cwd: Path | None = None, **extra: str
+    ) -> Heard:
         """Run a child to its end; its output must fit a pipe."""
         heard = Heard()
         child = self.start(command, cwd, **extra)

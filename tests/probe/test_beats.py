@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from stallguard.probe import page, wire
 from stallguard.probe import beats as b
+from stallguard.probe import page, wire
 
 
 @pytest.fixture

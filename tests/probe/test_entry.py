@@ -45,7 +45,7 @@ def bare(command, cwd, **environment):
 def test_greets_and_says_goodbye(receiver):
     heard = receiver.run(python("pass"))
     kinds = [wire.KINDS[record["kind"]] for record in heard.records]
-    assert kinds[0] == "hello" and kinds[-1] == "bye"
+    assert (kinds[0], kinds[-1]) == ("hello", "bye")
     assert heard.hello()["armed"] is True
     assert heard.hello()["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
     assert {record["token"] for record in heard.records} == {TOKEN}
@@ -174,5 +174,17 @@ def test_an_installed_stallguard_goes_before_the_probes_own(receiver, tmp_path):
 def test_costs_a_start_a_few_milliseconds(receiver):
     """Importing nothing heavy is what keeps it so; the figure itself is the bench's."""
     code = "import sys; print(*sorted(sys.modules))"
-    loaded = set(receiver.run(python(code)).out.split()) - set(bare(python(code), receiver.folder).stdout.split())
-    assert not loaded & {"typing", "json", "threading", "socket", "re", "enum", "importlib.abc", "functools", "inspect"}
+    loaded = set(receiver.run(python(code)).out.split()) - set(
+        bare(python(code), receiver.folder).stdout.split()
+    )
+    assert not loaded & {
+        "typing",
+        "json",
+        "threading",
+        "socket",
+        "re",
+        "enum",
+        "importlib.abc",
+        "functools",
+        "inspect",
+    }

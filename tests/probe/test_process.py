@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_stacks_are_written_even_while_c_code_holds_the_gil(receiver):
 def test_no_pulse_while_the_gil_is_held(receiver):
     heard = receiver.run(python(HOLD_THE_GIL))
     sent = [record["sent_ns"] for record in heard.records]
-    assert max(later - earlier for earlier, later in zip(sent, sent[1:], strict=False)) > 2.5e9
+    assert max(later - earlier for earlier, later in pairwise(sent)) > 2.5e9
 
 
 def test_pulses_go_on_while_the_main_thread_waits(receiver):
@@ -113,7 +114,8 @@ def test_an_exit_that_hangs_is_seen_finishing_and_still_pulsing(receiver):
 
 
 def test_a_killed_process_leaves_its_page(receiver):
-    child = receiver.start(python("import stallguard, time; stallguard.beat(3)\nwith stallguard.phase('x'): time.sleep(60)"))
+    code = "import stallguard, time; stallguard.beat(3)\nwith stallguard.phase('x'): time.sleep(60)"
+    child = receiver.start(python(code))
     until(receiver, Heard(), ready)
     child.kill()
     child.wait()
@@ -140,7 +142,7 @@ def test_the_script_can_say_what_it_does(receiver):
     assert [note["text"] for note in heard.notes if note["kind"] == "phase"] == ["warm-up", "export"]
     named = [record for record in heard.records if wire.PHASES[record["phase"]] == "named"]
     expected = [record for record in named if record["expect_ns"]]
-    assert expected and len(expected) < len(named)
+    assert 0 < len(expected) < len(named)
     assert expected[0]["expect_ns"] - expected[0]["phase_ns"] == pytest.approx(600e9, rel=0.01)
     assert heard.last()["expect_ns"] == 0
     assert (heard.last()["beats"], wire.SOURCES[heard.last()["source"]]) == (3, "hand")
@@ -231,7 +233,9 @@ def test_too_many_surprises_and_the_probe_steps_aside(receiver, like_keras):
     assert "aside" in [note["kind"] for note in heard.notes]
 
 
-@pytest.mark.parametrize("error", ["raise ImportError('no such device')", "raise ValueError(1)", "1 +", "1 / 0"])
+@pytest.mark.parametrize(
+    "error", ["raise ImportError('no such device')", "raise ValueError(1)", "1 +", "1 / 0"]
+)
 def test_an_import_that_fails_fails_as_ever(receiver, like_keras, error):
     (like_keras / "keras" / "src" / "callbacks" / "callback_list.py").write_text(error + "\n")
     code = "import keras.src.callbacks.callback_list"

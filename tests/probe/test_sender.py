@@ -71,7 +71,7 @@ def sender(beats, mail, ear):
 def test_greets_first(sender, ear):
     sender.turn(SECOND)
     first, hello, *_ = ear.take()
-    assert first == "hello" and hello["kind"] == "hello" and hello["token"] == 1
+    assert (first, hello["kind"], hello["token"]) == ("hello", "hello", 1)
 
 
 def test_a_change_is_sent_at_the_next_tick_and_silence_is_a_pulse_a_second(sender, beats, ear):

@@ -63,7 +63,9 @@ class BatchHooks:
     def _patch_batches(self, kind: Any) -> None:
         context = self.context
         for name, phase in (("test_on_batch", VALIDATION), ("predict_on_batch", PREDICTION)):
-            context.wrap(kind, name, around(context, self._check(phase), self.check_closes, self.beats.call_failed))
+            context.wrap(
+                kind, name, around(context, self._check(phase), self.check_closes, self.beats.call_failed)
+            )
         train = around(context, self.batch_opens, self.batch_closes, self.beats.call_failed)
         if context.wrap(kind, "train_on_batch", train):
             context.took("on_batch")
@@ -137,12 +139,12 @@ class BatchHooks:
 
 def _stride(model: Any) -> int:
     """Return how many batches Keras runs at once."""
-    stride = getattr(model, "steps_per_execution", None) or getattr(model, "_steps_per_execution", None)
+    stride: Any = getattr(model, "steps_per_execution", None) or getattr(model, "_steps_per_execution", 1)
     if getattr(model, "autotune_steps_per_execution", False):
         return 2  # it changes as it goes: any number above 1 says that the indices must be looked at
     try:
-        return int(stride.numpy() if hasattr(stride, "numpy") else stride or 1)
-    except Exception:  # noqa: BLE001  a variable of a strategy that cannot be read here
+        return int(stride.numpy() if hasattr(stride, "numpy") else stride)
+    except Exception:
         return 1
 
 

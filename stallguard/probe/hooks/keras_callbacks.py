@@ -107,7 +107,7 @@ class CallbackHooks:
                 self.beats.loss(float(logs["loss"]))
         except (KeyError, TypeError, ValueError):
             pass  # no such entry, or no number: nothing to keep
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             self.context.surprise("loss", error)
         if self.context.get("command") == STOP:
             self.stop(callbacks.model)
@@ -138,7 +138,7 @@ class CallbackHooks:
             for action in self.context.before_stop:
                 action(model)
             model.stop_training = True
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             self.context.surprise("stop", error)
         self.context.flag(wire.FLAG_STOP_ASKED)
         self.context.note("stop", "asked Keras to end this fit after the batch")

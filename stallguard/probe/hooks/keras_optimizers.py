@@ -83,5 +83,5 @@ def _traces_only() -> bool:
     backend = sys.modules.get("keras.src.backend.config")
     try:
         return backend is not None and backend.backend() == "jax"
-    except Exception:  # noqa: BLE001  an older Keras without that function runs on TensorFlow
+    except Exception:
         return False

@@ -53,7 +53,9 @@ class SaveHooks:
 
     def _wrap(self, owner: Any, writes: tuple[str, ...], reads: tuple[str, ...]) -> None:
         context = self.context
-        taken = [context.wrap(owner, n, around(context, self.opens, self.written, self.failed)) for n in writes]
+        taken = [
+            context.wrap(owner, n, around(context, self.opens, self.written, self.failed)) for n in writes
+        ]
         for name in reads:
             context.wrap(owner, name, around(context, self.opens, self.read, self.failed))
         if any(taken):

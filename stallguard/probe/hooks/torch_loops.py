@@ -27,7 +27,7 @@ class TorchHooks:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.beats = context.beats
-        self._loader = False  # once a DataLoader is seen, the time between a step and the next batch is told apart
+        self._loader = False  # once a DataLoader is seen, its wait and what precedes it are told apart
 
     def patch_optimizer(self, module: Any) -> None:
         """Register torch's own hook that runs after every step of every optimizer (2.0 and later)."""
@@ -40,7 +40,7 @@ class TorchHooks:
             self.beats.beat(TORCH)
             if not self.beats.fitting and not self.beats.inside:
                 self.beats.enter(BETWEEN if self._loader else STEP)
-        except Exception as error:  # noqa: BLE001  a guest never raises
+        except Exception as error:
             self.context.surprise("torch step", error)
 
     def patch_loader(self, module: Any) -> None:

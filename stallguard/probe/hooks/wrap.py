@@ -21,7 +21,7 @@ def before(context: Context, action: Callable[..., object]) -> Maker:
         def hooked(*args: Any, **kwargs: Any) -> Any:
             try:
                 action(*args, **kwargs)
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:
                 context.surprise(original.__name__, error)
             return original(*args, **kwargs)
 
@@ -46,7 +46,7 @@ def around(
         def attempt(action: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             try:
                 return action(*args, **kwargs)
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:
                 context.surprise(original.__name__, error)
                 return None
 

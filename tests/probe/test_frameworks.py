@@ -1,0 +1,198 @@
+"""Real frameworks: every batch is a beat in every kind of loop, and the training is bit for bit the same."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stallguard.probe import wire
+from tests.probe.receiver import Receiver
+
+CHILDREN = Path(__file__).parents[1] / "children"
+# scenario of tf_scenarios.py: beats, batches of validation and prediction, checkpoints, the hook that counts
+EXPECTED = {
+    "fit_arrays": (32, 8, 0, "callbacks"),
+    "fit_eagerly": (20, 0, 0, "callbacks"),
+    "fit_in_strides": (40, 0, 0, "callbacks"),
+    "fit_in_uneven_strides": (20, 0, 0, "callbacks"),
+    "evaluate_and_predict": (0, 40, 0, None),
+    "fit_own_step": (40, 0, 0, "callbacks"),
+    "fit_sequence": (40, 0, 0, "callbacks"),
+    "fit_generator": (40, 0, 0, "callbacks"),
+    "fit_mirrored": (40, 0, 0, "callbacks"),
+    "single_batches": (20, 10, 0, "on_batch"),
+    "from_generator": (10, 0, 0, "on_batch"),
+    "eager_loop": (20, 0, 0, "optimizer"),
+    "graph_loop": (20, 0, 0, "function"),
+    "gradients_in_graph": (20, 0, 0, "optimizer"),
+    "compiled_loop": (20, 0, 0, "function"),
+    "concrete_function": (20, 0, 0, "function"),
+    "epoch_in_graph": (40, 0, 0, "poll"),
+    "checkpoints": (20, 0, 3, "callbacks"),
+    "own_callback": (4, 0, 0, "callbacks"),
+    "callbacks_by_hand": (20, 0, 0, "callbacks"),
+}
+HOOKS = {
+    "callbacks", "on_batch", "function", "concrete", "iterator", "tape", "optimizer", "trace", "first_run",
+    "generator", "session", "poll", "fit", "save",
+}  # fmt: skip
+
+
+def guarded(interpreter, script, *arguments, **environment):
+    """Run one of the children under the probe."""
+    with Receiver() as receiver:
+        return receiver.run(
+            [interpreter, str(CHILDREN / script), *arguments], 600, cwd=CHILDREN, **environment
+        )
+
+
+def table(heard):
+    """Return what each scenario counted, in the form of EXPECTED."""
+    assert heard.code == 0, heard.err[-3000:]
+    found = json.loads(heard.out.splitlines()[-1])
+    return {
+        name: (
+            row["beats"],
+            row["checks"],
+            row.get("saves", 0),
+            wire.SOURCES[row["source"]] if row["beats"] else None,
+        )
+        for name, row in found.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def keras3():
+    return guarded(sys.executable, "tf_scenarios.py")
+
+
+@pytest.fixture(scope="module")
+def keras2(other_python):
+    return guarded(other_python("keras2"), "tf_scenarios.py")
+
+
+@pytest.mark.tf
+class TestKeras3:
+    def test_every_batch_is_a_beat(self, keras3):
+        assert table(keras3) == EXPECTED
+
+    def test_the_training_is_bit_for_bit_the_same(self, keras3):
+        plain = subprocess.run(
+            [sys.executable, str(CHILDREN / "tf_scenarios.py")], capture_output=True, text=True, check=True
+        )
+        ours, theirs = (
+            {name: row["losses"] for name, row in json.loads(text.splitlines()[-1]).items()}
+            for text in (keras3.out, plain.stdout)
+        )
+        del ours["epoch_in_graph"], theirs["epoch_in_graph"]  # its random numbers come in any order
+        assert ours == theirs
+        assert keras3.err.count("AutoGraph") == plain.stderr.count("AutoGraph") == 0
+
+    def test_all_hooks_took(self, keras3):
+        assert set(keras3.hello()["hooks"]) == HOOKS
+        assert {"python", "tensorflow", "keras"} <= set(keras3.hello()["versions"])
+        assert not keras3.last()["flags"] & wire.FLAG_STEPPED_ASIDE
+        assert [note for note in keras3.notes if note["kind"] != "hello"] == []
+
+    def test_phases_are_told_apart(self, keras3):
+        seen = {wire.PHASES[record["longest_phase"]] for record in keras3.records} | set(keras3.phases())
+        assert {"importing", "tracing", "first run", "step", "finishing"} <= seen
+        assert keras3.last()["iterations"] >= 0
+        assert keras3.last()["poll_ns"] > 0
+        assert keras3.last()["step_ns"] > 0
+
+
+@pytest.mark.tf
+class TestKeras2:
+    def test_every_batch_is_a_beat(self, keras2):
+        assert table(keras2) == EXPECTED
+
+    def test_all_hooks_took(self, keras2):
+        assert set(keras2.hello()["hooks"]) == HOOKS
+        assert [note for note in keras2.notes if note["kind"] != "hello"] == []
+
+    def test_the_training_is_bit_for_bit_the_same(self, keras2, other_python):
+        plain = subprocess.run(
+            [
+                other_python("keras2"),
+                str(CHILDREN / "tf_scenarios.py"),
+                "fit_arrays",
+                "eager_loop",
+                "graph_loop",
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        ours = json.loads(keras2.out.splitlines()[-1])
+        for name, row in json.loads(plain.stdout.splitlines()[-1]).items():
+            assert ours[name]["losses"] == row["losses"], name
+        assert keras2.err.count("AutoGraph") == plain.stderr.count("AutoGraph") == 0
+
+
+@pytest.mark.tf
+def test_tf_keras_beats_like_keras_2(other_python):
+    names = ["fit_arrays", "fit_in_strides", "single_batches", "eager_loop", "checkpoints"]
+    heard = guarded(other_python("tf216"), "tf_scenarios.py", *names, TF_USE_LEGACY_KERAS="1")
+    assert table(heard) == {name: EXPECTED[name] for name in names}
+    assert "tf_keras" in heard.hello()["versions"]
+
+
+@pytest.mark.tf
+def test_the_first_keras_3_beats_like_the_newest(other_python):
+    names = ["fit_arrays", "fit_in_strides", "fit_in_uneven_strides", "single_batches", "graph_loop"]
+    heard = guarded(other_python("tf216"), "tf_scenarios.py", *names)
+    assert table(heard) == {name: EXPECTED[name] for name in names}
+
+
+PORTABLE = {
+    "fit": (40, 4, 0, "callbacks"),
+    "predict": (0, 20, 0, None),
+    "single_batches": (5, 0, 0, "on_batch"),
+    "threads": (4, 0, 0, "callbacks"),
+}
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_keras_3_beats_on_other_backends_and_dispatches_as_before(other_python, backend):
+    heard = guarded(other_python(backend), "keras_scenarios.py", *PORTABLE, KERAS_BACKEND=backend)
+    assert table(heard) == PORTABLE
+    threads = json.loads(heard.out.splitlines()[-1])["threads"]["result"]
+    assert {name.split("-")[0] for name in threads} == {"ThreadPoolExecutor"}
+    assert "first run" in heard.phases()
+
+
+def test_plain_torch_beats(other_python):
+    heard = guarded(other_python("torch"), "keras_scenarios.py", "torch_loop", "torch_compiled")
+    assert table(heard) == {"torch_loop": (20, 0, 1, "torch"), "torch_compiled": (20, 0, 0, "torch")}
+    assert {"torch_step", "torch_loader", "save"} <= set(heard.hello()["hooks"])
+    assert heard.last()["input_ns"] > 0
+
+
+@pytest.mark.tf
+def test_programs_of_tensorflow_1_beat(tmp_path):
+    (tmp_path / "old.py").write_text(OLD)
+    with Receiver() as receiver:
+        heard = receiver.run([sys.executable, str(tmp_path / "old.py")], 120)
+    assert heard.code == 0, heard.err[-2000:]
+    assert heard.last()["beats"] == 21
+    assert wire.SOURCES[heard.last()["source"]] == "session"
+
+
+OLD = """
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+tf.disable_v2_behavior()
+rows = tf.placeholder(tf.float32, [None, 4])
+weights = tf.get_variable("weights", [4, 1])
+train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(tf.matmul(rows, weights) ** 2))
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    for _ in range(20):
+        session.run(train, {rows: np.ones((8, 4))})
+"""
