@@ -1,0 +1,85 @@
+"""Notices that a settings file was changed while a run goes on, and says what of it holds from now on.
+
+The watching is the watchdog library's; what may change is the option table's.  May not apply anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from watchdog.events import FileSystemEvent, FileSystemEventHandler
+from watchdog.observers import Observer
+
+from stallguard import config
+from stallguard.config import Loaded
+from stallguard.config.table import Key, value_of
+from stallguard.errors import StallguardError
+
+QUIET = frozenset({"opened", "closed", "closed_no_write"})  # kinds of events that change nothing
+
+
+class Settings:
+    """The settings of a live run, read again when asked.  `load` reads them as they stand now."""
+
+    def __init__(self, loaded: Loaded, load: Callable[[], Loaded]) -> None:
+        """Begin with what the run began with."""
+        self.loaded, self._load = loaded, load
+        self._refused: Mapping[str, Any] = {}
+
+    def renew(self) -> list[str]:
+        """Take over what can change; return what happened, in sentences; nothing where nothing changed."""
+        try:
+            newest = self._load()
+        except StallguardError as error:
+            return [f"the settings stay as they were: {'; '.join(error.lines())}"]
+        taken, refused = config.changes(self.loaded, newest)
+        told = [f"{_told(key, newest)}, from now on" for key in taken]
+        told += [
+            f"{_told(key, newest)}: that holds from the next run on"
+            for key in refused
+            if self._is_news(key, newest)
+        ]
+        self.loaded = config.accepted(self.loaded, newest)
+        self._refused = {key.path: value_of(newest.config, key.path) for key in refused}
+        return told
+
+    def _is_news(self, key: Key, newest: Loaded) -> bool:
+        """Tell each refusal once, not at every later change of the file."""
+        return bool(self._refused.get(key.path, self) != value_of(newest.config, key.path))
+
+
+def _told(key: Key, loaded: Loaded) -> str:
+    return f"{key.path} is now {key.kind.show(value_of(loaded.config, key.path))}"
+
+
+class _Handler(FileSystemEventHandler):
+    def __init__(self, names: frozenset[str], changed: Callable[[], None]) -> None:
+        self._names, self._changed = names, changed
+
+    def on_any_event(self, event: FileSystemEvent) -> None:
+        """Pass on what touches one of our files: an editor may write a draft and rename it."""
+        touched = {Path(str(path)).name for path in (event.src_path, event.dest_path) if path}
+        if event.event_type not in QUIET and touched & self._names:
+            self._changed()
+
+
+class Watch:
+    """Calls `changed` from a thread of its own when one of `files` is written, made, moved or removed."""
+
+    def __init__(self, files: Sequence[Path], changed: Callable[[], None]) -> None:
+        """Watch the directories of `files`; one that cannot be watched is left out."""
+        self._observer = Observer()
+        self._observer.daemon = True
+        self._observer.start()
+        for directory in sorted({path.parent for path in files if path.parent.is_dir()}):
+            names = frozenset(path.name for path in files if path.parent == directory)
+            with contextlib.suppress(OSError):  # too many watches on this machine: settings stay as they are
+                self._observer.schedule(_Handler(names, changed), str(directory))
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._observer.stop()
+        self._observer.join()

@@ -1,0 +1,97 @@
+"""A settings file that is changed while a run goes on."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from stallguard import config
+from stallguard.config.watch import Settings, Watch
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "stallguard.toml").write_text("stop.grace = '10s'\n")
+    return tmp_path
+
+
+@pytest.fixture
+def settings(project):
+    def load():
+        return config.load({"stop.kill_wait": "7s"}, {"HOME": "/nowhere"}, project)
+
+    return Settings(load(), load)
+
+
+def write(project, text: str) -> None:
+    (project / "stallguard.toml").write_text(text)
+
+
+def test_what_can_change_holds_from_now_on_and_what_cannot_is_refused_once(project, settings):
+    write(project, "stop.grace = '30s'\nrun.python = '/x'\n")
+
+    assert settings.renew() == [
+        "stop.grace is now 30s, from now on",
+        "run.python is now /x: that holds from the next run on",
+    ]
+    assert (settings.loaded.config.stop.grace, settings.loaded.config.run.python) == (30.0, "")
+    write(project, "stop.grace = '40s'\nrun.python = '/x'\n")
+    assert settings.renew() == ["stop.grace is now 40s, from now on"]
+
+
+def test_an_option_still_outweighs_the_file(project, settings):
+    write(project, "stop.kill_wait = '1s'\n")
+    settings.renew()
+    assert settings.loaded.config.stop.kill_wait == 7.0
+
+
+def test_a_mistake_leaves_everything_as_it_was(project, settings):
+    write(project, "stop.grase = 3\n")
+    said = settings.renew()
+    assert len(said) == 1
+    assert "stay as they were" in said[0]
+    assert "stop.grace?" in said[0]
+    assert settings.loaded.config.stop.grace == 10.0
+
+
+def test_a_touch_changes_nothing(project, settings):
+    (project / "stallguard.toml").touch()
+    assert settings.renew() == []
+
+
+def test_a_removed_file_means_the_defaults(project, settings):
+    (project / "stallguard.toml").unlink()
+    assert settings.renew() == []
+    assert settings.loaded.config.stop.grace == config.Config().stop.grace
+
+
+@pytest.mark.parametrize("how", ["write", "replace", "remove", "make"])
+def test_every_way_to_change_a_file_is_noticed(project, how):
+    file, changed = project / "stallguard.toml", threading.Event()
+    if how == "make":
+        file.unlink()
+    draft = project / ".draft"
+    draft.write_text("stop.grace = 1\n")
+    watch = Watch([file], changed.set)
+    try:
+        {
+            "write": lambda: file.write_text("stop.grace = 1\n"),
+            "replace": lambda: draft.replace(file),
+            "remove": file.unlink,
+            "make": lambda: file.write_text(""),
+        }[how]()
+        assert changed.wait(10)
+    finally:
+        watch.close()
+
+
+def test_reading_it_and_changing_a_neighbour_is_not_noticed(project):
+    seen = threading.Event()
+    watch = Watch([project / "stallguard.toml", project / "gone" / "config.toml"], seen.set)
+    try:
+        (project / "stallguard.toml").read_text()
+        (project / "model.keras").write_text("")
+        assert not seen.wait(0.5)
+    finally:
+        watch.close()
