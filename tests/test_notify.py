@@ -19,7 +19,12 @@ def allowed(*steps: tuple[str, float]) -> list[bool]:
 
 
 def test_the_same_kind_is_told_once_a_minute() -> None:
-    assert allowed(("stalled", 0), ("stalled", 30), ("restart", 30), ("stalled", 61)) == [True, False, True, True]
+    assert allowed(("stalled", 0), ("stalled", 30), ("restart", 30), ("stalled", 61)) == [
+        True,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_at_most_a_dozen_an_hour_but_the_last_word_always() -> None:
@@ -34,7 +39,9 @@ def test_healthy_chatter_is_never_sent() -> None:
 
 def test_a_command_gets_the_words_as_environment_not_as_code(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    send = notify.command_sender(f'printf "%s|%s" "$STALLGUARD_TITLE" "$STALLGUARD_TEXT" > {out}', dict(os.environ))
+    send = notify.command_sender(
+        f'printf "%s|%s" "$STALLGUARD_TITLE" "$STALLGUARD_TEXT" > {out}', dict(os.environ)
+    )
 
     send("train", "$(touch /tmp/no) `no` 'quoted'")
 
@@ -57,6 +64,8 @@ def test_a_failing_channel_is_told_once_and_the_others_still_get_the_word() -> N
     assert told == ["notifications by desktop do not go out: no desktop"]
 
 
-@pytest.mark.parametrize(("platform", "found", "there"), [("darwin", None, True), ("linux", None, False), ("linux", "x", True)])
+@pytest.mark.parametrize(
+    ("platform", "found", "there"), [("darwin", None, True), ("linux", None, False), ("linux", "x", True)]
+)
 def test_the_desktop_is_used_where_there_is_one(platform: str, found: str | None, there: bool) -> None:
     assert (notify.desktop(lambda _: found, platform) is not None) == there

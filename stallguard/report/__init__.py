@@ -1,0 +1,1 @@
+"""The report: tells what the journal remembers, and decides nothing."""

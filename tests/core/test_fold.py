@@ -190,7 +190,7 @@ def test_a_child_that_cannot_be_killed_is_reported_not_waited_for() -> None:
 def test_a_sticky_gpu_error_is_acted_upon_although_batches_seem_to_end() -> None:
     world = World().start()
     world.train(60)
-    line = "Ignored (for causing prior/excessive GPU errors) (00000004:kIOGPUCommandBufferCallbackErrorSubmissionsIgnored)"
+    line = "Ignored (for causing prior/excessive GPU errors) (IOAF code 4)"
     world.tell(Matched(at=world.now, signature="iogpu_ignored", family="GPU_FAULT_STICKY", line=line))
     world.train(3)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import shutil
 import socket
@@ -176,7 +175,7 @@ def test_closing_leaves_no_socket_behind(tmp_path: Path) -> None:
     ear = Ear(place, tmp_path)
     ear.beats.close()
 
-    assert os.listdir(place) == []
+    assert list(place.iterdir()) == []
     place.rmdir()
 
 

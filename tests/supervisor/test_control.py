@@ -19,7 +19,8 @@ from stallguard.supervisor.control import Control, ask
 class Desk:
     def __init__(self, place: Path) -> None:
         self.posted: list[Event] = []
-        self.control = Control(place / "control", self.posted.append, time.monotonic, lambda: {"schema": 1, "state": "x"})
+        status = {"schema": 1, "state": "x"}
+        self.control = Control(place / "control", self.posted.append, time.monotonic, lambda: status)
         self.path = str(self.control.path)
 
 

@@ -339,7 +339,7 @@ def test_a_new_width_is_seen_by_the_child(stage, finished):
     child = show.start(
         python("""
         import os, signal
-        signal.signal(signal.SIGWINCH, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGWINCH})
         print("ready", flush=True)
         signal.sigwait({signal.SIGWINCH})
         print(os.get_terminal_size().columns)

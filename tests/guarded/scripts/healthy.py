@@ -3,6 +3,7 @@
 import os
 import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
@@ -23,9 +24,9 @@ class SlowCheckpoint(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         """Save as a script of its own would."""
         with tempfile.TemporaryDirectory() as place:
-            path = os.path.join(place, "model.weights.h5")
+            path = Path(place) / "model.weights.h5"
             self.model.save_weights(path)
-            with open(path, "rb") as file:
+            with path.open("rb") as file:
                 os.fsync(file.fileno())
             time.sleep(6)
 

@@ -1,0 +1,131 @@
+"""A process that is not our child: its end is noticed, and it is ended like any other."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from stallguard import outcome
+from stallguard.paths import RunDir
+from stallguard.probe import wire
+from stallguard.supervisor import attempts
+from stallguard.supervisor.adopted import UNKNOWN, Adopted, look_until_gone
+from stallguard.supervisor.attempts import Attempt
+from stallguard.supervisor.detached import _cleared, guess
+
+
+@pytest.fixture
+def orphan():
+    """A process in a session of its own; its parent is this one, which only matters to the kernel."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True
+    )
+    yield process
+    process.stdin.close()
+    process.kill()
+    process.wait()
+
+
+class Ear:
+    """Keeps what is posted."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[int, bool | None]] = []
+        self.there = threading.Event()
+
+    def post(self, code: int, memory_kill: bool | None) -> None:
+        self.heard.append((code, memory_kill))
+        self.there.set()
+
+
+def test_its_end_is_noticed_with_the_guessed_code(orphan):
+    ear = Ear()
+    adopted = Adopted(outcome.identity(orphan.pid), ear.post, lambda: None, lambda: 7)
+    assert not ear.there.wait(0.2)
+    orphan.stdin.close()
+    assert ear.there.wait(10)
+    adopted._thread.join()
+    expected = 0 if sys.platform == "darwin" else 7
+    assert ear.heard == [(expected, None if sys.platform != "darwin" else False)]
+
+
+def test_a_signal_reaches_its_group_and_nobody_after_its_end(orphan):
+    ear = Ear()
+    adopted = Adopted(outcome.identity(orphan.pid), ear.post, lambda: None, lambda: UNKNOWN)
+    assert adopted.signal("TERM")
+    assert ear.there.wait(10)
+    adopted._thread.join()
+    orphan.wait()
+    assert not adopted.signal("KILL")
+
+
+def test_a_stranger_of_the_same_number_is_neither_waited_for_nor_signalled(orphan):
+    stranger = outcome.Identity(pid=orphan.pid, started=1.0)
+    ear = Ear()
+    adopted = Adopted(stranger, ear.post, lambda: None, lambda: 0)
+    assert ear.there.wait(10)
+    adopted._thread.join()
+    assert not adopted.signal("KILL")
+    assert orphan.poll() is None
+
+
+def test_looking_serves_where_the_system_cannot_wake_us(orphan):
+    threading.Timer(0.1, orphan.stdin.close).start()
+    started = time.monotonic()
+    assert look_until_gone(outcome.identity(orphan.pid)) is None
+    assert time.monotonic() - started < 10
+
+
+def page(tmp_path, phase: str):
+    values = [0] * wire.SLOTS
+    values[wire.SLOT["phase"]] = wire.PHASES.index(phase)
+    path = tmp_path / "1.page"
+    path.write_bytes(wire.pack(values))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("phase", "output", "code"),
+    [
+        ("finishing", "epoch 9\n", 0),
+        ("finishing", "Traceback (most recent call last):\n  ...\nValueError: x\n", UNKNOWN),
+        ("finishing", "Traceback (most recent call last):\n" + "warning, went on\n" * 1000, 0),
+        ("step", "epoch 9\n", UNKNOWN),
+    ],
+)
+def test_an_end_that_nobody_saw_is_guessed_from_the_page_and_the_output(tmp_path, phase, output, code):
+    log = tmp_path / "output.log"
+    log.write_text(output)
+    assert guess(page(tmp_path, phase), log) == code
+
+
+def test_without_a_page_the_end_is_one_by_force(tmp_path):
+    assert guess(tmp_path / "none.page", tmp_path / "output.log") == UNKNOWN
+
+
+def test_an_attempt_is_recalled_as_it_was_kept(tmp_path):
+    run = RunDir(tmp_path)
+    kept = Attempt(attempts.SCHEMA, 2, outcome.identity(os.getpid()), 1 << 61, "/tmp/x")
+    attempts.keep(run, kept)
+    assert attempts.recall(run) == kept
+    attempts.file(run).write_text("{")
+    assert attempts.recall(run) is None
+
+
+def test_the_old_place_of_the_sockets_is_used_again_only_where_it_is_ours_alone(tmp_path):
+    place = tmp_path / "place"
+    assert _cleared(place).stat().st_mode & 0o777 == 0o700
+    (place / "beats").write_text("")
+    _cleared(place)
+    assert list(place.iterdir()) == []
+    place.chmod(0o755)
+    with pytest.raises(PermissionError):
+        _cleared(place)
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(OSError):
+        _cleared(tmp_path / "link")
