@@ -12,13 +12,19 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-KINDS = ("stalled", "restart", "gave_up", "finished", "ended", "unkillable")
+# Occasions of the setting notify.on, and the sentences that belong to each.
+OCCASIONS = {
+    "stall": ("stalled",),
+    "restart": ("restart",),
+    "give_up": ("gave_up", "unkillable"),
+    "finish": ("finished", "ended"),
+}
+PASSING = ("stalled", "restart")  # not the last word of a run: these are sent only so often
 DEADLINE = 15.0  # seconds for one channel
-SAME_KIND_EVERY = 60.0  # seconds between two of one kind
 MOST_AN_HOUR = 12
 FAREWELL = 20.0  # seconds that the end of a run waits for the last notification
 
@@ -31,17 +37,21 @@ class Sent(msgspec.Struct, frozen=True):
     times: tuple[tuple[float, str], ...] = ()
 
 
-def allow(sent: Sent, kind: str, now: float) -> tuple[bool, Sent]:
-    """Decide whether one more may go out now, and remember it.  `now`: monotonic seconds.
+def allow(sent: Sent, kind: str, now: float, every: float = 60.0) -> tuple[bool, Sent]:
+    """Decide whether one more may go out now, and remember it.
 
-    The last word of a run (gave_up, finished, ended, unkillable) is always allowed.
+    `now`: monotonic seconds; `every`: seconds between two of one kind.  The last word of a run is always allowed.
     """
     recent = tuple(item for item in sent.times if now - item[0] < 3600)  # noqa: PLR2004 - an hour
-    last = kind not in ("stalled", "restart")
-    soon = any(what == kind and now - when < SAME_KIND_EVERY for when, what in recent)
-    if kind not in KINDS or (not last and (soon or len(recent) >= MOST_AN_HOUR)):
+    soon = any(what == kind and now - when < every for when, what in recent)
+    if kind in PASSING and (soon or len(recent) >= MOST_AN_HOUR):
         return False, Sent(recent)
     return True, Sent((*recent, (now, kind)))
+
+
+def kinds(occasions: Iterable[str]) -> frozenset[str]:
+    """Return the sentences that are sent for the occasions of notify.on."""
+    return frozenset(kind for occasion in occasions for kind in OCCASIONS.get(occasion, ()))
 
 
 def desktop(which: Callable[[str], str | None] = shutil.which, platform: str = sys.platform) -> Send | None:
@@ -96,9 +106,15 @@ def _run(command: list[str], env: Mapping[str, str] | None = None) -> None:
 class Notifier:
     """Sends on a thread of its own.  `trouble` is told, once a channel, what failed."""
 
-    def __init__(self, channels: Mapping[str, Send], trouble: Callable[[str], None]) -> None:
-        """Start the thread where there is any channel."""
-        self._channels = dict(channels)
+    def __init__(
+        self,
+        channels: Mapping[str, Send],
+        trouble: Callable[[str], None],
+        wanted: frozenset[str] = kinds(OCCASIONS),
+        every: float = 60.0,
+    ) -> None:
+        """Start the thread where there is any channel.  `wanted`: kinds to send; `every`: seconds between two."""
+        self._channels, self._wanted, self._every = dict(channels), wanted, every
         self._trouble = trouble
         self._waiting: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
         self._sent = Sent()
@@ -108,8 +124,10 @@ class Notifier:
 
     def notify(self, kind: str, title: str, text: str, now: float) -> None:
         """Send, if this kind is sent at all and not too often.  Never blocks."""
-        allowed, self._sent = allow(self._sent, kind, now)
-        if allowed and self._channels:
+        if kind not in self._wanted or not self._channels:
+            return
+        allowed, self._sent = allow(self._sent, kind, now, self._every)
+        if allowed:
             self._waiting.put((title, text))
 
     def close(self) -> None:

@@ -33,8 +33,20 @@ def test_at_most_a_dozen_an_hour_but_the_last_word_always() -> None:
     assert allowed(*steps, ("gave_up", 1300.0)) == [True] * 12 + [False, True]
 
 
-def test_healthy_chatter_is_never_sent() -> None:
-    assert allowed(("suspect", 0.0)) == [False]
+def sent_of(told: list[str], on: tuple[str, ...]) -> list[str]:
+    got: list[str] = []
+    notifier = notify.Notifier({"x": lambda _, text: got.append(text)}, print, notify.kinds(on))
+    for at, kind in enumerate(told):
+        notifier.notify(kind, "t", kind, float(at))
+    notifier.close()
+    return got
+
+
+def test_only_the_occasions_that_are_wanted_are_sent_and_healthy_chatter_never() -> None:
+    told = ["suspect", "stalled", "restart", "finished"]
+
+    assert sent_of(told, ("stall", "finish")) == ["stalled", "finished"]
+    assert sent_of(told, ()) == []
 
 
 def test_a_command_gets_the_words_as_environment_not_as_code(tmp_path: Path) -> None:

@@ -193,7 +193,10 @@ class Performer:
     def open_notifier(self) -> None:
         """Prepare the channels that the configuration names."""
         channels = _channels(self._session.loaded.config, self._env, self._session.trouble)
-        self._notifier = notify.Notifier(channels, self._session.trouble)
+        wanted = self._session.loaded.config.notify
+        self._notifier = notify.Notifier(
+            channels, self._session.trouble, notify.kinds(wanted.on), wanted.every
+        )
 
     def close(self) -> None:
         """Let the last notification out and the child be forgotten."""
