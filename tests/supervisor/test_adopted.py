@@ -83,6 +83,7 @@ def test_looking_serves_where_the_system_cannot_wake_us(orphan):
 
 def page(tmp_path, phase: str):
     values = [0] * wire.SLOTS
+    values[wire.SLOT["magic"]] = wire.MAGIC
     values[wire.SLOT["phase"]] = wire.PHASES.index(phase)
     path = tmp_path / "1.page"
     path.write_bytes(wire.pack(values))

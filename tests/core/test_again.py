@@ -1,0 +1,71 @@
+"""A run that is rebuilt from its events is the run that was, and one on a new clock forgets no count."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stallguard.core import again, fold, lifecycle
+from stallguard.core.actions import Launch
+from stallguard.core.events import Event, Exited, Greeted, Heard, Launched, Ticked
+from stallguard.core.limits import Limits
+from stallguard.core.run import beats
+
+LIMITS = Limits()
+
+
+def night(attempts: int = 2, steps: int = 20) -> list[Event]:
+    """Events of a run whose attempts but the last were killed; the last trains on."""
+    events: list[Event] = []
+    at = 100.0
+    for attempt in range(1, attempts + 1):
+        events.append(Launched(at=at, attempt=attempt, pid=10 + attempt, resumed=attempt > 1))
+        events.append(Greeted(at=at + 1, attempt=attempt, pid=10 + attempt, armed=True))
+        for step in range(1, steps + 1):
+            at += 1.0
+            heard = Heard(
+                at=at, attempt=attempt, beats=step, beat_at=at, phase="step", changes=step, progress_at=at
+            )
+            events.append(heard)
+        if attempt < attempts:
+            events.append(Exited(at=at + 0.5, attempt=attempt, code=-9))
+            at += 200.0
+            events.append(Ticked(at=at))
+    return events
+
+
+def folded(events):
+    run, _ = fold.begin(LIMITS, events[0].at)
+    for event in events:
+        run, _ = fold.advance(run, event, LIMITS)
+    return run
+
+
+@given(st.integers(min_value=1, max_value=len(night())))
+def test_cut_anywhere_the_rebuilt_run_is_the_run_that_was(cut):
+    events = night()[:cut]
+    assert again.rebuilt(events, LIMITS) == folded(events)
+
+
+def test_without_events_there_is_no_run():
+    assert again.rebuilt([], LIMITS) is None
+
+
+def test_after_a_reboot_the_next_attempt_resumes_and_the_counts_go_on():
+    before = folded(night())
+    run, actions = again.on_a_new_clock(before, LIMITS, at=3.0)
+
+    assert actions == [Launch(attempt=3, factor=before.factor, device=before.device, resume=True)]
+    assert beats(run) == beats(before) == 40
+    assert run.totals.lost == before.totals.lost
+    assert (run.now, run.state) == (3.0, lifecycle.NEW)
+    assert run.now - run.began == before.now - before.began, "the time spent before counts"
+
+
+def test_the_new_clock_runs():
+    run, actions = again.on_a_new_clock(folded(night()), LIMITS, at=3.0)
+    run, _ = fold.advance(run, Launched(at=3.5, attempt=actions[0].attempt, pid=99), LIMITS)
+    run, _ = fold.advance(run, Heard(at=5.0, attempt=3, beats=1, beat_at=5.0, phase="step"), LIMITS)
+
+    assert (run.attempt, run.state, run.now) == (3, lifecycle.RUNNING, 5.0)
+    assert beats(run) == 41
