@@ -7,27 +7,22 @@ tests/core/test_gap_rule.py plays the same gaps through the whole detector and h
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+import math
+from collections.abc import Sequence
 
 import numpy as np
 
-from detection.nights import Gap, Segment, Steps
+from detection.nights import Gap, Segment, Steps, length
 from stallguard.core import baseline, evidence
 from stallguard.core.baseline import Baseline, Runs
 from stallguard.core.detector_limits import DetectorLimits
 from stallguard.core.detector_thresholds import Circumstances, Thresholds, thresholds
 
+Records = Sequence[tuple[float, int]]
+
 RECORD = 1.0  # s: the probe's records come once a second
 # Reaction beside the threshold: a reading every quarter second, and the onset seen up to a reading late.
 REACTION = (0.0, 0.5)
-
-
-class Judged(NamedTuple):
-    """What one night brought."""
-
-    alarms: int
-    suspicions: int
 
 
 class Ours:
@@ -37,15 +32,17 @@ class Ours:
         """Begin a night."""
         self.limits, self.census, self.remote, self.blind = limits, census, remote, blind
         self.rows: dict[str, Baseline] = {}
+        # No floor is lower than that for a deadlock in a step, and suspicion begins at a share of it.
+        self._least = limits.suspect_share * limits.patience * limits.rows.step.deadlock
         self.now, self.strikes = 0.0, 1.0
         self.alarms = self.suspicions = 0
         self.reasons: dict[str, int] = {}
 
-    def see(self, segment: Segment) -> None:
-        """Judge a segment that ended well, and learn from it."""
-        self.now += float(np.sum(segment.seconds))
+    def see(self, segment: Segment, records: Records = ()) -> None:
+        """Judge a segment that ended well, and learn from it.  `records`: of Steps, by `as_records`."""
+        self.now += length(segment)
         if isinstance(segment, Steps):
-            self._learn_steps(segment)
+            self._learn_steps(segment.row, records or as_records(segment.seconds))
         else:
             self._see_gap(segment)
 
@@ -61,7 +58,7 @@ class Ours:
 
     def _see_gap(self, gap: Gap) -> None:
         runs = self._runs(gap)
-        if gap.seconds > self.limits.near:
+        if gap.seconds > self._least:
             self._judge(gap, runs)
         base = self.rows.get(gap.row, Baseline())
         base = baseline.add(base, gap.seconds, self.now, self.limits)
@@ -82,11 +79,11 @@ class Ours:
         elif share[worst] >= self.limits.suspect_share:
             self.suspicions += 1
 
-    def _learn_steps(self, steps: Steps) -> None:
-        base = self.rows.get(steps.row, Baseline())
-        for seconds, count in as_records(steps.seconds):
+    def _learn_steps(self, row: str, records: Records) -> None:
+        base = self.rows.get(row, Baseline())
+        for seconds, count in records:
             base = baseline.add(base, seconds, self.now, self.limits, count)
-        self.rows[steps.row] = baseline.add_runs(base, Runs(), 1.0, self.limits)
+        self.rows[row] = baseline.add_runs(base, Runs(), 1.0, self.limits)
 
 
 def reached(runs: Runs, seconds: float, bar: Thresholds) -> dict[str, float]:
@@ -99,8 +96,8 @@ def reached(runs: Runs, seconds: float, bar: Thresholds) -> dict[str, float]:
     }
 
 
-def as_records(seconds: np.typing.NDArray[np.float64]) -> Iterable[tuple[float, int]]:
-    """Yield (seconds, count) as the detector would learn steps: each record's longest, the others at its mean."""
+def as_records(seconds: np.typing.NDArray[np.float64]) -> Records:
+    """Return (seconds, count) as the detector would learn steps: each record's longest, the others at its mean."""
     per = max(1, int(RECORD / max(1e-6, float(seconds.mean()))))
     starts = np.arange(0, len(seconds), per)
     longest = np.maximum.reduceat(seconds, starts)
@@ -108,17 +105,17 @@ def as_records(seconds: np.typing.NDArray[np.float64]) -> Iterable[tuple[float, 
     rest = (np.add.reduceat(seconds, starts) - longest) / np.maximum(1, counts - 1)
     values = np.concatenate([longest, rest[counts > 1]])
     weights = np.concatenate([np.ones(len(longest), int), counts[counts > 1] - 1])
-    yield from _bucketed(values, weights)
+    return _bucketed(values, weights)
 
 
-def _bucketed(
-    values: np.typing.NDArray[np.float64], weights: np.typing.NDArray[np.int64]
-) -> Iterable[tuple[float, int]]:
+def _bucketed(values: np.typing.NDArray[np.float64], weights: np.typing.NDArray[np.int64]) -> Records:
     mantissa, exponent = np.frexp(values * 1000.0 + 1e-9)
-    buckets = 2 * exponent + (mantissa >= np.sqrt(0.5))
-    for index in np.unique(buckets):
-        chosen = buckets == index
-        yield float(values[chosen].max()), int(weights[chosen].sum())
+    buckets = 2 * exponent + (mantissa >= math.sqrt(0.5))
+    order = np.argsort(buckets, kind="stable")
+    starts = np.flatnonzero(np.diff(buckets[order], prepend=-1 << 30))
+    longest = np.maximum.reduceat(values[order], starts)
+    counts = np.add.reduceat(weights[order], starts)
+    return list(zip(longest.tolist(), counts.tolist(), strict=True))
 
 
 KINDS_OF_STALL = {

@@ -49,6 +49,11 @@ class Steps(NamedTuple):
 Segment = Gap | Steps
 
 
+def length(segment: Segment) -> float:
+    """Return the seconds of a segment, sleep of the machine left out."""
+    return segment.seconds if isinstance(segment, Gap) else float(segment.seconds.sum())
+
+
 def play(plan: Plan, table: Table, rng: np.random.Generator, hours: float) -> Iterator[Segment]:
     """Yield the segments of a night of `hours`."""
     return Night(plan, table, rng, hours * 3600.0).segments()
@@ -87,7 +92,7 @@ class Night:
 
     def _told(self, segments: list[Segment]) -> Iterator[Segment]:
         for segment in segments:
-            self.now += float(np.sum(segment.seconds)) + (segment.slept if isinstance(segment, Gap) else 0.0)
+            self.now += length(segment) + (segment.slept if isinstance(segment, Gap) else 0.0)
             yield segment
 
     def _first(self) -> Gap:

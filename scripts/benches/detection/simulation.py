@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from detection import nights
-from detection.judges import KINDS_OF_STALL, REACTION, Ours, latency
+from detection.judges import KINDS_OF_STALL, REACTION, Ours, as_records, latency
 from detection.nights import Gap, Steps
 from detection.peers import Watch, all_rules
 from detection.plans import KINDS, Kind
@@ -77,8 +77,9 @@ def _night(world: World, kind: Kind, rng: np.random.Generator, scores: dict[str,
     stalls = Stalls(rng, STALLS if world.peers else 0)
     for segment in nights.play(plan, table, rng, HOURS):
         stalls.strike(segment, ours, watch, scores)
+        records = as_records(segment.seconds) if isinstance(segment, Steps) else ()
         for judge in ours.values():
-            judge.see(segment)
+            judge.see(segment, records)
         if world.peers:
             _tell_peers(segment, watch)
     _note(ours, watch, scores)
@@ -126,7 +127,7 @@ class Stalls:
         self, segment: nights.Segment, ours: dict[str, Ours], watch: Watch, scores: dict[str, Score]
     ) -> None:
         """Let the stalls that are due begin inside this segment."""
-        took = float(np.sum(segment.seconds))
+        took = nights.length(segment)
         for at, kind in self._in_the_next(took):
             elapsed = (
                 at - self._now
