@@ -14,10 +14,13 @@ import click
 
 from stallguard.cli import cli
 from stallguard.config import schema
+from stallguard.config.detector_keys import EVIDENCE, PHASES
 from stallguard.config.table import EVERYDAY, KEYS
 from stallguard.core import lifecycle
+from stallguard.core.detector_limits import Row
 
 ROOT = Path(__file__).resolve().parents[2]
+ROWS = "detector.rows."
 FEW = 3  # options of settings that are told with their verb; where there are more, their table tells them
 
 
@@ -58,19 +61,29 @@ def verb_table() -> str:
 
 def key_tables() -> str:
     """Return the everyday settings, and folded away those that only tuning needs."""
-    everyday = {key.path for key in EVERYDAY}
-    rows = [
-        f"| `{key.path}` | {key.kind.show(key.default)} | {key.help} |"
-        for key in KEYS.values()
-        if key.path not in everyday
-    ]
-    tuning = [
-        "<details><summary>Tuning the detector</summary>",
-        "",
-        "| setting | default | meaning |",
-        "|---|---|---|",
-    ]
-    return "\n".join([schema.table(), "", *tuning, *rows, "", "</details>"])
+    tuning = [key for key in KEYS.values() if key not in EVERYDAY]
+    single = [key for key in tuning if not key.path.startswith(ROWS)]
+    lines = [f"| `{key.path}` | {key.kind.show(key.default)} | {key.help} |" for key in single]
+    fold = "<details><summary>Tuning the detector</summary>"
+    head = ["| setting | default | meaning |", "|---|---|---|"]
+    return "\n".join([schema.table(), "", fold, "", *head, *lines, "", *row_table(), "", "</details>"])
+
+
+def row_table() -> list[str]:
+    """Return the thresholds of the phases: nine settings a row, `detector.rows.PHASE.NAME`."""
+    names = Row.__struct_fields__
+    lines = []
+    for phase, meaning in PHASES.items():
+        keys = [KEYS[f"{ROWS}{phase}.{name}"] for name in names]
+        cells = " | ".join(key.kind.show(key.default) for key in keys)
+        lines.append(f"| `{phase}` | {meaning} | {cells} |")
+    intro = (
+        "Silence in a phase that is a stall, by what the process does in it: `detector.rows.PHASE.NAME`. "
+        + "; ".join(f"`{name}`: {what}" for name, what in EVIDENCE.items())
+        + "; `prior_...`: the same before `enough` gaps of that phase were seen."
+    )
+    columns = " | ".join(f"`{name}`" for name in names)
+    return [intro, "", f"| PHASE | which is | {columns} |", "|---" * (len(names) + 2) + "|", *lines]
 
 
 def diagram() -> str:
