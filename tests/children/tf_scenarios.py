@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -209,8 +210,6 @@ def epoch_in_graph():
 
     losses = [float(epoch(data())) for _ in range(2)]
     if PROBE is not None:
-        import time
-
         time.sleep(1.2)  # the poll thread looks twice a second
     return {"loss": losses}
 
@@ -264,11 +263,54 @@ def callbacks_by_hand():
     return {"loss": [0.0]}
 
 
+class Sleepy(keras.layers.Dense):
+    """A layer that takes its time when it is written down."""
+
+    def get_config(self):
+        time.sleep(0.2)
+        return super().get_config()
+
+
+class Slow(keras.callbacks.Callback):
+    """A callback that takes its time everywhere."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        time.sleep(0.2)
+
+    def on_train_batch_end(self, batch, logs=None):
+        time.sleep(0.1)
+
+    def on_test_batch_end(self, batch, logs=None):
+        time.sleep(0.2)
+
+    def on_epoch_end(self, epoch, logs=None):
+        time.sleep(0.2)
+        with tempfile.TemporaryDirectory() as folder:
+            self.model.save(folder + "/m.keras")
+
+
+def slow_everywhere():
+    """Each phase lasts long enough to be seen from outside."""
+    made = keras.Sequential([keras.layers.Input((16,)), Sleepy(1, kernel_initializer="zeros")])
+    made.compile("sgd", "mse")
+    history = made.fit(X[:64], Y[:64], validation_data=(X[:32], Y[:32]), verbose=0, callbacks=[Slow()]).history
+
+    def rows():
+        for index in range(3):
+            time.sleep(0.2)
+            yield X[index : index + 8], Y[index : index + 8]
+
+    kinds = (tf.TensorSpec((8, 16)), tf.TensorSpec((8, 1)))
+    for x, y in tf.data.Dataset.from_generator(rows, output_signature=kinds):
+        made.train_on_batch(x, y)
+    return history
+
+
 SCENARIOS = [
     fit_arrays, fit_eagerly, fit_in_strides, fit_in_uneven_strides, evaluate_and_predict, fit_own_step,
     fit_sequence, fit_generator, fit_mirrored, single_batches, from_generator, eager_loop, graph_loop,
     gradients_in_graph, compiled_loop, concrete_function, epoch_in_graph, checkpoints, own_callback,
-    callbacks_by_hand,
+    callbacks_by_hand, slow_everywhere,
 ]  # fmt: skip
 
 

@@ -77,6 +77,7 @@ class Receiver:
         return {
             **inherited,
             "TF_CPP_MIN_LOG_LEVEL": "3",
+            "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "inductor"),  # else it stays in TMPDIR
             "STALLGUARD_SOCKET": self.address,
             "STALLGUARD_RUN": str(self.folder / "probe"),
             "STALLGUARD_TOKEN": str(TOKEN),

@@ -35,6 +35,7 @@ EXPECTED = {
     "checkpoints": (20, 0, 3, "callbacks"),
     "own_callback": (4, 0, 0, "callbacks"),
     "callbacks_by_hand": (20, 0, 0, "callbacks"),
+    "slow_everywhere": (5, 1, 1, "on_batch"),
 }
 HOOKS = {
     "callbacks", "on_batch", "function", "concrete", "iterator", "tape", "optimizer", "trace", "first_run",
@@ -100,7 +101,10 @@ class TestKeras3:
 
     def test_phases_are_told_apart(self, keras3):
         seen = {wire.PHASES[record["longest_phase"]] for record in keras3.records} | set(keras3.phases())
-        assert {"importing", "tracing", "first run", "step", "finishing"} <= seen
+        unseen = {"idle", "prediction", "named", "importing"}  # too short here, or not there
+        assert set(wire.PHASES) - unseen <= seen
+        assert keras3.phases()[0] == "importing"
+        assert keras3.last()["input_ns"] > 0.6e9  # the generator of slow_everywhere
         assert keras3.last()["iterations"] >= 0
         assert keras3.last()["poll_ns"] > 0
         assert keras3.last()["step_ns"] > 0
@@ -163,7 +167,7 @@ def test_keras_3_beats_on_other_backends_and_dispatches_as_before(other_python, 
     assert table(heard) == PORTABLE
     threads = json.loads(heard.out.splitlines()[-1])["threads"]["result"]
     assert {name.split("-")[0] for name in threads} == {"ThreadPoolExecutor"}
-    assert "first run" in heard.phases()
+    assert backend == "torch" or "first run" in heard.phases()  # JAX compiles in the first batch
 
 
 def test_plain_torch_beats(other_python):

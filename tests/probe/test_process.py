@@ -176,6 +176,7 @@ class CallbackList:
     def on_epoch_begin(self, epoch, logs=None): pass
     def on_epoch_end(self, epoch, logs=None): pass
     def on_train_begin(self, logs=None): pass
+    def on_train_end(self, logs=None): pass
     def on_test_batch_begin(self, batch, logs=None): pass
     def on_predict_batch_begin(self, batch, logs=None): pass
     def on_test_batch_end(self, batch, logs=None): pass

@@ -62,6 +62,7 @@ class CallbackHooks:
     def _actions(self) -> list[tuple[str, Any]]:
         return [
             ("on_train_begin", self.train_begin),
+            ("on_train_end", self.train_end),
             ("on_epoch_end", self.epoch_end),
             ("on_test_batch_begin", self.check_begin),
             ("on_predict_batch_begin", self.check_begin),
@@ -72,6 +73,11 @@ class CallbackHooks:
     def train_begin(self, callbacks: Any, logs: Any = None) -> None:
         """The loop is set up; the script's own on_train_begin runs next."""
         self.beats.enter(EPOCH_START)
+
+    def train_end(self, callbacks: Any, logs: Any = None) -> None:
+        """The loop is over; the script's own on_train_end runs next."""
+        self.beats.enter(EPOCH_END)
+        self.beats.fit_ends()
 
     def epoch_begins(self, callbacks: Any, epoch: int, logs: Any = None) -> bool:
         """An epoch begins, with the script's callbacks."""
