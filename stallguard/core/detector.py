@@ -81,11 +81,11 @@ def act_at(judge: Judge, limits: DetectorLimits) -> float | None:
     """Return when acting on this judgement is due (supervisor's clock), None where it never is.
 
     At once where the verdict is certain or the silence was long already; otherwise after about two minutes of
-    silence in all, because device waits of 48-75 s have recovered by themselves.  A process that somebody
-    stopped, and a program without a probe, are only told about.
+    silence in all, because device waits of 48-75 s have recovered by themselves.  Not while the tree is at work
+    again.  A process that somebody stopped, and a program without a probe, are only told about.
     """
     judgement = judge.judgement
-    if judgement.step != "stalled" or judgement.row == detector_rows.OUTSIDE:
+    if judgement.step != "stalled" or not judge.still or judgement.row == detector_rows.OUTSIDE:
         return None
     waited = judge.clock.now - judge.began
     left = 0.0 if judgement.certain else limits.act_after * limits.patience - waited

@@ -46,6 +46,7 @@ class Judge(msgspec.Struct, frozen=True, omit_defaults=True):
     polled_beats: int = 0  # beats at that time
     about: dict[str, str] = {}  # what the rows were learned on: device, micro-batches, versions
     stepping: bool = False  # the last record showed steady steps: what is seen now is normal
+    still: bool = False  # the evidence of the verdict holds at this moment
     check_at: float | None = None
     census_at: float = -1e9  # watched seconds of the last census while healthy
 

@@ -16,13 +16,8 @@ from stallguard.core.evidence import DEADLOCK, EXTERNAL, SPIN, UNKNOWN, WORKING
 from stallguard.core.judge import Judge, move
 
 PULSE_LATE = 3.0  # seconds: the probe pulses every second
-_POLLED = (
-    "callbacks",
-    "on_batch",
-    "function",
-    "tape",
-    "optimizer",
-)  # count calls that a device may run later
+# Sources that count calls which a device may run later.
+_POLLED = ("callbacks", "on_batch", "function", "tape", "optimizer")
 _SOON = 1.0  # seconds: the watched clock runs only with events
 
 
@@ -90,11 +85,13 @@ def _weigh(judge: Judge, gap: float, limits: DetectorLimits) -> Judge:
     row = judge.judgement.row
     bar = thresholds(row, judge.rows.get(row, Baseline()), _circumstances(judge, limits), limits)
     held = _held(judge, gap, bar, limits)
+    over = next(((kind, due) for kind, lasted, due in held if lasted >= due), None)
+    if judge.judgement.step == "stalled":
+        return _confirm(judge, still=over is not None)
     judgement = replace(judge.judgement, evidence=_kind(judge, limits), threshold=_threshold(judge, bar))
     judge = replace(judge, judgement=judgement)
-    for kind, lasted, due in held:
-        if lasted >= due:
-            return _convict(judge, kind, due)
+    if over is not None:
+        return _convict(judge, *over)
     if any(lasted >= due * limits.suspect_share for _, lasted, due in held):
         return replace(judge, judgement=replace(judgement, step=move(judgement.step, "suspect")))
     return _weigh_device(judge, limits)
@@ -145,7 +142,7 @@ def _weigh_device(judge: Judge, limits: DetectorLimits) -> Judge:
         return judge
     step = move(judge.judgement.step, "stalled" if lasted >= due else "suspect")
     told = replace(judge.judgement, step=step, row=row, evidence=EXTERNAL, gap=lasted, threshold=due)
-    return replace(judge, judgement=told)
+    return replace(judge, judgement=told, still=lasted >= due)
 
 
 def _kind(judge: Judge, limits: DetectorLimits) -> str:
@@ -169,12 +166,17 @@ def _circumstances(judge: Judge, limits: DetectorLimits) -> Circumstances:
 
 
 def _convict(judge: Judge, kind: str, due: float) -> Judge:
-    judgement = judge.judgement
-    if judgement.step == "stalled":
-        return judge
     gpu = judge.evidence.device is not None and bool(judge.evidence.device.mine)
     certain = (kind == DEADLOCK and not gpu) or judge.evidence.workers > 0
-    step = move(judgement.step, "stalled")
-    return replace(
-        judge, judgement=replace(judgement, step=step, evidence=kind, threshold=due, certain=certain)
-    )
+    step = move(judge.judgement.step, "stalled")
+    told = replace(judge.judgement, step=step, evidence=kind, threshold=due, certain=certain)
+    return replace(judge, judgement=told, still=True)
+
+
+def _confirm(judge: Judge, *, still: bool) -> Judge:
+    """Keep a verdict as it was made: gathering the evidence wakes the process up.
+
+    But a tree that went to work again must not be acted upon until it has been still, or busy, for too long anew.
+    """
+    certain = judge.judgement.certain or judge.evidence.workers > 0
+    return replace(judge, judgement=replace(judge.judgement, certain=certain), still=still)

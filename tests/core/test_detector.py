@@ -239,6 +239,25 @@ def test_an_external_wait_gets_two_minutes_of_silence_in_all():
     assert detector.act_at(scene.judge, LIMITS) == pytest.approx(silent_since + 120, abs=1.5)
 
 
+def test_a_tree_that_went_to_work_again_is_not_acted_upon():
+    scene = Scene().train(60)
+    scene.silent_until("stalled", "socket")
+
+    scene.silent(60, "compile")
+    assert scene.judge.judgement.step == "stalled"
+    assert detector.act_at(scene.judge, LIMITS) is None
+    scene.silent(40, "socket")
+    assert detector.act_at(scene.judge, LIMITS) is not None
+
+
+def test_a_verdict_keeps_the_evidence_that_it_was_made_from():
+    scene = Scene().train(60)
+    scene.silent_until("stalled")
+
+    scene.silent(3, "spin")
+    assert (scene.judge.judgement.evidence, scene.judge.judgement.threshold) == ("deadlock", 10.0)
+
+
 def test_a_dead_worker_makes_a_verdict_certain():
     scene = Scene().train(60)
     scene.now += 0.25
