@@ -16,7 +16,7 @@ from stallguard import units
 from stallguard.agent.job import Schedule
 from stallguard.agent.memory import Memory, Moment
 
-BEGIN, GO_ON, GIVE_UP, NOTHING = "begin", "go on", "give up", "nothing"
+BEGIN, GO_ON, END, GIVE_UP, NOTHING = "begin", "go on", "end", "give up", "nothing"
 EARLY = dt.timedelta(minutes=1)  # that a service manager may be before its time
 LATE = dt.timedelta(hours=2)  # after which a missed time is not made up: the machine may be in use
 MOST_RESTARTS = 5  # within AN_HOUR; launchd knows no limit and made 38 771 starts of one broken job
@@ -33,17 +33,19 @@ class Plan(NamedTuple):
 
 def plan(schedule: Schedule, memory: Memory, now: Moment, *, unfinished: bool) -> Plan:
     """Return what to do.  `unfinished`: the job's last run has no end, and nobody guards it."""
-    if memory.wanted:
-        return Plan(BEGIN, "you asked for it")
-    if unfinished and not memory.halted:
-        if len(recent(memory, now)) >= MOST_RESTARTS:
-            return Plan(GIVE_UP, f"gave up: stallguard itself died {MOST_RESTARTS} times within an hour")
-        return Plan(GO_ON, "stallguard had ended without a word")
+    if unfinished and memory.halted:
+        return Plan(END, "you stopped the job while stallguard was gone")
     why = _due(schedule, memory, now)
-    return Plan(BEGIN, why) if why else Plan(NOTHING, f"nothing is due; this job starts {schedule.words()}")
+    if not unfinished and not why:
+        return Plan(NOTHING, f"nothing is due; this job starts {schedule.words()}")
+    if len(recent(memory, now)) >= MOST_RESTARTS:
+        return Plan(GIVE_UP, f"gave up: stallguard itself died {MOST_RESTARTS} times within an hour")
+    return Plan(GO_ON, "stallguard had ended without a word") if unfinished else Plan(BEGIN, why)
 
 
 def _due(schedule: Schedule, memory: Memory, now: Moment) -> str:
+    if memory.wanted:
+        return "you asked for it"
     for time in schedule.at:
         appointed = latest(time, now)
         is_new = memory.installed is None or memory.installed < appointed
@@ -72,11 +74,14 @@ def recent(memory: Memory, now: Moment) -> tuple[Moment, ...]:
 
 
 def remembered(memory: Memory, done: Plan, now: Moment) -> Memory:
-    """Return what the job remembers from here on."""
-    if done.action == BEGIN:
-        return replace(memory, started=now, wanted=False, halted=False, restarts=(), run="", trouble="")
-    if done.action == GO_ON:
-        return replace(memory, restarts=(*recent(memory, now), now))
+    """Return what the job remembers before it does `done`: enough to count its deaths on the way."""
+    if done.action in (BEGIN, GO_ON):
+        return replace(memory, restarts=(*recent(memory, now), now), trouble="")
     if done.action == GIVE_UP:
-        return replace(memory, halted=True, trouble=done.why)
+        return replace(memory, started=now, wanted=False, trouble=done.why)
     return memory
+
+
+def begun(memory: Memory, run: str, now: Moment) -> Memory:
+    """Return what the job remembers once its run exists: the start is done, whatever becomes of it."""
+    return replace(memory, run=run or memory.run, started=now, wanted=False, halted=False, restarts=())

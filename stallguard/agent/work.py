@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -23,40 +24,59 @@ from stallguard.paths import RunDir
 LOG_MAX = 4_000_000  # bytes of a job's log, of which the newer half is kept
 
 Begin = Callable[[Callable[[str], None]], None]
-GoOn = Callable[[RunDir], None]
+GoOn = Callable[[RunDir, bool], None]
 
 
-def work(
-    name: str, schedule: Schedule, now: Moment, begin: Begin, go_on: GoOn, say: Callable[[str], None]
-) -> None:
-    """Do what is due.  `begin` is handed what to call with the id of its run."""
-    try:
-        plan, left = _decide(name, schedule, now)
-    except Exception as error:  # noqa: BLE001 - to die here would have launchd start us every 30 s for ever
-        say(f"{name}: cannot tell what is due: {type(error).__name__}: {error}")
-        return
-    say(f"{now:%Y-%m-%d %H:%M} {name}: {plan.action}, {plan.why}")
-    try:
+class Work(NamedTuple):
+    """One start of a job.  `begin` is handed what to call with the id of its run; `go_on(run, end)` takes one up."""
+
+    name: str
+    schedule: Schedule
+    clock: Callable[[], Moment]
+    begin: Begin
+    go_on: GoOn
+    say: Callable[[str], None]
+
+    def do(self) -> None:
+        """Do what is due; what was left to be ended comes first."""
+        while self._do() == due.END:
+            pass
+
+    def _do(self) -> str:
+        try:
+            plan, left = self._decide()
+        except Exception as error:  # noqa: BLE001 - to die here would have launchd start us every 30 s for ever
+            self.say(f"{self.name}: cannot tell what is due: {type(error).__name__}: {error}")
+            return due.NOTHING
+        self.say(f"{self.clock():%Y-%m-%d %H:%M} {self.name}: {plan.action}, {plan.why}")
+        try:
+            self._perform(plan, left)
+        except StallguardError as error:  # trying again would bring the same
+            self._fail(error)
+            return due.NOTHING
+        return plan.action
+
+    def _decide(self) -> tuple[due.Plan, RunDir | None]:
+        past, now = memory.recall(self.name), self.clock()
+        left = unfinished(past.run)
+        plan = due.plan(self.schedule, past, now, unfinished=left is not None)
+        memory.keep(self.name, due.remembered(past, plan, now))
+        return plan, left
+
+    def _perform(self, plan: due.Plan, left: RunDir | None) -> None:
         if plan.action == due.BEGIN:
-            begin(lambda run: _remember(name, run=run))
-        elif plan.action == due.GO_ON and left is not None:
-            go_on(left)
-    except StallguardError as error:  # trying again would bring the same
-        _remember(name, trouble="; ".join(error.lines()))
+            self.begin(self._begun)
+        elif left is not None and plan.action in (due.GO_ON, due.END):
+            self.go_on(left, plan.action == due.END)
+
+    def _begun(self, run: str) -> None:
+        memory.keep(self.name, due.begun(memory.recall(self.name), run, self.clock()))
+
+    def _fail(self, error: StallguardError) -> None:
+        past = due.begun(memory.recall(self.name), "", self.clock())
+        memory.keep(self.name, replace(past, trouble="; ".join(error.lines())))
         for line in error.lines():
-            say(line)
-
-
-def _decide(name: str, schedule: Schedule, now: Moment) -> tuple[due.Plan, RunDir | None]:
-    past = memory.recall(name)
-    left = unfinished(past.run)
-    plan = due.plan(schedule, past, now, unfinished=left is not None)
-    memory.keep(name, due.remembered(past, plan, now))
-    return plan, left
-
-
-def _remember(name: str, **what: str) -> None:
-    memory.keep(name, replace(memory.recall(name), **what))
+            self.say(line)
 
 
 def trim(log: Path, most: int = LOG_MAX) -> None:

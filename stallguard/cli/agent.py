@@ -278,10 +278,13 @@ def work(name: str, at: tuple[str, ...], every: str | None, words: tuple[str, ..
     def begin(remember: Callable[[str], None]) -> None:
         _begin(words, remember)
 
-    def go_on(run: RunDir) -> None:
-        _go_on(words, run)
+    def go_on(run: RunDir, end: bool) -> None:
+        _go_on(words, run, end=end)
 
-    working.work(name, schedule_of(at, every), _now(), begin, go_on, lambda line: click.echo(line, err=True))
+    def say(line: str) -> None:
+        click.echo(line, err=True)
+
+    working.Work(name, schedule_of(at, every), _now, begin, go_on, say).do()
 
 
 def _settings_of(words: tuple[str, ...]) -> tuple[tuple[str, ...], config.Loaded]:
@@ -303,8 +306,8 @@ def _begin(words: tuple[str, ...], remember: Callable[[str], None]) -> None:
     Detached(request, loaded, os.environ).guard()
 
 
-def _go_on(words: tuple[str, ...], run: RunDir) -> None:
+def _go_on(words: tuple[str, ...], run: RunDir, *, end: bool) -> None:
     from stallguard.supervisor.detached import Detached, reopened
 
     _, loaded = _settings_of(words)
-    Detached(reopened(run), loaded, os.environ, left=outcome.asked(run)).guard()
+    Detached(reopened(run), loaded, os.environ, left=outcome.asked(run), end=end).guard()

@@ -21,7 +21,7 @@ from stallguard.command import Command, Reach
 from stallguard.config import Loaded
 from stallguard.core import again, fold, lifecycle
 from stallguard.core.actions import Conclude, Launch
-from stallguard.core.events import Collected, Launched
+from stallguard.core.events import Asked, Collected, Launched
 from stallguard.core.run import Run
 from stallguard.errors import NO_SUCH_RUN, StallguardError
 from stallguard.outcome import AskedFor, Identity
@@ -52,10 +52,16 @@ class Detached(Session):
     """The parts of such a run.  `left`: what run.json says of it where an earlier stallguard left it, else None."""
 
     def __init__(
-        self, request: Request, loaded: Loaded, env: Mapping[str, str], left: AskedFor | None = None
+        self,
+        request: Request,
+        loaded: Loaded,
+        env: Mapping[str, str],
+        left: AskedFor | None = None,
+        *,
+        end: bool = False,
     ) -> None:
-        """As Session."""
-        self._left = left
+        """As Session.  `end`: a run that is taken up is to be ended at once."""
+        self._left, self._end = left, end
         self._before = attempts.recall(request.run) if left else None
         super().__init__(request, loaded, env)
 
@@ -102,10 +108,12 @@ class Detached(Session):
     def _taken_up(self, run: Run, left: AskedFor) -> fold.Step:
         if run.state in lifecycle.ENDED:
             return run, [Conclude(code=run.code, why="")]
-        if left.supervisor.started < psutil.boot_time():
+        if left.supervisor.started < psutil.boot_time() and not self._end:
             self._say("the machine was started anew; resuming from the last checkpoint")
             return again.on_a_new_clock(run, self.loop.limits, self.clock.monotonic())
         self._find_the_training(run)
+        if self._end:
+            self.mailbox.post(Asked(at=self.clock.monotonic(), verb="stop"))
         return run, []
 
     def _find_the_training(self, run: Run) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallguard.agent.due import BEGIN, GIVE_UP, GO_ON, MOST_RESTARTS, NOTHING, plan, remembered
+from stallguard.agent.due import BEGIN, END, GIVE_UP, GO_ON, MOST_RESTARTS, NOTHING, begun, plan, remembered
 from stallguard.agent.job import Schedule
 from stallguard.agent.memory import Memory
 
@@ -58,7 +58,10 @@ def test_a_job_that_was_installed_just_before_its_hour_starts_then_and_once():
     done = plan(NIGHTLY, installed, now, unfinished=False)
 
     assert done.action == BEGIN
-    assert decide(NIGHTLY, remembered(installed, done, now), "2026-11-02 23:00:05") == NOTHING
+    assert (
+        decide(NIGHTLY, begun(remembered(installed, done, now), "run-1", now), "2026-11-02 23:00:05")
+        == NOTHING
+    )
 
 
 def test_two_times_a_day_are_two_starts():
@@ -74,7 +77,10 @@ def test_what_was_asked_for_begins_at_once_and_once():
     done = plan(NIGHTLY, wanted, now, unfinished=False)
 
     assert done.action == BEGIN
-    assert plan(NIGHTLY, remembered(wanted, done, now), now, unfinished=False).action == NOTHING
+    assert (
+        plan(NIGHTLY, begun(remembered(wanted, done, now), "run-1", now), now, unfinished=False).action
+        == NOTHING
+    )
 
 
 def test_a_job_by_hand_waits_to_be_asked():
@@ -98,9 +104,32 @@ def test_a_run_that_stallguard_left_by_dying_goes_on():
     assert decide(NIGHTLY, INSTALLED, "2026-11-03 02:00", unfinished=True) == GO_ON
 
 
-def test_a_run_that_was_stopped_by_hand_stays_stopped():
+def test_a_run_that_was_stopped_while_stallguard_was_gone_is_ended_and_then_what_is_due():
     halted = Memory(installed=at("2026-11-02 15:00"), halted=True)
-    assert decide(NIGHTLY, halted, "2026-11-03 02:00", unfinished=True) == NOTHING
+    assert decide(NIGHTLY, halted, "2026-11-03 02:00", unfinished=True) == END
+    assert decide(NIGHTLY, halted, "2026-11-03 02:00", unfinished=False) == NOTHING
+
+
+def test_asking_for_a_start_never_makes_two_trainings_of_one():
+    wanted = Memory(installed=at("2026-11-02 15:00"), wanted=True)
+    assert decide(NIGHTLY, wanted, "2026-11-03 02:00", unfinished=True) == GO_ON
+
+
+def test_a_death_before_the_run_exists_loses_no_night():
+    now = at("2026-11-02 23:00")
+    done = plan(NIGHTLY, INSTALLED, now, unfinished=False)
+    again = plan(NIGHTLY, remembered(INSTALLED, done, now), at("2026-11-02 23:00:30"), unfinished=False)
+    assert (done.action, again.action) == (BEGIN, BEGIN)
+
+
+def test_deaths_before_the_run_exists_end_in_giving_up():
+    memory, actions = INSTALLED, []
+    for minute in range(MOST_RESTARTS + 2):
+        moment = at("2026-11-02 23:00") + dt.timedelta(minutes=minute)
+        done = plan(NIGHTLY, memory, moment, unfinished=False)
+        memory = remembered(memory, done, moment)
+        actions.append(done.action)
+    assert actions == [BEGIN] * MOST_RESTARTS + [GIVE_UP, NOTHING]
 
 
 def test_dying_again_and_again_ends_in_giving_up_until_the_next_night():
@@ -112,9 +141,9 @@ def test_dying_again_and_again_ends_in_giving_up_until_the_next_night():
         memory = remembered(memory, done, moment)
         actions.append(done.action)
 
-    assert actions == [GO_ON] * MOST_RESTARTS + [GIVE_UP, NOTHING]
+    assert actions == [GO_ON] * MOST_RESTARTS + [GIVE_UP, GIVE_UP]
     assert "died 5 times" in memory.trouble
-    assert plan(NIGHTLY, memory, at("2026-11-03 23:00"), unfinished=True).action == BEGIN
+    assert plan(NIGHTLY, memory, at("2026-11-03 23:00"), unfinished=True).action == GO_ON
 
 
 def test_deaths_that_lie_an_hour_apart_are_forgiven():
@@ -131,6 +160,8 @@ def test_no_second_start_follows_within_the_same_hour(minutes):
     moment = at("2026-01-01 00:00") + dt.timedelta(minutes=minutes)
     done = plan(NIGHTLY, INSTALLED, moment, unfinished=False)
     later = moment + dt.timedelta(minutes=30)
-    again = plan(NIGHTLY, remembered(INSTALLED, done, moment), later, unfinished=False)
+    past = remembered(INSTALLED, done, moment)
+    past = begun(past, "run-1", moment) if done.action == BEGIN else past
+    again = plan(NIGHTLY, past, later, unfinished=False)
 
     assert (done.action, again.action) != (BEGIN, BEGIN)

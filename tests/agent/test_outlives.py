@@ -144,6 +144,26 @@ def test_a_training_that_was_killed_in_between_is_started_again(launchd):
     assert steps_of(run)[-1] == 11
 
 
+def test_after_a_reboot_the_next_attempt_resumes(launchd):
+    little = launchd(12)
+    run, attempt = running_training()
+    little.paused.clear()
+    os.kill(little.process.pid, signal.SIGKILL)
+    os.killpg(attempt.process.pid, signal.SIGKILL)
+    until(lambda: not outcome.lives(attempt.process))
+    long_ago = outcome.Identity(pid=little.process.pid, started=1.0)  # before this machine was started
+    outcome.write(run.asked, msgspec.structs.replace(outcome.asked(run), supervisor=long_ago))
+    little.paused.set()
+
+    assert little.wait(40)
+    end = outcome.outcome(run)
+    assert (end.code, end.attempts) == (0, 2)
+    launches = [msgspec.json.decode(line.data) for line in journal.read(run.journal) if line.kind == "action"]
+    assert [
+        action["resume"] for action in launches if action.get("do") == "launch" and action["attempt"] == 2
+    ] == [True]
+
+
 def test_an_adopted_training_is_ended_like_any_other(launchd):
     little = launchd(1000)
     run, attempt = running_training()

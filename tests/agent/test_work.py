@@ -10,7 +10,7 @@ import pytest
 from stallguard import outcome
 from stallguard.agent import memory
 from stallguard.agent.job import Schedule
-from stallguard.agent.work import trim, work
+from stallguard.agent.work import Work, trim
 from stallguard.errors import StallguardError
 from stallguard.paths import RunDir
 
@@ -25,9 +25,9 @@ def kept(tmp_path, monkeypatch):
     return tmp_path
 
 
-def at_work(begin=lambda _remember: None, go_on=lambda _run: None) -> list[str]:
+def at_work(begin=lambda _remember: None, go_on=lambda _run, _end: None) -> list[str]:
     said: list[str] = []
-    work("night", NIGHTLY, NOW, begin, go_on, said.append)
+    Work("night", NIGHTLY, lambda: NOW, begin, go_on, said.append).do()
     return said
 
 
@@ -49,10 +49,30 @@ def test_a_run_without_an_end_is_handed_on(kept):
     memory.keep("night", memory.Memory(run="run-1", started=NOW))
     found = []
 
-    at_work(go_on=found.append)
+    at_work(go_on=lambda run, end: found.append((run, end)))
 
-    assert found == [run]
+    assert found == [(run, False)]
     assert memory.recall("night").restarts == (NOW,)
+
+
+def test_a_run_that_is_to_be_ended_is_ended_before_the_next_begins(kept):
+    run = RunDir(kept / "runs" / "run-1")
+    run.path.mkdir(parents=True)
+    nobody = outcome.Identity(pid=1, started=0.0)
+    asked = outcome.AskedFor(schema=1, id="run-1", command=[], argv=[], cwd="/", began="", supervisor=nobody)
+    outcome.write(run.asked, asked)
+    memory.keep("night", memory.Memory(run="run-1", halted=True, wanted=True))
+    done = []
+
+    def go_on(which, end):
+        done.append(("end", which.id, end))
+        (which.path / "outcome.json").write_text('{"schema":1,"code":143,"why":"","ended":"","seconds":1,"batches":0,'
+                                                 '"incidents":0,"attempts":1,"lost":0}')  # fmt: skip
+
+    at_work(lambda remember: (done.append(("begin",)), remember("run-2")), go_on)
+
+    assert done == [("end", "run-1", True), ("begin",)]
+    assert memory.recall("night").run == "run-2"
 
 
 def test_what_cannot_be_started_is_said_and_remembered_for_status(kept):
