@@ -209,10 +209,9 @@ def test_without_a_second_dump_nobody_says_whether_it_moved(stuck):
 
 def test_an_older_dump_in_the_file_is_not_taken_for_a_new_one(stuck):
     process = stuck("lock")
-    process.stacks.write_text(
-        'Current thread 0x1 (most recent call first):\n  File "old.py", line 1 in old\n'
-    )
+    process.stacks.write_text('Current thread 0x1 (most recent call first):\n  File "old.py", line 1 in <module>\n')
     assert bundle.gather(process.context()).where == process.at("it.acquire()  # here", "lock")
+    assert "old.py" not in (process.run / "incidents/1/stacks.txt").read_text()
 
 
 # ---- whom it must not hurt ------------------------------------------------------------------------------------------
