@@ -84,8 +84,8 @@ OUTSIDE_LOOP = Advice("decorate the step once, outside of the loop", "@tf.functi
 
 ADVICE: dict[str, tuple[Advice, ...]] = {
     causes.DEVICE_WAIT: (
-        Advice("a new process has always brought the device back; stallguard starts one from the last checkpoint"),
-        ON_CPU, NO_REMAPPER,
+        Advice("a new process has gone on in every report that tells what followed"),
+        ON_CPU._replace(when=device.uses_gpu), NO_REMAPPER,
     ),
     causes.HOST_DEADLOCK: (
         Advice("two threads wait for each other: the stacks kept with the incident name them"),

@@ -47,7 +47,7 @@ ENDED_BY_REQUEST = "ended-by-request"
 
 # How a cause is called in a sentence: "most likely ...".
 TITLES = {
-    DEVICE_WAIT: "a wait for the device that never ends",
+    DEVICE_WAIT: "a step that waits for its device, or its library, without end",
     HOST_DEADLOCK: "a deadlock between threads of the training process, not of the device",
     OUTSIDE_WAIT: "a wait for something outside of the process: a network, a file, another program",
     GIL_HELD: "native code that keeps the interpreter's lock",

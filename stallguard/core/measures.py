@@ -67,6 +67,13 @@ def cpu(history: History, now: float, seconds: float = 10.0) -> float | None:
     return rate(history.process, lambda seen: seen.cpu, now, seconds)
 
 
+def demand(history: History, now: float, seconds: float = 10.0) -> float | None:
+    """Return the cores that the tree would use if it never had to wait for one; `cpu` where that is not known."""
+    used = cpu(history, now, seconds)
+    waited = rate(history.process, lambda seen: seen.run_queue, now, seconds)
+    return used if used is None or waited is None else used + waited
+
+
 def io(history: History, now: float, seconds: float = 10.0) -> float | None:
     """Return the bytes a second that the tree read and wrote."""
     return rate(history.process, lambda seen: seen.io, now, seconds)

@@ -175,7 +175,7 @@ PATTERNS: tuple[Pattern, ...] = (
         supports=(
             memory.pressed, memory.near_ram, memory.swapping, process.growing, output.killed_line, device.on_metal,
         ),
-        against=(memory.unpressed,),
+        against=(memory.unpressed, memory.plenty),
         excludes=(ending.not_for_memory,),
     ),
     Pattern(
@@ -338,8 +338,8 @@ PATTERNS: tuple[Pattern, ...] = (
         causes.KILLED, "", 0.5,
         requires=(ending.killed,),
         proofs=(ending.not_for_memory,),
-        supports=(memory.unpressed,),
-        against=(memory.pressed, memory.near_limit, output.killed_line),
+        supports=(memory.unpressed, memory.plenty),
+        against=(memory.pressed, memory.near_limit, memory.oom_counted, output.killed_line),
         excludes=(ending.killed_for_memory,),
     ),
     Pattern(causes.ENDED_BY_REQUEST, "", 0.95, requires=(ending.asked_to_go,)),

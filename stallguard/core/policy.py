@@ -164,7 +164,7 @@ def mathematics(factor: int, device: str) -> str:
     if factor > 1:
         told.append(
             f"each batch is computed in {factor} parts and applied once, so the optimizer sees the same batch; "
-            "BatchNormalization sees the smaller parts"
+            "BatchNormalization layers, where there are any, see the smaller parts"
         )
     if device == CPU:
         told.append("the CPU computes the same and rounds differently")

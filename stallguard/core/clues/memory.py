@@ -10,6 +10,7 @@ from stallguard.core.readings import Memory
 
 SWAPPING = 1_000_000.0  # bytes a second
 PSI_SOME, PSI_FULL = 0.20, 0.05  # share of time that some, or all, tasks waited for memory
+PLENTY = 0.30  # of the machine's memory available: no reason to kill for it
 NEAR = 0.90  # of the limit, or of the machine's memory
 
 
@@ -41,6 +42,14 @@ def pressed(scene: Scene) -> Facts | None:
 def unpressed(scene: Scene) -> bool:
     seen = _newest(scene)
     return seen is not None and seen.pressure == "normal"
+
+
+@clue("{free} of the machine's memory was free")
+def plenty(scene: Scene) -> Facts | None:
+    seen = _newest(scene)
+    if seen is None or not seen.total or seen.available is None or seen.available < PLENTY * seen.total:
+        return None
+    return {"free": percent(seen.available / seen.total)}
 
 
 @clue("{used} of the {limit} that it may have are in use")

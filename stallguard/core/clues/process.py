@@ -8,7 +8,7 @@ from stallguard.core import measures
 from stallguard.core.clues import Facts, Scene, clue, gigabytes, seen_stack, silence
 
 IDLE = 0.10  # cores, all threads of the tree together; a wedged TensorFlow's own timers take 0.02
-BUSY = 0.60  # cores
+BUSY = 0.60  # cores wanted, whether the machine has them or not
 ONE_CORE = (0.8, 1.25)
 QUIET_IO = 65536.0  # bytes a second
 PAGING = 50.0  # major faults a second
@@ -42,15 +42,15 @@ def cpu_idle(scene: Scene) -> Facts | None:
     return {"cores": f"{used:.2f}"} if used is not None and used < IDLE else None
 
 
-@clue("the processor is busy ({cores} cores)")
+@clue("the process wants {cores} cores")
 def cpu_busy(scene: Scene) -> Facts | None:
-    used = measures.cpu(scene.history, scene.now, scene.window)
+    used = measures.demand(scene.history, scene.now, scene.window)
     return {"cores": f"{used:.1f}"} if used is not None and used >= BUSY else None
 
 
-@clue("it is exactly one core")
+@clue("that is one thread's worth")
 def one_core(scene: Scene) -> bool | None:
-    used = measures.cpu(scene.history, scene.now, scene.window)
+    used = measures.demand(scene.history, scene.now, scene.window)
     return None if used is None else ONE_CORE[0] <= used <= ONE_CORE[1]
 
 
