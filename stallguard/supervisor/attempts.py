@@ -6,9 +6,11 @@ One small file of a run's directory, readable by its owner alone.  May not start
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 import msgspec
+import psutil
 
 from stallguard import outcome
 from stallguard.outcome import Identity
@@ -30,6 +32,24 @@ class Attempt(msgspec.Struct, frozen=True):
 def file(run: RunDir) -> Path:
     """Return where it is kept."""
     return run.path / "attempt.json"
+
+
+def current(run: RunDir) -> Attempt | None:
+    """Return the attempt that was noted last, or the living one that died with the note unwritten."""
+    noted = recall(run)
+    return noted if noted is not None and outcome.lives(noted.process) else found(run) or noted
+
+
+def found(run: RunDir) -> Attempt | None:
+    """Return the attempt whose process lives, found by what it was told of this run; its number is not known: 0."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError, ValueError, KeyError):  # gone, or somebody else's
+            told = process.environ()
+            if told["STALLGUARD_RUN"] == str(run.probe) and os.getsid(process.pid) == process.pid:
+                who = Identity(pid=process.pid, started=process.create_time())
+                place = str(Path(told["STALLGUARD_SOCKET"]).parent)
+                return Attempt(SCHEMA, 0, who, int(told["STALLGUARD_TOKEN"]), place)
+    return None
 
 
 def keep(run: RunDir, attempt: Attempt) -> None:

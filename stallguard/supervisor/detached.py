@@ -62,7 +62,7 @@ class Detached(Session):
     ) -> None:
         """As Session.  `end`: a run that is taken up is to be ended at once."""
         self._left, self._end = left, end
-        self._before = attempts.recall(request.run) if left else None
+        self._before = attempts.current(request.run) if left else None
         super().__init__(request, loaded, env)
 
     def _open_place(self) -> Path:
@@ -117,7 +117,7 @@ class Detached(Session):
         return run, []
 
     def _find_the_training(self, run: Run) -> None:
-        before, now = self._before, self.clock.monotonic()
+        now, before = self.clock.monotonic(), self._numbered(run)
         if before is not None and before.number > run.attempt:  # it died before the journal had it
             launched = Launched(at=now, attempt=before.number, pid=before.process.pid, factor=run.factor)
             self.mailbox.post(launched)
@@ -129,6 +129,14 @@ class Detached(Session):
             self.mailbox.post(lost)
         if before is not None:
             self._adopt(before)
+
+    def _numbered(self, run: Run) -> Attempt | None:
+        """Return the attempt that was left, with its number: the run's own, or the next where that one had ended."""
+        before = self._before
+        if before is None or before.number:
+            return before
+        number = run.attempt if run.state in lifecycle.ALIVE else run.attempt + 1
+        return msgspec.structs.replace(before, number=number)
 
     def _adopt(self, before: Attempt) -> None:
         lives = outcome.lives(before.process)

@@ -115,6 +115,22 @@ def test_a_training_goes_on_while_stallguard_is_dead_and_is_guarded_again(launch
     assert little.codes == [-signal.SIGKILL, 0]
 
 
+def test_a_death_before_anything_was_noted_starts_no_second_training(launchd):
+    little = launchd(20)
+    run, attempt = running_training()
+    little.paused.clear()
+    os.kill(little.process.pid, signal.SIGKILL)
+    attempts.file(run).unlink()
+    run.journal.unlink()
+    little.paused.set()
+
+    assert little.wait(30)
+    assert "taken_up" in told(run)
+    assert outcome.outcome(run).code == 0
+    assert steps_of(run) == list(range(20))
+    assert not outcome.lives(attempt.process)
+
+
 def test_a_training_that_ended_well_in_between_is_not_trained_again(launchd):
     little = launchd(8)
     run, attempt = running_training()
