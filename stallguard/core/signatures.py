@@ -5,6 +5,8 @@ Pure; knows one line (and the one before).  May not read any output itself.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from stallguard.core.signature import Signature
 from stallguard.core.signature_table import TABLE
 
@@ -18,15 +20,30 @@ SCRIPT_ERROR = "SCRIPT_ERROR"
 BY_ID = {signature.id: signature for signature in TABLE}
 
 
-def matches(line: str, before: str = "") -> list[Signature]:
+class Sight(NamedTuple):
+    """A signature found in a line, and from where to where in it."""
+
+    signature: Signature
+    begin: int
+    end: int
+
+
+def sights(line: str, before: str = "") -> list[Sight]:
     """Return all signatures that `line` shows, the most telling first.  `before`: the line before it."""
     found = []
     for signature in TABLE:
         if any(key in line for key in signature.keys):
             text = line if signature.span == 1 else f"{before}\n{line}"
-            if signature.pattern.search(text):
-                found.append(signature)
+            match = signature.pattern.search(text)
+            if match:
+                lead = len(text) - len(line)
+                found.append(Sight(signature, max(0, match.start() - lead), match.end() - lead))
     return found
+
+
+def matches(line: str, before: str = "") -> list[Signature]:
+    """Return the signatures alone."""
+    return [sight.signature for sight in sights(line, before)]
 
 
 def reason(line: str) -> Signature | None:

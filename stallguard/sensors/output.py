@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 
 from stallguard.core.events import Matched
-from stallguard.core.signatures import SCRIPT_ERROR, TRACEBACK, keys, matches, reason
+from stallguard.core.signatures import SCRIPT_ERROR, TRACEBACK, keys, reason, sights
 
 TAIL_MAX = 4096  # bytes of an unfinished line that are kept
 REACH = 1024  # bytes looked at on either side of a find in a longer line
 HALF = REACH // 2  # what is found nearer than this to the end of an unfinished line waits for more
 FINDS_MAX = 100  # looked at in one chunk; a script that prints more says the same again
 LINE_MAX = 300  # characters of a line that are reported
+LEAD = 120  # of them before what was found
 OFTEN = 5  # reports of one signature that pass at once
 EVERY = 10.0  # seconds between two reports of one signature after that
 METAL_MAX = 6  # lines after the header until the reason must have come: it is the fourth
@@ -35,19 +36,23 @@ class Matcher:
         """Have seen nothing."""
         self._tail = b""  # the unfinished line, or the last of it
         self._searched = 0  # bytes of the tail that need no second look
+        self._told_to = 0  # how far into the tail and what follows signs were told
         self._before = b""  # the end of what came before the body
         self._block: _MetalError | _Traceback | None = None
         self._said: dict[str, tuple[int, float]] = {}
 
     def feed(self, data: bytes, at: float) -> list[Matched]:
         """Return what `data` shows; `at`: monotonic seconds, the events' time."""
-        window, searched = self._tail + data, self._searched
+        window = self._tail + data
         whole = max(window.rfind(b"\n"), window.rfind(b"\r")) + 1
         if len(window) - whole <= TAIL_MAX:
-            self._tail, self._searched = window[whole:], 0 if whole else searched
-            return self._search(window[:whole], searched, whole, at)
-        self._tail, self._searched = window[-REACH:], HALF
-        return self._search(window, searched, len(window) - HALF, at)
+            body, end, kept, searched = window[:whole], whole, whole, 0 if whole else self._searched
+        else:
+            body, end, kept, searched = window, len(window) - HALF, len(window) - REACH, HALF
+        told = self._search(body, self._searched, end, at)
+        self._tail, self._searched = window[kept:], searched
+        self._told_to -= kept
+        return told
 
     def finish(self, at: float) -> list[Matched]:
         """Return what the unfinished last line shows; call when the output ends."""
@@ -65,14 +70,21 @@ class Matcher:
 
     def _look(self, body: bytes, find: int, at: float, found: list[Matched]) -> int:
         """Look at the line around `find`; return where the search goes on."""
+        told_to = self._told_to
         begin, end = _line(body, find)
-        line = _text(body[max(begin, find - REACH) : min(end, find + REACH)])
+        seen_from, seen_to = max(begin, find - REACH), min(end, find + REACH)
+        line = _text(body[seen_from:seen_to])
         self._block = _opened(body[begin:end], line)
         if self._block:
             return self._continue(body, end + 1, at, found)
-        for signature in matches(line, self._line_before(body, begin)):
-            self._say(signature.id, signature.family, line, at, found)
-        return min(end, find + REACH)
+        for signature, first, last in sights(line, self._line_before(body, begin)):
+            if seen_from + last > self._told_to:  # not one that we told when we looked at its neighbour
+                shown = line if len(line) <= LINE_MAX else line[max(0, first - LEAD) :]
+                self._say(signature.id, signature.family, shown, at, found)
+                told_to = max(told_to, seen_from + last)
+        self._told_to = told_to
+        whole = (seen_from, seen_to) == (begin, end)
+        return end if whole else find + HALF  # of a longer line we have seen a part
 
     def _line_before(self, body: bytes, begin: int) -> str:
         seen = (self._before + body[:begin] if begin < REACH else body[begin - REACH : begin]).rstrip(b"\r\n")
@@ -115,9 +127,7 @@ class _MetalError:
             return known.id, known.family, line
         if "CommandBuffer: 0x" in line or self._lines >= METAL_MAX:
             return "mps_cb_error", "GPU_FAULT_HEADER", f"{self._header} {self._unknown}"
-        self._unknown = (
-            line.strip()
-        )  # a code that the table does not know stands right before the description
+        self._unknown = line.strip()  # a code that nobody knows stands right before the description
         return None
 
 

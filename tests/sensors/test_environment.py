@@ -74,7 +74,7 @@ def test_a_second_attempt_is_a_new_tree_with_totals_from_nothing() -> None:
     target = Target()
     sensor = ProcessSensor(target, SystemClock())
     assert sensor.read() is None
-    with running("import time\nfor _ in range(3_000_000): pass\nprint(flush=True); time.sleep(60)") as child:
+    with running("import time\nfor _ in range(1_500_000): pass\nprint(flush=True); time.sleep(60)") as child:
         target.root = child.pid
         first = sensor.read()
     with running(SLEEPER) as child:

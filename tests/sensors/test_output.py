@@ -162,11 +162,16 @@ def test_a_sign_in_a_line_of_many_megabytes_is_found_once() -> None:
 
 
 @settings(max_examples=60)
-@given(st.integers(3000, 12000), st.integers(1, 5000))
-def test_a_sign_across_the_cut_of_a_long_line_is_found_once(before: int, size: int) -> None:
-    stream = b"x" * before + TIMEOUT + b"x" * 9000 + b"\n"
-    chunks = [stream[i : i + size] for i in range(0, len(stream), size)]
-    assert ids(fed(*chunks)) == ["iogpu_timeout"]
+@given(st.integers(3000, 12000), st.integers(0, 2500), st.integers(40, 5000))
+def test_signs_across_the_cuts_of_a_long_line_are_each_found_once(
+    before: int, between: int, size: int
+) -> None:
+    other = b"Very slow compile?"
+    stream = b"x" * before + TIMEOUT + b"y" * between + other + b"x" * 9000 + b"\n"
+    found = fed(*(stream[i : i + size] for i in range(0, len(stream), size)))
+    assert ids(found) == ["iogpu_timeout", "xla_slow"]
+    assert TIMEOUT.decode() in found[0].line
+    assert other.decode() in found[1].line
 
 
 @given(st.lists(st.binary(max_size=300), max_size=20))
@@ -174,27 +179,38 @@ def test_any_bytes_are_survived(chunks: list[bytes]) -> None:
     fed(*chunks)
 
 
-@pytest.mark.parametrize(
-    "stream",
-    [b"x" * 20_000_000, b"\n" * 5_000_000, TIMEOUT * 60_000, (TIMEOUT + b"\n") * 60_000, TRACEBACK * 30_000],
-    ids=["one line", "empty lines", "signs in one line", "signs", "tracebacks"],
-)
-def test_cost_and_memory_are_bounded_whatever_is_printed(stream: bytes) -> None:
-    chunks = [stream[i : i + 65536] for i in range(0, len(stream), 65536)]
+STREAMS = {
+    "one line": b"x" * 2_000_000,
+    "empty lines": b"\n" * 1_000_000,
+    "signs in one line": TIMEOUT * 10_000,
+    "signs": (TIMEOUT + b"\n") * 10_000,
+    "tracebacks": TRACEBACK * 4_000,
+}
+
+
+def _feed_all(stream: bytes) -> int:
     matcher = Matcher()
-    tracemalloc.start()
+    return sum(len(matcher.feed(stream[i : i + 65536], 1.0)) for i in range(0, len(stream), 65536))
+
+
+@pytest.mark.parametrize("stream", STREAMS.values(), ids=STREAMS.keys())
+def test_cost_is_bounded_whatever_is_printed(stream: bytes) -> None:
     begun = time.thread_time()
-    reported = sum(len(matcher.feed(chunk, 1.0)) for chunk in chunks)
-    seconds = time.thread_time() - begun
+    assert _feed_all(stream) <= 3 * output.OFTEN
+    assert (time.thread_time() - begun) / len(stream) < 0.3e-6  # 3 MB/s; 34 to 90 measured on a quiet core
+
+
+@pytest.mark.parametrize("stream", STREAMS.values(), ids=STREAMS.keys())
+def test_memory_is_bounded_whatever_is_printed(stream: bytes) -> None:
+    tracemalloc.start()
+    _feed_all(stream)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert reported <= 3 * output.OFTEN
-    assert peak < 2 << 20
-    assert seconds / len(stream) < 0.5e-6  # 2 MB/s under the tracer; 70 MB/s without
+    assert peak < 1 << 20
 
 
 def test_a_giant_chunk_full_of_keys_is_not_collected() -> None:
-    stream = b"GPU " * 2_000_000
+    stream = b"GPU " * 500_000
     tracemalloc.start()
     Matcher().feed(stream, 1.0)
     peak = tracemalloc.get_traced_memory()[1]
