@@ -15,6 +15,7 @@ import pytest
 from stallguard import journal, outcome
 from stallguard.agent import memory, plist
 from stallguard.agent.job import Job
+from stallguard.core.events import Heard
 from stallguard.paths import RunDir, list_runs
 from stallguard.supervisor import attempts
 from tests.agent.little_launchd import LittleLaunchd
@@ -90,7 +91,12 @@ def steps_of(run: RunDir) -> list[int]:
 def running_training(steps: int = 3) -> tuple[RunDir, attempts.Attempt]:
     """Return the run and its attempt once some steps are done."""
     run = until(lambda: next(iter(list_runs()), None))
-    until(lambda: len(steps_of(run)) >= steps and run.journal.exists())
+    until(
+        lambda: (
+            len(steps_of(run)) >= steps
+            and any(isinstance(event, Heard) for event in journal.events(run.journal))
+        )
+    )
     return run, until(lambda: attempts.recall(run))
 
 
