@@ -17,7 +17,12 @@ from tests.host.children import eventually, running
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(sys.platform != "darwin", reason="asks a Mac's kernel")]
 
-BURN = "import time\nt = time.process_time()\nwhile time.process_time() - t < 1: pass\nprint(flush=True); time.sleep(60)"
+BURN = """
+import time
+t = time.process_time()
+while time.process_time() - t < 1: pass
+print(flush=True); time.sleep(60)
+"""
 
 
 def test_libproc_and_psutil_agree_on_a_child() -> None:
