@@ -27,19 +27,27 @@ def targets(context: Context) -> dict[str, Patch]:
             found.append(Session(context))
         return found[0]
 
-    def keras3(name: str, *more: str) -> Patch:
+    def lazily(part: str, name: str, *more: str) -> Patch:
         def patch(module: Any) -> None:
-            from . import keras3 as hooks
+            from importlib import import_module
 
+            hooks = import_module("." + part, __name__)
             getattr(hooks, name)(session(), *more, module)
 
         return patch
 
-    return {
-        "keras.src.callbacks.callback_list": keras3("patch_callbacks"),
-        "keras.src.trainers.epoch_iterator": keras3("patch_iterator"),
-        "keras.src.trainers.trainer": keras3("patch_base_trainer"),
-        "keras.src.backend.tensorflow.trainer": keras3("patch_trainer", "TensorFlowTrainer"),
-        "keras.src.backend.torch.trainer": keras3("patch_trainer", "TorchTrainer"),
-        "keras.src.backend.jax.trainer": keras3("patch_trainer", "JAXTrainer"),
+    patches = {
+        "keras.src.callbacks.callback_list": lazily("keras3", "patch_callbacks"),
+        "keras.src.trainers.epoch_iterator": lazily("keras3", "patch_iterator"),
+        "keras.src.trainers.trainer": lazily("keras3", "patch_base_trainer"),
+        "keras.src.backend.tensorflow.trainer": lazily("keras3", "patch_trainer", "TensorFlowTrainer"),
+        "keras.src.backend.torch.trainer": lazily("keras3", "patch_trainer", "TorchTrainer"),
+        "keras.src.backend.jax.trainer": lazily("keras3", "patch_trainer", "JAXTrainer"),
     }
+    for package in ("keras.src", "tf_keras.src"):
+        patches[package + ".engine.training"] = lazily("keras2", "patch_model")
+        patches[package + ".engine.data_adapter"] = lazily("keras2", "patch_data")
+    # Keras 3 has a package of this name, whose list is in a module of its own.
+    patches["tf_keras.src.callbacks"] = lazily("keras2", "patch_callbacks")
+    patches["keras.src.callbacks"] = lazily("keras2", "patch_callbacks_if_there")
+    return patches

@@ -80,6 +80,7 @@ class Fit:
         self.complete = False  # whether this epoch came to its count of batches
         self.ends: list[bool] = [] if self.saved is None else list(self.saved.facts["ends"])
         self.passed = False  # whether the batches of earlier attempts have been passed over
+        self.resumed = False  # whether training has begun again after that
 
     def forget(self) -> None:
         """Start over: nothing saved fits."""
@@ -97,10 +98,15 @@ class Fit:
         except variables.Unlike as error:
             raise StartOver(str(error)) from error
 
-    def watch(self, callbacks: list[Any], data: Any) -> None:
+    def watch(self, callbacks: list[Any]) -> None:
         """Note how callbacks and dataset look as training begins; give the callbacks their saved state."""
-        self._watched = [Watched(data, DATA_LIMIT), *(Watched(callback) for callback in callbacks)]
+        self._watched = [Watched(_dataset(self.iterator), DATA_LIMIT), *(Watched(callback) for callback in callbacks)]
         self._restore_watched(slice(1, None))
+
+    def restore_opening(self) -> None:
+        """Set the generators as they were when the data's iterator opened."""
+        if self.saved is not None:
+            randomness.restore(self.saved.random("open"))
 
     def restore_data(self) -> None:
         """Give the dataset its saved state: after its epochs were gone through once more."""
@@ -150,10 +156,10 @@ class Fit:
             self.drawn = 0
             self.opened = before
 
-    def trained(self) -> None:
-        """Count one call of the train function."""
-        self.executions += 1
-        self.drawn += self.per_execution
+    def trained(self, count: int) -> None:
+        """Count what the train function just did: `count` executions of `per_execution` batches."""
+        self.executions += count
+        self.drawn += count * self.per_execution
 
     def epoch_ended(self, epoch: int) -> None:
         """Count an epoch; `epoch` is its index."""
@@ -162,7 +168,8 @@ class Fit:
 
     def batches(self) -> int:
         """Return the batches of an epoch, 0 where not known yet."""
-        return getattr(self.iterator, "num_batches", None) or 0
+        handler = self.iterator
+        return getattr(handler, "num_batches", None) or getattr(handler, "inferred_steps", None) or 0
 
     def at_seam(self) -> bool:
         """Whether this was the epoch's last batch: its end is the better moment to save."""
@@ -170,6 +177,7 @@ class Fit:
 
     def save(self, finished: bool = False, histories: dict[str, Any] | None = None) -> None:
         """Write a generation.  Raises OSError and whatever a framework raises: the caller guards."""
+        variables.synchronise(self.model)
         state = variables.values(variables.state(self.model))
         metrics = variables.values(variables.metrics(self.model)) if self.executions else []
         arrays = state + metrics
@@ -181,7 +189,7 @@ class Fit:
             "executions": self.executions,
             "drawn": self.drawn,
             "ends": self.ends,
-            "length": getattr(self.iterator, "_num_batches", None),
+            "length": getattr(self.iterator, "_num_batches", getattr(self.iterator, "_inferred_steps", None)),
             "finished": finished,
             "stop": not self.executions and bool(getattr(self.model, "stop_training", False)),
             "state": len(state),
@@ -195,3 +203,9 @@ class Fit:
         }
         facts["tensors"], blobs = tensors.pack(arrays)
         self.store.write(facts, blobs)
+
+
+def _dataset(iterator: Any) -> Any:
+    """Return the script's own dataset object behind an epoch iterator: its order is its state."""
+    adapter = getattr(iterator, "data_adapter", None) or getattr(iterator, "_adapter", None)
+    return getattr(adapter, "py_dataset", None) or getattr(adapter, "_keras_sequence", None)

@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from .session import Session
 
 
-def dataset(iterator: Any) -> Any:
-    """Return the script's own PyDataset behind a Keras 3 epoch iterator, None where it has none."""
-    return getattr(getattr(iterator, "data_adapter", None), "py_dataset", None)
-
-
 def epoch(session: Session, fit: Fit, iterator: Any, original: Any) -> Iterator[Any]:
     """Yield what Keras' generator of one epoch yields; in the first epoch of a resumed fit, from its place on."""
     resuming = fit.saved is not None and not fit.passed
@@ -46,13 +41,12 @@ def epoch(session: Session, fit: Fit, iterator: Any, original: Any) -> Iterator[
 
 
 def _earlier_epochs(fit: Fit, iterator: Any, original: Any) -> None:
-    opened = fit.saved.random("open")
-    randomness.restore(opened)
+    fit.restore_opening()
     with _no_workers(iterator.data_adapter):
         for end in fit.saved.facts["ends"]:
             _pass_epoch(fit, iterator, original, end)
     fit.restore_data()
-    randomness.restore(opened)
+    fit.restore_opening()
 
 
 def _pass_epoch(fit: Fit, iterator: Any, original: Any, complete: bool) -> None:
@@ -88,19 +82,25 @@ def _no_workers(adapter: Any) -> Iterator[None]:
 
 def _place(session: Session, fit: Fit, item: Any, stream: Any) -> Any:
     """Draw what was drawn, and return the item of the first batch that is not trained yet (None: no more)."""
-    saved = fit.saved
-    fresh = item[-1] is not fit.source
-    fit.source, fit.executions, fit.epoch = item[-1], saved.executions, saved.epoch
-    fit.opened = randomness.capture() if fresh and not saved.executions else saved.random("open")
-    fit.drawn = 0 if fresh and not saved.executions else saved.drawn
-    with session.context.phase("input"):
-        for _ in range(fit.drawn):
-            next(item[-1])
-            session.context.add("skipped")
-            session.context.moved()
+    draw(session, fit, item[-1])
     fit.restore_metrics()
-    fit.restore_randomness(randomness.capture())
-    session.context.note("resume", words.resumed(fit.ordinal, saved.epoch, saved.executions * fit.per_execution))
-    for _ in range(saved.executions):
+    for _ in range(fit.executions):
         item = next(stream, None)
     return item
+
+
+def draw(session: Session, fit: Fit, source: Any) -> None:
+    """Draw from `source` what the interrupted run had drawn, and restore the rest of its state."""
+    saved = fit.saved
+    fit.passed = True
+    fresh = source is not fit.source and not saved.executions  # an epoch's beginning, and an iterator of its own
+    fit.source, fit.executions, fit.epoch = source, saved.executions, saved.epoch
+    fit.opened = randomness.capture() if fresh else saved.random("open")
+    fit.drawn = 0 if fresh else saved.drawn
+    with session.context.phase("input"):
+        for _ in range(fit.drawn):
+            next(source)
+            session.context.add("skipped")
+            session.context.moved()
+    fit.restore_randomness(randomness.capture())
+    session.context.note("resume", words.resumed(fit.ordinal, saved.epoch, saved.executions * fit.per_execution))

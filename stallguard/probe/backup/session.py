@@ -96,9 +96,9 @@ class Session:
             self.context.surprise(where, error)
             return None
 
-    def trained(self, fit: Fit) -> None:
+    def trained(self, fit: Fit, count: int) -> None:
         """A train function came back: save where it is time to."""
-        fit.trained()
+        fit.trained(count)
         if time.monotonic() >= self.pace.next and not fit.at_seam() and not self.stopped:
             self.save(fit)
 

@@ -21,15 +21,41 @@ def built(model: Any) -> bool:
 
 def build_optimizer(model: Any) -> None:
     """Create the optimizer's variables, as the first step would."""
-    optimizer = model.optimizer
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    if not getattr(inner, "built", getattr(inner, "_built", True)) and hasattr(optimizer, "build"):
-        optimizer.build(model.trainable_variables)
+    optimizer, inner = model.optimizer, _inner(model.optimizer)
+    if getattr(inner, "built", False) or getattr(inner, "_built", False):
+        return
+    build = getattr(optimizer, "build", None)
+    legacy = getattr(optimizer, "_create_all_weights", None)  # Keras 2, what Macs fall back to
+    if build is not None:
+        build(model.trainable_variables)
+    elif legacy is not None:
+        optimizer.iterations  # noqa: B018  creates the counter, which comes first
+        legacy(model.trainable_variables)
+
+
+def synchronise(model: Any) -> None:
+    """Bring the variables up to date where training keeps them elsewhere (JAX)."""
+    bring = getattr(model, "jax_state_sync", None)
+    if bring is not None and getattr(model, "_jax_state", None) is not None:
+        bring()
 
 
 def state(model: Any) -> list[Any]:
     """Return the variables that make training go on exactly: the model's, then the optimizer's."""
-    return _distinct(_listed(model, "variables") + _listed(getattr(model, "optimizer", None), "variables"))
+    optimizer = getattr(model, "optimizer", None)
+    return _distinct(_listed(model, "variables") + _listed(optimizer, "variables") + _rates(_inner(optimizer)))
+
+
+def _inner(optimizer: Any) -> Any:
+    """Return the optimizer inside one that scales losses, else itself."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def _rates(optimizer: Any) -> list[Any]:
+    """Return the learning rate where it is a variable that Keras 2 does not list."""
+    legacy = getattr(optimizer, "_hyper", None)
+    found = list(legacy.values()) if isinstance(legacy, dict) else [getattr(optimizer, "_learning_rate", None)]
+    return [rate for rate in found if hasattr(rate, "assign")]
 
 
 def metrics(model: Any) -> list[Any]:
