@@ -167,6 +167,31 @@ def test_a_starved_supervisor_sees_no_stall_and_then_judges_again():
     assert scene.silent_until("stalled") <= 12
 
 
+@pytest.mark.parametrize("asleep", [True, False])
+def test_no_verdict_falls_in_the_first_seconds_after_a_pause_of_the_supervisor(asleep):
+    scene = Scene().train(60).silent(597, "compile")
+    if asleep:
+        scene.sleep_machine(3600)
+    else:
+        scene.now += 20.0
+
+    scene.silent(8, "compile")
+    assert "stalled" not in scene.steps
+    scene.silent(8, "compile")
+    assert "stalled" in scene.steps
+
+
+def test_work_between_two_merged_records_is_not_taken_for_a_compile():
+    scene = Scene().train(60)
+    for _ in range(20):
+        scene.now += 0.8
+        scene.sample(cpu=scene.tree.cpu + 0.8, minor_faults=scene.tree.minor_faults + 4000)
+        scene.train(0.2)
+
+    assert scene.judge.rows["STEP"].unsettled == 0
+    assert scene.silent_until("stalled", "spin") <= 122
+
+
 def test_a_process_that_was_stopped_for_an_hour_may_go_on():
     scene = Scene().train(60).silent(3600, state="stopped", pulses=False)
     assert scene.judge.judgement.step == "stopped"

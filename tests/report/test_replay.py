@@ -9,8 +9,9 @@ import pytest
 
 from stallguard import traces
 from stallguard.core.detector_limits import DetectorLimits
-from stallguard.core.events import Collected, Exited, Launched
+from stallguard.core.events import Collected, Exited, Launched, Sampled
 from stallguard.core.limits import Limits
+from stallguard.core.readings import Process
 from stallguard.report import replay
 from stallguard.report.replay import Replayed
 
@@ -118,6 +119,18 @@ def test_the_full_recordings_are_decided_as_well_as_the_small_ones():
             assert verdicts == [], path.stem
         elif path.stem != "stall_first_batch":
             assert latency(path.stem, FULL)[0] <= 122.0, path.stem
+
+
+def test_readings_are_as_sparse_as_a_live_sampler_takes_them_and_dense_in_a_silence():
+    events = traces.events(traces.read(SMALL / "stall_spin.jsonl"))
+    seen = [event for event, _, _ in replay.thinned(events, LIMITS) if isinstance(event, Sampled)]
+    read = [event for event in seen if isinstance(event.reading, Process)]
+    before = [event for event in read if 3.0 < event.at < 7.0]
+    within = [event for event in read if 20.0 < event.at < 40.0]
+
+    assert 3 <= len(before) <= 6
+    assert 75 <= len(within) <= 82
+    assert all(event.reading.census for event in within)
 
 
 def test_other_settings_decide_otherwise():
