@@ -51,6 +51,48 @@ QUIET = {
     "sensor": "the sensor {sensor} does not answer",
     "note": "{text}",
 }
+# The story of a whole run, for the report; its incidents are told by the sentences above.
+STORY = {
+    "story finished": "the training finished after {duration}: {progress}",
+    "story ended": "the training ended with exit code {code} after {duration}: {progress}",
+    "story gave up": "stallguard gave up after {duration}: {why}; the training had come to {progress}",
+    "story lost": "stallguard itself ended without a word after {duration}, and this is what it had written; "
+    "the training had come to {progress}",
+    "story running": "the training is under way, for {duration} so far: {progress}",
+    "story healthy": "it never stalled",
+    "story stalled": "it stalled {times}, {first}at {at}: {silence}; {what}",
+    "story recovered": "it recovered by itself {times}",
+    "story crashed": "its process ended by itself {times}, {first}at {at}: {how}",
+    "story hung": "it hung at {where}",
+    "story hung again": "it hung at {where}, and so it did each time that its stacks could be read",
+    "story causes": "most likely these were the causes: {causes}",
+    "story restarted": "it was started again {times}, {last}with {batch}{device}",
+    "story cost": "no batch ended for {lost} in all{again}{repeated}",
+    "story again": "; starting again took another {again}",
+    "story repeated": "; {count} trained a second time",
+    "story slept": "the machine slept for {duration} in all; that is not counted as silence",
+    "same stacks": "its stacks are those of stall {number}",
+    "story quiet": "never anything but zero: {names}",
+    "whole batch": "the whole batch at once",
+    "part batch": "each batch in {factor} parts",
+    "on cpu": ", on the CPU",
+    "secrets": "secrets were removed from what is shown here ({rules}); look before you send it",
+    "nothing removed": "nothing was found here that looks like a secret; look before you send it",
+}
+# What a thread does, by its class in collectors.frames.
+DOES = {
+    "metal_wait": "waits for the GPU",
+    "compile": "builds or compiles a graph",
+    "mps_compile": "compiles kernels for the GPU",
+    "tf_wait": "waits inside the training library",
+    "iterator": "waits for the next batch",
+    "generator": "prepares data in the script",
+    "checkpoint_io": "saves or loads a checkpoint",
+    "lock": "waits for a lock",
+    "user": "runs the script's own code",
+    "importing": "imports a module",
+    "gil_native": "waits for the interpreter's lock",
+}
 
 
 class _Lenient(dict[str, str]):
@@ -60,8 +102,14 @@ class _Lenient(dict[str, str]):
 
 def sentence(kind: str, facts: Mapping[str, str]) -> str:
     """Return the sentence for `kind`; an unknown fact shows as "?", an unknown kind as its name."""
-    template = SPOKEN.get(kind) or QUIET.get(kind) or kind
-    return string.Formatter().vformat(template, (), _Lenient(facts))
+    template = SPOKEN.get(kind) or QUIET.get(kind) or STORY.get(kind)
+    return kind if template is None else string.Formatter().vformat(template, (), _Lenient(facts))
+
+
+def prose(text: str) -> str:
+    """Return a sentence as it stands in a text: with a capital, but for our own name, and a full stop."""
+    begun = text if text.startswith("stallguard") else text[:1].upper() + text[1:]
+    return begun if not begun or begun[-1] in ".?!:" else f"{begun}."
 
 
 def spoken(kind: str) -> bool:

@@ -1,0 +1,76 @@
+"""`stallguard report`: the post-mortem of a run."""
+
+from __future__ import annotations
+
+import os
+import sys
+import webbrowser
+from pathlib import Path
+
+import click
+import msgspec
+
+from stallguard.errors import CANNOT_RUN, StallguardError
+from stallguard.paths import RunDir, find_run
+
+IN_THE_RUN = "-"  # of --html without a file: report.html in the run's directory
+
+
+@click.command("report")
+@click.argument("run", required=False)
+@click.option(
+    "--html",
+    "html_file",
+    is_flag=False,
+    flag_value=IN_THE_RUN,
+    metavar="[FILE]",
+    help="Write one HTML file that can be mailed.  [report.html in the run's directory]",
+)
+@click.option("--json", "as_json", is_flag=True, help="All of it as one JSON object.")
+@click.option("--open", "show", is_flag=True, help="Write the HTML file and open it in the browser.")
+def command(run: str | None, html_file: str | None, as_json: bool, show: bool) -> None:
+    """Tell what happened in RUN (default: the newest), why, what was done, what it cost and what to change.
+
+    \b
+    Examples:
+      stallguard report
+      stallguard report --open
+      stallguard report 2026 --html hang.html
+    """  # noqa: D301 - click wants the real backspace
+    which = find_run(run)
+    if html_file or show:
+        path = _write(which, html_file)
+        click.echo(path)
+        if show:
+            webbrowser.open(path.resolve().as_uri())
+        return
+    _print(which, as_json=as_json)
+
+
+def _write(run: RunDir, file: str | None) -> Path:
+    from stallguard.report import html
+
+    target = None if file in (None, IN_THE_RUN) else Path(file)
+    try:
+        return html.write(run.path, target)
+    except OSError as error:
+        raise StallguardError(
+            f"cannot write {error.filename or target}",
+            why=error.strerror or str(error),
+            cure="give another: --html FILE",
+            code=CANNOT_RUN,
+        ) from error
+
+
+def _print(run: RunDir, *, as_json: bool) -> None:
+    from stallguard.report import document
+
+    made = document.make(run, os.environ)
+    if as_json:
+        click.echo(msgspec.json.encode(made))
+        return
+    from rich.console import Console
+
+    from stallguard.report import terminal
+
+    terminal.show(made, Console(width=None if sys.stdout.isatty() else terminal.PIPED))

@@ -1,0 +1,231 @@
+"""The whole report as one value: what the terminal, the HTML and the JSON show, without secrets.
+
+Gathers from the run's directory; what is missing or damaged there leaves a hole in the report, never an error.
+May not lay anything out.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stallguard import outcome
+from stallguard.collectors.redact import Redactor
+from stallguard.core import words
+from stallguard.core.actions import Tell
+from stallguard.core.causes import TITLES
+from stallguard.core.events import Greeted
+from stallguard.core.verdicts import Finding
+from stallguard.paths import RunDir
+from stallguard.report import attempts, evidence, incidents, record, story, timeline, totals
+from stallguard.report.attempts import Attempt
+from stallguard.report.evidence import Evidence
+from stallguard.report.incidents import Incident
+from stallguard.report.narrative import prose, sentence
+from stallguard.report.plain import plain
+from stallguard.report.record import Record
+from stallguard.report.timeline import Timeline
+from stallguard.report.totals import Totals
+
+SCHEMA = 1
+TOLD_MAX = 2000  # sentences
+SAID = ("stalled", "crashed", "diagnosis", "also", "advice")  # what the rest of an incident says already
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A sentence of the log.  `at`: seconds since the epoch; `clock`: the same as the user reads it."""
+
+    at: float
+    clock: str
+    text: str
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """A cause that fits, with the sentences for and against it.  `confidence`: 0..1, and as a word."""
+
+    title: str
+    confidence: float
+    word: str
+    evidence: tuple[str, ...]
+    against: tuple[str, ...]
+    mode: str = ""
+
+
+class Trouble(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An incident as it is shown.  `same_as`: number of an earlier one that hung in exactly the same stacks."""
+
+    number: int
+    kind: str
+    clock: str
+    began: float
+    seconds: float
+    attempt: int
+    outcome: str
+    headline: str
+    causes: list[Cause]
+    told: list[Line]
+    where: str = ""
+    same_as: int = 0
+    why: str = ""
+    mathematics: str = ""
+    evidence: Evidence | None = None
+
+
+class Document(msgspec.Struct, frozen=True):
+    """A report.  Times: seconds since the epoch; `offset`: seconds to add for the user's own clock."""
+
+    schema: int
+    run: str
+    state: str
+    command: list[str]
+    cwd: str
+    began: str
+    zone: str
+    story: list[str]
+    totals: Totals
+    attempts: list[Attempt]
+    incidents: list[Trouble]
+    advice: list[str]
+    beyond: list[str]
+    told: list[Line]
+    output: list[str]
+    versions: dict[str, str]
+    removed: dict[str, int]
+    timeline: Timeline
+
+
+def make(run: RunDir, environment: Mapping[str, str], zone: dt.tzinfo | None = None) -> Document:
+    """Return the report of a run.
+
+    `environment`: whose secrets are removed too; `zone`: of the clock that is shown, None for the system's.
+    """
+    asked = outcome.asked(run)
+    known = record.read(run.journal)
+    tries = attempts.attempts(known)
+    troubles = incidents.incidents(known)
+    clock = _clock(known, zone)
+    sums = totals.totals(known, tries, troubles)
+    cwd = asked.cwd if asked else ""
+    here = dt.datetime.fromtimestamp(known.first, zone).astimezone(zone)
+    offset = (here.utcoffset() or dt.timedelta()).total_seconds()
+    document = Document(
+        schema=SCHEMA,
+        run=run.id,
+        state=outcome.state(run),
+        command=asked.command if asked else [],
+        cwd=cwd,
+        began=f"{here:%A, %d %B %Y, %H:%M}" if known.first else "",
+        zone=here.tzname() or "",
+        story=story.story(outcome.state(run), _end(run), sums, tries, troubles, clock),
+        totals=sums,
+        attempts=tries,
+        incidents=_troubles(run, troubles, known, clock, cwd),
+        advice=story.advice(troubles),
+        beyond=[line.facts.get("text", "") for line in _tells(known) if line.kind == "beyond"],
+        told=_lines(known, clock),
+        output=evidence.last_lines(run.output),
+        versions=_versions(known),
+        removed={},
+        timeline=timeline.timeline(known, tries, troubles, offset),
+    )
+    return _clean(document, Redactor(environment, asked.argv if asked else (), str(Path.home())))
+
+
+def _clean(document: Document, redactor: Redactor) -> Document:
+    """Return the report without secrets and without characters that do something; numbers stay as they are."""
+    bare = msgspec.structs.replace(document, timeline=Timeline(0.0, 0.0, 0.0, [], [], [], [], []))
+    clean = _shown(redactor.value(msgspec.to_builtins(bare)))
+    removed = {rule: number for rule, number in redactor.removed.items() if number}
+    whole = msgspec.convert(clean, Document)
+    return msgspec.structs.replace(whole, timeline=document.timeline, removed=removed)
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, str):
+        return plain(value)
+    if isinstance(value, dict):
+        return {plain(key): _shown(item) for key, item in value.items()}
+    return [_shown(item) for item in value] if isinstance(value, list) else value
+
+
+def _clock(known: Record, zone: dt.tzinfo | None) -> Callable[[float], str]:
+    """Return how a time of this run is written: with its day only where the run saw more than one."""
+    days = {dt.datetime.fromtimestamp(at, zone).date() for at in (known.first, known.last)}
+    form = "%H:%M:%S" if len(days) == 1 else "%a %H:%M:%S"
+    return lambda at: dt.datetime.fromtimestamp(at, zone).strftime(form)
+
+
+def _end(run: RunDir) -> dict[str, str]:
+    end = outcome.outcome(run)
+    return {"code": str(end.code), "why": end.why} if end else {}
+
+
+def _tells(known: Record) -> list[Tell]:
+    return [what for _, what in known.happened if isinstance(what, Tell)]
+
+
+def _lines(known: Record, clock: Callable[[float], str]) -> list[Line]:
+    tells = [(at, what) for at, what in known.happened if isinstance(what, Tell)]
+    return [Line(at, clock(at), prose(sentence(what.kind, what.facts))) for at, what in tells[-TOLD_MAX:]]
+
+
+def _versions(known: Record) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for _, what in known.happened:
+        if isinstance(what, Greeted):
+            found |= what.versions
+    return found
+
+
+def _troubles(
+    run: RunDir, troubles: Sequence[Incident], known: Record, clock: Callable[[float], str], cwd: str
+) -> list[Trouble]:
+    seen: dict[str, int] = {}
+    shown = []
+    for one in troubles:
+        same = seen.setdefault(one.fingerprint, one.number) if one.fingerprint else one.number
+        kept = evidence.read(run.incident(one.number), cwd) if one.number else None
+        shown.append(_trouble(one, known, clock, same if same != one.number else 0, kept))
+    return shown
+
+
+def _trouble(
+    one: Incident, known: Record, clock: Callable[[float], str], same_as: int, kept: Evidence | None
+) -> Trouble:
+    decided = one.decision
+    return Trouble(
+        number=one.number,
+        kind=one.kind,
+        clock=clock(one.began),
+        began=one.began,
+        seconds=one.lasted(known.last),
+        attempt=one.attempt,
+        outcome=one.outcome,
+        headline=prose(sentence("stalled" if one.kind == incidents.STALL else "crashed", one.facts)),
+        causes=[_cause(finding) for finding in one.findings],
+        told=[
+            Line(line.at, clock(line.at), prose(sentence(line.kind, line.facts)))
+            for line in one.told
+            if line.kind not in SAID
+        ],
+        where=one.where,
+        same_as=same_as,
+        why=decided.why if decided else "",
+        mathematics=decided.mathematics if decided else "",
+        evidence=kept,
+    )
+
+
+def _cause(finding: Finding) -> Cause:
+    return Cause(
+        TITLES.get(finding.cause, finding.cause),
+        finding.confidence,
+        words.confidence(finding.confidence),
+        finding.evidence,
+        finding.against,
+        finding.mode,
+    )

@@ -1,0 +1,78 @@
+"""The evidence of an incident as it lies on the disk, for the report.
+
+Reads incidents/<n>/ and nothing else; what is missing or damaged is simply not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import msgspec
+
+from stallguard.report import folded
+from stallguard.report.folded import Folded
+from stallguard.report.plain import screen
+
+STACKS_MAX, OUTPUT_MAX = 1 << 20, 1 << 16  # bytes that are read of a file
+LINES, COLUMNS = 24, 200  # of the output
+
+
+class Item(msgspec.Struct, frozen=True):
+    """One kind of evidence.  `state`: collected, nothing, failed, late; `why` it is not there."""
+
+    name: str
+    state: str
+    seconds: float = 0.0
+    why: str = ""
+
+
+class _Manifest(msgspec.Struct, frozen=True):
+    seconds: float = 0.0
+    size: int = 0
+    removed: dict[str, int] = {}
+    items: tuple[Item, ...] = ()
+
+
+class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was kept.  `place`: inside the run's directory; `seconds`: to gather it; `size`: bytes."""
+
+    place: str
+    seconds: float = 0.0
+    size: int = 0
+    removed: dict[str, int] = {}
+    items: tuple[Item, ...] = ()
+    stacks: tuple[Folded, ...] = ()
+    output: tuple[str, ...] = ()
+
+
+def read(directory: Path, cwd: str) -> Evidence | None:
+    """Return the evidence in `directory`, None where there is none."""
+    if not directory.is_dir():
+        return None
+    manifest = _Manifest()
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        manifest = msgspec.json.decode((directory / "manifest.json").read_bytes(), type=_Manifest)
+    stacks = _bytes(directory / "stacks.txt", STACKS_MAX).decode(errors="replace")
+    return Evidence(
+        place=f"{directory.parent.name}/{directory.name}",
+        seconds=manifest.seconds,
+        size=manifest.size,
+        removed=manifest.removed,
+        items=manifest.items,
+        stacks=tuple(folded.fold(stacks, cwd)),
+        output=tuple(last_lines(directory / "output.txt")),
+    )
+
+
+def last_lines(path: Path, lines: int = LINES) -> list[str]:
+    """Return the last lines of an output, fit to be shown; none where there is no such file."""
+    return screen(_bytes(path, OUTPUT_MAX, end=True), lines, COLUMNS)
+
+
+def _bytes(path: Path, most: int, *, end: bool = False) -> bytes:
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        if end:
+            file.seek(max(0, file.seek(0, 2) - most))
+        return file.read(most)
+    return b""

@@ -1,0 +1,103 @@
+"""Stacks for a reader: threads that do the same are one, and calls inside a library are one line.
+
+Pure: threads in, values out.  How a dump is read is collectors.stacks, what a frame means collectors.frames.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+
+import msgspec
+
+from stallguard.collectors import frames, stacks
+from stallguard.collectors.frames import Frame
+from stallguard.collectors.stacks import Thread
+
+SIMILAR = 0.8  # of the calls of two threads, from which on they are shown as one (Dice's coefficient)
+_PACKAGE = re.compile(r"/(?:site|dist)-packages/([^/.]+)")
+_OURS = re.compile(r"/stallguard/(?:probe|__init__)")
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """Calls in a row, innermost first: the script's own (`package` empty), or those inside one package."""
+
+    package: str
+    frames: tuple[str, ...]
+
+
+class Folded(msgspec.Struct, frozen=True):
+    """Threads that do the same.  `kind`: a class of collectors.frames, or empty."""
+
+    threads: tuple[str, ...]
+    main: bool
+    kind: str
+    segments: tuple[Segment, ...]
+
+
+def fold(text: str, cwd: str = "") -> list[Folded]:
+    """Return the threads of a faulthandler dump, folded by similarity, the main thread first; not our own."""
+    threads = stacks.parse(text)
+    main = stacks.main_thread(threads)
+    threads = [thread for thread in threads if thread is main or not _is_ours(thread)]
+    groups: list[list[Thread]] = [[main]] if main else []
+    for thread in threads:
+        if thread is not main:
+            _join(groups[1:], groups, thread)
+    return [_folded(group, cwd, main=group[0] is main) for group in groups]
+
+
+def _is_ours(thread: Thread) -> bool:
+    return all(package(frame) in ("stallguard", "Python") for frame in thread.frames) and any(
+        package(frame) == "stallguard" for frame in thread.frames
+    )
+
+
+def _join(candidates: Sequence[list[Thread]], groups: list[list[Thread]], thread: Thread) -> None:
+    for group in candidates:
+        if similarity(group[0], thread) >= SIMILAR:
+            group.append(thread)
+            return
+    groups.append([thread])
+
+
+def similarity(one: Thread, other: Thread) -> float:
+    """Return how alike two stacks are, 0 to 1: twice the calls in common over all calls; lines do not count."""
+    here, there = _calls(one), _calls(other)
+    both = len(one.frames) + len(other.frames)
+    return 2 * (here & there).total() / both if both else 1.0
+
+
+def _calls(thread: Thread) -> Counter[tuple[str, str]]:
+    return Counter((frame.file, frame.function) for frame in thread.frames)
+
+
+def _folded(group: Sequence[Thread], cwd: str, *, main: bool) -> Folded:
+    first = group[0]
+    return Folded(
+        threads=tuple(thread.name or thread.ident for thread in group),
+        main=main,
+        kind=frames.classify(first.frames),
+        segments=tuple(
+            Segment(name, tuple(_place(frame, name, cwd) for frame in calls))
+            for name, calls in groupby(first.frames, key=package)
+        ),
+    )
+
+
+def _place(frame: Frame, inside: str, cwd: str) -> str:
+    """Return where a frame is; inside a package by the path there, which is the same on every machine."""
+    name = f"/{inside}/"
+    return stacks.place(frame, frame.file.partition(name)[0] if name in frame.file else cwd)
+
+
+def package(frame: Frame) -> str:
+    """Return the package that a frame belongs to; empty for the script's own code."""
+    if _OURS.search(frame.file):
+        return "stallguard"
+    if frames.is_own(frame):
+        return ""
+    inside = _PACKAGE.search(frame.file)
+    return inside[1] if inside else "Python"

@@ -1,0 +1,146 @@
+"""The incidents of a run: what was noticed, why it is thought so, what was done, and how it came out.
+
+Pure: what happened, in order, becomes values.  May not read the evidence on the disk (evidence.py does) and makes
+no sentence of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from stallguard.core.actions import Collect, Conclude, Found, Signal, Tell
+from stallguard.core.events import Collected, Exited, Launched
+from stallguard.core.verdicts import Decision, Finding
+from stallguard.report.record import Happening, Record, ago
+
+STALL, CRASH = "stall", "crash"
+RESTARTED, RECOVERED, OVER, OPEN = "restarted", "recovered", "over", "open"
+AFTER = ("resumed", "smaller", "beyond")  # what the next attempt says about its own beginning
+
+
+class Told(msgspec.Struct, frozen=True):
+    """Something that was told, when; a key of the narrative and its facts."""
+
+    at: float
+    kind: str
+    facts: dict[str, str] = {}
+
+
+class Incident(msgspec.Struct, omit_defaults=True):
+    """One stall or crash.  Times: seconds since the epoch.
+
+    `number`: of its directory of evidence, 0 without one; `began`: the last progress before it; `ended`: when it
+    was over, by recovery, by the next attempt or with the run; `acted`: when its process was ended or ended.
+    """
+
+    kind: str
+    attempt: int
+    began: float
+    noticed: float
+    number: int = 0
+    acted: float | None = None
+    ended: float | None = None
+    outcome: str = OPEN
+    facts: dict[str, str] = {}
+    where: str = ""
+    classes: tuple[str, ...] = ()
+    fingerprint: str = ""
+    findings: tuple[Finding, ...] = ()
+    decision: Decision | None = None
+    told: list[Told] = []
+
+    def lasted(self, until: float) -> float:
+        """Return the seconds without progress; `until`: the present, for an incident that still lasts."""
+        return max(0.0, (self.ended if self.ended is not None else until) - self.began)
+
+
+def incidents(record: Record) -> list[Incident]:
+    """Return the incidents in order."""
+    reader = _Reader(record)
+    for at, what in record.happened:
+        how = _TAKE.get(type(what))
+        if how is not None:
+            how(reader, at, what)
+    return reader.found
+
+
+class _Reader:
+    """Goes through what happened; `open` is the incident that is under way."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self.found: list[Incident] = []
+        self._open: Incident | None = None
+        self._attempt = 1
+
+    def tell(self, at: float, told: Tell) -> None:
+        """A stall or crash begins; or something is told of the one that is under way, or just was."""
+        if told.kind == "stalled" or (told.kind == "crashed" and self._open is None):
+            self._begin(at, told)
+        last = self._open or (self.found[-1] if self.found and told.kind in AFTER else None)
+        if last is not None:
+            last.told.append(Told(at, told.kind, told.facts))
+        if told.kind == "recovered":
+            self._end(at, RECOVERED)
+
+    def _begin(self, at: float, told: Tell) -> None:
+        kind = STALL if told.kind == "stalled" else CRASH
+        self._end(at, OVER)
+        self._open = Incident(kind, self._attempt, self._progress(at), at, facts=told.facts)
+        if kind == CRASH:
+            self._open.acted = at
+        self.found.append(self._open)
+
+    def _progress(self, at: float) -> float:
+        before = self._record.heard_before(at)
+        return at if before is None else ago(before[0], before[1].at, before[1].progress_at)
+
+    def _end(self, at: float, outcome: str) -> None:
+        if self._open is not None:
+            self._open.ended, self._open.outcome = at, outcome
+        self._open = None
+
+    def collect(self, _at: float, action: Collect) -> None:
+        """The evidence gets its number."""
+        if self._open is not None and action.incident:
+            self._open.number = action.incident
+
+    def collected(self, _at: float, event: Collected) -> None:
+        """The evidence says where it hangs."""
+        if self._open is not None and event.incident == self._open.number:
+            self._open.where, self._open.classes = event.where, event.stacks
+            self._open.fingerprint = event.fingerprint
+
+    def judged(self, _at: float, action: Found) -> None:
+        """The newest findings stand."""
+        if self._open is not None:
+            self._open.findings = action.findings
+            self._open.decision = action.decision or self._open.decision
+
+    def acted(self, at: float, _what: Happening) -> None:
+        """The process is being ended, or has ended."""
+        if self._open is not None and self._open.acted is None:
+            self._open.acted = at
+
+    def launched(self, at: float, event: Launched) -> None:
+        """The next attempt ends the incident."""
+        self._attempt = event.attempt
+        self._end(at, RESTARTED)
+
+    def concluded(self, at: float, _action: Conclude) -> None:
+        """The run is over."""
+        self._end(at, OVER)
+
+
+_TAKE: dict[type, Callable[..., None]] = {
+    Tell: _Reader.tell,
+    Collect: _Reader.collect,
+    Collected: _Reader.collected,
+    Found: _Reader.judged,
+    Signal: _Reader.acted,
+    Exited: _Reader.acted,
+    Launched: _Reader.launched,
+    Conclude: _Reader.concluded,
+}

@@ -1,0 +1,82 @@
+"""What a journal holds, decoded once and put on the clock of the wall: the material of every report.
+
+The monotonic clock stands still while a machine sleeps and begins anew when it starts, so a report's times are
+those that the lines themselves carry.  Lines that are cut, foreign or of a later schema are passed by.
+This module may not interpret.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from stallguard import journal
+from stallguard.core.actions import Action, AnyAction
+from stallguard.core.events import AnyEvent, Event, Heard, Sampled, Ticked
+from stallguard.core.readings import AnyReading
+
+Happening = Event | Action
+
+
+class Record(NamedTuple):
+    """A journal in memory.  All times are seconds since the epoch, never falling.
+
+    `happened`: everything but records of the probe and readings, in order; `readings`: by the sensor's name.
+    """
+
+    heard: list[tuple[float, Heard]]
+    readings: dict[str, list[tuple[float, AnyReading]]]
+    happened: list[tuple[float, Happening]]
+    first: float
+    last: float
+
+    def heard_before(self, at: float) -> tuple[float, Heard] | None:
+        """Return the newest record of the probe at a time."""
+        index = bisect.bisect_right(self.heard, at, key=lambda pair: pair[0])
+        return self.heard[index - 1] if index else None
+
+
+def read(path: Path) -> Record:
+    """Return what the journal at `path` holds; an empty record where there is none."""
+    heard: list[tuple[float, Heard]] = []
+    readings: dict[str, list[tuple[float, AnyReading]]] = defaultdict(list)
+    happened: list[tuple[float, Happening]] = []
+    first, last = 0.0, 0.0
+    for at, value in _decoded(path):
+        last = max(last, at)
+        first = first or last
+        if isinstance(value, Heard):
+            heard.append((last, value))
+        elif isinstance(value, Sampled):
+            readings[str(value.reading.__struct_config__.tag)].append((last, value.reading))
+        elif not isinstance(value, Ticked):
+            happened.append((last, value))
+    return Record(heard, dict(readings), happened, first, last)
+
+
+def _decoded(path: Path) -> Iterator[tuple[float, Any]]:
+    decode = {
+        "event": msgspec.json.Decoder(AnyEvent).decode,
+        "action": msgspec.json.Decoder(AnyAction).decode,
+    }
+    for line in journal.read(path):
+        if line.kind in decode:
+            # ValueError: a time that is none; msgspec's own errors are ValueErrors too
+            with contextlib.suppress(ValueError, OverflowError):
+                yield _seconds(line.utc), decode[line.kind](line.data)
+
+
+def _seconds(utc: str) -> float:
+    return dt.datetime.fromisoformat(utc).timestamp()
+
+
+def ago(at: float, now: float, then: float) -> float:
+    """Return when `then` was, for an event that came at `at` when the monotonic clock showed `now`."""
+    return at - max(0.0, now - then)

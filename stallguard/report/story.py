@@ -1,0 +1,149 @@
+"""The story of a run in a few sentences: what happened, when, why it is thought so, what was done, what it cost.
+
+Chooses facts; the words are narrative.py's.  Pure; may not read files.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from stallguard.core import words
+from stallguard.core.causes import TITLES
+from stallguard.core.words import duration
+from stallguard.report.attempts import Attempt
+from stallguard.report.incidents import CRASH, RECOVERED, STALL, Incident
+from stallguard.report.narrative import prose, sentence
+from stallguard.report.totals import Totals
+
+ENOUGH_TO_SAY = 1.0  # seconds
+
+
+def story(
+    state: str,
+    facts: dict[str, str],
+    totals: Totals,
+    attempts: Sequence[Attempt],
+    incidents: Sequence[Incident],
+    clock: Callable[[float], str],
+) -> list[str]:
+    """Return the sentences.
+
+    `state`: as outcome.state has it; `facts`: code and why of the end; `clock`: the time of day as text.
+    """
+    facts = {"duration": duration(totals.seconds), "progress": progress(totals), **facts}
+    told = [
+        sentence(ENDINGS.get(state, "story ended"), facts),
+        *_trouble(incidents, clock),
+        *_deeds(totals, attempts),
+        *_advice(incidents),
+    ]
+    return [prose(text) for text in told if text]
+
+
+ENDINGS = {
+    "finished": "story finished",
+    "gave up": "story gave up",
+    "lost": "story lost",
+    "running": "story running",
+}
+
+
+def progress(totals: Totals) -> str:
+    """Return how far a training came: batches, epochs, loss."""
+    parts = [count(totals.batches, "batch", "batches") if totals.batches else "no batch"]
+    if totals.epoch is not None:
+        parts.append(f"epoch {totals.epoch}" + (f" of {totals.epochs}" if totals.epochs else ""))
+    if totals.loss is not None:
+        first = "" if totals.first_loss is None else f" (from {totals.first_loss:.4g})"
+        parts.append(f"loss {totals.loss:.4g}{first}")
+    return ", ".join(parts)
+
+
+def count(number: int, one: str, many: str) -> str:
+    """Return a number of things, in groups of three digits."""
+    return f"{number:,} {one if number == 1 else many}".replace(",", "\u202f")
+
+
+def times(number: int) -> str:
+    """Return how often."""
+    return {1: "once", 2: "twice"}.get(number) or f"{number} times"
+
+
+def _trouble(incidents: Sequence[Incident], clock: Callable[[float], str]) -> Iterator[str]:
+    stalls = [one for one in incidents if one.kind == STALL]
+    for kind, some in (
+        ("story stalled", stalls),
+        ("story crashed", [i for i in incidents if i.kind == CRASH]),
+    ):
+        if some:
+            first = "first " if len(some) > 1 else ""
+            yield sentence(
+                kind, some[0].facts | {"times": times(len(some)), "first": first, "at": clock(some[0].began)}
+            )
+    if not incidents:
+        yield sentence("story healthy", {})
+    recovered = sum(one.outcome == RECOVERED for one in stalls)
+    if recovered:
+        yield sentence("story recovered", {"times": times(recovered)})
+    yield from _causes(incidents)
+
+
+def _causes(incidents: Sequence[Incident]) -> Iterator[str]:
+    places = {one.where for one in incidents if one.where}
+    if len(places) == 1:
+        kind = "story hung again" if len(incidents) > 1 else "story hung"
+        yield sentence(kind, {"where": places.pop()})
+    known = [one.findings[0] for one in incidents if one.findings]
+    causes = Counter(finding.cause for finding in known)
+    if len(causes) == 1:
+        told = words.diagnosis(known[:1])[0]
+        yield sentence(told.kind, told.facts)
+    elif causes:
+        named = [f"{TITLES.get(cause, cause)} ({times(number)})" for cause, number in causes.most_common()]
+        yield sentence("story causes", {"causes": "; ".join(named)})
+
+
+def _deeds(totals: Totals, attempts: Sequence[Attempt]) -> Iterator[str]:
+    if totals.restarts:
+        facts = {
+            "times": times(totals.restarts),
+            "last": "the last time " if totals.restarts > 1 else "",
+            "batch": batch(attempts[-1].factor),
+            "device": sentence("on cpu", {}) if attempts[-1].device == "cpu" else "",
+        }
+        yield sentence("story restarted", facts)
+    if totals.lost >= ENOUGH_TO_SAY:
+        yield sentence("story cost", {"lost": duration(totals.lost)} | _cost(totals))
+    if totals.slept >= ENOUGH_TO_SAY:
+        yield sentence("story slept", {"duration": duration(totals.slept)})
+
+
+def batch(factor: int) -> str:
+    """Return how a batch is computed."""
+    return sentence("whole batch" if factor == 1 else "part batch", {"factor": str(factor)})
+
+
+def _cost(totals: Totals) -> dict[str, str]:
+    again = {"again": duration(totals.again)}
+    twice = {"count": count(totals.repeated or 0, "batch was", "batches were")}
+    return {
+        "again": sentence("story again", again) if totals.again >= ENOUGH_TO_SAY else "",
+        "repeated": sentence("story repeated", twice) if totals.repeated else "",
+    }
+
+
+def _advice(incidents: Sequence[Incident]) -> Iterator[str]:
+    first = advice(incidents)[:1]
+    for text in first:
+        yield sentence("advice", {"text": text})
+
+
+def advice(incidents: Sequence[Incident]) -> list[str]:
+    """Return what helps, each piece once: what the surest and most frequent causes ask for comes first."""
+    weight: Counter[str] = Counter()
+    for one in incidents:
+        for finding in one.findings:
+            for place, text in enumerate(finding.advice):
+                weight[text] += round(1000 * finding.confidence / (1 + place))
+    return [text for text, _ in weight.most_common()]

@@ -1,0 +1,323 @@
+"""A run over time: what was measured as a few thousand numbers a series, what happened as bands and marks.
+
+Counters are interpolated between their readings, so a rate has no holes; levels are means; pauses are maxima.
+The grid is even over the run and as fine as a second around each incident.  The only module of the report that
+computes with arrays.  Pure; may not draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby, pairwise
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from stallguard.core.actions import Tell
+from stallguard.core.events import Heard, Slept
+from stallguard.core.readings import Device, Machine, Memory, Process
+from stallguard.report.attempts import Attempt
+from stallguard.report.incidents import Incident
+from stallguard.report.record import Record, ago
+
+Array = npt.NDArray[np.float64]
+POINTS = 2400  # of the even grid: two for each pixel of a wide screen
+FINEST = 0.5  # seconds
+AROUND, FINE = 90.0, 1.0  # seconds on both sides of an incident that get a grid of seconds
+SPANS = 4000  # phases that a run is divided into at most
+FAR = 120.0  # seconds; a counter is not interpolated over a longer hole
+MAY_BE_QUIET = ("pressure", "swap", "gpu")  # a chart of nothing but zero says less than a word
+DIGITS = 4  # significant ones of a number
+PRESSURE = {"normal": 0.0, "warn": 0.5, "critical": 1.0}
+
+# Phases of the probe's record, as a report shows them.
+GROUPS = {
+    "importing": "starting", "tracing": "starting", "first run": "starting",
+    "step": "training", "between": "training", "input": "training", "epoch start": "training",
+    "epoch end": "training",
+    "validation": "validation", "prediction": "validation",
+    "checkpoint": "saving",
+    "idle": "outside", "finishing": "outside", "named": "outside",
+}  # fmt: skip
+
+
+class Series(msgspec.Struct, frozen=True):
+    """One line of a panel: `values` at the timeline's times, None where nothing is known."""
+
+    name: str
+    values: list[float | None]
+
+
+class Panel(msgspec.Struct, frozen=True):
+    """One small chart.  `unit`: s, /s, cores, share, bytes, watts, or empty; `log`: a logarithmic scale fits."""
+
+    key: str
+    title: str
+    unit: str
+    series: list[Series]
+    log: bool = False
+
+
+class Band(msgspec.Struct, frozen=True):
+    """A span of time: a group of phases, or silence, asleep, between (no process)."""
+
+    kind: str
+    began: float
+    ended: float
+    number: int = 0  # of the incident
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """An instant: stall, crash, restart, recovered, end, line (of the output)."""
+
+    kind: str
+    at: float
+    label: str
+
+
+class Timeline(msgspec.Struct, frozen=True):
+    """All of it.  `start`: seconds since the epoch; every other time is seconds since then."""
+
+    start: float
+    offset: float  # seconds to add for the clock that the user reads
+    seconds: float
+    times: list[float]
+    panels: list[Panel]
+    bands: list[Band]
+    marks: list[Mark]
+    quiet: list[str]  # what was measured and always zero
+
+
+class _Points(NamedTuple):
+    at: Array
+    value: Array
+
+
+def timeline(
+    record: Record, attempts: Sequence[Attempt], incidents: Sequence[Incident], offset: float = 0.0
+) -> Timeline:
+    """Return the timeline of a run; one without panels where the journal is empty."""
+    edges = grid(record.first, record.last, [incident.noticed for incident in incidents])
+    panels = [panel for panel in _panels(record, edges) if panel.series]
+    quiet = [panel for panel in panels if panel.key in MAY_BE_QUIET and not any(map(_moves, panel.series))]
+    return Timeline(
+        start=round(record.first, 3),
+        offset=offset,
+        seconds=round(record.last - record.first, 3),
+        times=[round(float(at), 2) for at in _middles(edges) - record.first],
+        panels=[panel for panel in panels if panel not in quiet],
+        bands=list(_bands(record, attempts, incidents)),
+        marks=sorted(_marks(record, attempts, incidents), key=lambda mark: mark.at),
+        quiet=[panel.title.lower() for panel in quiet],
+    )
+
+
+def grid(first: float, last: float, near: Iterable[float]) -> Array:
+    """Return the edges of the cells that a run is divided into, finer around the times of `near`."""
+    count = int(min(POINTS, max(2, (last - first) / FINEST)))
+    pieces = [np.linspace(first, max(last, first + FINEST), count + 1)]
+    if (last - first) / count > FINE:
+        pieces += [np.arange(at - AROUND, at + AROUND, FINE) for at in near]
+    edges: Array = np.unique(np.round(np.concatenate(pieces), 2))
+    inside: Array = edges[(edges >= pieces[0][0]) & (edges <= pieces[0][-1])]
+    return inside
+
+
+def _middles(edges: Array) -> Array:
+    return (edges[:-1] + edges[1:]) / 2
+
+
+# ---- from points to cells -----------------------------------------------------------------------------------
+
+
+def _points(pairs: Iterable[tuple[float, float | None]]) -> _Points:
+    known = [pair for pair in pairs if pair[1] is not None]
+    table = np.array(known, dtype=np.float64).reshape(-1, 2)
+    return _Points(table[:, 0], table[:, 1])
+
+
+def rate(points: _Points, edges: Array) -> Array:
+    """Return how fast a counter rose in each cell, per second; a counter that fell began anew."""
+    if len(points.at) < 2:  # noqa: PLR2004 - a rate needs two points
+        return np.full(len(edges) - 1, np.nan)
+    total = np.concatenate(([0.0], np.cumsum(np.maximum(0.0, np.diff(points.value)))))
+    at = np.maximum.accumulate(points.at)
+    risen = np.diff(np.interp(edges, at, total)) / np.diff(edges)
+    return np.where(_is_known(at, edges), risen, np.nan)
+
+
+def _is_known(at: Array, edges: Array) -> npt.NDArray[np.bool_]:
+    """Tell of each cell whether readings stand on both of its sides, and near enough."""
+    middles = _middles(edges)
+    after = np.searchsorted(at, middles)
+    inside = (after > 0) & (after < len(at))
+    hole = at[np.clip(after, 0, len(at) - 1)] - at[np.clip(after - 1, 0, len(at) - 1)]
+    known: npt.NDArray[np.bool_] = inside & (hole <= FAR)
+    return known
+
+
+def mean(points: _Points, edges: Array) -> Array:
+    """Return the mean of a level in each cell, NaN where there was no reading."""
+    cell, inside = _cells(points, edges)
+    count = np.bincount(cell, minlength=len(edges) - 1)
+    total = np.bincount(cell, weights=points.value[inside], minlength=len(edges) - 1)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def highest(points: _Points, edges: Array) -> Array:
+    """Return the highest value in each cell, NaN where there was none."""
+    cell, inside = _cells(points, edges)
+    top = np.full(len(edges) - 1, -np.inf)
+    np.maximum.at(top, cell, points.value[inside])
+    return np.where(np.isfinite(top), top, np.nan)
+
+
+def _cells(points: _Points, edges: Array) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
+    inside = (points.at >= edges[0]) & (points.at <= edges[-1])
+    cell = np.clip(np.searchsorted(edges, points.at[inside], side="right") - 1, 0, len(edges) - 2)
+    return cell, inside
+
+
+def _series(name: str, values: Array) -> list[Series]:
+    if not np.isfinite(values).any():
+        return []
+    return [Series(name, [None if value != value else short(value) for value in values.tolist()])]  # noqa: PLR0124
+
+
+def _moves(series: Series) -> bool:
+    return any(series.values)
+
+
+def short(value: float) -> float:
+    """Return a number with as many digits as a chart can show."""
+    return float(f"{value:.{DIGITS}g}")
+
+
+# ---- the panels -----------------------------------------------------------------------------------------------
+
+
+def _panels(record: Record, edges: Array) -> list[Panel]:
+    done = _points(_beats(record.heard))
+    beats = rate(done, edges)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        batch = np.where(beats > 0, rate(_moving(done), edges) / beats, np.nan)
+    pauses = _points((at, heard.longest) for at, heard in record.heard if heard.beats and heard.longest > 0)
+    loss = _points((at, heard.loss) for at, heard in record.heard)
+    return [
+        Panel("batch", "Time a batch", "s",
+              _series("mean", batch) + _series("longest pause", highest(pauses, edges)), log=True),
+        Panel("rate", "Throughput", "/s", _series("batches a second", beats)),
+        Panel("loss", "Loss", "", _series("loss", mean(loss, edges))),
+        *_sensed(record, edges),
+    ]  # fmt: skip
+
+
+def _beats(heard: Sequence[tuple[float, Heard]]) -> list[tuple[float, float | None]]:
+    """Return the batches done, over the times at which they were: a pause is a flat line, not a missing one."""
+    points: list[tuple[float, float | None]] = []
+    attempt, before, total = 0, 0, 0
+    for at, record in heard:
+        if record.attempt != attempt:
+            attempt, before = record.attempt, 0
+            points.append((ago(at, record.at, record.progress_at), total))
+        total += max(0, record.beats - before)
+        moved = record.beats > before
+        before = max(before, record.beats)
+        if moved or not before:
+            points.append((ago(at, record.at, record.beat_at) if moved else at, total))
+    return points
+
+
+def _moving(done: _Points) -> _Points:
+    """Return the seconds spent on batches that were finished, as a counter: what a stall does not add to."""
+    moved = np.where(np.diff(done.value, prepend=0.0) > 0, np.diff(done.at, prepend=0.0), 0.0)
+    return _Points(done.at, np.cumsum(moved))
+
+
+def _sensed(record: Record, edges: Array) -> list[Panel]:
+    def of(kind: type, take: Callable[[Any], float | None]) -> _Points:
+        name = str(kind.__struct_config__.tag)  # type: ignore[attr-defined]  # every reading is a Struct
+        return _points((at, take(reading)) for at, reading in record.readings.get(name, ()))
+
+    def level(name: str, kind: type, take: Callable[[Any], float | None]) -> list[Series]:
+        return _series(name, mean(of(kind, take), edges))
+
+    cores = rate(of(Process, lambda seen: seen.cpu), edges)
+    swapped = rate(of(Memory, lambda seen: seen.swap_outs), edges)
+    return [
+        Panel("cpu", "Processor of the training", "cores", _series("cores", cores)),
+        Panel("idle", "Processor of the machine", "share", level("idle", Machine, lambda seen: seen.idle)),
+        Panel("gpu", "GPU", "share", level("busy", Device, lambda seen: seen.utilisation)),
+        Panel("gpumem", "Memory of the GPU", "bytes", level("in use", Device, lambda seen: seen.memory)),
+        Panel("power", "Power of the GPU", "watts", level("drawn", Device, lambda seen: seen.power)),
+        Panel("memory", "Memory", "bytes",
+              level("footprint of the training", Process, _footprint)
+              + level("available", Memory, lambda seen: seen.available)),
+        Panel("pressure", "Memory pressure", "share", level("pressure", Memory, _pressure)),
+        Panel("swap", "Swap", "bytes",
+              level("in use", Memory, lambda seen: seen.swap_used) + _series("written a second", swapped)),
+    ]  # fmt: skip
+
+
+def _footprint(seen: Process) -> float | None:
+    return seen.footprint if seen.footprint is not None else seen.rss
+
+
+def _pressure(seen: Memory) -> float | None:
+    return PRESSURE.get(seen.pressure or "", seen.stall_some)
+
+
+# ---- bands and marks --------------------------------------------------------------------------------------------
+
+
+def _bands(record: Record, attempts: Sequence[Attempt], incidents: Sequence[Incident]) -> Iterable[Band]:
+    zero, end = record.first, record.last
+    for kind, began, ended in _phases(record, attempts):
+        yield Band(kind, round(began - zero, 2), round(ended - zero, 2))
+    for one in incidents:
+        ended = one.ended if one.ended is not None else end
+        yield Band("silence", round(one.began - zero, 2), round(ended - zero, 2), one.number)
+    for at, what in record.happened:
+        if isinstance(what, Slept):
+            yield Band("asleep", round(max(0.0, at - what.seconds - zero), 2), round(at - zero, 2))
+
+
+def _phases(record: Record, attempts: Sequence[Attempt]) -> list[tuple[str, float, float]]:
+    """Return the phases as (kind, begin, end); one too short to be seen belongs to the one before it."""
+    narrow = max(FINEST, (record.last - record.first) / SPANS)
+    ends = {attempt.number: attempt.ended or record.last for attempt in attempts}
+    spans: list[tuple[int, str, float, float]] = []
+    for (attempt, kind), began, ended in _runs(record.heard, ends):
+        last = spans[-1] if spans else None
+        if last and last[0] == attempt and (last[1] == kind or ended - began < narrow):
+            spans[-1] = (attempt, last[1], last[2], ended)
+        else:
+            spans.append((attempt, kind, began, ended))
+    return [span[1:] for span in spans]
+
+
+def _runs(
+    heard: Sequence[tuple[float, Heard]], ends: Mapping[int, float]
+) -> Iterable[tuple[tuple[int, str], float, float]]:
+    """Yield each run of records with one attempt and one kind of phase, and when it began and ended."""
+    groups = groupby(heard, key=lambda pair: (pair[1].attempt, GROUPS.get(pair[1].phase, "outside")))
+    begins = [(key, next(group)[0]) for key, group in groups]
+    for (key, began), (following, until) in pairwise([*begins, ((0, ""), 0.0)]):
+        ended = until if following[0] == key[0] else ends.get(key[0], began)
+        yield key, began, max(began, ended)
+
+
+def _marks(record: Record, attempts: Sequence[Attempt], incidents: Sequence[Incident]) -> Iterable[Mark]:
+    zero = record.first
+    for one in incidents:
+        yield Mark(one.kind, round(one.noticed - zero, 2), str(one.number or ""))
+    for attempt in attempts[1:]:
+        yield Mark("restart", round(attempt.began - zero, 2), str(attempt.number))
+    for at, what in record.happened:
+        if isinstance(what, Tell) and what.kind in MARKED:
+            yield Mark(MARKED[what.kind], round(at - zero, 2), "")
+
+
+MARKED = {"recovered": "recovered", "signature": "line", "finished": "end", "ended": "end", "gave_up": "end"}

@@ -1,0 +1,146 @@
+"""Short words that the terminal and the HTML share: figures, names of things, how something came out.
+
+Pure; whole sentences are narrative.py's.
+"""
+
+from __future__ import annotations
+
+from stallguard.core.words import duration, exit_facts
+from stallguard.report.attempts import Attempt
+from stallguard.report.document import Document, Trouble
+from stallguard.report.folded import Folded, Segment
+from stallguard.report.incidents import OPEN, OVER, RECOVERED, RESTARTED, STALL
+from stallguard.report.narrative import DOES, prose, sentence
+from stallguard.report.story import batch, count
+from stallguard.report.timeline import Series, Timeline
+from stallguard.report.totals import Totals
+
+OUTCOMES = {
+    RESTARTED: "started again",
+    RECOVERED: "recovered by itself",
+    OVER: "the run ended",
+    OPEN: "not over",
+}
+
+
+def name(trouble: Trouble) -> str:
+    """Return what an incident is called."""
+    if trouble.kind != STALL:
+        return "Crash"
+    return f"Stall {trouble.number}" if trouble.number else "Stall"
+
+
+def threads(group: Folded) -> str:
+    """Return who does what: "main thread, waits for a lock", "3 threads alike"."""
+    number = len(group.threads)
+    who = (
+        "main thread"
+        if group.main
+        else f"thread {group.threads[0]}"
+        if number == 1
+        else f"{number} threads alike"
+    )
+    return f"{who}, {DOES.get(group.kind, group.kind)}" if group.kind else who
+
+
+def calls(segment: Segment) -> str:
+    """Return calls inside a package as one line."""
+    return f"{segment.package}: {count(len(segment.frames), 'call', 'calls')}"
+
+
+def figures(totals: Totals) -> list[tuple[str, str]]:
+    """Return the sums as rows of a name and a value; what is not known is left out."""
+    rows = [
+        ("training", duration(totals.training)),
+        ("starting", duration(totals.starting)),
+        ("lost in silence", duration(totals.lost) if totals.lost else ""),
+        ("asleep", duration(totals.slept) if totals.slept else ""),
+        ("in all", duration(totals.seconds)),
+        ("batches", f"{count(totals.batches, 'batch', 'batches')}{_rate(totals)}"),
+        ("trained twice", count(totals.repeated or 0, "batch", "batches") if totals.repeated else ""),
+        ("batch", _batches(totals)),
+        ("epoch", _epoch(totals)),
+        ("loss", f"{totals.loss:.4g}" if totals.loss is not None else ""),
+        ("checkpoints", str(totals.saves) if totals.saves else ""),
+        ("attempts", str(totals.attempts)),
+    ]
+    return [(row, value) for row, value in rows if value]
+
+
+def _rate(totals: Totals) -> str:
+    return f", {totals.rate:.3g} a second" if totals.rate else ""
+
+
+def _batches(totals: Totals) -> str:
+    rows = f"{totals.rows} rows; " if totals.rows else ""
+    return rows + ", then ".join(batch(factor) for factor in totals.factors)
+
+
+def _epoch(totals: Totals) -> str:
+    if totals.epoch is None:
+        return ""
+    return f"{totals.epoch} of {totals.epochs}" if totals.epochs else str(totals.epoch)
+
+
+# ---- the timeline ---------------------------------------------------------------------------------------------
+
+KINDS = ("starting", "training", "validation", "saving", "outside", "silence", "asleep")
+STEPS = {
+    "s": ((3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "us")),
+    "bytes": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")),
+    "share": ((0.01, "%"),),
+    "watts": ((1.0, "W"),),
+}
+
+
+def kinds(timeline: Timeline) -> list[str]:
+    """Return the kinds of bands that a timeline has."""
+    return [kind for kind in KINDS if any(band.kind == kind for band in timeline.bands)]
+
+
+def top(series: Series) -> float:
+    """Return the highest value of a series."""
+    return max((value for value in series.values if value is not None), default=0.0)
+
+
+def quantity(value: float, unit: str) -> str:
+    """Return a number with its unit, in the size that reads best."""
+    steps = STEPS.get(unit, ((1.0, ""),))
+    size, name = next((step for step in steps if abs(value) >= step[0]), steps[-1])
+    return f"{value / size:.3g} {name}".rstrip()
+
+
+def quiet(timeline: Timeline) -> str:
+    """Return what was measured and never was anything but zero; empty where there is no such thing."""
+    names = ", ".join(timeline.quiet)
+    return prose(sentence("story quiet", {"names": names})) if names else ""
+
+
+def same(trouble: Trouble) -> str:
+    """Return that an incident hung in the stacks of an earlier one."""
+    return prose(sentence("same stacks", {"number": str(trouble.same_as)}))
+
+
+# ---- the attempts -----------------------------------------------------------------------------------------------
+
+ATTEMPT = ("attempt", "lasted", "batches", "came to", "batch", "ended")
+
+
+def attempts(document: Document) -> list[tuple[str, ...]]:
+    """Return the rows of the table of attempts, as ATTEMPT names their cells."""
+    return [_row(attempt) for attempt in document.attempts]
+
+
+def _row(attempt: Attempt) -> tuple[str, ...]:
+    lasted = duration(attempt.ended - attempt.began) if attempt.ended is not None else ""
+    epoch = "" if attempt.epoch is None else f"epoch {attempt.epoch + 1}"
+    device = sentence("on cpu", {}) if attempt.device == "cpu" else ""
+    how = "" if attempt.code is None else exit_facts(attempt.number, attempt.code)["how"]
+    number = f"{attempt.number}, resumed" if attempt.resumed else str(attempt.number)
+    return number, lasted, count(attempt.batches, "", "").strip(), epoch, batch(attempt.factor) + device, how
+
+
+def secrets(document: Document) -> str:
+    """Return what was removed from the report."""
+    rules = ", ".join(f"{number} x {rule}" for rule, number in sorted(document.removed.items()))
+    return prose(sentence("secrets" if rules else "nothing removed", {"rules": rules}))
