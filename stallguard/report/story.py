@@ -27,18 +27,19 @@ def story(
     incidents: Sequence[Incident],
     clock: Callable[[float], str],
 ) -> list[str]:
-    """Return the sentences.
+    """Return the story in paragraphs: how it ended, what went wrong, what was done about it, what helps.
 
     `state`: as outcome.state has it; `facts`: code and why of the end; `clock`: the time of day as text.
     """
     facts = {"duration": duration(totals.seconds), "progress": progress(totals), **facts}
-    told = [
-        sentence(ENDINGS.get(state, "story ended"), facts),
-        *_trouble(incidents, clock),
-        *_deeds(totals, attempts),
-        *_advice(incidents),
-    ]
-    return [prose(text) for text in told if text]
+    paragraphs = (
+        [sentence(ENDINGS.get(state, "story ended"), facts)],
+        _trouble(incidents, clock),
+        _deeds(totals, attempts),
+        [sentence("advice", {"text": text}) for text in advice(incidents)[:1]],
+    )
+    joined = (" ".join(map(prose, told)) for told in paragraphs)
+    return [text for text in joined if text]
 
 
 ENDINGS = {
@@ -131,12 +132,6 @@ def _cost(totals: Totals) -> dict[str, str]:
         "again": sentence("story again", again) if totals.again >= ENOUGH_TO_SAY else "",
         "repeated": sentence("story repeated", twice) if totals.repeated else "",
     }
-
-
-def _advice(incidents: Sequence[Incident]) -> Iterator[str]:
-    first = advice(incidents)[:1]
-    for text in first:
-        yield sentence("advice", {"text": text})
 
 
 def advice(incidents: Sequence[Incident]) -> list[str]:

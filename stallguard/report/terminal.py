@@ -38,8 +38,7 @@ def blocks(document: Document, width: int) -> Iterator[RenderableType]:
     """Yield the parts of the report from the top down."""
     yield Text(" ".join(document.command) or document.run, style=HEAD)
     yield Text(" · ".join(filter(None, (document.began, document.zone, document.run))), style=DIM)
-    yield Text("")
-    yield from map(Text, document.story)
+    yield from (Padding(Text(text), (1, 0, 0, 0), expand=False) for text in document.story)
     yield from chart(document.timeline, min(CHART, width - 4))
     for trouble in document.incidents:
         yield from _trouble(trouble)

@@ -252,9 +252,9 @@ def _sensed(record: Record, edges: Array) -> list[Panel]:
         Panel("gpu", "GPU", "share", level("busy", Device, lambda seen: seen.utilisation)),
         Panel("gpumem", "Memory of the GPU", "bytes", level("in use", Device, lambda seen: seen.memory)),
         Panel("power", "Power of the GPU", "watts", level("drawn", Device, lambda seen: seen.power)),
-        Panel("memory", "Memory", "bytes",
-              level("footprint of the training", Process, _footprint)
-              + level("available", Memory, lambda seen: seen.available)),
+        Panel("memory", "Memory of the training", "bytes", level("footprint", Process, _footprint)),
+        Panel("available", "Memory of the machine", "bytes",
+              level("available", Memory, lambda seen: seen.available)),
         Panel("pressure", "Memory pressure", "share", level("pressure", Memory, _pressure)),
         Panel("swap", "Swap", "bytes",
               level("in use", Memory, lambda seen: seen.swap_used) + _series("written a second", swapped)),

@@ -148,8 +148,8 @@
     grid: { show: false }, ticks: { show: false },
     values: (_chart, found, _axis, _space, step) => found.map((at) => clock(at, step < 60)),
   });
-  const axisY = (show, unit) => ({
-    show, stroke: () => colour("faint"), font: font(), size: narrow() ? 54 : 66, gap: 8, space: 34,
+  const axisY = (show, unit, log) => ({
+    show, ...(log ? { splits: decades, filter: (_chart, found) => found } : {}), stroke: () => colour("faint"), font: font(), size: narrow() ? 54 : 66, gap: 8, space: 34,
     grid: { stroke: () => colour("line"), width: 1 }, ticks: { show: false },
     values: (_chart, found) => found.map((value) => (value === null ? "" : worded(value, unit))),
   });
@@ -159,8 +159,14 @@
       points: { show: false } },
   });
   // A zoom ends where the run does, and a double click shows all of it again.
-  const range = (_chart, min, max) => (min === null || max - min <= 0 ? [whole.min, whole.max]
-    : [Math.max(whole.min, min), Math.min(whole.max, max)]);
+  const [first, final] = [data.times[0], data.times[data.times.length - 1]];
+  const range = (_chart, min, max) => (min === null || max - min <= 0 || (min <= first && max >= final)
+    ? [whole.min, whole.max] : [Math.max(whole.min, min), Math.min(whole.max, max)]);
+  const decades = (_chart, _axis, low, high) => {
+    const found = [];
+    for (let power = Math.floor(Math.log10(low)); 10 ** power <= high; power += 1) found.push(10 ** power);
+    return found.filter((value) => value >= low);
+  };
 
   const drawLane = () => new uPlot({
     ...common(lane, 40),
@@ -209,7 +215,7 @@
           return panel.key === "loss" && min !== max ? [min, max] : [low, high > low ? high * 1.05 : low + 1];
         } },
       },
-      axes: [axisX(last), axisY(true, panel.unit)],
+      axes: [axisX(last), axisY(true, panel.unit, log)],
       series: [{}, ...panel.series.map((_series, number) => ({
         stroke: () => colour(number ? "second" : "data"), width: number ? 1 : 1.25, spanGaps: panel.key !== "batch",
         points: { show: false },
