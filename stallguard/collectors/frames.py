@@ -149,14 +149,13 @@ NATIVE = (
     _native(LOCK, r"lock_PyThread_acquire_lock|_PyMutex_LockTimed|PyThread_acquire_lock_timed"
             r"|__psynch_mutexwait|pthread_mutex_lock", "CPython; seen in a hung multiprocessing parent"),
 )  # fmt: skip
-# A pool's thread with nothing to do, by what its innermost frames are: Grand Central Dispatch, Eigen.
+# A pool's thread with nothing to do: Grand Central Dispatch, Eigen.
 IDLE = re.compile(r"__workq_kernreturn|Eigen::EventCount::CommitWait|\bWaitForWork\b")
-INNERMOST = 8  # frames between Eigen's CommitWait and the system call, with room
 
 
 def classify_native(path: Sequence[str]) -> str:
     """Return what a native thread does; `path`: "symbol (in image)" from the outermost to the innermost."""
-    if any(IDLE.search(symbol) for symbol in path[-INNERMOST:]):
+    if any(IDLE.search(symbol) for symbol in path):
         return ""
     text = "\n".join(path)
     return next((row.kind for row in NATIVE if row.symbol.search(text)), "")

@@ -209,7 +209,9 @@ def test_without_a_second_dump_nobody_says_whether_it_moved(stuck):
 
 def test_an_older_dump_in_the_file_is_not_taken_for_a_new_one(stuck):
     process = stuck("lock")
-    process.stacks.write_text('Current thread 0x1 (most recent call first):\n  File "old.py", line 1 in <module>\n')
+    process.stacks.write_text(
+        'Current thread 0x1 (most recent call first):\n  File "old.py", line 1 in <module>\n'
+    )
     assert bundle.gather(process.context()).where == process.at("it.acquire()  # here", "lock")
     assert "old.py" not in (process.run / "incidents/1/stacks.txt").read_text()
 
@@ -302,7 +304,10 @@ def test_a_late_collector_writes_nothing_any_more(tmp_path):
         sheet.text("late.txt", "x")
         done.set()
 
-    manifest = bundle.gather(context(tmp_path), [Collector("slow", slow, 0.1, 1000)])
+    longer = Collector(
+        "longer", lambda *_: time.sleep(0.8), 5.0, 1000
+    )  # so that the late one ends before all do
+    manifest = bundle.gather(context(tmp_path), [Collector("slow", slow, 0.1, 1000), longer])
     assert done.wait(LONG)
     assert item(manifest, "slow").state == "late"
     assert not (tmp_path / "1/late.txt").exists()

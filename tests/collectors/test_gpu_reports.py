@@ -63,7 +63,9 @@ def test_a_report_cut_at_any_byte_is_survived(name):
         parse(text[:end])
 
 
-KEYS = st.sampled_from(["bug_type", "analysis", "memoryStatus", "processes", "pid", "rpages", "reason", "exception"])
+KEYS = st.sampled_from(
+    ["bug_type", "analysis", "memoryStatus", "processes", "pid", "rpages", "reason", "exception"]
+)
 LEAVES = st.none() | st.integers() | st.text()
 
 

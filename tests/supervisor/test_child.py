@@ -84,6 +84,15 @@ def test_the_child_stays_a_zombie_until_it_is_reaped(ends):
     assert child.signal("TERM") is False
 
 
+def test_once_reaped_its_number_may_be_anothers_and_is_not_signalled(ends):
+    child, other = ends.python("pass"), ends.start(["sleep", "60"])
+    ends.end()
+    child.reap()
+    child.pid = other.pid  # as if the system had given the number away
+    assert child.signal("KILL") is False
+    assert psutil.Process(other.pid).status() != psutil.STATUS_ZOMBIE
+
+
 def test_the_child_leads_a_session_of_its_own(ends, tmp_path):
     said = tmp_path / "said"
     child = ends.python(f"import os; print(os.getsid(0), os.getpgrp(), file=open({str(said)!r}, 'w'))")
