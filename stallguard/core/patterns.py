@@ -135,6 +135,7 @@ PATTERNS: tuple[Pattern, ...] = (
         requires=(silence.slow, silence.slow_by_input),
         supports=(silence.much_input, process.input_frames, device.gpu_idle),
         against=(memory.swapping, machine.crowded),
+        excludes=(silence.silent,),
     ),
     # ---- memory ----------------------------------------------------------------------------------------------
     Pattern(
@@ -234,13 +235,14 @@ PATTERNS: tuple[Pattern, ...] = (
         requires=(ending.crashed, output.gpu_watchdog),
         supports=(output.fatal,),
     ),
-    # ---- slow, not silent ----------------------------------------------------------------------------------------
+    # ---- slow or wrong, but not silent: nothing here may explain a silence away -------------------------------
     Pattern(
         causes.THROTTLED, "F3", 0.3,
         requires=(silence.slow,),
         proofs=(machine.hot, machine.clocked_down, silence.slow_by_neighbours),
         supports=(machine.crowded, machine.low_power, machine.on_battery),
         against=(silence.slow_by_input, silence.slow_by_weight, memory.swapping, memory.memory_waits),
+        excludes=(silence.silent,),
     ),
     Pattern(
         causes.TRANSIENT, "F3", 0.65,
@@ -252,7 +254,7 @@ PATTERNS: tuple[Pattern, ...] = (
         causes.CPU_FALLBACK, "F11", 0.8,
         requires=(output.no_gpu, silence.alive),
         supports=(silence.trained, process.cpu_busy),
-        excludes=(device.hidden_gpu,),
+        excludes=(device.hidden_gpu, silence.silent),
     ),
     Pattern(
         causes.CPU_FALLBACK, "F11", 0.55,
@@ -273,15 +275,20 @@ PATTERNS: tuple[Pattern, ...] = (
         excludes=(silence.silent,),
     ),
     Pattern(causes.ROSETTA, "F11", 0.85, requires=(machine.translated, silence.alive), excludes=(silence.silent,)),
-    Pattern(causes.WRONG_NUMBERS, "F13", 0.9, requires=(silence.loss_broken, silence.alive)),
+    Pattern(
+        causes.WRONG_NUMBERS, "F13", 0.9,
+        requires=(silence.loss_broken, silence.alive),
+        excludes=(silence.silent,),
+    ),
     # ---- silent for a reason that is no fault -------------------------------------------------------------------
     Pattern(causes.STOPPED, "", 0.97, requires=(silence.silent, silence.alive, process.stopped)),
     Pattern(causes.ASLEEP, "", 0.8, requires=(silence.silent, silence.alive, machine.slept)),
     Pattern(
         causes.SAVING, "", 0.5,
         requires=(silence.silent, silence.alive, silence.saving),
+        proofs=(silence.file_grows,),
         supports=(process.save_frames, silence.working),
-        against=(silence.deadlocked,),
+        against=(silence.deadlocked, process.cpu_idle, process.no_io),
         excludes=(process.stopped,),
     ),
     Pattern(

@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stallguard.core import advice, causes, diagnosis, remedies
-from stallguard.core.clues import Scene
+from stallguard.core.clues import Scene, silence
 from stallguard.core.diagnosis import _Asked, _fit
 from stallguard.core.patterns import PATTERNS, Pattern
 from tests.core.scenarios import darwin, events, linux
 from tests.core.scenarios.story import Story
 
+IDS = [f"{number} {row.cause} {row.mode}" for number, row in enumerate(PATTERNS)]
 BETWEEN_ATTEMPTS = "F10 busy after the kill"
 
 
@@ -113,6 +114,32 @@ def test_a_healthy_training_has_no_finding() -> None:
 def test_an_old_error_explains_no_new_stall() -> None:
     story = darwin.mac().line("iogpu_hang").train(600)
     assert causes.GPU_ERROR not in {finding.cause for finding in darwin.quiet(story.enter("step")).findings()}
+
+
+EXCUSES = {causes.STOPPED, causes.ASLEEP, causes.SAVING, causes.COMPILING, causes.DATA_ENDED}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=IDS)
+def test_what_is_only_told_never_explains_a_silence_away(pattern: Pattern) -> None:
+    only_told = remedies.REMEDIES[pattern.cause].instead in (remedies.NOTIFY, remedies.WAIT)
+    if only_told and pattern.cause not in EXCUSES:
+        assert silence.silent in pattern.excludes or silence.came_back in pattern.requires
+
+
+def test_a_stall_of_a_slow_training_is_a_stall() -> None:
+    story = linux.neighbours()
+    assert story.findings()[0].cause == causes.THROTTLED
+    assert linux.idle(story.enter("step"), 60).findings()[0].cause == causes.DEVICE_WAIT
+
+
+def test_a_save_that_does_nothing_is_no_excuse() -> None:
+    found = darwin.quiet(darwin.mac().enter("checkpoint"), 700).stacks("checkpoint_io").findings()
+    assert found[0].cause != causes.SAVING
+
+
+def test_data_that_ended_before_the_last_batch_is_no_excuse() -> None:
+    story = linux.box().line("keras_out_of_data").train(30)
+    assert linux.idle(story.enter("step")).findings()[0].cause == causes.DEVICE_WAIT
 
 
 def test_a_stopped_process_is_nothing_but_stopped() -> None:

@@ -276,7 +276,7 @@ LIMITS = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     st.lists(ENDINGS, min_size=1, max_size=40),
     LIMITS,
@@ -296,7 +296,7 @@ def test_the_budget_holds_in_every_window(
     assert all(rows is None or factor == 1 or rows // factor >= limits.min_batch for factor, _ in night.tries)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.lists(ENDINGS, max_size=20), LIMITS)
 def test_a_finished_training_is_never_started_again(endings: list[Ending], limits: PolicyLimits) -> None:
     past = Past()

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from stallguard.core import measures
-from stallguard.core.clues import Facts, Scene, clue, percent
+from stallguard.core.clues import Facts, Scene, clue, device, percent
 
 CROWDED = 0.15  # share of the machine that is idle
 SLOWED = 0.9  # of the full clock
@@ -59,5 +59,7 @@ def slept(scene: Scene) -> Facts | None:
 
 @clue("the interpreter is an Intel program, translated by Rosetta")
 def translated(scene: Scene) -> bool:
+    """An Intel interpreter, where the GPU is Apple's."""
     greeted = scene.history.greeted
-    return greeted is not None and greeted.versions.get("translated") in ("1", "true", "yes", "rosetta")
+    intel = greeted is not None and greeted.versions.get("machine") == "x86_64"
+    return intel and bool(device.on_metal.test(scene))

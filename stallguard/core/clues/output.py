@@ -1,8 +1,12 @@
 """Clues from what the training printed: the families of known lines (see the table of log signatures)."""
 
+# ruff: noqa: D103 - a clue is documented by the sentence that it tells
+
 from __future__ import annotations
 
-from stallguard.core.clues import seen_line, seen_signature
+from stallguard.core.clues import Scene, clue, seen_line, seen_signature
+
+AT_THE_END = 2.0  # seconds that a line may take from the script to us
 
 gpu_fault = seen_line("gpu_fault", "Metal reported: {line}", "GPU_FAULT")
 gpu_fault_header = seen_line(
@@ -28,8 +32,13 @@ mismatch = seen_line(
 no_gpu = seen_line("no_gpu", "the plug-in found no GPU: {line}", "NO_GPU", recent=False)
 retrace_hint = seen_signature("retrace_hint", "TensorFlow warned of retracing {count} time(s)", "tf_retrace")
 optimizer_hint = seen_signature("optimizer_hint", "Keras warned: {line}", "optimizer_slow")
-data_ended = seen_line("data_ended", "Keras said that its data ran out", "DATA_END")
 machine_died = seen_line("machine_died", "the system's panic report says: {line}", "MACHINE", recent=False)
 host_memory = seen_line("host_memory", "an allocation failed: {line}", "HOST_OOM")
 traceback = seen_line("traceback", "Python ended with an error: {line}", "SCRIPT_ERROR")
 filling = seen_line("filling", "a shuffle buffer is being filled", "PHASE_GRACE")
+
+
+@clue("Keras said that its data ran out, and no batch followed")
+def data_ended(scene: Scene) -> bool:
+    found = scene.line("DATA_END")
+    return found is not None and found.last >= scene.judgement.since - AT_THE_END

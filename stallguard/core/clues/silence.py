@@ -9,6 +9,7 @@ import math
 from stallguard.core import measures
 from stallguard.core.clues import Facts, Scene, clue, percent
 from stallguard.core.detector_rows import BLIND, DEVICE
+from stallguard.core.history import is_saving
 
 IN_STEP = ("step", "first run", "validation", "prediction")
 OUTSIDE_STEP = ("importing", "idle", "between", "epoch end", "named")
@@ -89,6 +90,11 @@ def compiling(scene: Scene) -> bool:
 @clue("a checkpoint is being saved or loaded")
 def saving(scene: Scene) -> bool:
     return scene.judgement.phase == "checkpoint"
+
+
+@clue("the file of a checkpoint still grows")
+def file_grows(scene: Scene) -> bool:
+    return is_saving(scene.history, scene.now)
 
 
 @clue("the training is over, yet the interpreter does not end")

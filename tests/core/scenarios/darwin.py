@@ -244,7 +244,7 @@ def f11_rebuilt_each_batch() -> Story:
 
 def f11_rosetta() -> Story:
     story = mac()
-    versions = {"tensorflow": "2.18.1", "translated": "1"}
+    versions = {"tensorflow": "2.18.1", "machine": "x86_64"}
     return story.tell(type(story.history.greeted), attempt=1, pid=42, versions=versions).train(10)
 
 

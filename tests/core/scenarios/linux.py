@@ -16,7 +16,7 @@ def box(seconds: int = 120) -> Story:
 
 
 def idle(story: Story, seconds: int = 60) -> Story:
-    return story.be(cores=0.0, faults=0).silent(seconds)
+    return story.be(cores=0.0, faults=0, run_queue=0.0).silent(seconds)
 
 
 def blocked_op() -> Story:

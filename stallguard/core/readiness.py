@@ -1,0 +1,30 @@
+"""May the next attempt start?  After a process that used the GPU, only when the GPU has come to rest.
+
+A GPU that stays busy after its process is gone is freed by nothing but a reboot (reported for Metal); a second
+training on it would hang at once.  Who starts attempts asks `gpu_wait` first, and diagnoses when it is told to
+wait no longer.  This module may not decide what follows.
+"""
+
+from __future__ import annotations
+
+from stallguard.core import measures
+from stallguard.core.clues.device import DRAINED
+from stallguard.core.history import History
+
+LOOK = 12.0  # seconds in which the sensor of the GPU has its next reading, if it still answers
+SETTLE = 1.0  # seconds after the end that a reading may still speak of the process' last work
+
+
+def gpu_wait(history: History, now: float) -> float:
+    """Return for how many seconds the next attempt should wait for the GPU; 0 where it need not.
+
+    At most about a minute after the end of the attempt; what is busy by then is diagnosed as such.
+    """
+    if history.exited is None or not history.used_gpu:
+        return 0.0
+    ended = history.exited.at
+    after = [seen for seen in history.device if seen.at >= ended + SETTLE]
+    if not after:
+        return max(0.0, ended + LOOK - now)
+    busy = measures.gpu_busy_since(history, ended + SETTLE) > 0
+    return max(0.0, ended + SETTLE + DRAINED - now) if busy else 0.0
