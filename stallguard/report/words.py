@@ -72,8 +72,9 @@ def _rate(totals: Totals) -> str:
 
 
 def _batches(totals: Totals) -> str:
-    rows = f"{totals.rows} rows; " if totals.rows else ""
-    return rows + ", then ".join(batch(factor) for factor in totals.factors)
+    rows = f"{totals.rows} rows" if totals.rows else ""
+    parts = ", then ".join(batch(factor) for factor in totals.factors) if totals.factors != (1,) else ""
+    return "; ".join(filter(None, (rows, parts)))
 
 
 def _epoch(totals: Totals) -> str:
