@@ -26,7 +26,12 @@ class Patches:
         self.surprises = 0
 
     def wrap(self, owner: Any, name: str, make: Maker) -> bool:
-        """Replace `owner.name` by make(original); False where `owner` has no such attribute of its own."""
+        """Replace `owner.name` by make(original); False where `owner` has no such attribute of its own.
+
+        False too once the patches were taken out: what is imported later stays as it is.
+        """
+        if self._out:
+            return False
         try:
             before = vars(owner).get(name)
             static = isinstance(before, staticmethod)

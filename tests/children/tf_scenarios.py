@@ -293,7 +293,9 @@ def slow_everywhere():
     """Each phase lasts long enough to be seen from outside."""
     made = keras.Sequential([keras.layers.Input((16,)), Sleepy(1, kernel_initializer="zeros")])
     made.compile("sgd", "mse")
-    history = made.fit(X[:64], Y[:64], validation_data=(X[:32], Y[:32]), verbose=0, callbacks=[Slow()]).history
+    history = made.fit(
+        X[:64], Y[:64], validation_data=(X[:32], Y[:32]), verbose=0, callbacks=[Slow()]
+    ).history
 
     def rows():
         for index in range(3):

@@ -227,9 +227,15 @@ def test_too_many_surprises_and_the_probe_steps_aside(receiver, like_keras):
     """An epoch that is no number cannot be stored; the library does not mind, so nobody may notice."""
     loop = LOOP + "for _ in range(20): callbacks.on_epoch_begin('first')\n"
     loop += "print(module.CallbackList.on_epoch_begin.__code__.co_filename)\n"
+    (like_keras / "torch").mkdir()
+    (like_keras / "torch" / "__init__.py").touch()
+    (like_keras / "torch" / "serialization.py").write_text("def save(): pass\n")
+    loop += "import torch.serialization as later\n"
+    loop += "print(later.save.__code__.co_filename)\n"
     heard = receiver.run(python(loop), PYTHONPATH=str(like_keras))
     assert (heard.code, heard.err) == (0, "")
-    assert heard.out.splitlines()[-1].endswith("callback_list.py")  # the hook is out
+    assert heard.out.splitlines()[-2].endswith("callback_list.py")  # the hook is out
+    assert heard.out.splitlines()[-1].endswith("serialization.py")  # and none comes in any more
     assert heard.last()["flags"] & wire.FLAG_STEPPED_ASIDE
     assert "aside" in [note["kind"] for note in heard.notes]
 

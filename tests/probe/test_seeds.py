@@ -22,7 +22,7 @@ BEATS = {
     "001_1.py": (1000, "on_batch"),
     "001_2.py": (1000, "on_batch"),
     "001_3.py": (2, "on_batch"),
-    "002_1.py": (20, "callbacks"),
+    "002_1.py": (20, "on_batch"),
     "002_2.py": (10, "function"),
     "002_3.py": (1, "on_batch"),
     "003_1.py": (0, "none"),

@@ -22,7 +22,6 @@ HOMES = (
     "tf_keras.src.engine.training_v1",
     "keras.engine.training",  # Keras 2.6 to 2.12
     "keras.engine.training_v1",
-    "tensorflow.python.keras.engine.training",
 )
 
 

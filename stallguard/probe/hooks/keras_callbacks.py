@@ -6,11 +6,9 @@ to run all callbacks in the main thread; the class that dispatches them costs ne
 
 from __future__ import annotations
 
-import sys
-
 from .. import wire
 from ..beats import EPOCH_END, EPOCH_START, INPUT, PREDICTION, VALIDATION
-from .wrap import around, before
+from .wrap import around, before, keras_backend
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +22,6 @@ HOMES = (
     "keras.src.callbacks",  # Keras 2.13 to 2.15
     "tf_keras.src.callbacks",
     "keras.callbacks",  # Keras 2.6 to 2.12
-    "tensorflow.python.keras.callbacks",  # TensorFlow before 2.6
 )
 
 
@@ -49,7 +46,7 @@ class CallbackHooks:
         context = self.context
         taken = [context.wrap(kind, name, before(context, action)) for name, action in self._actions()]
         taken.append(context.wrap(kind, "on_train_batch_end", self.batch_end))
-        if _fetches_in_python():
+        if keras_backend() != "tensorflow":  # each batch is fetched in Python, not inside the step's graph
             self.beats.ahead = INPUT
             taken.append(context.wrap(kind, "on_train_batch_begin", before(context, self.batch_begin)))
         epoch = around(context, self.epoch_begins, self.epoch_begun, self.epoch_failed)
@@ -151,12 +148,6 @@ class CallbackHooks:
 
 
 STOP = wire.COMMANDS.index("stop")
-
-
-def _fetches_in_python() -> bool:
-    """Whether Keras fetches each batch outside of the step (JAX, torch), not inside the step's graph."""
-    config = sys.modules.get("keras.src.backend.config")
-    return config is not None and hasattr(config, "backend") and config.backend() != "tensorflow"
 
 
 def _known(number: Any) -> int:

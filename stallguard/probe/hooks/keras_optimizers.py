@@ -6,7 +6,7 @@ import sys
 
 from ..beats import OPTIMIZER
 from ..poll import Poller
-from .wrap import around, before, own_classes
+from .wrap import around, before, keras_backend, own_classes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ HOMES = (
     "keras.optimizers.optimizer_experimental.optimizer",  # Keras 2.9 to 2.12
     "keras.optimizers.optimizer_v2.optimizer_v2",
     "keras.optimizer_v2.optimizer_v2",
-    "tensorflow.python.keras.optimizer_v2.optimizer_v2",
 )
 
 
@@ -47,12 +46,13 @@ class OptimizerHooks:
         context = self.context
         tensorflow = sys.modules.get("tensorflow.python.eager.context")
         self._eager = getattr(tensorflow, "executing_eagerly", _always)
-        for kind in own_classes(module, "__init__"):
-            if not hasattr(kind, "apply_gradients"):
-                continue
-            if context.wrap(kind, "__init__", before(context, self.made)):
+        backend = keras_backend()
+        for kind in own_classes(module, "apply_gradients"):
+            # Torch on Metal does not bear a second thread that talks to the device.
+            if backend != "torch" and context.wrap(kind, "__init__", before(context, self.made)):
                 context.took("poll")
-            if not _traces_only():
+            # On JAX updates are only ever traced: a call of `apply` is no update.
+            if backend != "jax":
                 self._patch_updates(kind)
 
     def _patch_updates(self, kind: Any) -> None:
@@ -76,12 +76,3 @@ class OptimizerHooks:
 
 def _always() -> bool:
     return True
-
-
-def _traces_only() -> bool:
-    """Whether updates are only ever traced here (JAX), where a call of `apply` is no update."""
-    backend = sys.modules.get("keras.src.backend.config")
-    try:
-        return backend is not None and backend.backend() == "jax"
-    except Exception:
-        return False

@@ -6,6 +6,8 @@ reported and swallowed, what the library raises passes through.
 
 from __future__ import annotations
 
+import sys
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
@@ -65,6 +67,13 @@ def around(
         return hooked
 
     return make
+
+
+def keras_backend() -> str:
+    """Return the backend of the Keras that is being imported; Keras 2 has none to choose."""
+    config = sys.modules.get("keras.src.backend.config")
+    choose = getattr(config, "backend", None)
+    return str(choose()) if callable(choose) else "tensorflow"
 
 
 def own_classes(module: Any, attribute: str) -> list[Any]:
