@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable
 
-from . import keras_tf, reductions, words
+from . import keras_jax, keras_tf, keras_torch, reductions, words
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -21,4 +21,7 @@ Patch = Callable[[Any], None]
 def targets(context: Context) -> dict[str, Patch]:
     """Return {module name: patch(module)} for every Keras that may be imported in this process."""
     announcer = words.Announcer(context)
-    return {**reductions.targets(context), **keras_tf.targets(context, announcer)}
+    found = reductions.targets(context)
+    for lever in (keras_tf, keras_torch, keras_jax):
+        found.update(lever.targets(context, announcer))
+    return found

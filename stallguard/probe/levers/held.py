@@ -14,9 +14,16 @@ if TYPE_CHECKING:
 
 
 class Held:
-    """What a slice would have applied and logged.  `gradients` and `loss` are None where nothing came."""
+    """What a slice would have applied and logged.  `gradients` and `loss` are None where nothing came.
 
-    def __init__(self) -> None:
+    `weigh(loss)` returns the slice's loss times its share of the batch.  It is applied before the optimizer
+    scales the loss (Keras 3): a slice's own mean has larger gradients than the batch's, and float16 overflows.
+    """
+
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizer = optimizer
+        self.weigh: Any = None
+        self.weighed = False
         self.gradients: list[Any] | None = None
         self.variables: list[Any] = []
         self.loss: Any = None
@@ -31,6 +38,11 @@ class Held:
         """Stand in for `Optimizer.apply`."""
         self.gradients = list(grads)
         self.variables = list(trainable_variables or [])
+
+    def scale_loss(self, loss: Any) -> Any:
+        """Stand in for `Optimizer.scale_loss`."""
+        self.weighed = True
+        return type(self._optimizer).scale_loss(self._optimizer, self.weigh(loss))
 
     def stateless_apply(self, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
         """Stand in for `Optimizer.stateless_apply` (JAX): returns the state unchanged."""
@@ -71,9 +83,11 @@ def shadowed(owner: Any, stand_in: Any, *methods: str) -> Iterator[None]:
 @contextmanager
 def holding(model: Any, *methods: str) -> Iterator[Held]:
     """Hold back the named methods of the model's optimizer, and its loss log, for the body."""
-    held = Held()
+    optimizer = model.optimizer
+    held = Held(optimizer)
     tracker = loss_tracker(model)
-    with shadowed(model.optimizer, held, *methods):
+    scaling = ("scale_loss",) if hasattr(optimizer, "scale_loss") else ()
+    with shadowed(optimizer, held, *methods, *scaling):
         if tracker is None:
             yield held
         else:

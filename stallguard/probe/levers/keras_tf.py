@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable
 
-from . import shares, sums_tf
+from . import reach, shares, sums_tf
 from .held import Held, holding, loss_tracker
 
 if TYPE_CHECKING:
@@ -35,32 +35,10 @@ def targets(context: Context, announcer: Announcer) -> dict[str, Callable[[Any],
 
 
 def _patch(context: Context, announcer: Announcer, trainer: Any, module: Any) -> None:
-    def step_of(original: Any) -> Any:
-        def train_step(self: Any, data: Any) -> Any:
-            return _Step(module.tf, announcer, original, self).run(data, context.factor)
+    def train_step(original: Any) -> Any:
+        return lambda self, data: _Step(module.tf, announcer, original, self).run(data, context.factor)
 
-        return train_step
-
-    def function_of(original: Any) -> Any:
-        def make_train_function(self: Any, *args: Any, **named: Any) -> Any:
-            if not reaches(self, trainer.__module__):
-                announcer.unreached(self)
-            return original(self, *args, **named)
-
-        return make_train_function
-
-    if context.wrap(trainer, "train_step", step_of):
-        context.took("train_step")
-        context.wrap(trainer, "make_train_function", function_of)
-
-
-def reaches(model: Any, home: str) -> bool:
-    """Return whether the `train_step` of `model` is, or calls, that of the module `home`."""
-    step = model.train_step
-    if getattr(step, "__module__", home) == home:
-        return True
-    names = getattr(getattr(step, "__code__", None), "co_names", ())
-    return "train_step" in names
+    reach.patch(context, announcer, trainer, train_step)
 
 
 class _Step:
@@ -88,11 +66,11 @@ class _Step:
 
     def _obstacle(self, leaves: list[Any]) -> str:
         if getattr(self.model, "optimizer", None) is None:
-            return "the model has no optimizer"
+            return reach.NO_OPTIMIZER
         if self.tf.distribute.get_strategy().num_replicas_in_sync > 1:
-            return "a distribution strategy already splits them"
+            return reach.REPLICAS
         if not leaves or any(leaf.shape.rank == 0 for leaf in leaves if hasattr(leaf.shape, "rank")):
-            return "some inputs have no batch dimension"
+            return reach.NO_BATCH
         return ""
 
     def _sliced(self, data: Any, batch: Any, factor: int) -> Any:
@@ -105,11 +83,12 @@ class _Step:
         if variables:
             self.model.optimizer.apply_gradients(zip(sums_tf.mean(tf, sums, like), variables))
         held.log(loss_tracker(self.model), tf.math.divide_no_nan(sums.loss, sums.share), batch)
-        return self._logs(logs)
+        return reach.fresh_logs(self.model, logs)
 
     def _slice(self, held: Held, data: Any, begin: Any, size: Any, batch: Any) -> Any:
         """Return (logs, sums) of `size` samples from `begin`."""
         with shares.slicing(size, batch) as piece:
+            held.weigh = lambda loss: loss * self.tf.cast(sums_tf.share_of(self.tf, piece), loss.dtype)
             logs = self.original(self.model, self._cut(data, begin, size))
         self.announcer.cut(self.model, piece.uneven)
         dense = bool(getattr(self.model, "jit_compile", False))
@@ -147,11 +126,3 @@ class _Step:
         piece = self.tf.slice(leaf, [begin, *rest], [size, *(-1 for _ in rest)])
         known = size if isinstance(size, int) else None
         return self.tf.ensure_shape(piece, [known, *leaf.shape[1:]])
-
-    def _logs(self, logs: Any) -> Any:
-        """Return the logs of the whole batch: those of the first slice, metrics read again after the last."""
-        if not isinstance(logs, dict):
-            return logs
-        read = getattr(self.model, "get_metrics_result", None)
-        fresh = read() if read else {metric.name: metric.result() for metric in self.model.metrics}
-        return {name: fresh.get(name, value) for name, value in logs.items()}

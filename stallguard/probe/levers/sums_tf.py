@@ -24,13 +24,19 @@ class Sums(NamedTuple):
     gradients: list[Part]  # times share, those that are not None
 
 
+def share_of(tf: Any, piece: Slice) -> Any:
+    """Return how much of the batch's loss the slice stands for."""
+    own = piece.size if piece.divisor is None else piece.divisor
+    return tf.cast(own, "float32") / tf.cast(piece.batch, "float32")
+
+
 def of_slice(tf: Any, piece: Slice, held: Held, dense: bool) -> Sums:
     """Return the sums of one slice; `dense`: merge an embedding's rows (XLA cannot grow a tensor)."""
-    share = tf.cast(piece.size if piece.divisor is None else piece.divisor, "float32")
-    share = share / tf.cast(piece.batch, "float32")
+    share = share_of(tf, piece)
+    factor = tf.ones_like(share) if held.weighed else share
     loss = tf.constant(0.0) if held.loss is None else tf.reduce_mean(tf.cast(held.loss, "float32"))
     gradients = [g for g in held.gradients or [] if g is not None]
-    return Sums(share, loss * share * piece.logged, [_weighted(tf, g, share, dense) for g in gradients])
+    return Sums(share, loss * share * piece.logged, [_weighted(tf, g, factor, dense) for g in gradients])
 
 
 def add(tf: Any, one: Sums, other: Sums) -> Sums:
