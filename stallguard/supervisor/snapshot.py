@@ -6,9 +6,11 @@ from typing import Any
 
 import msgspec
 
+from stallguard.core import measures
 from stallguard.core.run import Run, beats
 
 SCHEMA = 1
+LATELY = 15.0  # seconds over which a pace is measured
 SENSORS = ("process", "device", "memory", "machine", "files")
 
 
@@ -31,10 +33,20 @@ def snapshot(name: str, run: Run | None, now: float) -> dict[str, Any]:
         "judgement": msgspec.to_builtins(judgement),
         "progress": msgspec.to_builtins(heard) if heard else None,
         "readings": {name: msgspec.to_builtins(reading) for name, reading in latest(run).items()},
+        "rates": {"batches": pace(run), "cpu": measures.cpu(run.history, now)},
         "findings": msgspec.to_builtins(run.findings),
         "incidents": run.totals.incidents,
         "lost": round(run.totals.lost, 1),
     }
+
+
+def pace(run: Run) -> float | None:
+    """Return the batches a second of the last seconds; None where too little was heard."""
+    heard = run.history.heard
+    before = next((old for old in run.history.heards if heard and heard.at - old.at <= LATELY), None)
+    if heard is None or before is None or heard.at <= before.at:
+        return None
+    return (heard.beats - before.beats) / (heard.at - before.at)
 
 
 def latest(run: Run) -> dict[str, Any]:

@@ -1,0 +1,57 @@
+"""Finding a live run and asking it something; shared by status, top, ps, stop, restart and mute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stallguard import outcome
+from stallguard.errors import NO_SUCH_RUN, StallguardError
+from stallguard.paths import RunDir, find_run, list_runs
+from stallguard.supervisor import control
+
+NO = 1  # the exit code of "no"
+
+
+def living() -> list[RunDir]:
+    """Return the runs that live, oldest first."""
+    return [run for run in list_runs() if outcome.state(run) == "running"]
+
+
+def pick(text: str | None) -> RunDir:
+    """Return the run that is meant; without a name the newest that lives, else the newest of all."""
+    alive = living() if text is None else []
+    return alive[-1] if alive else find_run(text)
+
+
+def ask(run: RunDir, verb: str, argument: str = "") -> dict[str, Any]:
+    """Ask a live run.  Raises StallguardError: exit code 1 where it is over, 3 where it does not answer."""
+    asked = outcome.asked(run)
+    state = outcome.state(run)
+    if asked is None or state != "running":
+        raise StallguardError(
+            f"run {run.id} is over: {state}", cure=f"stallguard report {run.id} tells how it went", code=NO
+        )
+    answer = control.ask(asked.control, verb, argument)
+    if answer.get("ok") is False:
+        raise StallguardError(f"the run refused to {verb}", why=str(answer.get("why", "")), code=NO)
+    return answer
+
+
+def only_live(text: str | None) -> RunDir:
+    """Return the live run that an order is for; without a name there must be exactly one.
+
+    Raises StallguardError (exit code 3) where there is none, or more than one.
+    """
+    if text is not None:
+        return find_run(text)
+    alive = living()
+    if len(alive) == 1:
+        return alive[0]
+    raise StallguardError(
+        f"{len(alive)} runs are alive" if alive else "no run is alive",
+        why=", ".join(run.id for run in alive),
+        cure="name the one that you mean; stallguard ps lists them"
+        if alive
+        else "stallguard ls lists all runs",
+        code=NO_SUCH_RUN,
+    )

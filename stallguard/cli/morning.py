@@ -1,0 +1,60 @@
+"""`stallguard morning`: each run of the night in three lines."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import click
+import msgspec
+
+from stallguard import outcome, units
+from stallguard.errors import USAGE, StallguardError
+from stallguard.paths import RunDir, list_runs
+
+
+@click.command("morning")
+@click.option(
+    "--since", default="16h", show_default=True, metavar="DURATION", help="How far back the night began."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object with all of them.")
+def command(since: str, as_json: bool) -> None:
+    """Tell of each run of the last night: did it finish, how far it came, what was lost, what to do.
+
+    \b
+    Examples:
+      stallguard morning
+      stallguard morning --since 3d
+    """  # noqa: D301 - click wants the real backspace
+    from stallguard.report.morning import lines
+    from stallguard.report.night import night
+
+    nights = [night(run) for run in _runs(_began(since))]
+    if as_json:
+        click.echo(msgspec.json.encode({"schema": 1, "runs": nights}))
+        return
+    for one in nights:
+        click.echo("\n".join(lines(one)))
+    if not nights:
+        click.echo(f"no run in the last {since}", err=True)
+
+
+def _began(since: str) -> dt.datetime:
+    try:
+        return dt.datetime.now(dt.UTC) - dt.timedelta(seconds=units.duration(since))
+    except (ValueError, OverflowError) as error:
+        raise StallguardError(
+            f"{since!r} is no duration", cure="write it as 16h or 3d", code=USAGE
+        ) from error
+
+
+def _runs(began: dt.datetime) -> list[RunDir]:
+    """Return the runs that lived at or after a time, oldest first."""
+    return [run for run in list_runs() if _last_lived(run) >= began]
+
+
+def _last_lived(run: RunDir) -> dt.datetime:
+    end = outcome.outcome(run)
+    if end is None:
+        newest = run.journal if run.journal.exists() else run.path
+        return dt.datetime.fromtimestamp(newest.stat().st_mtime, dt.UTC)
+    return dt.datetime.fromisoformat(end.ended)

@@ -1,0 +1,100 @@
+"""`stallguard top`: a run as it lives.  Keys: q leaves, d keeps a dump as evidence, m leaves it alone for an hour."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+import termios
+import tty
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from stallguard import outcome
+from stallguard.cli import status
+from stallguard.cli._live import ask, pick
+from stallguard.errors import StallguardError
+from stallguard.paths import RunDir
+
+EVERY = 1.0  # seconds between two looks
+KEYS = {"d": ("dump", "a dump is being kept as evidence"), "m": ("mute", "it is left alone for an hour")}
+HELP = "q quit   d dump   m mute for an hour"
+
+
+@click.command("top")
+@click.argument("run", required=False)
+@click.pass_context
+def command(ctx: click.Context, run: str | None) -> None:
+    """Watch RUN (default: the newest that lives); where no terminal looks on, show its status once.
+
+    Keys: q leaves, d keeps a dump as evidence, m leaves the run alone for an hour.
+    """
+    which = pick(run)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or outcome.state(which) != "running":
+        ctx.invoke(status.command, run=which.id, as_json=False)
+        return
+    _watch(which)
+    if outcome.state(which) != "running":
+        ctx.invoke(status.command, run=which.id, as_json=False)
+
+
+def _watch(run: RunDir) -> None:
+    from rich.live import Live
+
+    said = ""
+    with _keys(), Live(screen=True, auto_refresh=False) as screen:
+        while (snapshot := _look(run)) is not None:
+            screen.update(_screen(run, snapshot, said), refresh=True)
+            key = _pressed()
+            if key in ("q", "\x03", "\x04"):
+                return
+            if key in KEYS:
+                verb, said = KEYS[key]
+                ask(run, verb)
+
+
+def _look(run: RunDir) -> dict[str, Any] | None:
+    try:
+        return ask(run, "status")
+    except StallguardError:
+        return None  # it is over, which is told afterwards
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[None]:
+    """Take single keys from the terminal, and give it back as it was."""
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin)
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _pressed() -> str:
+    """Return the key that is pressed until the next look, or nothing; the end of the input is a ^D."""
+    if not select.select([sys.stdin], [], [], EVERY)[0]:
+        return ""
+    return os.read(sys.stdin.fileno(), 1).decode(errors="replace") or "\x04"
+
+
+def _screen(run: RunDir, snapshot: dict[str, Any], said: str) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    from stallguard.report import live
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="ellipsis")
+    well = live.is_well(snapshot)
+    table.add_row("", Text(status.lines(run, [])[0], style="bold"))
+    for name, text in live.rows(snapshot, status.last_words(run)):
+        table.add_row(name, Text(text, style="" if well or name != "state" else "bold dark_orange3"))
+        if name == "silent" and (bar := live.silence_bar(snapshot)):
+            table.add_row("", Text(bar, style="dim" if well else "dark_orange3"))
+    table.add_row("", Text(said or HELP, style="dim"))
+    return table

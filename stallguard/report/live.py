@@ -1,0 +1,146 @@
+"""How a live run stands, as rows of words: the same for `status` and `top`.
+
+Made from the snapshot that the control socket shows (supervisor.snapshot).  Pure; may not ask the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stallguard.core.causes import TITLES
+from stallguard.core.lifecycle import COLLECTING, FAILED, HOLDING, MEANING
+from stallguard.core.words import WHILE, duration
+from stallguard.report.plain import plain
+from stallguard.report.story import batch, count
+from stallguard.report.words import quantity
+
+Snapshot = Mapping[str, Any]
+Rows = list[tuple[str, str]]
+BAR = 30  # columns of the bar that shows a silence against its threshold
+
+
+def is_well(snapshot: Snapshot) -> bool:
+    """Tell whether the run is neither stalled nor stopped."""
+    judged = snapshot.get("judgement", {}).get("step", "")
+    return judged not in ("stalled", "stopped") and snapshot["state"] not in (COLLECTING, HOLDING, FAILED)
+
+
+def rows(snapshot: Snapshot, last_words: str = "") -> Rows:
+    """Return the state of a run as rows of a name and its words; what is not known is left out."""
+    heard = snapshot.get("progress") or {}
+    readings = snapshot.get("readings", {})
+    told = [
+        ("state", _state(snapshot)),
+        ("doing", _doing(heard)),
+        ("silent", _silence(snapshot.get("judgement", {}), snapshot.get("silent"))),
+        ("progress", _progress(heard, snapshot.get("rates", {}).get("batches"))),
+        ("batches", _batches(snapshot)),
+        ("processor", _processor(snapshot, readings.get("machine", {}))),
+        ("GPU", _gpu(readings.get("device", {}))),
+        ("memory", _memory(readings.get("process", {}), readings.get("memory", {}))),
+        ("stalls", _stalls(snapshot)),
+        ("why", _why(snapshot.get("findings", []))),
+        ("last words", plain(last_words)),
+    ]
+    return [(name, text) for name, text in told if text]
+
+
+def _state(snapshot: Snapshot) -> str:
+    state = str(snapshot["state"])
+    since = f", for {duration(snapshot['seconds'])} in all" if "seconds" in snapshot else ""
+    attempt = f"; attempt {snapshot['attempt']}" if snapshot.get("attempt", 1) > 1 else ""
+    factor = f", {batch(snapshot['factor'])}" if snapshot.get("factor", 1) > 1 else ""
+    device = ", on the CPU" if snapshot.get("device") == "cpu" else ""
+    return f"{state}: {MEANING.get(state, state)}{since}{attempt}{factor}{device}"
+
+
+def _doing(heard: Snapshot) -> str:
+    phase = str(heard.get("phase", "importing"))
+    by_hand = phase == "importing" and heard.get("beats", 0) > 0  # the script's own loop: only it knows the phase
+    return "" if by_hand else WHILE.get(phase, phase)
+
+
+def _silence(judgement: Snapshot, silent: float | None) -> str:
+    if silent is None:
+        return ""
+    limit = float(judgement.get("threshold", 0.0))
+    allowed = f", {duration(limit)} would be a stall" if limit else ""
+    return f"for {duration(silent)}{allowed}"
+
+
+def silence_bar(snapshot: Snapshot) -> str:
+    """Return the silence as a part of what would be a stall, as a bar; empty where no threshold is known."""
+    limit = float(snapshot.get("judgement", {}).get("threshold", 0.0))
+    if not limit or snapshot.get("silent") is None:
+        return ""
+    full = min(BAR, round(snapshot["silent"] / limit * BAR))
+    return f"{'█' * full}{'░' * (BAR - full)}"
+
+
+def _progress(heard: Snapshot, rate: float | None) -> str:
+    if heard.get("epoch", -1) < 0:
+        return ""
+    of_epochs = f" of {heard['epochs']}" if heard.get("epochs", -1) > 0 else ""
+    size = heard.get("batches", -1)
+    of_batches = f" of {count(size, '', '').strip()}" if size > 0 else ""
+    parts = [
+        f"epoch {heard['epoch'] + 1}{of_epochs}",
+        f"batch {count(max(heard.get('batch', 0), 0), '', '').strip()}{of_batches}",
+    ]
+    left = remaining(heard, rate)
+    parts += [f"{duration(left)} to go"] if left is not None else []
+    parts += [f"loss {heard['loss']:.4g}"] if heard.get("loss") is not None else []
+    return ", ".join(parts)
+
+
+def remaining(heard: Snapshot, rate: float | None) -> float | None:
+    """Return the seconds until the last batch of this fit at the present rate; None where nobody can know."""
+    epochs, size = heard.get("epochs", -1), heard.get("batches", -1)
+    if not rate or epochs <= 0 or size <= 0:
+        return None
+    done = heard["epoch"] * size + max(heard.get("batch", 0), 0)
+    return max(0.0, float(epochs * size - done) / rate)
+
+
+def _batches(snapshot: Snapshot) -> str:
+    done = snapshot.get("batches", 0)
+    rate = snapshot.get("rates", {}).get("batches")
+    lately = f", {rate:.3g} a second" if rate is not None else ""
+    return f"{count(done, 'batch', 'batches')}{lately}" if done else ""
+
+
+def _processor(snapshot: Snapshot, machine: Snapshot) -> str:
+    cores = snapshot.get("rates", {}).get("cpu")
+    parts = [f"{cores:.2f} cores"] if cores is not None else []
+    parts += [f"{machine['idle']:.0%} of the machine idle"] if machine.get("idle") is not None else []
+    return ", ".join(parts)
+
+
+def _gpu(device: Snapshot) -> str:
+    parts = [f"{device['utilisation']:.0%} busy"] if device.get("utilisation") is not None else []
+    parts += [f"{quantity(device['memory'], 'bytes')} in use"] if device.get("memory") is not None else []
+    parts += [f"{device['power']:.3g} W"] if device.get("power") is not None else []
+    return ", ".join(parts)
+
+
+def _memory(process: Snapshot, memory: Snapshot) -> str:
+    footprint = process.get("footprint") or process.get("rss")
+    parts = [f"{quantity(footprint, 'bytes')} of the training"] if footprint else []
+    if memory.get("available") is not None:
+        parts.append(f"{quantity(memory['available'], 'bytes')} available")
+    parts += [f"pressure {memory['pressure']}"] if memory.get("pressure") else []
+    parts += [f"{quantity(memory['swap_used'], 'bytes')} swapped"] if memory.get("swap_used") else []
+    return ", ".join(parts)
+
+
+def _stalls(snapshot: Snapshot) -> str:
+    if not snapshot.get("incidents"):
+        return ""
+    return f"{count(snapshot['incidents'], 'stall', 'stalls')}, {duration(snapshot.get('lost', 0.0))} lost"
+
+
+def _why(findings: list[Snapshot]) -> str:
+    if not findings:
+        return ""
+    return f"most likely {TITLES.get(findings[0]['cause'], findings[0]['cause'])}"
