@@ -18,7 +18,6 @@ from stallguard.core.limits import Limits
 from stallguard.core.run import Run
 from stallguard.supervisor.mailbox import Mailbox
 
-SLEPT = 2.0  # seconds between two clocks that mean: the machine slept
 OWN_HANG = 60.0  # seconds after which this loop dumps its own stacks: the watchdog watches itself
 REARM = 20.0  # seconds between two re-armings
 
@@ -39,12 +38,12 @@ class Loop:
         limits: Limits,
         perform: Callable[[Action, Run], None],
         now: Callable[[], float] = time.monotonic,
-        asleep: Callable[[], float | None] = lambda: None,
+        missed: Callable[[float], tuple[float, str] | None] = lambda _expected: None,
     ) -> None:
-        """`perform` does an action; `asleep`: seconds slept since boot, or None."""
+        """`perform` does an action; `missed(expected wait)`: seconds that we did not run, and why, or None."""
         self._mailbox, self.limits, self._perform = mailbox, limits, perform
-        self._now, self._asleep = now, asleep
-        self._slept = asleep()
+        self._now, self._missed = now, missed
+        self._expected = 0.0  # seconds that the last wait was meant to take at most
         self._armed = -REARM
         self.journal: Recorder | None = None
         self._early: list[tuple[float, str, object]] = []
@@ -63,7 +62,9 @@ class Loop:
             self._watch_self(stacks)
             self._notice_sleep()
             assert self.run is not None  # noqa: S101 - `start` came first
-            self.fold(self._mailbox.next(fold.next_wake(self.run, self.limits)))
+            wake = fold.next_wake(self.run, self.limits)
+            self._expected = self._mailbox.wait(wake)
+            self.fold(self._mailbox.next(wake))
         faulthandler.cancel_dump_traceback_later()
         return self.code
 
@@ -98,10 +99,9 @@ class Loop:
                 self.code = action.code
 
     def _notice_sleep(self) -> None:
-        slept, before = self._asleep(), self._slept
-        self._slept = slept
-        if slept is not None and before is not None and slept - before > SLEPT:
-            self.fold(Slept(at=self._now(), seconds=slept - before))
+        gap = self._missed(self._expected)
+        if gap is not None:
+            self.fold(Slept(at=self._now(), seconds=gap[0], why=gap[1]))
 
     def _watch_self(self, stacks: TextIO | None) -> None:
         if stacks is not None and self._now() - self._armed > REARM:

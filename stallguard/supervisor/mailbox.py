@@ -25,9 +25,13 @@ class Mailbox:
         """Put an event in; never blocks."""
         self._queue.put(event)
 
+    def wait(self, wake: float) -> float:
+        """Return for how many seconds `next` would wait at most."""
+        return min(max(wake - self._now(), 0.0), LONGEST_NAP)
+
     def next(self, wake: float) -> Event:
         """Return the next event, or a Ticked when the clock reaches `wake`."""
-        wait = min(max(wake - self._now(), 0.0), LONGEST_NAP)
+        wait = self.wait(wake)
         try:
             return self._queue.get(timeout=wait) if wait else self._queue.get_nowait()
         except queue.Empty:

@@ -25,6 +25,7 @@ from stallguard.core.events import Collected, Failed, Launched, Noted
 from stallguard.core.learned import Learned
 from stallguard.core.run import Run
 from stallguard.errors import StallguardError
+from stallguard.host import system
 from stallguard.report.narrative import sentence
 from stallguard.sensors import Target
 from stallguard.supervisor.adopted import Adopted
@@ -35,7 +36,7 @@ from stallguard.supervisor.environment import STACKS_SIGNAL, Wish, child_environ
 if TYPE_CHECKING:
     from stallguard.supervisor.session import Session
 
-OUTPUT_SETTLES = 1.0  # seconds for the last output of an attempt to reach the user before we speak
+LOOK_EVERY = 5.0  # seconds between two looks at the child's control group
 TOKEN_BITS = 62  # a positive signed 64-bit number
 
 
@@ -50,6 +51,8 @@ class Performer:
         self.why = ""
         self._environment_of_child: dict[str, str] = {}
         self._identity: outcome.Identity | None = None
+        self._memory: system.MemoryKill | None = None
+        self._looked = 0.0
         self._notifier: notify.Notifier | None = None
 
     def perform(self, action: Action, run: Run) -> None:
@@ -69,8 +72,8 @@ class Performer:
         """Guard a training that a stallguard before us started.  `guess`: its exit code, where nobody can know."""
         session = self._session
         session.beats.follow(attempt.number, attempt.token)
-        settle: Callable[[], None] = lambda: void(session.output.settle(OUTPUT_SETTLES))  # noqa: E731
-        self.child = Adopted(attempt.process, session.beats.exited, settle, guess)
+        self.child = Adopted(attempt.process, session.beats.exited, session.settle, guess)
+        self._memory = system.MemoryKill(self.child.pid)
         self.target.root, self.target.main = self.child.pid, None
 
     # ---- actions -------------------------------------------------------------------------------------------
@@ -87,12 +90,13 @@ class Performer:
         try:
             self.child = Child.start(
                 session.request.command.argv, env=self._environment_of_child, cwd=str(session.request.cwd),
-                stdout=session.output.stdout, stderr=session.output.stderr, post=session.beats.exited,
-                before_post=lambda: void(session.output.settle(OUTPUT_SETTLES)),
+                stdout=session.output.stdout, stderr=session.output.stderr, post=self._ended,
+                before_post=session.settle,
             )  # fmt: skip
         except StallguardError as error:
             self._post_failure(action, error)
             return
+        self._memory = system.MemoryKill(self.child.pid)
         self.target.root, self.target.main = self.child.pid, None
         session.attempt_began(action, token, self.child.identity)
         session.mailbox.post(
@@ -101,6 +105,21 @@ class Performer:
                 device=action.device, resumed=action.resume,
             )
         )  # fmt: skip
+
+    def _ended(self, code: int, memory_kill: bool | None) -> None:
+        """Pass a child's end on; from its thread.  On Linux only the kernel's counters know of a kill for memory."""
+        watch, self._memory = self._memory, None
+        if watch is not None:
+            memory_kill = watch.killed() if memory_kill is None else memory_kill
+            watch.close()
+        self._session.beats.exited(code, memory_kill)
+
+    def look(self, now: float) -> None:
+        """Now and then: is the child still in the control group whose kills we count?"""
+        watch = self._memory
+        if watch is not None and now - self._looked >= LOOK_EVERY:
+            self._looked = now
+            watch.look()
 
     def _environment(self, action: Launch, token: int) -> dict[str, str]:
         session, settings = self._session, self._session.loaded.config
@@ -204,10 +223,6 @@ class Performer:
             self._notifier.close()
         if self.child is not None:
             self.child.reap()
-
-
-def void(_answer: object) -> None:
-    """Drop an answer that nobody waits for."""
 
 
 def _channels(

@@ -20,7 +20,7 @@ from stallguard.core import detector, fold
 from stallguard.core.actions import Launch, Tell
 from stallguard.core.events import Noted
 from stallguard.core.run import Run, beats
-from stallguard.host.clock import SystemClock
+from stallguard.host.clock import SleepWatch, SystemClock
 from stallguard.journal import Journal
 from stallguard.outcome import Identity
 from stallguard.supervisor import signals, streams
@@ -36,6 +36,7 @@ from stallguard.supervisor.request import Request
 from stallguard.supervisor.snapshot import snapshot
 from stallguard.supervisor.terminal import Terminal, wants_color
 
+LAST_WORDS = 1.0  # seconds for the last output of an attempt to reach the user before we speak
 LAST_OUTPUT = 60.0  # seconds that a reader who takes nothing can hold up the end of the run
 
 
@@ -54,7 +55,11 @@ class Session:
         self.terminal = self._terminal(env)
         self.performer = Performer(self, env)
         self.loop = Loop(
-            self.mailbox, settings.limits(), self.performer.perform, self.clock.monotonic, self.clock.asleep
+            self.mailbox,
+            settings.limits(),
+            self.performer.perform,
+            self.clock.monotonic,
+            SleepWatch(self.clock).tick,
         )
         self.control = Control(self.place / "control", self.mailbox.post, self.clock.monotonic, self.status)
         self._told_all = False  # the last output has been passed on
@@ -154,12 +159,20 @@ class Session:
         """Have the sensors look closer while the detector wants it."""
         wanted = detector.wanted(run.judge, self.loop.limits.detector)
         self._samplers.urgent(wanted.period < 1.0)
+        self.performer.look(run.now)
         self.performer.target.census_wanted = wanted.census
         self.performer.target.main = run.history.greeted.pid if run.history.greeted else None
 
     def _tap(self, data: bytes) -> None:
         if self._matcher is not None:
             for event in self._matcher.feed(data, self.clock.monotonic()):
+                self.mailbox.post(event)
+
+    def settle(self) -> None:
+        """Pass on, and read, what an attempt that has ended still said."""
+        self.output.settle(LAST_WORDS)
+        if self._matcher is not None:
+            for event in self._matcher.finish(self.clock.monotonic()):
                 self.mailbox.post(event)
 
     def _conclude(self) -> None:
