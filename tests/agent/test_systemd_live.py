@@ -16,12 +16,14 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 SYSTEMD = "/lib/systemd/systemd"
 TRAIN = """
-import sys, time
+import os, sys, time
 import stallguard
 for number in range(int(sys.argv[1])):
     print("step", number, flush=True)
     stallguard.beat()
     time.sleep(0.1)
+    if os.path.exists("enough"):
+        break
 """
 # systemd asks whether the machine was booted with it; in a mount namespace of our own it may believe so.
 BELIEVE = (
@@ -72,6 +74,7 @@ def stallguard(session):
     project = Path(session["HOME"]) / "project"
     project.mkdir(exist_ok=True)
     (project / "train.py").write_text(TRAIN)
+    (project / "enough").unlink(missing_ok=True)
 
     def run(*words: str, code: int = 0) -> str:
         command = [sys.executable, "-P", "-m", "stallguard", "agent", *words]
@@ -107,15 +110,17 @@ def output(session) -> str:
 
 
 def test_a_killed_stallguard_comes_back_and_the_training_finishes(session, stallguard):
-    stallguard(*INSTALL, "--at", "23:00", "--now", "--", "train.py", "60")
+    stallguard(*INSTALL, "--at", "23:00", "--now", "--", "train.py", "10000")
     first = until(lambda: job(stallguard)["pid"])
     until(lambda: "step 5" in output(session))
     os.kill(first, signal.SIGKILL)
     until(lambda: (now := job(stallguard))["pid"] and now["pid"] != first and now["run_state"] == "running")
 
+    (Path(session["HOME"]) / "project" / "enough").touch()
     end = until(lambda: (now := job(stallguard)) and not now["running"] and now)
     assert (end["run_state"], end["ending"]) == ("finished", "ended in good order")
-    assert output(session).split("\n")[:-1] == [f"step {number}" for number in range(60)]
+    lines = output(session).splitlines()
+    assert lines == [f"step {number}" for number in range(len(lines))]
     assert "23:00" in end["schedule"]
 
 
