@@ -74,6 +74,10 @@ class Context:
         """Return one number of the record, by its name in wire.FIELDS."""
         return self.beats.slots[wire.SLOT[field]]
 
+    def restored(self) -> None:
+        """Tell that optimizers were given their saved state: the jump of their counters is no training."""
+        self.beats.restores += 1
+
     def set(self, field: str, value: int) -> None:
         """Store one number in the record (factor, skipped, saves ...)."""
         self.beats.slots[wire.SLOT[field]] = value

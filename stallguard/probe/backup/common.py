@@ -113,6 +113,7 @@ def _train_begin(session: Session, original: Any, prepare: Prepare) -> Callable[
         if fit.saved is not None:
             prepare(fit)
             fit.restore_variables()
+            session.context.restored()
         fit.callbacks = self
         result = original(self, *args, **named)
         session.guarded("watching callbacks", lambda: fit.watch(self.callbacks))
