@@ -40,7 +40,8 @@ PATTERNS: tuple[Pattern, ...] = (
         ),
         against=(
             process.input_frames, process.lock_frames, process.waits_in_script, process.native_frames,
-            silence.no_pulses, silence.waits_outside, memory.swapping, memory.memory_waits, process.workers_died,
+            silence.no_pulses, silence.waits_outside, memory.swapping, memory.memory_waits, memory.critical,
+            process.workers_died,
             machine.slept, output.data_ended,
         ),
         excludes=(process.stopped,),
@@ -56,7 +57,7 @@ PATTERNS: tuple[Pattern, ...] = (
         causes.DEVICE_WAIT, "F1", 0.6,
         requires=(silence.silent, silence.alive, process.cpu_idle, process.metal_frames),
         supports=(silence.pulses, device.gpu_idle, device.on_metal),
-        against=(memory.swapping, memory.memory_waits, output.data_ended),
+        against=(memory.swapping, memory.memory_waits, memory.critical, output.data_ended),
         excludes=(process.stopped,),
     ),
     # Not idle at the device, and yet no progress: one kernel that does not end.
@@ -155,9 +156,9 @@ PATTERNS: tuple[Pattern, ...] = (
         excludes=(process.stopped,),
     ),
     Pattern(
-        causes.MEMORY_THRASH, "F2", 0.4,
-        requires=(silence.hindered, silence.alive, memory.pressed),
-        supports=(memory.near_ram, process.paging, silence.slowed_down, process.growing, process.metal_frames),
+        causes.MEMORY_THRASH, "F2", 0.42,
+        requires=(silence.hindered, silence.alive, memory.critical),
+        supports=(memory.pressed, memory.near_ram, process.paging, silence.slowed_down, process.growing, process.metal_frames),
         excludes=(process.stopped,),
     ),
     Pattern(
@@ -359,7 +360,7 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     Pattern(causes.STUCK_IN_KERNEL, "F10", 0.8, requires=(process.stuck_exiting,)),
     Pattern(causes.GPU_BUSY_AFTER_KILL, "F10", 0.85, requires=(device.busy_without_us,)),
-    Pattern(causes.MACHINE_FROZE, "F9", 0.9, requires=(output.machine_died,)),
+    Pattern(causes.MACHINE_FROZE, "F9", 0.9, requires=(output.machine_died,), excludes=(silence.silent,)),
     Pattern(
         causes.PLUGIN_MISMATCH, "F12", 0.9,
         requires=(output.mismatch,),

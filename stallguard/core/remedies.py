@@ -79,12 +79,12 @@ REMEDIES: dict[str, Remedy] = {
     causes.GPU_BUSY_AFTER_KILL: _no_ladder(
         STOP, "the GPU is still busy without the training; only a reboot helps"
     ),
-    causes.MACHINE_FROZE: _no_ladder(STOP, "the machine itself went down"),
     causes.SCRIPT_ERROR: _no_ladder(FINISH, "the script ended with an error of its own"),
     causes.SILENT_EXIT: _no_ladder(FINISH, "the script ended by itself"),
     causes.ENDED_BY_REQUEST: _no_ladder(FINISH, "somebody ended the training"),
     causes.FINISHED: _no_ladder(FINISH, "the training is finished"),
     causes.EXIT_HANG: _no_ladder(FINISH, "the training is finished; only its interpreter does not end"),
+    causes.MACHINE_FROZE: _no_ladder(NOTIFY, "the machine itself went down, and is up again"),
     causes.STOPPED: _no_ladder(NOTIFY, "somebody stopped the process, and only they know why"),
     causes.THROTTLED: _no_ladder(NOTIFY, "slow is not stalled"),
     causes.TRANSIENT: _no_ladder(NOTIFY, "it went on by itself"),

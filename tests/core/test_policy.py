@@ -65,7 +65,7 @@ AT_ONCE = {
     causes.PLUGIN_MISMATCH: ("give_up", 3, 3),
     causes.STUCK_IN_KERNEL: ("give_up", GAVE_UP, None),
     causes.GPU_BUSY_AFTER_KILL: ("give_up", 137, -9),
-    causes.MACHINE_FROZE: ("give_up", GAVE_UP, None),
+    causes.MACHINE_FROZE: ("notify", 0, None),
     causes.SCRIPT_ERROR: ("finish", 3, 3),
     causes.SILENT_EXIT: ("finish", 3, 3),
     causes.ENDED_BY_REQUEST: ("finish", 143, -15),

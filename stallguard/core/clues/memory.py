@@ -38,6 +38,13 @@ def pressed(scene: Scene) -> Facts | None:
     return {"level": seen.pressure} if seen is not None and seen.pressure in ("warn", "critical") else None
 
 
+@clue()
+def critical(scene: Scene) -> bool:
+    """Pressure at its worst, which `pressed` tells."""
+    seen = _newest(scene)
+    return seen is not None and seen.pressure == "critical"
+
+
 @clue("the system calls its memory pressure normal")
 def unpressed(scene: Scene) -> bool:
     seen = _newest(scene)

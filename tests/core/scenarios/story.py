@@ -71,6 +71,7 @@ class Story:
         self.tree = Process(cpu=0.0, io=0, minor_faults=0, major_faults=0, run_queue=0.0, footprint=2 * GIB)
         self.heard = Heard(at=self.now, attempt=1, source="callbacks", sent_at=self.now, progress_at=self.now)
         self.ended: Exited | None = None
+        self.events: list[Event] = []
         self.feed(Launched(at=self.now, attempt=1, pid=42))
         self.tell(
             Greeted, attempt=1, pid=42, armed=True, hooks=("callbacks",), versions={"tensorflow": "2.18.1"}
@@ -80,6 +81,7 @@ class Story:
     # ---- feeding ----------------------------------------------------------------------------------------
 
     def feed(self, event: Event) -> None:
+        self.events.append(event)
         self.history = history.remember(self.history, event)
         self.judge = detector.observe(self.judge, event, LIMITS)
 
