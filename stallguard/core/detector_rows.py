@@ -29,6 +29,8 @@ _PLAIN = {
 }
 _TRAINING = ("step", "input", "epoch start", "between")
 _CHECKING = ("validation", "prediction")
+# A script that only says stallguard.beat() never leaves "importing": no hook saw a library.
+_STREAMING = ("importing", "idle", "between", "step")
 _SINGLE_STREAM = ("none", "poll", "hand")  # sources that count beats but know no phases
 
 
@@ -42,7 +44,7 @@ def row_of(phase: str, *, source: str, fit_beats: int, batch: int, checked: bool
         return VSTEP if checked else VFIRST
     if phase in ("step", "input", "epoch start") and fit_beats <= 0:
         return FIRST
-    if source in _SINGLE_STREAM and phase in ("idle", "between", "step") and fit_beats > 0:
+    if source in _SINGLE_STREAM and phase in _STREAMING and fit_beats > 0:
         return BLIND
     if phase == "step":
         return OPEN if batch == 0 else STEP

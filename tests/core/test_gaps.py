@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from stallguard.core import gaps
+from stallguard.core import detector_rows, gaps
 from stallguard.core.detector_rows import row_now, row_of
 from stallguard.core.events import Heard
 
@@ -96,3 +96,10 @@ def test_the_first_batch_of_a_validation_is_judged_apart():
 
     assert row_now(checking, checks_before=40) == "VFIRST"
     assert row_now(checking, checks_before=39) == "VSTEP"
+
+
+def test_a_script_that_only_beats_by_hand_is_a_stream_without_phases() -> None:
+    at = {"source": "hand", "batch": -1, "checked": False}
+
+    assert detector_rows.row_of("importing", fit_beats=40, **at) == detector_rows.BLIND
+    assert detector_rows.row_of("importing", fit_beats=0, **at) == detector_rows.IMPORTING
