@@ -27,7 +27,6 @@ _PLAIN = {
     "finishing": EXIT,
     "named": NAMED,
 }
-_TRAINING = ("step", "input", "epoch start", "between")
 _CHECKING = ("validation", "prediction")
 # A script that only says stallguard.beat() never leaves "importing": no hook saw a library.
 _STREAMING = ("importing", "idle", "between", "step")
@@ -54,12 +53,17 @@ def row_of(phase: str, *, source: str, fit_beats: int, batch: int, checked: bool
     return BOUND if phase == "epoch start" else _PLAIN.get(phase, NAMED)
 
 
+def beats_of_fit(heard: Heard) -> int:
+    """Return the batches of this fit; of the whole process where no loop of Keras' is known."""
+    return heard.fit_beats if heard.fits else max(heard.fit_beats, heard.beats)
+
+
 def row_now(heard: Heard, checks_before: int) -> str:
     """Return the row of the silence after a record.  `checks_before`: checks when this validation began."""
     return row_of(
         heard.phase,
         source=heard.source,
-        fit_beats=heard.fit_beats,
+        fit_beats=beats_of_fit(heard),
         batch=heard.batch,
         checked=heard.checks > checks_before,
     )
@@ -70,13 +74,13 @@ def row_of_longest(before: Heard, heard: Heard) -> str:
 
     It is not known which of the gaps it was, so an epoch or a fit that began in between is held responsible.
     """
-    new_fit = heard.fits != before.fits or before.fit_beats <= 0
+    new_fit = heard.fits != before.fits or beats_of_fit(before) <= 0
     new_epoch = new_fit or heard.epoch != before.epoch or before.batch == 0
     entered = before.phase not in _CHECKING or before.checks == heard.checks
     return row_of(
         heard.longest_phase,
         source=heard.source,
-        fit_beats=0 if new_fit else heard.fit_beats,
+        fit_beats=0 if new_fit else beats_of_fit(heard),
         batch=0 if new_epoch and heard.batch >= 0 else heard.batch,
         checked=not entered,
     )
