@@ -57,7 +57,9 @@ def _state(snapshot: Snapshot) -> str:
 
 def _doing(heard: Snapshot) -> str:
     phase = str(heard.get("phase", "importing"))
-    by_hand = phase == "importing" and heard.get("beats", 0) > 0  # the script's own loop: only it knows the phase
+    by_hand = (
+        phase == "importing" and heard.get("beats", 0) > 0
+    )  # the script's own loop: only it knows the phase
     return "" if by_hand else WHILE.get(phase, phase)
 
 

@@ -29,9 +29,11 @@ PIPED = 100  # columns where there is no terminal
 
 
 def show(document: Document, console: Console) -> None:
-    """Print the report."""
-    for block in blocks(document, console.width):
-        console.print(block, highlight=False)
+    """Print the report; no line of it ends in blanks."""
+    with console.capture() as captured:
+        for block in blocks(document, console.width):
+            console.print(block, highlight=False)
+    console.file.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
 def blocks(document: Document, width: int) -> Iterator[RenderableType]:

@@ -1,0 +1,181 @@
+"""What went wrong, from the journal: each stall and crash with its reasons, its deeds and its end."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from stallguard.core.actions import Collect, Conclude, Found, Signal, Tell
+from stallguard.core.events import Collected, Exited, Heard, Launched, Slept
+from stallguard.core.verdicts import Decision, Finding
+from stallguard.report import attempts, incidents, record, story, totals
+from tests.report.nights import journal
+
+SILENT = {"silence": "no progress for 75 s inside a training step", "what": "the processor is idle"}
+WAIT = Finding(
+    "device-wait", 0.8, evidence=("idle",), against=("warm",), advice=("restart it", "use the CPU")
+)
+LOCK = Finding("host-deadlock", 0.4, evidence=("idle",), advice=("look at the locks",))
+
+
+def heard(second, beats, attempt=1, **more):
+    return second, Heard(
+        0.0, attempt, beats=beats, beat_at=100.0 + second, progress_at=100.0 + second, phase="step", **more
+    )
+
+
+STALL = (
+    (0, Launched(0.0, 1, 7)),
+    heard(10, 1, epoch=0, epochs=3, batch=1, batches=100),
+    heard(50, 90, epoch=0, epochs=3, batch=90, batches=100, loss=0.5),
+    (125, Tell("stalled", SILENT)),
+    (125, Collect(1, 1)),
+    (127, Collected(0.0, 1, 2.0, where="train.py:9 in step", stacks=("metal_wait",), fingerprint="f")),
+    (127, Found(1, (LOCK,))),
+    (127, Found(1, (WAIT, LOCK), Decision("restart", "it helps", factor=2))),
+    (127, Signal(1, "TERM")),
+    (130, Exited(0.0, 1, -15)),
+    (132, Launched(0.0, 2, 8, factor=2, resumed=True)),
+    (140, Tell("resumed", {"text": "fit 1 goes on"})),
+    heard(142, 1, 2, epoch=0, epochs=3, batch=81, batches=100),
+    heard(182, 200, 2, epoch=2, epochs=3, batch=80, batches=100, loss=0.25),
+)
+END = ((190, Exited(0.0, 2, 0)), (190, Conclude(0, "finished")))
+
+
+def read(tmp_path, *happened):
+    known = record.read(journal(tmp_path / "j.jsonl", *happened))
+    return known, attempts.attempts(known), incidents.incidents(known)
+
+
+def clock(at):
+    return f"{dt.datetime.fromtimestamp(at, dt.UTC):%H:%M:%S}"
+
+
+def told(known, tries, troubles, state="finished"):
+    sums = totals.totals(known, tries, troubles)
+    return " ".join(story.story(state, {"why": "enough", "code": "1"}, sums, tries, troubles, clock))
+
+
+def test_a_stall_begins_with_the_last_progress_and_ends_with_the_next_attempt(tmp_path):
+    known, _, [one] = read(tmp_path, *STALL, *END)
+
+    assert [round(at - known.first) for at in (one.began, one.noticed, one.acted, one.ended)] == [
+        50,
+        125,
+        127,
+        132,
+    ]
+    assert (one.number, one.attempt, one.outcome) == (1, 1, incidents.RESTARTED)
+    assert (one.where, one.classes) == ("train.py:9 in step", ("metal_wait",))
+
+
+def test_the_last_findings_and_the_decision_stand(tmp_path):
+    _, _, [one] = read(tmp_path, *STALL, *END)
+
+    assert one.findings == (WAIT, LOCK)
+    assert one.decision.factor == 2
+    assert [line.kind for line in one.told] == ["stalled", "resumed"]
+
+
+def test_a_stall_that_recovers_is_over_without_a_deed(tmp_path):
+    known, _, [one] = read(tmp_path, *STALL[:7], (140, Tell("recovered", {"gap": "90 s"})), heard(141, 91))
+
+    assert (one.outcome, one.acted, round(one.lasted(known.last))) == (incidents.RECOVERED, None, 90)
+
+
+def test_a_stall_at_the_end_of_the_journal_still_lasts(tmp_path):
+    known, _, [one] = read(tmp_path, *STALL[:5], (200, Slept(0.0, 1.0)))
+
+    assert one.outcome == incidents.OPEN
+    assert round(one.lasted(known.last)) == 150
+
+
+def test_a_crash_is_an_incident_and_a_crash_inside_a_stall_is_not_another(tmp_path):
+    crash = (130, Tell("crashed", {"attempt": "1", "how": "killed by SIGSEGV"}))
+    _, _, [alone] = read(
+        tmp_path, *STALL[:3], (129, Exited(0.0, 1, -11)), crash, (130, Found(0, (LOCK,))), *END[1:]
+    )
+    _, _, [both] = read(tmp_path, *STALL[:6], (129, Exited(0.0, 1, -11)), crash, *END[1:])
+
+    assert (alone.kind, alone.number, alone.findings) == (incidents.CRASH, 0, (LOCK,))
+    assert (both.kind, [line.kind for line in both.told]) == (incidents.STALL, ["stalled", "crashed"])
+
+
+def test_attempts_know_how_far_they_came_and_what_was_trained_twice(tmp_path):
+    _, tries, _ = read(tmp_path, *STALL, *END)
+
+    assert [(one.number, one.factor, one.resumed, one.code, one.batches) for one in tries] == [
+        (1, 1, False, -15, 90),
+        (2, 2, True, 0, 200),
+    ]
+    assert attempts.repeated(tries) == 90 - 81
+
+
+def test_what_was_repeated_is_not_guessed_without_epochs(tmp_path):
+    _, tries, _ = read(
+        tmp_path, (0, Launched(0.0, 1, 7)), heard(5, 9), (9, Launched(0.0, 2, 8)), heard(15, 9, 2)
+    )
+
+    assert attempts.repeated(tries) is None
+    assert attempts.repeated(tries[:1]) == 0
+
+
+def test_the_sums_tell_training_from_starting_and_from_silence(tmp_path):
+    known, tries, troubles = read(tmp_path, *STALL, *END)
+    sums = totals.totals(known, tries, troubles)
+
+    assert [round(x) for x in (sums.seconds, sums.starting, sums.again, sums.lost)] == [190, 20, 10, 82]
+    assert round(sums.training) == 40 + 40
+    assert (sums.batches, sums.epoch, sums.epochs, sums.first_loss, sums.loss) == (290, 3, 3, 0.5, 0.25)
+    assert sums.rate == 290 / sums.training
+
+
+def test_a_silence_that_ended_by_itself_is_no_training(tmp_path):
+    known, tries, troubles = read(
+        tmp_path, *STALL[:7], (140, Tell("recovered", {})), heard(141, 91), heard(190, 200)
+    )
+
+    assert round(totals.totals(known, tries, troubles).training) == (190 - 10) - (140 - 50)
+
+
+def test_the_story_says_what_when_where_why_what_was_done_and_what_helps(tmp_path):
+    text = told(*read(tmp_path, *STALL, *END))
+
+    assert "finished after 3 min 10 s: 290 batches, epoch 3 of 3, loss 0.25 (from 0.5)" in text
+    assert "It stalled once, at 10:00:50: no progress for 75 s inside a training step" in text
+    assert "It hung at train.py:9 in step." in text
+    assert "Most likely a step that waits for its device" in text
+    assert "It was started again once, with each batch in 2 parts." in text
+    assert (
+        "No batch ended for 1 min 22 s in all; starting again took another 10 s; 9 batches were trained"
+        in text
+    )
+    assert text.endswith("What helps: restart it.")
+
+
+def test_every_end_has_its_sentence(tmp_path):
+    parts = read(tmp_path, *STALL[:3])
+
+    assert "It never stalled." in told(*parts)
+    assert "stallguard gave up after 50 s: enough" in told(*parts, "gave up")
+    assert "exit code 1" in told(*parts, "failed")
+    assert "is under way" in told(*parts, "running")
+    assert "stallguard itself ended without a word" in told(*parts, "lost")
+
+
+def test_advice_comes_once_the_surest_cause_s_first(tmp_path):
+    _, _, [one] = read(tmp_path, *STALL, *END)
+
+    assert story.advice([one, one]) == ["restart it", "use the CPU", "look at the locks"]
+
+
+def test_several_causes_are_counted(tmp_path):
+    known, tries, [one] = read(tmp_path, *STALL, *END)
+    import msgspec
+
+    other = msgspec.structs.replace(one, findings=(LOCK,), where="")
+
+    text = told(known, tries, [one, one, other])
+
+    assert "It stalled 3 times, first at 10:00:50" in text
+    assert "the causes: a step that waits for its device, or its library, without end (twice); a dead" in text

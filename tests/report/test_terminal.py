@@ -1,0 +1,80 @@
+"""The report on a terminal: plain where it is piped, and never steered by what it shows."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from stallguard.report import document, terminal
+from tests.report.hostile import EVIL, SECRET, hostile
+from tests.report.nights import night
+
+
+def printed(run, width=100, **more):
+    out = io.StringIO()
+    terminal.show(document.make(run, {}, dt.UTC), Console(file=out, width=width, **more))
+    return out.getvalue()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return night(tmp_path_factory.mktemp("night"), minutes=20, stalls=2)
+
+
+def test_a_pipe_gets_plain_lines_that_fit(run):
+    text = printed(run)
+
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 100
+    assert not [line for line in text.splitlines() if line != line.rstrip()]
+
+
+def test_a_narrow_terminal_gets_all_of_it_too(run):
+    assert max(map(len, printed(run, width=48).splitlines())) <= 48
+
+
+def test_the_order_is_story_chart_incidents_numbers_advice(run):
+    text = printed(run)
+    order = ["It stalled twice", "Throughput", "\nStall 1", "\nStall 2", "\nIn numbers", "\nWhat helps\n"]
+
+    places = [text.index(words) for words in order]
+    assert places == sorted(places)
+    assert "> train.py:88 in step" in text
+    assert "+  it is inside a training step" in text
+    assert "-  other threads of the process still run" in text
+
+
+def test_stacks_seen_before_are_not_shown_again(tmp_path):
+    text = printed(night(tmp_path, minutes=40, stalls=4))
+
+    assert text.count("tensorflow: 25 calls") == 3  # the fourth hangs where the first did
+    assert "its stacks are those of stall 1" in text
+
+
+def test_the_chart_shows_the_silence(run):
+    text = printed(run)
+    chart = text[text.index("Throughput") :].splitlines()[1]
+
+    assert re.search(r"[▅-█]_____.[▅-█]{5}", chart)
+
+
+def test_hostile_text_is_text(tmp_path):
+    text = printed(hostile(tmp_path), force_terminal=True, color_system=None, width=400)
+
+    assert EVIL in text
+    assert "\x1b[2J" not in text
+    assert "\x07" not in text
+    assert "\u202e" not in text
+    assert SECRET not in text
+
+
+def test_markup_of_the_terminal_library_is_text(tmp_path):
+    run = night(tmp_path, minutes=6, stalls=1)
+    text = run.journal.read_text().replace("it is inside a training step", "[bold red]x[/] [link=y]")
+    run.journal.write_text(text)
+
+    assert "[bold red]x[/] [link=y]" in printed(run)

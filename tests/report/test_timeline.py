@@ -1,0 +1,163 @@
+"""The numbers of the timeline are those of the journal, whatever the grid."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stallguard.core.actions import Tell
+from stallguard.core.events import Exited, Heard, Launched, Sampled, Slept
+from stallguard.core.readings import Machine, Memory, Process
+from stallguard.report import attempts, incidents, record, timeline
+from stallguard.report.timeline import FINEST, _Points, grid, rate
+from tests.report.nights import journal
+
+
+def drawn(path):
+    known = record.read(path)
+    tries, troubles = attempts.attempts(known), incidents.incidents(known)
+    return timeline.timeline(known, tries, troubles)
+
+
+def values(made, key, series=0):
+    [panel] = [panel for panel in made.panels if panel.key == key]
+    return panel.series[series].values
+
+
+def heard(second, beats, *, attempt=1, beat_at=None, phase="step"):
+    moment = 100.0 + (second if beat_at is None else beat_at)
+    return second, Heard(
+        0.0, attempt, beats=beats, beat_at=moment if beats else 0.0, progress_at=moment, phase=phase
+    )
+
+
+@pytest.fixture
+def two_attempts(tmp_path):
+    """Ten batches a second for 60 s, silence for 30 s, a second attempt that starts for 10 s and goes on for 60 s."""
+    happened = [(0, Launched(0.0, 1, 7))]
+    happened += [heard(s, 10 * s) for s in range(1, 61)]
+    happened += [heard(s, 600, beat_at=60) for s in range(61, 91)]
+    happened += [
+        (88, Tell("stalled", {"silence": "x"})),
+        (90, Exited(0.0, 1, -15)),
+        (90, Launched(0.0, 2, 8, factor=2)),
+    ]
+    happened += [heard(s, 0, attempt=2, phase="importing") for s in range(91, 100)]
+    happened += [heard(100 + s, 10 * s, attempt=2) for s in range(61)]
+    return drawn(journal(tmp_path / "j.jsonl", *sorted(happened, key=lambda pair: pair[0])))
+
+
+def at(made, second):
+    return min(range(len(made.times)), key=lambda index: abs(made.times[index] - second))
+
+
+@pytest.mark.parametrize(
+    ("second", "pace"), [(5, 10), (59, 10), (65, 0), (85, 0), (95, 0), (105, 10), (155, 10)]
+)
+def test_throughput_is_steady_then_zero_in_the_silence_then_steady_again(two_attempts, second, pace):
+    assert values(two_attempts, "rate")[at(two_attempts, second)] == pytest.approx(pace, abs=0.01)
+
+
+def test_a_silence_has_no_batch_time(two_attempts):
+    times = values(two_attempts, "batch")
+
+    assert times[at(two_attempts, 30)] == pytest.approx(0.1)
+    assert times[at(two_attempts, 75)] is None
+    assert times[at(two_attempts, 130)] == pytest.approx(0.1)
+
+
+def test_slow_batches_are_a_level_and_no_row_of_spikes(tmp_path):
+    happened = [(0, Launched(0.0, 1, 7))]
+    happened += [heard(s, s // 20, beat_at=s - s % 20) for s in range(1, 400)]
+    made = drawn(journal(tmp_path / "j.jsonl", *happened))
+
+    inner = [
+        value for second, value in zip(made.times, values(made, "batch"), strict=True) if 50 < second < 350
+    ]
+    assert inner == [pytest.approx(20.0)] * len(inner)
+
+
+def test_bands_tell_phases_silence_and_sleep_and_marks_the_instants(tmp_path, two_attempts):
+    kinds = [(band.kind, band.began, band.ended) for band in two_attempts.bands]
+    assert ("silence", 60.0, 90.0) in kinds
+    assert ("starting", 91.0, 100.0) in kinds
+    assert [(mark.kind, mark.at) for mark in two_attempts.marks] == [("stall", 88.0), ("restart", 90.0)]
+
+    slept = drawn(
+        journal(tmp_path / "s.jsonl", (0, Launched(0.0, 1, 7)), heard(1, 5), (500, Slept(0.0, 400.0)))
+    )
+    assert [(band.began, band.ended) for band in slept.bands if band.kind == "asleep"] == [(100.0, 500.0)]
+
+
+def test_phases_too_short_to_be_seen_do_not_cut_the_others(tmp_path):
+    flicker = [heard(s, s, phase="validation" if s == 5000 else "step") for s in range(1, 20_000, 3)]
+    made = drawn(journal(tmp_path / "j.jsonl", (0, Launched(0.0, 1, 7)), *flicker))
+
+    assert [band.kind for band in made.bands] == ["training"]
+
+
+def test_readings_become_panels_and_what_is_always_zero_becomes_a_word(tmp_path):
+    happened = [(0, Launched(0.0, 1, 7))]
+    for second in range(0, 100, 2):
+        happened.append((second, Sampled(0.0, Process(cpu=second * 1.5, rss=int(2e9)))))
+        happened.append(
+            (
+                second,
+                Sampled(0.0, Memory(swap_used=0, swap_outs=0, pressure="warn" if second > 50 else "normal")),
+            )
+        )
+        happened.append((second, Sampled(0.0, Machine(idle=0.25))))
+    made = drawn(journal(tmp_path / "j.jsonl", *happened))
+
+    assert values(made, "cpu")[at(made, 50)] == pytest.approx(1.5)
+    assert {value for value in values(made, "memory") if value is not None} == {2e9}
+    assert {value for value in values(made, "idle") if value is not None} == {0.25}
+    assert {value for value in values(made, "pressure") if value is not None} == {0.0, 0.5}
+    assert made.quiet == ["swap"]
+    assert [panel.key for panel in made.panels] == ["cpu", "idle", "memory", "pressure"]
+
+
+def test_a_counter_is_not_drawn_across_hours_without_a_reading(tmp_path):
+    cpu = [(s, Sampled(0.0, Process(cpu=float(s)))) for s in (*range(50), *range(4000, 4050))]
+    made = drawn(journal(tmp_path / "j.jsonl", (0, Launched(0.0, 1, 7)), *cpu))
+
+    assert values(made, "cpu")[at(made, 25)] == pytest.approx(1.0)
+    assert values(made, "cpu")[at(made, 2000)] is None
+
+
+def test_a_long_night_is_fine_around_its_incidents_only():
+    edges = grid(0.0, 8 * 3600.0, [10_000.0])
+
+    steps = np.diff(edges)
+    near = (edges[:-1] > 9_950) & (edges[:-1] < 10_050)
+    assert steps[near].max() <= 1.0
+    assert len(edges) < 3000
+    assert np.median(steps[~near]) > 5
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1000), st.floats(0, 10)), min_size=2, max_size=40),
+    st.integers(2, 50),
+)
+def test_what_the_cells_say_adds_up_to_what_the_counter_rose(steps, cells):
+    moments = np.cumsum([gap / 10 + 0.001 for gap, _ in steps])
+    counts = np.cumsum([rise for _, rise in steps])
+    edges = np.linspace(moments[0], moments[-1], cells + 1)
+
+    rates = rate(_Points(moments, counts), edges)
+
+    known = np.isfinite(rates)
+    if known.all():
+        assert math.isclose(
+            (rates * np.diff(edges)).sum(), counts[-1] - counts[0], rel_tol=1e-6, abs_tol=1e-6
+        )
+    assert (rates[known] >= 0).all()
+
+
+def test_a_run_of_an_instant_has_a_grid():
+    assert len(grid(5.0, 5.0, [5.0])) >= 2
+    assert grid(5.0, 5.0, [])[-1] == 5.0 + FINEST
