@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 from _thread import allocate_lock, start_new_thread
-from time import monotonic_ns
+from time import monotonic_ns, thread_time
 
 from . import wire
 from .beats import POLL
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .beats import Beats
 
 PERIOD = 0.5  # s between two reads
-SHARE = 100  # a pause is at least this many times the read before it
+SHARE = 100  # a pause is at least this many times the processor time of the read before it
 
 _ITERATIONS, _ITERATIONS_NS, _POLL_NS = (wire.SLOT[n] for n in ("iterations", "iterations_ns", "poll_ns"))
 _FITS = wire.SLOT["fits"]
@@ -89,9 +89,9 @@ class Poller:
     def _run(self) -> None:
         pause = PERIOD
         while not self._wake.acquire(timeout=pause):
-            began = monotonic_ns()
+            began = thread_time()
             self.look()
-            pause = max(PERIOD, SHARE * (monotonic_ns() - began) / 1e9)
+            pause = max(PERIOD, SHARE * (thread_time() - began))
         if self.beats.polled:
             self.look()  # the updates since the last read are beats that nobody else counts
         self._done.release()
