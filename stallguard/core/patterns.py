@@ -158,7 +158,9 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         causes.MEMORY_THRASH, "F2", 0.42,
         requires=(silence.hindered, silence.alive, memory.critical),
-        supports=(memory.pressed, memory.near_ram, process.paging, silence.slowed_down, process.growing, process.metal_frames),
+        supports=(
+            memory.pressed, memory.near_ram, process.paging, silence.slowed_down, process.growing, process.metal_frames,
+        ),
         excludes=(process.stopped,),
     ),
     Pattern(

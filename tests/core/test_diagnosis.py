@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from stallguard.core import advice, causes, diagnosis, remedies
 from stallguard.core.clues import Scene, silence
@@ -153,14 +154,14 @@ def test_a_kill_that_the_kernel_disowns_is_no_lack_of_memory() -> None:
 
 def test_a_gpu_busy_by_others_is_not_blamed_on_a_training_that_never_used_it() -> None:
     story = linux.box().exit(-9)
-    story.device = darwin.WORKING.__class__(name="Apple M1", utilisation=1.0, mine=False)
+    story.device = replace(darwin.IDLE, utilisation=1.0, mine=False)
     assert story.silent(120).later() == ()
 
 
 def test_a_gpu_hidden_on_purpose_is_no_fallback() -> None:
     from stallguard.core.events import Launched
 
-    story = Story(device=darwin.WORKING.__class__(name="Apple M1", utilisation=0.0, moved=False, mine=False))
+    story = Story(device=replace(darwin.IDLE, mine=False))
     story.tell(Launched, attempt=2, pid=43, device="cpu").be(cores=5.0).train(200)
     assert story.findings() == ()
 

@@ -85,6 +85,7 @@ FOLLOWS: dict[str, list[str]] = {
         "darwin: F1 batches queue up",
         "darwin: F4 ignored",
         "darwin: F5 timeout",
+        "darwin: F5 victim",
         "darwin: F5 interactivity",
         "darwin: F7 assertion",
         "darwin: F7 recursive mutex",

@@ -1,19 +1,26 @@
 """Nights on a Mac, as the reports and recordings of Metal trainings tell them: name -> (cause, mode, story).
 
-The readings keep to what macOS really says: no wait sites, coarse GPU utilisation (30 % and 41 % were recorded for
-working GPUs, 0 to 2 % for idle ones), a memory pressure level, swap in bytes, thermal levels in words.
+The readings are recorded ones, or keep to what macOS really says: no wait sites, coarse GPU utilisation, a memory
+pressure level, swap in bytes, thermal levels in words.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from stallguard.core import causes
-from stallguard.core.readings import Device, Machine, Memory
+from stallguard.core.readings import Machine, Memory
+from tests.core.scenarios import recorded
 from tests.core.scenarios.story import GIB, Story
 
-WORKING = Device(name="Apple M1 Max", utilisation=0.41, moved=True, memory=6 * GIB, recoveries=0, mine=True)
-RESTING = {"device_utilisation": 0.02, "device_moved": False}
+WORKING = recorded.gpu("ioreg_ioaccelerator_g14x_41pct_trimmed.txt", moved=True, mine=True)
+IDLE = recorded.gpu("ioreg_perfstats_m1_2pct_trimmed.txt", moved=False)
+RESTING = {"device_utilisation": IDLE.utilisation, "device_moved": False}
+COOL = recorded.thermal("pmset_g_therm_apple_silicon_nominal.txt")
+SWAPPED = recorded.memory("sysctl_vm_swapusage_heavy.txt", "vm_stat_m_series_32g_healthy.txt")
+LOADED = recorded.memory("sysctl_memory_loaded_48g_18core.txt", "vm_stat_m_series_pressure_trimmed.txt")
 
 
 def mac(**more: object) -> Story:
@@ -21,9 +28,16 @@ def mac(**more: object) -> Story:
     story = Story(
         device=WORKING,
         memory=Memory(total=16 * GIB, pressure="normal", swap_used=0, swap_outs=0, compressed=GIB),
-        machine=Machine(idle=0.7, busiest=("WindowServer",), power="ac", thermal="nominal"),
+        machine=Machine(idle=0.7, busiest=("WindowServer",), power="ac", thermal=COOL),
     )
-    return story.be(**more).line("metal_device", "Metal device set to: Apple M1 Max").train(300)
+    return printing(story.be(**more), "stdout_tensorflow_metal_device_init_m1pro.txt").train(300)
+
+
+def printing(story: Story, recording: str) -> Story:
+    """The script prints what was recorded."""
+    for signature, line in recorded.signatures(recording):
+        story.line(signature, line)
+    return story
 
 
 def quiet(story: Story, seconds: float = 150, **more: object) -> Story:
@@ -63,7 +77,7 @@ def f1_batches_queue_up() -> Story:
 
 
 def f2_swap_crawl() -> Story:
-    """Batches take ever longer; then nothing, with 14.3 GB in use and swap growing."""
+    """Batches take ever longer; then nothing, with 21 GB in swap and more going there."""
     story = mac().be(
         grown=40e6,
         swapped=30e6,
@@ -93,7 +107,7 @@ def _without_swap(story: Story, seconds: int) -> Story:
 
 def f2_leak() -> Story:
     """+606 MB an epoch, at a constant batch."""
-    return mac().be(grown=3e6).train(1500).be(memory_pressure="warn").train(60)
+    return mac().be(grown=3e6).train(1500).be(memory=LOADED).train(60)
 
 
 def f3_pause() -> Story:
@@ -130,8 +144,7 @@ def f4_reset_without_words() -> Story:
 
 
 def f4_ignored() -> Story:
-    text = "Ignored (for causing prior/excessive GPU errors) (00000004:kIOGPU...SubmissionsIgnored)"
-    return mac().line("iogpu_timeout").line("iogpu_ignored", text).be(**RESTING).train(20)
+    return printing(mac(), "stderr_tf_m1_command_buffer_error.txt").be(**RESTING).train(20)
 
 
 def f4_memory() -> Story:
@@ -153,6 +166,11 @@ def f5_memory() -> Story:
 
 def f5_timeout() -> Story:
     return mac().line("iogpu_timeout").line("libcxxabi").exit(-6)
+
+
+def f5_victim() -> Story:
+    """Another program's error reset the GPU, and took this one's work with it."""
+    return printing(mac(), "stderr_mlx_innocent_victim.txt").exit(-6)
 
 
 def f5_interactivity() -> Story:
@@ -187,11 +205,12 @@ def f7_size() -> Story:
 
 def f8_host_deadlock() -> Story:
     """absl::Notification at the end of an epoch; the GPU has nothing to do with it."""
-    return quiet(mac().enter("epoch end"), 700).stacks("lock")
+    found = recorded.stack_classes("sample_python_blocked_lock_excerpt.txt")
+    return quiet(mac().enter("epoch end"), 700).stacks(*found)
 
 
 def f8_mutex() -> Story:
-    story = Story(device=WORKING.__class__(name="Apple M1 Max", utilisation=0.0))
+    story = Story(device=IDLE)
     return (
         story.be(cores=0.0)
         .line("mutex_lock_blocking", "[mutex.cc : 452] RAW: Lock blocking 0x6000")
@@ -223,7 +242,7 @@ def f10_survives_sigkill() -> Story:
 
 
 def f11_cpu_training() -> Story:
-    story = Story(device=Device(name="Apple M1", utilisation=0.02, moved=False, mine=False))
+    story = Story(device=replace(IDLE, mine=False))
     return story.be(cores=5.0).train(200)
 
 
@@ -294,6 +313,7 @@ MANY: dict[str, tuple[str, str, Callable[[], Story]]] = {
     "F4 interactivity": (causes.GPU_INTERACTIVITY, "F4", f4_interactivity),
     "F5 memory": (causes.GPU_OUT_OF_MEMORY, "F5", f5_memory),
     "F5 timeout": (causes.GPU_ERROR, "F5", f5_timeout),
+    "F5 victim": (causes.GPU_ERROR, "F5", f5_victim),
     "F5 interactivity": (causes.GPU_INTERACTIVITY, "F5", f5_interactivity),
     "F6 jetsam": (causes.OUT_OF_MEMORY_KILL, "F6", f6_jetsam),
     "F6 clean exception": (causes.GPU_OUT_OF_MEMORY, "F6", f6_clean_exception),

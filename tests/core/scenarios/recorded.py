@@ -1,0 +1,42 @@
+"""What Macs were recorded saying, as the readings that the sensors would make of it (tests/recordings/macos)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from stallguard.collectors import native
+from stallguard.core.readings import Device, Memory
+from stallguard.core.signatures import matches
+from stallguard.host import darwin_parse, darwin_system
+
+RECORDINGS = Path(__file__).resolve().parents[2] / "recordings" / "macos"
+
+
+def text(name: str) -> str:
+    return (RECORDINGS / name).read_text("utf-8")
+
+
+def gpu(name: str, **more: object) -> Device:
+    found = darwin_parse.accelerators(text(name))
+    return replace(darwin_system.Gpu().reading(found, [], set()), **more)
+
+
+def memory(sysctl: str, pages: str) -> Memory:
+    told = darwin_parse.sysctl(text(sysctl)) | {"hw.memsize": "17179869184"}
+    return darwin_system.memory_reading(told, darwin_parse.pages(text(pages)))
+
+
+def thermal(name: str) -> str | None:
+    return darwin_system.thermal_level(None, darwin_parse.thermal(text(name)).level)
+
+
+def signatures(name: str) -> list[tuple[str, str]]:
+    """Return (signature, line) of every line of a recorded output that means something."""
+    lines = text(name).splitlines()
+    return [(found.id, line) for line in lines for found in matches(line)[:1]]
+
+
+def stack_classes(name: str) -> tuple[str, ...]:
+    return native.classes(native.parse_sample(text(name)))
