@@ -103,3 +103,10 @@ def test_a_script_that_only_beats_by_hand_is_a_stream_without_phases() -> None:
 
     assert detector_rows.row_of("importing", fit_beats=40, **at) == detector_rows.BLIND
     assert detector_rows.row_of("importing", fit_beats=0, **at) == detector_rows.IMPORTING
+
+
+def test_a_loop_without_a_fit_counts_its_batches_from_the_start() -> None:
+    heard = Heard(at=9.0, attempt=1, beats=40, source="hand", phase="importing")
+
+    assert row_now(heard, 0) == detector_rows.BLIND
+    assert row_now(replace(heard, source="function", phase="step"), 0) == detector_rows.STEP
