@@ -16,6 +16,7 @@ from stallguard.core.verdicts import Finding, Judgement
 
 ALSO = 0.3  # confidence from which a second cause is told too
 LINE = 120  # characters of a line of the output
+STREAM = "BLIND"  # the detector's row for beats without phases
 LIKELY, PERHAPS = 0.75, 0.45
 SIGNALS = {
     4: "SIGILL",
@@ -70,7 +71,7 @@ def silence(judgement: Judgement, _now: float) -> dict[str, str]:
     """Return the facts of a suspicion or a stall."""
     stopped = judgement.step == "stopped"
     what = "the process is stopped" if stopped else DOING.get(judgement.evidence, DOING["unknown"])
-    where = WHILE.get(judgement.phase, judgement.phase)
+    where = "between two beats" if judgement.row == STREAM else WHILE.get(judgement.phase, judgement.phase)
     return {
         "silence": f"no progress for {duration(judgement.gap)} {where}",
         "what": what,
