@@ -23,7 +23,10 @@ ROOT = Path(__file__).parent.parent
 SESSION = "STALLGUARD_TEST_SESSION"  # inherited by every process that a test starts, however far down
 PATIENCE = 3.0  # seconds for a thread or child that is just ending
 
-hypothesis.settings.register_profile("house", database=None, deadline=None, derandomize="CI" in os.environ)
+hypothesis.settings.register_profile(
+    "house", database=None, deadline=None, derandomize="CI" in os.environ,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],  # the machines are shared: slow says nothing here
+)  # fmt: skip
 hypothesis.settings.load_profile("house")
 
 
