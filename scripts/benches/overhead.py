@@ -44,7 +44,7 @@ def guarded(home: Path, *command: str) -> list[str]:
 def step_cost(python: str) -> dict[str, float] | None:
     """Return the child's measurements for one interpreter, or None where it has no TensorFlow."""
     child = ROOT / "scripts" / "benches" / "overhead_child.py"
-    done = subprocess.run([python, str(child)], capture_output=True, text=True, check=False, cwd=ROOT)  # noqa: S603
+    done = subprocess.run([python, str(child)], capture_output=True, text=True, check=False, cwd=ROOT)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
         sys.stderr.write(done.stderr[-2000:])
@@ -56,7 +56,7 @@ def step_cost(python: str) -> dict[str, float] | None:
 def first_line(command: list[str]) -> float:
     """Return milliseconds from the start of `command` to its first byte on standard output."""
     began = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:  # noqa: S603
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
         assert child.stdout is not None  # noqa: S101
         child.stdout.read(1)
         took = time.perf_counter() - began
@@ -78,7 +78,7 @@ def supervisor_cost(home: Path) -> tuple[float, float]:
     """Return the supervisor's resident megabytes, and its CPU in percent of a core, at 200 beats a second."""
     script = home / "beating.py"
     script.write_text(BEATING)
-    with subprocess.Popen(guarded(home, str(script))) as child:  # noqa: S603
+    with subprocess.Popen(guarded(home, str(script))) as child:
         supervisor = psutil.Process(child.pid)
         time.sleep(4)
         begin, memory = _cpu(supervisor), 0.0
@@ -106,9 +106,11 @@ def main() -> int:
     """Measure, print a table, and say whether the goals hold."""
     rows: list[tuple[str, float | None, float, str]] = []
     for name, python in (("Keras 3", sys.executable), ("Keras 2", keras2())):
-        found = step_cost(python) if python else None
-        rows.append((f"CPU per step added, {name}", found and found["step_us"], STEP_CPU, "us"))
-        rows.append((f"slow-down of 1 ms batches, {name}", found and found["slowdown_percent"], SLOW_DOWN, "%"))
+        found = step_cost(python) if python else {}
+        rows.append((f"CPU per step added, {name}", (found or {}).get("step_us"), STEP_CPU, "us"))
+        rows.append(
+            (f"slow-down of 1 ms batches, {name}", (found or {}).get("slowdown_percent"), SLOW_DOWN, "%")
+        )
     with tempfile.TemporaryDirectory(prefix="sg-bench-") as place:
         rows.append(("start to first line, added", start_cost(Path(place)), START, "ms"))
         memory, used = supervisor_cost(Path(place))
