@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from stallguard import outcome
-from stallguard.core.words import duration
+from stallguard.core.words import counted, duration
 from stallguard.paths import RunDir, list_runs
 
 
@@ -46,7 +46,7 @@ def row(run: RunDir) -> dict[str, Any]:
 def line(fields: dict[str, Any]) -> str:
     """Return one line of the list."""
     took = duration(fields["seconds"]) if fields["seconds"] is not None else ""
-    stalls = f"{fields['incidents']} stalls" if fields["incidents"] else ""
+    stalls = counted(fields["incidents"], "stall") if fields["incidents"] else ""
     words = (
         f"{fields['id']:<36}",
         f"{fields['state']:<9}",

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
-from stallguard import config, journal, traces
+from stallguard import config, journal, outcome, traces
 from stallguard.core.limits import Limits
 from stallguard.core.words import DOING, duration
-from stallguard.paths import find_run
+from stallguard.paths import RunDir, find_run
 from stallguard.report import replay
 from stallguard.report.replay import Deed, Replayed, Slow, Verdict
 
@@ -32,7 +33,8 @@ def command(what: str | None, sets: tuple[str, ...], compare: bool, as_json: boo
     path = _source(what)
     changed = config.parse_set(sets)
     choices: list[dict[str, str]] = [{}, changed] if compare else [changed]
-    found = [(choice, _replayed(path, _limits(choice))) for choice in choices]
+    then = _recorded(path)
+    found = [(choice, _replayed(path, _limits({**then, **choice}))) for choice in choices]
     if as_json:
         click.echo(msgspec.json.encode(_as_json(path, found, compare=compare)))
         return
@@ -52,7 +54,16 @@ def _source(what: str | None) -> Path:
     return find_run(what).journal
 
 
-def _limits(changed: Mapping[str, str]) -> Limits:
+def _recorded(path: Path) -> dict[str, Any]:
+    """Return the settings that the recorded run was given; none for a trace."""
+    asked = outcome.asked(RunDir(path.parent))
+    if asked is None:
+        return {}
+    given = [name for name, origin in asked.origins.items() if origin != config.DEFAULT]
+    return {name: reduce(dict.__getitem__, name.split("."), asked.config) for name in given}
+
+
+def _limits(changed: Mapping[str, Any]) -> Limits:
     """Return the limits of the settings that hold here, with some of them changed."""
     return config.load(changed, os.environ, Path.cwd()).config.limits()
 

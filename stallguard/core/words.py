@@ -127,11 +127,20 @@ def exit_facts(attempt: int, code: int) -> dict[str, str]:
     return {"attempt": str(attempt), "how": how}
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: 1 stall, 2 stalls."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def totals(run: Run, beats: int, now: float) -> dict[str, str]:
     """Return the sums told at the end."""
     stalls = run.totals.incidents
     trouble = ""
     if stalls or run.attempt > 1:
-        noun = "stall" if stalls == 1 else "stalls"
-        trouble = f", {stalls} {noun}, {run.attempt} attempts, {duration(run.totals.lost)} lost"
+        told = (
+            counted(stalls, "stall"),
+            counted(run.attempt, "attempt"),
+            f"{duration(run.totals.lost)} lost",
+        )
+        trouble = f", {', '.join(told)}"
     return {"batches": str(beats), "duration": duration(now - run.began), "trouble": trouble}

@@ -36,6 +36,10 @@ def test_a_drill_is_caught_named_restarted_smaller_and_finishes(tmp_path: Path, 
     assert run.actions("launch")[1]["factor"] == 2
     assert run.actions("launch")[1]["resume"] is True
     assert "trained 4 epochs" in run.out.decode()
+    again = stallguard(tmp_path, "replay").out.decode()
+    assert "would restart: you asked for a smaller batch" in again, (
+        "a replay decides with the run's own settings"
+    )
     assert any("goes on in epoch" in fact["text"] for fact in run.told("resumed")), run.err
 
 
