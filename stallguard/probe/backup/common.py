@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 BACKUPS = ("BackupAndRestore",)
-Started = Callable[[Any, dict[str, Any], int], dict[str, Any]]
+Started = Callable[[dict[str, Any], int], dict[str, Any]]
 Prepare = Callable[["Fit"], None]
 Count = Callable[["Fit"], int]
 
@@ -50,7 +50,7 @@ def _fit(session: Session, original: Any, started: Started) -> Any:
     signature = inspect.signature(original)
 
     def fit(self: Any, *args: Any, **named: Any) -> Any:
-        if session.fit is not None or session.stopped:
+        if not session.free():
             return original(self, *args, **named)
         try:
             asked = signature.bind(self, *args, **named).arguments
@@ -71,7 +71,7 @@ def obstacle(model: Any, asked: dict[str, Any]) -> str:
     if any(_named(callback, BACKUPS) for callback in callback_list(asked.get("callbacks"))):
         return words.OWN_BACKUP
     if asked.get("initial_epoch"):
-        return words.OWN_EPOCH % asked["initial_epoch"]
+        return words.OWN_EPOCH % (asked["initial_epoch"],)
     strategy = getattr(model, "distribute_strategy", None)
     if getattr(strategy, "num_replicas_in_sync", 1) > 1:
         return words.REPLICAS
@@ -124,10 +124,12 @@ def _train_begin(session: Session, original: Any, prepare: Prepare) -> Callable[
 
 def _batch_end(session: Session, original: Any, count: Count) -> Any:
     def on_train_batch_end(self: Any, *args: Any, **named: Any) -> Any:
-        result = original(self, *args, **named)
         fit = session.fit
-        if fit is not None and fit.callbacks is self:
-            session.trained(fit, count(fit))
+        if fit is None or fit.callbacks is not self:
+            return original(self, *args, **named)
+        session.inside = True
+        result = original(self, *args, **named)
+        session.trained(fit, count(fit))
         return result
 
     return on_train_batch_end

@@ -77,6 +77,8 @@ class Fit:
         self.drawn = 0
         self.per_execution = 1
         self.opened: dict[str, Any] = {}
+        self.openings = 0
+        self.order: Any = None
         self.complete = False  # whether this epoch came to its count of batches
         self.ends: list[bool] = [] if self.saved is None else list(self.saved.facts["ends"])
         self.passed = False  # whether the batches of earlier attempts have been passed over
@@ -100,7 +102,10 @@ class Fit:
 
     def watch(self, callbacks: list[Any]) -> None:
         """Note how callbacks and dataset look as training begins; give the callbacks their saved state."""
-        self._watched = [Watched(_dataset(self.iterator), DATA_LIMIT), *(Watched(callback) for callback in callbacks)]
+        self._watched = [
+            Watched(_dataset(self.iterator), DATA_LIMIT),
+            *(Watched(callback) for callback in callbacks),
+        ]
         self._restore_watched(slice(1, None))
 
     def restore_opening(self) -> None:
@@ -113,7 +118,9 @@ class Fit:
         self._restore_watched(slice(0, 1))
 
     def _restore_watched(self, which: slice) -> None:
-        for watched, (kind, state) in zip(self._watched[which], self.saved.watched()[which] if self.saved else ()):
+        if self.saved is None:
+            return
+        for watched, (kind, state) in zip(self._watched[which], self.saved.watched()[which]):
             if kind == type(watched.subject).__name__:
                 watched.restore(state, self.saved.arrays)
 
@@ -152,9 +159,24 @@ class Fit:
     def opening(self, source: Any, before: dict[str, Any]) -> None:
         """Note that batches now come from `source`; `before`: the generators before it opened."""
         if source is not self.source:
-            self.source = source
+            self.turn(source)
             self.drawn = 0
             self.opened = before
+
+    def turn(self, source: Any) -> None:
+        """Count an iterator that batches are drawn from; an order of our own goes on to its next."""
+        if source is not self.source:
+            self.source = source
+            self.openings += 1
+            if self.order is not None:
+                self.order.turn(self.openings)
+
+    @property
+    def past(self) -> Saved:
+        """The saved state, in code that runs only where there is one."""
+        if self.saved is None:
+            raise LookupError("nothing was saved of this fit")
+        return self.saved
 
     def trained(self, count: int) -> None:
         """Count what the train function just did: `count` executions of `per_execution` batches."""

@@ -10,7 +10,7 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
-from . import common, passing, randomness, variables, words
+from . import common, passing, randomness, seeds, variables, words
 from .fit import StartOver
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def patch_model(session: Session, module: Any) -> None:
     """Wrap `Model.fit` and the counters that it starts from."""
-    if common.patch_fit(session, module.Model, lambda asked, epoch: asked):
+    if common.patch_fit(session, module.Model, _asked):
         session.context.took("backup")
     session.context.wrap(
         module.Model, "_maybe_load_initial_counters_from_ckpt", functools.partial(_counters, session)
@@ -33,6 +33,7 @@ def patch_data(session: Session, module: Any) -> None:
     """Wrap the handler that every fit takes its batches from."""
     common.patch_iterator(session, module.DataHandler, "enumerate_epochs", _epochs)
     session.context.wrap(module.DataHandler, "steps", functools.partial(_steps, session))
+    seeds.patch_old_arrays(session, module)
 
 
 def patch_callbacks(session: Session, module: Any) -> None:
@@ -44,6 +45,11 @@ def patch_callbacks_if_there(session: Session, module: Any) -> None:
     """Wrap the list where `keras.callbacks` is one module (Keras 2), not where it is a package."""
     if not hasattr(module, "__path__"):
         patch_callbacks(session, module)
+
+
+def _asked(asked: dict[str, Any], epoch: int) -> dict[str, Any]:
+    """Return the arguments as they are: `_counters` says where to begin."""
+    return asked
 
 
 def _count(fit: Fit) -> int:

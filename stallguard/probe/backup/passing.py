@@ -43,7 +43,7 @@ def epoch(session: Session, fit: Fit, iterator: Any, original: Any) -> Iterator[
 def _earlier_epochs(fit: Fit, iterator: Any, original: Any) -> None:
     fit.restore_opening()
     with _no_workers(iterator.data_adapter):
-        for end in fit.saved.facts["ends"]:
+        for end in fit.past.facts["ends"]:
             _pass_epoch(fit, iterator, original, end)
     fit.restore_data()
     fit.restore_opening()
@@ -62,7 +62,7 @@ def _pass_epoch(fit: Fit, iterator: Any, original: Any, complete: bool) -> None:
 def _cut_short(fit: Fit, iterator: Any) -> None:
     """Do what Keras does where the data end before the epoch's count (EpochIterator.catch_stop_iteration)."""
     if iterator._num_batches is None:
-        iterator._num_batches = fit.saved.facts["length"]
+        iterator._num_batches = fit.past.facts["length"]
     iterator._current_iterator = None
     iterator.data_adapter.on_epoch_end()
 
@@ -91,10 +91,12 @@ def _place(session: Session, fit: Fit, item: Any, stream: Any) -> Any:
 
 def draw(session: Session, fit: Fit, source: Any) -> None:
     """Draw from `source` what the interrupted run had drawn, and restore the rest of its state."""
-    saved = fit.saved
+    saved = fit.past
     fit.passed = True
-    fresh = source is not fit.source and not saved.executions  # an epoch's beginning, and an iterator of its own
-    fit.source, fit.executions, fit.epoch = source, saved.executions, saved.epoch
+    # At an epoch's beginning an iterator of its own has nothing drawn from it.
+    fresh = source is not fit.source and not saved.executions
+    fit.turn(source)
+    fit.executions, fit.epoch = saved.executions, saved.epoch
     fit.opened = randomness.capture() if fresh else saved.random("open")
     fit.drawn = 0 if fresh else saved.drawn
     with session.context.phase("input"):
@@ -103,4 +105,6 @@ def draw(session: Session, fit: Fit, source: Any) -> None:
             session.context.add("skipped")
             session.context.moved()
     fit.restore_randomness(randomness.capture())
-    session.context.note("resume", words.resumed(fit.ordinal, saved.epoch, saved.executions * fit.per_execution))
+    session.context.note(
+        "resume", words.resumed(fit.ordinal, saved.epoch, saved.executions * fit.per_execution)
+    )

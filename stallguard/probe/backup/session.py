@@ -11,8 +11,9 @@ import time
 from typing import TYPE_CHECKING, Any, Callable
 from weakref import WeakKeyDictionary
 
-from . import records, words
-from .fit import Fit, Saved, StartOver
+from . import records, seeds, words
+from .farewell import Farewell
+from .fit import Fit, StartOver
 from .pace import EVERY, SHARE, Pace
 
 if TYPE_CHECKING:
@@ -36,8 +37,21 @@ class Session:
         every = records.number(context.environment.get("STALLGUARD_CHECKPOINT_EVERY"), EVERY)
         share = records.number(context.environment.get("STALLGUARD_CHECKPOINT_COST"), SHARE)
         self.pace = Pace(every, share, time.monotonic())
+        self.farewell = Farewell()
+        self.inside = False  # a batch's callbacks run, and the batch is not counted yet
         self._complained = False
+        self._stopping = False
+        self._process = os.getpid()
+        self._seed = self.guarded("the run's seed", lambda: seeds.of_run(context.backup_directory))
         context.before_stop.append(self.stop)
+
+    def seed(self, place: int) -> int | None:
+        """Return the run's seed for its `place`-th use, None where there is none."""
+        return None if self._seed is None else seeds.derived(self._seed, place)
+
+    def free(self) -> bool:
+        """Whether a fit that begins now is the outermost one, in the process that this is about."""
+        return self.fit is None and not self.stopped and os.getpid() == self._process
 
     def run(self, model: Any, start: At, last: int, obstacle: str) -> Any:
         """Run one outermost fit: `start(epoch)` calls the framework's own, beginning at `epoch`.
@@ -50,10 +64,12 @@ class Session:
             return start(0)
         began = time.monotonic()
         self.fit = fit = self._opened(model)
+        self.guarded("waiting for SIGTERM", self.farewell.arm)
         try:
             history = self._started(fit, start, last)
         finally:
             self.fit = None
+            self.guarded("no longer waiting for SIGTERM", self.farewell.disarm)
         self._finish(fit, history, time.monotonic() - began)
         return history
 
@@ -92,14 +108,17 @@ class Session:
         """Return action(), or None where it fails: a guest never raises."""
         try:
             return action()
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             self.context.surprise(where, error)
             return None
 
     def trained(self, fit: Fit, count: int) -> None:
-        """A train function came back: save where it is time to."""
+        """A train function came back: save where it is time to, or where the end was asked for."""
         fit.trained(count)
-        if time.monotonic() >= self.pace.next and not fit.at_seam() and not self.stopped:
+        self.inside = False
+        if self._stopping or self.farewell.asked:
+            self._last(fit)
+        elif time.monotonic() >= self.pace.next and not fit.at_seam() and not self.stopped:
             self.save(fit)
 
     def epoch_ended(self, fit: Fit, epoch: int) -> None:
@@ -107,26 +126,38 @@ class Session:
         if self.stopped:
             return
         fit.epoch_ended(epoch)
-        if self.pace.due(time.monotonic(), seam=True):
+        if self.farewell.asked:
+            self._last(fit)
+        elif self.pace.due(time.monotonic(), seam=True):
             self.save(fit)
 
     def stop(self, model: Any) -> None:
         """Make a last checkpoint: the training is about to be ended after this batch."""
-        if self.fit is not None and not self.stopped:
-            self.save(self.fit)
-            self.stopped = True
+        if self.inside:
+            self._stopping = True  # this batch is trained, but not counted: `trained` comes next
+        elif self.fit is not None and not self.stopped:
+            self._last(self.fit)
+
+    def _last(self, fit: Fit) -> None:
+        if not self.stopped:
+            self.save(fit)
+        self.stopped = True
+        if self.farewell.asked:
+            self.farewell.die()
 
     def save(self, fit: Fit, finished: bool = False) -> None:
         """Write a generation; what goes wrong becomes a note, and the one before stays."""
         began = time.monotonic()
+        self.farewell.saving = True
         try:
             with self.context.phase("checkpoint"):
                 fit.save(finished, self._histories)
-        except Exception as error:  # noqa: BLE001  a guest never raises: disk full, a framework's change
+        except Exception as error:
             self._complain(error)
         else:
             self._complained = False
             self.context.add("saves")
+        self.farewell.saving = False
         self.pace.saved(began, time.monotonic())
 
     def _complain(self, error: Exception) -> None:

@@ -18,5 +18,6 @@ def unpack(meta: list[list[Any]], blobs: list[memoryview]) -> list[Any]:
     """Return the arrays that `pack` took apart; read-only views of the blobs."""
     numpy = sys.modules["numpy"]
     return [
-        numpy.frombuffer(blob, dtype=numpy.dtype(name)).reshape(shape) for (name, shape), blob in zip(meta, blobs)
+        numpy.frombuffer(blob, dtype=numpy.dtype(name)).reshape(shape)
+        for (name, shape), blob in zip(meta, blobs)
     ]

@@ -43,7 +43,9 @@ def synchronise(model: Any) -> None:
 def state(model: Any) -> list[Any]:
     """Return the variables that make training go on exactly: the model's, then the optimizer's."""
     optimizer = getattr(model, "optimizer", None)
-    return _distinct(_listed(model, "variables") + _listed(optimizer, "variables") + _rates(_inner(optimizer)))
+    return _distinct(
+        _listed(model, "variables") + _listed(optimizer, "variables") + _rates(_inner(optimizer))
+    )
 
 
 def _inner(optimizer: Any) -> Any:
@@ -54,7 +56,9 @@ def _inner(optimizer: Any) -> Any:
 def _rates(optimizer: Any) -> list[Any]:
     """Return the learning rate where it is a variable that Keras 2 does not list."""
     legacy = getattr(optimizer, "_hyper", None)
-    found = list(legacy.values()) if isinstance(legacy, dict) else [getattr(optimizer, "_learning_rate", None)]
+    found = (
+        list(legacy.values()) if isinstance(legacy, dict) else [getattr(optimizer, "_learning_rate", None)]
+    )
     return [rate for rate in found if hasattr(rate, "assign")]
 
 

@@ -2,6 +2,8 @@
 
 STARTS_OVER = "fit %d starts over: what was saved of it does not fit (%s)"
 NOT_SAVED = "no checkpoint could be written (%s); the one before stays"
+DAMAGED = "checkpoint %s is damaged (%s); the one before it is used"
+LOADED = "the script's own load() was given its newest checkpoint"
 RESUMED = "fit %d goes on in epoch %d"
 PASSED_OVER = " after batch %d; the batches before are passed over, not trained again"
 FINISHED = "fit %d was finished before: it is not trained again"

@@ -18,7 +18,7 @@ WHOLE = "{model}: batches stay whole, because {reason}"
 
 
 def _normalising(model: Any) -> bool:
-    layers = getattr(model, "_flatten_layers", lambda: [])()
+    layers: list[Any] = getattr(model, "_flatten_layers", list)()
     return any("BatchNormalization" in type(layer).__name__ for layer in layers)
 
 
