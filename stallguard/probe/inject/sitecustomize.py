@@ -17,7 +17,7 @@ def _enter() -> None:
     package = type(sys)("_stallguard_probe")  # by path: the user's environment has no package of ours
     package.__path__ = [os.path.dirname(os.path.abspath(here))]
     sys.modules[package.__name__] = package
-    from _stallguard_probe import bootstrap  # type: ignore[import-not-found]
+    from _stallguard_probe import bootstrap
 
     bootstrap.enter(os.environ, package)
 

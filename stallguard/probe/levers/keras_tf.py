@@ -116,9 +116,9 @@ class _Step:
     def _cut_leaf(self, leaf: Any, begin: Any, size: Any) -> Any:
         if leaf is None:
             return None
-        rank = getattr(leaf.shape, "rank", None)
+        rank: Any = getattr(leaf.shape, "rank", None)
         if isinstance(leaf, self.tf.SparseTensor):
-            rest = [0] * (rank - 1)
+            rest = [0] * (len(leaf.shape) - 1)
             return self.tf.sparse.slice(leaf, [begin, *rest], [size, *self.tf.unstack(leaf.dense_shape)[1:]])
         if isinstance(leaf, self.tf.RaggedTensor) or rank is None:
             return leaf[begin : begin + size]
