@@ -6,6 +6,7 @@
     with stallguard.phase("evaluation"): ...  # name what goes on
     with stallguard.expect("export", 600): ...  # ... and say that it may take ten minutes
     batch = stallguard.batch_size(512)        # 512, or less in an attempt that shall need less memory
+    stallguard.checkpoint(save, load)         # how a loop of the script's own is saved and resumed
 
 Also loaded in training environments that have nothing of ours: standard library only, Python 3.9 grammar.
 """
@@ -18,12 +19,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
-    from typing import Any, Optional
+    from typing import Any, Callable, Optional
 
 __version__ = "0.1.0"
 __all__ = [
-    "StallguardCallback", "batch_size", "beat", "expect", "guarded", "microbatches", "phase",
-]  # fmt: skip
+    "StallguardCallback",
+    "batch_size",
+    "beat",
+    "checkpoint",
+    "expect",
+    "guarded",
+    "microbatches",
+    "phase",
+]
 
 
 def _script() -> Any:
@@ -95,6 +103,17 @@ def microbatches(x: Any, y: Any = None) -> Iterator[Any]:
     for start in range(0, size, step):
         part = slice(start, start + step)
         yield x[part] if y is None else (x[part], y[part])
+
+
+def checkpoint(save: Callable[[str], Any], load: Callable[[str], Any], name: str = "state") -> bool:
+    """Hand over how the script's own state is saved and loaded; return whether it was loaded just now.
+
+    `save(path)` writes a file or folder named `name` at `path`, called from `beat()` when a checkpoint is due;
+    `load(path)` reads it back, called here where an earlier attempt of this run left one.  What `load` raises
+    reaches the script: half a state must not train on.
+    """
+    script = _script()
+    return bool(script.checkpoint(save, load, name)) if script is not None else False
 
 
 def __getattr__(name: str) -> Any:

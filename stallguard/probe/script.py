@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from time import monotonic_ns
+import os
+from time import monotonic, monotonic_ns
 
 from . import wire
 from .beats import HAND, NAMED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from .backup.manual import Manual
     from .context import Context
 
 _EXPECT = wire.SLOT["expect_ns"]
@@ -19,6 +23,7 @@ class Script:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._checkpoints: list[Manual] = []
 
     @property
     def factor(self) -> int:
@@ -26,8 +31,24 @@ class Script:
         return self._context.factor
 
     def beat(self, count: int) -> None:
-        """`count` batches ended."""
+        """`count` batches ended; between two of them is the moment for a checkpoint that is due."""
         self._context.beats.beat(HAND, count)
+        for checkpoint in self._checkpoints:
+            checkpoint.tick()
+
+    def checkpoint(self, save: Callable[[str], Any], load: Callable[[str], Any], name: str) -> bool:
+        """Let `save` write checkpoints from now on; whether `load` was given one of an earlier attempt."""
+        folder = self._context.backup_directory
+        if not folder:
+            return False
+        from .backup.manual import Manual
+        from .backup.pace import Pace
+
+        place = os.path.join(folder, "manual-%d" % (len(self._checkpoints) + 1))
+        checkpoint = Manual(self._context, place, Pace(now=monotonic()), save, name)
+        self._checkpoints.append(checkpoint)
+        self._context.took("backup")
+        return checkpoint.load(load)
 
     def enter(self, name: str, seconds: float) -> tuple[int, int]:
         """A phase of the script's begins; `seconds` > 0: it may take so long.  Returns a state for `leave`."""

@@ -153,10 +153,35 @@ def test_the_script_gets_smaller_batches_where_the_attempt_asks_for_them(receive
     assert heard.out == "128 [3, 3, 3, 1]\n"
 
 
+SAVES = """
+import pathlib, stallguard, sys
+state = {"step": 0}
+def save(path): pathlib.Path(path).write_text(str(state["step"]))
+def load(path): state["step"] = int(pathlib.Path(path).read_text())
+print(stallguard.checkpoint(save, load), state["step"])
+for _ in range(3):
+    state["step"] += 1
+    if state["step"] % 3 == 2:  # not after minutes, but now
+        sys.modules["_stallguard_probe"].voice._checkpoints[0]._pace.next = 0
+    stallguard.beat()
+"""
+
+
+def test_a_loop_of_the_scripts_own_is_saved_and_resumed(receiver):
+    backup = str(receiver.folder / "backup")
+    first = receiver.run(python(SAVES), STALLGUARD_BACKUP=backup)
+    second = receiver.run(python(SAVES), STALLGUARD_BACKUP=backup, STALLGUARD_RESUME="1")
+    assert (first.out, first.err, first.last()["saves"]) == ("False 0\n", "", 1)
+    assert (second.out, second.err) == ("True 2\n", "")
+    assert "backup" in second.hello()["hooks"]
+    assert "resume" in [note["kind"] for note in second.notes]
+
+
 def test_without_stallguard_every_word_is_harmless(tmp_path):
     code = (
         "import stallguard as s\n"
         "s.beat()\n"
+        "assert s.checkpoint(print, print) is False\n"
         "with s.phase('x'), s.expect('y', 3): pass\n"
         "print(s.guarded(), s.batch_size(7), list(s.microbatches([1, 2])), s.__version__)\n"
     )
