@@ -53,13 +53,14 @@ def _fit(session: Session, original: Any, started: Started) -> Any:
         if not session.free():
             return original(self, *args, **named)
         try:
-            asked = signature.bind(self, *args, **named).arguments
+            asked = dict(signature.bind(self, *args, **named).arguments)
         except TypeError:
             return original(self, *args, **named)  # which says what is wrong, in its own words
+        asked.pop(next(iter(signature.parameters)))  # self: other hooks want it by its place
         _appending(asked.get("callbacks"), session.context.resuming)
 
         def start(epoch: int) -> Any:
-            return original(**started(asked, epoch)) if epoch else original(self, *args, **named)
+            return original(self, **started(asked, epoch)) if epoch else original(self, *args, **named)
 
         return session.run(self, start, asked.get("epochs", 1), obstacle(self, asked))
 
