@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 PLUGINS = "stallguard.collectors"
 BUDGET = 10.0  # seconds for all collectors together: no restart waits longer for its evidence
 STACKS_SIGNAL = int(signal.SIGUSR1)
+STACKS, STACKS_AGAIN = "stacks", "stacks-again"  # the collectors whose facts the manifest repeats
 
 
 class Nothing(Exception):

@@ -12,6 +12,8 @@ from pathlib import Path
 from stallguard import plugins
 from stallguard.collectors import (
     PLUGINS,
+    STACKS,
+    STACKS_AGAIN,
     Collector,
     Context,
     Facts,
@@ -29,7 +31,6 @@ from stallguard.host.evidence_rows import Table, Tool
 
 KB, MB = 1 << 10, 1 << 20
 ANSWER = 2.0  # seconds for the process to write its stacks; it takes 10 ms where it can at all
-STACKS, STACKS_AGAIN = "stacks", "stacks-again"
 
 OWN = (
     Collector("environment", system.environment, 0.5, 64 * KB),
