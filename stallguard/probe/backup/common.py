@@ -9,7 +9,7 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any, Callable
 
-from . import words
+from . import pipelines, words
 
 if TYPE_CHECKING:
     from .fit import Fit
@@ -114,13 +114,22 @@ def _train_begin(session: Session, original: Any, prepare: Prepare) -> Callable[
         if fit.saved is not None:
             prepare(fit)
             fit.restore_variables()
+            _resize(session, fit)
             session.context.restored()
         fit.callbacks = self
         result = original(self, *args, **named)
         session.guarded("watching callbacks", lambda: fit.watch(self.callbacks))
+        session.guarded("reading the pipeline", lambda: pipelines.examine(session, fit))
         return result
 
     return on_train_begin
+
+
+def _resize(session: Session, fit: Fit) -> None:
+    batch = fit.batch()
+    before = fit.past.resize(batch)
+    if before:
+        session.context.note("resume", words.RESIZED % (batch, before))
 
 
 def _batch_end(session: Session, original: Any, count: Count) -> Any:

@@ -37,6 +37,15 @@ class Saved:
         self.over: bool = self.ended or facts["stop"]  # no epoch is left to train
         self.histories: dict[str, Any] = encoding.decode(facts["histories"], self.arrays)
 
+    def resize(self, batch: int) -> int:
+        """Count in batches of `batch` samples from now on; return the size before where that is another one."""
+        before = self.facts.get("batch") or 0
+        if not batch or not before or batch == before:
+            return 0
+        self.executions = self.executions * before // batch
+        self.drawn = self.drawn * before // batch
+        return int(before)
+
     def state(self) -> list[Any]:
         """Return the values of `variables.state`."""
         return self.arrays[: self.facts["state"]]
@@ -79,6 +88,7 @@ class Fit:
         self.opened: dict[str, Any] = {}
         self.openings = 0
         self.order: Any = None
+        self.blind = False  # whether an epoch of unknown length must not be resumed inside
         self.complete = False  # whether this epoch came to its count of batches
         self.ends: list[bool] = [] if self.saved is None else list(self.saved.facts["ends"])
         self.passed = False  # whether the batches of earlier attempts have been passed over
@@ -193,9 +203,19 @@ class Fit:
         handler = self.iterator
         return getattr(handler, "num_batches", None) or getattr(handler, "inferred_steps", None) or 0
 
+    def batch(self) -> int:
+        """Return the samples of a batch, 0 where only the data know."""
+        found = getattr(_adapter(self.iterator), "batch_size", None)
+        return (found() if callable(found) else found) or 0
+
     def at_seam(self) -> bool:
-        """Whether this was the epoch's last batch: its end is the better moment to save."""
-        return 0 < self.batches() <= self.executions * self.per_execution
+        """Whether this was the epoch's last batch: its end is the better moment to save.
+
+        Where nobody knows the last one, every batch may be it; JAX fails in an epoch that trains none.
+        """
+        if not self.batches():
+            return self.blind
+        return self.batches() <= self.executions * self.per_execution
 
     def save(self, finished: bool = False, histories: dict[str, Any] | None = None) -> None:
         """Write a generation.  Raises OSError and whatever a framework raises: the caller guards."""
@@ -210,6 +230,7 @@ class Fit:
             "epoch": self.epoch,
             "executions": self.executions,
             "drawn": self.drawn,
+            "batch": self.batch(),
             "ends": self.ends,
             "length": getattr(self.iterator, "_num_batches", getattr(self.iterator, "_inferred_steps", None)),
             "finished": finished,
@@ -227,7 +248,12 @@ class Fit:
         self.store.write(facts, blobs)
 
 
+def _adapter(iterator: Any) -> Any:
+    """Return what turns the script's data into batches, behind an epoch iterator of Keras 3 or 2."""
+    return getattr(iterator, "data_adapter", None) or getattr(iterator, "_adapter", None)
+
+
 def _dataset(iterator: Any) -> Any:
     """Return the script's own dataset object behind an epoch iterator: its order is its state."""
-    adapter = getattr(iterator, "data_adapter", None) or getattr(iterator, "_adapter", None)
+    adapter = _adapter(iterator)
     return getattr(adapter, "py_dataset", None) or getattr(adapter, "_keras_sequence", None)

@@ -59,6 +59,7 @@ def _epoch(session: Session, original: Any) -> Any:
         if fit is None or fit.iterator is not self or fit.callbacks is None:
             return original(self)
         fit.per_execution = self.steps_per_execution
+        fit.blind = not hasattr(self, "_distributed_dataset")
         return passing.epoch(session, fit, self, original)
 
     return epoch

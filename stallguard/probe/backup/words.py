@@ -15,6 +15,11 @@ UNSTABLE = (
     "the input pipeline draws random numbers that cannot be replayed (%s): "
     "the batches after a resume are other draws than those of the run before"
 )
+MASKS = (
+    "layers of Keras 2 draw dropout masks from kernels whose state cannot be saved: "
+    "the masks after a resume are other draws than those of the run before"
+)
+RESIZED = "the batch is %d now and was %d: the fit goes on after as many samples"
 BEYOND_REACH = (
     "a training loop of the script's own cannot be resumed from outside: it will start over; "
     "stallguard.checkpoint(save, load) makes it resume"
