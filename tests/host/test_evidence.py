@@ -77,8 +77,12 @@ def test_a_main_thread_that_waits_for_a_lock_is_told_from_one_that_sleeps(code, 
 
 @linux
 def test_the_address_space_is_summed_by_name():
-    text = "10000-20000 r-xp 0 00:00 1  /lib/a b.so\n20000-21000 rw-p 0 00:00 1  /lib/a b.so\n30000-31000 rw-p 0 00:00 0\n"
-    assert linux_evidence.summed(text) == {"/lib/a b.so": 0x11000, "[anonymous]": 0x1000}
+    rows = (
+        "10000-20000 r-xp 0 00:00 1  /lib/a b.so",
+        "20000-21000 rw-p 0 00:00 1  /lib/a b.so",
+        "30000-31000 rw-p 0 00:00 0",
+    )
+    assert linux_evidence.summed("\n".join(rows)) == {"/lib/a b.so": 0x11000, "[anonymous]": 0x1000}
     assert "python" in linux_evidence.maps(os.getpid())
 
 
