@@ -122,7 +122,7 @@ def crowd(guard: subprocess.Popen[bytes], home: Path) -> None:
         time.sleep(2)
     time.sleep(HEALTHY)
     burn = [sys.executable, "-c", "while True: pass"]
-    burners = [subprocess.Popen(burn) for _ in range(4 * (os.cpu_count() or 1))]
+    burners = [subprocess.Popen(burn) for _ in range(12 * (os.cpu_count() or 1))]
     time.sleep(CROWDED)
     for burner in burners:
         burner.kill()

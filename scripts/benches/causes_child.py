@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 MEGABYTE = 1 << 20
-BEATS, PACE = 60, 0.05  # batches of a child that only beats, and their seconds
+BEATS, WORK = 100, 1_000_000  # batches of a child that only beats, and additions in each: some 30 ms
 
 
 def beat(count=BEATS):
@@ -24,7 +24,7 @@ def beat(count=BEATS):
     import stallguard
 
     for _ in range(count):
-        time.sleep(PACE)
+        sum(range(WORK))
         stallguard.beat()
 
 

@@ -53,6 +53,13 @@ def f1_stack_in_metal() -> Story:
     return quiet(mac().enter("step")).stacks("metal_wait", "tf_wait")
 
 
+def f1_sensor_blocked() -> Story:
+    """The registry read hangs with the driver: nothing is known of the GPU any more."""
+    story = mac().enter("step")
+    story.device = None
+    return story.be(cores=0.005, faults=0).silent(5).blocked("device").silent(320)
+
+
 def f1_outside_of_a_step() -> Story:
     """A callback reads the loss, and with it waits for the device."""
     return quiet(mac().enter("between"), 1000).stacks("metal_wait", "user")
@@ -95,6 +102,9 @@ def f2_pressure_only() -> Story:
     """The level is all that is known: the swap counters were not read."""
     story = mac().be(memory_pressure="critical", memory_swap_outs=None, page_ins=300, cores=0.08, **RESTING)
     story.memory = Memory(total=16 * GIB, pressure="critical")
+    story.tree = replace(story.tree, footprint=15 * GIB)
+    for pause in (2, 4, 8, 16):
+        _without_swap(story, pause).train(1, longest=float(pause))
     return _without_swap(story.enter("step"), 200)
 
 
@@ -117,6 +127,12 @@ def f3_pause() -> Story:
 
 def f3_heat() -> Story:
     return _slower(mac(batch=0.25).be(machine_thermal="serious"), 4.0)
+
+
+def f3_battery() -> Story:
+    """Unplugged, in low-power mode, at half the clock."""
+    saving = {"machine_power": "battery", "machine_low_power": True, "machine_cpu_limit": 0.5}
+    return _slower(mac().be(**saving), 4.0)
 
 
 def _slower(story: Story, factor: float, seconds: int = 240, **more: object) -> Story:
@@ -180,6 +196,15 @@ def f5_interactivity() -> Story:
 def f6_jetsam() -> Story:
     """SIGKILL that nobody sent, pressure red just before; macOS does not tell the parent why."""
     return mac().be(memory_pressure="critical", swapped=50e6, grown=60e6).train(120).exit(-9)
+
+
+def f6_killed_with_a_word() -> Story:
+    """Started through a shell, which tells of the kill."""
+    return mac().be(memory_pressure="warn").line("shell_killed", "Killed: 9").train(4).exit(137)
+
+
+def killed_without_need() -> Story:
+    return mac().exit(-9)
 
 
 def f6_clean_exception() -> Story:
@@ -296,6 +321,7 @@ def exit_hang() -> Story:
 MANY: dict[str, tuple[str, str, Callable[[], Story]]] = {
     "F1 lost completion": (causes.DEVICE_WAIT, "F1", f1_lost_completion),
     "F1 stack in Metal": (causes.DEVICE_WAIT, "F1", f1_stack_in_metal),
+    "F1 sensor blocked": (causes.DEVICE_WAIT, "F1", f1_sensor_blocked),
     "F1 outside of a step": (causes.DEVICE_WAIT, "F1", f1_outside_of_a_step),
     "F1 Metal holds the lock": (causes.DEVICE_WAIT, "F1", f1_metal_holds_the_lock),
     "F1 one kernel for ever": (causes.DEVICE_WAIT, "F1", f1_one_kernel_for_ever),
@@ -305,6 +331,7 @@ MANY: dict[str, tuple[str, str, Callable[[], Story]]] = {
     "F2 leak": (causes.MEMORY_GROWTH, "F2", f2_leak),
     "F3 pause": (causes.TRANSIENT, "F3", f3_pause),
     "F3 heat": (causes.THROTTLED, "F3", f3_heat),
+    "F3 battery": (causes.THROTTLED, "F3", f3_battery),
     "F4 error and on": (causes.GPU_ERROR, "F4", f4_error_and_on),
     "F4 header alone": (causes.GPU_ERROR, "F4", f4_header_alone),
     "F4 reset without words": (causes.GPU_ERROR, "F4", f4_reset_without_words),
@@ -316,6 +343,7 @@ MANY: dict[str, tuple[str, str, Callable[[], Story]]] = {
     "F5 victim": (causes.GPU_ERROR, "F5", f5_victim),
     "F5 interactivity": (causes.GPU_INTERACTIVITY, "F5", f5_interactivity),
     "F6 jetsam": (causes.OUT_OF_MEMORY_KILL, "F6", f6_jetsam),
+    "F6 killed with a word": (causes.OUT_OF_MEMORY_KILL, "F6", f6_killed_with_a_word),
     "F6 clean exception": (causes.GPU_OUT_OF_MEMORY, "F6", f6_clean_exception),
     "F7 assertion": (causes.NATIVE_CRASH, "F7", f7_assertion),
     "F7 recursive mutex": (causes.NATIVE_CRASH, "F7", f7_recursive_mutex),
@@ -334,6 +362,7 @@ MANY: dict[str, tuple[str, str, Callable[[], Story]]] = {
     "F11 Rosetta": (causes.ROSETTA, "F11", f11_rosetta),
     "F12 library": (causes.PLUGIN_MISMATCH, "F12", f12_library),
     "F13 loss": (causes.WRONG_NUMBERS, "F13", f13_loss),
+    "killed without need": (causes.KILLED, "", killed_without_need),
     "stopped": (causes.STOPPED, "", stopped),
     "asleep": (causes.ASLEEP, "", asleep),
     "exit hang": (causes.EXIT_HANG, "F8", exit_hang),

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from stallguard.core import causes
-from stallguard.core.readings import Machine, Memory
+from stallguard.core.events import Sampled
+from stallguard.core.readings import Files, Machine, Memory
 from tests.core.scenarios.story import GIB, Story
 
 
@@ -70,16 +73,8 @@ def socket_in_a_callback() -> Story:
 def dead_workers() -> Story:
     story = box().enter("between")
     story.second()
-    story.feed(_with_dead_workers(story))
+    story.tell(Sampled, reading=replace(story.tree, workers=2))
     return idle(story, 60)
-
-
-def _with_dead_workers(story: Story) -> object:
-    from msgspec.structs import replace
-
-    from stallguard.core.events import Sampled
-
-    return Sampled(at=story.now, reading=replace(story.tree, workers=2))
 
 
 def gil_in_native_code() -> Story:
@@ -140,6 +135,29 @@ def long_save() -> Story:
 
 def long_compile() -> Story:
     return box(20).be(cores=1.0, faults=6000).enter("tracing").silent(1000)
+
+
+def long_save_of_a_growing_file() -> Story:
+    story = long_save()
+    return story.stacks("checkpoint_io").tell(Sampled, reading=Files(writing=True))
+
+
+def long_compile_with_stacks() -> Story:
+    return long_compile().stacks("compile")
+
+
+def shuffle_buffer() -> Story:
+    filling = box().enter("epoch start").line("tf_shuffle_fill").be(cores=0.3, faults=0)
+    return filling.silent(200).line("tf_shuffle_fill").silent(1700)
+
+
+def gil_in_native_code_with_stacks() -> Story:
+    return gil_in_native_code().stacks("gil_native", "user")
+
+
+def limit_reached_silently() -> Story:
+    """SIGKILL, and all that is known is that the limit was near."""
+    return box().be(memory_limit=4 * GIB, memory_limit_used=4 * GIB - 1).train(10).exit(-9)
 
 
 def data_ended() -> Story:
@@ -209,6 +227,7 @@ MANY: dict[str, tuple[str, Callable[[], Story]]] = {
     "socket in a callback": (causes.OUTSIDE_WAIT, socket_in_a_callback),
     "dead workers": (causes.HOST_DEADLOCK, dead_workers),
     "interpreter's lock in native code": (causes.GIL_HELD, gil_in_native_code),
+    "interpreter's lock, with stacks": (causes.GIL_HELD, gil_in_native_code_with_stacks),
     "interpreter's lock in a busy native call": (causes.GIL_HELD, gil_in_a_busy_native_call),
     "endless Python loop": (causes.BUSY_LOOP, endless_python_loop),
     "endless step": (causes.BUSY_LOOP, endless_step),
@@ -220,10 +239,14 @@ MANY: dict[str, tuple[str, Callable[[], Story]]] = {
     "stuck on a dead disk": (causes.STUCK_IN_KERNEL, stuck_on_a_dead_disk),
     "long save": (causes.SAVING, long_save),
     "long compile": (causes.COMPILING, long_compile),
+    "long save of a growing file": (causes.SAVING, long_save_of_a_growing_file),
+    "long compile, with stacks": (causes.COMPILING, long_compile_with_stacks),
+    "shuffle buffer": (causes.INPUT_STARVATION, shuffle_buffer),
     "data ended": (causes.DATA_ENDED, data_ended),
     "killed for memory": (causes.OUT_OF_MEMORY_KILL, oom_killed),
     "killed for memory, counted": (causes.OUT_OF_MEMORY_KILL, oom_counted),
     "limit reached": (causes.OUT_OF_MEMORY, limit_reached),
+    "limit reached silently": (causes.OUT_OF_MEMORY_KILL, limit_reached_silently),
     "kill -9": (causes.KILLED, kill_9),
     "SIGTERM": (causes.ENDED_BY_REQUEST, sigterm),
     "SIGSEGV": (causes.NATIVE_CRASH, segfault),

@@ -158,7 +158,7 @@ class Story:
         for _ in range(int(seconds)):
             self.second()
             if self.pulses:
-                self.feed(replace(self.heard, at=self.now, sent_at=self.now))
+                self.feed(replace(self.heard, at=self.now, sent_at=self.now, longest=0.0))
             else:
                 self.tell(Ticked)
         return self
