@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,7 +32,8 @@ CHILD = ROOT / "scripts" / "benches" / "causes_child.py"
 RUNS, LONGEST = 5, 150.0  # seconds that a run may take
 GROUPS = Path("/sys/fs/cgroup/memory")  # version 1; version 2 has its files one level higher
 LIMIT = 300_000_000  # bytes
-HEALTHY, CROWDED = 30.0, 40.0  # seconds of a training before and while others take the cores
+HEALTHY, CROWDED = 30.0, 90.0  # seconds of a training before, and at most while, others take the cores
+NOTHING = "nothing"
 
 # Patience in seconds.  Only how soon a stall is called depends on it, not what it is called.
 PATIENCE = {"deadlock": 8, "external": 8, "spin": 10, "working": 60}
@@ -117,17 +118,23 @@ def wait(guard: subprocess.Popen[bytes], seconds: float) -> None:
 
 def crowd(guard: subprocess.Popen[bytes], home: Path) -> None:
     """Let other processes take the cores of a training that has found its pace, then end the run."""
-    end = time.monotonic() + LONGEST
-    while not trains(home / "runs" / "latest" / "journal.jsonl") and time.monotonic() < end:
-        time.sleep(2)
+    path = home / "runs" / "latest" / "journal.jsonl"
+    until(lambda: trains(path), LONGEST)
     time.sleep(HEALTHY)
     burn = [sys.executable, "-c", "while True: pass"]
     burners = [subprocess.Popen(burn) for _ in range(12 * (os.cpu_count() or 1))]
-    time.sleep(CROWDED)
+    until(lambda: implied(path) != NOTHING, CROWDED)
     for burner in burners:
         burner.kill()
         burner.wait()
     guard.send_signal(signal.SIGTERM)
+
+
+def until(true: Callable[[], bool], seconds: float) -> None:
+    """Wait until `true()`, `seconds` at the most."""
+    end = time.monotonic() + seconds
+    while not true() and time.monotonic() < end:
+        time.sleep(2)
 
 
 def trains(path: Path) -> bool:
@@ -148,7 +155,7 @@ def named(home: Path) -> str:
 def implied(path: Path) -> str:
     """Return the likeliest cause at any time of a journal in which nothing stalled."""
     limits = msgspec.convert(SLOWDOWN, DetectorLimits)
-    story, judge, best = history.History(), detector.start(limits), ("nothing", 0.0)
+    story, judge, best = history.History(), detector.start(limits), (NOTHING, 0.0)
     for event in journal.events(path):
         story, judge = history.remember(story, event), detector.observe(judge, event, limits)
         if judge.judgement.slow > 1.0:

@@ -57,12 +57,13 @@ class Shuffled(Sequence):
         return inputs[part], targets[part]
 
     def on_epoch_end(self):
+        """Take another order for the next epoch."""
         np.random.shuffle(self.order)  # noqa: NPY002  what such classes do
 
 
 def endless():
     """A generator that never ends and has an order of its own."""
-    generator = np.random.RandomState(3)  # noqa: NPY002
+    generator = np.random.RandomState(3)
     while True:
         order = generator.permutation(SAMPLES)
         for start in range(0, SAMPLES, BATCH):
@@ -78,7 +79,9 @@ def pipeline(kind):
         data = tf.data.Dataset.from_tensor_slices((inputs, targets))
         if kind == "unknown":
             data = data.filter(lambda x, y: True)  # noqa: ARG005
-        return (data.shuffle(40, seed=11 if os.environ.get("SEED", "5") else None).batch(BATCH).prefetch(2),), {}
+        return (
+            data.shuffle(40, seed=11 if os.environ.get("SEED", "5") else None).batch(BATCH).prefetch(2),
+        ), {}
     if kind == "pydataset":
         return (Shuffled(),), {"shuffle": False}
     if kind == "generator":
@@ -109,9 +112,11 @@ class Killed(keras.callbacks.Callback):
         self.at = None
 
     def on_epoch_begin(self, epoch, logs=None):
+        """Remember the epoch."""
         self.at = epoch
 
     def on_train_batch_end(self, batch, logs=None):
+        """Say that training is on; end it where asked."""
         if not Killed.said:
             Killed.said = True
             print("training", flush=True)

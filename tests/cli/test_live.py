@@ -1,0 +1,292 @@
+"""`status`, `top`, `ps`, `stop`, `restart` and `mute`: what a live run tells, and what reaches it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from stallguard import outcome, paths
+from stallguard.cli import mute, ps, restart, status, stop
+from stallguard.core.events import Event
+from stallguard.errors import StallguardError
+from stallguard.outcome import AskedFor, Outcome
+from stallguard.report import live
+from stallguard.supervisor.control import Control
+
+ROOT = Path(__file__).parents[2]
+SNAPSHOT = {
+    "schema": 1, "run": "one", "state": "running", "attempt": 2, "pid": 4711, "factor": 2, "device": "default",
+    "seconds": 3725.0, "batches": 12_345, "silent": 0.4, "judgement": {"step": "healthy", "threshold": 12.0},
+    "progress": {"phase": "step", "epoch": 2, "epochs": 10, "batch": 50, "batches": 100, "loss": 0.25, "beats": 9},
+    "readings": {"machine": {"idle": 0.61}, "device": {"utilisation": 0.87, "memory": 6_200_000_000, "power": 21.5},
+                 "process": {"footprint": 5_100_000_000},
+                 "memory": {"available": 16_000_000_000, "pressure": "normal"}},
+    "rates": {"batches": 2.5, "cpu": 1.7}, "findings": [], "incidents": 1, "lost": 82.0,
+}  # fmt: skip
+STALLED = SNAPSHOT | {
+    "state": "holding", "silent": 75.0, "judgement": {"step": "stalled", "threshold": 12.0},
+    "findings": [{"cause": "device-wait", "confidence": 0.8}],
+}  # fmt: skip
+
+
+class Life:
+    """A run that seems to live: this very process guards it, and its control socket is real."""
+
+    def __init__(self, home: Path, name: str) -> None:
+        self.run = paths.RunDir(home / "runs" / name)
+        self.run.path.mkdir(parents=True)
+        self.place = paths.socket_dir()
+        self.posted: list[Event] = []
+        self.snapshot = SNAPSHOT | {"run": name}
+        self.control = Control(
+            self.place / "control", self.posted.append, time.monotonic, lambda: self.snapshot
+        )
+        me = outcome.identity(os.getpid())
+        outcome.write(
+            self.run.asked,
+            AskedFor(1, name, ["train.py"], ["python", "train.py"], "/", "2026-03-07T22:30:00Z", me,
+                     control=str(self.control.path)),
+        )  # fmt: skip
+        self.run.output.write_bytes(b"Epoch 3\n\r50/100 loss: 0.3\x1b[0m\r51/100 loss: 0.25")
+
+    def wishes(self) -> list[tuple[str, str]]:
+        return [(event.verb, event.argument) for event in self.posted]
+
+    def close(self) -> None:
+        self.control.close()
+        shutil.rmtree(self.place)
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def life(home):
+    made = Life(home, "one")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def other(home):
+    made = Life(home, "two")
+    yield made
+    made.close()
+
+
+def over(home, name="ended", code=0):
+    run = paths.RunDir(home / "runs" / name)
+    run.path.mkdir(parents=True)
+    nobody = outcome.Identity(2**22 + 1, 0.0)
+    outcome.write(run.asked, AskedFor(1, name, ["train.py"], [], "/", "2026-03-07T22:30:00Z", nobody))
+    outcome.write(
+        run.path / "outcome.json", Outcome(1, code, "it ended", "2026-03-07T23:30:00Z", 60.0, 5, 0, 1, 0.0)
+    )
+    return run
+
+
+def say(command, *words):
+    return CliRunner().invoke(command, words, catch_exceptions=False)
+
+
+def test_status_is_one_screen_from_the_control_socket(life):
+    answer = say(status.command)
+
+    assert answer.exit_code == 0
+    assert answer.output.splitlines() == [
+        "one  train.py",
+        "  state       running: batches end, for 1 h 2 min in all; attempt 2, each batch in 2 parts",
+        "  doing       inside a training step",
+        "  silent      for 0.4 s, 12 s would be a stall",
+        "  progress    epoch 3 of 10, batch 50 of 100, 5 min to go, loss 0.25",
+        "  batches     12\u202f345 batches, 2.5 a second",
+        "  processor   1.70 cores, 61% of the machine idle",
+        "  GPU         87% busy, 6.2 GB in use, 21.5 W",
+        "  memory      5.1 GB of the training, 16 GB available, pressure normal",
+        "  stalls      1 stall, 1 min 22 s lost",
+        "  last words  51/100 loss: 0.25",
+    ]
+
+
+def test_a_stalled_run_is_exit_code_1_and_says_why(life):
+    life.snapshot = STALLED
+
+    answer = say(status.command, "one")
+
+    assert answer.exit_code == 1
+    assert "most likely a step that waits for its device" in answer.output
+    assert say(status.command, "--json").exit_code == 1
+
+
+def test_json_is_the_snapshot(life):
+    assert json.loads(say(status.command, "--json").output) == life.snapshot
+
+
+def test_a_snapshot_without_anything_is_shown_too(life):
+    life.snapshot = {"schema": 1, "run": "one", "state": "new"}
+
+    assert "new: nothing has been started" in say(status.command).output
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "word"), [(0, 0, "finished"), (124, 1, "gave up"), (1, 1, "failed")]
+)
+def test_an_ended_run_has_its_outcome(home, code, exit_code, word):
+    over(home, code=code)
+
+    answer = say(status.command)
+
+    assert answer.exit_code == exit_code
+    assert word in answer.output
+    assert json.loads(say(status.command, "--json").output)["outcome"]["code"] == code
+
+
+def test_a_live_run_is_meant_before_a_newer_one_that_ended(home, life):
+    over(home, "zz-newest")
+
+    assert say(status.command).output.startswith("one")
+
+
+def test_ps_lists_what_lives(home, life, other):
+    over(home)
+    other.snapshot = STALLED | {"run": "two"}
+
+    lines = say(ps.command).output.splitlines()
+
+    assert [line.split()[:3] for line in lines] == [["one", "4711", "running"], ["two", "4711", "holding"]]
+    assert "2.5/s" in lines[0]
+    assert "silent 1 min 15 s" in lines[1]
+    assert [one["run"] for one in json.loads(say(ps.command, "--json").output)["runs"]] == ["one", "two"]
+
+
+def test_ps_lists_a_run_that_does_not_answer(home, life, other):
+    life.control.close()
+    lines = say(ps.command).output.splitlines()
+    life.control = Control(life.place / "control", life.posted.append, time.monotonic, lambda: life.snapshot)
+
+    assert [line.split()[0] for line in lines] == ["one", "two"]
+    assert "silent" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "wish"),
+    [
+        (stop.command, (), ("stop", "")),
+        (restart.command, ("one",), ("restart", "")),
+        (mute.command, (), ("mute", "3600.0")),
+        (mute.command, ("90s",), ("mute", "90.0")),
+        (mute.command, ("0", "--run", "one"), ("mute", "0.0")),
+    ],
+)
+def test_an_order_reaches_the_run_and_nothing_is_said_on_standard_output(life, command, words, wish):
+    answer = say(command, *words)
+
+    assert (answer.exit_code, answer.stdout) == (0, "")
+    assert life.wishes() == [wish]
+
+
+@pytest.mark.parametrize("command", [stop.command, restart.command, mute.command])
+def test_an_order_without_a_name_is_refused_where_it_could_mean_two(life, other, command):
+    with pytest.raises(StallguardError) as error:
+        say(command)
+
+    assert error.value.code == 3
+    assert error.value.why == "one, two"
+    assert life.wishes() + other.wishes() == []
+
+
+def test_an_order_for_a_run_that_is_over_is_a_no(home):
+    over(home)
+    with pytest.raises(StallguardError) as error:
+        say(stop.command, "ended")
+    assert error.value.code == 1
+    with pytest.raises(StallguardError) as error:
+        say(stop.command)
+    assert error.value.code == 3
+
+
+def test_a_time_that_is_none_is_wrong_usage(life):
+    with pytest.raises(StallguardError) as error:
+        say(mute.command, "a while")
+
+    assert error.value.code == 2
+    assert life.wishes() == []
+
+
+def test_what_is_left_is_known_only_with_a_pace_and_an_end():
+    heard = SNAPSHOT["progress"]
+
+    assert live.remaining(heard, 2.5) == (1000 - 250) / 2.5
+    assert live.remaining(heard, None) is None
+    assert live.remaining(heard | {"epochs": -1}, 2.5) is None
+
+
+def test_a_bar_fills_with_the_silence():
+    assert live.silence_bar(SNAPSHOT).count("█") == 1
+    assert live.silence_bar(STALLED) == "█" * live.BAR
+    assert live.silence_bar({"state": "new"}) == ""
+
+
+def test_hostile_last_words_are_text():
+    [(_, text)] = [row for row in live.rows(SNAPSHOT, "\x1b[2J\u202ex") if row[0] == "last words"]
+    assert text == "\u241b[2J<U+202E>x"
+
+
+def test_top_without_a_terminal_is_one_status(life):
+    answer = top(life, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+
+    assert answer.communicate(timeout=30)[0].decode().startswith("one  train.py\n  state")
+    assert answer.returncode == 0
+
+
+def test_top_shows_the_run_takes_its_keys_and_gives_the_terminal_back(life):
+    mine, theirs = pty.openpty()
+    process = top(life, stdin=theirs, stdout=theirs)
+    os.close(theirs)
+    try:
+        seen = until(mine, b"2.5 a second")
+        os.write(mine, b"d")
+        seen += until(mine, b"a dump is being kept")
+        os.write(mine, b"m")
+        seen += until(mine, b"left alone for an hour")
+        os.write(mine, b"q")
+        seen += until(mine, b"\x1b[?1049l")
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(mine)
+    assert life.wishes() == [("dump", ""), ("mute", "")]
+    assert b"51/100 loss: 0.25" in seen
+
+
+def top(life, **streams):
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "100", "LINES": "30"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "stallguard", "top"], env=env, stderr=subprocess.DEVNULL, **streams
+    )
+
+
+def until(descriptor, words):
+    seen, deadline = b"", time.monotonic() + 20
+    while words not in seen:
+        assert select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0], seen
+        try:
+            seen += os.read(descriptor, 1 << 16)
+        except OSError:  # Linux says so where the other end is closed
+            break
+    assert words in seen
+    return seen

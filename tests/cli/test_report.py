@@ -1,0 +1,117 @@
+"""`stallguard report` and `stallguard morning`: their forms, their files, their exit codes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from stallguard import outcome
+from tests.report.nights import night
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    place = tmp_path_factory.mktemp("home")
+    night(place, minutes=20, stalls=2)
+    return place
+
+
+def stallguard(home, *words, **environment):
+    env = {**os.environ, "STALLGUARD_HOME": str(home), "PYTHONPATH": str(ROOT), **environment}
+    return subprocess.run(
+        [sys.executable, "-m", "stallguard", *words], env=env, cwd=home, capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_the_newest_run_is_told_on_standard_output_and_nothing_else(home):
+    answer = stallguard(home, "report")
+
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert "It stalled twice, first at " in answer.stdout
+    assert "\x1b" not in answer.stdout
+
+
+def test_json_is_one_object_with_everything(home):
+    told = json.loads(stallguard(home, "report", "nig", "--json").stdout)
+
+    assert (told["schema"], told["run"], told["state"]) == (1, "night", "finished")
+    assert [one["where"] for one in told["incidents"]] == ["train.py:88 in step"] * 2
+    assert told["incidents"][0]["causes"][0]["evidence"]
+    assert told["totals"]["stalls"] == 2
+    assert len(told["timeline"]["times"]) == len(told["timeline"]["panels"][0]["series"][0]["values"])
+
+
+def test_html_goes_where_it_is_wanted_and_its_place_is_said(home, tmp_path):
+    here = stallguard(home, "report", "night", "--html", str(tmp_path / "r.html"))
+    there = stallguard(home, "report", "night", "--html")
+
+    assert here.stdout.strip() == str(tmp_path / "r.html")
+    assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
+    assert there.stdout.strip() == str(home / "runs" / "night" / "report.html")
+
+
+def test_open_hands_the_file_to_the_browser(home, tmp_path):
+    answer = stallguard(
+        home, "report", "--html", str(tmp_path / "r.html"), "--open", BROWSER="echo opened %s"
+    )
+
+    assert f"opened {(tmp_path / 'r.html').as_uri()}" in answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("report", "nothing-like-it"), 3, "no run"),
+        (("report", "--html", "absent/r.html"), 126, "cannot write"),
+        (("morning", "--since", "yesterday"), 2, "16h"),
+    ],
+)
+def test_what_cannot_be_done_is_one_clear_error(home, words, code, says):
+    answer = stallguard(home, *words)
+
+    assert answer.returncode == code
+    assert says in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_no_run_at_all_is_exit_code_3(tmp_path):
+    assert stallguard(tmp_path, "report").returncode == 3
+
+
+def test_the_morning_tells_each_run_of_the_night_in_three_lines(home, tmp_path):
+    shutil.copytree(home / "runs", tmp_path / "runs")
+    run = tmp_path / "runs" / "night"
+    end = msgspec.json.decode((run / "outcome.json").read_bytes(), type=outcome.Outcome)
+    now = dt.datetime.now(dt.UTC)
+    ended = (now - dt.timedelta(hours=2)).isoformat(timespec="seconds")
+    outcome.write(run / "outcome.json", msgspec.structs.replace(end, ended=ended))
+    shutil.copytree(run, tmp_path / "runs" / "older")
+    old = (now - dt.timedelta(hours=40)).isoformat(timespec="seconds")
+    outcome.write(tmp_path / "runs" / "older" / "outcome.json", msgspec.structs.replace(end, ended=old))
+
+    lines = stallguard(tmp_path, "morning").stdout.splitlines()
+
+    assert len(lines) == 3
+    assert lines[0].startswith("train.py --epochs 100: finished at ")
+    assert "epoch 4 of 100, loss 2." in lines[1]
+    assert "2 stalls (a step that waits for its device, or its library, without end), 2 restarts" in lines[2]
+    both = json.loads(stallguard(tmp_path, "morning", "--since", "3d", "--json").stdout)
+    assert [one["run"] for one in both["runs"]] == ["night", "older"]
+
+
+def test_a_quiet_night_is_said(home):
+    answer = stallguard(home, "morning", "--since", "1s")
+
+    assert (answer.returncode, answer.stdout) == (0, "")
+    assert "no run in the last 1s" in answer.stderr
