@@ -27,7 +27,8 @@ class Farewell:
         self.asked = False
         self.saving = False
         self._pair: tuple[socket.socket, socket.socket] | None = None
-        os.register_at_fork(after_in_child=self._forked)
+        self._mask: set[signal.Signals | int] | None = None
+        os.register_at_fork(before=self._fork, after_in_parent=self._parent, after_in_child=self._child)
 
     def arm(self) -> None:
         """Install the handler where that is possible and nobody else has one."""
@@ -68,11 +69,22 @@ class Farewell:
         if current not in (-1, writer.fileno()):
             signal.set_wakeup_fd(current)  # somebody else's since: theirs stays
 
-    def _forked(self) -> None:
-        """Leave a forked worker alone: it must die of SIGTERM, and its signals are not its parent's."""
+    def _fork(self) -> None:
+        """Hold SIGTERM back while a worker is forked: until it is told apart, its signals would be its parent's."""
+        if self._pair is not None:
+            self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, {TERM})
+
+    def _parent(self) -> None:
+        mask, self._mask = self._mask, None
+        if mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    def _child(self) -> None:
+        """Leave a forked worker alone: it must die of SIGTERM, and its parent must not hear of it."""
         if self._pair is not None:
             (_, writer), self._pair = self._pair, None
             self._take_out(writer)
+        self._parent()
 
     def _handle(self, *_: Any) -> None:
         self.asked = True

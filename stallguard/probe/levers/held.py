@@ -44,6 +44,11 @@ class Held:
         self.weighed = True
         return type(self._optimizer).scale_loss(self._optimizer, self.weigh(loss))
 
+    def get_scaled_loss(self, loss: Any) -> Any:
+        """Stand in for that of Keras 2's LossScaleOptimizer."""
+        self.weighed = True
+        return type(self._optimizer).get_scaled_loss(self._optimizer, self.weigh(loss))
+
     def stateless_apply(self, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
         """Stand in for `Optimizer.stateless_apply` (JAX): returns the state unchanged."""
         self.apply(grads)
@@ -86,7 +91,7 @@ def holding(model: Any, *methods: str) -> Iterator[Held]:
     optimizer = model.optimizer
     held = Held(optimizer)
     tracker = loss_tracker(model)
-    scaling = ("scale_loss",) if hasattr(optimizer, "scale_loss") else ()
+    scaling = [name for name in ("scale_loss", "get_scaled_loss") if hasattr(optimizer, name)]
     with shadowed(optimizer, held, *methods, *scaling):
         if tracker is None:
             yield held

@@ -42,9 +42,9 @@ class _Step:
         """Train one batch in `factor` slices and one update; return (logs, state)."""
         leaves = [leaf for leaf in self.module.tree.flatten(data) if leaf is not None]
         reason = self._obstacle(leaves)
-        if reason:
+        if reason and factor > 1:
             self.announcer.whole(self.model, reason)
-        if reason or leaves[0].shape[0] <= 1:
+        if reason or factor <= 1 or leaves[0].shape[0] <= 1:
             return self.original(self.model, state, data)
         return self._sliced(state, data, leaves[0].shape[0], factor)
 

@@ -52,6 +52,8 @@ class _Step:
 
     def run(self, data: Any, factor: int) -> Any:
         """Train one batch in `factor` slices and one update; return the logs."""
+        if factor <= 1:
+            return self.original(self.model, data)
         leaves = [leaf for leaf in self.tf.nest.flatten(data) if leaf is not None]
         reason = self._obstacle(leaves)
         if reason:

@@ -27,9 +27,9 @@ def targets(context: Context, announcer: Announcer) -> dict[str, Callable[[Any],
 def _step(module: Any, announcer: Announcer, original: Any, model: Any, data: Any, factor: int) -> Any:
     leaves = [leaf for leaf in module.tree.flatten(data) if leaf is not None]
     reason = _obstacle(model, leaves)
-    if reason:
+    if reason and factor > 1:
         announcer.whole(model, reason)
-    if reason or len(leaves[0]) <= 1:
+    if reason or factor <= 1 or len(leaves[0]) <= 1:
         return original(model, data)
     return _sliced(module, announcer, original, model, data, len(leaves[0]), factor)
 

@@ -1,0 +1,94 @@
+"""Micro-batches: one update of the whole batch, whatever the framework, the data and the loss."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.probe.receiver import Receiver
+
+CHILD = Path(__file__).parent / "children" / "micro.py"
+EVERYWHERE = [
+    "sgd", "dataset_object", "generator", "train_on_batch", "sample_weight", "class_weight", "sum", "regularised",
+    "masked", "embedding", "two_outputs", "images", "unbuilt", "calls_super",
+]  # fmt: skip
+ELSEWHERE = [
+    "sgd",
+    "dataset_object",
+    "train_on_batch",
+    "sample_weight",
+    "sum",
+    "masked",
+    "two_outputs",
+    "unbuilt",
+    "mixed",
+]
+TENSORFLOW = ["adam_tfdata", "eager", "compiled", "strides", "mixed"]
+SAID = ["normalised", "own_step"]
+TOLERANCE = {"mixed": 3e-5}  # float16 has three digits
+
+
+def trained(python, factor, cases, **environment):
+    """Return ({case: [whole, sliced]}, what the child said)."""
+    with Receiver() as receiver:
+        command = [python, str(CHILD), *cases]
+        heard = receiver.run(command, 600, STALLGUARD_FACTOR=str(factor), **environment)
+    assert heard.code == 0, heard.err[-3000:]
+    return json.loads(heard.out.splitlines()[-1]), heard
+
+
+def differing(rows, cases):
+    """Return the figures of these cases that slices changed by more than float rounding."""
+    return {
+        f"{case} {figure}": (value, rows[case][1].get(figure))
+        for case in cases
+        for figure, value in rows[case][0].items()
+        if rows[case][1].get(figure) != pytest.approx(value, rel=TOLERANCE.get(case, 5e-6), abs=1e-7)
+    }
+
+
+@pytest.fixture(scope="module")
+def child():
+    return trained(sys.executable, 4, [*EVERYWHERE, *TENSORFLOW, *SAID], KERAS_BACKEND="tensorflow")
+
+
+@pytest.mark.tf
+class TestKeras3OnTensorFlow:
+    @pytest.mark.parametrize("case", [*EVERYWHERE, *TENSORFLOW])
+    def test_slices_train_what_the_whole_batch_trains(self, child, case):
+        assert differing(child[0], [case]) == {}
+
+    def test_it_is_said_that_normalisation_sees_smaller_batches(self, child):
+        rows, heard = child
+        assert differing(rows, ["normalised"])
+        assert [
+            note for note in heard.notes if note["kind"] == "micro" and "BatchNormalization" in note["text"]
+        ]
+
+    def test_a_step_of_the_script_is_left_alone_and_that_is_said(self, child):
+        rows, heard = child
+        assert rows["own_step"][0] == rows["own_step"][1]
+        assert [
+            sentence for sentence in heard.hello()["beyond"] if "Own has a train_step of its own" in sentence
+        ]
+
+    def test_a_step_that_calls_the_frameworks_own_counts_as_reached(self, child):
+        own = [sentence for sentence in child[1].hello()["beyond"] if "train_step" in sentence]
+        assert len(own) == 1  # of own_step, not of calls_super
+
+    def test_the_record_tells_the_factor(self, child):
+        assert child[1].last()["factor"] == 4
+
+    def test_a_factor_beyond_the_batch_trains_sample_by_sample(self):
+        rows, _ = trained(sys.executable, 64, ["sgd", "masked"], KERAS_BACKEND="tensorflow")
+        assert differing(rows, ["sgd", "masked"]) == {}
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize(("name", "backend"), [("keras2", "tensorflow"), ("torch", "torch"), ("jax", "jax")])
+def test_slices_train_the_same_elsewhere(other_python, name, backend):
+    rows, _ = trained(other_python(name), 4, ELSEWHERE, KERAS_BACKEND=backend)
+    assert differing(rows, ELSEWHERE) == {}
