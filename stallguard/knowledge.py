@@ -1,4 +1,4 @@
-"""What a training taught is kept from night to night: one small file for each command on each machine.
+"""What a training taught is kept from night to night: two small files for each command on each machine.
 
 A script that was edited, other arguments, another interpreter or another machine are strangers: their gaps say
 nothing.  What the file cannot know (versions of the frameworks, the device in use) the detector compares itself.
@@ -15,10 +15,12 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from stallguard.core.learned import Learned
+from stallguard.core.sizes import Sizes
 from stallguard.paths import home
 
 SCHEMA = 1
@@ -45,6 +47,18 @@ class Kept(msgspec.Struct, frozen=True):
     learned: Learned
 
 
+class KeptSizes(msgspec.Struct, frozen=True):
+    """The file of the batch sizes; as Kept."""
+
+    schema: int
+    key: Key
+    saved: float
+    sizes: Sizes
+
+
+File = TypeVar("File", Kept, KeptSizes)
+
+
 def key_of(command: Sequence[str], cwd: Path) -> Key:
     """Return the key of a command as it would run in `cwd` on this machine."""
     machine = f"{platform.node()} {platform.system()} {platform.machine()}"
@@ -56,9 +70,33 @@ def load(key: Key, trouble: Callable[[str], None], now: float | None = None) -> 
 
     `trouble` is told of a file that is damaged; `now`: seconds since the epoch.
     """
-    path = _path(key)
+    kept = _read(Kept, _path(key), key, trouble, now)
+    return kept.learned if kept is not None else None
+
+
+def sizes(key: Key, trouble: Callable[[str], None], now: float | None = None) -> Sizes:
+    """Return which batches `key` survives, as far as runs and `find-batch` have seen; `trouble`, `now`: as `load`."""
+    kept = _read(KeptSizes, _path(key, "sizes-"), key, trouble, now)
+    return kept.sizes if kept is not None else Sizes()
+
+
+def keep_sizes(
+    key: Key, known: Sizes, trouble: Callable[[str], object] = str, now: float | None = None
+) -> None:
+    """Keep which batches survive; nothing is written where nothing is known."""
+    if key.command and known != Sizes():
+        kept = KeptSizes(SCHEMA, key, time.time() if now is None else now, known)
+        try:
+            _write(_path(key, "sizes-"), msgspec.json.encode(kept))
+        except OSError as error:
+            trouble(f"which batches survive could not be kept ({error.strerror})")
+
+
+def _read(
+    kind: type[File], path: Path, key: Key, trouble: Callable[[str], None], now: float | None
+) -> File | None:
     try:
-        kept = msgspec.json.decode(path.read_bytes(), type=Kept)
+        kept = msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError) as error:
@@ -66,7 +104,7 @@ def load(key: Key, trouble: Callable[[str], None], now: float | None = None) -> 
         return None
     age = (time.time() if now is None else now) - kept.saved
     fits = kept.schema == SCHEMA and kept.key == key and 0 <= age <= STALE
-    return kept.learned if fits else None
+    return kept if fits else None
 
 
 def save(
@@ -95,9 +133,9 @@ def _digest(command: Sequence[str], cwd: Path) -> str:
     return ""
 
 
-def _path(key: Key) -> Path:
+def _path(key: Key, prefix: str = "") -> Path:
     name = hashlib.sha256(msgspec.json.encode(key)).hexdigest()[:24]
-    return home() / "learned" / f"{name}.json"
+    return home() / "learned" / f"{prefix}{name}.json"
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from stallguard.config.kinds import Explained
 from stallguard.config.layers import Setting, from_environment, from_file, from_flags, project_file, user_file
 from stallguard.config.sections import Config
 from stallguard.config.table import KEYS, Key, sections, value_of
@@ -64,7 +65,7 @@ def _typed(setting: Setting) -> Any:
     except (ValueError, OverflowError) as error:
         raise StallguardError(
             f"{setting.path} cannot be {_shown(setting.raw)} ({setting.origin})",
-            why=f"expected {key.kind.expected}",
+            why=str(error) if isinstance(error, Explained) else f"expected {key.kind.expected}",
             cure=f"{setting.path}: {key.help}",
             code=USAGE,
         ) from error

@@ -5,9 +5,10 @@ A table of plain functions; may not know any setting.
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from stallguard import units
@@ -21,6 +22,10 @@ class Kind(NamedTuple):
     read: Callable[[Any], Any]
     show: Callable[[Any], str]
     schema: dict[str, Any]
+
+
+class Explained(ValueError):
+    """A value of the right form that names something unknown; its text says what, in words for the user."""
 
 
 def _number(raw: Any) -> float:
@@ -152,3 +157,31 @@ def some(*words: str) -> Kind:
 
     schema = {"type": "array", "items": {"enum": list(words)}}
     return Kind("LIST", f"a list of some of {', '.join(words)}", read, TEXTS.show, schema)
+
+
+def pairs(left: str, lefts: Iterable[str], right: str, rights: Iterable[str]) -> Kind:
+    """Return the kind of a list of "one=other", each of known names; `left`, `right`: what such names are called."""
+
+    def read(raw: Any) -> tuple[str, ...]:
+        spaced = re.sub(r"\s*=\s*", "=", raw) if isinstance(raw, str) else raw
+        return tuple(_pair(text) for text in _texts(spaced))
+
+    def _pair(text: str) -> str:
+        one, equals, other = (part.strip() for part in text.partition("="))
+        if not equals:
+            raise Explained(f"{text!r} is not of the form {left}={right}")
+        return f"{_known(left, one, lefts)}={_known(right, other, rights)}"
+
+    schema = {
+        "type": "array",
+        "items": {"type": "string", "pattern": f"^({'|'.join(lefts)})=({'|'.join(rights)})$"},
+    }
+    return Kind("LIST", f"a list of {left}={right}", read, TEXTS.show, schema)
+
+
+def _known(what: str, name: str, names: Iterable[str]) -> str:
+    if name in names:
+        return name
+    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"the {what}s are {', '.join(names)}"
+    raise Explained(f"there is no {what} {name!r}; {hint}")

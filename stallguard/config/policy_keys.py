@@ -5,13 +5,15 @@ Words only; the values and the reasons for them are core.policy_limits.
 
 from __future__ import annotations
 
-from stallguard.config.kinds import COUNT, DURATION, POSITIVE, TEXTS, Kind, choice
-from stallguard.core.policy_limits import ON_STALL
+from stallguard.config.kinds import COUNT, DURATION, POSITIVE, SWITCH, TEXT, Kind, choice, pairs
+from stallguard.core.causes import TITLES
+from stallguard.core.policy_limits import ON_STALL, SCALINGS
 
+CAUSES = pairs("cause", TITLES, "order", ON_STALL)
 # Name, kind, meaning, option of `run`.
 KEYS: list[tuple[str, Kind, str, str]] = [
     ("on_stall", choice(*ON_STALL), "What to do about a stall; auto: what fits its cause.", "--on-stall"),
-    ("causes", TEXTS, 'The same for single causes: ["device-wait=halve"]; stronger than on_stall.', ""),
+    ("causes", CAUSES, 'The same for single causes: ["device-wait=halve"]; stronger than on_stall.', ""),
     ("min_batch", POSITIVE, "Rows of a batch below which it is not made smaller.", "--min-batch"),
     ("max_factor", POSITIVE, "Slices a batch is cut into at most, where its rows are not known.", ""),
     ("max_restarts", COUNT, "Restarts within the window before giving up.", "--max-restarts"),
@@ -20,4 +22,15 @@ KEYS: list[tuple[str, Kind, str, str]] = [
     ("healthy", DURATION, "Time of good progress after which an attempt's troubles are no habit.", ""),
     ("backoff", DURATION, "Pause before the second restart in a row; it doubles from there.", ""),
     ("backoff_cap", DURATION, "Longest pause before a restart.", ""),
-]
+    ("batch", COUNT, "Rows of the script's first batch, for {batch} and the two below.", "--batch"),
+    ("batch_flag", TEXT, "The script's own option that takes its batch size, such as --batch-size.", "--batch-flag"),
+    ("batch_env", TEXT, "The environment variable that the script reads its batch size from.", "--batch-env"),
+    (
+        "really_smaller_batch", SWITCH,
+        "Make Model.fit train on fewer rows, where it takes a batch size, instead of in slices.",
+        "--really-smaller-batch",
+    ),
+    ("scale_lr", choice(*SCALINGS), "What the learning rate does where fit trains on fewer rows.", "--scale-lr"),
+    ("regrow", SWITCH, "Try the larger batch again after a stable time, at the end of an epoch.", "--regrow"),
+    ("regrow_after", DURATION, "Time of good progress at one size before a larger one is tried.", ""),
+]  # fmt: skip

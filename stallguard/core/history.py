@@ -100,6 +100,7 @@ class History(msgspec.Struct, frozen=True):
     collected: Collected | None = None
     unkillable: Unkillable | None = None
     exited: Exited | None = None
+    rows: int | None = None  # of a whole batch
     used_gpu: bool = False  # this attempt was seen to use the accelerator
     workers_died_at: float | None = None  # when a worker process last died
     growth: Growth = Growth()
@@ -118,11 +119,8 @@ def is_saving(history: History, now: float) -> bool:
 
 
 def batch_rows(history: History) -> int | None:
-    """Return the rows of a batch as the probe told them, None where it did not."""
-    for note in reversed(history.noted):
-        if note.facts.get("batch", "").isdecimal():
-            return int(note.facts["batch"])
-    return None
+    """Return the rows of a whole batch as they were told, None where nobody did."""
+    return history.rows
 
 
 # ---- one keeper an event ------------------------------------------------------------------------------------
@@ -164,7 +162,12 @@ def _matched(history: History, event: Matched) -> History:
 
 
 def _noted(history: History, event: Noted) -> History:
-    return replace(history, noted=(*history.noted[1 - NOTES :], event))
+    rows = event.facts.get("batch", "")
+    return replace(
+        history,
+        noted=(*history.noted[1 - NOTES :], event),
+        rows=int(rows) if rows.isdecimal() else history.rows,
+    )
 
 
 def _sensor_blocked(history: History, event: SensorBlocked) -> History:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from stallguard.core import causes, remedies
 from stallguard.core.past import KEPT, Attempt, Past, spent, streak, strikes
-from stallguard.core.policy_limits import PolicyLimits
+from stallguard.core.policy_limits import DEFAULTS, PolicyLimits
 from stallguard.core.remedies import CPU, FINISH, HALF, NOTIFY, SAME, WAIT, Remedy
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.errors import GAVE_UP
@@ -138,17 +138,17 @@ def _restart(rung: str, why: str, past: Past, last: Attempt, limits: PolicyLimit
     device = CPU if rung == CPU else last.device
     return Decision(
         action="restart",
-        why=f"{why} ({_how(rung, factor)})",
+        why=f"{why} ({_how(rung, factor, limits)})",
         factor=factor,
         device=device,
         delay=pause(streak(past, limits.healthy), limits),
-        mathematics=mathematics(factor, device),
+        mathematics=mathematics(factor, device, limits),
     )
 
 
-def _how(rung: str, factor: int) -> str:
-    words = {SAME: "same batch", HALF: f"batches in {factor} parts", CPU: "without the GPU"}
-    return words[rung]
+def _how(rung: str, factor: int, limits: PolicyLimits) -> str:
+    smaller = f"1/{factor} of the batch" if limits.gives_size else f"batches in {factor} parts"
+    return {SAME: "same batch", HALF: smaller, CPU: "without the GPU"}[rung]
 
 
 def pause(troubles: int, limits: PolicyLimits) -> float:
@@ -158,14 +158,28 @@ def pause(troubles: int, limits: PolicyLimits) -> float:
     return float(min(limits.backoff_cap, limits.backoff * 2.0 ** min(troubles - 2, 32)))
 
 
-def mathematics(factor: int, device: str) -> str:
+def mathematics(factor: int, device: str, limits: PolicyLimits = DEFAULTS) -> str:
     """Return in one sentence what differs from the training that the script describes."""
-    told = []
-    if factor > 1:
-        told.append(
-            f"each batch is computed in {factor} parts and applied once, so the optimizer sees the same batch; "
-            "BatchNormalization layers, where there are any, see the smaller parts"
-        )
+    told = [_fewer(factor, limits)] if factor > 1 else []
     if device == CPU:
         told.append("the CPU computes the same and rounds differently")
     return "; ".join(told) or "nothing changes for the mathematics of the training"
+
+
+def _fewer(factor: int, limits: PolicyLimits) -> str:
+    if limits.gives_size:
+        return (
+            f"the script is given a batch {factor} times smaller: {factor} times as many updates an epoch, each of "
+            "fewer rows, at the learning rate that the script sets"
+        )
+    sliced = (
+        f"each batch is computed in {factor} parts and applied once, so the optimizer sees the same batch; "
+        "BatchNormalization layers, where there are any, see the smaller parts"
+    )
+    if not limits.really_smaller_batch:
+        return sliced
+    rate = {"off": "as it was", "linear": f"divided by {factor}", "sqrt": f"divided by {factor**0.5:.3g}"}
+    return (
+        f"where fit takes a batch size it is {factor} times smaller: {factor} times as many updates an epoch, the "
+        f"learning rate {rate[limits.scale_lr]}; elsewhere {sliced}"
+    )

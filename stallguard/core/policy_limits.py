@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 ON_STALL = ("auto", "restart", "halve", "cpu", "stop", "notify")
+SCALINGS = ("off", "linear", "sqrt")
 
 
 class PolicyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -20,3 +21,18 @@ class PolicyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     healthy: float = 1800.0  # s of an attempt that got on, after which its troubles are no habit
     backoff: float = 2.0  # s before the second restart in a row; the first comes at once, then it doubles
     backoff_cap: float = 120.0  # s
+    batch: int = 0  # rows that the script is given at first; 0: its own business
+    batch_flag: str = ""  # the script's option for it
+    batch_env: str = ""  # the variable that the script reads it from
+    really_smaller_batch: bool = False  # where Keras takes the batch size: fewer rows instead of slices
+    scale_lr: str = "off"  # one of SCALINGS: what the learning rate does then
+    regrow: bool = False
+    regrow_after: float = 1800.0  # s of good progress at one size before a larger one is tried
+
+    @property
+    def gives_size(self) -> bool:
+        """Whether the script is told its batch size, so that slicing it as well would be wrong."""
+        return bool(self.batch or self.batch_flag or self.batch_env)
+
+
+DEFAULTS = PolicyLimits()

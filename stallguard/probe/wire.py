@@ -88,7 +88,11 @@ HOOKS = (
     "callbacks", "on_batch", "function", "concrete", "iterator", "tape", "optimizer", "trace", "first_run",
     "generator", "session", "torch_step", "torch_loader", "poll", "fit", "save", "train_step", "backup",
 )  # fmt: skip
-COMMANDS = ("none", "stop")  # stop: end the training cleanly after this batch, with a checkpoint
+COMMANDS = (
+    "none",
+    "stop",  # end the training cleanly after this batch, with a checkpoint
+    "regrow",  # train in half as many parts from the end of this epoch on
+)
 FLAG_STACKS_ARMED = 1  # the stack-dump signal is registered: it may be sent
 FLAG_SMALLER_BATCH = 2  # micro-batches are in effect
 FLAG_STOP_ASKED = 4  # the script was asked to end at the next batch

@@ -29,6 +29,9 @@ class Wish(msgspec.Struct, frozen=True):
     device: str = "default"
     signal: int = 0  # number of the stack-dump signal
     every: float = 300.0  # seconds between two checkpoints
+    divisor: int = 0  # what the batch that the script was told is divided by; 0: it is not told
+    really: str = ""  # fewer rows where fit takes a batch size; how the learning rate is scaled then
+    regrow: bool = False
 
 
 def child_environment(user: Mapping[str, str], wish: Wish, inject: Path = INJECT) -> dict[str, str]:
@@ -47,6 +50,9 @@ def child_environment(user: Mapping[str, str], wish: Wish, inject: Path = INJECT
     }
     if wish.backup:
         kept["STALLGUARD_BACKUP"] = wish.backup
+    for name, value in (("DIVISOR", wish.divisor), ("REALLY", wish.really), ("REGROW", wish.regrow)):
+        if value:
+            kept[f"STALLGUARD_{name}"] = str(int(value) if isinstance(value, bool) else value)
     if wish.resume:
         kept["STALLGUARD_RESUME"] = "1"
     return kept

@@ -19,6 +19,7 @@ from stallguard.command import Command, Disk, Reach, reach, resolve
 from stallguard.config import Loaded
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.paths import RunDir
+from stallguard.supervisor import batch
 
 
 class Request(NamedTuple):
@@ -44,6 +45,7 @@ def prepare(words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], cwd:
         reach(command.argv, place) if loaded.config.run.probe else Reach(False, "you asked for no probe")
     )
     stamp = datetime.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+    batch.given(command.argv, env, loaded.config.policy)  # a size that cannot be known is said now
     request = Request(paths.new_run(name_of(words), stamp), words, command, reached, cwd)
     _write_down(request, loaded)
     return request

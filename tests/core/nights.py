@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from stallguard.core.events import Exited, Heard, Noted
+from stallguard.core.events import Exited, Heard
 from stallguard.core.history import History
 from stallguard.core.past import Past, add_attempt
 from stallguard.core.policy import decide
@@ -82,7 +82,4 @@ def history_of(ending: Ending, now: float, *, gpu: bool = False, rows: int | Non
         phase=ending.phase,
     )
     exited = None if ending.code is None else Exited(at=now, attempt=1, code=ending.code)
-    noted = (
-        () if rows is None else (Noted(at=now, attempt=1, kind="batch", text="", facts={"batch": str(rows)}),)
-    )
-    return History(heard=heard, exited=exited, used_gpu=gpu, noted=noted)
+    return History(heard=heard, exited=exited, used_gpu=gpu, rows=rows)
