@@ -10,6 +10,7 @@ GAVE_UP = 124
 OWN_FAILURE = 125
 CANNOT_RUN = 126
 NOT_FOUND = 127
+STOPPED_ON_TIME = 75  # sysexits.h EX_TEMPFAIL: not finished; the same command later goes on from here
 USAGE = 2
 NO_SUCH_RUN = 3
 

@@ -15,9 +15,11 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from stallguard import rotation
 from stallguard.core.events import AnyEvent
 
 SCHEMA = 1
+PARTS = 4  # files at most: the beginning, and the newest
 KINDS = ("run", "event", "action", "judgement", "finding", "decision", "note")
 
 
@@ -34,16 +36,20 @@ class Line(msgspec.Struct):
 class Journal:
     """Appends lines to a file.  `trouble` is called once, with words, when the disk refuses."""
 
-    def __init__(self, path: Path, trouble: Callable[[str], None]) -> None:
-        """Open `path` for appending, mended if its last line was cut short."""
+    def __init__(self, path: Path, trouble: Callable[[str], None], most: int = 1 << 40) -> None:
+        """Open `path` for appending, mended if its last line was cut short.  `most`: bytes of all its parts."""
         import structlog  # 50 ms that must not stand before the child's first line
 
-        self._path = path
+        self._path, self._part = path, most // PARTS
         self._trouble: Callable[[str], None] | None = trouble
-        self._file: BinaryIO = path.open("ab", buffering=0)
-        self._torn = not _ends_whole(path)
-        self._log = structlog.wrap_logger(
-            structlog.BytesLogger(self._file), processors=[_stamp, _render], context_class=dict
+        self._structlog = structlog
+        self._open()
+
+    def _open(self) -> None:
+        self._file: BinaryIO = self._path.open("ab", buffering=0)
+        self._torn = not _ends_whole(self._path)
+        self._log = self._structlog.wrap_logger(
+            self._structlog.BytesLogger(self._file), processors=[_stamp, _render], context_class=dict
         )
 
     def write(self, at: float, kind: str, data: Any) -> None:
@@ -53,9 +59,18 @@ class Journal:
                 self._file.write(b"\n")
             self._log.msg(kind, at=at, data=data)
             self._torn = False
+            if self._file.tell() >= self._part:
+                self._turn()
         except OSError as error:
             self._torn = True
             self._complain(error)
+
+    def _turn(self) -> None:
+        self._file.close()
+        try:
+            rotation.turn(self._path, PARTS)
+        finally:
+            self._open()
 
     def _complain(self, error: OSError) -> None:
         if self._trouble is not None:

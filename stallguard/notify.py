@@ -21,7 +21,7 @@ OCCASIONS = {
     "stall": ("stalled",),
     "restart": ("restart",),
     "give_up": ("gave_up", "unkillable"),
-    "finish": ("finished", "ended"),
+    "finish": ("finished", "ended", "paused"),
 }
 PASSING = ("stalled", "restart")  # not the last word of a run: these are sent only so often
 DEADLINE = 15.0  # seconds for one channel

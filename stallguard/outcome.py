@@ -14,9 +14,15 @@ from typing import Any
 import msgspec
 import psutil
 
+from stallguard.errors import GAVE_UP, STOPPED_ON_TIME
 from stallguard.paths import RunDir
 
 SCHEMA = 1
+ENDINGS = {
+    0: "finished",
+    STOPPED_ON_TIME: "stopped",
+    GAVE_UP: "gave up",
+}  # by the run's exit code; else: failed
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -39,6 +45,7 @@ class AskedFor(msgspec.Struct, frozen=True, omit_defaults=True):
     interpreter: str = ""
     interpreter_why: str = ""
     outside: str = ""  # why the probe cannot enter; "" where it can
+    heir_of: str = ""  # the run whose checkpoints it went on from
     control: str = ""  # path of the control socket while the run lives
     config: dict[str, Any] = {}
     origins: dict[str, str] = {}
@@ -99,9 +106,9 @@ def outcome(run: RunDir) -> Outcome | None:
 
 
 def state(run: RunDir) -> str:
-    """Return running, finished, gave up, failed, or lost (stallguard ended without a word)."""
+    """Return running, finished, stopped (on time), gave up, failed, or lost (stallguard ended without a word)."""
     end = outcome(run)
     if end is not None:
-        return "finished" if end.code == 0 else "gave up" if end.code == 124 else "failed"  # noqa: PLR2004
+        return ENDINGS.get(end.code, "failed")
     start = asked(run)
     return "running" if start is not None and lives(start.supervisor) else "lost"

@@ -276,7 +276,7 @@ def work(name: str, at: tuple[str, ...], every: str | None, words: tuple[str, ..
     working.step_aside()
 
     def begin(remember: Callable[[str], None]) -> None:
-        _begin(words, remember)
+        _begin(name, words, remember)
 
     def go_on(run: RunDir, end: bool) -> None:
         _go_on(words, run, end=end)
@@ -296,18 +296,25 @@ def _settings_of(words: tuple[str, ...]) -> tuple[tuple[str, ...], config.Loaded
     return command_words, config.load(given(parameters), os.environ, Path.cwd())
 
 
-def _begin(words: tuple[str, ...], remember: Callable[[str], None]) -> None:
+def _begin(name: str, words: tuple[str, ...], remember: Callable[[str], None]) -> None:
     from stallguard.supervisor.detached import Detached
+    from stallguard.supervisor.inherit import unfinished
     from stallguard.supervisor.request import prepare
 
     command_words, loaded = _settings_of(words)
+    before = unfinished(memory.recall(name).run, command_words, Path.cwd())
+    if before and not loaded.config.run.resume:
+        going_on = replace(loaded.config.run, resume=before.id)
+        loaded = replace(loaded, config=replace(loaded.config, run=going_on))
     request = prepare(command_words, loaded, os.environ, Path.cwd())
     remember(request.run.id)
-    Detached(request, loaded, os.environ).guard()
+    Detached(request, loaded, os.environ, lambda: _settings_of(words)[1]).guard()
 
 
 def _go_on(words: tuple[str, ...], run: RunDir, *, end: bool) -> None:
     from stallguard.supervisor.detached import Detached, reopened
 
-    _, loaded = _settings_of(words)
-    Detached(reopened(run), loaded, os.environ, left=outcome.asked(run), end=end).guard()
+    def load() -> config.Loaded:
+        return _settings_of(words)[1]
+
+    Detached(reopened(run), load(), os.environ, load, left=outcome.asked(run), end=end).guard()

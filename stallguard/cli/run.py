@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +60,19 @@ def command(ctx: click.Context, /, **parameters: Any) -> None:
       stallguard run --on-stall halve --max-restarts 5 -- python train.py
     """  # noqa: D301 - click wants the real backspace
     words = tuple(parameters.pop("words", ctx.params.get("words", ())))
-    loaded = config.load(given(parameters), os.environ, Path.cwd())
-    sys.exit(guard(words, loaded))
+    flags, cwd = given(parameters), Path.cwd()
+
+    def load() -> config.Loaded:
+        return config.load(flags, os.environ, cwd)
+
+    sys.exit(guard(words, load(), load))
 
 
-def guard(words: tuple[str, ...], loaded: config.Loaded) -> int:
-    """Resolve the command, run it under guard, and return the exit code."""
+def guard(
+    words: tuple[str, ...], loaded: config.Loaded, reload: Callable[[], config.Loaded] | None = None
+) -> int:
+    """Resolve the command, run it under guard, and return the exit code.  `reload`: reads the settings anew."""
     from stallguard.supervisor.request import prepare
     from stallguard.supervisor.session import Session
 
-    return Session(prepare(words, loaded, os.environ, Path.cwd()), loaded, os.environ).guard()
+    return Session(prepare(words, loaded, os.environ, Path.cwd()), loaded, os.environ, reload).guard()

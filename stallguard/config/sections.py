@@ -19,6 +19,7 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     python: str = ""
     observe: bool = False
     probe: bool = True
+    resume: str = ""
     let_sleep: bool = False
     stop_at: str = ""
     max_time: float = NEVER
@@ -90,4 +91,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def limits(self) -> Limits:
         """Return what the core needs of this."""
-        return Limits(detector=self.detector, policy=self.policy, stop=self.stop, observe=self.run.observe)
+        return Limits(
+            detector=self.detector,
+            policy=self.policy,
+            stop=self.stop,
+            observe=self.run.observe,
+            segment=self.run.segments,
+            cool_down=self.run.cool_down,
+        )

@@ -57,6 +57,11 @@ _EVERYDAY = [
     Key("run.python", TEXT, "Interpreter that runs a script; empty: the active environment's.", "--python"),
     Key("run.observe", SWITCH, "Tell of a stall, never act on it.", "--observe", live=True),
     Key("run.probe", SWITCH, "Look into the training; off: guard it from outside only.", "--probe"),
+    Key(
+        "run.resume", TEXT,
+        "Go on from the checkpoints of an earlier run: its id, or `last`; a job does by itself unless told `no`.",
+        "--resume",
+    ),
     Key("run.let_sleep", SWITCH, "Let the machine sleep while the training runs.", "--let-sleep"),
     Key(
         "run.stop_at", CLOCK, "Time of day to end the training at, after a checkpoint.", "--stop-at", live=True
@@ -75,6 +80,7 @@ _EVERYDAY = [
     *(Key(f"policy.{name}", kind, words, flag, live=True) for name, kind, words, flag in policy_keys.KEYS),
     Key("stop.grace", DURATION, "Time between SIGTERM and SIGKILL: room for a last checkpoint.", "--grace", live=True),
     Key("stop.kill_wait", DURATION, "Time after SIGKILL until a process is called unkillable.", live=True),
+    Key("stop.batch_wait", DURATION, "Longest wait for a batch, and the script's own end, at a set time.", live=True),
     Key("stop.saving_wait", DURATION, "Longest wait for a checkpoint that is still growing.", live=True),
     Key("checkpoint.enabled", SWITCH, "Make checkpoints to resume from.", "--checkpoint"),
     Key("checkpoint.every", DURATION, "Time between two checkpoints.", "--checkpoint-every"),

@@ -37,6 +37,13 @@ class Signal(Action, frozen=True, tag="signal"):
     name: str
 
 
+class Ask(Action, frozen=True, tag="ask"):
+    """Ask the probe for something: a name of wire.COMMANDS."""
+
+    attempt: int
+    command: str
+
+
 class Tell(Action, frozen=True, tag="tell"):
     """Tell the user something: a key of the narrative and the facts it needs."""
 
@@ -59,4 +66,4 @@ class Conclude(Action, frozen=True, tag="conclude"):
     why: str = ""
 
 
-AnyAction = Launch | Collect | Signal | Tell | Found | Conclude
+AnyAction = Launch | Collect | Signal | Ask | Tell | Found | Conclude

@@ -13,18 +13,21 @@ from msgspec.structs import replace
 from stallguard.core import detector, fold
 from stallguard.core.actions import Launch
 from stallguard.core.events import Event
-from stallguard.core.fold import Step
 from stallguard.core.learned import Learned
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run, beats
+from stallguard.core.sizes import UNKNOWN, Sizes
+from stallguard.core.steps import Step
 
 
-def rebuilt(events: Iterable[Event], limits: Limits, learned: Learned | None = None) -> Run | None:
+def rebuilt(
+    events: Iterable[Event], limits: Limits, learned: Learned | None = None, sizes: Sizes = UNKNOWN
+) -> Run | None:
     """Return the run as it was after the last of `events`; None where there are none."""
     run = None
     for event in events:
         if run is None:
-            run, _ = fold.begin(limits, event.at, learned=learned)
+            run, _ = fold.begin(limits, event.at, learned=learned, sizes=sizes)
         run, _ = fold.advance(run, event, limits)
     return run
 
@@ -35,7 +38,7 @@ def on_a_new_clock(run: Run, limits: Limits, at: float) -> Step:
     The monotonic clock began again, so every time in the old value is meaningless; what was learned and counted
     stays, and the time already spent counts as spent before `at`.
     """
-    fresh, _ = fold.begin(limits, at, run.factor, detector.export(run.judge))
+    fresh, _ = fold.begin(limits, at, run.factor, detector.export(run.judge), run.sizes)
     kept = replace(
         fresh,
         began=at - (run.now - run.began),

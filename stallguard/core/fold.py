@@ -12,7 +12,19 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from stallguard.core import detector, diagnosis, history, lifecycle, past, policy, words
+from stallguard.core import (
+    arranged,
+    detector,
+    diagnosis,
+    history,
+    lifecycle,
+    past,
+    policy,
+    readiness,
+    regrow,
+    review,
+    words,
+)
 from stallguard.core.actions import Action, Collect, Conclude, Found, Launch, Signal, Tell
 from stallguard.core.events import (
     Asked,
@@ -30,26 +42,35 @@ from stallguard.core.events import (
     Unkillable,
 )
 from stallguard.core.learned import Learned
-from stallguard.core.lifecycle import ENDED, HOLDING, WATCHED, next_state
+from stallguard.core.lifecycle import ENDED, HOLDING, WATCHED
 from stallguard.core.limits import Limits
+from stallguard.core.reviewed import Review
 from stallguard.core.run import Run, beats, is_muted
+from stallguard.core.sizes import UNKNOWN, Sizes
+from stallguard.core.steps import Step, kill, move, stop
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.errors import GAVE_UP
 
-Step = tuple[Run, list[Action]]
 OWN_CODE = -1  # of a decision: the child's end has the last word
 SIGNALLED = 128  # a shell's exit code for a death by signal is this + its number
 MUTE = 3600.0  # seconds that `mute` lasts
-NOTES = {"aside": "aside", "resume": "resumed", "micro": "smaller", "trouble": "trouble", "sensor": "broken"}
+GPU_LOOK = 2.0  # seconds between two looks at a GPU that is busy without us
+NOTES = {
+    "aside": "aside", "resume": "resumed", "micro": "smaller", "regrown": "smaller", "trouble": "trouble",
+    "sensor": "broken",
+}  # fmt: skip
 STOP_VERBS = ("interrupt", "stop", "restart")
 
 
-def begin(limits: Limits, at: float, factor: int = 1, learned: Learned | None = None) -> Step:
+def begin(
+    limits: Limits, at: float, factor: int = 1, learned: Learned | None = None, sizes: Sizes = UNKNOWN
+) -> Step:
     """Return a run about to start its first attempt, and the action that starts it."""
     judge = detector.start(limits.detector, learned)
     run = Run(
-        judge=judge, history=history.History(), past=past.Past(), now=at, began=at, ended=at, factor=factor
-    )
+        judge=judge, history=history.History(), past=past.Past(), now=at, began=at, ended=at, factor=factor,
+        sizes=sizes,
+    )  # fmt: skip
     return run, [Launch(attempt=1, factor=factor)]
 
 
@@ -71,20 +92,17 @@ def advance(run: Run, event: Event, limits: Limits) -> Step:
     handler = HANDLERS.get(type(event))
     run, actions = handler(run, seen, limits) if handler else (run, [])
     run, more = _converge(run, limits)
-    return run, actions + more
+    run, told = review.look(run)
+    return run, actions + more + told
 
 
 def next_wake(run: Run, limits: Limits) -> float:
     """Return when the run wants to hear a Ticked at the latest (monotonic seconds; infinity: never)."""
     if run.state not in WATCHED:
         return run.deadline
-    due = _due(run, limits) if run.state == HOLDING else None
+    due = _due(run, limits) if run.state == HOLDING else arranged.segment_ends(run, limits)
     check = detector.next_check(run.judge)
     return min(run.deadline, math.inf if due is None else due, math.inf if check is None else check)
-
-
-def _move(run: Run, trigger: str, **changes: object) -> Run:
-    return replace(run, state=next_state(run.state, trigger), **changes)
 
 
 # ---- one handler an event ----------------------------------------------------------------------------------
@@ -92,30 +110,35 @@ def _move(run: Run, trigger: str, **changes: object) -> Run:
 
 def _launched(run: Run, event: Launched, _limits: Limits) -> Step:
     lost = run.totals.lost + (event.at - run.ended if run.attempt else 0.0)
-    run = _move(
+    run = move(
         run, "launched", attempt=event.attempt, pid=event.pid, factor=event.factor, device=event.device,
         launched=event.at, deadline=math.inf, decision=None, findings=(), urgent=False, interrupts=0, step="off",
-        totals=replace(run.totals, lost=lost),
+        arranged=False, obeyed=False, review=Review(),
+        totals=replace(run.totals, lost=lost), sized=event.at, regrowing=False,
     )  # fmt: skip
     return run, []
 
 
 def _failed(run: Run, event: Failed, _limits: Limits) -> Step:
-    return _move(run, "impossible", code=event.code), [Conclude(code=event.code, why=event.why)]
+    return move(run, "impossible", code=event.code), [Conclude(code=event.code, why=event.why)]
 
 
 def _greeted(run: Run, event: Greeted, _limits: Limits) -> Step:
     """The hello comes again whenever it changes: what a remedy cannot reach is told once."""
     news = [text for text in event.beyond if text not in run.beyond]
-    run = _move(run, "greeted", beyond=(*run.beyond, *news))
+    run = move(run, "greeted", beyond=(*run.beyond, *news))
     return run, [Tell("beyond", {"text": text}) for text in news]
 
 
-def _heard(run: Run, event: Heard, _limits: Limits) -> Step:
-    return (_move(run, "progress") if event.beats > 0 else run), []
+def _heard(run: Run, event: Heard, limits: Limits) -> Step:
+    return regrow.ask(move(run, "progress"), limits) if event.beats > 0 else (run, [])
 
 
-def _noted(run: Run, event: Noted, _limits: Limits) -> Step:
+def _noted(run: Run, event: Noted, limits: Limits) -> Step:
+    larger = regrow.restart(run, event, limits)
+    if larger is not None:
+        return stop(run, larger, limits)
+    run = regrow.grown(replace(run, obeyed=run.obeyed or event.kind == "stop"), event)
     return run, [Tell(NOTES.get(event.kind, "note"), {"text": event.text})]
 
 
@@ -134,7 +157,7 @@ def _sensor_blocked(run: Run, event: SensorBlocked, _limits: Limits) -> Step:
 
 
 def _collected(run: Run, event: Collected, limits: Limits) -> Step:
-    run = _move(run, "collected")
+    run = move(run, "collected")
     findings = diagnosis.diagnose(run.history, run.judge.judgement, run.now)
     run = replace(run, findings=findings)
     told = [Tell("evidence", words.evidence(event)), *words.diagnosis(findings)]
@@ -148,7 +171,7 @@ def _collected(run: Run, event: Collected, limits: Limits) -> Step:
 
 def _exited(run: Run, event: Exited, limits: Limits) -> Step:
     run = replace(run, ended=event.at, judge=detector.start(limits.detector, detector.export(run.judge)))
-    if run.decision is not None:
+    if run.decision is not None and not arranged.came_otherwise(run, event):
         return _after(run, run.decision, event)
     findings = diagnosis.diagnose_exit(run.history, event)
     tried = _past(run, findings)
@@ -166,7 +189,7 @@ def _unkillable(run: Run, event: Unkillable, _limits: Limits) -> Step:
     if run.state != lifecycle.KILLING:
         return run, []
     facts = {"pid": str(run.pid), "state": event.state or "no state known"}
-    run = _move(run, "unkillable", code=GAVE_UP)
+    run = move(run, "unkillable", code=GAVE_UP)
     return run, [Tell("unkillable", facts), Conclude(code=GAVE_UP, why="the process cannot be ended")]
 
 
@@ -175,12 +198,14 @@ def _asked(run: Run, event: Asked, limits: Limits) -> Step:
         return replace(run, quiet_until=run.now + float(event.argument or MUTE)), []
     if event.verb == "dump":
         return run, [Collect(incident=0, attempt=run.attempt)]
+    if event.verb == "finish":
+        return arranged.time_is_up(run, event.argument, limits)
     return _asked_to_end(run, event, limits) if event.verb in STOP_VERBS else (run, [])
 
 
 def _asked_to_end(run: Run, event: Asked, limits: Limits) -> Step:
     if run.state == lifecycle.BACKOFF:
-        return _move(run, "ended", code=130), [Conclude(code=130, why="interrupted between two attempts")]
+        return move(run, "ended", code=130), [Conclude(code=130, why="interrupted between two attempts")]
     ending = run.state in (lifecycle.STOPPING, lifecycle.KILLING)
     if run.state not in lifecycle.ALIVE or (ending and event.verb != "interrupt"):
         return run, []
@@ -197,8 +222,8 @@ def _asked_to_end(run: Run, event: Asked, limits: Limits) -> Step:
     )  # fmt: skip
     run = replace(run, interrupts=count, decision=decision)
     if event.verb == "interrupt":
-        return _kill(run, limits)
-    run, actions = _stop(run, decision, limits)
+        return kill(run, limits)
+    run, actions = stop(run, decision, limits)
     return run, [Tell("ending"), *actions]
 
 
@@ -234,8 +259,9 @@ def _converge(run: Run, limits: Limits) -> Step:
     if run.state in (lifecycle.SUSPECT, HOLDING) and step in ("healthy", "recovering"):
         return _recovered(run, before)
     if step == "suspect" and run.state != lifecycle.SUSPECT:
-        return _move(run, "suspected"), [Tell("suspect", words.silence(run.judge.judgement, run.now))]
-    return run, []
+        return move(run, "suspected"), [Tell("suspect", words.silence(run.judge.judgement, run.now))]
+    ends = arranged.segment_ends(run, limits)
+    return arranged.next_segment(run, limits) if ends is not None and run.now >= ends else (run, [])
 
 
 def _stalled(run: Run, limits: Limits) -> Step:
@@ -244,7 +270,7 @@ def _stalled(run: Run, limits: Limits) -> Step:
     if run.state == lifecycle.COLLECTING:
         return run, []
     incident = run.totals.incidents + 1
-    run = _move(run, "stalled", totals=replace(run.totals, incidents=incident))
+    run = move(run, "stalled", totals=replace(run.totals, incidents=incident))
     facts = words.silence(run.judge.judgement, run.now)
     return run, [Tell("stalled", facts), Collect(incident=incident, attempt=run.attempt)]
 
@@ -252,7 +278,7 @@ def _stalled(run: Run, limits: Limits) -> Step:
 def _recovered(run: Run, before: str) -> Step:
     gap = words.duration(run.judge.judgement.gap) if before != "healthy" else "?"
     kind = "recovered" if run.state == HOLDING else "cleared"
-    return _move(run, "recovered", findings=()), [Tell(kind, {"gap": gap})]
+    return move(run, "recovered", findings=()), [Tell(kind, {"gap": gap})]
 
 
 def _due(run: Run, limits: Limits) -> float | None:
@@ -285,34 +311,39 @@ def _act_when_due(run: Run, limits: Limits) -> Step:
     found = Found(incident=run.totals.incidents, findings=findings, decision=decision)
     lost = run.totals.lost + run.now - run.judge.judgement.since
     run = replace(run, findings=findings, past=tried, totals=replace(run.totals, lost=lost))
-    run, actions = _stop(run, decision, limits)
+    run, actions = stop(run, decision, limits)
     facts = {"attempt": str(run.attempt), "why": decision.why}
     return run, [found, Tell("stopping", facts), *actions]
 
 
-def _stop(run: Run, decision: Decision, limits: Limits) -> Step:
-    actions: list[Action] = [Signal(attempt=run.attempt, name="TERM")]
-    if run.judge.judgement.step == "stopped":
-        actions.append(Signal(attempt=run.attempt, name="CONT"))  # a stopped process keeps SIGTERM pending
-    run = _move(run, "stop", decision=decision, deadline=run.now + limits.stop.grace)
-    return run, actions
-
-
-def _kill(run: Run, limits: Limits) -> Step:
-    run = _move(_move(run, "stop"), "grace over", deadline=run.now + limits.stop.kill_wait)
-    return run, [Signal(attempt=run.attempt, name="KILL")]
-
-
 def _deadline_passed(run: Run, limits: Limits) -> Step:
     if run.state == lifecycle.STOPPING:
-        run, actions = _kill(run, limits)
+        run, actions = kill(run, limits)
         return run, [Tell("killing", {"grace": words.duration(limits.stop.grace)}), *actions]
     run = replace(run, deadline=math.inf)
     if run.state == lifecycle.KILLING:
         return _unkillable(run, Unkillable(at=run.now, attempt=run.attempt), limits)
-    if run.state == lifecycle.BACKOFF and run.decision is not None:
-        return run, [_launch(run, run.decision)]
-    return run, []
+    if run.decision is None:
+        return run, []
+    return (
+        _next_attempt(run, run.decision)
+        if run.state == lifecycle.BACKOFF
+        else stop(run, run.decision, limits)
+    )
+
+
+def _next_attempt(run: Run, decision: Decision) -> Step:
+    """Start it as soon as the GPU has come to rest; give up where it does not."""
+    wait = readiness.gpu_wait(run.history, run.now)
+    if wait > 0:
+        return replace(run, deadline=run.now + min(wait, GPU_LOOK)), []
+    findings = readiness.gpu_busy(run.history)
+    if not findings:
+        return run, [_launch(run, decision)]
+    told = [Found(incident=run.totals.incidents, findings=findings), *words.diagnosis(findings)]
+    why = findings[0].evidence[0]
+    facts = words.totals(run, run.totals.beats, run.now) | {"code": str(GAVE_UP), "why": why}
+    return move(run, "ended", code=GAVE_UP), [*told, Tell("gave_up", facts), Conclude(code=GAVE_UP, why=why)]
 
 
 def _launch(run: Run, decision: Decision) -> Launch:
@@ -330,17 +361,18 @@ def _after(run: Run, decision: Decision, event: Exited) -> Step:
     if decision.action == "restart":
         return _again(run, decision)
     code = _final_code(decision, event)
-    kind = "gave_up" if decision.action == "give_up" else "finished" if code == 0 else "ended"
+    kind = "gave_up" if decision.action == "give_up" else words.ending(decision.code, code)
     facts = words.totals(run, beats(run), event.at) | {"code": str(code), "why": decision.why}
-    return _move(run, "ended", code=code, deadline=math.inf), [
+    return move(run, "ended", code=code, deadline=math.inf), [
         Tell(kind, facts),
         Conclude(code=code, why=decision.why),
     ]
 
 
 def _again(run: Run, decision: Decision) -> Step:
-    totals = replace(run.totals, beats=beats(run))
-    run = _move(run, "again", deadline=run.now + decision.delay, totals=totals, decision=decision)
+    totals, sizes = replace(run.totals, beats=beats(run)), regrow.after(run, decision.factor)
+    deadline = run.now + decision.delay
+    run = move(run, "again", deadline=deadline, totals=totals, decision=decision, sizes=sizes)
     facts = {"attempt": str(run.attempt + 1), "why": decision.why, "mathematics": decision.mathematics}
     pause = [Tell("waiting", {"delay": words.duration(decision.delay)})] if decision.delay > 1 else []
     return run, [*pause, Tell("restart", facts)]

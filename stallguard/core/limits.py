@@ -5,6 +5,8 @@ The parts belong to their modules (detector, policy); this module only holds the
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from stallguard.core.detector_limits import DetectorLimits
@@ -16,6 +18,9 @@ class StopLimits(msgspec.Struct, frozen=True):
 
     grace: float = 10.0  # seconds between SIGTERM and SIGKILL: time for a last checkpoint
     kill_wait: float = 20.0  # seconds after SIGKILL until the process is called unkillable
+    batch_wait: float = (
+        120.0  # longest wait for the end of a batch, and of the script after it, at a set time
+    )
     saving_wait: float = 60.0  # longest wait for a checkpoint that is still growing
 
 
@@ -26,3 +31,5 @@ class Limits(msgspec.Struct, frozen=True):
     policy: PolicyLimits = PolicyLimits()
     stop: StopLimits = StopLimits()
     observe: bool = False  # tell, never act
+    segment: float = math.inf  # seconds of an attempt after which the next one takes its place
+    cool_down: float = 30.0  # seconds between the two

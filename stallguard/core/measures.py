@@ -16,6 +16,7 @@ from stallguard.core.history import History, Match, Seen
 from stallguard.core.readings import Device, Process
 
 R = TypeVar("R")
+APPLE = ("Apple", "AGX")  # how the sensor names such a GPU
 FRESH = 30.0  # seconds for which the newest reading of a sensor speaks for the present
 LEAST = 0.9  # seconds: a shorter span says nothing of a rate
 GPU_IDLE = 0.05  # utilisation
@@ -108,6 +109,13 @@ def _busy(reading: Device) -> bool | None:
     if reading.moved is not None:
         return reading.moved
     return None if reading.utilisation is None else reading.utilisation >= GPU_IDLE
+
+
+def on_metal(history: History) -> bool:
+    """Tell whether the accelerator is an Apple GPU, driven through Metal."""
+    device = history.device
+    named = bool(device) and (device[-1].reading.name or "").startswith(APPLE)
+    return named or any(match.signature == "metal_device" for match in history.matched)
 
 
 def gpu_busy_since(history: History, since: float) -> float:

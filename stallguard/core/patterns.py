@@ -361,7 +361,7 @@ PATTERNS: tuple[Pattern, ...] = (
         against=(memory.swapping, process.paging),
     ),
     Pattern(causes.STUCK_IN_KERNEL, "F10", 0.8, requires=(process.stuck_exiting,)),
-    Pattern(causes.GPU_BUSY_AFTER_KILL, "F10", 0.85, requires=(device.busy_without_us,)),
+    Pattern(causes.GPU_BUSY_AFTER_KILL, "F10", 0.85, requires=(device.busy_without_us, device.on_metal)),
     Pattern(causes.MACHINE_FROZE, "F9", 0.9, requires=(output.machine_died,), excludes=(silence.silent,)),
     Pattern(
         causes.PLUGIN_MISMATCH, "F12", 0.9,

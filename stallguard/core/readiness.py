@@ -1,15 +1,16 @@
 """May the next attempt start?  After a process that used the GPU, only when the GPU has come to rest.
 
 A GPU that stays busy after its process is gone is freed by nothing but a reboot (reported for Metal); a second
-training on it would hang at once.  Who starts attempts asks `gpu_wait` first, and diagnoses when it is told to
-wait no longer.  This module may not decide what follows.
+training on it would hang at once.  Elsewhere a busy GPU is somebody else's work.  Who starts attempts asks
+`gpu_wait` first, and `gpu_busy` when it is told to wait no longer.  This module may not decide what follows.
 """
 
 from __future__ import annotations
 
-from stallguard.core import measures
+from stallguard.core import causes, diagnosis, measures
 from stallguard.core.clues.device import DRAINED
 from stallguard.core.history import History
+from stallguard.core.verdicts import Finding
 
 LOOK = 12.0  # seconds in which the sensor of the GPU has its next reading, if it still answers
 SETTLE = 1.0  # seconds after the end that a reading may still speak of the process' last work
@@ -20,7 +21,7 @@ def gpu_wait(history: History, now: float) -> float:
 
     At most about a minute after the end of the attempt; what is busy by then is diagnosed as such.
     """
-    if history.exited is None or not history.used_gpu:
+    if history.exited is None or not history.used_gpu or not measures.on_metal(history):
         return 0.0
     ended = history.exited.at
     after = [seen for seen in history.device if seen.at >= ended + SETTLE]
@@ -28,3 +29,11 @@ def gpu_wait(history: History, now: float) -> float:
         return max(0.0, ended + LOOK - now)
     busy = measures.gpu_busy_since(history, ended + SETTLE) > 0
     return max(0.0, ended + SETTLE + DRAINED - now) if busy else 0.0
+
+
+def gpu_busy(history: History) -> tuple[Finding, ...]:
+    """Return the finding that the GPU is busy although the process that used it is gone; nothing where it is not."""
+    if history.exited is None:
+        return ()
+    findings = diagnosis.diagnose_exit(history, history.exited)
+    return tuple(finding for finding in findings if finding.cause == causes.GPU_BUSY_AFTER_KILL)

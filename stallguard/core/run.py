@@ -13,6 +13,8 @@ from stallguard.core import lifecycle
 from stallguard.core.detector import Judge
 from stallguard.core.history import History
 from stallguard.core.past import Past
+from stallguard.core.reviewed import Review
+from stallguard.core.sizes import Sizes
 from stallguard.core.verdicts import Decision, Finding
 
 
@@ -39,12 +41,18 @@ class Run(msgspec.Struct, frozen=True):
     ended: float = 0.0  # when the attempt before this one ended
     factor: int = 1
     device: str = "default"
+    sizes: Sizes = Sizes()  # which batches this script survives here
+    sized: float = 0.0  # since when it trains at this factor
+    regrowing: bool = False  # a larger batch is to come at the end of an epoch
     deadline: float = math.inf
     urgent: bool = False  # what the output reported only gets worse: act although batches seem to end
     step: str = "off"  # the judgement's step after the event before this one
     beyond: tuple[str, ...] = ()  # what a remedy cannot reach in this script, told already
     findings: tuple[Finding, ...] = ()
     decision: Decision | None = None  # what follows the end of this attempt
+    arranged: bool = False  # the decision is an end at a set time, which the training may forestall
+    obeyed: bool = False  # the probe has asked the framework to end after the batch
+    review: Review = Review()
     interrupts: int = 0
     quiet_until: float = 0.0  # muted by the user: judged, never acted upon
     totals: Totals = Totals()

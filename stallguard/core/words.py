@@ -13,6 +13,7 @@ from stallguard.core.causes import TITLES
 from stallguard.core.events import Collected, Matched
 from stallguard.core.run import Run
 from stallguard.core.verdicts import Finding, Judgement
+from stallguard.errors import STOPPED_ON_TIME
 
 ALSO = 0.3  # confidence from which a second cause is told too
 LINE = 120  # characters of a line of the output
@@ -102,6 +103,14 @@ def diagnosis(findings: Sequence[Finding]) -> list[Tell]:
     return told + [Tell("advice", {"text": text}) for text in advice]
 
 
+def soft(findings: Sequence[Finding]) -> list[Tell]:
+    """Return what is told of a training that goes on: each cause, and its first advice."""
+    told = [(_finding("noticed", finding), finding.advice[:1]) for finding in findings]
+    return [
+        tell for cause, advice in told for tell in (cause, *(Tell("advice", {"text": a}) for a in advice))
+    ]
+
+
 def _finding(kind: str, finding: Finding) -> Tell:
     because = "; ".join(finding.evidence[:3]) or "nothing else fits"
     facts = {
@@ -125,6 +134,13 @@ def exit_facts(attempt: int, code: int) -> dict[str, str]:
     """Return how an attempt ended."""
     how = f"exit code {code}" if code >= 0 else f"killed by {SIGNALS.get(-code, f'signal {-code}')}"
     return {"attempt": str(attempt), "how": how}
+
+
+def ending(decision_code: int, code: int) -> str:
+    """Return how the end of a run is told: the key of its sentence."""
+    if decision_code == STOPPED_ON_TIME:
+        return "paused"
+    return "finished" if code == 0 else "ended"
 
 
 def counted(number: int, noun: str) -> str:

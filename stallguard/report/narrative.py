@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 # Spoken on the terminal.
 SPOKEN = {
+    "goes_on": "going on from the checkpoints of run {run}",
     "guarding": "guarding {command} (run {run})",
     "taken_up": "stallguard had ended without a word; guarding run {run} again: {what}",
     "outside": "cannot look inside: {why}; guarding from outside",
@@ -33,8 +34,11 @@ SPOKEN = {
     "smaller": "{text}",
     "interrupted": "passed your interrupt on to the training; once more ends it at once",
     "ending": "ending the training",
+    "arranged": "{why}: ending the training after this batch, with a checkpoint",
+    "noticed": "the training goes on; there are signs of {cause} ({confidence}): {because}",
     "gave_up": "gave up: {why}",
     "finished": "finished: {batches} batches in {duration}{trouble}",
+    "paused": "ended on time after {duration}, {batches} batches{trouble}; with --resume last it goes on from here",
     "ended": "the training ended with exit code {code} after {duration}{trouble}",
     "slept": "the machine slept for {duration}; that is not counted as silence",
     "trouble": "{text}",
@@ -50,11 +54,13 @@ QUIET = {
     "broken": "{text}",
     "sensor": "the sensor {sensor} does not answer",
     "note": "{text}",
+    "pruned": "removed {count}, for which there was no room any more (stallguard prune --help)",
 }
 # The story of a whole run, for the report; its incidents are told by the sentences above.
 STORY = {
     "story finished": "the training finished after {duration}: {progress}",
     "story ended": "the training ended with exit code {code} after {duration}: {progress}",
+    "story stopped": "the training was ended on time after {duration}, to go on another time: {progress}",
     "story gave up": "stallguard gave up after {duration}: {why}; the training had come to {progress}",
     "story lost": "stallguard itself ended without a word after {duration}, and this is what it had written; "
     "the training had come to {progress}",

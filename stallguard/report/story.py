@@ -45,6 +45,7 @@ def story(
 ENDINGS = {
     "finished": "story finished",
     "gave up": "story gave up",
+    "stopped": "story stopped",
     "lost": "story lost",
     "running": "story running",
 }

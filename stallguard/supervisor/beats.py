@@ -179,7 +179,8 @@ class Beats:
         page = self._page
         if page is None:
             return False
-        page.ask(command)
+        with contextlib.suppress(ValueError):  # closed meanwhile: that process is gone
+            page.ask(command)
         return True
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -19,10 +19,11 @@ import psutil
 from stallguard import interpreter, journal, outcome, paths
 from stallguard.command import Command, Reach
 from stallguard.config import Loaded
-from stallguard.core import again, fold, lifecycle
+from stallguard.core import again, lifecycle
 from stallguard.core.actions import Conclude, Launch
 from stallguard.core.events import Asked, Collected, Launched
 from stallguard.core.run import Run
+from stallguard.core.steps import Step
 from stallguard.errors import NO_SUCH_RUN, StallguardError
 from stallguard.outcome import AskedFor, Identity
 from stallguard.paths import RunDir
@@ -56,6 +57,7 @@ class Detached(Session):
         request: Request,
         loaded: Loaded,
         env: Mapping[str, str],
+        reload: Callable[[], Loaded] | None = None,
         left: AskedFor | None = None,
         *,
         end: bool = False,
@@ -63,7 +65,7 @@ class Detached(Session):
         """As Session.  `end`: a run that is taken up is to be ended at once."""
         self._left, self._end = left, end
         self._before = attempts.current(request.run) if left else None
-        super().__init__(request, loaded, env)
+        super().__init__(request, loaded, env, reload)
 
     def _open_place(self) -> Path:
         """Return the directory that the living training's probe knows, else a new one."""
@@ -96,16 +98,16 @@ class Detached(Session):
                     self.dir.asked, msgspec.structs.replace(asked, supervisor=mine, control=control)
                 )
 
-    def _begin(self) -> fold.Step:
+    def _begin(self) -> Step:
         if self._left is None:
             return super()._begin()
         events = journal.events(self.dir.journal)
-        run = again.rebuilt(events, self.loop.limits, self.performer.learned())
+        run = again.rebuilt(events, self.loop.limits, self.performer.learned(), self.performer.sizes())
         if run is None and self._before is None:
             return super()._begin()
         return self._taken_up(run or super()._begin()[0], self._left)
 
-    def _taken_up(self, run: Run, left: AskedFor) -> fold.Step:
+    def _taken_up(self, run: Run, left: AskedFor) -> Step:
         if run.state in lifecycle.ENDED:
             return run, [Conclude(code=run.code, why="")]
         if left.supervisor.started < psutil.boot_time() and not self._end:

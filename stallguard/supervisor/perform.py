@@ -11,6 +11,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,14 +21,16 @@ from stallguard import knowledge, notify, outcome
 from stallguard.collectors import bundle
 from stallguard.config.sections import Config
 from stallguard.core import detector
-from stallguard.core.actions import Action, Collect, Conclude, Launch, Signal, Tell
+from stallguard.core.actions import Action, Ask, Collect, Conclude, Launch, Signal, Tell
 from stallguard.core.events import Collected, Failed, Launched, Noted
 from stallguard.core.learned import Learned
 from stallguard.core.run import Run
+from stallguard.core.sizes import Sizes
 from stallguard.errors import StallguardError
 from stallguard.host import system
 from stallguard.report.narrative import sentence
 from stallguard.sensors import Target
+from stallguard.supervisor import batch
 from stallguard.supervisor.adopted import Adopted
 from stallguard.supervisor.attempts import Attempt
 from stallguard.supervisor.child import Child
@@ -86,10 +89,11 @@ class Performer:
         token = secrets.randbits(TOKEN_BITS)
         session.beats.follow(action.attempt, token)
         session.output.dress()
-        self._environment_of_child = self._environment(action, token)
         try:
+            given = self.given(action.factor)
+            self._environment_of_child = self._environment(action, token, given)
             self.child = Child.start(
-                session.request.command.argv, env=self._environment_of_child, cwd=str(session.request.cwd),
+                given.argv, env=self._environment_of_child, cwd=str(session.request.cwd),
                 stdout=session.output.stdout, stderr=session.output.stderr, post=self._ended,
                 before_post=session.settle,
             )  # fmt: skip
@@ -105,6 +109,19 @@ class Performer:
                 device=action.device, resumed=action.resume,
             )
         )  # fmt: skip
+        self._tell_size(given, action.attempt)
+
+    def given(self, factor: int) -> batch.Given:
+        """Return what an attempt with 1/`factor` of the batch is started with.  Raises StallguardError."""
+        session = self._session
+        policy, most = session.loaded.config.policy, self.sizes().rows
+        return batch.given(session.request.command.argv, self._env, policy, factor, most)
+
+    def _tell_size(self, given: batch.Given, attempt: int) -> None:
+        if given.whole is not None:
+            now, text = self._session.clock.monotonic(), f"the script is given batches of {given.rows} rows"
+            facts = {"batch": str(given.whole)}
+            self._session.mailbox.post(Noted(at=now, attempt=attempt, kind="batch", text=text, facts=facts))
 
     def _ended(self, code: int, memory_kill: bool | None) -> None:
         """Pass a child's end on; from its thread.  On Linux only the kernel's counters know of a kill for memory."""
@@ -121,16 +138,19 @@ class Performer:
             self._looked = now
             watch.look()
 
-    def _environment(self, action: Launch, token: int) -> dict[str, str]:
+    def _environment(self, action: Launch, token: int, given: batch.Given) -> dict[str, str]:
         session, settings = self._session, self._session.loaded.config
         if not settings.run.probe:
-            return dict(self._env)
+            return given.env
+        policy, told = settings.policy, given.whole is not None
         wish = Wish(
-            socket=str(session.beats.path), pages=str(session.dir.probe), token=token, factor=action.factor,
+            socket=str(session.beats.path), pages=str(session.dir.probe), token=token,
+            factor=1 if told else action.factor, divisor=action.factor if told else 0,
+            really=policy.scale_lr if policy.really_smaller_batch and not told else "", regrow=policy.regrow,
             backup=str(session.dir.backup) if settings.checkpoint.enabled else "", resume=action.resume,
             device=action.device, signal=STACKS_SIGNAL, every=settings.checkpoint.every,
         )  # fmt: skip
-        return child_environment(self._env, wish)
+        return child_environment(given.env, wish)
 
     def _post_failure(self, action: Launch, error: StallguardError) -> None:
         session = self._session
@@ -144,6 +164,10 @@ class Performer:
         """Send a signal to the training's process group."""
         if self.child is not None:
             self.child.signal(action.name)
+
+    def ask(self, action: Ask, _run: Run) -> None:
+        """Ask the probe; where it has no page, the core's deadline brings the signal."""
+        self._session.beats.ask(action.command)
 
     def collect(self, action: Collect, run: Run) -> None:
         """Gather the evidence on a thread; its end is an event."""
@@ -201,21 +225,31 @@ class Performer:
         """Return what earlier runs of this script taught, or None."""
         return knowledge.load(self._key(), self._session.trouble)
 
+    @cache  # noqa: B019 - there is one performer a run
+    def sizes(self) -> Sizes:
+        """Return which batches earlier runs of this script survived, and `find-batch` found."""
+        return knowledge.sizes(self._key(), self._session.trouble)
+
     def remember(self, run: Run) -> None:
         """Keep what this run taught."""
         knowledge.save(self._key(), detector.export(run.judge))
+        if run.sizes != self.sizes():
+            knowledge.keep_sizes(self._key(), run.sizes)
 
     def _key(self) -> knowledge.Key:
         request = self._session.request
         return knowledge.key_of(request.command.argv, request.cwd)
 
     def open_notifier(self) -> None:
-        """Prepare the channels that the configuration names."""
+        """Prepare the channels that the configuration names; they take the place of those before."""
+        before = self._notifier
         channels = _channels(self._session.loaded.config, self._env, self._session.trouble)
         wanted = self._session.loaded.config.notify
         self._notifier = notify.Notifier(
             channels, self._session.trouble, notify.kinds(wanted.on), wanted.every
         )
+        if before is not None:
+            before.close()
 
     def close(self) -> None:
         """Let the last notification out and the child be forgotten."""
@@ -245,6 +279,7 @@ def _channels(
 _HOW: dict[type, Callable[..., None]] = {
     Launch: Performer.launch,
     Signal: Performer.signal,
+    Ask: Performer.ask,
     Collect: Performer.collect,
     Tell: Performer.tell,
     Conclude: Performer.conclude,

@@ -20,6 +20,7 @@ from stallguard.config import Loaded
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.paths import RunDir
 from stallguard.supervisor import batch
+from stallguard.supervisor.inherit import NONE, heritage, take_over
 
 
 class Request(NamedTuple):
@@ -30,6 +31,7 @@ class Request(NamedTuple):
     command: Command
     reach: Reach
     cwd: Path
+    heir_of: str = ""  # the run whose checkpoints it goes on from
 
     def script(self) -> Path | None:
         """Return the file of Python that COMMAND names, None where it names none."""
@@ -44,10 +46,13 @@ def prepare(words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], cwd:
     reached = (
         reach(command.argv, place) if loaded.config.run.probe else Reach(False, "you asked for no probe")
     )
+    wanted = loaded.config.run.resume
+    old = heritage(wanted, command.argv, cwd) if wanted not in ("", NONE) else None
     stamp = datetime.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
     batch.given(command.argv, env, loaded.config.policy)  # a size that cannot be known is said now
     request = Request(paths.new_run(name_of(words), stamp), words, command, reached, cwd)
-    _write_down(request, loaded)
+    request = request._replace(heir_of=old.id if old else "")
+    _write_down(request, loaded, old)
     return request
 
 
@@ -59,7 +64,7 @@ def name_of(words: tuple[str, ...]) -> str:
     return Path((scripts or list(words))[0]).stem
 
 
-def _write_down(request: Request, loaded: Loaded) -> None:
+def _write_down(request: Request, loaded: Loaded, old: RunDir | None) -> None:
     chosen = request.command.interpreter
     value = outcome.AskedFor(
         schema=outcome.SCHEMA,
@@ -74,9 +79,12 @@ def _write_down(request: Request, loaded: Loaded) -> None:
         outside=request.reach.why,
         config=msgspec.to_builtins(loaded.config),
         origins=loaded.origins,
+        heir_of=request.heir_of,
     )
     try:
         outcome.write(request.run.asked, value)
+        if old is not None:
+            take_over(old, request.run)
     except OSError as error:
         shutil.rmtree(request.run.path, ignore_errors=True)
         raise StallguardError(

@@ -6,24 +6,29 @@ May not decide: the core decides, the loop asks it, perform acts.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from stallguard import outcome, paths
+from stallguard import keep, outcome, paths
 from stallguard.config import Loaded
 from stallguard.core import detector, fold
 from stallguard.core.actions import Launch, Tell
 from stallguard.core.events import Noted
 from stallguard.core.run import Run, beats
+from stallguard.core.sizes import Sizes
+from stallguard.core.steps import Step
+from stallguard.core.words import counted
 from stallguard.host.clock import SleepWatch, SystemClock
 from stallguard.journal import Journal
 from stallguard.outcome import Identity
 from stallguard.supervisor import signals, streams
+from stallguard.supervisor.appointment import local
 from stallguard.supervisor.beats import Beats
 from stallguard.supervisor.control import Control
 from stallguard.supervisor.filed import Filed
@@ -34,6 +39,7 @@ from stallguard.supervisor.outputlog import OutputLog
 from stallguard.supervisor.perform import Performer
 from stallguard.supervisor.request import Request
 from stallguard.supervisor.snapshot import snapshot
+from stallguard.supervisor.surroundings import Surroundings
 from stallguard.supervisor.terminal import Terminal, wants_color
 
 LAST_WORDS = 1.0  # seconds for the last output of an attempt to reach the user before we speak
@@ -43,7 +49,13 @@ LAST_OUTPUT = 60.0  # seconds that a reader who takes nothing can hold up the en
 class Session:
     """The parts of a run.  `env`: the user's environment."""
 
-    def __init__(self, request: Request, loaded: Loaded, env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        request: Request,
+        loaded: Loaded,
+        env: Mapping[str, str],
+        reload: Callable[[], Loaded] | None = None,
+    ) -> None:
         """Make what must exist before the child starts; raises StallguardError, leaving nothing behind."""
         settings = loaded.config
         self.request, self.dir, self.loaded = request, request.run, loaded
@@ -62,6 +74,7 @@ class Session:
             SleepWatch(self.clock).tick,
         )
         self.control = Control(self.place / "control", self.mailbox.post, self.clock.monotonic, self.status)
+        self.surroundings = Surroundings(self, self._began(), reload)
         self._told_all = False  # the last output has been passed on
         self._matcher: Any = None
         self._samplers: Any = None
@@ -76,8 +89,37 @@ class Session:
         chosen = streams.choose(streams.look(1), streams.look(2))
         return Output(chosen, log, self.trouble, tap=self._tap)
 
-    def _begin(self) -> fold.Step:
-        return fold.begin(self.loop.limits, self.clock.monotonic(), learned=self.performer.learned())
+    def _begin(self) -> Step:
+        known = self.performer.sizes()
+        run, actions = fold.begin(
+            self.loop.limits,
+            self.clock.monotonic(),
+            self._first_factor(known),
+            self.performer.learned(),
+            known,
+        )
+        resume = bool(self.request.heir_of)
+        return run, [
+            msgspec.structs.replace(action, resume=resume) if isinstance(action, Launch) else action
+            for action in actions
+        ]
+
+    def _began(self) -> datetime.datetime:
+        """Return when the run began, by the clock on the wall."""
+        asked = outcome.asked(self.dir)
+        return local(asked.began if asked else outcome.utc())
+
+    def take_over(self, loaded: Loaded) -> None:
+        """Let other settings hold from now on; from the thread that watches them."""
+        if loaded != self.loaded:
+            self.loaded = loaded
+            self.loop.limits = loaded.config.limits()
+            self.performer.open_notifier()
+
+    def _first_factor(self, known: Sizes) -> int:
+        """Return in how many parts the first attempt trains its batches: what `find-batch` found, if it was asked."""
+        settings = self.loaded.config
+        return known.factor if settings.run.probe and not settings.policy.gives_size else 1
 
     def attempt_began(self, action: Launch, token: int, child: Identity) -> None:
         """Called when an attempt's process exists."""
@@ -115,10 +157,11 @@ class Session:
         self._announce()
         run, actions = self._begin()
         self.loop.start(run, actions)
-        journal = Journal(self.dir.journal, self.trouble)
+        journal = Journal(self.dir.journal, self.trouble, self.loaded.config.keep.journal)
         self.loop.open_journal(journal)
         self._name_control()
         self._start_sensors()
+        self.surroundings.open()
         self.performer.open_notifier()
         with (self.dir.path / "stallguard.stacks").open("w") as stacks:
             code = self.loop.until_concluded(stacks)
@@ -131,8 +174,22 @@ class Session:
         chosen, reach = self.request.command.interpreter, self.request.reach
         if chosen is not None:
             self._tell("interpreter", {"python": chosen.path, "why": chosen.why})
+        if self.request.heir_of:
+            self._tell("goes_on", {"run": self.request.heir_of})
         if not reach.injectable:
             self._tell("outside", {"why": reach.why})
+        self._announce_ceiling(self.performer.sizes())
+
+    def _announce_ceiling(self, known: Sizes) -> None:
+        given = self.performer.given(1)
+        if self._first_factor(known) > 1:
+            text = f"find-batch saw this script survive with its batches in {known.factor} parts: beginning there"
+            self._tell("smaller", {"text": text})
+        elif given.whole is not None and given.whole == known.rows:
+            text = (
+                f"find-batch saw this script survive with batches of up to {known.rows} rows: none is larger"
+            )
+            self._tell("smaller", {"text": text})
 
     def _tell(self, kind: str, facts: dict[str, str]) -> None:
         self.loop.remember(self.clock.monotonic(), "action", Tell(kind, facts))
@@ -160,6 +217,7 @@ class Session:
         wanted = detector.wanted(run.judge, self.loop.limits.detector)
         self._samplers.urgent(wanted.period < 1.0)
         self.performer.look(run.now)
+        self.surroundings.look(run)
         self.performer.target.census_wanted = wanted.census
         self.performer.target.main = run.history.greeted.pid if run.history.greeted else None
 
@@ -193,8 +251,15 @@ class Session:
         )
         with contextlib.suppress(OSError):  # a full disk: the journal has the same, if anything has
             outcome.write(self.dir.path / "outcome.json", end)
+        self._make_room()
         if run.totals.incidents or run.code:
             self._tell("report", {"path": f"stallguard report {self.dir.id}"})
+
+    def _make_room(self) -> None:
+        """Remove what the settings have no room for; this run is the newest and stays."""
+        gone = keep.prune(self.loaded.config.keep, self.dir.path.parent)
+        if gone:
+            self._tell("pruned", {"count": counted(len(gone), "old run")})
 
     def _pass_the_last_output_on(self) -> None:
         if not self._told_all:
@@ -204,8 +269,10 @@ class Session:
     def _close(self) -> None:
         if self._samplers is not None:
             self._samplers.close()
+        self.surroundings.close()
         self.performer.close()
         self._pass_the_last_output_on()
+        self.terminal.close()
         self.control.close()
         self.beats.close()
         shutil.rmtree(self.place, ignore_errors=True)

@@ -1,17 +1,21 @@
 """stallguard's own few words, on standard error, apart from the script's output.
 
-May not touch standard output and may not fail: a closed or full terminal silences it.
+May not touch standard output and may not fail: a closed terminal silences it, and one that is stopped (Ctrl-S)
+holds up only the thread that writes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import queue
+import threading
 from collections.abc import Callable, Mapping
 from typing import TextIO
 
 from stallguard.report.narrative import sentence, spoken
 
+LAST_WORDS = 5.0  # seconds that a terminal which takes nothing can hold up the end
 DIM, RESET = "\x1b[2m", "\x1b[0m"
 
 
@@ -34,6 +38,8 @@ class Terminal:
     ) -> None:
         """Speak on `stream`; say nothing where `quiet`."""
         self._stream, self._quiet, self._color, self._fresh = stream, quiet, color, fresh
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._writer: threading.Thread | None = None
 
     def tell(self, kind: str, facts: Mapping[str, str]) -> None:
         """Say the sentence of `kind`, if it is one that is said aloud."""
@@ -41,7 +47,23 @@ class Terminal:
             self.say(sentence(kind, facts))
 
     def say(self, words: str) -> None:
-        """Print one line, whole."""
+        """Have one line printed, whole."""
+        self._lines.put(words)
+        if self._writer is None:
+            self._writer = threading.Thread(target=self._write_all, name="terminal", daemon=True)
+            self._writer.start()
+
+    def close(self) -> None:
+        """Wait until all is said."""
+        if self._writer is not None:
+            self._lines.put(None)
+            self._writer.join(LAST_WORDS)
+
+    def _write_all(self) -> None:
+        while (words := self._lines.get()) is not None:
+            self._write(words)
+
+    def _write(self, words: str) -> None:
         start = "" if self._fresh() else "\n"
         line = f"stallguard: {words}"
         text = f"{start}{DIM}{line}{RESET}\n" if self._color else f"{start}{line}\n"

@@ -7,7 +7,6 @@ from __future__ import annotations
 from stallguard.core import measures
 from stallguard.core.clues import Facts, Scene, clue
 
-APPLE = ("Apple", "AGX")
 LONG_IDLE = 60.0  # seconds without any GPU time of a training that goes on: it is not used at all
 ENOUGH_BATCHES = 20
 DRAINED = 60.0  # seconds after the end of the process by which the GPU should have come to rest
@@ -57,9 +56,7 @@ def gpu_unused(scene: Scene) -> Facts | None:
 
 @clue("it is an Apple GPU, driven through Metal")
 def on_metal(scene: Scene) -> bool:
-    device = scene.history.device
-    named = bool(device) and (device[-1].reading.name or "").startswith(APPLE)
-    return named or any(match.signature == "metal_device" for match in scene.history.matched)
+    return measures.on_metal(scene.history)
 
 
 @clue("the GPU is still fully busy {seconds} s after the process ended")

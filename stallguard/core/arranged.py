@@ -1,0 +1,63 @@
+"""An end that was arranged: an hour of the day, or the end of a segment, which a script that leaks is given.
+
+The training is asked to end after its batch, with a checkpoint.  This module may not look at a clock.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from stallguard.core import lifecycle, policy, words
+from stallguard.core.actions import Ask, Conclude, Tell
+from stallguard.core.events import Exited
+from stallguard.core.lifecycle import HOLDING, WATCHED
+from stallguard.core.limits import Limits
+from stallguard.core.run import Run
+from stallguard.core.steps import Step, move, stop
+from stallguard.core.verdicts import Decision
+from stallguard.errors import STOPPED_ON_TIME
+
+BY_US = (-15, -9, 143)  # how a child ends that was asked to: SIGTERM, SIGKILL, a handler of its own
+
+
+def time_is_up(run: Run, why: str, limits: Limits) -> Step:
+    """End the run at its hour; the next one resumes it."""
+    if run.state == lifecycle.BACKOFF:
+        told = Tell("paused", words.totals(run, run.totals.beats, run.now) | {"why": why})
+        return move(run, "ended", code=STOPPED_ON_TIME), [told, Conclude(code=STOPPED_ON_TIME, why=why)]
+    if run.state not in WATCHED or run.decision is not None:
+        return run, []
+    return _arrange(run, Decision(action="finish", why=why, code=STOPPED_ON_TIME), limits)
+
+
+def segment_ends(run: Run, limits: Limits) -> float | None:
+    """Return when the present attempt is to make place for the next."""
+    in_order = run.state in (lifecycle.WARMING, lifecycle.RUNNING) and run.decision is None
+    return run.launched + limits.segment if in_order else None
+
+
+def next_segment(run: Run, limits: Limits) -> Step:
+    """End the present attempt in good order; after a pause the next one goes on."""
+    why = f"a segment of {words.duration(limits.segment)} is over, and a new process gives back what leaked"
+    decision = Decision(
+        action="restart", why=why, factor=run.factor, device=run.device, delay=limits.cool_down,
+        mathematics=policy.mathematics(run.factor, run.device, limits.policy),
+    )  # fmt: skip
+    return _arrange(run, decision, limits)
+
+
+def _arrange(run: Run, decision: Decision, limits: Limits) -> Step:
+    """Have the training end after its batch, with a checkpoint; by signal where nobody hears, or it takes too long."""
+    run = replace(run, arranged=True, decision=decision)
+    told = Tell("arranged", {"why": decision.why})
+    if run.history.heard is None or run.state in (lifecycle.COLLECTING, HOLDING):
+        run, actions = stop(run, decision, limits)
+        return run, [told, *actions]
+    run = replace(run, deadline=run.now + limits.stop.batch_wait)
+    return run, [told, Ask(attempt=run.attempt, command="stop")]
+
+
+def came_otherwise(run: Run, event: Exited) -> bool:
+    """Tell whether an attempt with an arranged end came to one of its own: finished, or failed."""
+    in_time = run.obeyed and event.code == 0
+    return run.arranged and not in_time and event.code not in BY_US

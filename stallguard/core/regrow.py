@@ -1,0 +1,69 @@
+"""Back up again: when a run that trains a smaller batch may try a larger one, and what then happens.
+
+Half the parts are tried after `regrow_after` seconds of good progress, at the end of an epoch, which only the probe
+sees: it is asked (wire.COMMANDS), and answers with a note, either that the size was changed where it is, or that
+the epoch ended and only a new start can change it.  A size that was left twice is not tried again, in later runs
+neither.  Pure, as core.fold.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from stallguard.core import lifecycle, policy
+from stallguard.core.actions import Action, Ask
+from stallguard.core.events import Noted
+from stallguard.core.history import batch_rows
+from stallguard.core.limits import Limits
+from stallguard.core.policy_limits import PolicyLimits
+from stallguard.core.run import Run
+from stallguard.core.sizes import Sizes, label, leave
+from stallguard.core.verdicts import Decision
+
+TWICE = 2  # once may have been the machine's bad hour; a size left twice is too large
+WHY = "the smaller batch went well; trying the larger one again"
+GROWN, SEAM = "regrown", "epoch-seam"  # kinds of the probe's answers
+
+
+def larger(factor: int, rows: int | None, sizes: Sizes, stable: float, limits: PolicyLimits) -> int | None:
+    """Return the parts of the next larger batch to try; None where it is not time, or none is left to try.
+
+    `factor`: the parts now; `rows`: of a whole batch, if known; `stable`: seconds at this size.
+    """
+    next_factor = factor // 2
+    if not limits.regrow or stable < limits.regrow_after or next_factor < max(1, sizes.factor):
+        return None
+    return next_factor if sizes.left.get(label(rows, next_factor), 0) < TWICE else None
+
+
+def ask(run: Run, limits: Limits) -> tuple[Run, list[Action]]:
+    """Ask the probe for the larger batch where it is due."""
+    if run.regrowing or run.state != lifecycle.RUNNING or run.decision is not None or limits.observe:
+        return run, []
+    rows = batch_rows(run.history)
+    factor = larger(run.factor, rows, run.sizes, run.now - run.sized, limits.policy)
+    if factor is None:
+        return run, []
+    return replace(run, regrowing=True), [Ask(attempt=run.attempt, command="regrow")]
+
+
+def grown(run: Run, event: Noted) -> Run:
+    """Return the run after the probe's note; any other note leaves it as it is."""
+    factor = event.facts.get("factor", "")
+    if event.kind != GROWN or not factor.isdecimal():
+        return run
+    return replace(run, factor=max(1, int(factor)), sized=run.now, regrowing=False)
+
+
+def restart(run: Run, event: Noted, limits: Limits) -> Decision | None:
+    """Return the decision to start anew with the larger batch, where the probe says that an epoch has ended."""
+    if event.kind != SEAM or not run.regrowing or run.decision is not None:
+        return None
+    factor = run.factor // 2
+    told = policy.mathematics(factor, run.device, limits.policy)
+    return Decision(action="restart", why=WHY, factor=factor, device=run.device, mathematics=told)
+
+
+def after(run: Run, factor: int) -> Sizes:
+    """Return what is known of sizes when the next attempt is to have `factor` parts."""
+    return leave(run.sizes, batch_rows(run.history), run.factor) if factor > run.factor else run.sizes

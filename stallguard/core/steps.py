@@ -1,0 +1,36 @@
+"""The moves that handlers share: a run, and what is to be done about it.
+
+This module may not decide when.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from stallguard.core.actions import Action, Signal
+from stallguard.core.lifecycle import next_state
+from stallguard.core.limits import Limits
+from stallguard.core.run import Run
+from stallguard.core.verdicts import Decision
+
+Step = tuple[Run, list[Action]]
+
+
+def move(run: Run, trigger: str, **changes: object) -> Run:
+    """Return the run after `trigger`, as the table of the lifecycle has it, with `changes`."""
+    return replace(run, state=next_state(run.state, trigger), **changes)
+
+
+def stop(run: Run, decision: Decision, limits: Limits) -> Step:
+    """Ask the child to end, by SIGTERM; `decision` is what follows."""
+    actions: list[Action] = [Signal(attempt=run.attempt, name="TERM")]
+    if run.judge.judgement.step == "stopped":
+        actions.append(Signal(attempt=run.attempt, name="CONT"))  # a stopped process keeps SIGTERM pending
+    run = move(run, "stop", decision=decision, deadline=run.now + limits.stop.grace)
+    return run, actions
+
+
+def kill(run: Run, limits: Limits) -> Step:
+    """End the child, by SIGKILL."""
+    run = move(move(run, "stop"), "grace over", deadline=run.now + limits.stop.kill_wait)
+    return run, [Signal(attempt=run.attempt, name="KILL")]

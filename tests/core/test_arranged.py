@@ -1,0 +1,113 @@
+"""Ends that were arranged: an hour of the day, and segments for scripts that leak."""
+
+from __future__ import annotations
+
+import msgspec
+
+from stallguard.core.actions import Ask, Conclude, Launch, Signal
+from stallguard.core.events import Asked
+from stallguard.core.limits import Limits
+from stallguard.errors import STOPPED_ON_TIME
+from tests.core.world import LIMITS, World
+
+SEGMENTS: Limits = msgspec.structs.replace(LIMITS, segment=600.0, cool_down=30.0)
+
+
+def code_of(world: World) -> int | None:
+    ends = [action.code for action in world.actions(Conclude) if isinstance(action, Conclude)]
+    return ends[0] if ends else None
+
+
+def its_hour(world: World) -> None:
+    world.tell(Asked(at=world.now, verb="finish", argument="it is 07:30"))
+
+
+def test_at_its_hour_the_training_is_asked_to_end_after_its_batch_and_no_signal_is_sent() -> None:
+    world = World().start()
+    world.train(60)
+    its_hour(world)
+
+    assert world.actions(Ask) != []
+    assert world.actions(Signal) == []
+    assert code_of(world) == STOPPED_ON_TIME
+    assert "arranged" in world.told()
+
+
+def test_one_that_does_not_answer_gets_a_signal_only_after_the_time_of_a_long_batch() -> None:
+    world = World(polite=False).start()
+    world.train(60)
+    its_hour(world)
+    began = world.now
+    world.train(LIMITS.stop.batch_wait - 5)
+    assert world.actions(Signal) == []
+
+    world.train(10)
+    assert [at - began >= LIMITS.stop.batch_wait for at, a in world.done if isinstance(a, Signal)] == [True]
+    assert code_of(world) == STOPPED_ON_TIME
+
+
+def test_a_training_that_finishes_just_then_has_finished() -> None:
+    world = World(polite=False).start()
+    world.train(60)
+    its_hour(world)
+    world.exit(0)
+
+    assert code_of(world) == 0
+    assert "finished" in world.told()
+
+
+def test_a_script_that_fails_at_its_hour_has_failed_and_is_judged_as_at_any_other() -> None:
+    world = World(polite=False).start()
+    world.train(60)
+    its_hour(world)
+    world.exit(1)
+
+    assert code_of(world) == 1
+
+
+def test_a_stalled_training_is_ended_at_its_hour_at_once() -> None:
+    patient = msgspec.structs.replace(LIMITS, observe=True)
+    world = World(limits=patient).start()
+    world.train(60)
+    world.train(300, stuck=True)
+    its_hour(world)
+
+    assert world.actions(Signal) != []
+    assert code_of(world) == STOPPED_ON_TIME
+
+
+def test_a_run_between_two_attempts_ends_at_its_hour() -> None:
+    world = World(limits=SEGMENTS).start()
+    world.train(605)
+    assert not world.alive
+    its_hour(world)
+
+    assert code_of(world) == STOPPED_ON_TIME
+
+
+def test_a_segment_ends_after_its_time_and_the_next_resumes_after_the_pause() -> None:
+    world = World(limits=SEGMENTS).start()
+    world.train(3 * 640)
+
+    launches = [(at, action) for at, action in world.done if isinstance(action, Launch)]
+    assert [action.resume for _, action in launches] == [False, True, True, True]
+    assert launches[1][0] - launches[0][0] >= SEGMENTS.segment + SEGMENTS.cool_down
+    assert world.actions(Signal) == []
+
+
+def test_segments_do_not_use_up_the_restarts() -> None:
+    one = msgspec.structs.replace(SEGMENTS, segment=60.0, cool_down=1.0)
+    world = World(limits=one).start()
+    world.train(20 * 62)
+
+    assert len(world.actions(Launch)) > LIMITS.policy.max_restarts * 5
+    assert code_of(world) is None
+
+
+def test_a_training_that_finishes_in_a_segment_is_not_started_again() -> None:
+    world = World(limits=SEGMENTS).start()
+    world.train(100)
+    world.exit(0)
+
+    assert code_of(world) == 0
+    assert len(world.actions(Launch)) == 1
