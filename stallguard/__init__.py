@@ -90,7 +90,8 @@ def _factor() -> int:
 
 def batch_size(n: int) -> int:
     """Return the batch size for this attempt: `n`, divided by its factor where less memory shall be needed."""
-    return max(1, n // _factor())
+    script = _script()
+    return int(script.batch_size(n)) if script is not None else n
 
 
 def microbatches(x: Any, y: Any = None) -> Iterator[Any]:

@@ -77,6 +77,8 @@ class Probe:
         for wanted, part in (
             (self._cpu(), "device"),
             (self.context.factor > 1, "levers"),
+            ("STALLGUARD_REALLY" in self.environment, "levers.really"),
+            ("STALLGUARD_REGROW" in self.environment, "levers.regrow"),
             (self.context.backup_directory, "backup"),
         ):
             if wanted:

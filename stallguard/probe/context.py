@@ -51,12 +51,31 @@ class Context:
         self.patches = patches
         self.environment = environment
         self.before_stop: list[Callable[[Any], None]] = []
+        self.smaller = False  # batches come with fewer rows already: nothing is left to slice
 
     @property
     def factor(self) -> int:
-        """Micro-batches a batch that this attempt asks for (1: whole batches)."""
+        """Micro-batches to train a batch in (1: whole batches)."""
+        return 1 if self.smaller else self.asked
+
+    @property
+    def asked(self) -> int:
+        """Parts of a batch that this attempt asks for, as slices or as smaller batches."""
+        return self._count("FACTOR")
+
+    @property
+    def told(self) -> bool:
+        """Whether the script was told its batch size by the supervisor."""
+        return "STALLGUARD_DIVISOR" in self.environment
+
+    @property
+    def divided(self) -> int:
+        """How many times more rows the script's own batch has than those that Keras is given now."""
+        return self._count("DIVISOR") * (self.asked if self.smaller else 1)
+
+    def _count(self, name: str) -> int:
         try:
-            return max(1, int(self.environment.get("STALLGUARD_FACTOR") or 1))
+            return max(1, int(self.environment.get("STALLGUARD_" + name) or 1))
         except ValueError:
             return 1
 

@@ -27,8 +27,19 @@ class Script:
 
     @property
     def factor(self) -> int:
-        """Micro-batches a batch in this attempt."""
-        return self._context.factor
+        """Parts of a batch in this attempt."""
+        return self._context.asked
+
+    def batch_size(self, rows: int) -> int:
+        """Return the rows of a batch in this attempt; Keras' batches are not sliced from now on."""
+        context = self._context
+        smaller = max(1, rows // context.asked)
+        if smaller < rows and not context.smaller:
+            context.smaller = True
+            context.set("factor", context.asked)
+            context.flag(wire.FLAG_SMALLER_BATCH)
+            context.note("micro", "the script was given batches of %d rows instead of %d" % (smaller, rows))
+        return smaller
 
     def beat(self, count: int) -> None:
         """`count` batches ended; between two of them is the moment for a checkpoint that is due."""

@@ -1,0 +1,72 @@
+"""What each `fit` trains on, said as it begins: the rows of its batches, and what no smaller batch can reach.
+
+The rows tell the supervisor how small a batch would become; what is out of reach must be said before the stall.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..context import Context, Targets
+
+TRAINERS = {
+    "keras.src.backend.tensorflow.trainer": "TensorFlowTrainer",
+    "keras.src.backend.torch.trainer": "TorchTrainer",
+    "keras.src.backend.jax.trainer": "JAXTrainer",
+    "keras.src.engine.training": "Model",
+    "tf_keras.src.engine.training": "Model",
+}
+
+
+def targets(context: Context) -> Targets:
+    """Return the modules that hold the trainers."""
+    teller = Teller(context)
+    return {name: teller.patcher(kind) for name, kind in TRAINERS.items()}
+
+
+class Teller:
+    """Says each thing once."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self._rows = 0
+        self._unreached: set[type] = set()
+
+    def patcher(self, kind: str) -> Any:
+        """Return the patch of the trainer class of this name."""
+        from .wrap import before
+
+        return lambda module: self.context.wrap(
+            getattr(module, kind),
+            "fit",
+            before(self.context, lambda *args, **named: self.fit(module, *args, **named)),
+        )
+
+    def fit(
+        self,
+        module: Any,
+        model: Any,
+        x: Any = None,
+        y: Any = None,
+        batch_size: Any = None,
+        *_: Any,
+        **__: Any,
+    ) -> None:
+        """A fit begins."""
+        from ..levers import offered
+
+        rows = offered.rows(x, batch_size) * self.context.divided
+        if rows and rows != self._rows:
+            self._rows = rows
+            self.context.note("batch", "a batch of the script has %d rows" % rows, batch=rows)
+        if not self.context.told and type(model) not in self._unreached:
+            self._look(module, model)
+
+    def _look(self, module: Any, model: Any) -> None:
+        from ..levers import reach, words
+
+        self._unreached.add(type(model))
+        if not reach.reaches(model, module.__name__):
+            self.context.beyond(words.UNREACHED.format(model=type(model).__name__))

@@ -1,0 +1,100 @@
+"""The learning rate of a batch with fewer rows: scaled where an optimizer uses it, never where it is kept.
+
+Checkpoints, callbacks and schedules so go on to see the rate that the script set, whatever the size of a batch in
+this attempt.  Keras 3 reads the rate through one method inside `apply`; Keras 2 through a variable, or for a
+schedule through one that is computed anew each step; Keras 2's legacy optimizers through `_decayed_lr`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable
+
+if TYPE_CHECKING:
+    from ..context import Context
+
+
+class Rate:
+    """The factor on the rate now.  `inside`: an update is being computed."""
+
+    def __init__(self) -> None:
+        self.scale = 1.0
+        self.inside = 0
+        self.reached = False  # an optimizer is in whose rate can be scaled
+
+    def scaled(self, rate: Any) -> Any:
+        """Return the rate that an update uses."""
+        return rate * self.scale if self.scale != 1.0 else rate
+
+
+def targets(context: Context, rate: Rate) -> dict[str, Callable[[Any], None]]:
+    """Return the patches of the optimizers' base classes."""
+
+    def keras3(module: Any) -> None:
+        base = module.BaseOptimizer
+        read = context.wrap(base, "_get_current_learning_rate", lambda original: _read(rate, original))
+        rate.reached |= read and context.wrap(base, "apply", lambda original: _inside(rate, original))
+
+    def keras2(module: Any) -> None:
+        base = vars(module).get("_BaseOptimizer")
+        if base is not None:
+            context.wrap(base, "_compute_current_learning_rate", lambda original: _computed(rate, original))
+            rate.reached |= context.wrap(base, "apply_gradients", lambda original: _lent(rate, original))
+
+    def legacy(module: Any) -> None:
+        wrapped = context.wrap(module.OptimizerV2, "_decayed_lr", lambda original: _decayed(rate, original))
+        rate.reached |= wrapped
+
+    return {
+        "keras.src.optimizers.base_optimizer": keras3,
+        **dict.fromkeys(("keras.src.optimizers.optimizer", "tf_keras.src.optimizers.optimizer"), keras2),
+        "keras.src.optimizers.legacy.optimizer_v2": legacy,
+        "tf_keras.src.optimizers.legacy.optimizer_v2": legacy,
+    }
+
+
+def _read(rate: Rate, original: Any) -> Any:
+    def _get_current_learning_rate(self: Any) -> Any:
+        return rate.scaled(original(self)) if rate.inside else original(self)
+
+    return _get_current_learning_rate
+
+
+def _inside(rate: Rate, original: Any) -> Any:
+    def apply(self: Any, *args: Any, **named: Any) -> Any:
+        rate.inside += 1
+        try:
+            return original(self, *args, **named)
+        finally:
+            rate.inside -= 1
+
+    return apply
+
+
+def _computed(rate: Rate, original: Any) -> Any:
+    def _compute_current_learning_rate(self: Any) -> Any:
+        result = original(self)
+        if rate.scale != 1.0 and not hasattr(self._learning_rate, "assign"):  # a schedule
+            self._current_learning_rate.assign(rate.scaled(self._current_learning_rate))
+        return result
+
+    return _compute_current_learning_rate
+
+
+def _lent(rate: Rate, original: Any) -> Any:
+    """Lend the variable the scaled rate for the time of one update."""
+
+    def apply_gradients(self: Any, *args: Any, **named: Any) -> Any:
+        variable = self._learning_rate
+        if rate.scale == 1.0 or not hasattr(variable, "assign"):
+            return original(self, *args, **named)
+        before = variable.read_value()
+        variable.assign(rate.scaled(before))
+        result = original(self, *args, **named)
+        variable.assign(before)
+        return result
+
+    return apply_gradients
+
+
+def _decayed(rate: Rate, original: Any) -> Any:
+    return lambda self, *args, **named: rate.scaled(original(self, *args, **named))

@@ -1,0 +1,57 @@
+"""Back up again: at the end of the epoch in which the supervisor asked for it, batches grow.
+
+Slices are changed where they are: the training goes on in a step that is built anew.  Where fewer rows are given
+instead of slices, only a new start of the script can change that: the supervisor is told that the moment has come.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable
+
+from .. import wire
+from ..hooks.keras_callbacks import HOMES
+
+if TYPE_CHECKING:
+    from ..context import Context
+
+ASKED = wire.COMMANDS.index("regrow")
+SEAM = "an epoch ended: the moment for the larger batch"
+GROWN = "each batch is trained in {factor} slices and one update from now on"
+WHOLE = "batches are trained whole again from now on: nothing differs from the script's own mathematics"
+
+
+def targets(context: Context) -> dict[str, Callable[[Any], None]]:
+    """Return the patch of the class that calls all callbacks."""
+
+    def after(original: Any) -> Any:
+        def on_epoch_end(self: Any, *args: Any, **named: Any) -> Any:
+            result = original(self, *args, **named)
+            if context.get("command") == ASKED:
+                context.set("command", 0)
+                try:
+                    _grow(context, getattr(self, "model", None))
+                except Exception as error:
+                    context.surprise("regrow", error)
+            return result
+
+        return on_epoch_end
+
+    def patch(module: Any) -> None:
+        kind = vars(module).get("CallbackList")
+        if kind is not None and kind.__module__ == module.__name__:
+            context.wrap(kind, "on_epoch_end", after)
+
+    return dict.fromkeys(HOMES, patch)
+
+
+def _grow(context: Context, model: Any) -> None:
+    factor = context.factor // 2
+    if factor < 1 or not hasattr(model, "make_train_function"):
+        context.note("epoch-seam", SEAM)
+        return
+    environment: Any = context.environment
+    environment["STALLGUARD_FACTOR"] = str(factor)
+    model.make_train_function(force=True)
+    context.set("factor", factor)
+    context.flag(wire.FLAG_SMALLER_BATCH, factor > 1)
+    context.note("regrown", GROWN.format(factor=factor) if factor > 1 else WHOLE, factor=factor)
