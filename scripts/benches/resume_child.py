@@ -1,9 +1,11 @@
 """A small deterministic training of several fits, which may be killed anywhere: the child of the bench `resume`.
 
     resume_child.py KIND...      numpy tfdata pydataset generator unknown unbuilt eager strides
+    resume_child.py large        25 million parameters: prints what a checkpoint of them costs
 
 Each fit prints one line of JSON: what it learned, to the bit, and that every epoch saw every sample once.
-KERAS names the module (keras, tf_keras); KILL="fit,epoch,batch" ends it there; SEED="" leaves all unseeded.
+KERAS names the module (keras, tf_keras); KILL="fit,epoch,batch" ends it there; SEED="" leaves all unseeded;
+TRACE names a file that gets a line "fit epoch batch" for every batch that was trained, before anything else is done.
 """
 
 import hashlib
@@ -11,6 +13,7 @@ import json
 import os
 import signal
 import sys
+import time
 from importlib import import_module
 
 import numpy as np
@@ -21,6 +24,7 @@ if os.environ.get("SEED", "5"):
 
 SAMPLES, BATCH = 96, 16
 EPOCHS = int(os.environ.get("EPOCHS", "4"))
+TRACE = os.open(os.environ.get("TRACE", os.devnull), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 Sequence = getattr(keras.utils, "PyDataset", None) or keras.utils.Sequence
 inputs = np.linspace(-1, 1, SAMPLES * 3).reshape(SAMPLES, 3).astype("float32")
 # Column 0 is learned; column 1 is the sample's number, for the books.
@@ -116,12 +120,30 @@ class Killed(keras.callbacks.Callback):
         self.at = epoch
 
     def on_train_batch_end(self, batch, logs=None):
-        """Say that training is on; end it where asked."""
+        """Write the batch down; say that training is on; end it where asked."""
+        os.write(TRACE, b"%d %d %d\n" % (self.fit, self.at, batch))  # survives a kill
         if not Killed.said:
             Killed.said = True
             print("training", flush=True)
         if os.environ.get("KILL") == f"{self.fit},{self.at},{batch}":
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def large():
+    """Train a few steps of 25 million parameters, and print each save's seconds and the rest that it earned."""
+    model = keras.Sequential([keras.layers.Input((5000,)), keras.layers.Dense(5000), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    session = sys.modules["_stallguard_probe"].probe.context.before_stop[0].__self__
+
+    class Costs(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            pace = session.pace
+            if pace.cost:
+                print(json.dumps({"cost": pace.cost, "rest": pace.next - time.monotonic()}), flush=True)
+            pace.next = 0.0  # do not wait for the next: it is the cost that is measured
+
+    model.fit(np.ones((8, 5000), "float32"), np.ones((8, 1), "float32"), 1, verbose=0, callbacks=[Costs()])
+    print(json.dumps({"parameters": model.count_params()}))
 
 
 def main(kinds):
@@ -148,4 +170,4 @@ def main(kinds):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    large() if sys.argv[1:] == ["large"] else main(sys.argv[1:])
