@@ -50,9 +50,9 @@ def fold(text: str, cwd: str = "") -> list[Folded]:
 
 
 def _is_ours(thread: Thread) -> bool:
-    return all(package(frame) in ("stallguard", "Python") for frame in thread.frames) and any(
-        package(frame) == "stallguard" for frame in thread.frames
-    )
+    """Tell whether a thread was begun by us, whatever it calls."""
+    begun = [name for frame in thread.frames if (name := package(frame)) != "Python"]
+    return bool(begun) and begun[-1] == "stallguard"
 
 
 def _join(candidates: Sequence[list[Thread]], groups: list[list[Thread]], thread: Thread) -> None:

@@ -23,7 +23,7 @@ from stallguard import __version__
 from stallguard.core.advice import ADVICE
 from stallguard.core.words import duration
 from stallguard.paths import RunDir
-from stallguard.report import document, narrative, words
+from stallguard.report import document, words
 from stallguard.report.document import Document
 from stallguard.report.sketch import sketch
 from stallguard.report.timeline import Timeline
@@ -69,7 +69,6 @@ def render(made: Document) -> str:
         policy=policy(style, scripts.values()),
         generated=f"{dt.datetime.now(dt.UTC):%Y-%m-%d %H:%M} UTC",
         version=__version__,
-        does=narrative.DOES,
     )
 
 

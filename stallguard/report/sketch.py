@@ -6,7 +6,7 @@ Pure: numbers in, the text of SVG paths out.  May not escape anything: only numb
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 import msgspec
@@ -33,13 +33,16 @@ def sketch(panel: Panel, timeline: Timeline) -> Sketch:
     low, top = min(values, default=0.0), max(values, default=0.0)
     log = is_log(panel, low, top)
     scale = _log(low, top) if log else _linear(min(low, 0.0), top)
+    silences = [band for band in timeline.bands if band.kind == "silence"]
+    breaks = [(band.began + band.ended) / 2 for band in silences] if panel.key == "batch" else []
     lines = [thinned(timeline.times, series.values) for series in panel.series]
     return Sketch(
-        paths=[_path(line, timeline.seconds, scale) for line in lines],
+        paths=[
+            "".join(_path(part, timeline.seconds, scale) for part in _parts(line, breaks)) for line in lines
+        ],
         bands=[
             (_x(band.began, timeline.seconds), max(1.0, _x(band.ended - band.began, timeline.seconds)))
-            for band in timeline.bands
-            if band.kind == "silence"
+            for band in silences
         ],
         top=top,
         log=log,
@@ -65,6 +68,14 @@ def thinned(times: Sequence[float], values: Sequence[float | None]) -> list[tupl
     step = max(1, math.ceil(len(known) / COLUMNS))
     cells = groupby(enumerate(known), key=lambda pair: pair[0] // step)
     return [max((point for _, point in cell), key=lambda point: point[1]) for _, cell in cells]
+
+
+def _parts(
+    line: Sequence[tuple[float, float]], breaks: Sequence[float]
+) -> Iterable[Sequence[tuple[float, float]]]:
+    """Yield a line in parts, none of which crosses one of `breaks`: a silence has no batch time."""
+    numbered = groupby(line, key=lambda point: sum(at < point[0] for at in breaks))
+    return [list(part) for _, part in numbered]
 
 
 def _x(at: float, seconds: float) -> float:

@@ -215,18 +215,20 @@ def _panels(record: Record, edges: Array) -> list[Panel]:
 
 
 def _beats(heard: Sequence[tuple[float, Heard]]) -> list[tuple[float, float | None]]:
-    """Return the batches done, over the times at which they were: a pause is a flat line, not a missing one."""
+    """Return the batches done, over the times at which they were: a pause is a flat line, not a missing one.
+
+    Those that an attempt had done when it was first heard took a time that nobody knows, and are left out.
+    """
     points: list[tuple[float, float | None]] = []
     attempt, before, total = 0, 0, 0
     for at, record in heard:
-        if record.attempt != attempt:
-            attempt, before = record.attempt, 0
-            points.append((ago(at, record.at, record.progress_at), total))
-        total += max(0, record.beats - before)
+        begins = record.attempt != attempt
+        attempt, before = record.attempt, record.beats if begins else before
         moved = record.beats > before
+        total += max(0, record.beats - before)
         before = max(before, record.beats)
-        if moved or not before:
-            points.append((ago(at, record.at, record.beat_at) if moved else at, total))
+        if begins or moved or not before:
+            points.append((ago(at, record.at, record.beat_at) if record.beats else at, total))
     return points
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import os
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ MISSING = (
 )
 STARTED = "started successfully on port "
 ANSWER = 60.0  # seconds
+LEAVING = 5.0  # seconds
 
 
 class Browser:
@@ -33,7 +36,11 @@ class Browser:
         """Start it."""
         self._profile = tempfile.mkdtemp()
         self._driver = subprocess.Popen(
-            [DRIVER, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [DRIVER, "--port=0"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "TMPDIR": self._profile},  # what the browser forgets goes with its profile
         )
         try:
             line = next(line for line in self._driver.stdout if STARTED in line)
@@ -145,4 +152,8 @@ class Browser:
         self._driver.terminate()
         self._driver.wait(10)
         self._driver.stdout.close()
-        shutil.rmtree(self._profile, ignore_errors=True)
+        deadline = time.monotonic() + LEAVING
+        while (
+            Path(self._profile).exists() and time.monotonic() < deadline
+        ):  # its last process may still write
+            shutil.rmtree(self._profile, ignore_errors=True)

@@ -70,6 +70,14 @@ def test_a_silence_has_no_batch_time(two_attempts):
     assert times[at(two_attempts, 130)] == pytest.approx(0.1)
 
 
+def test_the_batch_time_does_not_rise_where_a_silence_begins_or_ends_inside_a_cell(tmp_path):
+    happened = [(0, Launched(0.0, 1, 7)), *(heard(s + 0.2, 10 * s) for s in range(1, 61))]
+    happened += [heard(s + 0.2, 600, beat_at=60.2) for s in range(61, 91)]
+    made = drawn(journal(tmp_path / "j.jsonl", *happened))
+
+    assert {value for value in values(made, "batch") if value is not None} == {0.1}
+
+
 def test_slow_batches_are_a_level_and_no_row_of_spikes(tmp_path):
     happened = [(0, Launched(0.0, 1, 7))]
     happened += [heard(s, s // 20, beat_at=s - s % 20) for s in range(1, 400)]
