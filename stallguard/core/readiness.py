@@ -23,12 +23,12 @@ def gpu_wait(history: History, now: float) -> float:
     """
     if history.exited is None or not history.used_gpu or not measures.on_metal(history):
         return 0.0
-    ended = history.exited.at
-    after = [seen for seen in history.device if seen.at >= ended + SETTLE]
-    if not after:
-        return max(0.0, ended + LOOK - now)
-    busy = measures.gpu_busy_since(history, ended + SETTLE) > 0
-    return max(0.0, ended + SETTLE + DRAINED - now) if busy else 0.0
+    rested = history.exited.at + SETTLE
+    if not any(seen.at >= rested for seen in history.device):
+        return max(0.0, history.exited.at + LOOK - now)
+    busy = measures.gpu_busy_since(history, rested)
+    unsure = 0 < busy < DRAINED and now < rested + DRAINED + LOOK  # the sensor may have fallen silent
+    return max(1.0, rested + DRAINED - now) if unsure else 0.0
 
 
 def gpu_busy(history: History) -> tuple[Finding, ...]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from stallguard.core import causes, fold
 from stallguard.core.actions import Action, Collect, Conclude, Launch, Signal
-from stallguard.core.events import Collected, Event, Exited, Ticked
+from stallguard.core.events import Collected, Event, Exited, Sampled, Ticked
 from stallguard.core.limits import Limits
+from stallguard.core.readings import Device
 from stallguard.core.remedies import REMEDIES
 from tests.core.scenarios import darwin, linux
 from tests.core.scenarios.story import Story
@@ -26,9 +28,13 @@ class World:
     def __init__(self, story: Story) -> None:
         self.story = story
         self.stacks = story.history.collected.stacks if story.history.collected else ()
+        self.ended = False  # by us
+        self.launches: list[float] = []  # when attempts after the first were to begin
         self.run, self.actions = fold.begin(Limits(), story.events[0].at)
 
     def feed(self, event: Event) -> None:
+        if self.ended and isinstance(event, Sampled) and isinstance(event.reading, Device):
+            event = replace(event, reading=replace(event.reading, utilisation=0.0))  # its work ended with it
         self.run, actions = fold.advance(self.run, event, Limits())
         self.actions += actions
         for action in actions:
@@ -38,7 +44,10 @@ class World:
         match action:
             case Collect(incident=incident):
                 self.feed(Collected(at=at, incident=incident, seconds=1.0, stacks=self.stacks))
+            case Launch(attempt=number) if number > 1:
+                self.launches.append(at)
             case Signal(name="TERM"):
+                self.ended = True
                 self.feed(Exited(at=at, attempt=1, code=-15))
 
     def follow(self, patience: float) -> str:

@@ -123,11 +123,6 @@ def slow_by_neighbours(scene: Scene) -> bool:
     return scene.judgement.slow > 1.0 and scene.judgement.slow_cause == "contention"
 
 
-@clue("each batch costs more processor time than before")
-def slow_by_weight(scene: Scene) -> bool:
-    return scene.judgement.slow > 1.0 and scene.judgement.slow_cause == "heavier"
-
-
 @clue("batches had become {factor} times slower before")
 def slowed_down(scene: Scene) -> Facts | None:
     found = measures.pace(scene.history)

@@ -1,0 +1,80 @@
+"""A training that goes on: what slows it or will end it is told, once, and nothing is done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from stallguard.core import fold
+from stallguard.core.actions import Action, Found, Launch, Signal, Tell
+from stallguard.core.events import Event
+from stallguard.core.limits import Limits
+from tests.core.scenarios import darwin, linux
+from tests.core.scenarios.story import Story
+
+TOLD: dict[str, Callable[[], Story]] = {
+    "memory-growth": darwin.MANY["F2 leak"][2],
+    "throttled": darwin.MANY["F3 heat"][2],
+    "cpu-fallback": darwin.MANY["F11 CPU training"][2],
+    "rosetta": darwin.MANY["F11 Rosetta"][2],
+    "wrong-numbers": darwin.MANY["F13 loss"][2],
+    "retracing": linux.MANY["retraced"][1],
+}
+
+
+def actions_of(story: Story, more: float = 300.0) -> list[Action]:
+    run, actions = fold.begin(Limits(), story.events[0].at)
+    for event in story.train(more).events:
+        run, following = fold.advance(run, event, Limits())
+        actions += following
+    return actions
+
+
+def causes_of(actions: list[Action]) -> list[str]:
+    found = [action for action in actions if isinstance(action, Found) and action.incident == 0]
+    return [finding.cause for action in found for finding in action.findings]
+
+
+@pytest.mark.parametrize("cause", TOLD)
+def test_the_cause_is_told_once_and_nothing_is_done(cause: str) -> None:
+    actions = actions_of(TOLD[cause]())
+
+    assert causes_of(actions).count(cause) == 1
+    assert "noticed" in [action.kind for action in actions if isinstance(action, Tell)]
+    assert not [action for action in actions if isinstance(action, Signal)]
+    assert len([action for action in actions if isinstance(action, Launch)]) == 1
+
+
+@pytest.mark.parametrize("begun", [darwin.mac, linux.box])
+def test_nothing_is_told_of_a_training_that_is_well(begun: Callable[[], Story]) -> None:
+    assert causes_of(actions_of(begun(), 1200.0)) == []
+
+
+def test_a_slow_down_is_told_with_its_factor_when_it_begins() -> None:
+    actions = actions_of(darwin.MANY["F3 heat"][2]())
+    slow = [action.facts for action in actions if isinstance(action, Tell) and action.kind == "slow"]
+
+    assert len(slow) == 1
+    assert float(slow[0]["factor"]) > 1.2
+
+
+def test_the_next_attempt_is_told_of_anew() -> None:
+    story = TOLD["wrong-numbers"]()
+    run, actions = fold.begin(Limits(), story.events[0].at)
+    events = story.train(120).events
+    shift = story.now - events[0].at + 1000.0
+    again = [_later(event, shift) for event in events]
+    for event in (*events, story.exit(-11).events[-1], *again):
+        run, following = fold.advance(run, event, Limits())
+        actions += following
+
+    assert causes_of(actions).count("wrong-numbers") == 2
+
+
+def _later(event: Event, shift: float) -> Event:
+    """Return the event as one of a second attempt."""
+    times = [name for name in event.__struct_fields__ if name == "at" or name.endswith("_at")]
+    moved = {name: getattr(event, name) + shift for name in times}
+    return replace(event, **moved, **({"attempt": 2} if hasattr(event, "attempt") else {}))

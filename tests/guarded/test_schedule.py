@@ -1,0 +1,60 @@
+"""Nights that end on time and go on the next: real trainings, real checkpoints, equal weights."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .runs import SCRIPTS, Guarded, guard
+
+pytestmark = [pytest.mark.tf, pytest.mark.live]
+EVENING = SCRIPTS / "evening.py"
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> str:
+    """What the script says when nobody interferes."""
+    quick = {**os.environ, "PAUSE": "0", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run([sys.executable, EVENING], env=quick, capture_output=True, check=True, timeout=120)
+    return done.stdout.decode().splitlines()[-1]
+
+
+def said(run: Guarded) -> str:
+    return run.out.decode().splitlines()[-1]
+
+
+def test_a_run_that_ends_on_time_goes_on_the_next_night_and_comes_to_the_same(
+    tmp_path: Path, undisturbed: str
+) -> None:
+    first = guard(tmp_path, "--max-time", "9s", str(EVENING))
+    second = guard(tmp_path, "--resume", "last", str(EVENING))
+
+    assert first.code == 75, first.err
+    assert first.told("paused"), first.err
+    assert first.actions("signal") == [], "asked, not killed"
+    assert said(first) != undisturbed
+    assert second.code == 0, second.err
+    assert said(second) == undisturbed
+    assert "going on from the checkpoints of run" in second.err
+
+
+def test_segments_come_to_the_same(tmp_path: Path, undisturbed: str) -> None:
+    run = guard(tmp_path, "--segments", "11s", "--cool-down", "0.5s", str(EVENING))
+
+    assert run.code == 0, run.err
+    assert run.outcome()["attempts"] >= 2
+    assert run.outcome()["incidents"] == 0
+    assert run.actions("signal") == []
+    assert said(run) == undisturbed
+
+
+def test_there_must_be_something_to_go_on_from(tmp_path: Path) -> None:
+    run = guard(tmp_path, "--resume", "last", str(EVENING))
+
+    assert run.code == 3
+    assert "no earlier run" in run.err
+    assert not (tmp_path / "runs").exists(), "nothing half-made is left"
