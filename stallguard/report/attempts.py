@@ -51,7 +51,9 @@ def attempts(record: Record) -> list[Attempt]:
         elif isinstance(event, Exited | Failed) and event.attempt in found:
             found[event.attempt].ended, found[event.attempt].code = at, event.code
     for at, heard in record.heard:
-        _hear(found.setdefault(heard.attempt, Attempt(heard.attempt, at)), at, heard)
+        if heard.attempt not in found:
+            found[heard.attempt] = Attempt(heard.attempt, at)
+        _hear(found[heard.attempt], at, heard)
     return sorted(found.values(), key=lambda attempt: attempt.number)
 
 

@@ -7,7 +7,9 @@ May not lay anything out.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +105,23 @@ def make(run: RunDir, environment: Mapping[str, str], zone: dt.tzinfo | None = N
 
     `environment`: whose secrets are removed too; `zone`: of the clock that is shown, None for the system's.
     """
+    with _unswept():
+        return _made(run, environment, zone)
+
+
+@contextmanager
+def _unswept() -> Iterator[None]:
+    """Do without the search for cycles: a night is a hundred thousand values, all of them needed to the end."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _made(run: RunDir, environment: Mapping[str, str], zone: dt.tzinfo | None) -> Document:
     asked = outcome.asked(run)
     known = record.read(run.journal)
     tries = attempts.attempts(known)

@@ -8,7 +8,6 @@ This module may not interpret.
 from __future__ import annotations
 
 import bisect
-import contextlib
 import datetime as dt
 from collections import defaultdict
 from collections.abc import Iterator
@@ -61,20 +60,28 @@ def read(path: Path) -> Record:
     return Record(heard, dict(readings), happened, first, last)
 
 
+class _Happened(msgspec.Struct, tag_field="kind", tag="event"):
+    utc: dt.datetime
+    data: AnyEvent
+
+
+class _Done(msgspec.Struct, tag_field="kind", tag="action"):
+    utc: dt.datetime
+    data: AnyAction
+
+
 def _decoded(path: Path) -> Iterator[tuple[float, Any]]:
-    decode = {
-        "event": msgspec.json.Decoder(AnyEvent).decode,
-        "action": msgspec.json.Decoder(AnyAction).decode,
-    }
-    for line in journal.read(path):
-        if line.kind in decode:
-            # ValueError: a time that is none; msgspec's own errors are ValueErrors too
-            with contextlib.suppress(ValueError, OverflowError):
-                yield _seconds(line.utc), decode[line.kind](line.data)
-
-
-def _seconds(utc: str) -> float:
-    return dt.datetime.fromisoformat(utc).timestamp()
+    """Yield what happened and what was done, a line decoded in one go: a night has a hundred thousand."""
+    decode = msgspec.json.Decoder(_Happened | _Done).decode
+    for part in journal.parts(path):
+        with part.open("rb") as file:
+            for raw in file:
+                try:
+                    line = decode(raw)
+                    at = line.utc.timestamp()
+                except (ValueError, OverflowError):  # msgspec's own errors are ValueErrors
+                    continue
+                yield at, line.data
 
 
 def ago(at: float, now: float, then: float) -> float:

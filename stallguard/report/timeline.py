@@ -134,8 +134,8 @@ def _middles(edges: Array) -> Array:
 
 def _points(pairs: Iterable[tuple[float, float | None]]) -> _Points:
     known = [pair for pair in pairs if pair[1] is not None]
-    table = np.array(known, dtype=np.float64).reshape(-1, 2)
-    return _Points(table[:, 0], table[:, 1])
+    at, value = zip(*known, strict=True) if known else ((), ())
+    return _Points(np.array(at, dtype=np.float64), np.array(value, dtype=np.float64))
 
 
 def rate(points: _Points, edges: Array) -> Array:
