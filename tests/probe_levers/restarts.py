@@ -1,0 +1,57 @@
+"""Attempts of one run whose child kills itself where it is told, and what each of them trained."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.probe.receiver import Heard, Receiver
+
+OFTEN = {"STALLGUARD_CHECKPOINT_EVERY": "0", "STALLGUARD_CHECKPOINT_COST": "1"}  # after every batch
+
+
+@dataclass
+class Attempt:
+    """One attempt: the rows that it printed, and (fit, epoch, batch) of every batch that it trained."""
+
+    heard: Heard
+    rows: list
+    trained: list
+
+    def notes(self, kind="resume"):
+        """Return the sentences of one kind of note."""
+        return [note["text"] for note in self.heard.notes if note["kind"] == kind]
+
+
+class Restarts:
+    """A script and the folders of its run."""
+
+    def __init__(
+        self, receiver: Receiver, folder: Path, script: Path, interpreter: str, **environment: str
+    ) -> None:
+        """Nothing is started yet."""
+        self.receiver = receiver
+        self.folder = folder
+        self.backup = folder / "backup"
+        self.command = [interpreter, str(script)]
+        self.environment = environment
+
+    def attempt(self, *arguments: str, kill="", resume=False, guarded=True, **more: str) -> Attempt:
+        """Run the script once; it ends itself where `kill` says ("fit,epoch,batch")."""
+        trace = self.folder / "trace"
+        trace.unlink(missing_ok=True)
+        backup = {**OFTEN, "STALLGUARD_BACKUP": str(self.backup), "STALLGUARD_RESUME": str(int(resume))}
+        heard = self.receiver.run(
+            [*self.command, *arguments],
+            timeout=300,
+            cwd=self.folder,
+            TRACE=str(trace),
+            KILL=kill,
+            **{**(backup if guarded else {"STALLGUARD_OWNER": "1"}), **self.environment, **more},
+        )
+        assert heard.code == (-9 if kill else 0), heard.err[-3000:]
+        assert not [note for note in heard.notes if note["kind"] in ("aside", "trouble")]
+        rows = [json.loads(line) for line in heard.out.splitlines() if line.startswith("{")]
+        lines = trace.read_text().splitlines() if trace.exists() else []
+        return Attempt(heard, rows, [tuple(int(word) for word in line.split()) for line in lines])

@@ -1,0 +1,89 @@
+"""Exact resume: after a kill every fit goes on after its newest checkpoint, and ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+import pytest
+
+from stallguard.probe.backup import words
+from tests.probe.receiver import ROOT
+from tests.probe_levers.restarts import Restarts
+
+CHILD = ROOT / "scripts" / "benches" / "resume_child.py"
+EPOCHS, STEPS = 4, 6
+
+
+@pytest.fixture
+def script(receiver, tmp_path):
+    return Restarts(receiver, tmp_path, CHILD, sys.executable, KERAS_BACKEND="tensorflow")
+
+
+def batches(fit, begin):
+    """Return what an attempt trains of a fit from its batch `begin` on, counted over all epochs."""
+    return [(fit, place // STEPS, place % STEPS) for place in range(begin, EPOCHS * STEPS)]
+
+
+@pytest.mark.tf
+def test_of_two_fits_the_finished_one_is_not_trained_again_and_the_killed_one_goes_on(script):
+    kinds = ("numpy", "tfdata")
+    undisturbed = script.attempt(*kinds, guarded=False)
+    script.attempt(*kinds, kill="1,2,3")
+    resumed = script.attempt(*kinds, resume=True)
+    assert resumed.rows == undisturbed.rows
+    assert resumed.trained == batches(1, 2 * STEPS + 3)
+    assert resumed.notes() == [words.FINISHED % 1, words.resumed(2, 2, 3)]
+
+
+@pytest.mark.tf
+def test_whatever_gives_the_batches_they_go_on(script):
+    """One chain of restarts of a script with six fits; each is killed once."""
+    kinds = ("pydataset", "generator", "unknown", "unbuilt", "eager", "strides")
+    undisturbed = script.attempt(*kinds, guarded=False)
+    for number in range(len(kinds)):
+        script.attempt(*kinds, kill=f"{number},{1 + number % 3},3", resume=number > 0)
+    resumed = script.attempt(*kinds, resume=True)
+    for there, here in zip(resumed.rows, undisturbed.rows, strict=True):
+        assert there == here
+
+
+@pytest.mark.tf
+def test_a_script_that_seeds_nothing_sees_the_same_data_after_a_restart(script, tmp_path):
+    kinds = ("numpy", "tfdata", "pydataset")
+    script.attempt(*kinds, kill="2,2,3", SEED="")
+    resumed = script.attempt(*kinds, resume=True, SEED="")
+    for fit in script.backup.glob("fit-*"):
+        shutil.rmtree(fit)  # the run's seed stays
+    assert script.attempt(*kinds, resume=True, SEED="").rows == resumed.rows
+    assert all(seen == resumed.rows[0]["seen"][0] for row in resumed.rows for seen in row["seen"])
+
+
+@pytest.mark.tf
+def test_a_damaged_checkpoint_costs_the_batches_since_the_one_before(script):
+    undisturbed = script.attempt("tfdata", guarded=False)
+    script.attempt("tfdata", kill="0,2,3")
+    newest = script.backup / "fit-0001" / (script.backup / "fit-0001" / "CURRENT").read_text() / "tensors.bin"
+    newest.write_bytes(newest.read_bytes()[:-1] + b"?")
+    resumed = script.attempt("tfdata", resume=True)
+    assert resumed.rows == undisturbed.rows
+    assert resumed.trained == batches(0, 2 * STEPS + 2)
+    assert "is damaged" in resumed.notes()[0]
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize(
+    ("name", "backend", "kinds"),
+    [
+        ("keras2", "tensorflow", ("numpy", "tfdata")),
+        ("torch", "torch", ("numpy", "pydataset")),
+        ("jax", "jax", ("numpy", "pydataset")),
+    ],
+)
+def test_elsewhere_too(receiver, tmp_path, other_python, name, backend, kinds):
+    script = Restarts(receiver, tmp_path, CHILD, other_python(name), KERAS_BACKEND=backend)
+    undisturbed = script.attempt(*kinds, guarded=False)
+    script.attempt(*kinds, kill="1,2,3")
+    resumed = script.attempt(*kinds, resume=True)
+    assert resumed.rows == undisturbed.rows
+    assert resumed.trained == batches(1, 2 * STEPS + 3)
