@@ -2,7 +2,7 @@
 
 Measures the CPU that the hooks add to a step of a real `fit`, the slow-down of a `fit` with 1 ms batches, the
 time from `stallguard run` to the child's first line, and the supervisor's memory and CPU at 200 beats a second.
-Interpreters: this one for Keras 3; STALLGUARD_TEST_KERAS2 or .venvs/keras2 for Keras 2.
+Interpreters: this one for Keras 3; STALLGUARD_PYTHON_KERAS2 or .venvs/keras2 for Keras 2.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _cpu(process: psutil.Process) -> float:
 
 def keras2() -> str | None:
     """Return the interpreter of the Keras 2 environment, if there is one."""
-    named = os.environ.get("STALLGUARD_TEST_KERAS2") or str(ROOT / ".venvs" / "keras2" / "bin" / "python")
+    named = os.environ.get("STALLGUARD_PYTHON_KERAS2") or str(ROOT / ".venvs" / "keras2" / "bin" / "python")
     return named if Path(named).exists() else None
 
 
