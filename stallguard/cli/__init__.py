@@ -26,14 +26,15 @@ class Verbs(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs: the modules of this package that do not begin with an underscore."""
-        return sorted(name for _, name, _ in pkgutil.iter_modules(__path__) if not name.startswith("_"))
+        modules = (name for _, name, _ in pkgutil.iter_modules(__path__) if not name.startswith("_"))
+        return sorted(name.replace("_", "-") for name in modules)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command, or None where there is no such verb."""
         name = ALIASES.get(cmd_name, cmd_name)
         if name not in self.list_commands(ctx):
             return None
-        command: click.Command = importlib.import_module(f"{__name__}.{name}").command
+        command: click.Command = importlib.import_module(f"{__name__}.{name.replace('-', '_')}").command
         return command
 
     def resolve_command(

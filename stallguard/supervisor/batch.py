@@ -44,9 +44,16 @@ def given(
     rows = max(whole // factor, min(whole, limits.min_batch), 1)
     words, variables = list(argv), dict(env)
     if rows != own or limits.batch:
-        words = _with_flag(words, limits.batch_flag, rows) if limits.batch_flag else words
+        words = _with_flag(words, limits.batch_flag, str(rows)) if limits.batch_flag else words
         variables |= {limits.batch_env: str(rows)} if limits.batch_env else {}
     return Given([word.replace(PLACE, str(rows)) for word in words], variables, whole, rows)
+
+
+def unsized(argv: Sequence[str], limits: PolicyLimits) -> list[str]:
+    """Return the command with {batch} for the size: what is known of sizes holds whichever one is asked for."""
+    return (
+        _with_flag(list(argv), limits.batch_flag, PLACE) if _places(argv, limits.batch_flag) else list(argv)
+    )
 
 
 def _whole(argv: Sequence[str], env: Mapping[str, str], limits: PolicyLimits) -> int:
@@ -94,11 +101,11 @@ def _joined(word: str, flag: str) -> str | None:
     return short[1] if short else None
 
 
-def _with_flag(argv: list[str], flag: str, rows: int) -> list[str]:
+def _with_flag(argv: list[str], flag: str, rows: str) -> list[str]:
     """Return the command with `rows` wherever `flag` stands, at its end where it stands nowhere."""
     places = _places(argv, flag)
     for index, value in places:
-        argv[index] = argv[index][: len(argv[index]) - len(value)] + str(rows)
+        argv[index] = argv[index][: len(argv[index]) - len(value)] + rows
     if places:
         return argv
-    return [*argv, flag, str(rows)] if flag.startswith("-") else [*argv, f"{flag}={rows}"]
+    return [*argv, flag, rows] if flag.startswith("-") else [*argv, f"{flag}={rows}"]

@@ -114,7 +114,7 @@ class Performer:
     def given(self, factor: int) -> batch.Given:
         """Return what an attempt with 1/`factor` of the batch is started with.  Raises StallguardError."""
         session = self._session
-        policy, most = session.loaded.config.policy, self.sizes().rows
+        policy, most = session.loaded.config.policy, session.sizes().rows
         return batch.given(session.request.command.argv, self._env, policy, factor, most)
 
     def _tell_size(self, given: batch.Given, attempt: int) -> None:
@@ -228,17 +228,21 @@ class Performer:
     @cache  # noqa: B019 - there is one performer a run
     def sizes(self) -> Sizes:
         """Return which batches earlier runs of this script survived, and `find-batch` found."""
-        return knowledge.sizes(self._key(), self._session.trouble)
+        return knowledge.sizes(self._sizes_key(), self._session.trouble)
 
     def remember(self, run: Run) -> None:
         """Keep what this run taught."""
         knowledge.save(self._key(), detector.export(run.judge))
         if run.sizes != self.sizes():
-            knowledge.keep_sizes(self._key(), run.sizes)
+            knowledge.keep_sizes(self._sizes_key(), run.sizes)
 
     def _key(self) -> knowledge.Key:
         request = self._session.request
         return knowledge.key_of(request.command.argv, request.cwd)
+
+    def _sizes_key(self) -> knowledge.Key:
+        request, policy = self._session.request, self._session.loaded.config.policy
+        return knowledge.key_of(batch.unsized(request.command.argv, policy), request.cwd)
 
     def open_notifier(self) -> None:
         """Prepare the channels that the configuration names; they take the place of those before."""

@@ -41,10 +41,11 @@ class Request(NamedTuple):
 
 def prepare(words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], cwd: Path) -> Request:
     """Resolve COMMAND, make the run's directory and write run.json.  Raises StallguardError, nothing left over."""
-    place, chosen = Disk(env, str(cwd)), loaded.config.run.python or None
-    command = resolve(words, lambda: interpreter.choose(chosen, env, place.which), place)
+    command = command_of(words, loaded, env, cwd)
     reached = (
-        reach(command.argv, place) if loaded.config.run.probe else Reach(False, "you asked for no probe")
+        reach(command.argv, Disk(env, str(cwd)))
+        if loaded.config.run.probe
+        else Reach(False, "you asked for no probe")
     )
     wanted = loaded.config.run.resume
     old = heritage(wanted, command.argv, cwd) if wanted not in ("", NONE) else None
@@ -54,6 +55,12 @@ def prepare(words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], cwd:
     request = request._replace(heir_of=old.id if old else "")
     _write_down(request, loaded, old)
     return request
+
+
+def command_of(words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], cwd: Path) -> Command:
+    """Return what COMMAND starts.  Raises StallguardError."""
+    place, chosen = Disk(env, str(cwd)), loaded.config.run.python or None
+    return resolve(words, lambda: interpreter.choose(chosen, env, place.which), place)
 
 
 def name_of(words: tuple[str, ...]) -> str:

@@ -90,7 +90,7 @@ class Session:
         return Output(chosen, log, self.trouble, tap=self._tap)
 
     def _begin(self) -> Step:
-        known = self.performer.sizes()
+        known = self.sizes()
         run, actions = fold.begin(
             self.loop.limits,
             self.clock.monotonic(),
@@ -115,6 +115,13 @@ class Session:
             self.loaded = loaded
             self.loop.limits = loaded.config.limits()
             self.performer.open_notifier()
+
+    def sizes(self) -> Sizes:
+        """Return which batches earlier runs of this script survived, and `find-batch` found."""
+        return self.performer.sizes()
+
+    def _remember(self, run: Run) -> None:
+        self.performer.remember(run)
 
     def _first_factor(self, known: Sizes) -> int:
         """Return in how many parts the first attempt trains its batches: what `find-batch` found, if it was asked."""
@@ -178,7 +185,7 @@ class Session:
             self._tell("goes_on", {"run": self.request.heir_of})
         if not reach.injectable:
             self._tell("outside", {"why": reach.why})
-        self._announce_ceiling(self.performer.sizes())
+        self._announce_ceiling(self.sizes())
 
     def _announce_ceiling(self, known: Sizes) -> None:
         given = self.performer.given(1)
@@ -237,7 +244,7 @@ class Session:
         run = self.loop.run
         assert run is not None  # noqa: S101 - concluded
         self._pass_the_last_output_on()
-        self.performer.remember(run)
+        self._remember(run)
         end = outcome.Outcome(
             schema=outcome.SCHEMA,
             code=run.code,

@@ -1,0 +1,137 @@
+"""`stallguard find-batch`: the largest batch that a training survives on this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from stallguard import config, knowledge
+from stallguard.cli._options import given, settings
+from stallguard.cli.run import RunCommand
+from stallguard.core import bisection
+from stallguard.core.bisection import Search
+from stallguard.errors import StallguardError
+from stallguard.supervisor import batch
+from stallguard.supervisor.request import command_of, prepare
+from stallguard.supervisor.trial import SETTINGS, Trial, Verdict
+
+NONE_SURVIVES = 1  # the exit code
+UPWARDS = 16  # times the script's own batch: the most that is tried where --most says nothing
+
+
+class Tried(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One try, as `--json` shows it.  `rows`: 0 where the script is not told its size."""
+
+    factor: int
+    survived: bool
+    rows: int = 0
+    trouble: str = ""
+
+
+@click.command("find-batch", cls=RunCommand, options_metavar="[OPTIONS] [--] COMMAND...")
+@click.option(
+    "--steps", type=click.IntRange(1), default=50, show_default=True, help="Batches that a size must survive."
+)
+@click.option(
+    "--most", type=click.IntRange(1), help="Rows that are tried at most.  [16 times the script's own batch]"
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@settings()
+@click.pass_context
+def command(ctx: click.Context, /, steps: int, most: int | None, as_json: bool, **parameters: Any) -> None:
+    """Find the largest batch that a training survives here; `run` keeps to it from then on.
+
+    Each size is tried in a guarded run of its own that ends after some batches. A script that is told its batch
+    size (--batch-flag, --batch-env, or {batch} with --batch) is tried with more and fewer rows, by bisection; one
+    that is not, with its batch whole and in 2, 4, 8 ... parts. Exit code 1 where no batch survives.
+
+    \b
+    Examples:
+      stallguard find-batch train.py
+      stallguard find-batch --batch-flag=--batch-size -- train.py --batch-size 512
+    """  # noqa: D301 - click wants the real backspace
+    words = tuple(parameters.pop("words", ctx.params.get("words", ())))
+    finder = Finder(words, given(parameters), steps)
+    found = finder.by_rows(most) if finder.limits.gives_size else finder.by_parts()
+    if as_json:
+        click.echo(msgspec.json.encode({"schema": 1, **found, "tries": finder.tries}))
+    else:
+        click.echo(_result(found, gives_size=finder.limits.gives_size))
+    sys.exit(0 if any(found.values()) else NONE_SURVIVES)
+
+
+def _result(found: Mapping[str, int], *, gives_size: bool) -> str:
+    if not any(found.values()):
+        return "no batch survives, however small"
+    if gives_size:
+        return f"the largest batch that survives: {found['rows']} rows"
+    factor = found["factor"]
+    return "the whole batch survives" if factor == 1 else f"batches survive in {factor} parts"
+
+
+class Finder:
+    """Tries sizes of one command and keeps the result."""
+
+    def __init__(self, words: tuple[str, ...], flags: Mapping[str, Any], steps: int) -> None:
+        """`flags`: settings as given on the command line."""
+        self._words, self._flags, self._steps = words, dict(flags), steps
+        self._cwd = Path.cwd()
+        loaded = self._load({})
+        self.limits = loaded.config.policy
+        self.tries: list[Tried] = []
+        self._argv = command_of(words, loaded, os.environ, self._cwd).argv
+
+    def _load(self, more: Mapping[str, Any]) -> config.Loaded:
+        return config.load({**self._flags, **SETTINGS, **more}, os.environ, self._cwd)
+
+    def by_rows(self, most: int | None) -> dict[str, int]:
+        """Return the most rows that survive, 0 where none do."""
+        whole = batch.given(self._argv, os.environ, self.limits).whole or 1
+        search = Search(first=whole, most=most or whole * UPWARDS)
+        while (rows := bisection.next_rows(search)) is not None:
+            verdict = self._try(1, self._load({"policy.batch": rows}), rows)
+            search = bisection.tried(search, rows, survived=not verdict.trouble)
+        return self._keep("rows", search.good)
+
+    def by_parts(self) -> dict[str, int]:
+        """Return the fewest parts that a batch survives in, 0 where it does in none."""
+        failed, loaded = 0, self._load({})
+        while (factor := bisection.next_factor(failed, self.limits.max_factor)) is not None:
+            if not self._try(factor, loaded, 0).trouble:
+                return self._keep("factor", factor)
+            failed = factor
+        return self._keep("factor", 0)
+
+    def _try(self, factor: int, loaded: config.Loaded, rows: int) -> Verdict:
+        """Run one try and tell of it.  Raises StallguardError where no other size would do better."""
+        size = f"{rows} rows" if rows else "the whole batch" if factor == 1 else f"{factor} parts"
+        request = prepare(self._words, loaded, os.environ, self._cwd)
+        trial = Trial(request, loaded, os.environ, steps=self._steps, factor=factor)
+        trial.guard()
+        verdict = trial.verdict()
+        if verdict.hopeless:
+            why, cure = verdict.trouble, f"what it printed: {trial.dir.output}"
+            raise StallguardError(
+                f"the try with {size} says nothing about its batch", why=why, cure=cure, code=1
+            )
+        self.tries.append(Tried(factor, not verdict.trouble, rows, verdict.trouble))
+        outcome = f"fails: {verdict.trouble}" if verdict.trouble else "survives"
+        click.echo(f"stallguard: {size}: {outcome} ({verdict.batches} batches, run {trial.dir.id})", err=True)
+        return verdict
+
+    def _keep(self, name: str, value: int) -> dict[str, int]:
+        if value:
+            key = knowledge.key_of(batch.unsized(self._argv, self.limits), self._cwd)
+            known = msgspec.structs.replace(knowledge.sizes(key, _say), **{name: value})
+            knowledge.keep_sizes(key, known, _say)
+        return {name: value}
+
+
+def _say(words: str) -> None:
+    click.echo(f"stallguard: {words}", err=True)
