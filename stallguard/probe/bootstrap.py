@@ -62,6 +62,7 @@ class Probe:
         if self._cpu():
             device.hide(self.environment)
         self.mail.version("python", "%d.%d.%d" % sys.version_info[:3])
+        self.mail.version("machine", os.uname().machine)  # an Intel one on Apple silicon: Rosetta translates
         self.finder.first(LIBRARIES, self.equip)
         sys.meta_path.insert(0, self.finder)
         os.register_at_fork(after_in_child=self.forked)

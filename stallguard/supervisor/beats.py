@@ -50,6 +50,8 @@ class _Note(msgspec.Struct):
 def heard(record: Record, attempt: int, at: float, longest: int, *, page: bool = False) -> Heard:
     """Return the record as an event.  `longest`: nanoseconds, the longest pause since the last event."""
     seconds: dict[str, Any] = {f"{name}_at": _seconds(record[f"{name}_ns"]) for name in _TIMES}
+    # In the page the hooks store beats alone; what follows from them waits for the probe's thread to run.
+    seconds["progress_at"] = max(seconds["progress_at"], seconds["beat_at"])
     counts: dict[str, Any] = {name: record[name] for name in _COUNTS}
     return Heard(
         at=at,
@@ -272,7 +274,7 @@ class Beats:
         known = self._last
         if record is None or record["token"] != self._token or known is None:
             return
-        if record["changes"] != known.changes:
+        if record["changes"] != known.changes or record["beats"] != known.beats:
             self._record = record
             self._longest = max(self._longest, record["longest_ns"])
             self._tell(page=True)

@@ -48,6 +48,7 @@ def test_greets_and_says_goodbye(receiver):
     assert (kinds[0], kinds[-1]) == ("hello", "bye")
     assert heard.hello()["armed"] is True
     assert heard.hello()["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert heard.hello()["versions"]["machine"] == os.uname().machine
     assert {record["token"] for record in heard.records} == {TOKEN}
     assert heard.pages[heard.last()["pid"]]["phase"] == wire.PHASES.index("finishing")
 

@@ -124,6 +124,22 @@ def test_a_silent_socket_makes_the_page_speak(ear: Ear) -> None:
     assert (event.beats, event.page) == (9, True)
 
 
+def test_a_beat_that_only_its_hook_stored_is_progress_too(ear: Ear) -> None:
+    """A probe whose own thread cannot run leaves beats in the page, and nothing of what follows from them."""
+    probe = ear.probe()
+    now = time.monotonic_ns()
+    with probe.socket:
+        probe.send(beats=3, changes=7, beat_ns=now - 10**9, progress_ns=now - 10**9)
+        ear.next()
+        probe.store(beats=9, changes=7, beat_ns=now, progress_ns=now - 10**9)
+
+        event = ear.next()
+
+    assert isinstance(event, Heard)
+    assert (event.beats, event.page) == (9, True)
+    assert event.progress_at == pytest.approx(now / 1e9)
+
+
 def test_the_hello_becomes_a_greeting_and_other_notes_stay_notes(ear: Ear) -> None:
     probe = ear.probe()
     with probe.socket:
