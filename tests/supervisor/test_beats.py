@@ -35,7 +35,7 @@ class Probe:
             self.values[wire.SLOT[name]] = value
 
     def store(self, **fields: int) -> None:
-        self.set(progress_ns=time.monotonic_ns(), **fields)
+        self.set(**{"progress_ns": time.monotonic_ns(), **fields})
         with self.page.open("r+b") as file:
             file.write(wire.pack(self.values))
 
