@@ -47,7 +47,7 @@ from stallguard.core.limits import Limits
 from stallguard.core.reviewed import Review
 from stallguard.core.run import Run, beats, is_muted
 from stallguard.core.sizes import UNKNOWN, Sizes
-from stallguard.core.steps import Step, kill, move, stop
+from stallguard.core.steps import Step, kill, move, spare, stop
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.errors import GAVE_UP
 
@@ -113,7 +113,7 @@ def _launched(run: Run, event: Launched, _limits: Limits) -> Step:
     run = move(
         run, "launched", attempt=event.attempt, pid=event.pid, factor=event.factor, device=event.device,
         launched=event.at, deadline=math.inf, decision=None, findings=(), urgent=False, interrupts=0, step="off",
-        arranged=False, obeyed=False, review=Review(),
+        arranged=False, obeyed=False, spared=0.0, review=Review(),
         totals=replace(run.totals, lost=lost), sized=event.at, regrowing=False,
     )  # fmt: skip
     return run, []
@@ -318,6 +318,8 @@ def _act_when_due(run: Run, limits: Limits) -> Step:
 
 def _deadline_passed(run: Run, limits: Limits) -> Step:
     if run.state == lifecycle.STOPPING:
+        if spared := spare(run, limits):
+            return spared, []
         run, actions = kill(run, limits)
         return run, [Tell("killing", {"grace": words.duration(limits.stop.grace)}), *actions]
     run = replace(run, deadline=math.inf)

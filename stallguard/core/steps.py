@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from stallguard.core import history
 from stallguard.core.actions import Action, Signal
 from stallguard.core.lifecycle import next_state
 from stallguard.core.limits import Limits
@@ -14,6 +15,7 @@ from stallguard.core.run import Run
 from stallguard.core.verdicts import Decision
 
 Step = tuple[Run, list[Action]]
+SAVE_LOOK = 1.0  # seconds between two looks at a checkpoint that holds SIGKILL back
 
 
 def move(run: Run, trigger: str, **changes: object) -> Run:
@@ -28,6 +30,25 @@ def stop(run: Run, decision: Decision, limits: Limits) -> Step:
         actions.append(Signal(attempt=run.attempt, name="CONT"))  # a stopped process keeps SIGTERM pending
     run = move(run, "stop", decision=decision, deadline=run.now + limits.stop.grace)
     return run, actions
+
+
+def spare(run: Run, limits: Limits) -> Run | None:
+    """Return the run that lets a checkpoint be finished first; None where none is written, or for too long already."""
+    since = run.spared or run.now
+    if run.now >= since + limits.stop.saving_wait or not _saving(run, limits):
+        return None
+    return replace(run, spared=since, deadline=min(run.now + SAVE_LOOK, since + limits.stop.saving_wait))
+
+
+def _saving(run: Run, limits: Limits) -> bool:
+    """Tell whether a file of the script's grows, or the probe has been saving, and not for too long already."""
+    heard = run.history.heard
+    ours = (
+        heard is not None
+        and heard.phase == "checkpoint"
+        and run.now < heard.phase_at + limits.stop.saving_wait
+    )
+    return ours or history.is_saving(run.history, run.now)
 
 
 def kill(run: Run, limits: Limits) -> Step:
