@@ -1,0 +1,58 @@
+"""find-batch, for real: scripts that fail above a size, tried until the largest that survives is known."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from stallguard.cli.drill import TRAIN
+from tests.guarded.runs import AT_ONCE, Guarded, guard, stallguard
+
+pytestmark = pytest.mark.live
+GREEDY = Path(__file__).parent / "scripts" / "greedy.py"
+DRILL = str(TRAIN)
+
+
+def find(home: Path, *words: str) -> Guarded:
+    return stallguard(home, "find-batch", "--json", "--python", sys.executable, *words)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS does not hold a process to RLIMIT_AS")
+def test_the_largest_batch_that_memory_holds_is_found_and_kept_as_a_ceiling(tmp_path: Path) -> None:
+    found = find(tmp_path, "--steps", "5", "--batch-flag=--batch-size", str(GREEDY), "--batch-size", "100")
+
+    assert found.code == 0, found.err
+    rows = json.loads(found.out)["rows"]
+    assert 160 <= rows < 200
+    assert all(one["survived"] == (one["rows"] <= rows) for one in json.loads(found.out)["tries"])
+
+    run = guard(tmp_path, "--batch-flag=--batch-size", str(GREEDY), "--batch-size", "512")
+    assert (run.code, run.out) == (0, f"trained with {rows}\n".encode()), run.err
+    assert run.outcome()["attempts"] == 1
+    assert run.err.count(f"batches of up to {rows} rows") == 1
+
+
+def test_a_script_that_fails_for_other_reasons_ends_the_search(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("import time\ntime.sleep(0.5)\nraise KeyError('no such column')\n")
+    found = find(tmp_path, str(broken))
+
+    assert found.code == 1
+    assert "says nothing about its batch" in found.err
+
+
+@pytest.mark.tf
+def test_a_keras_script_that_knows_nothing_of_it_is_sliced_until_it_survives(tmp_path: Path) -> None:
+    found = find(tmp_path, *AT_ONCE, "--steps", "60", DRILL, "--at", "45", "--epochs", "3")
+
+    assert found.code == 0, found.err
+    assert json.loads(found.out)["factor"] == 2
+    assert "the whole batch: fails: it stalled" in found.err
+
+    run = guard(tmp_path, DRILL, "--at", "45", "--epochs", "3")
+    assert run.code == 0, run.err
+    assert [launch.get("factor", 1) for launch in run.actions("launch")] == [2]
+    assert "find-batch saw this script survive with its batches in 2 parts" in run.err

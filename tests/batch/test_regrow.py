@@ -1,0 +1,65 @@
+"""Back up again, for real: slices that grow in a running fit, and a script that is started anew with its own size."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.guarded.runs import AT_ONCE, guard
+from tests.probe.receiver import Heard, Receiver
+
+pytestmark = pytest.mark.tf
+HERE = Path(__file__).parent
+
+
+def grown(python: str, **environment: str) -> Heard:
+    with Receiver() as receiver:
+        command = [python, str(HERE / "regrow_child.py")]
+        heard = receiver.run(command, 300, STALLGUARD_FACTOR="2", STALLGUARD_REGROW="1", **environment)
+    assert heard.code == 0, heard.err[-3000:]
+    return heard
+
+
+def assert_grew(heard: Heard) -> None:
+    row = json.loads(heard.out.splitlines()[-1])
+    assert row["factors"] == [2, 2, 1, 1], "from the end of the epoch on in which it was asked for"
+    assert row["weights"] == pytest.approx(row["whole"], rel=1e-5)
+    told = [note["facts"] for note in heard.notes if note["kind"] == "regrown"]
+    assert told == [{"factor": "1"}]
+    assert heard.last()["command"] == 0
+
+
+def test_slices_grow_at_the_end_of_an_epoch_and_train_the_same() -> None:
+    assert_grew(grown(sys.executable, KERAS_BACKEND="tensorflow"))
+
+
+@pytest.mark.parametrize(("name", "backend"), [("keras2", "tensorflow"), ("torch", "torch"), ("jax", "jax")])
+def test_so_they_do_elsewhere(other_python: Callable[[str], str], name: str, backend: str) -> None:
+    keras = "tensorflow.keras" if name == "keras2" else "keras"
+    assert_grew(grown(other_python(name), KERAS=keras, KERAS_BACKEND=backend))
+
+
+@pytest.mark.live
+def test_a_script_that_is_told_its_size_gets_half_after_a_stall_and_the_whole_again_after_a_good_time(
+    tmp_path: Path,
+) -> None:
+    run = guard(
+        tmp_path, *AT_ONCE, "--on-stall", "halve", "--grace", "1s", "--batch-flag=--batch-size",
+        "--regrow", "--set", "policy.regrow_after=2s", str(HERE / "scripts" / "once.py"),
+        str(tmp_path / "memory"), "--batch-size", "32",
+    )  # fmt: skip
+
+    assert run.code == 0, run.err
+    assert run.out == b"trained with 32\n"
+    assert [launch.get("factor", 1) for launch in run.actions("launch")] == [1, 2, 1]
+    sizes = [fact["text"] for fact in run.told("note") if "is given" in fact["text"]]
+    assert sizes == [f"the script is given batches of {rows} rows" for rows in (32, 16, 32)]
+    mathematics = [fact["mathematics"] for fact in run.told("restart")]
+    assert "2 times as many updates" in mathematics[0]
+    assert mathematics[1] == "nothing changes for the mathematics of the training"
+    assert any("the batch is 16 now and was 32" in fact["text"] for fact in run.told("resumed"))
+    assert not run.told("smaller"), "never sliced as well"

@@ -1,0 +1,152 @@
+"""Back up again: asked for after a stable time, answered by the probe, never twice where it ended badly twice."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stallguard.core import fold, regrow, sizes
+from stallguard.core.actions import Ask, Launch, Signal
+from stallguard.core.events import Noted
+from stallguard.core.limits import Limits
+from stallguard.core.policy_limits import PolicyLimits
+from stallguard.core.sizes import Sizes
+from tests.core.world import LIMITS, World
+
+STABLE = 120.0
+POLICY = msgspec.structs.replace(
+    LIMITS.policy, on_stall="halve", regrow=True, regrow_after=STABLE, max_restarts=10, fruitless=10
+)
+REGROWING: Limits = msgspec.structs.replace(LIMITS, policy=POLICY)
+
+
+def at_half(limits: Limits = REGROWING, known: Sizes = sizes.UNKNOWN) -> World:
+    """Return a run that left its whole batch for halves."""
+    world = World(limits=limits, polite=False)
+    world.run, actions = fold.begin(limits, world.now, sizes=known)
+    world._perform(actions)
+    note(world, "batch", batch="32")
+    world.train(60)
+    stall(world, 2)
+    return world
+
+
+def stall(world: World, factor: int) -> None:
+    """Let it hang until it is started again with `factor` parts."""
+    attempts = len(factors(world))
+    while len(factors(world)) == attempts:
+        world.train(1, stuck=True)
+    assert factors(world)[-1] == factor
+    note(world, "batch", batch="32")
+
+
+def note(world: World, kind: str, **facts: str) -> None:
+    assert world.run is not None
+    world.tell(Noted(at=world.now, attempt=world.run.attempt, kind=kind, text="", facts=facts))
+
+
+def factors(world: World) -> list[int]:
+    return [action.factor for action in world.actions(Launch) if isinstance(action, Launch)]
+
+
+def test_after_a_stable_time_and_not_before_the_probe_is_asked_once() -> None:
+    world = at_half()
+    world.train(STABLE - 5)
+    assert world.actions(Ask) == []
+
+    world.train(3 * STABLE)
+    assert [msgspec.structs.asdict(action) for action in world.actions(Ask)] == [
+        {"attempt": 2, "command": "regrow"}
+    ]
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        msgspec.structs.replace(REGROWING, observe=True),
+        msgspec.structs.replace(REGROWING, policy=msgspec.structs.replace(POLICY, regrow=False)),
+    ],
+)
+def test_where_nobody_asked_for_it_batches_stay_as_they_are(limits: Limits) -> None:
+    world = World(limits=limits, polite=False)
+    world.run, actions = fold.begin(limits, world.now, factor=2)
+    world._perform(actions)
+    world.train(3 * STABLE)
+
+    assert world.actions(Ask) == []
+
+
+def test_batches_that_grew_where_they_are_need_no_new_start() -> None:
+    world = at_half()
+    world.train(2 * STABLE)
+    note(world, "regrown", factor="1")
+    world.train(STABLE)
+
+    assert world.run is not None
+    assert world.run.factor == 1
+    assert factors(world) == [1, 2]
+    assert world.told().count("smaller") == 1
+
+
+def test_where_only_a_new_start_can_it_comes_at_the_end_of_the_epoch() -> None:
+    world = at_half()
+    world.train(2 * STABLE)
+    signals = len(world.actions(Signal))
+    note(world, "epoch-seam")
+    world.train(5)
+
+    assert len(world.actions(Signal)) == signals + 1
+    assert factors(world) == [1, 2, 1]
+
+
+def test_an_epochs_end_that_nobody_asked_for_restarts_nothing() -> None:
+    world = at_half()
+    note(world, "epoch-seam")
+    world.train(5)
+
+    assert factors(world) == [1, 2]
+
+
+def test_a_size_left_twice_is_not_tried_again() -> None:
+    world = at_half()
+    world.train(2 * STABLE)
+    note(world, "regrown", factor="1")
+    world.train(60)
+    stall(world, 2)
+
+    world.train(10 * STABLE)
+    assert len(world.actions(Ask)) == 1
+    assert world.run is not None
+    assert world.run.sizes.left == {"32 rows": 2}
+
+
+def test_what_an_earlier_run_learned_holds_for_the_next() -> None:
+    world = at_half(known=Sizes(left={"32 rows": 1}))
+    world.train(10 * STABLE)
+
+    assert world.actions(Ask) == []
+
+
+def test_sizes_of_a_batch_whose_rows_nobody_knows_are_told_apart_too() -> None:
+    known = sizes.leave(sizes.leave(sizes.UNKNOWN, None, 1), None, 1)
+    assert known.left == {"1/1 of the batch": 2}
+    assert regrow.larger(2, None, known, STABLE, POLICY) is None
+    assert regrow.larger(4, None, known, STABLE, POLICY) == 2
+
+
+FACTORS = st.integers(0, 6).map(lambda n: 2**n)
+
+
+@given(
+    FACTORS, st.one_of(st.none(), st.integers(1, 4096)), FACTORS, st.floats(0, 1e6),
+    st.dictionaries(st.integers(1, 4096).map("{} rows".format), st.integers(0, 3)),
+)  # fmt: skip
+def test_never_larger_than_what_find_batch_saw_survive(
+    factor: int, rows: int | None, least: int, stable: float, left: dict[str, int]
+) -> None:
+    found = regrow.larger(factor, rows, Sizes(left=left, factor=least), stable, POLICY)
+    assert found is None or (least <= found == factor // 2 and stable >= STABLE)
+    assert found is None or left.get(sizes.label(rows, found), 0) < 2
+    assert regrow.larger(factor, rows, Sizes(), stable, PolicyLimits()) is None
