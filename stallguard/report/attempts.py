@@ -73,9 +73,12 @@ def _hear(attempt: Attempt, at: float, heard: Heard) -> None:
 def _place(attempt: Attempt, heard: Heard) -> None:
     attempt.epoch = heard.epoch
     attempt.epochs = heard.epochs if heard.epochs > 0 else None
-    if heard.batches > 0:
+    if heard.batches > 0 and heard.beats > 0:
         here = heard.epoch * heard.batches + min(max(heard.batch, 0), heard.batches)
-        attempt.resumed_at = here if attempt.resumed_at is None else attempt.resumed_at
+        if attempt.resumed_at is None:
+            attempt.resumed_at = max(0, here + heard.skipped - heard.fit_beats)
+        # Batches that a resume passes over are none of their epoch's count.
+        here += heard.skipped if heard.epoch == attempt.resumed_at // heard.batches else 0
         attempt.reached = max(attempt.reached or 0, here)
 
 

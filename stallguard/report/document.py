@@ -139,7 +139,7 @@ def _made(run: RunDir, environment: Mapping[str, str], zone: dt.tzinfo | None) -
         cwd=cwd,
         began=f"{here:%A, %d %B %Y, %H:%M}" if known.first else "",
         zone=here.tzname() or "",
-        story=story.story(outcome.state(run), _end(run), sums, tries, troubles, clock),
+        story=story.story(outcome.state(run), _end(run) | _mathematics(known), sums, tries, troubles, clock),
         totals=sums,
         attempts=tries,
         incidents=_troubles(run, troubles, known, clock, cwd),
@@ -181,6 +181,12 @@ def _clock(known: Record, zone: dt.tzinfo | None) -> Callable[[float], str]:
 def _end(run: RunDir) -> dict[str, str]:
     end = outcome.outcome(run)
     return {"code": str(end.code), "why": end.why} if end else {}
+
+
+def _mathematics(known: Record) -> dict[str, str]:
+    """Return what the run, at last, said that it changed for the mathematics of the training."""
+    said = [tell.facts.get("text", "") for tell in _tells(known) if tell.kind == "mathematics"]
+    return {"mathematics": said[-1]} if said else {}
 
 
 def _tells(known: Record) -> list[Tell]:

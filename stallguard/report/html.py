@@ -20,7 +20,6 @@ import msgspec
 from markupsafe import Markup
 
 from stallguard import __version__
-from stallguard.core.advice import ADVICE
 from stallguard.core.words import duration
 from stallguard.paths import RunDir
 from stallguard.report import document, words
@@ -32,7 +31,6 @@ ASSETS = Path(__file__).parent / "assets"
 NAME = "report.html"
 # < > & so that no markup can begin inside the data; U+2028 and U+2029 end a line in old JavaScript.
 ESCAPES = {character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
-CODES = {piece.sentence(): piece for pieces in ADVICE.values() for piece in pieces}
 
 
 def write(run_dir: Path, target: Path | None = None, environment: Mapping[str, str] = os.environ) -> Path:
@@ -61,7 +59,7 @@ def render(made: Document) -> str:
         words=words,
         duration=duration,
         title=title(made),
-        advice=[advice(text) for text in made.advice],
+        advice=[words.advice(text) for text in made.advice],
         sketches={panel.key: sketch(panel, made.timeline) for panel in made.timeline.panels},
         data=data(made.timeline),
         style=Markup(style),  # noqa: S704 - our own file
@@ -76,12 +74,6 @@ def title(made: Document) -> str:
     """Return the command as a title: the script by its name alone."""
     first, *rest = made.command or [made.run]
     return " ".join([first.rpartition("/")[2] or first, *rest])
-
-
-def advice(text: str) -> dict[str, str]:
-    """Return a piece of advice as its words and, where it has one, its line of code."""
-    piece = CODES.get(text)
-    return {"text": piece.text, "code": piece.code} if piece else {"text": text, "code": ""}
 
 
 def data(timeline: Timeline) -> Markup:

@@ -27,15 +27,16 @@ def story(
     incidents: Sequence[Incident],
     clock: Callable[[float], str],
 ) -> list[str]:
-    """Return the story in paragraphs: how it ended, what went wrong, what was done about it, what helps.
+    """Return the story in paragraphs: how it ended, what went wrong, what was done about it, what that changed, what helps.
 
-    `state`: as outcome.state has it; `facts`: code and why of the end; `clock`: the time of day as text.
+    `state`: as outcome.state has it; `facts`: code and why of the end, and what changed for the mathematics; `clock`: the time of day as text.
     """
     facts = {"duration": duration(totals.seconds), "progress": progress(totals), **facts}
     paragraphs = (
         [sentence(ENDINGS.get(state, "story ended"), facts)],
         _trouble(incidents, clock),
         _deeds(totals, attempts),
+        [sentence("mathematics", {"text": text}) for text in [facts.get("mathematics")] if text],
         [sentence("advice", {"text": text}) for text in advice(incidents)[:1]],
     )
     joined = (" ".join(map(prose, told)) for told in paragraphs)

@@ -17,7 +17,7 @@ from stallguard.core.words import duration
 from stallguard.report import words
 from stallguard.report.document import Cause, Document, Trouble
 from stallguard.report.folded import Folded
-from stallguard.report.narrative import sentence
+from stallguard.report.narrative import prose, sentence
 from stallguard.report.timeline import Series, Timeline
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -48,7 +48,8 @@ def blocks(document: Document, width: int) -> Iterator[RenderableType]:
     yield _indented(_table(words.figures(document.totals)))
     if document.advice or document.beyond:
         yield _heading("What helps")
-        yield from (_point(text) for text in (*document.advice, *document.beyond))
+        yield from (_point("\n".join(filter(None, words.advice(text)))) for text in document.advice)
+        yield from (_point(prose(text)) for text in document.beyond)
     yield Text("")
     yield Text(words.secrets(document), style=DIM)
 
@@ -83,6 +84,7 @@ def chart(timeline: Timeline, columns: int) -> Iterator[RenderableType]:
     rate = next((panel for panel in timeline.panels if panel.key == "rate"), None)
     if rate is None or columns < 10:  # noqa: PLR2004 - narrower says nothing
         return
+    columns = min(columns, len(timeline.times))
     cells = resampled(rate.series[0], timeline, columns)
     moving = [cell for cell in cells if cell]
     top = min(max(moving, default=0.0), PEAK * median(moving or [0.0]))
@@ -114,8 +116,10 @@ def resampled(series: Series, timeline: Timeline, columns: int) -> list[float | 
 def _marks(timeline: Timeline, columns: int) -> str:
     row = [" "] * columns
     for mark in timeline.marks:
-        if mark.kind in MARKS:
-            row[min(columns - 1, int(mark.at / max(timeline.seconds, 1e-9) * columns))] = MARKS[mark.kind]
+        column = min(columns - 1, int(mark.at / max(timeline.seconds, 1e-9) * columns))
+        free = next((place for place in range(column, columns) if row[place] == " "), None)
+        if mark.kind in MARKS and free is not None:
+            row[free] = MARKS[mark.kind]
     return "".join(row)
 
 
@@ -152,6 +156,8 @@ def _stacks(trouble: Trouble) -> Iterator[RenderableType]:
     elif trouble.evidence is not None:
         for group in trouble.evidence.stacks:
             yield from _stack(group)
+        if why := words.unseen(trouble):
+            yield _indented(Text(why, style=DIM))
 
 
 def _stack(group: Folded) -> Iterator[RenderableType]:

@@ -5,9 +5,11 @@ Pure; whole sentences are narrative.py's.
 
 from __future__ import annotations
 
+from stallguard.core.advice import ADVICE
 from stallguard.core.words import duration, exit_facts
 from stallguard.report.attempts import Attempt
 from stallguard.report.document import Document, Trouble
+from stallguard.report.evidence import Evidence, Item
 from stallguard.report.folded import Folded, Segment
 from stallguard.report.incidents import OPEN, OVER, RECOVERED, RESTARTED, STALL
 from stallguard.report.narrative import DOES, prose, sentence
@@ -15,6 +17,9 @@ from stallguard.report.story import batch, count
 from stallguard.report.timeline import Series, Timeline
 from stallguard.report.totals import Totals
 
+ADVISED = {piece.sentence(): piece for pieces in ADVICE.values() for piece in pieces}
+COLLECTED = "collected"  # a state of evidence.Item
+LONG = 0.1  # seconds from which on it is told how long evidence took
 OUTCOMES = {
     RESTARTED: "started again",
     RECOVERED: "recovered by itself",
@@ -120,6 +125,30 @@ def quiet(timeline: Timeline) -> str:
 def same(trouble: Trouble) -> str:
     """Return that an incident hung in the stacks of an earlier one."""
     return prose(sentence("same stacks", {"number": str(trouble.same_as)}))
+
+
+def kept(evidence: Evidence) -> list[tuple[str, str]]:
+    """Return what was collected as one row, and a row for each kind that was not, with its reason."""
+    there = ", ".join(_took(item) for item in evidence.items if item.state == COLLECTED and not item.why)
+    rows = [(item.name, f"{item.state}: {item.why}") for item in evidence.items if item.why]
+    return [(COLLECTED, there), *rows] if there else rows
+
+
+def _took(item: Item) -> str:
+    return f"{item.name} ({duration(item.seconds)})" if item.seconds >= LONG else item.name
+
+
+def advice(text: str) -> tuple[str, str]:
+    """Return a piece of advice as its sentence and, where it has one, the line to use."""
+    piece = ADVISED.get(text)
+    return (prose(piece.text), piece.code) if piece else (prose(text), "")
+
+
+def unseen(trouble: Trouble) -> str:
+    """Return why the stacks of an incident are not there; empty where they are, or nobody asked for them."""
+    items = trouble.evidence.items if trouble.evidence and not trouble.evidence.stacks else ()
+    why = next((item.why for item in items if item.name == "stacks"), "")
+    return prose(sentence("no stacks", {"why": why})) if why else ""
 
 
 # ---- the attempts -----------------------------------------------------------------------------------------------

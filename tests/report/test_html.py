@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stallguard.report import document, html
+from stallguard.report import document, html, words
 from stallguard.report.timeline import Mark, Timeline
 from tests.report.hostile import EVIL, HEBREW, SECRET, hostile
 from tests.report.nights import night
@@ -178,3 +178,12 @@ def test_the_licence_of_the_chart_library_is_in_the_package():
     assets = Path(html.__file__).parent / "assets"
     assert "MIT" in (assets / "uPlot.LICENSE").read_text()
     assert "1.6.32" in (assets / "uPlot.iife.min.js").read_text()[:200]
+
+
+def test_evidence_that_is_there_is_one_line_and_what_is_not_has_its_reason(tmp_path):
+    made = document.make(night(tmp_path, minutes=6, stalls=1), {}, dt.UTC)
+    (collected, names), *rest = words.kept(made.incidents[0].evidence)
+
+    assert collected == "collected"
+    assert names.startswith("stacks (0.2 s), native (0.2 s), ")
+    assert rest == [("system-log", "late: it did not end in time")]

@@ -111,6 +111,21 @@ def test_attempts_know_how_far_they_came_and_what_was_trained_twice(tmp_path):
     assert attempts.repeated(tries) == 90 - 81
 
 
+def test_batches_that_a_resume_passes_over_are_not_trained_twice(tmp_path):
+    place = {"epochs": 4, "batches": 40, "skipped": 10}
+    resumed = (
+        (132, Launched(0.0, 2, 8, resumed=True)),
+        heard(140, 0, 2, epoch=2, batch=0, **place),
+        heard(142, 2, 2, epoch=2, batch=2, fit_beats=2, **place),
+        heard(150, 30, 2, epoch=2, batch=30, fit_beats=30, **place),
+    )
+    first = heard(50, 90, epoch=2, epochs=4, batch=10, batches=40, fit_beats=90)
+    _, tries, _ = read(tmp_path, (0, Launched(0.0, 1, 7)), first, (130, Exited(0.0, 1, -15)), *resumed)
+
+    assert [(one.resumed_at, one.reached) for one in tries] == [(0, 90), (90, 120)]
+    assert attempts.repeated(tries) == 0
+
+
 def test_what_was_repeated_is_not_guessed_without_epochs(tmp_path):
     _, tries, _ = read(
         tmp_path, (0, Launched(0.0, 1, 7)), heard(5, 9), (9, Launched(0.0, 2, 8)), heard(15, 9, 2)

@@ -6,10 +6,11 @@ import datetime as dt
 import io
 import re
 
+import msgspec
 import pytest
 from rich.console import Console
 
-from stallguard.report import document, terminal
+from stallguard.report import document, terminal, timeline
 from tests.report.hostile import EVIL, SECRET, hostile
 from tests.report.nights import night
 
@@ -78,3 +79,36 @@ def test_markup_of_the_terminal_library_is_text(tmp_path):
     run.journal.write_text(text)
 
     assert "[bold red]x[/] [link=y]" in printed(run)
+
+
+def test_why_there_are_no_stacks_is_said(tmp_path):
+    run = night(tmp_path, minutes=6, stalls=1)
+    manifest = run.incident(1) / "manifest.json"
+    (run.incident(1) / "stacks.txt").unlink()
+    text = manifest.read_text()
+    manifest.write_text(
+        text.replace('"state":"collected"', '"state":"nothing","why":"the process is stopped"', 1)
+    )
+
+    assert "No Python stacks: the process is stopped." in printed(run)
+
+
+def test_a_short_run_has_a_chart_without_holes_and_marks_at_one_place_stand_side_by_side(tmp_path):
+    run = night(tmp_path, minutes=3, stalls=1)
+    made = document.make(run, {}, dt.UTC)
+    marks = [timeline.Mark("stall", 90.0, "1"), timeline.Mark("restart", 90.5, "2")]
+    rate = next(panel for panel in made.timeline.panels if panel.key == "rate").series[0]
+    thin = timeline.Panel("rate", "Throughput", "/s", [timeline.Series(rate.name, rate.values[::8])])
+    few = msgspec.structs.replace(made.timeline, times=made.timeline.times[::8], marks=marks, panels=[thin])
+    _, blocks, row, _ = [part.renderable.plain for part in terminal.chart(few, 72)]
+
+    assert " " not in blocks.strip()
+    assert len(blocks) == len(few.times)
+    assert "!>" in row
+
+
+def test_advice_stands_above_the_line_to_use(run):
+    advised = printed(run).partition("\nWhat helps\n")[2]
+
+    assert re.search(r"^  -  [A-Z].*\.$", advised, re.MULTILINE)
+    assert re.search(r"^     \S.*[^.]$", advised, re.MULTILINE)

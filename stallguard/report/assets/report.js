@@ -41,7 +41,7 @@
     return `${digits(value / size)} ${unit}`;
   };
   const UNITS = {
-    "s": (v) => scaled(v, [[3600, "h"], [60, "min"], [1, "s"], [1e-3, "ms"], [1e-6, "µs"]]),
+    "s": (v) => v === 0 ? "0" : scaled(v, [[3600, "h"], [60, "min"], [1, "s"], [1e-3, "ms"], [1e-6, "µs"]]),
     "bytes": (v) => v === 0 ? "0" : scaled(v, [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "B"]]),
     "share": (v) => `${digits(v * 100)} %`,
     "watts": (v) => `${digits(v)} W`,
