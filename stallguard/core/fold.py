@@ -18,6 +18,7 @@ from stallguard.core import (
     diagnosis,
     history,
     lifecycle,
+    mathematics,
     past,
     policy,
     readiness,
@@ -108,7 +109,7 @@ def next_wake(run: Run, limits: Limits) -> float:
 # ---- one handler an event ----------------------------------------------------------------------------------
 
 
-def _launched(run: Run, event: Launched, _limits: Limits) -> Step:
+def _launched(run: Run, event: Launched, limits: Limits) -> Step:
     lost = run.totals.lost + (event.at - run.ended if run.attempt else 0.0)
     run = move(
         run, "launched", attempt=event.attempt, pid=event.pid, factor=event.factor, device=event.device,
@@ -116,7 +117,7 @@ def _launched(run: Run, event: Launched, _limits: Limits) -> Step:
         arranged=False, obeyed=False, spared=0.0, review=Review(),
         totals=replace(run.totals, lost=lost), sized=event.at, regrowing=False,
     )  # fmt: skip
-    return run, []
+    return mathematics.told(run, limits.policy)
 
 
 def _failed(run: Run, event: Failed, _limits: Limits) -> Step:
@@ -139,7 +140,8 @@ def _noted(run: Run, event: Noted, limits: Limits) -> Step:
     if larger is not None:
         return stop(run, larger, limits)
     run = regrow.grown(replace(run, obeyed=run.obeyed or event.kind == "stop"), event)
-    return run, [Tell(NOTES.get(event.kind, "note"), {"text": event.text})]
+    run, changed = mathematics.told(run, limits.policy) if event.kind == regrow.GROWN else (run, [])
+    return run, [*changed, Tell(NOTES.get(event.kind, "note"), {"text": event.text})]
 
 
 def _matched(run: Run, event: Matched, _limits: Limits) -> Step:

@@ -42,6 +42,7 @@ class Run(msgspec.Struct, frozen=True):
     factor: int = 1
     device: str = "default"
     sizes: Sizes = Sizes()  # which batches this script survives here
+    changes: tuple[tuple[int, str], ...] = ()  # for the mathematics of the training: attempt, sentence
     sized: float = 0.0  # since when it trains at this factor
     regrowing: bool = False  # a larger batch is to come at the end of an epoch
     deadline: float = math.inf

@@ -52,7 +52,7 @@ QUIET = {
     "cleared": "a batch ended after {gap}: nothing was wrong",
     "slow": "batches take {factor} times as long as before: {cause}",
     "broken": "{text}",
-    "mathematics": "for the mathematics of the training: {text}",
+    "mathematics": "{text}",
     "sensor": "the sensor {sensor} does not answer",
     "note": "{text}",
     "pruned": "removed {count}, for which there was no room any more (stallguard prune --help)",

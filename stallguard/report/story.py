@@ -27,9 +27,10 @@ def story(
     incidents: Sequence[Incident],
     clock: Callable[[float], str],
 ) -> list[str]:
-    """Return the story in paragraphs: how it ended, what went wrong, what was done about it, what that changed, what helps.
+    """Return the story in paragraphs: its end, what went wrong, what was done, what that changed, what helps.
 
-    `state`: as outcome.state has it; `facts`: code and why of the end, and what changed for the mathematics; `clock`: the time of day as text.
+    `state`: as outcome.state has it; `facts`: code and why of the end, and what changed for the mathematics;
+    `clock`: the time of day as text.
     """
     facts = {"duration": duration(totals.seconds), "progress": progress(totals), **facts}
     paragraphs = (
