@@ -11,9 +11,11 @@ from pathlib import Path
 import click
 import msgspec
 
-from stallguard.collectors import bundle, frames, stacks, training
+from stallguard.collectors import bundle, training
 from stallguard.errors import NO_SUCH_RUN, StallguardError
 from stallguard.paths import find_run, list_runs
+from stallguard.report import folded, words
+from stallguard.report.plain import plain
 
 
 @click.command("dump")
@@ -76,14 +78,13 @@ def _show(manifest: bundle.Manifest, directory: Path, cwd: str) -> None:
 
 
 def told(text: str, cwd: str = "") -> Iterator[str]:
-    """Yield a dump as lines: the main thread first, the innermost frame on top, `>` before the script's own."""
-    threads = stacks.parse(text)
-    main = stacks.main_thread(threads)
-    for thread in sorted(threads, key=lambda thread: thread is not main):
-        name = "main thread" if thread is main else f"thread {thread.name or thread.ident}"
-        kind = frames.classify(thread.frames)
-        yield f"{name}{f' ({kind})' if kind else ''}"
-        yield from (
-            f"  {'>' if frames.is_own(frame) else ' '} {stacks.place(frame, cwd)}" for frame in thread.frames
-        )
+    """Yield a dump as lines: the main thread first, the innermost frame on top, `>` before the script's own.
+
+    Threads that do the same are one, and our own are left out; the file that is kept has all of them.
+    """
+    for group in folded.fold(text, cwd):
+        yield words.threads(group)
+        for segment in group.segments:
+            sign = " " if segment.package else ">"
+            yield from (f"  {sign} {plain(frame)}" for frame in segment.frames)
         yield ""

@@ -5,17 +5,21 @@ Pure; whole sentences are narrative.py's.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from stallguard.core.advice import ADVICE
 from stallguard.core.words import duration, exit_facts
-from stallguard.report.attempts import Attempt
-from stallguard.report.document import Document, Trouble
 from stallguard.report.evidence import Evidence, Item
 from stallguard.report.folded import Folded, Segment
 from stallguard.report.incidents import OPEN, OVER, RECOVERED, RESTARTED, STALL
 from stallguard.report.narrative import DOES, prose, sentence
 from stallguard.report.story import batch, count
-from stallguard.report.timeline import Series, Timeline
-from stallguard.report.totals import Totals
+
+if TYPE_CHECKING:  # whoever wants words only must not wait for arrays
+    from stallguard.report.attempts import Attempt
+    from stallguard.report.document import Document, Trouble
+    from stallguard.report.timeline import Series, Timeline
+    from stallguard.report.totals import Totals
 
 ADVISED = {piece.sentence(): piece for pieces in ADVICE.values() for piece in pieces}
 COLLECTED = "collected"  # a state of evidence.Item
