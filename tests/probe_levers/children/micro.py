@@ -159,6 +159,7 @@ def cases():
     losses = keras.losses
     return {
         "sgd": lambda: fitted(network(optimizer="sgd", metrics=["mae"]), x, y),
+        "adam": lambda: fitted(network(metrics=["mae"]), x, y),
         "adam_tfdata": lambda: fitted(network(), dataset()),
         "dataset_object": lambda: fitted(network(), Rows(), shuffle=False),
         "generator": lambda: fitted(network(), generator(), steps_per_epoch=4),
