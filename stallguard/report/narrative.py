@@ -82,7 +82,7 @@ STORY = {
     "no stacks": "no Python stacks: {why}",
     "story quiet": "never anything but zero: {names}",
     "whole batch": "the whole batch at once",
-    "part batch": "each batch in {factor} parts",
+    "part batch": "1/{factor} of the batch at a time",
     "on cpu": ", on the CPU",
     "secrets": "secrets were removed from what is shown here ({rules}); look before you send it",
     "nothing removed": "nothing was found here that looks like a secret; look before you send it",

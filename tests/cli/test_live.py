@@ -108,7 +108,7 @@ def test_status_is_one_screen_from_the_control_socket(life):
     assert answer.exit_code == 0
     assert answer.output.splitlines() == [
         "one  train.py",
-        "  state       running: batches end, for 1 h 2 min in all; attempt 2, each batch in 2 parts",
+        "  state       running: batches end, for 1 h 2 min in all; attempt 2, 1/2 of the batch at a time",
         "  doing       inside a training step",
         "  silent      for 0.4 s, 12 s would be a stall",
         "  progress    epoch 3 of 10, batch 50 of 100, 5 min to go, loss 0.25",

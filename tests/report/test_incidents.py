@@ -160,7 +160,7 @@ def test_the_story_says_what_when_where_why_what_was_done_and_what_helps(tmp_pat
     assert "It stalled once, at 10:00:50: no progress for 75 s inside a training step" in text
     assert "It hung at train.py:9 in step." in text
     assert "Most likely a step that waits for its device" in text
-    assert "It was started again once, with each batch in 2 parts." in text
+    assert "It was started again once, with 1/2 of the batch at a time." in text
     assert (
         "No batch ended for 1 min 22 s in all; starting again took another 10 s; 9 batches were trained"
         in text
