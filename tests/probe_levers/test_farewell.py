@@ -15,7 +15,7 @@ PRELUDE = """
 import ctypes, os, signal, sys, threading, time
 sys.path.insert(0, sys.argv[1])
 from stallguard.probe.backup import farewell
-farewell.PATIENCE = 0.3
+farewell.PATIENCE, farewell.LONGEST = 0.3, 1.0
 """
 ALIVE = """
 there = farewell.Farewell()

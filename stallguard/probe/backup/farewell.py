@@ -27,7 +27,7 @@ class Farewell:
         self.asked = False
         self.saving = False
         self._pair: tuple[socket.socket, socket.socket] | None = None
-        self._mask: set[signal.Signals | int] | None = None
+        self._masks: dict[int, set[signal.Signals | int]] = {}  # of threads that are forking
         os.register_at_fork(before=self._fork, after_in_parent=self._parent, after_in_child=self._child)
 
     def arm(self) -> None:
@@ -72,10 +72,10 @@ class Farewell:
     def _fork(self) -> None:
         """Hold SIGTERM back while a worker is forked: until it is told apart, its signals would be its parent's."""
         if self._pair is not None:
-            self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, {TERM})
+            self._masks[threading.get_ident()] = signal.pthread_sigmask(signal.SIG_BLOCK, {TERM})
 
     def _parent(self) -> None:
-        mask, self._mask = self._mask, None
+        mask = self._masks.pop(threading.get_ident(), None)
         if mask is not None:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 

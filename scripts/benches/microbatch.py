@@ -1,0 +1,98 @@
+"""`scripts/bench microbatch [FACTOR...]`: how much less memory does a batch need that is trained in slices?
+
+Trains a convolution with batches of 512, each batch whole and in 2, 4 and 8 slices, each in a process of its own under
+the probe, on the CPU.  Prints the process' peak of resident memory, what of it came with the training, the seconds of
+a batch, and how far the weights came apart from those of the whole batch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from detection.figures import table
+from detection.goals import Goal, verdict
+
+ROOT = Path(__file__).resolve().parents[2]
+CHILD = ROOT / "scripts" / "benches" / "microbatch_child.py"
+INJECT = ROOT / "stallguard" / "probe" / "inject"
+FACTORS = (1, 2, 4, 8)
+HALF, APART = 0.5, 1e-4  # of the whole batch's peak, at factor 4; of the weights' own size
+Row = dict[str, Any]
+
+
+def measure(factor: int, folder: Path) -> Row:
+    """Return the child's figures; "weights" are those at the end.  Raises CalledProcessError."""
+    weights = folder / f"{factor}.npy"
+    user = {name: value for name, value in os.environ.items() if not name.startswith("STALLGUARD_")}
+    done = subprocess.run(
+        [sys.executable, str(CHILD), str(weights)],
+        env=user
+        | {
+            "PYTHONPATH": str(INJECT),
+            "STALLGUARD_SOCKET": str(folder / "s"),
+            "STALLGUARD_RUN": str(folder),
+            "STALLGUARD_TOKEN": "1",
+            "STALLGUARD_FACTOR": str(factor),
+            "STALLGUARD_DEVICE": "cpu",
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+        },
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=True,
+    )
+    found: Row = json.loads(done.stdout.splitlines()[-1])
+    return found | {"factor": factor, "weights": np.load(weights)}
+
+
+def apart(row: Row, whole: Row) -> float:
+    """Return the largest difference of a weight, relative to the largest weight."""
+    return float(np.abs(row["weights"] - whole["weights"]).max() / np.abs(whole["weights"]).max())
+
+
+def shown(row: Row, whole: Row) -> tuple[str, ...]:
+    """Return one line of the table."""
+    training = row["peak"] - row["before"]
+    return (
+        str(row["factor"]), f"{row['peak'] / 1e6:.0f} MB", f"{row['peak'] / whole['peak']:.0%}",
+        f"{training / 1e6:.0f} MB", f"{row['seconds']:.2f} s", f"{apart(row, whole):.1e}",
+    )  # fmt: skip
+
+
+def goals(rows: list[Row]) -> list[Goal]:
+    """Return what must hold."""
+    peaks = [row["peak"] for row in rows]
+    rises = sum(after >= before for before, after in itertools.pairwise(peaks))
+    quarter = [row["peak"] / rows[0]["peak"] for row in rows if row["factor"] == 4]
+    return [
+        Goal("factors that need no less memory than the one before", rises, 0),
+        *(Goal("peak in 4 slices, of the whole batch's", share, HALF) for share in quarter),
+        Goal("weights apart", max(apart(row, rows[0]) for row in rows), APART),
+    ]
+
+
+def main() -> int:
+    """Measure, print, and say whether the goals hold."""
+    factors = [int(word) for word in sys.argv[1:]] or FACTORS
+    with tempfile.TemporaryDirectory(prefix="sg-bench-") as folder:
+        rows = [measure(factor, Path(folder)) for factor in factors]
+    head = ("slices", "peak", "of whole", "by training", "a batch", "weights apart")
+    print(table(head, [shown(row, rows[0]) for row in rows]))
+    found = goals(rows)
+    print(f"\n{verdict(found)}")
+    return 0 if all(goal.holds for goal in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""Trains a convolution with batches of 512 under the probe, and prints its peak memory: the child of `microbatch`.
+
+    microbatch_child.py WEIGHTS      the file that the trained weights are kept in
+
+STALLGUARD_FACTOR: how many slices each batch is trained in.
+"""
+
+import json
+import resource
+import sys
+import time
+
+import keras
+import numpy as np
+
+BATCH, SIDE, EPOCHS = 512, 96, 3
+UNIT = 1 if sys.platform == "darwin" else 1024  # bytes; of ru_maxrss
+
+
+def peak():
+    """Return the process' peak of resident memory in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT
+
+
+class Times(keras.callbacks.Callback):
+    """Remembers when epochs, of one batch each, ended."""
+
+    def __init__(self):
+        super().__init__()
+        self.ends = []
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Remember."""
+        self.ends.append(time.monotonic())
+
+
+def main(weights):
+    """Train and tell."""
+    keras.utils.set_random_seed(0)
+    layers = keras.layers
+    model = keras.Sequential([
+        layers.Input((SIDE, SIDE, 3)), layers.Conv2D(32, 3, activation="relu"), layers.MaxPooling2D(),
+        layers.Conv2D(64, 3, activation="relu"), layers.GlobalAveragePooling2D(), layers.Dense(10),
+    ])  # fmt: skip
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    random = np.random.RandomState(0)
+    images, labels = random.rand(BATCH, SIDE, SIDE, 3).astype("float32"), random.randint(0, 10, BATCH)
+    times, before = Times(), peak()
+    model.fit(images, labels, BATCH, epochs=EPOCHS, verbose=0, shuffle=False, callbacks=[times])
+    np.save(weights, np.concatenate([np.ravel(value) for value in model.get_weights()]))
+    seconds = min(b - a for a, b in zip(times.ends, times.ends[1:]))
+    print(json.dumps({"before": before, "peak": peak(), "seconds": seconds}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
