@@ -39,7 +39,15 @@ def _live(run: RunDir, *, as_json: bool) -> tuple[bool, Any]:
     snapshot = ask(run, "status")
     if as_json:
         return live.is_well(snapshot), msgspec.json.encode(snapshot)
-    return live.is_well(snapshot), "\n".join(lines(run, live.rows(snapshot, last_words(run))))
+    return live.is_well(snapshot), "\n".join(lines(run, live_rows(run, snapshot)))
+
+
+def live_rows(run: RunDir, snapshot: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return a snapshot as rows, with what lies beside it: the last line printed, and the line that it hangs at."""
+    from stallguard.report import evidence, live
+
+    kept = evidence.manifest(run.incident(snapshot.get("incidents", 0)))
+    return live.rows(snapshot, last_words(run), kept.where)
 
 
 def last_words(run: RunDir) -> str:
@@ -62,12 +70,14 @@ def _over(run: RunDir, *, as_json: bool) -> tuple[bool, Any]:
         told = {"schema": 1, "run": run.id, "state": state, "outcome": end}
         return state == "finished", msgspec.json.encode(told)
     from stallguard.core.words import duration
+    from stallguard.report.story import count
 
     rows = [("state", state)]
     if end is not None:
         rows += [
             ("why", end.why), ("exit code", str(end.code)), ("lasted", duration(end.seconds)),
-            ("batches", str(end.batches)), ("attempts", str(end.attempts)), ("stalls", str(end.incidents)),
+            ("batches", count(end.batches, "", "").strip()), ("attempts", str(end.attempts)),
+            ("stalls", str(end.incidents)),
         ]  # fmt: skip
     rows.append(("more", f"stallguard report {run.id}"))
     return state == "finished", "\n".join(lines(run, rows))

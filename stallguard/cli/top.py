@@ -92,9 +92,11 @@ def _screen(run: RunDir, snapshot: dict[str, Any], said: str) -> Any:
     table.add_column(overflow="ellipsis")
     well = live.is_well(snapshot)
     table.add_row("", Text(status.lines(run, [])[0], style="bold"))
-    for name, text in live.rows(snapshot, status.last_words(run)):
+    for name, text in status.live_rows(run, snapshot):
         table.add_row(name, Text(text, style="" if well or name != "state" else "bold dark_orange3"))
         if name == "silent" and (bar := live.silence_bar(snapshot)):
             table.add_row("", Text(bar, style="dim" if well else "dark_orange3"))
-    table.add_row("", Text(said or HELP, style="dim"))
+    table.add_row("", Text(HELP, style="dim"))
+    if said:
+        table.add_row("", Text(said, style="dim"))
     return table

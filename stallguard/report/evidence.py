@@ -27,9 +27,12 @@ class Item(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-class _Manifest(msgspec.Struct, frozen=True):
+class Manifest(msgspec.Struct, frozen=True):
+    """What is read of a manifest.json (collectors.bundle writes it)."""
+
     seconds: float = 0.0
     size: int = 0
+    where: str = ""
     removed: dict[str, int] = {}
     items: tuple[Item, ...] = ()
 
@@ -50,19 +53,24 @@ def read(directory: Path, cwd: str) -> Evidence | None:
     """Return the evidence in `directory`, None where there is none."""
     if not directory.is_dir():
         return None
-    manifest = _Manifest()
-    with contextlib.suppress(OSError, msgspec.MsgspecError):
-        manifest = msgspec.json.decode((directory / "manifest.json").read_bytes(), type=_Manifest)
+    kept = manifest(directory)
     stacks = _bytes(directory / "stacks.txt", STACKS_MAX).decode(errors="replace")
     return Evidence(
         place=f"{directory.parent.name}/{directory.name}",
-        seconds=manifest.seconds,
-        size=manifest.size,
-        removed=manifest.removed,
-        items=manifest.items,
+        seconds=kept.seconds,
+        size=kept.size,
+        removed=kept.removed,
+        items=kept.items,
         stacks=tuple(folded.fold(stacks, cwd)),
         output=tuple(last_lines(directory / "output.txt")),
     )
+
+
+def manifest(directory: Path) -> Manifest:
+    """Return what an incident's manifest says; an empty one where there is none, or a damaged one."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode((directory / "manifest.json").read_bytes(), type=Manifest)
+    return Manifest()
 
 
 def last_lines(path: Path, lines: int = LINES) -> list[str]:

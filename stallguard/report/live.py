@@ -26,8 +26,11 @@ def is_well(snapshot: Snapshot) -> bool:
     return judged not in ("stalled", "stopped") and snapshot["state"] not in (COLLECTING, HOLDING, FAILED)
 
 
-def rows(snapshot: Snapshot, last_words: str = "") -> Rows:
-    """Return the state of a run as rows of a name and its words; what is not known is left out."""
+def rows(snapshot: Snapshot, last_words: str = "", where: str = "") -> Rows:
+    """Return the state of a run as rows of a name and its words; what is not known is left out.
+
+    `where`: the script's line in which the newest incident hung.
+    """
     heard = snapshot.get("progress") or {}
     readings = snapshot.get("readings", {})
     told = [
@@ -41,6 +44,7 @@ def rows(snapshot: Snapshot, last_words: str = "") -> Rows:
         ("memory", _memory(readings.get("process", {}), readings.get("memory", {}))),
         ("stalls", _stalls(snapshot)),
         ("why", _why(snapshot.get("findings", []))),
+        ("hangs at", "" if is_well(snapshot) else plain(where)),
         ("last words", plain(last_words)),
     ]
     return [(name, text) for name, text in told if text]
@@ -60,14 +64,14 @@ def _doing(heard: Snapshot) -> str:
     by_hand = (
         phase == "importing" and heard.get("beats", 0) > 0
     )  # the script's own loop: only it knows the phase
-    return "" if by_hand else WHILE.get(phase, phase)
+    return "" if by_hand else WHILE.get(phase, phase).removeprefix("while ")
 
 
 def _silence(judgement: Snapshot, silent: float | None) -> str:
     if silent is None:
         return ""
     limit = float(judgement.get("threshold", 0.0))
-    allowed = f", {duration(limit)} would be a stall" if limit else ""
+    allowed = f", {duration(limit)} {'would be' if silent < limit else 'is'} a stall" if limit else ""
     return f"for {duration(silent)}{allowed}"
 
 
@@ -91,7 +95,7 @@ def _progress(heard: Snapshot, rate: float | None) -> str:
         f"batch {count(max(heard.get('batch', 0), 0), '', '').strip()}{of_batches}",
     ]
     left = remaining(heard, rate)
-    parts += [f"{duration(left)} to go"] if left is not None else []
+    parts += [f"{duration(left)} to go"] if left else []
     parts += [f"loss {heard['loss']:.4g}"] if heard.get("loss") is not None else []
     return ", ".join(parts)
 
@@ -139,7 +143,9 @@ def _memory(process: Snapshot, memory: Snapshot) -> str:
 def _stalls(snapshot: Snapshot) -> str:
     if not snapshot.get("incidents"):
         return ""
-    return f"{count(snapshot['incidents'], 'stall', 'stalls')}, {duration(snapshot.get('lost', 0.0))} lost"
+    now = 0.0 if is_well(snapshot) else snapshot.get("silent") or 0.0
+    lost = snapshot.get("lost", 0.0) + now
+    return count(snapshot["incidents"], "stall", "stalls") + (f", {duration(lost)} lost" if lost else "")
 
 
 def _why(findings: list[Snapshot]) -> str:

@@ -100,7 +100,7 @@ def timeline(
 ) -> Timeline:
     """Return the timeline of a run; one without panels where the journal is empty."""
     edges = grid(record.first, record.last, [incident.noticed for incident in incidents])
-    panels = [panel for panel in _panels(record, edges) if panel.series]
+    panels = [panel for panel in _panels(record, edges, incidents) if panel.series]
     quiet = [panel for panel in panels if panel.key in MAY_BE_QUIET and not any(map(_moves, panel.series))]
     return Timeline(
         start=round(record.first, 3),
@@ -198,7 +198,7 @@ def short(value: float) -> float:
 # ---- the panels -----------------------------------------------------------------------------------------------
 
 
-def _panels(record: Record, edges: Array) -> list[Panel]:
+def _panels(record: Record, edges: Array, incidents: Sequence[Incident]) -> list[Panel]:
     done = _points(_beats(record.heard))
     beats = rate(done, edges)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -208,10 +208,20 @@ def _panels(record: Record, edges: Array) -> list[Panel]:
     return [
         Panel("batch", "Time a batch", "s",
               _series("mean", batch) + _series("longest pause", highest(pauses, edges)), log=True),
-        Panel("rate", "Throughput", "/s", _series("batches a second", beats)),
+        Panel("rate", "Throughput", "/s",
+              _series("batches a second", np.where(_in_silence(edges, record, incidents), 0.0, beats))),
         Panel("loss", "Loss", "", _series("loss", mean(loss, edges))),
         *_sensed(record, edges),
     ]  # fmt: skip
+
+
+def _in_silence(edges: Array, record: Record, incidents: Iterable[Incident]) -> npt.NDArray[np.bool_]:
+    """Tell of each cell whether all of it lies in a silence: no batch ended there, however long that is."""
+    inside = np.zeros(len(edges) - 1, dtype=np.bool_)
+    for one in incidents:
+        ended = record.last if one.ended is None else one.ended
+        inside |= (edges[:-1] >= one.began) & (edges[1:] <= ended)
+    return inside
 
 
 def _beats(heard: Sequence[tuple[float, Heard]]) -> list[tuple[float, float | None]]:

@@ -131,6 +131,24 @@ def test_a_stalled_run_is_exit_code_1_and_says_why(life):
     assert say(status.command, "--json").exit_code == 1
 
 
+def test_a_stalled_run_shows_the_line_that_it_hangs_at(life):
+    life.snapshot = STALLED
+    incident = life.run.incident(1)
+    incident.mkdir(parents=True)
+    (incident / "manifest.json").write_text('{"where": "train.py:8 in step"}')
+
+    told = CliRunner().invoke(status.command, []).output
+    assert "  hangs at    train.py:8 in step\n" in told
+
+
+def test_a_silence_that_lasts_is_lost_already():
+    told = dict(live.rows(STALLED | {"lost": 0.0}))
+
+    assert told["stalls"] == "1 stall, 1 min 15 s lost"
+    assert told["silent"] == "for 1 min 15 s, 12 s is a stall"
+    assert dict(live.rows(SNAPSHOT | {"lost": 0.0}))["stalls"] == "1 stall"
+
+
 def test_json_is_the_snapshot(life):
     assert json.loads(say(status.command, "--json").output) == life.snapshot
 

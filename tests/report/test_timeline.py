@@ -169,3 +169,14 @@ def test_what_the_cells_say_adds_up_to_what_the_counter_rose(steps, cells):
 def test_a_run_of_an_instant_has_a_grid():
     assert len(grid(5.0, 5.0, [5.0])) >= 2
     assert grid(5.0, 5.0, [])[-1] == 5.0 + FINEST
+
+
+def test_a_long_silence_is_a_throughput_of_nothing_to_its_end(tmp_path):
+    happened = [(0, Launched(0.0, 1, 7)), *(heard(s, 10 * s) for s in range(1, 61))]
+    happened += [heard(s, 600, beat_at=60) for s in range(61, 400)]
+    happened.append((90, Tell("stalled", {"silence": "no progress"})))
+    made = drawn(journal(tmp_path / "j.jsonl", *sorted(happened, key=lambda pair: pair[0])))
+
+    rates = values(made, "rate")
+    assert {rates[at(made, second)] for second in range(62, 398)} == {0.0}
+    assert values(made, "batch")[at(made, 200)] is None
