@@ -82,3 +82,19 @@ def test_rotated_parts_are_read_in_the_order_they_were_written(tmp_path: Path) -
     names = [part.name for part in journal.parts(tmp_path / "journal.jsonl")]
 
     assert names == ["journal.2.jsonl", "journal.10.jsonl", "journal.jsonl"]
+
+
+def test_a_journal_that_grows_is_turned_and_read_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    book = journal.Journal(path, lambda _: None, most=4 * 2000)
+    for number in range(200):
+        book.write(float(number), "event", Ticked(at=float(number)))
+    book.close()
+
+    at = [event.at for event in journal.events(path)]
+    files = list(tmp_path.iterdir())
+    assert len(files) == journal.PARTS
+    assert all(file.stat().st_size < 2200 for file in files)
+    assert at[0] == 0.0, "the beginning says what was asked"
+    assert at[-1] == 199.0
+    assert at == sorted(at)

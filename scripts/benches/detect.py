@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -33,6 +34,8 @@ from stallguard.traces import Trace
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ROOT / "tests" / "recordings" / "traces"
 LONG = 20_000.0  # hours from which the others' rules are left out
+PATIENCE = (0.25, 0.5, 1.0, 2.0, 4.0)  # settings of the curve
+SHOWN = ("deadlock", "external wait", "spin", "deadlock + busy thread")
 LIMITS = DetectorLimits()
 PLACES = 6  # random moments a recording
 ASSUMED = f"""
@@ -158,7 +161,7 @@ def _found_after(trace: Trace, at: float, name: str) -> tuple[float, str, bool]:
 def nights(recordings: list[Trace], hours: float, seed: int) -> list[Goal]:
     """Play nights; print false alarms and latencies of every rule, and of ours by kind of night."""
     made_up = {one.name: one for one in tables.made_up(np.random.default_rng(seed))}
-    world = World(tables.recorded(recordings), made_up, LIMITS, peers=hours <= LONG)
+    world = World(tables.recorded(recordings), made_up, LIMITS, peers=hours <= LONG, stalls=hours <= LONG)
     scores = simulation.simulate(world, hours, seed)
     print(ASSUMED)
     print(_by_rule(scores))
@@ -223,6 +226,42 @@ def _night_goals(scores: Scores, *, peers: bool) -> list[Goal]:
     return goals
 
 
+# ---- patience --------------------------------------------------------------------------------------------
+
+
+def curve(recordings: list[Trace], hours: float, seed: int) -> list[Goal]:
+    """Tell what patience costs and what it buys: false alarms against the time until a stall is found."""
+    made_up = {one.name: one for one in tables.made_up(np.random.default_rng(seed))}
+    world = World(tables.recorded(recordings), made_up, LIMITS, peers=False)
+    rows = []
+    for patience in PATIENCE:
+        limits = msgspec.structs.replace(LIMITS, patience=patience)
+        scores = simulation.simulate(dataclasses.replace(world, limits=limits), hours, seed)
+        cells = [number(cell) for rule in (OURS, OURS_BLIND) for cell in _false_alarms(scores, rule)]
+        rows.append((f"--patience {patience:g}", *cells, *(_found(scores, OURS, kind) for kind in SHOWN)))
+    head = (
+        "",
+        "false alarms / 1000 h",
+        "95 % bound",
+        "no census",
+        "95 % bound",
+        *(f"{kind}, s" for kind in SHOWN),
+    )
+    print(f"{hours:,.0f} h for each patience\n{table(head, rows)}")
+    return []
+
+
+def _false_alarms(scores: Scores, rule: str) -> tuple[float, float]:
+    alarms, hours, _ = _total(scores, rule)
+    return alarms / hours * 1000.0, upper_bound(alarms, hours)
+
+
+def _found(scores: Scores, rule: str, stall: str) -> str:
+    """Return the median time until stalls of one kind are found."""
+    took = [seconds for kind in scores.values() for seconds in kind[rule].latencies.get(stall, [])]
+    return number(quantile(took, 0.5))
+
+
 # ---- slow, and what it costs --------------------------------------------------------------------------------
 
 
@@ -271,6 +310,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--hours", type=float, default=6000.0, help="simulated hours (default: %(default)g)")
+    parser.add_argument(
+        "--curve", type=float, default=1500.0, help="hours for each patience (default: %(default)g)"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of everything random (default: %(default)s)")
     parser.add_argument("--traces", type=Path, default=place_of_recordings(), help="directory of recordings")
     asked = parser.parse_args()
@@ -284,6 +326,7 @@ def main() -> int:
         lambda: real_stalls(recordings),
         lambda: planted(well, rng),
         lambda: nights(well, asked.hours, asked.seed),
+        lambda: curve(well, min(asked.hours, asked.curve), asked.seed),
         lambda: slowdowns(well, 10, asked.seed),
         lambda: costs(well),
     ]

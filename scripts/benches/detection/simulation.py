@@ -44,12 +44,13 @@ Scores = dict[str, dict[str, Score]]  # kind of night -> rule -> score
 
 @dataclasses.dataclass(frozen=True)
 class World:
-    """What nights are made of and judged by.  `peers`: the other rules and injected stalls too."""
+    """What nights are made of and judged by.  `peers`: the other rules too; `stalls`: put in stalls."""
 
     recorded: list[Table]
     made_up: dict[str, Table]
     limits: DetectorLimits
     peers: bool = True
+    stalls: bool = True
     remote_seen: bool = True  # the sensor knows that the job talks to other hosts
 
 
@@ -74,7 +75,7 @@ def _night(world: World, kind: Kind, rng: np.random.Generator, scores: dict[str,
         for name, census in ((OURS, True), (OURS_BLIND, False))
     }
     watch = Watch(all_rules() if world.peers else [], sleep_seen=plan.sleep_seen, rng=rng)
-    stalls = Stalls(rng, STALLS if world.peers else 0)
+    stalls = Stalls(rng, STALLS if world.stalls else 0)
     for segment in nights.play(plan, table, rng, HOURS):
         stalls.strike(segment, ours, watch, scores)
         records = as_records(segment.seconds) if isinstance(segment, Steps) else ()

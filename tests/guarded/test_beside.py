@@ -1,0 +1,134 @@
+"""What goes on beside a run: the machine kept awake, settings that change, the clock, room for the next run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stallguard import journal
+from stallguard.core.events import Noted
+
+from .runs import guard
+
+BEATING = """
+import sys, time, stallguard
+end = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end:
+    stallguard.beat()
+    time.sleep(0.05)
+print("through")
+"""
+
+
+@pytest.fixture
+def beating(tmp_path: Path) -> Path:
+    """A script that beats for as many seconds as it is told."""
+    script = tmp_path / "work" / "beating.py"
+    script.parent.mkdir()
+    script.write_text(BEATING)
+    return script
+
+
+def wait_for(what: Callable[[], bool], seconds: float = 15.0) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.05)
+
+
+def noted(home: Path) -> list[Noted]:
+    events = journal.events(home / "runs" / "latest" / "journal.jsonl")
+    return [event for event in events if isinstance(event, Noted)]
+
+
+def notes(home: Path) -> list[str]:
+    return [event.text for event in noted(home)]
+
+
+def kinds(home: Path) -> set[str]:
+    return {event.kind for event in noted(home)}
+
+
+def test_a_setting_that_changes_in_its_file_holds_from_then_on_or_is_refused_with_a_word(
+    tmp_path: Path, beating: Path
+) -> None:
+    home, settings = tmp_path / "home", beating.parent / "stallguard.toml"
+    settings.write_text("[run]\nobserve = false\n")
+    command = [sys.executable, "-m", "stallguard", "run", "--python", sys.executable, str(beating), "60"]
+    environment = {**os.environ, "STALLGUARD_HOME": str(home)}
+    with subprocess.Popen(command, cwd=beating.parent, env=environment) as run:
+        try:
+            wait_for(lambda: "awake" in kinds(home))  # the file is watched right after
+            time.sleep(1.0)
+            settings.write_text("[run]\nobserve = true\n[keep]\nruns = 3\n")
+            wait_for(lambda: "run.observe is now on, from now on" in notes(home))
+            wait_for(lambda: "keep.runs is now 3: that holds from the next run on" in notes(home))
+            settings.write_text("[run]\nobserve = nonsense")
+            wait_for(lambda: any("stay as they were" in text for text in notes(home)))
+            settings.write_text("[run]\nmax_time = '1s'\n[stop]\nbatch_wait = '0.5s'\n")
+            assert run.wait(20) == 75
+        finally:
+            run.kill()
+
+
+def test_a_loop_of_ones_own_ends_on_time_by_a_signal(tmp_path: Path, beating: Path) -> None:
+    began = time.monotonic()
+    run = guard(tmp_path, "--max-time", "2s", "--set", "stop.batch_wait=1s", str(beating), "60")
+
+    assert run.code == 75, run.err
+    assert [action["name"] for action in run.actions("signal")] == ["TERM"]
+    assert run.told("paused")
+    assert time.monotonic() - began < 30
+
+
+INHIBIT = """#!{python}
+import os, sys
+with open({log!r}, "a") as log:
+    print("began", os.getpid(), *sys.argv[1:], file=log, flush=True)
+    sys.stdin.read()
+    print("ended", file=log, flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a Mac is held awake by its own caffeinate")
+@pytest.mark.parametrize("let_sleep", [False, True])
+def test_the_machine_is_held_awake_for_as_long_as_the_run_lasts(
+    tmp_path: Path, beating: Path, let_sleep: bool
+) -> None:
+    tools, log = tmp_path / "tools", tmp_path / "log"
+    tools.mkdir()
+    log.touch()
+    fake = tools / "systemd-inhibit"
+    fake.write_text(INHIBIT.format(python=sys.executable, log=str(log)))
+    fake.chmod(0o755)
+    path = {"PATH": f"{tools}:{os.environ['PATH']}"}
+
+    run = guard(tmp_path, *(["--let-sleep"] if let_sleep else []), str(beating), "2", env=path)
+
+    assert run.code == 0, run.err
+    if let_sleep:
+        assert log.read_text() == ""
+    else:
+        assert "--what=sleep:idle" in log.read_text()
+        assert "through" in run.out.decode()
+        pid = int(log.read_text().split()[1])
+        wait_for(lambda: not Path(f"/proc/{pid}").exists(), 5.0)
+
+
+def test_the_oldest_runs_make_room_at_the_end_of_a_new_one(tmp_path: Path, beating: Path) -> None:
+    for _ in range(3):
+        run = guard(tmp_path, "--set", "keep.runs=2", str(beating), "0.1")
+
+    kept = sorted(
+        path.name for path in (tmp_path / "runs").iterdir() if path.is_dir() and not path.is_symlink()
+    )
+    assert len(kept) == 2
+    assert run.run is not None
+    assert run.run.name in kept
+    assert run.told("pruned") == [{"count": "1 old run"}]
