@@ -1,7 +1,7 @@
 """Tells somebody who is not looking: the desktop, a command of the user's, Apprise URLs (extra `notify`).
 
-One daemon thread sends; what cannot be sent is told once and forgotten.  A notification may never slow, stop or
-fail a run.
+One daemon thread sends; that a channel fails is told once, and the next word is tried again: a network that was
+away at three may be back at four.  A notification may never slow, stop or fail a run.
 """
 
 from __future__ import annotations
@@ -118,6 +118,7 @@ class Notifier:
         self._trouble = trouble
         self._waiting: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
         self._sent = Sent()
+        self._failed: set[str] = set()
         self._thread = threading.Thread(target=self._work, name="notify", daemon=True)
         if self._channels:
             self._thread.start()
@@ -145,6 +146,16 @@ class Notifier:
         try:
             send(title, text)
         except Exception as error:  # noqa: BLE001 - whatever a channel raises, the run goes on
-            self._channels.pop(name, None)
-            with contextlib.suppress(Exception):
-                self._trouble(f"notifications by {name} do not go out: {error}")
+            if name not in self._failed:
+                self._failed.add(name)
+                with contextlib.suppress(Exception):
+                    self._trouble(f"notifications by {name} do not go out: {_why(error)}")
+
+
+def _why(error: Exception) -> str:
+    """Return what went wrong, without the command: it may hold a token."""
+    if isinstance(error, subprocess.CalledProcessError):
+        return f"it ended with exit code {error.returncode}"
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"it did not end within {error.timeout:g} s"
+    return str(error)

@@ -76,6 +76,35 @@ def test_a_failing_channel_is_told_once_and_the_others_still_get_the_word() -> N
     assert told == ["notifications by desktop do not go out: no desktop"]
 
 
+def test_a_channel_that_failed_gets_the_next_word() -> None:
+    got: list[str] = []
+    told: list[str] = []
+
+    def away_at_first(_title: str, text: str) -> None:
+        if text != "over":
+            raise OSError("no network")
+        got.append(text)
+
+    notifier = notify.Notifier({"net": away_at_first}, told.append)
+    for at, (kind, text) in enumerate([("stalled", "one"), ("restart", "two"), ("finished", "over")]):
+        notifier.notify(kind, "t", text, float(at))
+    notifier.close()
+
+    assert got == ["over"]
+    assert told == ["notifications by net do not go out: no network"]
+
+
+def test_what_a_command_that_fails_was_is_not_told() -> None:
+    told: list[str] = []
+    notifier = notify.Notifier(
+        {"the command": notify.command_sender("exit 3 # token=hunter2", dict(os.environ))}, told.append
+    )
+    notifier.notify("finished", "t", "over", 0.0)
+    notifier.close()
+
+    assert told == ["notifications by the command do not go out: it ended with exit code 3"]
+
+
 @pytest.mark.parametrize(
     ("platform", "found", "there"), [("darwin", None, True), ("linux", None, False), ("linux", "x", True)]
 )
