@@ -83,11 +83,6 @@ class expect(phase):  # noqa: N801
         self._seconds = float(seconds)
 
 
-def _factor() -> int:
-    script = _script()
-    return int(script.factor) if script is not None else 1
-
-
 def batch_size(n: int) -> int:
     """Return the batch size for this attempt: `n`, divided by its factor where less memory shall be needed."""
     script = _script()
@@ -99,8 +94,8 @@ def microbatches(x: Any, y: Any = None) -> Iterator[Any]:
 
     For loops of the script's own that add up gradients.  `x` and `y` are cut along their first axis.
     """
-    size = len(x)
-    step = max(1, -(-size // _factor()))
+    script, size = _script(), len(x)
+    step = max(1, -(-size // (int(script.cut()) if script is not None else 1)))
     for start in range(0, size, step):
         part = slice(start, start + step)
         yield x[part] if y is None else (x[part], y[part])

@@ -93,7 +93,7 @@ class Finder:
     def by_rows(self, most: int | None) -> dict[str, int]:
         """Return the most rows that survive, 0 where none do."""
         whole = batch.given(self._argv, os.environ, self.limits).whole or 1
-        search = Search(first=whole, most=most or whole * UPWARDS)
+        search = Search(first=whole, most=most or whole * UPWARDS, least=self.limits.min_batch)
         while (rows := bisection.next_rows(search)) is not None:
             verdict = self._try(1, self._load({"policy.batch": rows}), rows)
             search = bisection.tried(search, rows, survived=not verdict.trouble)

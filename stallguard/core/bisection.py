@@ -13,13 +13,14 @@ GRAIN = 8  # the search ends where what is left is less than this part of the si
 class Search(msgspec.Struct, frozen=True):
     """What is known.  `good`: rows of the largest batch seen to survive, `bad`: of the smallest seen to fail; 0: none.
 
-    `first`: what to try first; `most`: rows that are never exceeded.
+    `first`: what to try first; `most`, `least`: rows beyond which nothing is tried.
     """
 
     first: int
     most: int
     good: int = 0
     bad: int = 0
+    least: int = 1
 
 
 def tried(search: Search, rows: int, *, survived: bool) -> Search:
@@ -40,7 +41,7 @@ def next_rows(search: Search) -> int | None:
     if not bad:
         return min(good * 2, search.most) if good < search.most else None
     if not good:
-        return bad // 2 or None
+        return bad // 2 if bad // 2 >= search.least else None
     return (good + bad) // 2 if bad - good > max(1, good // GRAIN) else None
 
 

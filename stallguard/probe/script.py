@@ -25,10 +25,15 @@ class Script:
         self._context = context
         self._checkpoints: list[Manual] = []
 
-    @property
-    def factor(self) -> int:
-        """Parts of a batch in this attempt."""
+    def cut(self) -> int:
+        """Return the parts that the script cuts a batch into now."""
+        self._in_effect()
         return self._context.asked
+
+    def _in_effect(self) -> None:
+        if self._context.asked > 1:
+            self._context.set("factor", self._context.asked)
+            self._context.flag(wire.FLAG_SMALLER_BATCH)
 
     def batch_size(self, rows: int) -> int:
         """Return the rows of a batch in this attempt; Keras' batches are not sliced from now on."""
@@ -36,8 +41,7 @@ class Script:
         smaller = max(1, rows // context.asked)
         if smaller < rows and not context.smaller:
             context.smaller = True
-            context.set("factor", context.asked)
-            context.flag(wire.FLAG_SMALLER_BATCH)
+            self._in_effect()
             context.note("micro", "the script was given batches of %d rows instead of %d" % (smaller, rows))
         return smaller
 

@@ -29,6 +29,7 @@ SETTINGS = {
     "notify.on": (),
     "notify.desktop": False,
 }
+UNCUT = "its batches cannot be cut from outside: name the option that takes its batch size, with --batch-flag"
 LEVELS = ("normal", "warn", "critical")
 NOT_THE_BATCH = frozenset(
     (
@@ -93,6 +94,8 @@ def judged(run: Run, steps: int) -> Verdict:
     count = beats(run)
     if run.interrupts and not (count >= steps or run.totals.incidents):
         return Verdict(count, "it was interrupted", hopeless=True)
+    if run.factor > 1 and run.history.heard is not None and count and run.history.heard.factor == 1:
+        return Verdict(count, UNCUT, hopeless=True)
     if run.totals.incidents:
         return Verdict(count, "it stalled")
     if count < steps and run.code != 0:

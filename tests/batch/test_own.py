@@ -15,7 +15,9 @@ GREEDY = Path(__file__).parent / "scripts" / "greedy.py"
 ASKS = """
 import json, stallguard, sys
 context = sys.modules["_stallguard_probe"].probe.context
+assert context.get("factor") == 1
 pieces = [len(x) for x, _ in stallguard.microbatches([0] * 10, [1] * 10)]
+assert context.get("factor") == context.asked, "slices are in effect"
 before = context.factor
 rows = stallguard.batch_size(512)
 print(json.dumps({"before": before, "rows": rows, "again": stallguard.batch_size(512), "after": context.factor,

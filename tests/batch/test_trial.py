@@ -53,6 +53,14 @@ def test_an_interrupt_and_a_script_without_batches_say_nothing() -> None:
     assert judged(ended(0, code=0), STEPS).hopeless
 
 
+def test_parts_that_a_script_does_not_train_in_say_nothing() -> None:
+    whole = ended(code=143, factor=2)
+    assert "--batch-flag" in judged(whole, STEPS).trouble
+    assert judged(whole, STEPS).hopeless
+    cut = replace(whole.history, heard=Heard(at=1.0, attempt=1, beats=STEPS, factor=2))
+    assert judged(replace(whole, history=cut), STEPS).trouble == ""
+
+
 def test_memory_that_becomes_tight_is_trouble_and_memory_that_was_tight_before_is_not() -> None:
     tight, calm = Memory(pressure="critical"), Memory(pressure="normal")
     memory = tuple(Seen(float(at), reading) for at, reading in enumerate([calm, tight]))

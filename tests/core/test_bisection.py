@@ -37,5 +37,11 @@ def test_it_begins_with_the_scripts_own_size_and_halves_or_doubles_from_there() 
     assert found(64, 1024, 20)[1] == [64, 32, 16, 24, 20, 22]
 
 
+def test_nothing_below_the_least_is_tried() -> None:
+    search = tried(Search(first=64, most=1024, least=20), 64, survived=False)
+    search = tried(search, 32, survived=False)
+    assert next_rows(search) is None
+
+
 def test_parts_double_until_they_would_be_too_many() -> None:
     assert [next_factor(failed, 4) for failed in (0, 1, 2, 4)] == [1, 2, 4, None]
