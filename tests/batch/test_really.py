@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from tests.guarded.runs import guard
 from tests.probe.receiver import Heard, Receiver
 
 CHILD = Path(__file__).parent / "really_child.py"
+SCRIPTS = Path(__file__).parent / "scripts"
 EVERYWHERE = ["arrays", "default", "nested", "steps", "schedule", "adam", "pipeline", "after_slices"]
 SAME = ["default", "nested", "schedule", "after_slices"]  # as "arrays"
 
@@ -100,3 +102,24 @@ def test_other_backends_do_the_same(other_python: Callable[[str], str], name: st
     assert same(rows, "arrays", "sgd by hand")
     assert same(rows, "schedule", "arrays")
     assert same(rows, "adam", "adam by hand")
+
+
+@pytest.mark.live
+def test_a_run_goes_on_with_fewer_rows_where_it_was_and_with_all_of_them_after_a_good_time(
+    tmp_path: Path,
+) -> None:
+    run = guard(
+        tmp_path, "--really-smaller-batch", "--scale-lr", "sqrt", "--regrow", "--set", "policy.regrow_after=2s",
+        str(SCRIPTS / "once.py"), str(tmp_path / "memory"), "--how", "memory",
+    )  # fmt: skip
+
+    assert run.code == 0, run.err
+    assert [launch.get("factor", 1) for launch in run.actions("launch")] == [1, 2, 1]
+    assert any("of 16 rows instead of 32" in fact["text"] for fact in run.told("smaller"))
+    assert "the learning rate divided by 1.41" in run.told("smaller")[0]["text"]
+    resized = [fact["text"] for fact in run.told("resumed") if "the batch is" in fact["text"]]
+    assert [text.split(":")[0] for text in resized] == [
+        "the batch is 16 now and was 32",
+        "the batch is 32 now and was 16",
+    ]
+    assert "1.41" in run.told("mathematics")[-1]["text"]

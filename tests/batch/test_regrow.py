@@ -63,3 +63,21 @@ def test_a_script_that_is_told_its_size_gets_half_after_a_stall_and_the_whole_ag
     assert mathematics[1] == "nothing changes for the mathematics of the training"
     assert any("the batch is 16 now and was 32" in fact["text"] for fact in run.told("resumed"))
     assert not run.told("smaller"), "never sliced as well"
+
+
+@pytest.mark.live
+def test_a_script_that_knows_nothing_of_it_is_sliced_for_want_of_memory_and_whole_again_in_the_same_process(
+    tmp_path: Path,
+) -> None:
+    run = guard(
+        tmp_path, "--regrow", "--set", "policy.regrow_after=2s", str(HERE / "scripts" / "once.py"),
+        str(tmp_path / "memory"), "--how", "memory",
+    )  # fmt: skip
+
+    assert run.code == 0, run.err
+    assert run.actions("found")[0]["findings"][0]["cause"] == "out-of-memory"
+    assert [launch.get("factor", 1) for launch in run.actions("launch")] == [1, 2]
+    assert "whole again" in run.told("smaller")[-1]["text"]
+    said = run.told("mathematics")[-1]["text"]
+    assert "in attempt 2 each batch is computed in 2 parts" in said
+    assert said.endswith("in attempt 2 nothing changes for the mathematics of the training")

@@ -1,4 +1,4 @@
-"""A small fit whose callback hangs once, at a batch that is larger than the limit; later runs remember."""
+"""A small fit whose callback hangs, or fails for want of memory, once: later lives remember."""
 
 import argparse
 import os
@@ -14,12 +14,13 @@ from tensorflow import keras
 parser = argparse.ArgumentParser()
 parser.add_argument("memory", type=Path)
 parser.add_argument("--batch-size", type=int, default=32)
+parser.add_argument("--how", choices=["lock", "memory"], default="lock")
 parser.add_argument("--epochs", type=int, default=6)
 options = parser.parse_args()
 
 
 class Hang(keras.callbacks.Callback):
-    """Waits for a lock that nobody gives back, at the 50th batch of its first life."""
+    """Waits for a lock that nobody gives back, or fails, at the 50th batch of its first life."""
 
     seen = 0
 
@@ -29,6 +30,8 @@ class Hang(keras.callbacks.Callback):
         self.seen += 1
         if self.seen == 50 and not options.memory.exists():
             options.memory.touch()
+            if options.how == "memory":
+                raise MemoryError
             lock = threading.Lock()
             lock.acquire()
             lock.acquire()
