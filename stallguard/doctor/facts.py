@@ -82,6 +82,7 @@ class Facts(msgspec.Struct, frozen=True):
     working: str  # the working directory
     heavy: tuple[Heavy, ...] = ()
     runs: tuple[str, ...] = ()  # other runs that live
+    added: tuple[tuple[str, str, str], ...] = ()  # plug-ins of stallguard: name, what it names, package
     let_sleep: bool = False  # the settings allow the machine to sleep during a run
 
     @property

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from stallguard import outcome, paths
+from stallguard import collectors, outcome, paths, plugins, sensors
 from stallguard.core.readings import Device
 from stallguard.doctor.facts import Environment, Facts, Heavy, Place
 from stallguard.errors import StallguardError
@@ -26,6 +26,7 @@ VARIABLES = ("HOME", "KERAS_BACKEND", "TF_USE_LEGACY_KERAS")
 SAMPLE = 0.7  # seconds between two looks at who works
 BUSY, LARGE = 0.25, 0.1  # of a core, of the memory: less is not worth a word
 MOST = 5  # processes named
+GROUPS = (sensors.PLUGINS, collectors.PLUGINS)
 SWAP = Path("/private/var/vm")  # where macOS makes its swap files
 
 
@@ -49,6 +50,7 @@ def facts(environment: Environment, variables: Mapping[str, str], *, let_sleep: 
         working=str(Path.cwd()),
         heavy=heavy,
         runs=tuple(run.id for run in paths.list_runs() if outcome.state(run) == "running"),
+        added=tuple(entry for group in GROUPS for entry in plugins.installed(group)),
         let_sleep=let_sleep,
     )
 

@@ -199,5 +199,11 @@ def others(facts: Facts) -> Iterator[Said]:
         )
 
 
+def added(facts: Facts) -> Iterator[Said]:
+    """What do plug-ins add to stallguard itself?"""
+    for name, points_to, package in facts.added:
+        yield note(f"{name} ({points_to}) of {package} is part of every run")
+
+
 def _size(amount: int | None) -> str:
     return "unknown" if amount is None else f"{amount / GB:.1f} GB"
