@@ -110,7 +110,7 @@ def test_a_run_goes_on_with_fewer_rows_where_it_was_and_with_all_of_them_after_a
 ) -> None:
     run = guard(
         tmp_path, "--really-smaller-batch", "--scale-lr", "sqrt", "--regrow", "--set", "policy.regrow_after=2s",
-        str(SCRIPTS / "once.py"), str(tmp_path / "memory"), "--how", "memory",
+        str(SCRIPTS / "once.py"), str(tmp_path / "memory"),
     )  # fmt: skip
 
     assert run.code == 0, run.err

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.guarded.runs import AT_ONCE, guard
+from tests.guarded.runs import guard
 from tests.probe.receiver import Heard, Receiver
 
 pytestmark = pytest.mark.tf
@@ -44,13 +44,12 @@ def test_so_they_do_elsewhere(other_python: Callable[[str], str], name: str, bac
 
 
 @pytest.mark.live
-def test_a_script_that_is_told_its_size_gets_half_after_a_stall_and_the_whole_again_after_a_good_time(
+def test_a_script_that_is_told_its_size_gets_half_after_a_failure_and_the_whole_again_after_a_good_time(
     tmp_path: Path,
 ) -> None:
     run = guard(
-        tmp_path, *AT_ONCE, "--on-stall", "halve", "--grace", "1s", "--batch-flag=--batch-size",
-        "--regrow", "--set", "policy.regrow_after=2s", str(HERE / "scripts" / "once.py"),
-        str(tmp_path / "memory"), "--batch-size", "32",
+        tmp_path, "--batch-flag=--batch-size", "--regrow", "--set", "policy.regrow_after=2s",
+        str(HERE / "scripts" / "once.py"), str(tmp_path / "memory"), "--batch-size", "32",
     )  # fmt: skip
 
     assert run.code == 0, run.err
@@ -71,7 +70,7 @@ def test_a_script_that_knows_nothing_of_it_is_sliced_for_want_of_memory_and_whol
 ) -> None:
     run = guard(
         tmp_path, "--regrow", "--set", "policy.regrow_after=2s", str(HERE / "scripts" / "once.py"),
-        str(tmp_path / "memory"), "--how", "memory",
+        str(tmp_path / "memory"),
     )  # fmt: skip
 
     assert run.code == 0, run.err
