@@ -5,7 +5,8 @@
 
 Each fit prints one line of JSON: what it learned, to the bit, and that every epoch saw every sample once.
 KERAS names the module (keras, tf_keras); KILL="fit,epoch,batch" ends it there; SEED="" leaves all unseeded;
-TRACE names a file that gets a line "fit epoch batch" for every batch that was trained, before anything else is done.
+DROPOUT is the rate of that; TRACE names a file that gets a line "fit epoch batch" for every batch that was trained,
+before anything else is done.
 """
 
 import hashlib
@@ -98,7 +99,7 @@ def network(kind):
     layers = [] if kind == "unbuilt" else [keras.layers.Input((3,))]
     layers.append(keras.layers.Dense(8, activation="tanh"))
     if hasattr(keras.utils, "PyDataset"):
-        layers.append(keras.layers.Dropout(0.1))
+        layers.append(keras.layers.Dropout(float(os.environ.get("DROPOUT", "0.1"))))
     model = keras.Sequential([*layers, keras.layers.Dense(1)])
     options = {"eager": {"run_eagerly": True}, "strides": {"steps_per_execution": 2}}.get(kind, {})
     model.compile("adam", squared, metrics=[seen, seen_squares], **options)

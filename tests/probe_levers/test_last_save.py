@@ -10,13 +10,15 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from stallguard import journal
-from stallguard.core.events import Heard
+from stallguard.core.events import Heard, Launched, Noted
 from tests.guarded.runs import SCRIPTS, guard
 
 pytestmark = pytest.mark.live
+EVENING = str(SCRIPTS / "evening.py")
 SAVES_SLOWLY = """
 import signal, sys, time
 import stallguard
@@ -72,25 +74,40 @@ def test_a_save_that_outlasts_the_grace_is_left_to_end(tmp_path):
     assert (tmp_path / "last.ckpt").stat().st_size == 6_000_000
 
 
+@pytest.fixture(scope="module")
+def undisturbed():
+    """What the script says when nobody interferes."""
+    quick = {**os.environ, "PAUSE": "0"}
+    done = subprocess.run([sys.executable, EVENING], env=quick, capture_output=True, check=True, text=True)
+    return done.stdout.splitlines()[-1]
+
+
 @pytest.mark.tf
-def test_sigterm_makes_a_last_checkpoint_and_the_next_run_goes_on_there(tmp_path):
-    evening = str(SCRIPTS / "evening.py")
-    plain = subprocess.run(
-        [sys.executable, evening],
-        env={**os.environ, "PAUSE": "0"},
-        capture_output=True,
-        check=True,
-        text=True,
+def test_a_training_that_somebody_kills_goes_on_by_itself_and_comes_to_the_same(tmp_path, undisturbed):
+    with started(tmp_path, "--checkpoint-every", "0.3s", EVENING) as child:
+        for training in psutil.Process(child.pid).children():
+            training.kill()
+        out, _ = child.communicate(timeout=60)
+    assert child.returncode == 0
+    assert out.splitlines()[-1] == undisturbed
+    path = tmp_path / "home" / "runs" / "latest" / "journal.jsonl"
+    assert [event.attempt for event in journal.events(path) if isinstance(event, Launched)] == [1, 2]
+    assert any(
+        "goes on in epoch 1" in event.text for event in journal.events(path) if isinstance(event, Noted)
     )
-    with started(tmp_path, evening) as child:
+
+
+@pytest.mark.tf
+def test_sigterm_makes_a_last_checkpoint_and_the_next_run_goes_on_there(tmp_path, undisturbed):
+    with started(tmp_path, EVENING) as child:
         child.send_signal(signal.SIGTERM)
         child.communicate(timeout=40)
     assert child.returncode == 128 + signal.SIGTERM
     assert not list((tmp_path / "home" / "runs" / "latest" / "backup").glob("fit-*/g2")), "one save, the last"
 
-    resumed = guard(tmp_path / "home", "--resume", "last", evening, env={"PAUSE": "0"}, cwd=tmp_path)
+    resumed = guard(tmp_path / "home", "--resume", "last", EVENING, env={"PAUSE": "0"}, cwd=tmp_path)
     assert resumed.code == 0, resumed.err
-    assert resumed.out.decode().splitlines()[-1] == plain.stdout.splitlines()[-1]
+    assert resumed.out.decode().splitlines()[-1] == undisturbed
     said = [
         re.search(r"goes on in epoch 1 after batch (\d+)", fact["text"]) for fact in resumed.told("resumed")
     ]

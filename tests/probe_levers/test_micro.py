@@ -20,7 +20,7 @@ ELSEWHERE = [
     "mixed", "eager",
 ]  # fmt: skip
 TENSORFLOW = ["adam_tfdata", "eager", "compiled", "strides", "mixed"]
-SAID = ["normalised", "own_step"]
+SAID = ["normalised", "dropped", "own_step"]
 TOLERANCE = {"mixed": 3e-5}  # float16 has three digits
 
 
@@ -60,6 +60,11 @@ class TestKeras3OnTensorFlow:
         assert [
             note for note in heard.notes if note["kind"] == "micro" and "BatchNormalization" in note["text"]
         ]
+
+    def test_it_is_said_that_dropout_draws_other_masks_and_where_nothing_changes_nothing_is(self, child):
+        said = [note["text"] for note in child[1].notes if note["kind"] == "micro"]
+        assert len([text for text in said if "dropout draws a mask a slice" in text]) == 1
+        assert len([text for text in said if text.endswith("as if whole")]) > 10
 
     def test_a_step_of_the_script_is_left_alone_and_that_is_said(self, child):
         rows, heard = child

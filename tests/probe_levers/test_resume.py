@@ -60,6 +60,21 @@ def test_a_script_that_seeds_nothing_sees_the_same_data_after_a_restart(script, 
 
 
 @pytest.mark.tf
+def test_it_goes_on_in_slices_where_the_restart_is_a_smaller_one(script):
+    script.environment["DROPOUT"] = "0"  # each slice draws a mask of its own
+    undisturbed = script.attempt("tfdata", guarded=False).rows[0]
+    script.attempt("tfdata", kill="0,2,3")
+    resumed = script.attempt("tfdata", resume=True, STALLGUARD_FACTOR="4")
+    assert resumed.trained == batches(0, 2 * STEPS + 3)
+    assert [float.fromhex(loss) for loss in resumed.rows[0]["loss"]] == pytest.approx(
+        [float.fromhex(loss) for loss in undisturbed["loss"]], rel=1e-5
+    )
+    assert resumed.heard.last()["factor"] == 4
+    for figure in ("iterations", "epochs", "seen", "rate"):
+        assert resumed.rows[0][figure] == undisturbed[figure]
+
+
+@pytest.mark.tf
 def test_a_damaged_checkpoint_costs_the_batches_since_the_one_before(script):
     undisturbed = script.attempt("tfdata", guarded=False)
     script.attempt("tfdata", kill="0,2,3")

@@ -17,9 +17,9 @@ UNREACHED = (
 WHOLE = "{model}: batches stay whole, because {reason}"
 
 
-def _normalising(model: Any) -> bool:
+def _has(model: Any, kind: str) -> bool:
     layers: list[Any] = getattr(model, "_flatten_layers", list)()
-    return any("BatchNormalization" in type(layer).__name__ for layer in layers)
+    return any(kind in type(layer).__name__ for layer in layers)
 
 
 class Announcer:
@@ -41,8 +41,10 @@ class Announcer:
 
     def _sentence(self, model: Any, uneven: bool) -> str:
         said = f"each batch is trained in {self._context.factor} slices and one update, as if whole"
-        if _normalising(model):
+        if _has(model, "BatchNormalization"):
             said += "; BatchNormalization sees the slices, so its statistics are those of smaller batches"
+        if _has(model, "Dropout"):
+            said += "; dropout draws a mask a slice, so its draws are others than for a whole batch"
         if uneven:
             said += "; masked losses of several outputs are averaged slice by slice"
         return said

@@ -186,6 +186,7 @@ def cases():
         "strides": lambda: fitted(network(steps_per_execution=2), x, y),
         "mixed": mixed,
         "normalised": lambda: fitted(network(layers.BatchNormalization()), x, y),
+        "dropped": lambda: fitted(network(layers.Dropout(0.5)), x, y),
         "own_step": own_step,
         "calls_super": calls_super,
     }
