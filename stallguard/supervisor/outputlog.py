@@ -7,13 +7,15 @@ and the hole is marked in the file where writing resumes.  This module may not k
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
-PART_MAX = 64 << 20  # bytes of one part; at most three parts are kept
+from stallguard import rotation
+
+PART_MAX = 64 << 20  # bytes of one part
+PARTS = 3  # files at most
 
 
 class OutputLog:
@@ -77,24 +79,9 @@ class OutputLog:
 
     def _next_part(self) -> None:
         self._close()
-        numbers = part_numbers(self._path)
-        self._path.replace(part(self._path, max(numbers, default=0) + 1))
-        for number in numbers[1:]:
-            with contextlib.suppress(FileNotFoundError):  # the user tidied up
-                part(self._path, number).unlink()
+        rotation.turn(self._path, PARTS)
 
     def _complain(self, error: OSError) -> None:
         if not self._told:
             self._trouble(f"output.log cannot be written ({error.strerror}); the output itself goes on")
         self._told = True
-
-
-def part(path: Path, number: int) -> Path:
-    """Return the path of an older part: output.3.log for output.log."""
-    return path.with_name(f"{path.stem}.{number}{path.suffix}")
-
-
-def part_numbers(path: Path) -> list[int]:
-    """Return the numbers of the older parts, oldest first."""
-    names = [found.stem.rpartition(".")[2] for found in path.parent.glob(f"{path.stem}.*{path.suffix}")]
-    return sorted(int(name) for name in names if name.isdigit())

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from stallguard import rotation
 from stallguard.supervisor.output import LAST, Output
-from stallguard.supervisor.outputlog import OutputLog, part_numbers
+from stallguard.supervisor.outputlog import OutputLog
 from stallguard.supervisor.streams import End, choose, look
 
 LONG = 20.0  # seconds; only a broken test waits that long
@@ -443,10 +444,10 @@ def test_the_log_keeps_its_beginning_and_its_end_and_is_bounded(tmp_path):
     for number in range(1000):
         log.write(b"%09d\n" % number)
     log.close()
-    assert len(part_numbers(tmp_path / "output.log")) == 2
+    assert len(rotation.numbers(tmp_path / "output.log")) == 2
     assert (tmp_path / "output.1.log").read_bytes().startswith(b"000000000\n")
     assert sum(path.stat().st_size for path in tmp_path.glob("output*.log")) <= 3 * 1010
-    newest = part_numbers(tmp_path / "output.log")[-1]
+    newest = rotation.numbers(tmp_path / "output.log")[-1]
     tail = (tmp_path / f"output.{newest}.log").read_bytes()
     tail += (tmp_path / "output.log").read_bytes() if (tmp_path / "output.log").exists() else b""
     assert tail.endswith(b"000000999\n")
