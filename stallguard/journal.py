@@ -113,7 +113,7 @@ def read(path: Path) -> Iterator[Line]:
     for part in parts(path):
         with part.open("rb") as file:
             for raw in file:
-                with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                with contextlib.suppress(ValueError):
                     yield decode(raw)
 
 
@@ -133,5 +133,5 @@ def events(path: Path) -> Iterator[AnyEvent]:
     decode = msgspec.json.Decoder(AnyEvent).decode
     for line in read(path):
         if line.kind == "event":
-            with contextlib.suppress(msgspec.MsgspecError):
+            with contextlib.suppress(ValueError):
                 yield decode(line.data)

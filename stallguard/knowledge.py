@@ -99,7 +99,7 @@ def _read(
         kept = msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, ValueError) as error:
         trouble(f"what earlier runs taught cannot be read and is left aside ({path}: {error})")
         return None
     age = (time.time() if now is None else now) - kept.saved

@@ -93,14 +93,14 @@ def write(path: Path, value: msgspec.Struct) -> None:
 
 def asked(run: RunDir) -> AskedFor | None:
     """Return what was asked, or None where run.json is damaged."""
-    with contextlib.suppress(OSError, msgspec.MsgspecError):
+    with contextlib.suppress(OSError, ValueError):
         return msgspec.json.decode(run.asked.read_bytes(), type=AskedFor)
     return None
 
 
 def outcome(run: RunDir) -> Outcome | None:
     """Return what came of it, or None where the run has no end yet."""
-    with contextlib.suppress(OSError, msgspec.MsgspecError):
+    with contextlib.suppress(OSError, ValueError):
         return msgspec.json.decode((run.path / "outcome.json").read_bytes(), type=Outcome)
     return None
 

@@ -49,7 +49,7 @@ def told(line: bytes) -> str | None:
         if entry["kind"] != "action" or data.get("do") != "tell":
             return None
         return f"{entry['utc'][11:19]}  {sentence(data['kind'], data.get('facts', {}))}"
-    except (msgspec.MsgspecError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None  # a line cut by a kill, or of a later schema
 
 

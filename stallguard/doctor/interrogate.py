@@ -63,7 +63,7 @@ def _deep(python: str, framework: str) -> Deep:
 
 
 def _decode(heard: Heard, kind: type[Answer]) -> Answer | None:
-    with contextlib.suppress(msgspec.MsgspecError):
+    with contextlib.suppress(ValueError):
         return msgspec.json.decode(heard.answer, type=kind)
     return None
 

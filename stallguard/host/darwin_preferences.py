@@ -60,7 +60,7 @@ def gpus() -> tuple[Gpu, ...] | None:
 
 def parse_displays(text: str) -> tuple[Gpu, ...] | None:
     """Return the GPUs in `system_profiler SPDisplaysDataType -json`; None where it is something else."""
-    with contextlib.suppress(msgspec.MsgspecError, KeyError, TypeError):
+    with contextlib.suppress(ValueError, KeyError, TypeError):
         entries = msgspec.json.decode(text.encode())["SPDisplaysDataType"]
         return tuple(_gpu(entry) for entry in entries if isinstance(entry, dict))
     return None

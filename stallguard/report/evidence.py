@@ -68,7 +68,7 @@ def read(directory: Path, cwd: str) -> Evidence | None:
 
 def manifest(directory: Path) -> Manifest:
     """Return what an incident's manifest says; an empty one where there is none, or a damaged one."""
-    with contextlib.suppress(OSError, msgspec.MsgspecError):
+    with contextlib.suppress(OSError, ValueError):
         return msgspec.json.decode((directory / "manifest.json").read_bytes(), type=Manifest)
     return Manifest()
 

@@ -23,12 +23,12 @@ from stallguard import __version__
 from stallguard.core.words import duration
 from stallguard.paths import RunDir
 from stallguard.report import document, words
+from stallguard.report.aside import NAME
 from stallguard.report.document import Document
 from stallguard.report.sketch import sketch
 from stallguard.report.timeline import Timeline
 
 ASSETS = Path(__file__).parent / "assets"
-NAME = "report.html"
 # < > & so that no markup can begin inside the data; U+2028 and U+2029 end a line in old JavaScript.
 ESCAPES = {character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 

@@ -282,7 +282,7 @@ class Beats:
     def _take_note(self, data: bytes) -> None:
         try:
             note = msgspec.json.decode(data, type=_Note)
-        except msgspec.MsgspecError:
+        except ValueError:  # msgspec's errors, and text that is no UTF-8
             return  # not from our probe; anyone of this user may write to the socket
         if note.token == self._token:
             self._post(_note_event(note, self._attempt, self._now()))

@@ -76,7 +76,7 @@ class Control:
     def _reply(self, line: bytes) -> Any:
         try:
             question = msgspec.json.decode(line, type=Question)
-        except msgspec.MsgspecError as error:
+        except ValueError as error:  # msgspec's errors, and text that is no UTF-8
             return {"schema": 1, "ok": False, "why": str(error)}
         if question.verb == "status":
             return self._status()
@@ -108,7 +108,7 @@ def ask(path: str, verb: str, argument: str = "") -> dict[str, Any]:
             server.sendall(msgspec.json.encode(Question(verb=verb, argument=argument)) + b"\n")
             answer: dict[str, Any] = msgspec.json.decode(_whole(server))
             return answer
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, ValueError) as error:
         raise StallguardError(
             "the run does not answer",
             why=f"its control socket {path or '(none)'}: {error}",

@@ -146,6 +146,7 @@ def test_the_hello_becomes_a_greeting_and_other_notes_stay_notes(ear: Ear) -> No
         probe.socket.send(b'{"token":77,"pid":5,"kind":"hello","armed":true,"hooks":["fit"],"beyond":["x"]}')
         probe.socket.send(b'{"token":77,"pid":5,"kind":"resume","text":"from epoch 2"}')
         probe.socket.send(b"{not json")
+        probe.socket.send(b'{"token": 1, "text": "\xff"}')
 
         hello, note = ear.next(Greeted), ear.next(Noted)
 

@@ -50,7 +50,9 @@ def test_an_unknown_verb_is_refused_and_posts_nothing(desk: Desk) -> None:
     assert desk.posted == []
 
 
-@pytest.mark.parametrize("rubbish", [b"", b"\xff\xfe\n", b"{" * 5000, b'{"verb": 3}\n'])
+@pytest.mark.parametrize(
+    "rubbish", [b"", b"\xff\xfe\n", b"{" * 5000, b'{"verb": 3}\n', b'{"verb": "\xff"}\n']
+)
 def test_rubbish_does_not_silence_it(desk: Desk, rubbish: bytes) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.connect(desk.path)
