@@ -22,7 +22,7 @@ DRIVER = shutil.which("chromedriver")
 MISSING = (
     ""
     if CHROMIUM and DRIVER
-    else "no chromium and chromedriver on PATH: apt-get install chromium chromium-driver"
+    else "no Chromium with its chromedriver on PATH (Debian: apt-get install chromium chromium-driver)"
 )
 STARTED = "started successfully on port "
 ANSWER = 60.0  # seconds

@@ -113,6 +113,7 @@
     context.save();
     context.font = `${11 * ratio}px ${getComputedStyle(document.body).fontFamily}`;
     context.textBaseline = "bottom";
+    context.textAlign = "left";
     let free = -Infinity;
     for (const mark of data.marks) {
       const x = chart.valToPos(mark.at, "x", true);
@@ -146,7 +147,10 @@
   const axisX = (show) => ({
     show, stroke: () => colour("soft"), font: font(), size: 28, gap: 6, incrs: STEPS, splits: ticks, space: 84,
     grid: { show: false }, ticks: { show: false },
-    values: (_chart, found, _axis, _space, step) => found.map((at) => clock(at, step < 60)),
+    values: (chart, found, _axis, _space, step) => found.map((at) => {
+      const half = step < 60 ? 28 : 18, left = chart.width - 8 - chart.valToPos(at, "x") - (narrow() ? 54 : 66);
+      return left < half - 8 ? "" : clock(at, step < 60);  // a time that the edge would cut says nothing
+    }),
   });
   const axisY = (show, unit, log) => ({
     show, ...(log ? { splits: decades, filter: (_chart, found) => found } : {}), stroke: () => colour("faint"), font: font(), size: narrow() ? 54 : 66, gap: 8, space: 34,
