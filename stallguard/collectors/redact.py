@@ -56,6 +56,8 @@ class Shape(NamedTuple):
 SHAPES = (
     Shape("secret", re.compile(r"(?<=\bauthorization: )[^\r\n\"']++", re.IGNORECASE)),
     Shape("secret", re.compile(r"(?<=\bbearer )[\w.~+/=-]{8,}+", re.IGNORECASE)),
+    # Weights & Biases and others: of no make of their own, but nobody prints 32 letters after "key" for another reason.
+    Shape("secret", re.compile(r"(?:(?<=\bkey: )|(?<=\bkey=)|(?<=\bkey is ))[\w-]{32,}+", re.IGNORECASE)),
     Shape(
         "token",
         re.compile(

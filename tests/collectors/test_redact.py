@@ -171,9 +171,9 @@ def test_headers_keys_and_mail_addresses_are_gone():
     told = clean().text(
         "Authorization: Basic dXNlcjpwYXNz\nauthorization: Bearer abcdefgh12345\n"
         "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\nIBAAK\n-----END RSA PRIVATE KEY-----\nafter ada@lovelace.example\n"
-        "-----BEGIN PRIVATE KEY-----\nMIIcut"
+        "wandb key: 0123456789abcdef0123456789abcdef01234567\n-----BEGIN PRIVATE KEY-----\nMIIcut"
     )
-    for secret in ("dXNlcjpwYXNz", "abcdefgh12345", "MIIEow", "IBAAK", "ada@", "MIIcut"):
+    for secret in ("0123456789abcdef", "dXNlcjpwYXNz", "abcdefgh12345", "MIIEow", "IBAAK", "ada@", "MIIcut"):
         assert secret not in told
     assert "after" in told
 
