@@ -77,7 +77,7 @@ class Detached(Session):
 
     def _open_output(self) -> Filed:
         part = self.loaded.config.keep.output // PARTS
-        return Filed(self.dir.output, self.trouble, part, self._tap)
+        return Filed(self.dir.output, self.trouble, part, self.matching.feed)
 
     def attempt_began(self, action: Launch, token: int, child: Identity) -> None:
         """Note what a later stallguard needs."""

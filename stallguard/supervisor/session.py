@@ -34,6 +34,7 @@ from stallguard.supervisor.control import Control
 from stallguard.supervisor.filed import Filed
 from stallguard.supervisor.loop import Loop
 from stallguard.supervisor.mailbox import Mailbox
+from stallguard.supervisor.matching import Matching
 from stallguard.supervisor.output import Output
 from stallguard.supervisor.outputlog import OutputLog
 from stallguard.supervisor.perform import Performer
@@ -61,6 +62,7 @@ class Session:
         self.request, self.dir, self.loaded = request, request.run, loaded
         self.clock = SystemClock()
         self.mailbox = Mailbox(self.clock.monotonic)
+        self.matching = Matching(self.mailbox.post, self.clock.monotonic)
         self.place = self._open_place()
         self.beats = Beats(self.place, self.dir.probe, self.mailbox.post, self.clock.monotonic)
         self.output = self._open_output()
@@ -76,7 +78,6 @@ class Session:
         self.control = Control(self.place / "control", self.mailbox.post, self.clock.monotonic, self.status)
         self.surroundings = Surroundings(self, self._began(), reload)
         self._told_all = False  # the last output has been passed on
-        self._matcher: Any = None
         self._samplers: Any = None
 
     # ---- what a run that outlives us does otherwise (supervisor.detached) ------------------------------------
@@ -87,7 +88,7 @@ class Session:
     def _open_output(self) -> Output | Filed:
         log = OutputLog(self.dir.output, self.trouble, self.loaded.config.keep.output // 3)
         chosen = streams.choose(streams.look(1), streams.look(2))
-        return Output(chosen, log, self.trouble, tap=self._tap)
+        return Output(chosen, log, self.trouble, tap=self.matching.feed)
 
     def _begin(self) -> Step:
         known = self.sizes()
@@ -213,7 +214,8 @@ class Session:
         from stallguard.sensors.registry import sensors
         from stallguard.sensors.sampler import Samplers
 
-        self._matcher, failed = Matcher(), self.performer.sensor_failed
+        failed = self.performer.sensor_failed
+        self.matching.begin(Matcher())
         watched = sensors(self.performer.target, self.clock, failed)
         self._samplers = Samplers(watched, self.mailbox.post, self.clock, failed)
         self._samplers.start()
@@ -228,17 +230,10 @@ class Session:
         self.performer.target.census_wanted = wanted.census
         self.performer.target.main = run.history.greeted.pid if run.history.greeted else None
 
-    def _tap(self, data: bytes) -> None:
-        if self._matcher is not None:
-            for event in self._matcher.feed(data, self.clock.monotonic()):
-                self.mailbox.post(event)
-
     def settle(self) -> None:
         """Pass on, and read, what an attempt that has ended still said."""
         self.output.settle(LAST_WORDS)
-        if self._matcher is not None:
-            for event in self._matcher.finish(self.clock.monotonic()):
-                self.mailbox.post(event)
+        self.matching.finish()
 
     def _conclude(self) -> None:
         run = self.loop.run

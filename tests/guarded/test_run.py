@@ -197,3 +197,10 @@ def test_a_supervisor_that_is_killed_leaves_a_readable_journal_and_is_listed_as_
     assert b"lost" in listed.out
     told = stallguard(tmp_path / "home", "logs")
     assert b"guarding" in told.out
+
+
+def test_an_error_said_in_the_very_first_moment_is_read(tmp_path: Path) -> None:
+    run = guard(tmp_path, "--max-restarts", "0", write(tmp_path, "raise MemoryError('at once')"))
+
+    assert run.code == 1
+    assert run.actions("found")[-1]["findings"][0]["cause"] == "out-of-memory"

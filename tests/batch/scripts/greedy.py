@@ -15,7 +15,6 @@ parser.add_argument("--room", type=int, default=200, help="megabytes; a row take
 parser.add_argument("--steps", type=int, default=40)
 options = parser.parse_args()
 
-time.sleep(0.5)  # as long as the smallest of imports
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + options.room * MEGABYTE,) * 2)
 for _ in range(options.steps):
