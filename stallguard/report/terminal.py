@@ -13,10 +13,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from stallguard.core.words import duration
 from stallguard.report import words
 from stallguard.report.document import Cause, Document, Trouble
 from stallguard.report.folded import Folded
+from stallguard.report.incidents import CRASH
 from stallguard.report.narrative import prose, sentence
 from stallguard.report.timeline import Series, Timeline
 
@@ -25,6 +25,7 @@ ACCENT, DIM, HEAD = "dark_orange3", "dim", "bold"
 MARKS = {"stall": "!", "crash": "x", "restart": ">", "recovered": "<"}
 PEAK = 1.5  # times the usual throughput: a few cells above it must not flatten all others
 CHART = 72  # columns at most
+OUTPUT = 12  # lines of the last output: a traceback's end
 PIPED = 100  # columns where there is no terminal
 
 
@@ -44,6 +45,9 @@ def blocks(document: Document, width: int) -> Iterator[RenderableType]:
     yield from chart(document.timeline, min(CHART, width - 4))
     for trouble in document.incidents:
         yield from _trouble(trouble)
+    if document.incidents and document.incidents[-1].kind == CRASH and document.output:
+        yield _heading("The last output")
+        yield from (_indented(Text(line, style=DIM)) for line in document.output[-OUTPUT:])
     yield _heading("In numbers")
     yield _indented(_table(words.figures(document.totals)))
     if document.advice or document.beyond:
@@ -128,11 +132,7 @@ def _marks(timeline: Timeline, columns: int) -> str:
 
 def _trouble(trouble: Trouble) -> Iterator[RenderableType]:
     title = Text(f"{words.name(trouble)}  ", style=f"{HEAD} {ACCENT}")
-    yield Padding(
-        title.append(f"{trouble.clock}, {duration(trouble.seconds)}, {words.OUTCOMES[trouble.outcome]}", DIM),
-        (1, 0, 0, 0),
-        expand=False,
-    )
+    yield Padding(title.append(words.summary(trouble), DIM), (1, 0, 0, 0), expand=False)
     yield _indented(Text(trouble.headline))
     if trouble.where:
         yield _indented(Text("> ", style=ACCENT).append(trouble.where, HEAD))

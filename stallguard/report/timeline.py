@@ -28,7 +28,7 @@ FINEST = 0.5  # seconds
 AROUND, FINE = 90.0, 1.0  # seconds on both sides of an incident that get a grid of seconds
 SPANS = 4000  # phases that a run is divided into at most
 FAR = 120.0  # seconds; a counter is not interpolated over a longer hole
-MAY_BE_QUIET = ("pressure", "swap", "gpu")  # a chart of nothing but zero says less than a word
+MAY_BE_QUIET = ("rate", "pressure", "swap", "gpu")  # a chart of nothing but zero says less than a word
 DIGITS = 4  # significant ones of a number
 PRESSURE = {"normal": 0.0, "warn": 0.5, "critical": 1.0}
 

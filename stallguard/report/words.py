@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # whoever wants words only must not wait for arrays
 
 ADVISED = {piece.sentence(): piece for pieces in ADVICE.values() for piece in pieces}
 COLLECTED = "collected"  # a state of evidence.Item
-LONG = 0.1  # seconds from which on it is told how long evidence took
+LONG = 0.1  # seconds from which on it is told how long something took
 OUTCOMES = {
     RESTARTED: "started again",
     RECOVERED: "recovered by itself",
@@ -37,6 +37,11 @@ def name(trouble: Trouble) -> str:
     if trouble.kind != STALL:
         return "Crash"
     return f"Stall {trouble.number}" if trouble.number else "Stall"
+
+
+def summary(trouble: Trouble) -> str:
+    """Return when an incident was, how long it lasted, and how it came out."""
+    return ", ".join(filter(None, (trouble.clock, _worth(trouble.seconds), OUTCOMES[trouble.outcome])))
 
 
 def threads(group: Folded) -> str:
@@ -60,12 +65,15 @@ def calls(segment: Segment) -> str:
 def figures(totals: Totals) -> list[tuple[str, str]]:
     """Return the sums as rows of a name and a value; what is not known is left out."""
     rows = [
-        ("training", duration(totals.training)),
-        ("starting", duration(totals.starting)),
-        ("lost in silence", duration(totals.lost) if totals.lost else ""),
-        ("asleep", duration(totals.slept) if totals.slept else ""),
+        ("training", _worth(totals.training)),
+        ("starting", _worth(totals.starting)),
+        ("lost in silence", _worth(totals.lost)),
+        ("asleep", _worth(totals.slept)),
         ("in all", duration(totals.seconds)),
-        ("batches", f"{count(totals.batches, 'batch', 'batches')}{_rate(totals)}"),
+        (
+            "batches",
+            f"{count(totals.batches, 'batch', 'batches')}{_rate(totals)}" if totals.batches else "none",
+        ),
         ("trained twice", count(totals.repeated or 0, "batch", "batches") if totals.repeated else ""),
         ("batch", _batches(totals)),
         ("epoch", _epoch(totals)),
@@ -74,6 +82,10 @@ def figures(totals: Totals) -> list[tuple[str, str]]:
         ("attempts", str(totals.attempts)),
     ]
     return [(row, value) for row, value in rows if value]
+
+
+def _worth(seconds: float) -> str:
+    return duration(seconds) if seconds >= LONG else ""
 
 
 def _rate(totals: Totals) -> str:
@@ -139,7 +151,7 @@ def kept(evidence: Evidence) -> list[tuple[str, str]]:
 
 
 def _took(item: Item) -> str:
-    return f"{item.name} ({duration(item.seconds)})" if item.seconds >= LONG else item.name
+    return " ".join(filter(None, (item.name, f"({took})" if (took := _worth(item.seconds)) else "")))
 
 
 def advice(text: str) -> tuple[str, str]:

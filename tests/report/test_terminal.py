@@ -10,9 +10,11 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from stallguard.core.actions import Tell
+from stallguard.core.events import Exited, Launched
 from stallguard.report import document, terminal, timeline
 from tests.report.hostile import EVIL, SECRET, hostile
-from tests.report.nights import night
+from tests.report.nights import journal, night
 
 
 def printed(run, width=100, **more):
@@ -112,3 +114,16 @@ def test_advice_stands_above_the_line_to_use(run):
 
     assert re.search(r"^  -  [A-Z].*\.$", advised, re.MULTILINE)
     assert re.search(r"^     \S.*[^.]$", advised, re.MULTILINE)
+
+
+def test_a_run_that_crashes_before_its_first_batch_shows_its_last_words_and_no_empty_figures(tmp_path):
+    run = night(tmp_path, minutes=3, stalls=0)
+    crash = [(0, Launched(0.0, 1, 7)), (3, Exited(0.0, 1, 3)), (3, Tell("crashed", {"how": "exit code 3"}))]
+    journal(run.journal, *crash)
+    run.output.write_text("Traceback (most recent call last):\nKeyError: 'x'\n")
+    text = printed(run)
+
+    assert "The last output\n  Traceback (most recent call last):\n  KeyError: 'x'\n" in text
+    assert "Throughput" not in text
+    assert re.search(r"batches +none\n", text)
+    assert " 0.0 s" not in text
