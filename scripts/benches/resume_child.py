@@ -1,6 +1,6 @@
 """A small deterministic training of several fits, which may be killed anywhere: the child of the bench `resume`.
 
-    resume_child.py KIND...      numpy tfdata pydataset generator unknown unbuilt eager strides
+    resume_child.py KIND...      numpy tfdata pydataset workers racing generator unknown unbuilt eager strides
     resume_child.py large        25 million parameters: prints what a checkpoint of them costs
 
 Each fit prints one line of JSON: what it learned, to the bit, and that every epoch saw every sample once.
@@ -47,11 +47,11 @@ def seen_squares(y_true, y_pred):
     return y_true[:, 1] ** 2 + 0 * y_pred[:, 0]
 
 
-class Shuffled(Sequence):
-    """A dataset object that reorders itself at the end of an epoch."""
+class Rows(Sequence):
+    """A dataset object."""
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, **options):
+        super().__init__(**options)
         self.order = np.arange(SAMPLES)
 
     def __len__(self):
@@ -60,6 +60,10 @@ class Shuffled(Sequence):
     def __getitem__(self, index):
         part = self.order[index * BATCH : (index + 1) * BATCH]
         return inputs[part], targets[part]
+
+
+class Shuffled(Rows):
+    """One that reorders itself at the end of an epoch."""
 
     def on_epoch_end(self):
         """Take another order for the next epoch."""
@@ -89,6 +93,8 @@ def pipeline(kind):
         ), {}
     if kind == "pydataset":
         return (Shuffled(),), {"shuffle": False}
+    if kind in ("workers", "racing"):
+        return (Rows(workers=2, max_queue_size=4),), {"shuffle": kind == "racing"}
     if kind == "generator":
         return (endless(),), {"steps_per_epoch": SAMPLES // BATCH}
     return (inputs, targets), {"batch_size": BATCH}

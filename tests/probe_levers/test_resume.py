@@ -39,13 +39,19 @@ def test_of_two_fits_the_finished_one_is_not_trained_again_and_the_killed_one_go
 @pytest.mark.tf
 def test_whatever_gives_the_batches_they_go_on(script):
     """One chain of restarts of a script with six fits; each is killed once."""
-    kinds = ("pydataset", "generator", "unknown", "unbuilt", "eager", "strides")
+    kinds = ("pydataset", "workers", "generator", "unknown", "unbuilt", "strides")
     undisturbed = script.attempt(*kinds, guarded=False)
     for number in range(len(kinds)):
         script.attempt(*kinds, kill=f"{number},{1 + number % 3},3", resume=number > 0)
     resumed = script.attempt(*kinds, resume=True)
     for there, here in zip(resumed.rows, undisturbed.rows, strict=True):
         assert there == here
+    assert words.WORKERS not in resumed.heard.hello()["beyond"]
+
+
+@pytest.mark.tf
+def test_what_threads_shuffle_is_said_to_come_in_another_order(script):
+    assert words.WORKERS in script.attempt("racing").heard.hello()["beyond"]
 
 
 @pytest.mark.tf

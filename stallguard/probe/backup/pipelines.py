@@ -1,4 +1,4 @@
-"""What a resumed fit cannot repeat: random draws whose generator lives inside a kernel.
+"""What a resumed fit cannot repeat: random draws inside a kernel, and orders that change while threads read them.
 
 A random op of TensorFlow without a seed draws from entropy; one with a seed keeps its place in the kernel, which
 ends with the process.  In a pipeline the first makes other batches after a resume; in a Keras 2 layer both make
@@ -32,6 +32,8 @@ def examine(session: Session, fit: Fit) -> None:
     found = sorted({name for stage in _stages(dataset) for name in _unseeded(stage)})
     if found and not seeds.globally_seeded():
         session.context.beyond(words.UNSTABLE % ", ".join(found))
+    if getattr(adapter, "enqueuer", None) is not None and _reorders(adapter):
+        session.context.beyond(words.WORKERS)
     if any(_draws_in_kernels(layer) for layer in getattr(fit.model, "_flatten_layers", list)()):
         session.context.beyond(words.MASKS)
 
@@ -52,6 +54,12 @@ def _unseeded(stage: Any) -> Iterator[str]:
         for node in nodes:
             if node.op in RANDOM_OPS and not (node.attr["seed"].i or node.attr["seed2"].i):
                 yield node.op
+
+
+def _reorders(adapter: Any) -> bool:
+    """Whether a PyDataset is shuffled by Keras, or changes at the end of an epoch by itself."""
+    own = getattr(type(adapter.py_dataset), "on_epoch_end", None)
+    return bool(adapter.shuffle) or not getattr(own, "__module__", "").startswith("keras.")
 
 
 def _draws_in_kernels(layer: Any) -> bool:

@@ -15,6 +15,10 @@ UNSTABLE = (
     "the input pipeline draws random numbers that cannot be replayed (%s): "
     "the batches after a resume are other draws than those of the run before"
 )
+WORKERS = (
+    "the dataset's workers load ahead of an order that changes: Keras lets them race with the end of the epoch, "
+    "so the batches after a resume may come in another order"
+)
 MASKS = (
     "layers of Keras 2 draw dropout masks from kernels whose state cannot be saved: "
     "the masks after a resume are other draws than those of the run before"
