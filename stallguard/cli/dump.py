@@ -11,9 +11,10 @@ from pathlib import Path
 import click
 import msgspec
 
+from stallguard.cli._live import pick
 from stallguard.collectors import bundle, training
 from stallguard.errors import NO_SUCH_RUN, StallguardError
-from stallguard.paths import find_run, list_runs
+from stallguard.paths import list_runs
 from stallguard.report import folded, words
 from stallguard.report.plain import plain
 
@@ -46,7 +47,7 @@ def command(what: str | None, output: Path | None, deep: bool, again: float, as_
 
 def _training(what: str | None) -> training.Training:
     by_pid = what is not None and what.isdigit()
-    runs = list(reversed(list_runs())) if by_pid else [find_run(what)]
+    runs = list(reversed(list_runs())) if by_pid else [pick(what)]
     for run in runs:
         found = training.find(run)
         if found is not None and (not by_pid or found.pid == int(what or 0)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -99,6 +100,18 @@ def test_dump_takes_a_pid_and_a_directory_and_answers_in_json(guarded, pid, tmp_
     assert (told["pid"], told["where"], told["schema"]) == (pid, "train.py:8 in stuck", 1)
     assert (tmp_path / "here/manifest.json").exists()
     assert SECRET not in answer.stdout.decode()
+
+
+def test_without_a_name_a_run_that_lives_is_meant_before_a_newer_one_that_ended(guarded, pid):
+    newer = guarded.run.with_name("29991231-235959-newer")
+    shutil.copytree(guarded.run, newer, ignore=shutil.ignore_patterns("probe", "incidents", "dumps"))
+    asked = json.loads((newer / "run.json").read_text())
+    asked["supervisor"] = {"pid": 2**22 + 1, "started": 0.0}
+    (newer / "run.json").write_text(json.dumps(asked))
+    try:
+        assert json.loads(guarded.stallguard("dump", "--json").stdout)["pid"] == pid
+    finally:
+        shutil.rmtree(newer)
 
 
 @pytest.mark.parametrize("which", ["1", "no-such-run"])
