@@ -32,7 +32,7 @@ def sketch(panel: Panel, timeline: Timeline) -> Sketch:
     values = [value for series in panel.series for value in series.values if value is not None]
     low, top = min(values, default=0.0), max(values, default=0.0)
     log = is_log(panel, low, top)
-    scale = _log(low, top) if log else _linear(min(low, 0.0), top)
+    scale = _log(low, top) if log else _linear(low if panel.key == "loss" else min(low, 0.0), top)
     silences = [band for band in timeline.bands if band.kind == "silence"]
     breaks = [(band.began + band.ended) / 2 for band in silences] if panel.key == "batch" else []
     lines = [thinned(timeline.times, series.values) for series in panel.series]

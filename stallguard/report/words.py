@@ -5,6 +5,7 @@ Pure; whole sentences are narrative.py's.
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING
 
 from stallguard.core.advice import ADVICE
@@ -136,6 +137,12 @@ def quiet(timeline: Timeline) -> str:
     """Return what was measured and never was anything but zero; empty where there is no such thing."""
     names = ", ".join(timeline.quiet)
     return prose(sentence("story quiet", {"names": names})) if names else ""
+
+
+def span(timeline: Timeline) -> str:
+    """Return the time of day at which a timeline begins and ends."""
+    begin = dt.datetime.fromtimestamp(timeline.start + timeline.offset, dt.UTC)
+    return f"{begin:%H:%M:%S} to {begin + dt.timedelta(seconds=timeline.seconds):%H:%M:%S}"
 
 
 def same(trouble: Trouble) -> str:

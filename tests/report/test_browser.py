@@ -134,3 +134,4 @@ def test_without_scripts_the_charts_are_still_there(browser, files):
         return drawings.filter((svg) => svg.getBoundingClientRect().height > 50).length;
     """)  # fmt: skip
     assert shown >= 6
+    assert "22:30:00 to 23:10:00" in browser.script("return document.body.innerText")

@@ -30,6 +30,13 @@ def test_a_line_goes_from_the_bottom_to_the_top_of_its_place():
     assert drawn.top == 99.0
 
 
+def test_only_the_loss_is_drawn_from_its_lowest_value():
+    values = [3.0 - second / 100 for second in range(100)]
+
+    assert points(sketch(panel(*values, key="loss"), timeline()).paths[0])[-1] == (990.0, 100.0)
+    assert points(sketch(panel(*values), timeline()).paths[0])[-1][1] < 40
+
+
 def test_many_decades_are_drawn_logarithmically_where_that_fits():
     values = [10.0 ** (second / 25) for second in range(100)]
 
