@@ -109,11 +109,10 @@ class Place:
         """Listen until the child ends; end it when its time has come."""
         assert child.stdout is not None  # noqa: S101
         end = began + (kill.after if kill and kill.from_start else LONGEST)
+        sources: list[Any] = [child.stdout, self._socket]
         lines, ended = b"", False
         while not ended:
-            ready, _, _ = select.select(
-                [child.stdout, self._socket], [], [], max(0.0, end - time.monotonic())
-            )
+            ready, _, _ = select.select(sources, [], [], max(0.0, end - time.monotonic()))
             if not ready:
                 child.kill()
                 end = time.monotonic() + LONGEST
