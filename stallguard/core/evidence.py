@@ -21,6 +21,7 @@ DEADLOCK, EXTERNAL, SPIN, WORKING, UNKNOWN = "deadlock", "external wait", "spin"
 _WAKERS = frozenset(("poll", "sock", "read", "write", "sync", "disk", "other"))
 _POINTS = 16  # readings kept at most; four a second for the window, with room
 _CENSUSES = 256  # counted at most
+_SURE = 2  # sights that a census counts for in which no thread ran: none of its timers was just awake
 _RARE = 0.05  # share of censuses that may show fewer timers than the runtime has
 _SHORTEST = 0.9  # seconds of readings, because processor time is counted in hundredths
 _HARDLY = 0.05  # cores: too few to tell who waits for whom
@@ -52,7 +53,7 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
     spin_since: float | None = None
     awake: float = -1.0  # when a census last showed a thread that something could wake
     census: float = -1.0  # when the last census came
-    timers: dict[int, int] = {}  # sleeping and timed threads in healthy steps: how many censuses saw so many
+    timers: dict[int, int] = {}  # sleeping and timed threads in healthy steps: sights of so many
     own_timers: int = 0  # how many of them the runtime has by itself
     level: float = 0.0  # cores, in-step
     crowding: float = 1.0  # (run + wait for a core) / run: how much the tree's threads wait for each other
@@ -237,13 +238,14 @@ def _learn(evidence: Evidence, reading: Process, rates: Rates) -> Evidence:
     )
     if reading.census is None:
         return evidence
-    counts = _count(evidence.timers, _timers(reading.census))
+    weight = 1 if reading.census.get("run") else _SURE
+    counts = _count(evidence.timers, _timers(reading.census), weight)
     return replace(evidence, timers=counts, own_timers=own_timers(counts))
 
 
-def _count(counts: dict[int, int], value: int) -> dict[int, int]:
-    """Return the counts with one more; the old ones are halved now and then, so that they forget."""
-    counts = {**counts, value: counts.get(value, 0) + 1}
+def _count(counts: dict[int, int], value: int, weight: int) -> dict[int, int]:
+    """Return the counts with `weight` more; the old ones are halved now and then, so that they forget."""
+    counts = {**counts, value: counts.get(value, 0) + weight}
     if sum(counts.values()) <= _CENSUSES:
         return counts
     return {known: count // 2 for known, count in counts.items() if count > 1}
@@ -252,9 +254,10 @@ def _count(counts: dict[int, int], value: int) -> dict[int, int]:
 def own_timers(counts: dict[int, int]) -> int:
     """Return how many timers the runtime has by itself: nearly the fewest ever seen in a healthy step.
 
-    Not the fewest: in 2-5 % of the censuses one of them is just awake, and a long night would meet that.
+    Not the fewest: in 2-5 % of the censuses one of them is just awake, and a long night would meet that.  For the
+    same reason one sight is not enough, unless no thread ran at that moment.
     """
-    rare, passed = _RARE * sum(counts.values()), 0
+    rare, passed = max(1.0, _RARE * sum(counts.values())), 0
     for value in sorted(counts):
         passed += counts[value]
         if passed > rare:

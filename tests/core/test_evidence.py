@@ -104,7 +104,28 @@ def test_the_readings_kept_are_those_of_the_window():
 
 @pytest.mark.parametrize(
     ("counts", "own"),
-    [({}, 0), ({2: 5}, 2), ({1: 1, 2: 8}, 1), ({1: 2, 2: 98}, 2), ({1: 60, 2: 40}, 1), ({2: 3, 3: 130}, 3)],
+    [
+        ({}, 0),
+        ({2: 5}, 2),
+        ({1: 1, 2: 8}, 2),
+        ({1: 2, 2: 8}, 1),
+        ({1: 2, 2: 98}, 2),
+        ({1: 60, 2: 40}, 1),
+        ({2: 3, 3: 130}, 3),
+    ],
 )
 def test_the_runtimes_own_timers_are_nearly_the_fewest_seen(counts, own):
     assert own_timers(counts) == own
+
+
+def test_a_timer_that_is_awake_at_one_sight_is_still_one_of_the_runtimes_own():
+    """A census right after a batch once showed 4 of 5, the fifth just running: a deadlock was not one any more."""
+    seen = Evidence(level=1.0)
+    censuses = [{"sleep": 3, "timed": 2, "futex": 12}] * 4 + [{"sleep": 2, "timed": 2, "futex": 12, "run": 1}]
+    for number, census in enumerate(censuses * 2):
+        if number == 9:
+            break
+        reading = Process(cpu=float(number), io=0, minor_faults=0, state="running", census=census)
+        seen = evidence.read_process(seen, reading, float(number), 0.1, stepping=True, limits=LIMITS)
+
+    assert seen.own_timers == 5
