@@ -84,7 +84,7 @@ OUTSIDE_LOOP = Advice("decorate the step once, outside of the loop", "@tf.functi
 
 ADVICE: dict[str, tuple[Advice, ...]] = {
     causes.DEVICE_WAIT: (
-        Advice("a new process has gone on in every report that tells what followed"),
+        Advice("start a new process: in every report that tells of one, the training went on"),
         ON_CPU._replace(when=device.uses_gpu), NO_REMAPPER,
     ),
     causes.HOST_DEADLOCK: (

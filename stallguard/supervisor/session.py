@@ -27,6 +27,7 @@ from stallguard.core.words import counted
 from stallguard.host.clock import SleepWatch, SystemClock
 from stallguard.journal import Journal
 from stallguard.outcome import Identity
+from stallguard.report import aside
 from stallguard.supervisor import signals, streams
 from stallguard.supervisor.appointment import local
 from stallguard.supervisor.beats import Beats
@@ -255,7 +256,12 @@ class Session:
             outcome.write(self.dir.path / "outcome.json", end)
         self._make_room()
         if run.totals.incidents or run.code:
-            self._tell("report", {"path": f"stallguard report {self.dir.id}"})
+            self._tell("report", {"path": self._report(run)})
+
+    def _report(self, run: Run) -> str:
+        """Return where the story is; where there is one to tell, it is written as a page too."""
+        page = aside.write(self.dir.path) if run.totals.incidents or run.attempt > 1 else None
+        return f"stallguard report {self.dir.id}" + (f", or {page}" if page else "")
 
     def _make_room(self) -> None:
         """Remove what the settings have no room for; this run is the newest and stays."""
