@@ -21,7 +21,7 @@ import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 INJECT = os.path.join(os.path.dirname(__file__), "..", "..", "stallguard", "probe", "inject")
-STEPS, BATCH = 300, 8
+STEPS, BATCH = 200, 8
 MILLISECOND = 1000  # us: the batches whose slow-down is told
 
 
@@ -101,7 +101,7 @@ def version_of(name):
 def main():
     """Measure and print."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=41)
+    parser.add_argument("--rounds", type=int, default=121)
     options = parser.parse_args()
     if "_stallguard_probe" not in sys.modules:
         return under_probe(sys.argv[1:])

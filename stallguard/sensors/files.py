@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
+import warnings
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -151,6 +152,8 @@ def _is_written(file: _File, now: float) -> bool:
 def _observer() -> BaseObserver:
     from watchdog.observers import Observer
 
+    # A directory that is made while it is looked at is added twice, which the library would say on standard error.
+    warnings.filterwarnings("ignore", message="Callback with id", category=RuntimeWarning)
     observer = Observer()
     observer.daemon = True
     return observer

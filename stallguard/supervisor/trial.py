@@ -71,7 +71,9 @@ class Trial(Session):
         return UNKNOWN
 
     def _open_output(self) -> Filed:
-        return Filed(self.dir.output, self.trouble, self.loaded.config.keep.output // PARTS, self.matching.feed)
+        return Filed(
+            self.dir.output, self.trouble, self.loaded.config.keep.output // PARTS, self.matching.feed
+        )
 
     def _first_factor(self, known: Sizes) -> int:
         return self._factor

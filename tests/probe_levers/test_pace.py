@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallguard.probe.backup.pace import FIRST, Pace
+from stallguard.probe.backup.pace import CREDIT, FIRST, Pace
 
 
 def test_the_first_seam_saves_and_so_does_a_long_first_epoch():
@@ -31,6 +31,17 @@ def test_a_save_that_costs_much_stretches_the_interval():
 
 def test_a_short_interval_is_no_longer_for_the_first():
     assert Pace(2, 0.01, 0.0).due(2.0, seam=False)
+
+
+def test_the_end_of_a_fit_is_kept_beyond_the_share_as_long_as_the_credit_lasts():
+    pace, kept = Pace(300, 0.01, 0.0), 0
+    pace.saved(0.0, 0.1)
+    for end in range(2, 1002, 2):
+        if pace.at_end(float(end), 2.0):
+            pace.saved(float(end), end + 0.1)
+            kept += 1
+
+    assert CREDIT * 0.01 / 0.1 <= kept <= CREDIT * 0.01 / 0.1 + 1000 * 0.01 / 0.1
 
 
 @given(

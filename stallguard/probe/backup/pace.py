@@ -5,6 +5,8 @@ from __future__ import annotations
 EVERY = 300.0  # a checkpoint inside an epoch at most this often
 FIRST = 20.0  # the first of a fit, where its epoch is longer
 SHARE = 0.01  # of the training time may go into checkpoints
+FIT_SHARE = 0.05  # of its own time may go into the one at a fit's end, so that it is not trained again, ...
+CREDIT = 200.0  # ... as long as all of these together cost no more beyond the share than this times it: 2 s
 
 
 class Pace:
@@ -16,6 +18,7 @@ class Pace:
         self.cost = 0.0
         self._began = now
         self._last: float | None = None
+        self._credit = CREDIT * self.share
         self.next = now + min(every, FIRST)
 
     def due(self, now: float, seam: bool) -> bool:
@@ -23,6 +26,15 @@ class Pace:
         if not seam:
             return now >= self.next
         return self._last is None or now - self._last >= self._rest()
+
+    def at_end(self, now: float, seconds: float) -> bool:
+        """Return whether to save now that a fit of `seconds` has ended."""
+        if self.due(now, seam=True):
+            return True
+        if self.cost > min(FIT_SHARE * seconds, self._credit):
+            return False
+        self._credit -= self.cost
+        return True
 
     def saved(self, begin: float, end: float) -> None:
         """Remember a save (or the attempt): the next comes no earlier than its cost allows."""

@@ -19,7 +19,6 @@ from .pace import EVERY, SHARE, Pace
 if TYPE_CHECKING:
     from ..context import Context
 
-FIT_SHARE = 0.05  # of a fit's own time: what the save at its end may cost beyond the pace
 At = Callable[[int], Any]
 
 
@@ -97,7 +96,7 @@ class Session:
         self._histories[str(fit.ordinal)] = records.history_of(history)
         if fit.saved is not None and fit.saved.ended:
             self._restored_end(fit, history)
-        elif self.pace.cost <= FIT_SHARE * seconds or self.pace.due(time.monotonic(), seam=True):
+        elif self.pace.at_end(time.monotonic(), seconds):
             self.save(fit, finished=True)
 
     def _restored_end(self, fit: Fit, history: Any) -> None:
