@@ -25,7 +25,9 @@ ENTRY = (
     "agent",
     "work",
 )  # -P: a click.py in the working directory must not be imported
-MARGIN = 10.0  # seconds that stallguard has for its own last words
+# Seconds that stallguard may need once the training has ended: what it left running (3), the last output (1), the
+# report (20), the last notification (20), old runs to remove.
+MARGIN = 60.0
 LOGIN = "login"
 
 
@@ -131,7 +133,10 @@ def _no_time(text: str) -> StallguardError:
 
 
 def exit_timeout(config: Config) -> int:
-    """Return the seconds that the service manager must wait: longer than our own way of ending a training."""
+    """Return the seconds that the service manager must wait: longer than our own way of ending a training.
+
+    A stop by signal does not wait for the end of a batch, so stop.batch_wait has no part in it.
+    """
     ladder = config.stop.saving_wait + config.stop.grace + config.stop.kill_wait + MARGIN
     return math.ceil(max(config.agent.exit_timeout, ladder))
 

@@ -76,7 +76,8 @@ class Launchd:
         _write(file, plist.render(job))
         names = {"domain": self._domain, "target": self._target(job.name), "file": str(file)}
         try:
-            steps.play(steps.install(job.exit_timeout), names, self._launchctl, self._sleep)
+            ending = max(job.exit_timeout, self._exit_timeout(job.name))  # of the one that is loaded now
+            steps.play(steps.install(ending), names, self._launchctl, self._sleep)
         except StallguardError:
             if is_new:
                 file.unlink(missing_ok=True)  # else it would start at the next login

@@ -1,6 +1,8 @@
 """What a job remembers between its starts: when it was installed and last started, and which run it works on.
 
-One small file a job beside the runs.  May not decide anything.
+One small file a job beside the runs.  Its restarts are counted here and not in the run's directory, because
+stallguard can also die before there is a run, and a run that was pruned must not set the count to nothing.
+May not decide anything.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Sequence
 
 from stallguard.agent import answers, asking, refusals, unit
@@ -18,7 +19,8 @@ from stallguard.agent.places import Places
 from stallguard.agent.printed import Printed
 from stallguard.errors import CANNOT_RUN, StallguardError
 
-PATIENCE = 180.0  # seconds for one answer: `stop` waits for the job's end
+PATIENCE = 30.0  # seconds for one answer
+PAUSE = 0.25  # seconds between two looks at a job that ends
 ASKED = ("LoadState", "ActiveState", "SubState", "MainPID", "ExecMainCode", "ExecMainStatus")
 KILLED = frozenset({"2", "3"})  # ExecMainCode: CLD_KILLED, CLD_DUMPED
 # systemd's own exit codes for what it could not even start: systemd.exec(5), "Process Exit Codes".
@@ -40,9 +42,14 @@ _BY_HAND = "stallguard agent show prints the unit; its ExecStart can be started 
 class Systemd:
     """Manages the jobs of one user."""
 
-    def __init__(self, places: Places, systemctl: Callable[[Sequence[str]], Said] = ask) -> None:
+    def __init__(
+        self,
+        places: Places,
+        systemctl: Callable[[Sequence[str]], Said] = ask,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         """Manage the units in `places`."""
-        self.places, self._systemctl = places, systemctl
+        self.places, self._systemctl, self._sleep = places, systemctl, sleep
 
     def ready(self) -> None:
         """Raise StallguardError where the user has no systemd of their own."""
@@ -121,9 +128,21 @@ class Systemd:
         self._must(("start", service))
 
     def stop(self, name: str) -> None:
-        """End the job's process and wait for it."""
-        if self.known(name).loaded:
-            self._must(("stop", f"{unit_name(name)}.service"))
+        """End the job's process and wait for it: systemd ends it by force after the time that its unit says."""
+        if not self.known(name).loaded:
+            return
+        self._must(("stop", "--no-block", f"{unit_name(name)}.service"))
+        patience = unit.stop_timeout(self._text(name)) + PATIENCE
+        for _ in range(round(patience / PAUSE)):
+            if not self._ends(name):
+                return
+            self._sleep(PAUSE)
+        cure = f"systemctl --user kill --signal=KILL {unit_name(name)}.service"
+        raise StallguardError(f"the job {name} still runs", why=f"{patience:g} s after its stop", cure=cure)
+
+    def _ends(self, name: str) -> bool:
+        known = self.known(name)
+        return known.running or known.state.startswith(("active", "deactivating"))
 
     def _must(self, words: tuple[str, ...]) -> None:
         said = self._systemctl(words)
@@ -137,8 +156,11 @@ class Systemd:
 
     def program(self, name: str) -> tuple[str, ...]:
         """Return the command line in the job's service; () where there is none."""
+        return unit.program(self._text(name))
+
+    def _text(self, name: str) -> str:
         file = self.places.definition(name)
-        return unit.program(file.read_text(errors="replace")) if file.exists() else ()
+        return file.read_text(errors="replace") if file.exists() else ""
 
     def advice(self) -> list[str]:
         """Return what a night needs."""

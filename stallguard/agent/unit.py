@@ -5,9 +5,11 @@ Pure.  Quoting: systemd.service(5) "Command lines" and systemd.unit(5) "Specifie
 
 from __future__ import annotations
 
+import math
 import re
 
 from stallguard import units
+from stallguard.agent.due import MOST_RESTARTS
 from stallguard.agent.job import Job, unit
 
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "%": "%%"}
@@ -37,6 +39,8 @@ def service(job: Job) -> str:
         "[Unit]",
         f"Description=stallguard {job.name}: {_title(job)}",
         "Documentation=man:stallguard(1)",
+        "StartLimitIntervalSec=1h",
+        f"StartLimitBurst={_most_starts(job)}",
         "",
         "[Service]",
         "Type=exec",
@@ -54,6 +58,15 @@ def service(job: Job) -> str:
         *(("", "[Install]", "WantedBy=default.target") if job.schedule.login else ()),
         "",
     ])  # fmt: skip
+
+
+def _most_starts(job: Job) -> int:
+    """Return the starts in an hour after which systemd gives up: for what dies before stallguard can count itself."""
+    return (
+        2 * MOST_RESTARTS
+        + len(job.schedule.at)
+        + (math.ceil(3600 / job.schedule.every) if job.schedule.every else 0)
+    )
 
 
 def _title(job: Job) -> str:
@@ -85,6 +98,12 @@ def timer(job: Job) -> str | None:
         "WantedBy=timers.target",
         "",
     ])  # fmt: skip
+
+
+def stop_timeout(text: str) -> int:
+    """Return the seconds that a service has to end; systemd's own 90 where it does not say."""
+    match = re.search(r"^TimeoutStopSec=(\d+)$", text, re.MULTILINE)
+    return int(match[1]) if match else 90
 
 
 def program(text: str) -> tuple[str, ...]:

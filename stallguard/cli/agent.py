@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import os
 import sys
@@ -159,7 +160,7 @@ def _stop(own: Manager, name: str) -> None:
 @command.command("restart")
 @click.option("--name", help="Name of the job; the only one where it is left out.")
 def restart(name: str | None) -> None:
-    """End a job's training and start it anew."""
+    """End a job's training and start it again; it goes on from its checkpoint."""
     own = _own()
     which = _installed(own, name)
     _stop(own, which)
@@ -272,7 +273,8 @@ def work(name: str, at: tuple[str, ...], every: str | None, words: tuple[str, ..
     """Do what is due; for service managers."""
     from stallguard.agent import work as working
 
-    working.trim(own_places(own_system(), os.environ).log(name))
+    with contextlib.suppress(OSError):  # to die of it would have the job started again and again
+        working.trim(own_places(own_system(), os.environ).log(name))
     working.step_aside()
 
     def begin(remember: Callable[[str], None]) -> None:
@@ -284,14 +286,25 @@ def work(name: str, at: tuple[str, ...], every: str | None, words: tuple[str, ..
     def say(line: str) -> None:
         click.echo(line, err=True)
 
-    working.Work(name, schedule_of(at, every), _now, begin, go_on, say).do()
+    try:
+        when = schedule_of(at, every)
+    except (
+        StallguardError
+    ) as error:  # written by hand; with another exit code than 0 it would be tried for ever
+        say("; ".join(error.lines()))
+        return
+    working.Work(name, when, _now, begin, go_on, say).do()
 
 
 def _settings_of(words: tuple[str, ...]) -> tuple[tuple[str, ...], config.Loaded]:
     """Return COMMAND and the settings that stand in the words after `stallguard run`."""
     from stallguard.cli import run
 
-    parameters = run.command.make_context("run", list(words)).params
+    try:
+        parameters = run.command.make_context("run", list(words)).params
+    except click.UsageError as error:  # an option that this version does not have any more
+        cure = "install the job again"
+        raise StallguardError(error.format_message(), cure=cure, code=USAGE) from error
     command_words = tuple(parameters.pop("words"))
     return command_words, config.load(given(parameters), os.environ, Path.cwd())
 

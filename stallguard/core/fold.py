@@ -209,8 +209,10 @@ def _asked_to_end(run: Run, event: Asked, limits: Limits) -> Step:
     if run.state == lifecycle.BACKOFF:
         return move(run, "ended", code=130), [Conclude(code=130, why="interrupted between two attempts")]
     ending = run.state in (lifecycle.STOPPING, lifecycle.KILLING)
-    if run.state not in lifecycle.ALIVE or (ending and event.verb != "interrupt"):
+    if run.state not in lifecycle.ALIVE:
         return run, []
+    if ending and event.verb != "interrupt":
+        return _stay_down(run, event)
     count = run.interrupts + (event.verb != "restart")
     if event.verb == "interrupt" and count == 1:
         # The training may catch it, save and end in its own time: no deadline.
@@ -227,6 +229,14 @@ def _asked_to_end(run: Run, event: Asked, limits: Limits) -> Step:
         return kill(run, limits)
     run, actions = stop(run, decision, limits)
     return run, [Tell("ending"), *actions]
+
+
+def _stay_down(run: Run, event: Asked) -> Step:
+    """Have nothing follow an attempt that is being ended already, where that is what was asked."""
+    if event.verb != "stop" or run.decision is None or run.decision.action != "restart":
+        return run, []
+    decision = Decision(action="finish", why="you asked to stop", code=OWN_CODE)
+    return replace(run, decision=decision), [Tell("ending")]
 
 
 HANDLERS: dict[type, Callable[..., Step]] = {

@@ -5,12 +5,16 @@ from __future__ import annotations
 import sys
 
 import pytest
+from msgspec.structs import replace
 
-from stallguard.agent.job import Schedule, checked_name, schedule
+from stallguard import notify
+from stallguard.agent.job import Schedule, checked_name, exit_timeout, schedule
 from stallguard.agent.making import Asked, environment, make
 from stallguard.agent.places import SYSTEMD, places
 from stallguard.config import Config
 from stallguard.errors import USAGE, StallguardError
+from stallguard.report import aside
+from stallguard.supervisor import child, session
 
 ENV = {"PATH": "/usr/bin:/bin", "VIRTUAL_ENV": ""}
 
@@ -98,3 +102,14 @@ def test_what_is_no_time_is_refused(at, every):
     with pytest.raises(StallguardError) as caught:
         schedule(at, every)
     assert caught.value.code == USAGE
+
+
+def test_a_service_manager_waits_longer_than_our_own_way_of_ending_takes():
+    ours = Config().stop
+    the_trainings_end = ours.grace + ours.saving_wait + ours.kill_wait
+    our_own_end = (
+        child.GRACE + child.KILLED + session.LAST_WORDS + aside.PATIENCE + notify.FAREWELL
+    )  # one after another
+    assert exit_timeout(Config()) > the_trainings_end + our_own_end
+    patient = replace(ours, saving_wait=3600.0)
+    assert exit_timeout(replace(Config(), stop=patient)) > 3600 + our_own_end

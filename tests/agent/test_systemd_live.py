@@ -152,5 +152,5 @@ def test_installing_again_replaces_times_and_ends_what_runs(session, stallguard)
 def test_the_timer_starts_the_job_at_its_time(session, stallguard):
     soon = time.localtime(time.time() + 70)
     stallguard(*INSTALL, "--at", f"{soon.tm_hour:02}:{soon.tm_min:02}", "--", "train.py", "3")
-    end = until(lambda: (now := job(stallguard))["run"] and now["run_state"] == "finished" and now, 150)
+    end = until(lambda: (now := job(stallguard))["run_state"] == "finished" and now["ending"] and now, 150)
     assert end["ending"] == "ended in good order"

@@ -65,6 +65,17 @@ def test_a_training_outlives_the_death_of_stallguard_and_an_oom_kill():
     assert {"KillMode=process", "OOMPolicy=continue", "Restart=on-failure", "TimeoutStopSec=60"} <= set(lines)
 
 
+def test_what_dies_before_it_can_count_itself_is_not_started_for_ever_and_a_frequent_job_is_not_held_up():
+    assert "StartLimitBurst=13" in unit.service(JOB)
+    assert "StartLimitBurst=70" in unit.service(replace(JOB, schedule=Schedule(every=60.0)))
+    assert 3600 / JOB.throttle > 70, "systemd must reach the limit"
+
+
+def test_the_time_to_end_is_read_from_the_unit():
+    assert unit.stop_timeout(unit.service(replace(JOB, exit_timeout=151))) == 151
+    assert unit.stop_timeout("[Service]") == 90
+
+
 def test_a_job_by_hand_has_no_timer():
     assert unit.timer(replace(JOB, schedule=Schedule())) is None
     assert unit.timer(replace(JOB, schedule=Schedule(login=True))) is None

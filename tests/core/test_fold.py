@@ -125,6 +125,16 @@ def test_a_restart_that_was_asked_for_does_not_make_the_first_ctrl_c_deadly() ->
     assert [action.name for action in world.actions(Signal) if isinstance(action, Signal)] == ["TERM", "INT"]
 
 
+def test_a_stop_holds_although_the_attempt_is_being_ended_for_a_restart() -> None:
+    world = World(obeys=False).start()
+    world.tell(Asked(at=world.now, verb="restart"))
+    world.tell(Asked(at=world.now, verb="stop"))
+    world.train(60)
+
+    assert len(world.actions(Launch)) == 1, "what the service manager waits for must not be started anew"
+    assert len(world.actions(Conclude)) == 1
+
+
 def test_batches_of_all_attempts_are_added_up() -> None:
     world = World().start()
     world.train(60)
