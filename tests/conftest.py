@@ -32,10 +32,12 @@ hypothesis.settings.load_profile("house")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Give the session a TMPDIR that is its own, and short enough for the path of a socket."""
-    if hasattr(config, "workerinput"):  # a worker of xdist shares that of its master
-        tempfile.tempdir = os.environ["TMPDIR"]
-        return
-    place = tempfile.mkdtemp(prefix="sg-", dir="/tmp")
+    worker = getattr(config, "workerinput", None)  # of xdist: its leftovers must not be taken for another's
+    if worker:
+        place = f"{os.environ[SESSION]}/{worker['workerid']}"
+        Path(place).mkdir()
+    else:
+        place = tempfile.mkdtemp(prefix="sg-", dir="/tmp")
     os.environ["TMPDIR"] = tempfile.tempdir = place
     os.environ[SESSION] = place
     for name in [name for name in os.environ if name.startswith("STALLGUARD_") and not name.startswith(KEPT)]:

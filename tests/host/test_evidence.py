@@ -44,8 +44,11 @@ def test_every_thread_is_told_with_where_it_waits():
     waiting = threading.Thread(target=stop.wait)
     waiting.start()
     try:
-        rows = linux_evidence.threads(os.getpid()).splitlines()
-        row = next(row for row in rows if row.split()[:1] == [str(waiting.native_id)])
+        end = time.monotonic() + 5.0  # a thread that was just made may still be on its way into the wait
+        row = ""
+        while "sleeping" not in row and time.monotonic() < end:
+            rows = linux_evidence.threads(os.getpid()).splitlines()
+            row = next(row for row in rows if row.split()[:1] == [str(waiting.native_id)])
         assert row.split()[1] == "sleeping"
         assert "futex" in row
         assert any(row.split()[:1] == [str(threading.get_native_id())] for row in rows)
