@@ -90,6 +90,10 @@ class Fake:
         self.state["disabled"] = [name for name in self.state["disabled"] if name != label]
         return 0
 
+    def disable(self, target: str) -> int:
+        self.state["disabled"].append(target.split("/", 2)[2])
+        return 0
+
     def bootout(self, target: str) -> int:
         job = self.job(target)
         if not self.state["session"]:

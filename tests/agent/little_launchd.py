@@ -30,12 +30,13 @@ class LittleLaunchd:
             self.paused.wait()
             with Path(self.keys["StandardOutPath"]).open("ab") as log:
                 self.process = subprocess.Popen(
-                    self.keys["ProgramArguments"], cwd=self.keys["WorkingDirectory"], stdin=subprocess.DEVNULL,
-                    env=self.keys["EnvironmentVariables"] | {"HOME": os.environ["HOME"]}, stdout=log, stderr=log,
+                    self.keys["ProgramArguments"], cwd=self.keys.get("WorkingDirectory", "/"), stdin=subprocess.DEVNULL,
+                    env=self.keys.get("EnvironmentVariables", {}) | {"HOME": os.environ["HOME"]}, stdout=log,
+                    stderr=log,
                     process_group=0,
                 )  # fmt: skip
             self.codes.append(self.process.wait())
-            if self.codes[-1] == 0:
+            if self.codes[-1] == 0 or "KeepAlive" not in self.keys:
                 return
             self._stop.wait(self.throttle)
 

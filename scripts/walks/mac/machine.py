@@ -1,0 +1,180 @@
+"""The checks of the machine: memory, heat, sleep, processes, native stacks, what keeps it awake, notifications.
+
+May not judge: verdicts does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from mac import verdicts
+from mac.scene import Scene, until
+from mac.table import UNASKED, Row, judged
+from stallguard import awake, notify
+from stallguard.host import darwin_evidence, darwin_libproc, system
+from stallguard.host.clock import SystemClock
+from stallguard.host.darwin_system import MEMORY_PRESSURE, PMSET, SYSCTL, VM_STAT
+
+ROOT = Path(__file__).resolve().parents[3]
+IDLE = "import time; print(flush=True); time.sleep(120)"
+SLEEPS = "/usr/bin/pmset -g log | /usr/bin/grep -E ' (Sleep|Wake|DarkWake) ' | /usr/bin/tail -200"
+
+
+@contextlib.contextmanager
+def idle(python: str = sys.executable) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a Python that does nothing until the block ends."""
+    with subprocess.Popen([python, "-c", IDLE], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None  # noqa: S101 - a pipe, as asked
+        child.stdout.readline()
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def memory(scene: Scene) -> Iterator[Row]:
+    """Read what the memory sensor reads, and what else of memory a bundle has."""
+    told = scene.tool("sysctl_memory", SYSCTL, *darwin_evidence.MEMORY)
+    pages = scene.tool("vm_stat", *VM_STAT)
+    scene.tool("memory_pressure", *MEMORY_PRESSURE)
+    yield verdicts.memory(told.text, pages.text)
+
+
+def surroundings(scene: Scene) -> Iterator[Row]:
+    """Read heat, power, lid and the settings of sleep."""
+    heat = scene.tool("pmset_therm", *PMSET, "therm")
+    power = scene.tool("pmset_ps", *PMSET, "ps")
+    scene.tool("pmset_custom", *PMSET, "custom")
+    scene.tool("ioreg_clamshell", "/usr/sbin/ioreg", "-r", "-d", "1", "-w", "0", "-k", "AppleClamshellState")
+    yield verdicts.surroundings(heat.text, power.text)
+
+
+def sleep(scene: Scene) -> Iterator[Row]:
+    """Compare our clock's sleep with the kernel's own words."""
+    times = scene.tool("sysctl_times", SYSCTL, "kern.boottime", "kern.sleeptime", "kern.waketime")
+    scene.tool("pmset_log_sleeps", "/bin/sh", "-c", SLEEPS, seconds=120)
+    yield verdicts.slept(times.text, SystemClock().asleep())
+
+
+def processes(scene: Scene) -> Iterator[Row]:
+    """Read the threads of a child, and how it ended."""
+    with idle() as child:
+        scene.tool("ps_threads", "/bin/ps", "-M", "-p", str(child.pid))
+        states = darwin_libproc.thread_states(child.pid)
+        yield judged("threads", states, f"{len(states)} threads, run states {sorted(set(states))}",
+                     "an uninterruptible wait is seen without root", "the kernel refuses: PS state only")  # fmt: skip
+        watch = system.MemoryKill(child.pid)
+        child.kill()
+        until(lambda: watch.killed() is not None, 5)
+        answer = watch.killed()
+        watch.close()
+        yield judged("end of a process", answer is False, f"killed for memory: {answer}",
+                     "kqueue tells an end by jetsam from others", "a kill for memory will not be told")  # fmt: skip
+
+
+def pythons(home: Path, which: Callable[[str], str | None] = shutil.which) -> dict[str, str]:
+    """Return the interpreters of different makes that are here, each once."""
+    uv = sorted((home / ".local/share/uv/python").glob("cpython-3*/bin/python3"))
+    made = {
+        "stallguard's": sys.executable,
+        "Apple's": "/usr/bin/python3" if Path("/usr/bin/python3").exists() else None,
+        "Homebrew's": which("/opt/homebrew/bin/python3"),
+        "python.org's": which("/usr/local/bin/python3"),
+        "conda's": next((str(path) for path in home.glob("*conda*/bin/python3")), None),
+        "uv's": str(uv[-1]) if uv else None,
+    }
+    found: dict[str, str] = {}
+    for name, path in made.items():
+        if path and os.path.realpath(path) not in map(os.path.realpath, found.values()):
+            found[name] = path
+    return found
+
+
+def samples(scene: Scene) -> Iterator[Row]:
+    """Sample an idle process of every Python that is here."""
+    for name, python in pythons(Path.home()).items():
+        with idle(python) as child:
+            file = "sample_" + "".join(letter for letter in name.lower() if letter.isalnum())
+            said = scene.tool(file, "/usr/bin/sample", str(child.pid), "1", "-mayDie", seconds=60)
+            yield verdicts.sample(name, said.text, said.code, said.seconds)
+
+
+def evidence(scene: Scene) -> Iterator[Row]:
+    """Run every tool of a bundle once."""
+    with idle() as child:
+        now = time.time()
+        wanted = darwin_evidence.tools(child.pid, now - 300, now)
+        said = {
+            tool.name: scene.tool(f"evidence_{tool.name}", *tool.argv, seconds=tool.seconds)
+            for tool in wanted
+        }
+    failed = [name for name, answer in said.items() if answer.code]
+    slowest = max(said, key=lambda name: said[name].seconds)
+    answered = f"{len(said) - len(failed)} of {len(said)} answered"
+    figure = f"{answered}; the slowest, {slowest}, in {said[slowest].seconds:.1f} s"
+    # The log is for administrators alone; vmmap and footprint are refused for hardened programs.
+    yield judged("evidence", set(failed) <= {"log", "maps", "footprint"}, figure,
+                 f"without: {', '.join(failed) or 'nothing'}")  # fmt: skip
+
+
+def caffeinate(scene: Scene) -> Iterator[Row]:
+    """Hold the Mac awake for a moment, as a run does."""
+
+    def assertions(name: str) -> str:
+        return scene.tool(name, *PMSET, "assertions").text
+
+    hold = awake.Awake(awake.plan(os.getpid()))
+    try:
+        until(lambda: str(os.getpid()) in assertions("pmset_assertions_caffeinate"), 5)
+    finally:
+        hold.close()
+    during = scene.recordings["pmset_assertions_caffeinate"].text
+    yield verdicts.caffeinate(during, assertions("pmset_assertions_after"), os.getpid())
+
+
+def notification(_scene: Scene) -> Iterator[Row]:
+    """Send one notification."""
+    send = notify.desktop()
+    if send is None:
+        yield Row("notification", UNASKED, means="this system has no way to show one")
+        return
+    send("stallguard", "This is what a finished night looks like")
+    yield judged("notification", holds=True, figure="sent",
+                 means="if you saw none: System Settings > Notifications > Script Editor")  # fmt: skip
+
+
+def doctor(scene: Scene) -> Iterator[Row]:
+    """Have stallguard's own doctor compute on the GPU."""
+    said = scene.stallguard("doctor", "--json", "--deep", "--python", sys.executable, seconds=300)
+    told = json.loads(said.text[max(said.text.find("{"), 0) :] if said.code in (0, 1) else "{}")
+    devices = told.get("facts", {}).get("environment", {}).get("deep", {}).get("devices", [])
+    figure = f"{told.get('verdict', f'exit code {said.code}')}; {', '.join(devices) or 'no device'}"
+    yield judged("doctor", any("GPU" in name for name in devices), figure,
+                 "the training environment computes on Metal",
+                 "no Metal device: the checks of the GPU at work cannot be asked")  # fmt: skip
+
+
+def drill(scene: Scene) -> Iterator[Row]:
+    """Rehearse a stall."""
+    said = scene.stallguard("drill", "--python", sys.executable, seconds=900)
+    yield judged("drill", said.code == 0, f"exit code {said.code} after {said.seconds:.0f} s",
+                 "a stall is noticed, told and cured on this Mac", said.text.strip()[-200:])  # fmt: skip
+
+
+def suite(scene: Scene) -> Iterator[Row]:
+    """Run the tests that only a Mac can run."""
+    said = scene.tool(
+        "pytest_live", sys.executable, "-m", "pytest", "-q", str(ROOT / "tests/live"), seconds=1800
+    )
+    lines = said.text.strip().splitlines() or [""]
+    yield judged(
+        "tests", said.code == 0, lines[-1].strip("= "), "tests/live passes here", "see pytest_live.txt"
+    )
