@@ -26,9 +26,11 @@ def command(since: str, as_json: bool) -> None:
       stallguard morning --since 3d
     """  # noqa: D301 - click wants the real backspace
     from stallguard.report.morning import lines
-    from stallguard.report.night import night
+    from stallguard.report.night import heirs, night
 
-    nights = [night(run) for run in _runs(_began(since))]
+    runs = list_runs()
+    went_on = heirs(runs)
+    nights = [night(run, heirs=went_on) for run in _since(runs, _began(since))]
     if as_json:
         click.echo(msgspec.json.encode({"schema": 1, "runs": nights}))
         return
@@ -47,9 +49,9 @@ def _began(since: str) -> dt.datetime:
         ) from error
 
 
-def _runs(began: dt.datetime) -> list[RunDir]:
+def _since(runs: list[RunDir], began: dt.datetime) -> list[RunDir]:
     """Return the runs that lived at or after a time, oldest first."""
-    return [run for run in list_runs() if _last_lived(run) >= began]
+    return [run for run in runs if _last_lived(run) >= began]
 
 
 def _last_lived(run: RunDir) -> dt.datetime:

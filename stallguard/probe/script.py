@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from time import monotonic, monotonic_ns
 
 from . import wire
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from .context import Context
 
 _EXPECT = wire.SLOT["expect_ns"]
+STOP = wire.COMMANDS.index("stop")
 
 
 class Script:
@@ -24,6 +26,7 @@ class Script:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._checkpoints: list[Manual] = []
+        self._ending = False
 
     def cut(self) -> int:
         """Return the parts that the script cuts a batch into now."""
@@ -48,19 +51,34 @@ class Script:
     def beat(self, count: int) -> None:
         """`count` batches ended; between two of them is the moment for a checkpoint that is due."""
         self._context.beats.beat(HAND, count)
+        if self._checkpoints and not self._context.beats.fitting and self._context.get("command") == STOP:
+            self._end()
         for checkpoint in self._checkpoints:
             checkpoint.tick()
+
+    def _end(self) -> None:
+        """Save, and end by the signal that would come anyway: a loop of the script's own hears no other word."""
+        if self._ending:
+            return
+        self._ending = True
+        for checkpoint in self._checkpoints:
+            checkpoint.save(monotonic())
+        self._context.flag(wire.FLAG_STOP_ASKED)
+        self._context.note("stop", "saved the loop's state, and asked the script to end by SIGTERM")
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def checkpoint(self, save: Callable[[str], Any], load: Callable[[str], Any], name: str) -> bool:
         """Let `save` write checkpoints from now on; whether `load` was given one of an earlier attempt."""
         folder = self._context.backup_directory
         if not folder:
             return False
+        from .backup import records
         from .backup.manual import Manual
-        from .backup.pace import Pace
+        from .backup.pace import EVERY, Pace
 
+        every = records.number(self._context.environment.get("STALLGUARD_CHECKPOINT_EVERY"), EVERY)
         place = os.path.join(folder, "manual-%d" % (len(self._checkpoints) + 1))
-        checkpoint = Manual(self._context, place, Pace(now=monotonic()), save, name)
+        checkpoint = Manual(self._context, place, Pace(every, now=monotonic()), save, name)
         self._checkpoints.append(checkpoint)
         self._context.took("backup")
         return checkpoint.load(load)

@@ -15,7 +15,7 @@ class Night(msgspec.Struct, frozen=True, omit_defaults=True):
 
     run: str
     command: str
-    state: str  # running, finished, gave up, failed, lost, stopped
+    state: str  # running, finished, stopped, gave up, failed, lost, ended (by request)
     seconds: float = 0.0
     ended: str = ""  # local time of day
     why: str = ""
@@ -25,34 +25,42 @@ class Night(msgspec.Struct, frozen=True, omit_defaults=True):
     loss: float | None = None
     first_loss: float | None = None
     stalls: int = 0
+    crashes: int = 0
     restarts: int = 0
     lost: float = 0.0  # seconds
     causes: tuple[str, ...] = ()
     advice: str = ""
+    heir_of: str = ""  # the run that it went on from
+    heir: str = ""  # the run that went on from it
+    resumable: bool = False  # it left a checkpoint
 
 
 STATES = {
     "finished": "finished{at} after {took}",
     "stopped": "stopped on time{at} after {took}",
     "gave up": "gave up{at} after {took}: {why}",
+    "ended": "ended{at} after {took}: {why}",
     "failed": "failed{at} after {took}: {why}",
     "lost": "stallguard was ended{at} and did not come back",
     "running": "still running, for {took}",
 }
 TO_DO = {
     "finished": "nothing to do",
-    "stopped": "it goes on from its checkpoint at its next start",
+    "stopped": "{next}",
     "gave up": "see stallguard report {run}",
+    "ended": "{next}",
     "failed": "see stallguard report {run}",
-    "lost": "see stallguard logs {run}; start it again and it goes on from its checkpoint",
+    "lost": "see stallguard logs {run}; {next}",
     "running": "stallguard status shows how it stands",
 }
+GOES_ON = "its job goes on from the checkpoint at the next start; by hand: --resume {run}"
+ANEW = "it left no checkpoint: the next start begins anew"
 
 
 def lines(night: Night) -> list[str]:
     """Return the three lines: how it ended, how far it came, what was lost and what to do."""
     return [
-        f"{night.command}: {_ending(night)}  ({night.run})",
+        f"{night.command}: {_ending(night)}  ({night.run}{_before(night)})",
         f"  {_progress(night)}",
         f"  {_trouble(night)}",
     ]
@@ -70,6 +78,10 @@ def _ending(night: Night) -> str:
     return template.format(at=at, took=duration(night.seconds), why=why, state=night.state)
 
 
+def _before(night: Night) -> str:
+    return f", going on from {night.heir_of}" if night.heir_of else ""
+
+
 def _progress(night: Night) -> str:
     epochs = (
         ""
@@ -84,18 +96,29 @@ def _progress(night: Night) -> str:
 
 
 def _trouble(night: Night) -> str:
-    to_do = night.advice or TO_DO.get(night.state, "").format(run=night.run)
+    to_do = night.advice or _to_do(night)
     return f"{_losses(night)}; {to_do}" if to_do else _losses(night)
 
 
+def _to_do(night: Night) -> str:
+    if night.heir:
+        return f"it went on as {night.heir}"
+    follows = (GOES_ON if night.resumable else ANEW).format(run=night.run)
+    return TO_DO.get(night.state, "").format(run=night.run, next=follows)
+
+
 def _losses(night: Night) -> str:
-    if not night.stalls and not night.restarts:
+    counts = (
+        (night.stalls, "stall", "stalls"),
+        (night.crashes, "crash", "crashes"),
+        (night.restarts, "restart", "restarts"),
+    )
+    parts = [_count(*one) for one in counts if one[0]]
+    if not parts:
         return "no stalls"
-    causes = f" ({', '.join(dict.fromkeys(night.causes))})" if night.causes else ""
-    parts = [f"{_count(night.stalls, 'stall', 'stalls')}{causes}"]
-    parts += [_count(night.restarts, "restart", "restarts")] if night.restarts else []
-    parts += [f"{duration(night.lost)} lost"] if night.lost else []
-    return ", ".join(parts)
+    if night.causes:
+        parts[0] += f" ({', '.join(dict.fromkeys(night.causes))})"
+    return ", ".join([*parts, *([f"{duration(night.lost)} lost"] if night.lost >= 1 else [])])
 
 
 def _count(number: int, one: str, many: str) -> str:

@@ -6,6 +6,8 @@ The words are morning.py's.  May not lay anything out.
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from stallguard import outcome
 from stallguard.core.causes import TITLES
@@ -14,9 +16,15 @@ from stallguard.report import attempts, incidents, record, story, totals
 from stallguard.report.morning import Night
 from stallguard.report.record import Record
 
+BY_REQUEST = ("you asked", "interrupted")  # how the core words an end that somebody wanted
+NOBODY: Mapping[str, str] = MappingProxyType({})
 
-def night(run: RunDir, zone: dt.tzinfo | None = None) -> Night:
-    """Return the summary of a run.  `zone`: of the clock that is shown, None for the system's."""
+
+def night(run: RunDir, zone: dt.tzinfo | None = None, heirs: Mapping[str, str] = NOBODY) -> Night:
+    """Return the summary of a run.
+
+    `zone`: of the clock that is shown, None for the system's; `heirs`: from a run's id to that which went on from it.
+    """
     known = record.read(run.journal)
     tries, troubles = attempts.attempts(known), incidents.incidents(known)
     sums = totals.totals(known, tries, troubles)
@@ -26,7 +34,7 @@ def night(run: RunDir, zone: dt.tzinfo | None = None) -> Night:
     return Night(
         run=run.id,
         command=" ".join(asked.command) if asked else "?",
-        state=state,
+        state="ended" if state == "failed" and end and end.why.startswith(BY_REQUEST) else state,
         seconds=end.seconds if end else sums.seconds,
         ended="" if state == "running" else _clock(known, zone),
         why=end.why if end else "",
@@ -36,11 +44,21 @@ def night(run: RunDir, zone: dt.tzinfo | None = None) -> Night:
         loss=sums.loss,
         first_loss=sums.first_loss,
         stalls=sums.stalls,
+        crashes=sums.crashes,
         restarts=sums.restarts,
         lost=sums.lost,
         causes=tuple(causes),
         advice=advice[0] if advice else "",
+        heir_of=asked.heir_of if asked else "",
+        heir=heirs.get(run.id, ""),
+        resumable=run.backup.is_dir() and any(run.backup.iterdir()),
     )
+
+
+def heirs(runs: Iterable[RunDir]) -> dict[str, str]:
+    """Return which run went on from which, by their ids: the newest where several did."""
+    known = ((outcome.asked(run), run.id) for run in runs)
+    return {asked.heir_of: heir for asked, heir in known if asked and asked.heir_of}
 
 
 def _clock(known: Record, zone: dt.tzinfo | None) -> str:

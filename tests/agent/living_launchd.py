@@ -66,9 +66,10 @@ class LivingLaunchd:
     def _started(self, job: dict) -> LittleLaunchd:
         little = LittleLaunchd(plistlib.dumps(job["keys"]))
         little.start()
-        while little.process is None:
-            little.wait(0.01)
-        job["base"], job["pid"] = job["runs"], little.process.pid
+        while little.process is None and not little.wait(0.01):
+            pass
+        job["base"] = job["runs"]
+        job["pid"], job["exit"] = (little.process.pid, None) if little.process else (None, 78)
         return little
 
     def close(self) -> None:

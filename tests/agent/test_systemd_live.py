@@ -154,3 +154,94 @@ def test_the_timer_starts_the_job_at_its_time(session, stallguard):
     stallguard(*INSTALL, "--at", f"{soon.tm_hour:02}:{soon.tm_min:02}", "--", "train.py", "3")
     end = until(lambda: (now := job(stallguard))["run_state"] == "finished" and now["ending"] and now, 150)
     assert end["ending"] == "ended in good order"
+
+
+LEARN = """
+import sys, time
+import stallguard
+done = [0]
+
+def save(path):
+    with open(path, "w") as file:
+        file.write(str(done[0]))
+
+def load(path):
+    with open(path) as file:
+        done[0] = int(file.read())
+
+stallguard.checkpoint(save, load)
+while done[0] < int(sys.argv[1]):
+    print("step", done[0], flush=True)
+    stallguard.beat()
+    done[0] += 1
+    time.sleep(0.1)
+print("through", flush=True)
+"""
+STEPS = 50  # five seconds
+ON_TIME = ("--max-time", "3s")
+
+
+@pytest.fixture
+def nightly(session, stallguard):
+    """A function that installs the job of a night that ends on time, or starts it again, and returns how it stands."""
+    (Path(session["HOME"]) / "project" / "learn.py").write_text(LEARN)
+
+    def night(*options: str, install: bool = True) -> dict:
+        before = "" if install else job(stallguard)["run"]
+        if install:
+            stallguard(*INSTALL, "--now", *ON_TIME, *options, "--", "learn.py", str(STEPS))
+        else:
+            stallguard("start", "--name", "night")
+        return until(
+            lambda: (now := job(stallguard))["run"] not in ("", before) and not now["running"] and now
+        )
+
+    return night
+
+
+def first_step(session) -> int:
+    return int(output(session).split()[1])
+
+
+def test_a_night_that_ends_on_time_goes_on_the_next_and_a_finished_one_begins_anew(
+    session, stallguard, nightly
+):
+    first = nightly()
+    assert first["run_state"] == "stopped"
+    assert first_step(session) == 0
+    assert "through" not in output(session)
+    reached = len(output(session).splitlines())
+
+    second = nightly(install=False)
+    assert second["run_state"] == "finished"
+    assert 0 < first_step(session) <= reached
+    assert output(session).splitlines()[-2:] == [f"step {STEPS - 1}", "through"]
+
+    third = nightly(install=False)
+    assert third["run_state"] == "stopped"
+    assert first_step(session) == 0
+
+
+def test_resume_no_begins_anew_although_there_is_a_checkpoint(session, stallguard, nightly):
+    nightly()
+    again = nightly("--resume", "no")
+    assert again["run_state"] == "stopped"
+    assert first_step(session) == 0
+
+
+def test_a_stop_ends_within_the_time_that_the_unit_gives_and_is_gone_on_from(session, stallguard):
+    learn = Path(session["HOME"]) / "project" / "learn.py"
+    learn.write_text("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + LEARN)
+    stallguard(
+        *INSTALL, "--now", "--grace", "3s", "--set", "checkpoint.every=1s", "--", "learn.py", str(STEPS)
+    )
+    until(lambda: "step 15" in output(session))
+    began = time.monotonic()
+    stallguard("stop")
+    took = time.monotonic() - began
+    assert 3 < took < 20, "SIGTERM, its grace, SIGKILL, and nothing that waits without need"
+    assert not job(stallguard)["running"]
+
+    stallguard("start")
+    until(lambda: (now := job(stallguard))["run_state"] == "finished" and now)
+    assert first_step(session) > 5

@@ -177,6 +177,37 @@ def test_a_loop_of_the_scripts_own_is_saved_and_resumed(receiver):
     assert "resume" in [note["kind"] for note in second.notes]
 
 
+ENDS = """
+import pathlib, stallguard, sys, time
+context = sys.modules["_stallguard_probe"].voice._context
+def save(path): pathlib.Path(path).write_text("kept")
+def load(path): print(pathlib.Path(path).read_text())
+stallguard.checkpoint(save, load)
+stallguard.beat()
+context.set("command", {command})
+stallguard.beat()
+print("went on", flush=True)
+"""
+
+
+def test_a_loop_of_the_scripts_own_that_is_asked_to_end_saves_first(receiver):
+    backup = str(receiver.folder / "backup")
+    stop, none = (ENDS.format(command=wire.COMMANDS.index(name)) for name in ("stop", wire.COMMANDS[0]))
+    ended = receiver.run(python(stop), STALLGUARD_BACKUP=backup)
+    again = receiver.run(python(none), STALLGUARD_BACKUP=backup, STALLGUARD_RESUME="1")
+    assert (ended.code, ended.out) == (-signal.SIGTERM, "")
+    assert again.out == "kept\nwent on\n"
+
+
+def test_the_loops_checkpoints_come_as_often_as_was_asked(receiver):
+    asks = "import stallguard, sys\nstallguard.checkpoint(print, print)\n"
+    asks += "print(sys.modules['_stallguard_probe'].voice._checkpoints[0]._pace.every)"
+    heard = receiver.run(
+        python(asks), STALLGUARD_BACKUP=str(receiver.folder), STALLGUARD_CHECKPOINT_EVERY="7.5"
+    )
+    assert heard.out == "7.5\n"
+
+
 def test_without_stallguard_every_word_is_harmless(tmp_path):
     code = (
         "import stallguard as s\n"

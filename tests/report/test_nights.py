@@ -1,0 +1,109 @@
+"""`stallguard morning` after real nights: stopped on time, finished the next, given up, ended by request, lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.guarded.runs import guard, stallguard
+
+pytestmark = pytest.mark.live
+LEARN = """
+import os, sys, time
+import stallguard
+done = [0]
+
+def save(path):
+    with open(path, "w") as file:
+        file.write(str(done[0]))
+
+def load(path):
+    with open(path) as file:
+        done[0] = int(file.read())
+
+stallguard.checkpoint(save, load)
+while done[0] < int(sys.argv[1]):
+    stallguard.beat()
+    done[0] += 1
+    time.sleep(0.05)
+    if sys.argv[2:] == ["crash"] and done[0] == 5:
+        os.abort()
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    file = tmp_path / "learn.py"
+    file.write_text(LEARN)
+    return str(file)
+
+
+def morning(home: Path, *words: str) -> str:
+    return stallguard(home, "morning", *words).out.decode()
+
+
+def test_a_night_that_ended_on_time_and_the_one_that_finished_it(tmp_path: Path, script: str) -> None:
+    home = tmp_path / "kept"
+    first = guard(home, "--max-time", "1.5s", script, "60")
+    early = morning(home).splitlines()
+    second = guard(home, "--resume", "last", script, "60")
+    told = morning(home).splitlines()
+
+    assert first.run is not None
+    assert second.run is not None
+    one, two = first.run.name, second.run.name
+    assert f"{script} 60: stopped on time at " in early[0]
+    assert early[2] == (
+        f"  no stalls; its job goes on from the checkpoint at the next start; by hand: --resume {one}"
+    )
+    assert len(told) == 6
+    assert told[2] == f"  no stalls; it went on as {two}"
+    assert f"{script} 60: finished at " in told[3]
+    assert told[3].endswith(f"({two}, going on from {one})")
+    assert told[5] == "  no stalls; nothing to do"
+    batches = [run["batches"] for run in json.loads(morning(home, "--json"))["runs"]]
+    assert 60 <= sum(batches) <= 61, "at most the batch of the checkpoint is counted twice"
+
+
+def test_one_that_failed_for_good_says_why_and_what_it_cost(tmp_path: Path, script: str) -> None:
+    options = ("--set", "policy.max_restarts=2", "--set", "policy.backoff=0.1s")
+    guard(tmp_path / "kept", *options, script, "60", "crash")
+    told = morning(tmp_path / "kept").splitlines()
+
+    assert ": failed at " in told[0]
+    assert "2 restarts within" in told[0]
+    assert told[2].startswith("  3 crashes (")
+    assert ", 2 restarts" in told[2]
+
+
+@pytest.mark.parametrize(("number", "state"), [(signal.SIGTERM, "ended"), (signal.SIGKILL, "lost")])
+def test_one_that_was_ended_or_lost_says_how_to_go_on(
+    tmp_path: Path, script: str, number: int, state: str
+) -> None:
+    home = tmp_path / "kept"
+    command = [sys.executable, "-m", "stallguard", "run", "--python", sys.executable, script, "6000"]
+    env = {**os.environ, "STALLGUARD_HOME": str(home)}
+    with subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as guarding:
+        end = time.monotonic() + 20
+        while not (pages := list(home.glob("runs/latest/probe/*.page"))) and time.monotonic() < end:
+            time.sleep(0.05)
+        time.sleep(0.5)
+        guarding.send_signal(number)
+        guarding.wait(30)
+    if number == signal.SIGKILL:
+        os.kill(int(pages[0].stem), signal.SIGKILL)
+        for place in Path(os.environ["TMPDIR"]).glob("stallguard-*"):
+            shutil.rmtree(place)  # of its sockets: nobody was left to remove it
+    told = morning(home).splitlines()
+
+    words = {"ended": ": ended at ", "lost": ": stallguard was ended at "}
+    assert words[state] in told[0]
+    assert told[2].endswith("it left no checkpoint: the next start begins anew")
