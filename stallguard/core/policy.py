@@ -110,7 +110,8 @@ def _spent_out(past: Past, limits: PolicyLimits) -> str:
     made = spent(past, limits.restart_window)
     if made < min(limits.max_restarts, KEPT - 1):
         return ""
-    return f"{made} restarts within {limits.restart_window / 60:.0f} minutes are enough"
+    count = "1 restart" if made == 1 else f"{made} restarts"
+    return f"{count} within {limits.restart_window / 60:.0f} minutes {'is' if made == 1 else 'are'} enough"
 
 
 def _exhausted(past: Past, limits: PolicyLimits) -> str:

@@ -1,0 +1,61 @@
+"""A job of two nights with a real Keras training: the first is ended on time, the second goes on and finishes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from msgspec.structs import replace
+
+from stallguard import outcome
+from stallguard.agent import memory, plist
+from stallguard.agent.job import Job
+from stallguard.cli.morning import command as morning
+from stallguard.paths import list_runs
+from tests.agent.little_launchd import LittleLaunchd
+
+ROOT = Path(__file__).parent.parent.parent
+EVENING = ROOT / "tests" / "guarded" / "scripts" / "evening.py"
+BATCHES = 3 * 64  # of the whole training
+
+pytestmark = [pytest.mark.tf, pytest.mark.live]
+
+
+@pytest.fixture
+def night(tmp_path, monkeypatch):
+    """A function that has the job's service manager start it, and waits for its end."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path / "kept"))
+    names = ("PATH", "TMPDIR", "STALLGUARD_TEST_SESSION", "STALLGUARD_HOME")
+    env = {name: os.environ[name] for name in names} | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    options = ("--max-time", "9s", "--python", sys.executable, "--set", "notify.desktop=off")
+    job = Job(
+        name="night", python=sys.executable, run=(*options, "--", str(EVENING)), cwd=str(tmp_path),
+        log=str(tmp_path / "night.log"), env=env,
+    )  # fmt: skip
+
+    def start(**env: str) -> None:
+        memory.keep("night", replace(memory.recall("night"), wanted=True))
+        little = LittleLaunchd(plist.render(replace(job, env=job.env | env)))
+        little.start()
+        assert little.wait(90), "the job did not end in good order"
+        assert little.codes == [0]
+
+    return start
+
+
+def test_a_job_that_ends_on_time_is_finished_by_the_next_night(night):
+    night()
+    night(PAUSE="0.01")
+
+    first, second = list_runs()
+    assert [outcome.state(run) for run in (first, second)] == ["stopped", "finished"]
+    assert outcome.asked(second).heir_of == first.id
+    assert outcome.outcome(first).batches + outcome.outcome(second).batches == BATCHES
+    assert "came to epoch 3" in second.output.read_text()
+    told = CliRunner().invoke(morning, []).output.splitlines()
+    assert told[2] == f"  no stalls; it went on as {second.id}"
+    assert "epoch 3 of 3" in told[4]
