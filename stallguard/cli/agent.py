@@ -15,7 +15,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from stallguard import config, outcome
+from stallguard import config, keep, outcome
 from stallguard.agent import memory, refusals, status
 from stallguard.agent.choose import manager, own_places, own_system
 from stallguard.agent.job import DEFAULT_NAME, Schedule, checked_name, read_back
@@ -126,7 +126,11 @@ def uninstall(name: str | None) -> None:
     """End a job and remove it; its runs and its log stay."""
     own = _own()
     which = _which(own, name)
+    back = read_back(own.program(which))
     own.uninstall(which)
+    left = status.unfinished(memory.recall(which).run)
+    if back is not None and left is not None and keep.is_alive(left):
+        _go_on(back.run, left, end=True)  # stallguard had just died, and nobody will start it again
     memory.forget(which)
     click.echo(f"{which}: removed; its runs are listed by stallguard ls", err=True)
 

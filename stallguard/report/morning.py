@@ -66,11 +66,6 @@ def lines(night: Night) -> list[str]:
     ]
 
 
-def headline(night: Night) -> str:
-    """Return the one line of a notification."""
-    return f"{night.command}: {_ending(night)}; {_progress(night)}"
-
-
 def _ending(night: Night) -> str:
     at = f" at {night.ended}" if night.ended else ""
     why = night.why or "the reason is not known"
@@ -83,16 +78,17 @@ def _before(night: Night) -> str:
 
 
 def _progress(night: Night) -> str:
-    epochs = (
-        ""
-        if night.epoch is None
-        else f"epoch {night.epoch}" + (f" of {night.epochs}" if night.epochs else "")
-    )
-    loss = "" if night.loss is None else f"loss {night.loss:.4g}"
-    if loss and night.first_loss is not None:
-        loss += f" (from {night.first_loss:.4g})"
-    batches = f"{_count(night.batches, 'batch', 'batches')}" if night.batches else ""
-    return ", ".join(part for part in (epochs, loss, batches) if part) or "no batch was seen"
+    reached = far(night.epoch, night.epochs, night.loss, night.first_loss)
+    batches = _count(night.batches, "batch", "batches") if night.batches else ""
+    return ", ".join(part for part in (reached, batches) if part) or "no batch was seen"
+
+
+def far(epoch: int | None, epochs: int | None, loss: float | None, first_loss: float | None = None) -> str:
+    """Return how far a training came, for the last notification too; "" where nothing of it is known."""
+    parts = [] if epoch is None else [f"epoch {epoch}" + (f" of {epochs}" if epochs else "")]
+    if loss is not None:
+        parts.append(f"loss {loss:.4g}" + ("" if first_loss is None else f" (from {first_loss:.4g})"))
+    return ", ".join(parts)
 
 
 def _trouble(night: Night) -> str:

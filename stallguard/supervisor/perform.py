@@ -28,6 +28,7 @@ from stallguard.core.run import Run
 from stallguard.core.sizes import Sizes
 from stallguard.errors import StallguardError
 from stallguard.host import system
+from stallguard.report.morning import far
 from stallguard.report.narrative import sentence
 from stallguard.sensors import Target
 from stallguard.supervisor import batch
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from stallguard.supervisor.session import Session
 
 LOOK_EVERY = 5.0  # seconds between two looks at the child's control group
+LAST_WORDS = (*notify.OCCASIONS["finish"], *notify.OCCASIONS["give_up"])  # of a run
 TOKEN_BITS = 62  # a positive signed 64-bit number
 
 
@@ -205,7 +207,10 @@ class Performer:
         self._session.terminal.tell(action.kind, action.facts)
         if self._notifier is not None:
             title = f"stallguard: {self._session.dir.id}"
-            self._notifier.notify(action.kind, title, sentence(action.kind, action.facts), run.now)
+            text = sentence(action.kind, action.facts)
+            if action.kind in LAST_WORDS and (reached := _far(run)):
+                text = f"{text}; {reached}"
+            self._notifier.notify(action.kind, title, text, run.now)
 
     def conclude(self, action: Conclude, _run: Run) -> None:
         """Keep why it ended."""
@@ -261,6 +266,14 @@ class Performer:
             self._notifier.close()
         if self.child is not None:
             self.child.reap()
+
+
+def _far(run: Run) -> str:
+    heard = run.history.heard
+    if heard is None:
+        return ""
+    epoch = heard.epoch + 1 if heard.epoch >= 0 else None
+    return far(epoch, heard.epochs if heard.epochs > 0 else None, heard.loss)
 
 
 def _channels(

@@ -31,7 +31,9 @@ def night(tmp_path, monkeypatch):
     monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path / "kept"))
     names = ("PATH", "TMPDIR", "STALLGUARD_TEST_SESSION", "STALLGUARD_HOME")
     env = {name: os.environ[name] for name in names} | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    options = ("--max-time", "9s", "--python", sys.executable, "--set", "notify.desktop=off")
+    tell = f"printf '%s\\n' \"$STALLGUARD_TEXT\" >> {tmp_path}/told"
+    options = ("--max-time", "9s", "--python", sys.executable, "--set", "notify.desktop=off",
+               "--set", f"notify.command={tell}")  # fmt: skip
     job = Job(
         name="night", python=sys.executable, run=(*options, "--", str(EVENING)), cwd=str(tmp_path),
         log=str(tmp_path / "night.log"), env=env,
@@ -47,7 +49,7 @@ def night(tmp_path, monkeypatch):
     return start
 
 
-def test_a_job_that_ends_on_time_is_finished_by_the_next_night(night):
+def test_a_job_that_ends_on_time_is_finished_by_the_next_night(night, tmp_path):
     night()
     night(PAUSE="0.01")
 
@@ -56,6 +58,9 @@ def test_a_job_that_ends_on_time_is_finished_by_the_next_night(night):
     assert outcome.asked(second).heir_of == first.id
     assert outcome.outcome(first).batches + outcome.outcome(second).batches == BATCHES
     assert "came to epoch 3" in second.output.read_text()
+    notified = (tmp_path / "told").read_text().splitlines()
+    assert notified[0].startswith("ended on time after ")
+    assert "; epoch 3 of 3, loss 0." in notified[-1]
     told = CliRunner().invoke(morning, []).output.splitlines()
     assert told[2] == f"  no stalls; it went on as {second.id}"
     assert "epoch 3 of 3" in told[4]

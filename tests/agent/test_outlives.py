@@ -11,7 +11,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
+import stallguard.cli.agent as verbs
 from stallguard import journal, outcome
 from stallguard.agent import memory, plist
 from stallguard.agent.job import Job
@@ -210,6 +212,32 @@ def test_an_adopted_training_is_ended_like_any_other(launchd):
     assert not outcome.lives(attempt.process)
     assert little.codes == [-signal.SIGKILL, 0], "the service manager must not start it again"
     assert outcome.outcome(run) is not None
+
+
+def test_uninstalling_ends_a_training_whose_stallguard_has_just_died(launchd, place, monkeypatch):
+    little = launchd(LONG)
+    run, attempt = running_training()
+    little.paused.clear()
+    os.kill(little.process.pid, signal.SIGKILL)
+    until(lambda: little.codes)
+
+    class Manager:
+        """A service manager that is about to start the job again when it is told to forget it."""
+
+        def program(self, _name):
+            return tuple(little.keys["ProgramArguments"])
+
+        def uninstall(self, _name):
+            little._stop.set()
+
+    monkeypatch.setattr(verbs, "_own", Manager)
+    monkeypatch.chdir(place)
+    result = CliRunner().invoke(verbs.command, ["uninstall", "--name", "night"])
+
+    assert result.exit_code == 0, result.output
+    assert not outcome.lives(attempt.process)
+    assert outcome.outcome(run).why == "you asked to stop"
+    assert memory.names() == []
 
 
 def test_a_dead_process_that_nobody_waited_for_does_not_live(place):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from stallguard.report.morning import STATES, TO_DO, Night, headline, lines
+from stallguard.report.morning import STATES, TO_DO, Night, far, lines
 
 GOOD = Night(
     run="20261102-230001-train", command="train.py", state="finished", seconds=25_920.0, ended="06:12", epoch=200,
@@ -56,4 +57,23 @@ def test_every_state_has_something_to_do():
 @given(st.builds(Night))
 def test_no_summary_brings_an_error(night):
     assert len(lines(night)) == 3
-    assert night.command in headline(night)
+    assert night.command in lines(night)[0]
+
+
+def test_the_last_notification_says_how_far_it_came():
+    assert far(3, 200, 0.03124) == "epoch 3 of 200, loss 0.03124"
+    assert far(3, None, None) == "epoch 3"
+    assert far(None, None, None) == ""
+
+
+def test_a_night_that_crashed_but_did_not_stall_is_no_quiet_one():
+    night = Night(run="r", command="c", state="finished", crashes=2, restarts=2, causes=("memory",), lost=0.4)
+    assert lines(night)[2] == "  2 crashes (memory), 2 restarts; nothing to do"
+
+
+def test_what_is_to_do_depends_on_what_the_run_left():
+    stopped = Night(run="r1", command="c", state="stopped", resumable=True)
+    assert lines(stopped)[2].endswith("by hand: --resume r1")
+    assert lines(replace(stopped, resumable=False))[2].endswith("begins anew")
+    assert lines(replace(stopped, heir="r2"))[2].endswith("it went on as r2")
+    assert lines(replace(stopped, heir_of="r0"))[0].endswith("(r1, going on from r0)")
