@@ -37,7 +37,7 @@ CHECKS = (
           'macOS says "Background Items Added"; everything is removed again'),
     Check("answers", "ask launchd for its default time to end, and about a label that is switched off", night.answers,
           "the same message again"),
-    Check("agent gpu", "train on the GPU under launchd for a few batches", night.gpu, "the same message again"),
+    Check("agent-gpu", "train on the GPU under launchd for a few batches", night.gpu, "the same message again"),
     Check("caffeinate", "hold the Mac awake for a moment and look whether macOS lists it", machine.caffeinate),
     Check("guarded", "look whether a job may list ~/Documents; its names are not kept", night.guarded,
           "macOS may ask whether `ls` may look into Documents: refuse"),

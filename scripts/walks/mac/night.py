@@ -23,7 +23,7 @@ from stallguard import config
 from stallguard.agent import printed
 from stallguard.agent.job import exit_timeout, label
 
-NAME, BARE = "walk", "walk-bare"  # the jobs that the walk makes
+NAME, BARE = "scripts-live", "scripts-live-bare"  # the jobs that the walk makes; no user's has such a name
 SCRIPT = """
 import os, sys, time
 import stallguard
