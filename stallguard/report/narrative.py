@@ -38,7 +38,8 @@ SPOKEN = {
     "noticed": "the training goes on; there are signs of {cause} ({confidence}): {because}",
     "gave_up": "gave up: {why}",
     "finished": "finished: {batches} batches in {duration}{trouble}",
-    "paused": "ended on time after {duration}, {batches} batches{trouble}; --resume last goes on from its checkpoint, where it left one",
+    "paused": "ended on time after {duration}, {batches} batches{trouble}; "
+    "--resume last goes on from its checkpoint, where it left one",
     "ended": "the training ended with exit code {code} after {duration}{trouble}",
     "slept": "the machine slept for {duration}; that is not counted as silence",
     "trouble": "{text}",
