@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from time import monotonic, monotonic_ns
 
 from . import wire
@@ -60,6 +59,8 @@ class Script:
         """Save, and end by the signal that would come anyway: a loop of the script's own hears no other word."""
         if self._ending:
             return
+        import signal  # costs a start two milliseconds, and is wanted once in a night
+
         self._ending = True
         for checkpoint in self._checkpoints:
             checkpoint.save(monotonic())
