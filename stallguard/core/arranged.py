@@ -25,9 +25,13 @@ def time_is_up(run: Run, why: str, limits: Limits) -> Step:
     if run.state == lifecycle.BACKOFF:
         told = Tell("paused", words.totals(run, run.totals.beats, run.now) | {"why": why})
         return move(run, "ended", code=STOPPED_ON_TIME), [told, Conclude(code=STOPPED_ON_TIME, why=why)]
-    if run.state not in WATCHED or run.decision is not None:
+    end = Decision(action="finish", why=why, code=STOPPED_ON_TIME)
+    if run.decision is None:
+        return _arrange(run, end, limits) if run.state in WATCHED else (run, [])
+    if run.decision.action != "restart":
         return run, []
-    return _arrange(run, Decision(action="finish", why=why, code=STOPPED_ON_TIME), limits)
+    # It is being ended already, to be started again: nothing is to follow.
+    return replace(run, arranged=True, decision=end), [Tell("arranged", {"why": why})]
 
 
 def segment_ends(run: Run, limits: Limits) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from stallguard.core.actions import Ask, Conclude, Launch, Signal
 from stallguard.core.events import Asked
@@ -74,6 +75,20 @@ def test_a_stalled_training_is_ended_at_its_hour_at_once() -> None:
 
     assert world.actions(Signal) != []
     assert code_of(world) == STOPPED_ON_TIME
+
+
+@pytest.mark.parametrize("stuck", [True, False], ids=["a stall", "a segment"])
+def test_an_hour_that_comes_while_an_attempt_is_ended_for_the_next_is_the_end(stuck: bool) -> None:
+    limits = LIMITS if stuck else SEGMENTS
+    world = World(limits=limits, obeys=False, mortal=stuck, polite=False).start()
+    world.train(60)
+    while world.alive and world.run is not None and world.run.decision is None:
+        world.train(0.5, stuck=stuck)
+    its_hour(world)
+    world.exit(-15)
+
+    assert code_of(world) == STOPPED_ON_TIME
+    assert len(world.actions(Launch)) == 1
 
 
 def test_a_run_between_two_attempts_ends_at_its_hour() -> None:
