@@ -41,10 +41,12 @@ def guarded(home: Path, *command: str) -> list[str]:
     return [sys.executable, "-m", "stallguard", "run", "--quiet", "--python", sys.executable, "--", *command]
 
 
-def step_cost(python: str) -> dict[str, float] | None:
+def step_cost(python: str, *options: str) -> dict[str, float] | None:
     """Return the child's measurements for one interpreter, or None where it has no TensorFlow."""
     child = ROOT / "scripts" / "benches" / "overhead_child.py"
-    done = subprocess.run([python, str(child)], capture_output=True, text=True, check=False, cwd=ROOT)
+    done = subprocess.run(
+        [python, str(child), *options], capture_output=True, text=True, check=False, cwd=ROOT
+    )
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
         sys.stderr.write(done.stderr[-2000:])
@@ -111,6 +113,8 @@ def main() -> int:
         rows.append(
             (f"slow-down of 1 ms batches, {name}", (found or {}).get("slowdown_percent"), SLOW_DOWN, "%")
         )
+        saving = step_cost(python, "--checkpoints") if python else {}
+        rows.append((f"the same CPU, checkpoints on, {name}", (saving or {}).get("step_us"), STEP_CPU, "us"))
     with tempfile.TemporaryDirectory(prefix="sg-bench-") as place:
         rows.append(("start to first line, added", start_cost(Path(place)), START, "ms"))
         memory, used = supervisor_cost(Path(place))
