@@ -1,12 +1,13 @@
 """What the hooks store: counters, phase and times, straight into the mapped record.
 
 No lock, no system call but the clock.  The end of a batch in Keras' loop is the hot path: it runs with caches that
-a whole training step has emptied, where everything costs five times what a benchmark in a loop shows.  It stores
-the beat, its time and the phase; what follows from these (progress, phase_ns, batch, fit_beats, changes, step_ns)
-the sender adds before it sends (`publish`), so in the page those may be a twentieth of a second old.
+a whole training step has emptied, where each line of memory that is touched costs what a hundred instructions do.
+While one batch follows the other (`hot`) it keeps two times and an index in this object, and nothing else; what
+follows from these the sender stores in the page before it sends (`publish`), so there it may be a twentieth of a
+second old; where no sender comes, the hook itself publishes (STALE).  Whatever else happens ends that (`settle`).
 
-Decides, too, which of several hooks that see one batch counts it (RANK).  Two threads that store at the same
-instant may lose one of `changes`; nothing is made of single counts.  May not block or print.
+Two threads that store at the same instant may lose one of `changes`; nothing is made of single counts.  May not
+block or print.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from _thread import get_ident
 from time import monotonic_ns
 
 from . import wire
+from .credit import Credit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,10 +29,7 @@ if TYPE_CHECKING:
  CHECKPOINT, FINISHING, NAMED) = range(len(wire.PHASES))  # fmt: skip
 (NONE, CALLBACKS, ON_BATCH, FUNCTION, TAPE, OPTIMIZER, SESSION, TORCH, POLL, HAND) = range(len(wire.SOURCES))
 
-# Lower counts first.  The script's own word, then Keras' loops, then an update made eagerly, its gradient, and
-# only then calls of graphs, of which a loop may make several a batch.
-RANK = {HAND: 0, CALLBACKS: 1, ON_BATCH: 2, OPTIMIZER: 3, TORCH: 3, TAPE: 4, FUNCTION: 5, SESSION: 6, POLL: 7}
-PATIENCE = 4  # events of a lesser hook without one of the leader's: the script has moved on to another loop
+STALE = 200_000_000  # ns that the page may lag behind the hot path, whatever became of the sender
 
 _PHASE, _PHASE_NS, _PROGRESS_NS, _CHANGES = (
     wire.SLOT[n] for n in ("phase", "phase_ns", "progress_ns", "changes")
@@ -40,6 +39,7 @@ _BEATS, _BEAT_NS, _FIT_BEATS, _SOURCE = (wire.SLOT[n] for n in ("beats", "beat_n
 _BATCH, _BATCHES, _CHECKS, _FITS = (wire.SLOT[n] for n in ("batch", "batches", "checks", "fits"))
 _INPUT_NS, _STEP_NS, _TRACES, _FLAGS = (wire.SLOT[n] for n in ("input_ns", "step_ns", "traces", "flags"))
 _LOSS, _EPOCH, _EPOCHS, _SAVES = (wire.SLOT[n] for n in ("loss_bits", "epoch", "epochs", "saves"))
+_NOBODY = object()
 _KEPT = frozenset((NAMED, VALIDATION, PREDICTION, CHECKPOINT, EPOCH_START, EPOCH_END))
 _RUNS_NEXT = frozenset((STEP, VALIDATION, PREDICTION, FIRST_RUN))
 
@@ -47,20 +47,27 @@ _RUNS_NEXT = frozenset((STEP, VALIDATION, PREDICTION, FIRST_RUN))
 class Beats:
     """The writing end of the record."""
 
-    __slots__ = ("_beats", "_changes", "_check", "_epoch_from", "_fit_from", "_last", "_last_of_epoch",
-                 "_longest", "_main", "_thread", "ahead", "attention", "calls", "cold", "fitting", "held",
-                 "inside", "leader", "plain", "polled", "restores", "saving", "slots", "step", "stride",
-                 "tracing")  # fmt: skip
+    __slots__ = ("_base", "_beats", "_changes", "_check", "_credit", "_epoch_from", "_fit_from", "_last",
+                 "_last_of_epoch", "_longest", "_main", "_phase", "_thread", "ahead", "attention", "began", "calls",
+                 "cold", "due", "ended", "fitting", "hot", "index", "inside", "own", "plain", "polled", "restores",
+                 "saving", "slots", "step", "stride", "tracing")  # fmt: skip
 
     def __init__(self, slots: memoryview) -> None:
         self.slots = slots
         # What the hot path reads again is kept here: an attribute costs less than a look into the page.
         self._last = monotonic_ns()  # when the phase was entered
         self._longest = self._beats = self._changes = 0
+        self._phase = slots[_PHASE]
+        self.hot: Any = _NOBODY  # the CallbackList whose batches follow one another with nothing else between
+        self.own: Any = None  # the CallbackList of the outermost fit
+        self.ended = self.began = self._last  # its last batch ended, the callbacks of that came back
+        self._base = 0  # beats before the batch of index 0, while hot
+        self.due = 0  # ns: when the hot path must look up
         self._fit_from = -1  # beats when the fit began, -1 outside of one
         self._epoch_from = -1  # beats when the epoch began
         self._last_of_epoch = -1  # beats when it will end, -1 where that is not known
         self.plain = False  # each end of a batch in Keras' loop is one batch
+        self.index = -1  # Keras' own number of the batch that ended last in this epoch, -1 before the first
         self._check = 0  # index of the batch of validation or prediction that began
         self.step = 0  # ns inside steps
         self.stride = 1  # batches that Keras runs at once
@@ -69,8 +76,7 @@ class Beats:
         self.attention = False  # set by the sender, once a second or on a command: see what is asked
         self.fitting = 0  # Keras loops (fit, evaluate, predict) that are open: they alone count then
         self.inside = 0  # the thread inside a training call (function, train_on_batch, apply), 0: none
-        self.leader = NONE  # the hook that counts outside of Keras' loops
-        self.held: dict[int, int] = {}  # events of lesser hooks since the leader's last
+        self._credit = Credit()
         self.calls = 0  # training calls that ended outside of Keras' loops, whoever counted them
         self.polled = False  # the poll thread counts: whole loops run inside one call
         self.restores = 0  # checkpoints written or read: the iterations may have jumped
@@ -79,14 +85,15 @@ class Beats:
 
     def enter(self, phase: int) -> int:
         """Show `phase`; return the one before, for `leave`."""
+        self.settle()
         now = monotonic_ns()
         slots = self.slots
-        before = slots[_PHASE]
+        before = self._phase
         if now - self._last > self._longest:
-            self._pause(now - self._last)
+            self._pause(now - self._last, before)
         self._last = now
         self._changes += 1
-        slots[_PHASE] = phase
+        self._phase = slots[_PHASE] = phase
         slots[_PHASE_NS] = slots[_PROGRESS_NS] = now
         slots[_CHANGES] = self._changes + self._beats
         return before
@@ -95,10 +102,10 @@ class Beats:
         """Show the phase before again; the importing is over once anything was seen."""
         self.enter(before or IDLE)
 
-    def _pause(self, gap: int) -> None:
+    def _pause(self, gap: int, phase: int) -> None:
         """Store the longest pause since the record before."""
         self.slots[_LONGEST_NS] = self._longest = gap
-        self.slots[_LONGEST_PHASE] = self.slots[_PHASE]
+        self.slots[_LONGEST_PHASE] = phase
 
     def told(self, longest: int) -> None:
         """A record with this longest pause went out; a longer one since waits for the next."""
@@ -114,17 +121,58 @@ class Beats:
         self._changes += 1
         self.slots[_PROGRESS_NS] = monotonic_ns()
 
-    def publish(self) -> None:
-        """Add what follows from what the hot path stored (for the sender, before each record)."""
+    def attend(self) -> None:
+        """Have the end of the next batch look what is asked."""
+        self.attention = True
+        self.due = 0
+
+    def settle(self) -> None:
+        """End the hot state, if it is that: take over what it kept.  Calls nothing, so that no thread comes between."""
+        if self.hot is _NOBODY:
+            return
+        self.hot, self.due = _NOBODY, 0
+        inside = self.ended > self.began
+        self._beats = self._base + self.index + 1 + inside
+        self._last = self.ended if inside else self.began
+        between = inside or self._beats == self._last_of_epoch
+        self._phase = BETWEEN if between else STEP
         slots = self.slots
-        slots[_PHASE_NS] = max(slots[_PHASE_NS], self._last)
-        slots[_PROGRESS_NS] = max(slots[_PROGRESS_NS], self._last)
-        slots[_CHANGES] = self._changes + self._beats
+        slots[_PHASE] = self._phase
+        slots[_BEATS] = self._beats
+        slots[_BEAT_NS] = self.ended
+
+    def publish(self) -> None:
+        """Store what follows from what the hot path kept (for the sender, before each record)."""
+        now = monotonic_ns()
+        slots = self.slots
+        beats, last = self._beats, self._last
+        if self.hot is not _NOBODY:
+            beats, last = self._publish_hot(now)
+        slots[_PHASE_NS] = max(slots[_PHASE_NS], last)
+        slots[_PROGRESS_NS] = max(slots[_PROGRESS_NS], last)
+        slots[_CHANGES] = self._changes + beats
         slots[_STEP_NS] = self.step
         if self._fit_from >= 0:
-            slots[_FIT_BEATS] = self._beats - self._fit_from
+            slots[_FIT_BEATS] = beats - self._fit_from
         if self._epoch_from >= 0:
-            slots[_BATCH] = self._beats - self._epoch_from
+            slots[_BATCH] = beats - self._epoch_from
+        if self.hot is not _NOBODY and not self.attention:
+            self.due = now + STALE
+
+    def _publish_hot(self, now: int) -> tuple[int, int]:
+        """Store beats and phase of the hot state; return the beats and when the phase began."""
+        ended, began, beats = self.ended, self.began, self._base + self.index + 1
+        inside = ended > began
+        beats += inside
+        slots = self.slots
+        slots[_BEATS] = max(slots[_BEATS], beats)
+        slots[_BEAT_NS] = max(slots[_BEAT_NS], ended)
+        slots[_PHASE] = BETWEEN if inside or beats == self._last_of_epoch else STEP
+        if self.hot is _NOBODY:
+            slots[_PHASE] = self._phase  # the training's thread went on meanwhile: what it entered stays
+        elif inside and now - ended > self._longest:
+            self._pause(now - ended, BETWEEN)
+        return beats, ended if inside else began
 
     def flag(self, bit: int, on: bool) -> None:
         """Set or clear a wire.FLAG_* bit."""
@@ -147,12 +195,12 @@ class Beats:
         slots[_FITS] += 1
         slots[_FIT_BEATS] = 0
         slots[_EPOCH] = slots[_BATCH] = -1
-        self.leader = NONE
-        self.held.clear()
+        self._credit.forget()
         return before
 
     def fit_ends(self) -> None:
         """The fit is over: its counts stay as they are."""
+        self.settle()
         self.publish()
         self._fit_from = self._epoch_from = -1
         self.plain = False
@@ -172,52 +220,86 @@ class Beats:
         """The script's callbacks have seen the epoch: the first batch is next."""
         self.enter(FIRST_RUN if self.cold else self.ahead)
         self.cold = False
+        self.index = -1
 
     def batch_begins(self) -> None:
         """Keras has a batch in its hands."""
-        if self.slots[_PHASE] != FIRST_RUN:
+        if self._phase != FIRST_RUN:
             self.enter(STEP)
 
     def around_batch_end(self, original: BatchEnd, attend: Attend) -> BatchEnd:
         """Return `original`, the dispatch of on_train_batch_end, with the beat before it and the next step after.
 
-        The hot path, all of it in this one function: with cold caches each call more costs half a microsecond.
-        `attend` is called after a batch when the sender asked for attention.
+        `attend` is called after a batch when somebody asked for attention.
         """
-        clock, pause, strange, step, between = monotonic_ns, self._pause, self._strange, STEP, BETWEEN
-        phase, beats, beat_ns = _PHASE, _BEATS, _BEAT_NS
+        clock, slowly = monotonic_ns, self._slowly
 
         def on_train_batch_end(callbacks: Any, batch: int, logs: Any = None) -> Any:
             now = clock()
-            slots = self.slots
-            gap = now - self._last
+            if callbacks is not self.hot:
+                return slowly(original, attend, callbacks, batch, logs)
+            gap = now - self.began
             if gap > self._longest:
-                pause(gap)
-            if slots[phase] == step:
-                self.step += gap
-            self._last = now
-            self._beats = count = self._beats + (1 if self.plain else strange(batch))
-            slots[phase] = between
-            slots[beats] = count
-            slots[beat_ns] = now
+                self._pause(gap, STEP)
+            self.step += gap
+            self.ended = now
             result = original(callbacks, batch, logs)
             now = clock()
-            gap = now - self._last
-            if gap > self._longest:
-                pause(gap)
-            self._last = now
-            if count != self._last_of_epoch:
-                slots[phase] = self.ahead
-            if self.attention:
-                attend(callbacks, logs)
+            self.index = batch  # here, and with no call between: a fit inside the callbacks has left its own
+            self.began = now
+            if now > self.due:
+                self._look_up(attend, callbacks, batch, logs)
             return result
 
         return on_train_batch_end
 
+    def _slowly(self, original: BatchEnd, attend: Attend, callbacks: Any, batch: int, logs: Any) -> Any:
+        """Do the same where something else happened since the batch before, or one stands for several."""
+        self.settle()
+        now = monotonic_ns()
+        gap = now - self._last
+        if gap > self._longest:
+            self._pause(gap, self._phase)
+        if self._phase == STEP:
+            self.step += gap
+        self._last = self.ended = now
+        self._beats += 1 if self.plain else self._strange(batch)
+        slots = self.slots
+        self._phase = slots[_PHASE] = BETWEEN
+        slots[_BEATS] = self._beats
+        slots[_BEAT_NS] = now
+        result = original(callbacks, batch, logs)
+        self._over(callbacks, batch)
+        if self.attention:
+            attend(callbacks, logs)
+        return result
+
+    def _over(self, callbacks: Any, batch: int) -> None:
+        """The callbacks of a batch came back: the next step begins, unless that was the epoch's last."""
+        now = monotonic_ns()
+        if now - self._last > self._longest:
+            self._pause(now - self._last, self._phase)
+        self._last, self.index = now, batch
+        if self._beats == self._last_of_epoch:
+            return
+        self._phase = self.slots[_PHASE] = self.ahead
+        if self.plain and callbacks is self.own and self.ahead == STEP:
+            self._base = self._beats - batch - 1
+            self.began = now
+            self.hot = callbacks
+
+    def _look_up(self, attend: Attend, callbacks: Any, batch: int, logs: Any) -> None:
+        """Leave the hot path for a moment: something happened in the callbacks, is asked, or nobody publishes."""
+        if self.hot is _NOBODY:
+            self._over(callbacks, batch)
+        self.publish()
+        if self.attention:
+            attend(callbacks, logs)
+
     def _strange(self, index: int) -> int:
         """Return how many batches ended, where Keras runs several at once or the script calls the callbacks."""
         if not self.fitting:
-            credit = self._credit(CALLBACKS)
+            credit = self._credit.of(CALLBACKS)
             if credit:
                 self.slots[_SOURCE] = CALLBACKS
             return credit
@@ -278,7 +360,7 @@ class Beats:
         if self._counted_elsewhere(source):
             self.moved()
             return
-        credit = self._credit(source) * count
+        credit = self._credit.of(source) * count
         if credit:
             self.add(source, credit)
 
@@ -293,30 +375,12 @@ class Beats:
 
     def add(self, source: int, count: int) -> None:
         """Add `count` batches."""
+        self.settle()
         self._beats += count
         slots = self.slots
         slots[_BEATS] = self._beats
         slots[_SOURCE] = source
         slots[_BEAT_NS] = slots[_PROGRESS_NS] = monotonic_ns()
-
-    def _credit(self, source: int) -> int:
-        """Return how many batches an event of `source` stands for; 0 where another hook counted them."""
-        leader = self.leader
-        if source == leader:
-            if self.held:
-                self.held.clear()
-            return 1
-        if not leader or RANK[source] < RANK[leader]:
-            self.leader = source
-            self.held.clear()
-            return 0 if leader else 1  # the lesser hook has counted this very batch
-        waiting = self.held.get(source, 0) + 1
-        if waiting < PATIENCE:
-            self.held[source] = waiting
-            return 0
-        self.leader = source
-        self.held.clear()
-        return waiting
 
     # --- brackets inside a step ---------------------------------------------------------------------------------
 

@@ -50,6 +50,9 @@ class Context:
         self.mail = mail
         self.patches = patches
         self.environment = environment
+        # Both are called with Keras' list of callbacks, at the end of a batch: when attend() asked for it or a
+        # second has passed, and when the fit is about to be ended.
+        self.after_batch: list[Callable[[Any], None]] = []
         self.before_stop: list[Callable[[Any], None]] = []
         self.smaller = False  # batches come with fewer rows already: nothing is left to slice
 
@@ -92,6 +95,15 @@ class Context:
     def get(self, field: str) -> int:
         """Return one number of the record, by its name in wire.FIELDS."""
         return self.beats.slots[wire.SLOT[field]]
+
+    @property
+    def index(self) -> int:
+        """Keras' number of the batch that ended last in this epoch, -1 before the first."""
+        return self.beats.index
+
+    def attend(self) -> None:
+        """Have `after_batch` called at the end of the next batch."""
+        self.beats.attend()
 
     def restored(self) -> None:
         """Tell that optimizers were given their saved state: the jump of their counters is no training."""

@@ -96,11 +96,11 @@ class Sender:
             self._finishing = True
             self._beats.enter(phases.FINISHING)
         if self._beats.slots[_COMMAND]:
-            self._beats.attention = True
+            self._beats.attend()
         if now - self._looked < SECOND:
             return
         self._looked = now
-        self._beats.attention = True
+        self._beats.attend()
         for name in LIBRARIES:
             # By the dictionary: asking the module itself may start an import of TensorFlow's lazy kind.
             self._mail.version(name, vars(sys.modules.get(name, wire)).get("__version__"))

@@ -9,6 +9,8 @@ import pytest
 from stallguard.probe import beats as b
 from stallguard.probe import page, wire
 
+LIST = object()  # a list of callbacks
+
 
 @pytest.fixture
 def beats():
@@ -33,13 +35,14 @@ def fit(beats, ends, batches=-1, stride=1, epochs=1):
     """Run Keras' loop: `ends` are the indices that it shows at the end of each execution."""
     before = beats.fit_begins()
     beats.fitting += 1
+    beats.own = LIST
     beats.stride = stride
     end = dispatch(beats)
     for epoch in range(epochs):
         beats.epoch_begins(epoch, epochs, batches)
         beats.epoch_begun()
         for index in ends:
-            end(None, index, None)
+            end(LIST, index, None)
     beats.fitting -= 1
     beats.fit_ends()
     beats.leave(before)
@@ -158,9 +161,104 @@ def test_the_callbacks_of_a_batch_run_between_two_steps(beats):
     beats.epoch_begins(0, 1, 10)
     beats.epoch_begun()
     end = dispatch(beats, lambda: seen.append(field(beats, "phase")))
-    end(None, 0, None)
+    end(LIST, 0, None)
     assert seen == [b.BETWEEN]
     assert field(beats, "phase") == b.STEP
+
+
+def running(beats, callback=lambda: None, batches=100):
+    """Return the end of a batch in a fit that has come past its first batches."""
+    beats.fit_begins()
+    beats.fitting += 1
+    beats.own = LIST
+    beats.epoch_begins(0, 1, batches)
+    beats.epoch_begun()
+    end = dispatch(beats, callback)
+    for index in range(3):
+        end(LIST, index, None)
+    return end
+
+
+def test_what_callbacks_do_meanwhile_is_shown_and_then_the_next_step_begins(beats):
+    seen = []
+
+    def save():
+        seen.append(field(beats, "phase"))
+        before = beats.enter(b.CHECKPOINT)
+        seen.append(field(beats, "phase"))
+        beats.leave(before)
+        seen.extend([field(beats, "phase"), field(beats, "beats")])
+
+    end = running(beats)
+    end = dispatch(beats, save)
+    end(LIST, 3, None)
+    assert seen == [b.BETWEEN, b.CHECKPOINT, b.BETWEEN, 4]
+    assert (field(beats, "phase"), field(beats, "beats"), beats.index) == (b.STEP, 4, 3)
+    end(LIST, 4, None)
+    assert field(beats, "batch") == 5
+
+
+def test_a_list_inside_a_callback_does_not_take_the_place_of_the_fits_own(beats):
+    inner = dispatch(beats)
+    end = running(beats, lambda: inner("another list", 700, None))
+    for index in range(3, 6):
+        end(LIST, index, None)
+        assert beats.index == index
+        assert field(beats, "beats") == 2 * (index + 1)  # its batches are batches too
+
+
+def test_a_callback_that_raises_has_seen_a_batch(beats):
+    def fail():
+        raise KeyError
+
+    running(beats)
+    with pytest.raises(KeyError):
+        dispatch(beats, fail)(LIST, 3, None)
+    beats.leave(b.IDLE)
+    assert field(beats, "beats") == 4
+
+
+def test_time_in_steps_and_the_longest_of_them_are_exact(beats, monkeypatch):
+    now = [beats._last]
+    monkeypatch.setattr(b, "monotonic_ns", lambda: now[0])
+
+    def callbacks():
+        now[0] += 5_000
+
+    end = running(beats, callbacks)
+    beats.told(field(beats, "longest_ns"))
+    before = field(beats, "step_ns")
+    for index, step in enumerate((7_000, 9_000, 8_000), start=3):
+        now[0] += step
+        end(LIST, index, None)
+    assert field(beats, "step_ns") - before == 24_000
+    assert (field(beats, "longest_ns"), field(beats, "longest_phase")) == (9_000, b.STEP)
+    assert field(beats, "beat_ns") == now[0] - 5_000
+
+
+def test_where_no_sender_comes_the_hook_itself_keeps_the_page_fresh(beats, monkeypatch):
+    now = [beats._last]
+    monkeypatch.setattr(b, "monotonic_ns", lambda: now[0])
+    end = running(beats)
+    beats.publish()
+    now[0] += b.STALE // 2
+    end(LIST, 3, None)
+    assert beats.slots[wire.SLOT["beats"]] == 3
+    now[0] += b.STALE
+    end(LIST, 4, None)
+    assert beats.slots[wire.SLOT["beats"]] == 5
+
+
+def test_who_asks_for_attention_gets_it_at_the_next_batch(beats):
+    asked = []
+    end = beats.around_batch_end(lambda self, batch, logs: None, lambda callbacks, logs: asked.append(logs))
+    running(beats)
+    end(LIST, 3, "three")
+    assert not asked
+    beats.attend()
+    beats.publish()  # the sender's, meanwhile
+    end(LIST, 4, "four")
+    assert asked == ["four"]
 
 
 def test_after_the_last_batch_no_step_is_awaited(beats):
@@ -169,8 +267,8 @@ def test_after_the_last_batch_no_step_is_awaited(beats):
     beats.epoch_begins(0, 1, 2)
     beats.epoch_begun()
     end = dispatch(beats)
-    end(None, 0, None)
-    end(None, 1, None)
+    end(LIST, 0, None)
+    end(LIST, 1, None)
     assert field(beats, "phase") == b.BETWEEN
 
 

@@ -56,6 +56,17 @@ def test_after_a_kill_they_remember(receiver, tmp_path):
 
 
 @pytest.mark.tf
+@pytest.mark.parametrize("kill", ["0,2,1", "0,3,2", "0,5,3"])
+def test_a_training_inside_a_callback_does_not_misplace_the_one_around_it(receiver, tmp_path, kill):
+    script = script_in(receiver, tmp_path, "killed", sys.executable)
+    script.attempt("nested", kill=kill)
+    resumed = script.attempt("nested", resume=True)
+    _, epoch, batch = (int(word) for word in kill.split(","))
+    assert resumed.trained[0] == (0, epoch, batch)  # the save after the batch before is the last
+    assert resumed.trained == [(0, *divmod(place, 4)) for place in range(4 * epoch + batch, 8 * 4)]
+
+
+@pytest.mark.tf
 @pytest.mark.parametrize(("name", "backend"), [("keras2", "tensorflow"), ("torch", "torch"), ("jax", "jax")])
 def test_they_remember_elsewhere_too(receiver, tmp_path, other_python, name, backend):
     interpreter = other_python(name)

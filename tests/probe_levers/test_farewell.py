@@ -39,6 +39,35 @@ farewell.Farewell().arm()
 print("ready", flush=True)
 time.sleep(60)
 """
+MEANWHILE = """
+there = farewell.Farewell()
+there.arm()
+signal.signal(signal.SIGTERM, lambda *_: print("mine", flush=True))
+print("ready", flush=True)
+for _ in range(20):
+    time.sleep(0.1)
+there.disarm()
+os._exit(3)
+"""
+TWICE = """
+attended = []
+there = farewell.Farewell(lambda: attended.append(1))
+for _ in range(3):
+    there.arm()
+    there.disarm()
+there.arm()
+count = len(os.listdir("/proc/self/task" if os.path.isdir("/proc") else "/dev/fd"))
+for _ in range(50):
+    there.disarm()
+    there.arm()
+assert len(os.listdir("/proc/self/task" if os.path.isdir("/proc") else "/dev/fd")) == count
+assert threading.active_count() == 1  # the script's own count of threads
+print("ready", flush=True)
+while not attended:
+    time.sleep(0.01)
+print("attended", flush=True)
+there.die()
+"""
 AFTER = """
 there = farewell.Farewell()
 there.arm()
@@ -106,6 +135,14 @@ def test_elsewhere_the_default_acts(script):
 
 def test_a_handler_of_the_script_stays():
     assert terminated(OWN)[:2] == (3, ["ready", "mine"])
+
+
+def test_a_handler_that_the_script_sets_during_the_fit_stays_too():
+    assert terminated(MEANWHILE)[:2] == (3, ["ready", "mine"])
+
+
+def test_many_fits_share_one_thread_which_hears_in_each():
+    assert terminated(TWICE)[:2] == (-signal.SIGTERM, ["ready", "attended"])
 
 
 def test_a_forked_worker_dies_of_its_own_and_its_parent_does_not_hear_of_it():

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 BACKUPS = ("BackupAndRestore",)
 Started = Callable[[dict[str, Any], int], dict[str, Any]]
 Prepare = Callable[["Fit"], None]
-Count = Callable[["Fit"], int]
 
 
 def patch_fit(session: Session, owner: Any, started: Started) -> bool:
@@ -26,15 +25,14 @@ def patch_fit(session: Session, owner: Any, started: Started) -> bool:
     return bool(session.context.wrap(owner, "fit", lambda original: _fit(session, original, started)))
 
 
-def patch_callbacks(session: Session, owner: Any, prepare: Prepare, count: Count) -> None:
+def patch_callbacks(session: Session, owner: Any, prepare: Prepare) -> None:
     """Wrap the class that calls all callbacks.
 
-    `prepare(fit)` creates what a resumed fit restores and may raise StartOver; `count(fit)`: how many steps
-    of `Fit.executions` the batch that just ended stands for.
+    `prepare(fit)` creates what a resumed fit restores and may raise StartOver.  The end of a batch is not among
+    them: the hook that counts beats calls `session.batch_ended` when there is something to do.
     """
     for method, make in (
         ("on_train_begin", lambda original: _train_begin(session, original, prepare)),
-        ("on_train_batch_end", lambda original: _batch_end(session, original, count)),
         ("on_epoch_end", lambda original: _epoch_end(session, original)),
     ):
         session.context.wrap(owner, method, make)
@@ -132,25 +130,14 @@ def _resize(session: Session, fit: Fit) -> None:
         session.context.note("resume", words.RESIZED % (batch, before))
 
 
-def _batch_end(session: Session, original: Any, count: Count) -> Any:
-    def on_train_batch_end(self: Any, *args: Any, **named: Any) -> Any:
-        fit = session.fit
-        if fit is None or fit.callbacks is not self:
-            return original(self, *args, **named)
-        session.inside = True
-        result = original(self, *args, **named)
-        session.trained(fit, count(fit))
-        return result
-
-    return on_train_batch_end
-
-
 def _epoch_end(session: Session, original: Any) -> Any:
     def on_epoch_end(self: Any, epoch: int, *args: Any, **named: Any) -> Any:
-        result = original(self, epoch, *args, **named)
         fit = session.fit
-        if fit is not None and fit.callbacks is self:
-            session.epoch_ended(fit, epoch)
+        if fit is None or fit.callbacks is not self:
+            return original(self, epoch, *args, **named)
+        fit.count(session.context.index)  # now: a fit inside the callbacks numbers its own batches
+        result = original(self, epoch, *args, **named)
+        session.epoch_ended(fit, epoch)
         return result
 
     return on_epoch_end

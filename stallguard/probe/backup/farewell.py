@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import threading
 import time
-from typing import Any
+from _thread import start_new_thread
+from typing import Any, Callable
 
 LOOK = 0.25  # seconds between two looks for the signal
 PATIENCE = 2.0  # s that a step may take to come back before the default acts
@@ -21,57 +21,68 @@ TERM = signal.SIGTERM
 
 
 class Farewell:
-    """The handler, from `arm` to `disarm`.  `asked` is true once SIGTERM came."""
+    """The handler, from `arm` to `disarm`.  `asked` is true once SIGTERM came; `attend()` is called then.
 
-    def __init__(self) -> None:
+    The thread and its pipe are made once a process: a thread a fit would cost short fits a millisecond each.
+    """
+
+    def __init__(self, attend: Callable[[], None] = lambda: None) -> None:
         self.asked = False
         self.saving = False
-        self._pair: tuple[socket.socket, socket.socket] | None = None
+        self._attend = attend
+        self._armed = False
+        self._pipe: tuple[int, int] | None = None
         self._masks: dict[int, set[signal.Signals | int]] = {}  # of threads that are forking
         os.register_at_fork(before=self._fork, after_in_parent=self._parent, after_in_child=self._child)
 
     def arm(self) -> None:
         """Install the handler where that is possible and nobody else has one."""
         main = threading.current_thread() is threading.main_thread()
-        if self._pair is not None or not main or signal.getsignal(TERM) is not signal.SIG_DFL:
+        if self._armed or not main or signal.getsignal(TERM) is not signal.SIG_DFL:
             return
-        reader, writer = socket.socketpair()
-        writer.setblocking(False)
-        before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        before = signal.set_wakeup_fd(self._writer(), warn_on_full_buffer=False)
         if before != -1:  # an event loop's: it needs every signal that we would take
             signal.set_wakeup_fd(before)
-            reader.close()
-            writer.close()
             return
-        self._pair = reader, writer
+        self._armed = True
         signal.signal(TERM, self._handle)
-        threading.Thread(target=self._listen, args=(reader,), name="stallguard-term", daemon=True).start()
+
+    def _writer(self) -> int:
+        """Return where the signal's number is written; the thread at the other end starts with it."""
+        if self._pipe is None:
+            self._pipe = os.pipe()
+            for end in self._pipe:
+                os.set_blocking(end, False)
+            start_new_thread(self._listen, (self._pipe[0],))
+        return self._pipe[1]
 
     def disarm(self) -> None:
         """Take the handler out; where the signal came meanwhile, die of it now."""
-        if self._pair is None:
-            return
-        (_, writer), self._pair = self._pair, None
-        self._take_out(writer)
-        writer.close()  # ends the thread, which closes its own end
-        if self.asked:
-            self.die()
+        if self._armed:
+            self._take_out()
+            if self.asked:
+                self.die()
 
     def die(self) -> None:
         """End the process by SIGTERM, as it would have without us."""
         signal.signal(TERM, signal.SIG_DFL)
         os.kill(os.getpid(), TERM)
 
-    def _take_out(self, writer: socket.socket) -> None:
-        if signal.getsignal(TERM) == self._handle:
+    def _ours(self) -> bool:
+        """Whether the handler is in, and the script has set none of its own since."""
+        return self._armed and signal.getsignal(TERM) == self._handle
+
+    def _take_out(self) -> None:
+        ours, self._armed = self._ours(), False
+        if ours:
             signal.signal(TERM, signal.SIG_DFL)
         current = signal.set_wakeup_fd(-1)
-        if current not in (-1, writer.fileno()):
+        if current not in (-1, self._writer()):
             signal.set_wakeup_fd(current)  # somebody else's since: theirs stays
 
     def _fork(self) -> None:
         """Hold SIGTERM back while a worker is forked: until it is told apart, its signals would be its parent's."""
-        if self._pair is not None:
+        if self._armed:
             self._masks[threading.get_ident()] = signal.pthread_sigmask(signal.SIG_BLOCK, {TERM})
 
     def _parent(self) -> None:
@@ -81,45 +92,47 @@ class Farewell:
 
     def _child(self) -> None:
         """Leave a forked worker alone: it must die of SIGTERM, and its parent must not hear of it."""
-        if self._pair is not None:
-            (_, writer), self._pair = self._pair, None
-            self._take_out(writer)
+        if self._armed:
+            self._take_out()
+        for end in self._pipe or ():
+            os.close(end)
+        self._pipe = None
         self._parent()
 
     def _handle(self, *_: Any) -> None:
         self.asked = True
+        self._attend()
 
-    def _listen(self, reader: socket.socket) -> None:
+    def _listen(self, reader: int) -> None:
         """Wait for the signal in a thread: the main one may be in a call that never returns."""
-        with reader:
-            heard = b"-"
-            while heard and TERM not in heard:
-                heard = _next(reader)
-            if heard and not self._taken():
-                _let_default_act()
+        try:
+            while True:
+                if TERM in _next(reader):
+                    self._wait()
+                    if self._ours():
+                        _let_default_act()
+        except Exception:
+            return  # the interpreter is being torn down around this thread: silence is right
 
-    def _taken(self) -> bool:
-        """Whether the main thread took the signal and got to the end of its batch in its time."""
+    def _wait(self) -> None:
+        """Give the main thread the time to end its batch: where it does, the process ends meanwhile."""
         pause = threading.Event().wait
         pause(PATIENCE)
-        if not self.asked:
-            return False
         waited = 0.0
-        while self.saving or waited < LONGEST:
-            pause(0.25)
-            waited += 0.25
-        return False
+        while self.asked and (self.saving or waited < LONGEST):
+            pause(LOOK)
+            waited += LOOK
 
 
-def _next(reader: socket.socket) -> bytes:
-    """Wait for a byte by looking.
+def _next(reader: int) -> bytes:
+    """Wait for bytes by looking.
 
     To whoever counts the waits of this process a thread that sleeps is one of the runtime's own timers; one that
-    waits on a socket would look like a wait for the outside, and hide a deadlock.
+    waits on a pipe would look like a wait for the outside, and hide a deadlock.
     """
     while True:
         try:
-            return reader.recv(64, socket.MSG_DONTWAIT)
+            return os.read(reader, 64)
         except BlockingIOError:
             time.sleep(LOOK)
 

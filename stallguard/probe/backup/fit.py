@@ -188,10 +188,16 @@ class Fit:
             raise LookupError("nothing was saved of this fit")
         return self.saved
 
-    def trained(self, count: int) -> None:
-        """Count what the train function just did: `count` executions of `per_execution` batches."""
-        self.executions += count
-        self.drawn += count * self.per_execution
+    def count(self, index: int) -> None:
+        """Take over how far this epoch is: `index` is Keras' number of the batch that ended last, from 0, or -1.
+
+        Of several batches in one execution that is the first or the last (Keras 3), or the last (Keras 2, where
+        an execution counts as its batches).
+        """
+        if index >= 0:
+            executions = index // self.per_execution + 1
+            self.drawn += (executions - self.executions) * self.per_execution
+            self.executions = executions
 
     def epoch_ended(self, epoch: int) -> None:
         """Count an epoch; `epoch` is its index."""

@@ -38,7 +38,7 @@ def patch_data(session: Session, module: Any) -> None:
 
 def patch_callbacks(session: Session, module: Any) -> None:
     """Wrap the list that calls all callbacks."""
-    common.patch_callbacks(session, module.CallbackList, _prepare, _count)
+    common.patch_callbacks(session, module.CallbackList, _prepare)
 
 
 def patch_callbacks_if_there(session: Session, module: Any) -> None:
@@ -50,11 +50,6 @@ def patch_callbacks_if_there(session: Session, module: Any) -> None:
 def _asked(asked: dict[str, Any], epoch: int) -> dict[str, Any]:
     """Return the arguments as they are: `_counters` says where to begin."""
     return asked
-
-
-def _count(fit: Fit) -> int:
-    """Return the batches of the execution that just ended: the last of an epoch may be shorter."""
-    return int(fit.iterator.step_increment) + 1
 
 
 def _counters(session: Session, original: Any) -> Any:

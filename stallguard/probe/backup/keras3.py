@@ -34,7 +34,7 @@ def patch_iterator(session: Session, module: Any) -> None:
 
 def patch_callbacks(session: Session, module: Any) -> None:
     """Wrap the list that calls all callbacks."""
-    common.patch_callbacks(session, module.CallbackList, _prepare, lambda _: 1)
+    common.patch_callbacks(session, module.CallbackList, _prepare)
 
 
 def _started(asked: dict[str, Any], epoch: int) -> dict[str, Any]:

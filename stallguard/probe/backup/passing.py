@@ -8,6 +8,7 @@ then as many batches are drawn as the interrupted run had drawn from its last it
 from __future__ import annotations
 
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from . import randomness, words
@@ -20,24 +21,37 @@ if TYPE_CHECKING:
 
 
 def epoch(session: Session, fit: Fit, iterator: Any, original: Any) -> Iterator[Any]:
-    """Yield what Keras' generator of one epoch yields; in the first epoch of a resumed fit, from its place on."""
+    """Return what yields as Keras' generator of one epoch does; in the first epoch of a resumed fit, from its place on.
+
+    Code of ours runs at the first batch and after the last; between them Keras' own generator does: a training step
+    empties the caches, and each call in Python then costs microseconds.
+    """
+    stream = original(iterator)
+    return chain(_first(session, fit, iterator, original, stream), stream, _completed(fit))
+
+
+def _first(session: Session, fit: Fit, iterator: Any, original: Any, stream: Any) -> Iterator[Any]:
+    """Yield the epoch's first item; Keras opens one iterator an epoch, so that its source is that of them all."""
     resuming = fit.saved is not None and not fit.passed
     if resuming:
         fit.passed = True
         session.guarded("passing over epochs", lambda: _earlier_epochs(fit, iterator, original))
     before = randomness.capture()
     fit.complete = False
-    stream = original(iterator)
-    for first in stream:
-        item = first
-        if resuming:
-            resuming = False
-            item = session.guarded("passing over batches", lambda: _place(session, fit, first, stream))  # noqa: B023
-            if item is None:
-                break
+    item = next(stream, None)
+    if resuming and item is not None:
+        item = session.guarded("passing over batches", lambda: _place(session, fit, item, stream))
+    if item is None:
+        stream.close()
+    else:
         fit.opening(item[-1], before)
         yield item
+
+
+def _completed(fit: Fit) -> Iterator[Any]:
+    """Yield nothing: the epoch came to its count of batches."""
     fit.complete = True
+    yield from ()
 
 
 def _earlier_epochs(fit: Fit, iterator: Any, original: Any) -> None:

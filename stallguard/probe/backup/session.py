@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..context import Context
 
 At = Callable[[int], Any]
+SOON = 1.0  # s: a save due within that is looked for at each batch, else once a second
 
 
 class Session:
@@ -36,12 +37,12 @@ class Session:
         every = records.number(context.environment.get("STALLGUARD_CHECKPOINT_EVERY"), EVERY)
         share = records.number(context.environment.get("STALLGUARD_CHECKPOINT_COST"), SHARE)
         self.pace = Pace(every, share, time.monotonic())
-        self.farewell = Farewell()
-        self.inside = False  # a batch's callbacks run, and the batch is not counted yet
+        self.farewell = Farewell(context.attend)
         self._complained = False
         self._stopping = False
         self._process = os.getpid()
         self._seed = self.guarded("the run's seed", lambda: seeds.of_run(context.backup_directory))
+        context.after_batch.append(self.batch_ended)
         context.before_stop.append(self.stop)
 
     def seed(self, place: int) -> int | None:
@@ -111,14 +112,21 @@ class Session:
             self.context.surprise(where, error)
             return None
 
-    def trained(self, fit: Fit, count: int) -> None:
-        """A train function came back: save where it is time to, or where the end was asked for."""
-        fit.trained(count)
-        self.inside = False
+    def batch_ended(self, callbacks: Any) -> None:
+        """A batch ended (called now and then): save where it is time to, or where the end was asked for."""
+        fit = self.fit
+        if fit is None or self.stopped:
+            return
+        if callbacks is not fit.callbacks:  # a list inside a callback: the fit's own batch ends after it
+            self.context.attend()
+            return
+        fit.count(self.context.index)
         if self._stopping or self.farewell.asked:
             self._last(fit)
-        elif time.monotonic() >= self.pace.next and not fit.at_seam() and not self.stopped:
+        elif time.monotonic() >= self.pace.next and not fit.at_seam():
             self.save(fit)
+        if time.monotonic() >= self.pace.next - SOON:
+            self.context.attend()
 
     def epoch_ended(self, fit: Fit, epoch: int) -> None:
         """The callbacks of an epoch's end have run: save where the pace allows."""
@@ -130,12 +138,15 @@ class Session:
         elif self.pace.due(time.monotonic(), seam=True):
             self.save(fit)
 
-    def stop(self, model: Any) -> None:
-        """Make a last checkpoint: the training is about to be ended after this batch."""
-        if self.inside:
-            self._stopping = True  # this batch is trained, but not counted: `trained` comes next
-        elif self.fit is not None and not self.stopped:
-            self._last(self.fit)
+    def stop(self, callbacks: Any) -> None:
+        """Make a last checkpoint: the training is about to be ended after this batch (after `batch_ended`)."""
+        fit = self.fit
+        if fit is None or self.stopped:
+            return
+        if callbacks is fit.callbacks:
+            self._last(fit)
+        else:
+            self._stopping = True  # the fit's own batch is trained, but not counted: its end comes next
 
     def _last(self, fit: Fit) -> None:
         if not self.stopped:

@@ -111,6 +111,7 @@ class BatchHooks:
         beats = self.beats
         beats.fitting = max(0, beats.fitting - 1)
         if not beats.fitting:
+            beats.own = None
             beats.fit_ends()
             self.context.patches.resume()
         beats.leave(before if beats.fitting or before == _NAMED else IDLE)

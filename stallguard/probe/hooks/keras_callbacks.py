@@ -70,6 +70,8 @@ class CallbackHooks:
     def train_begin(self, callbacks: Any, logs: Any = None) -> None:
         """The loop is set up; the script's own on_train_begin runs next."""
         self.beats.enter(EPOCH_START)
+        if self.beats.fitting == 1:
+            self.beats.own = callbacks
 
     def train_end(self, callbacks: Any, logs: Any = None) -> None:
         """The loop is over; the script's own on_train_end runs next."""
@@ -101,8 +103,19 @@ class CallbackHooks:
         return self.beats.around_batch_end(original, self.attend)
 
     def attend(self, callbacks: Any, logs: Any) -> None:
-        """Do what the sender asked for, once a second or on a command: keep the loss, end the training."""
+        """Do what was asked for, once a second or on a command: keep the loss, save, end the training."""
         self.beats.attention = False
+        self.keep_loss(callbacks, logs)
+        for action in self.context.after_batch:
+            try:
+                action(callbacks)
+            except Exception as error:
+                self.context.surprise("after a batch", error)
+        if self.context.get("command") == STOP:
+            self.stop(callbacks)
+
+    def keep_loss(self, callbacks: Any, logs: Any) -> None:
+        """Store the loss where it costs nothing."""
         try:
             if logs and getattr(callbacks, "_async_train", True) is False:
                 # Keras 3 has just made a Python number of it in this thread, and waited for the device to do so;
@@ -112,8 +125,6 @@ class CallbackHooks:
             pass  # no such entry, or no number: nothing to keep
         except Exception as error:
             self.context.surprise("loss", error)
-        if self.context.get("command") == STOP:
-            self.stop(callbacks.model)
 
     def epoch_end(self, callbacks: Any, epoch: int, logs: Any = None) -> None:
         """The epoch's callbacks run next."""
@@ -133,13 +144,14 @@ class CallbackHooks:
         """A batch of prediction ended."""
         self.beats.check_ends(batch, PREDICTION)
 
-    def stop(self, model: Any) -> None:
+    def stop(self, callbacks: Any) -> None:
         """End this `fit` after the batch, as the supervisor asked; what must happen before comes first."""
+        model = callbacks.model
         try:
             if model is None or model.stop_training:
                 return
             for action in self.context.before_stop:
-                action(model)
+                action(callbacks)
             model.stop_training = True
         except Exception as error:
             self.context.surprise("stop", error)

@@ -1,6 +1,6 @@
 """Trains with Keras' own callbacks, each of which has something to say, and prints what they did.
 
-    callbacks.py FIT...     best plateau own_backup
+    callbacks.py FIT...     best plateau own_backup nested
 
 KILL="fit,epoch,batch" ends the process there; TRACE names a file for the batches that were trained.
 """
@@ -60,11 +60,31 @@ def own_backup():
     return [callbacks.BackupAndRestore("own")]
 
 
+class Beside(callbacks.Callback):
+    """Trains another model inside each third batch, and keeps callbacks of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.mine = callbacks.CallbackList([callbacks.Callback()])
+        self.other = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+        self.other.compile("sgd", "mse")
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.mine.on_train_batch_end(batch, logs)
+        if batch == 2:
+            self.other.fit(x, y, 4, verbose=0)
+
+
+def nested():
+    """Callbacks that look like a training of their own."""
+    return [Beside()]
+
+
 def trained(number, kind):
     """Train one fit; return what it did, to the bit."""
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
     model.compile(keras.optimizers.SGD(0.05), "mse")
-    found = {"best": best, "plateau": plateau, "own_backup": own_backup}[kind]()
+    found = {"best": best, "plateau": plateau, "own_backup": own_backup, "nested": nested}[kind]()
     history = model.fit(
         x, y, 12, epochs=8, verbose=0, validation_data=(x[:9], y[:9]), shuffle=False,
         callbacks=[*found, Written(number)],
