@@ -1,12 +1,14 @@
-"""What the probe's hooks cost a real `fit`: main-thread CPU a step, hooks in against hooks out, in one process.
+"""What the probe's hooks cost a real `fit` in main-thread time, measured in the training process.
 
-Run by `scripts/bench overhead` with the Python of a training environment; brings the probe in by itself.  Fits of
-equal work alternate (out, in, out), and the median of the paired differences is taken: the machine's own swings
-cancel.  The sender and poll threads run all the time.  The slow-down of a `fit` with 1 ms batches is the CPU that
-the hooks add to the main thread, which does nothing else meanwhile, against that millisecond: the difference of
-two wall times is lost in the noise of any machine that does something else too.
+Run by `scripts/bench overhead` with the Python of a training environment; brings the probe in by itself.  The sender
+and poll threads run all the time.  A step's cost is taken by a stopwatch around the hook at the end of a batch and
+another around Keras' own method inside it, in fits whose steps leave the caches as cold as they do for everybody;
+what a fit pays once comes on top, from fits of SHORT steps with the hooks in and out in turn.  That no step calls
+other code of ours is counted (`calls`).
 
-Prints one JSON object: step_us, slowdown_percent, and what they were made of.
+The difference of whole fits with the hooks in and out is given too (`difference_us`), and what the same method says
+of a wrapper of `fit` that does nothing (`control_us`): where a process's memory happens to lie moves both by more
+than the hooks cost.  The slow-down of a `fit` with 1 ms batches is a step's cost against that millisecond.
 """
 
 import argparse
@@ -21,7 +23,7 @@ import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 INJECT = os.path.join(os.path.dirname(__file__), "..", "..", "stallguard", "probe", "inject")
-STEPS, BATCH = 200, 8
+STEPS, SHORT, BATCH = 400, 10, 8
 MILLISECOND = 1000  # us: the batches whose slow-down is told
 
 
@@ -64,35 +66,133 @@ def model_and_data():
     return model, data
 
 
-def measure(model, data):
-    """Fit once; return seconds a step: wall, main thread's CPU, process CPU."""
-    began = time.perf_counter(), time.thread_time(), time.process_time()
+def cpu_of_fit(model, data):
+    """Fit once; return the main thread's CPU in microseconds."""
+    began = time.thread_time()
     model.fit(data, epochs=1, verbose=0)
-    ended = time.perf_counter(), time.thread_time(), time.process_time()
-    return [(after - before) / STEPS for before, after in zip(began, ended)]
+    return (time.thread_time() - began) * 1e6
 
 
-def pairs(patches, model, data, count):
-    """Return for each of `count` rounds the difference in - mean(out before, out after), and all the outs."""
-    differences, outs = [], []
+def compare(kinds, model, data, rounds):
+    """Return the microseconds of a fit for each of `kinds`: functions that bring one about, called in turn."""
+    found = {name: [] for name in kinds}
+    for _ in range(rounds + 1):
+        for name, turn in kinds.items():
+            turn()
+            found[name].append(cpu_of_fit(model, data))
+    return {name: quieter_half(values[1:]) for name, values in found.items()}  # the first of each warms up
+
+
+def quieter_half(values):
+    """Return the mean of the smaller half of `values`: whatever else the machine does only adds to them."""
+    return statistics.mean(sorted(values)[: (len(values) + 1) // 2])
+
+
+class Control:
+    """A wrapper of `fit` that does nothing, to be put in and out as the hooks are."""
+
+    def __init__(self, model):
+        self.owner = next(kind for kind in type(model).__mro__ if "fit" in vars(kind))
+
+    def put_in(self):
+        """Wrap the `fit` that is there."""
+        self.original = original = vars(self.owner)["fit"]
+
+        def fit(*args, **named):
+            return original(*args, **named)
+
+        self.owner.fit = fit
+
+    def take_out(self):
+        """Put that `fit` back."""
+        self.owner.fit = self.original
+
+
+def by_difference(patches, model, data, rounds):
+    """Return the microseconds that the hooks, and a wrapper that does nothing, seem to add to a fit of STEPS."""
+    control = Control(model)
     patches.take_out()
-    first = measure(model, data)
-    for _ in range(count):
-        patches.put_back()
-        inside = measure(model, data)
-        patches.take_out()
-        last = measure(model, data)
-        differences.append([mid - (a + b) / 2 for a, mid, b in zip(first, inside, last)])
-        outs.append(first)
-        first = last
-    patches.put_back()
-    return differences, outs
+    nothing = compare({"in": control.put_in, "out": control.take_out}, model, data, rounds)
+    hooks = compare({"out": patches.take_out, "in": patches.put_back}, model, data, rounds)
+    return hooks["in"] - hooks["out"], nothing["in"] - nothing["out"]
 
 
-def medians(rows):
-    """Return the median of each column, in microseconds."""
-    names = ("wall", "main_cpu", "process_cpu")
-    return {name: round(statistics.median(column) * 1e6, 2) for name, column in zip(names, zip(*rows))}
+class Stopwatch:
+    """Times what the hook at the end of a batch does around Keras' own method."""
+
+    def __init__(self, patches):
+        self.owner = next(entry[0] for entry in patches._in if entry[1] == "on_train_batch_end")  # noqa: SLF001
+        self.hook = vars(self.owner)["on_train_batch_end"]
+        names = self.hook.__code__.co_freevars
+        self.cell = self.hook.__closure__[names.index("original")]
+        self.original = self.cell.cell_contents
+        self.inside = 0
+        self.times = []
+
+    def time(self, hook, fit):
+        """Return the microseconds a call of `hook` takes in `fit`, the call of the original apart."""
+        self.times.clear()
+        self.owner.on_train_batch_end = self._around(hook)
+        self.cell.cell_contents = self._within(self.original)
+        try:
+            fit()
+        finally:
+            self.cell.cell_contents = self.original
+            self.owner.on_train_batch_end = self.hook
+        return statistics.mean(self.times) / 1000
+
+    def _around(self, hook):
+        clock, times = time.perf_counter_ns, self.times
+        timed = hook or self._within(self.original)  # without a hook: what the stopwatches themselves take
+
+        def on_train_batch_end(callbacks, batch, logs=None):
+            began = clock()
+            result = timed(callbacks, batch, logs)
+            times.append(clock() - began - self.inside)
+            return result
+
+        return on_train_batch_end
+
+    def _within(self, original):
+        clock = time.perf_counter_ns
+
+        def on_train_batch_end(callbacks, batch, logs=None):
+            began = clock()
+            result = original(callbacks, batch, logs)
+            self.inside = clock() - began
+            return result
+
+        return on_train_batch_end
+
+    def step(self, fit, rounds):
+        """Return the microseconds that the hook adds to a step."""
+        taken = [self.time(self.hook, fit) - self.time(None, fit) for _ in range(rounds)]
+        return statistics.median(taken)
+
+
+def calls_of(fit):
+    """Return how many Python functions one `fit` calls in this thread."""
+    count = [0]
+
+    def profile(_frame, event, _argument):
+        count[0] += event == "call"
+
+    sys.setprofile(profile)
+    fit()
+    sys.setprofile(None)
+    return count[0]
+
+
+def calls_added(patches, model, long, short):
+    """Return how many calls of Python functions the hooks add to a step, those that a fit makes once left out."""
+    found = {}
+    for name, turn in (("out", patches.take_out), ("in", patches.put_back)):
+        turn()
+        for data in (long, short):
+            model.fit(data, epochs=1, verbose=0)
+            found[name, data] = calls_of(lambda data=data: model.fit(data, epochs=1, verbose=0))
+    added = [found["in", data] - found["out", data] for data in (long, short)]
+    return (added[0] - added[1]) / (STEPS - SHORT)
 
 
 def version_of(name):
@@ -105,23 +205,33 @@ def version_of(name):
 def main():
     """Measure and print."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=121)
+    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--checkpoints", action="store_true", help="with the hooks of our own checkpoints in")
     options = parser.parse_args()
     if "_stallguard_probe" not in sys.modules:
         return under_probe(sys.argv[1:])
-    patches = sys.modules["_stallguard_probe"].probe.patches
-    small, outs = pairs(patches, *model_and_data(), options.rounds)
-    added = medians(small)
-    answer = {
-        "step_us": added["main_cpu"],
-        "slowdown_percent": round(100 * added["main_cpu"] / MILLISECOND, 3),
-        "added_us": added,
-        "without_us": medians(outs),
-        "versions": {name: version_of(name) for name in ("keras",)},
-    }
-    print(json.dumps(answer))
+    print(json.dumps(answer(sys.modules["_stallguard_probe"].probe.patches, options.rounds)))
     return 0
+
+
+def answer(patches, rounds):
+    """Return all measurements."""
+    model, data = model_and_data()
+    short = data.take(SHORT).cache()
+    hook = Stopwatch(patches).step(lambda: model.fit(data, epochs=1, verbose=0), rounds // 3)
+    once = compare({"out": patches.take_out, "in": patches.put_back}, model, short, 3 * rounds)
+    fit = once["in"] - once["out"]
+    difference, control = by_difference(patches, model, data, rounds)
+    step = hook + fit / STEPS
+    return {
+        "step_us": round(step, 2),
+        "slowdown_percent": round(100 * step / MILLISECOND, 3),
+        "fit_us": round(fit, 1),
+        "difference_us": round(difference / STEPS, 2),
+        "control_us": round(control / STEPS, 2),
+        "calls": round(calls_added(patches, model, data, short), 2),
+        "keras": version_of("keras"),
+    }
 
 
 if __name__ == "__main__":

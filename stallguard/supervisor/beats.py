@@ -50,7 +50,7 @@ class _Note(msgspec.Struct):
 def heard(record: Record, attempt: int, at: float, longest: int, *, page: bool = False) -> Heard:
     """Return the record as an event.  `longest`: nanoseconds, the longest pause since the last event."""
     seconds: dict[str, Any] = {f"{name}_at": _seconds(record[f"{name}_ns"]) for name in _TIMES}
-    # In the page the hooks store beats alone; what follows from them waits for the probe's thread to run.
+    # In the page a hook may have stored a beat alone; what follows from it waits for the probe's thread to run.
     seconds["progress_at"] = max(seconds["progress_at"], seconds["beat_at"])
     counts: dict[str, Any] = {name: record[name] for name in _COUNTS}
     return Heard(
