@@ -13,7 +13,7 @@ from __future__ import annotations
 import _signal  # as _socket: without all that the public module imports
 import _socket
 import sys
-from _thread import start_new_thread
+from _thread import allocate_lock, start_new_thread
 from errno import EAGAIN, ENOBUFS, EWOULDBLOCK
 from time import monotonic_ns, sleep
 
@@ -31,6 +31,7 @@ LIBRARIES = ("tensorflow", "keras", "tf_keras", "torch", "jax")  # whose version
 TICK = 0.05  # s: 20 records a second
 GREETING = 500_000_000  # ns between two hellos: while a library is imported it changes with every module
 SECOND = 1_000_000_000  # ns: between pulses, and between tries to reconnect
+PATIENCE = 0.2  # s that the goodbye waits for a turn of the thread's, which takes microseconds
 BUSY = frozenset((EAGAIN, EWOULDBLOCK, ENOBUFS))  # the queue is full: the supervisor is slow, not gone
 
 _NONE, _STATE, _PULSE, _HELLO, _BYE = range(len(wire.KINDS))
@@ -55,6 +56,7 @@ class Sender:
         self._signal = signal
         self._handler = _signal.getsignal(signal) if signal else None
         self._finishing = False
+        self._turning = allocate_lock()  # two turns at once would say a note twice and forget another
         self.closed = False
 
     def start(self) -> None:
@@ -66,7 +68,9 @@ class Sender:
         while not self.closed:
             sleep(TICK)
             try:
-                self.turn(monotonic_ns())
+                with self._turning:
+                    if not self.closed:
+                        self.turn(monotonic_ns())
             except Exception:
                 # The interpreter is being torn down around this thread, or the page is gone: silence is right.
                 self.closed = True
@@ -138,10 +142,13 @@ class Sender:
         if self.closed:
             return
         self._beats.enter(phases.FINISHING)
+        held = self._turning.acquire(True, PATIENCE)
         self._greeted_ns = self._looked = 0  # no time left to wait for
         self.turn(monotonic_ns())
         self.send_record(_BYE, monotonic_ns())
         self.abandon()
+        if held:
+            self._turning.release()
 
     def abandon(self) -> None:
         """Fall silent for good: the interpreter ends, or this is a forked worker."""

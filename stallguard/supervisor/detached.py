@@ -122,13 +122,13 @@ class Detached(Session):
         now, before = self.clock.monotonic(), self._numbered(run)
         if before is not None and before.number > run.attempt:  # it died before the journal had it
             launched = Launched(at=now, attempt=before.number, pid=before.process.pid, factor=run.factor)
-            self.mailbox.post(launched)
+            self.mailbox.post_next(launched)
         elif run.state not in lifecycle.ALIVE:
             self._say("between two attempts")
             return
         if run.state == lifecycle.COLLECTING:
             lost = Collected(at=now, incident=run.totals.incidents, seconds=0.0, missing=("everything",))
-            self.mailbox.post(lost)
+            self.mailbox.post_next(lost)
         if before is not None:
             self._adopt(before)
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import queue
+from collections import deque
 from collections.abc import Callable
 
 from stallguard.core.events import Event, Ticked
@@ -19,18 +20,28 @@ class Mailbox:
     def __init__(self, now: Callable[[], float]) -> None:
         """Start empty."""
         self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._next: deque[Event] = deque()
         self._now = now
 
     def post(self, event: Event) -> None:
         """Put an event in; never blocks."""
         self._queue.put(event)
 
+    def post_next(self, event: Event) -> None:
+        """Put in what the deciding thread itself has just done; it is heard before all that waits.
+
+        So a stop that came while a child was being started finds a child that it can end.
+        """
+        self._next.append(event)
+
     def wait(self, wake: float) -> float:
         """Return for how many seconds `next` would wait at most."""
-        return min(max(wake - self._now(), 0.0), LONGEST_NAP)
+        return 0.0 if self._next else min(max(wake - self._now(), 0.0), LONGEST_NAP)
 
     def next(self, wake: float) -> Event:
         """Return the next event, or a Ticked when the clock reaches `wake`."""
+        if self._next:
+            return self._next.popleft()
         wait = self.wait(wake)
         try:
             return self._queue.get(timeout=wait) if wait else self._queue.get_nowait()

@@ -105,7 +105,7 @@ class Performer:
         self._memory = system.MemoryKill(self.child.pid)
         self.target.root, self.target.main = self.child.pid, None
         session.attempt_began(action, token, self.child.identity)
-        session.mailbox.post(
+        session.mailbox.post_next(
             Launched(
                 at=session.clock.monotonic(), attempt=action.attempt, pid=self.child.pid, factor=action.factor,
                 device=action.device, resumed=action.resume,
@@ -158,7 +158,7 @@ class Performer:
         session = self._session
         for line in error.lines():
             session.terminal.say(line)
-        session.mailbox.post(
+        session.mailbox.post_next(
             Failed(at=session.clock.monotonic(), attempt=action.attempt, why=error.what, code=error.code)
         )
 

@@ -180,6 +180,30 @@ def test_sigterm_ends_the_training_by_the_ladder(tmp_path: Path) -> None:
         assert child.wait(20) == 128 + signal.SIGTERM
 
 
+EARLY = """
+import os, signal, sys
+from stallguard.cli import main
+from stallguard.supervisor.child import Child
+start, number = Child.start, getattr(signal, sys.argv.pop(1))
+def started(*args, **named):
+    os.kill(os.getpid(), number)
+    return start(*args, **named)
+Child.start = started
+main()
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_that_comes_while_the_training_is_being_started_ends_it(tmp_path: Path, name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", EARLY, name, "run", "--no-probe", "sleep", "60"],
+        env={**os.environ, "STALLGUARD_HOME": str(tmp_path)}, capture_output=True, check=False, timeout=30,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+    assert done.returncode == 128 + getattr(signal, name), done.stderr
+
+
 def test_a_supervisor_that_is_killed_leaves_a_readable_journal_and_is_listed_as_lost(tmp_path: Path) -> None:
     with started(tmp_path / "home", write(tmp_path, STUBBORN)) as child:
         training = psutil.Process(child.pid).children()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 
 import pytest
 
@@ -172,6 +173,42 @@ def test_a_forked_worker_says_nothing(sender, ear):
     sender.abandon()
     sender.goodbye()
     assert ear.take() == []
+
+
+class Caught(Mail):
+    """The thread is caught between the sending of a note and its being forgotten, until `gate` opens."""
+
+    def __init__(self):
+        super().__init__(1, 2)
+        self.within, self.gate = threading.Event(), threading.Event()
+
+    def sent(self):
+        if threading.current_thread() is not threading.main_thread():
+            self.within.set()
+            self.gate.wait(5)
+        super().sent()
+
+
+def test_a_goodbye_in_the_middle_of_a_turn_says_every_note_once(beats, ear):
+    mail = Caught()
+    for text in "abc":
+        mail.note("phase", text, {})
+    sender = Sender(beats, mail, str(ear.path))
+    thread = threading.Thread(target=sender._run)
+    thread.start()
+    assert mail.within.wait(5)
+    opener = threading.Timer(0.05, mail.gate.set)
+    opener.start()
+    sender.goodbye()
+    thread.join()
+    opener.join()
+    heard = ear.take()
+    assert [one["text"] for one in heard if isinstance(one, dict) and one["kind"] == "phase"] == [
+        "a",
+        "b",
+        "c",
+    ]
+    assert heard[-1] == "bye"
 
 
 def test_a_hello_fits_one_datagram_whatever_is_in_it(mail):
