@@ -6,6 +6,7 @@ Knows names and makes directories; may not read or interpret what is in them.
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import difflib
 import os
 import re
@@ -55,6 +56,10 @@ class RunDir:
     def backup(self) -> Path:
         """Checkpoint generations that resume the run."""
         return self.path / "backup"
+
+    def dump(self) -> Path:
+        """Return the directory for what is asked for now; named by the time, so that none takes another's place."""
+        return self.path / "dumps" / f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S.%fZ}"
 
     def incident(self, number: int) -> Path:
         """Return the directory of incident `number` (from 1)."""

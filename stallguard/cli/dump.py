@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +34,7 @@ def command(what: str | None, output: Path | None, deep: bool, again: float, as_
     Exits with 1 where the process does not tell its stacks; what can be seen from outside is kept all the same.
     """
     found = _training(what)
-    directory = output or found.run.path / "dumps" / f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%SZ}"
+    directory = output or found.run.dump()
     context = training.context(found, directory)
     manifest = bundle.gather(dataclasses.replace(context, deep=deep, again=again))
     if as_json:

@@ -11,6 +11,8 @@ import msgspec
 
 from stallguard.core.readings import AnyReading
 
+DUMP = 0  # the incident of evidence that the user asked for: it is about none
+
 
 class Event(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
     """Base of all events.  `at`: seconds on the supervisor's monotonic clock."""
@@ -132,7 +134,7 @@ class Exited(Event, frozen=True, tag="exited"):
 
 
 class Collected(Event, frozen=True, tag="collected"):
-    """The evidence of an incident is on disk."""
+    """The evidence of an incident is on disk, or a DUMP that was asked for."""
 
     incident: int
     seconds: float

@@ -28,6 +28,7 @@ from stallguard.core import (
 )
 from stallguard.core.actions import Action, Collect, Conclude, Found, Launch, Signal, Tell
 from stallguard.core.events import (
+    DUMP,
     Asked,
     Collected,
     Event,
@@ -159,9 +160,10 @@ def _sensor_blocked(run: Run, event: SensorBlocked, _limits: Limits) -> Step:
 
 
 def _collected(run: Run, event: Collected, limits: Limits) -> Step:
-    run = move(run, "collected")
+    if event.incident == DUMP:
+        return run, [Tell("dumped", words.evidence(event))]
     findings = diagnosis.diagnose(run.history, run.judge.judgement, run.now)
-    run = replace(run, findings=findings)
+    run = move(run, "collected", findings=findings)
     told = [Tell("evidence", words.evidence(event)), *words.diagnosis(findings)]
     due = _due(run, limits)
     if limits.observe or is_muted(run):
@@ -180,8 +182,8 @@ def _exited(run: Run, event: Exited, limits: Limits) -> Step:
     decision = policy.decide(findings, tried, limits.policy)
     told: list[Action] = []
     if event.code != 0:
-        told = [Tell("crashed", words.exit_facts(run.attempt, event.code)), *words.diagnosis(findings)]
-        told.append(Found(incident=run.totals.incidents, findings=findings, decision=decision))
+        found = Found(incident=run.totals.incidents, findings=findings, decision=decision)
+        told = [Tell("crashed", words.exit_facts(run.attempt, event.code)), *words.diagnosis(findings), found]
     run = replace(run, findings=findings, decision=decision, past=tried)
     run, actions = _after(run, decision, event)
     return run, told + actions
@@ -199,7 +201,7 @@ def _asked(run: Run, event: Asked, limits: Limits) -> Step:
     if event.verb == "mute":
         return replace(run, quiet_until=run.now + float(event.argument or MUTE)), []
     if event.verb == "dump":
-        return run, [Collect(incident=0, attempt=run.attempt)]
+        return run, [Collect(incident=DUMP, attempt=run.attempt)]
     if event.verb == "finish":
         return arranged.time_is_up(run, event.argument, limits)
     return _asked_to_end(run, event, limits) if event.verb in STOP_VERBS else (run, [])
@@ -377,10 +379,8 @@ def _after(run: Run, decision: Decision, event: Exited) -> Step:
     code = _final_code(decision, event)
     kind = "gave_up" if decision.action == "give_up" else words.ending(decision.code, code)
     facts = words.totals(run, beats(run), event.at) | {"code": str(code), "why": decision.why}
-    return move(run, "ended", code=code, deadline=math.inf), [
-        Tell(kind, facts),
-        Conclude(code=code, why=decision.why),
-    ]
+    last: list[Action] = [Tell(kind, facts), Conclude(code=code, why=decision.why)]
+    return move(run, "ended", code=code, deadline=math.inf), last
 
 
 def _again(run: Run, decision: Decision) -> Step:

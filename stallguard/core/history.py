@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from stallguard.core.events import (
+    DUMP,
     Collected,
     Event,
     Exited,
@@ -170,6 +171,11 @@ def _noted(history: History, event: Noted) -> History:
     )
 
 
+def _collected(history: History, event: Collected) -> History:
+    """A dump that was asked for says nothing of the silence that may come."""
+    return history if event.incident == DUMP else replace(history, collected=event)
+
+
 def _sensor_blocked(history: History, event: SensorBlocked) -> History:
     others = tuple(old for old in history.blocked if old.sensor != event.sensor)
     return replace(history, blocked=(*others[1 - BLOCKED :], event))
@@ -188,7 +194,7 @@ _KEEPERS: dict[type, Callable[..., History]] = {
     SensorBlocked: _sensor_blocked,
     Greeted: _single("greeted"),
     Slept: _single("slept"),
-    Collected: _single("collected"),
+    Collected: _collected,
     Unkillable: _single("unkillable"),
     Exited: _single("exited"),
 }

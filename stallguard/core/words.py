@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from stallguard.core import signatures
 from stallguard.core.actions import Tell
 from stallguard.core.causes import TITLES
-from stallguard.core.events import Collected, Matched
+from stallguard.core.events import DUMP, Collected, Matched
 from stallguard.core.run import Run
 from stallguard.core.verdicts import Finding, Judgement
 from stallguard.errors import STOPPED_ON_TIME
@@ -84,10 +84,8 @@ def silence(judgement: Judgement, _now: float) -> dict[str, str]:
 
 def evidence(event: Collected) -> dict[str, str]:
     """Return where the evidence is and the script's own line that it hung in."""
-    return {
-        "where": f"incidents/{event.incident}",
-        "line": f"; it hangs at {event.where}" if event.where else "",
-    }
+    where, verb = ("dumps", "is") if event.incident == DUMP else (f"incidents/{event.incident}", "hangs")
+    return {"where": where, "line": f"; it {verb} at {event.where}" if event.where else ""}
 
 
 def confidence(value: float) -> str:

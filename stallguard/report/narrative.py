@@ -18,6 +18,7 @@ SPOKEN = {
     "aside": "the probe stepped aside: {text}; guarding from outside",
     "stalled": "stalled: {silence}; {what}",
     "evidence": "evidence kept in {where}{line}",
+    "dumped": "the dump that you asked for is in {where}{line}",
     "diagnosis": "most likely {cause} ({confidence}): {because}",
     "also": "it could also be {cause} ({confidence}): {because}",
     "advice": "what helps: {text}",

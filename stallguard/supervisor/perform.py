@@ -22,12 +22,13 @@ from stallguard.collectors import bundle
 from stallguard.config.sections import Config
 from stallguard.core import detector
 from stallguard.core.actions import Action, Ask, Collect, Conclude, Launch, Signal, Tell
-from stallguard.core.events import Collected, Failed, Launched, Noted
+from stallguard.core.events import DUMP, Collected, Failed, Launched, Noted
 from stallguard.core.learned import Learned
 from stallguard.core.run import Run
 from stallguard.core.sizes import Sizes
 from stallguard.errors import StallguardError
 from stallguard.host import system
+from stallguard.paths import RunDir
 from stallguard.report.morning import far
 from stallguard.report.narrative import sentence
 from stallguard.sensors import Target
@@ -194,7 +195,7 @@ class Performer:
         settings, request = session.loaded.config.evidence, session.request
         return bundle.Context(
             incident=action.incident, pid=pid, armed=bool(greeted and greeted.armed),
-            stacks=session.dir.probe / f"{pid}.stacks", directory=session.dir.incident(action.incident),
+            stacks=session.dir.probe / f"{pid}.stacks", directory=_place(session.dir, action.incident),
             run=session.dir.path, root=run.pid, identity=self._identity, signal=STACKS_SIGNAL,
             since=time.time() - (session.clock.monotonic() - run.launched), argv=tuple(request.command.argv),
             environment=self._environment_of_child, versions=greeted.versions if greeted else {},
@@ -266,6 +267,10 @@ class Performer:
             self._notifier.close()
         if self.child is not None:
             self.child.reap()
+
+
+def _place(run: RunDir, incident: int) -> Path:
+    return run.dump() if incident == DUMP else run.incident(incident)
 
 
 def _far(run: Run) -> str:

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from stallguard import journal
 from stallguard.core import fold, lifecycle
-from stallguard.core.actions import Action, Collect, Conclude, Launch, Signal
+from stallguard.core.actions import Action, Collect, Conclude, Launch, Signal, Tell
 from stallguard.core.detector_limits import DetectorLimits
 from stallguard.core.events import (
     Asked,
+    Collected,
     Exited,
     Matched,
     Slept,
@@ -69,6 +70,37 @@ def test_one_that_goes_on_before_it_is_acted_upon_has_recovered() -> None:
     assert "recovered" in world.told()
     assert world.run is not None
     assert world.run.state == lifecycle.RUNNING
+
+
+class Slow(World):
+    """Whose evidence takes its time."""
+
+    def _do(self, action: Action) -> None:
+        if not isinstance(action, Collect):
+            super()._do(action)
+
+
+def test_a_dump_that_was_asked_for_is_told_and_judges_nothing() -> None:
+    world = World().start()
+    world.train(60)
+    before = len(world.done)
+    world.tell(Asked(at=world.now, verb="dump"))
+
+    assert [action for _, action in world.done[before:]] == [
+        Collect(incident=0, attempt=1), Tell("dumped", {"where": "dumps", "line": ""}),
+    ]  # fmt: skip
+    assert world.run is not None
+    assert world.run.history.collected is None, "a later silence is not judged by it"
+
+
+def test_a_dump_does_not_stand_for_the_evidence_of_the_stall() -> None:
+    world = Slow().start()
+    world.train(60)
+    world.train(40, stuck=True)
+    world.tell(Collected(at=world.now, incident=0, seconds=0.1))
+
+    assert world.run is not None
+    assert world.run.state == lifecycle.COLLECTING
 
 
 def test_a_stubborn_child_gets_sigkill_after_its_grace_and_not_before() -> None:

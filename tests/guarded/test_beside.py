@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from stallguard import journal
+from stallguard import journal, outcome
 from stallguard.core.events import Noted
+from stallguard.paths import RunDir
+from stallguard.supervisor.control import ask
 
 from .runs import guard
 
@@ -47,6 +49,12 @@ def noted(home: Path) -> list[Noted]:
     return [event for event in events if isinstance(event, Noted)]
 
 
+def asked(run: RunDir) -> outcome.AskedFor:
+    found = outcome.asked(run)
+    assert found is not None
+    return found
+
+
 def notes(home: Path) -> list[str]:
     return [event.text for event in noted(home)]
 
@@ -75,6 +83,25 @@ def test_a_setting_that_changes_in_its_file_holds_from_then_on_or_is_refused_wit
             assert run.wait(20) == 75
         finally:
             run.kill()
+
+
+def test_each_dump_that_is_asked_for_is_kept_and_the_training_is_not_called_stalled(
+    tmp_path: Path, beating: Path
+) -> None:
+    run = RunDir(tmp_path / "home" / "runs" / "latest")
+    command = [sys.executable, "-m", "stallguard", "run", "--python", sys.executable, str(beating), "60"]
+    with subprocess.Popen(command, env={**os.environ, "STALLGUARD_HOME": str(tmp_path / "home")}) as process:
+        try:
+            wait_for(lambda: "awake" in kinds(tmp_path / "home"))
+            for count in (1, 2):
+                assert ask(asked(run).control, "dump")["ok"]
+                wait_for(lambda: len(list(run.path.glob("dumps/*/manifest.json"))) == count)  # noqa: B023 - now
+        finally:
+            process.terminate()
+            process.wait(20)
+
+    assert all("beating.py" in stacks.read_text() for stacks in run.path.glob("dumps/*/stacks.txt"))
+    assert not (run.path / "incidents").exists()
 
 
 def test_a_loop_of_ones_own_ends_on_time_by_a_signal(tmp_path: Path, beating: Path) -> None:
