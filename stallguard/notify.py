@@ -20,7 +20,7 @@ import msgspec
 OCCASIONS = {
     "stall": ("stalled",),
     "restart": ("restart",),
-    "give_up": ("gave_up", "unkillable"),
+    "give_up": ("gave_up", "unkillable", "unguarded"),
     "finish": ("finished", "ended", "paused"),
 }
 PASSING = ("stalled", "restart")  # not the last word of a run: these are sent only so often

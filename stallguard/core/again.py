@@ -6,6 +6,7 @@ to be stored twice.  Pure, as core.fold.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 
 from msgspec.structs import replace
@@ -28,7 +29,8 @@ def rebuilt(
     for event in events:
         if run is None:
             run, _ = fold.begin(limits, event.at, learned=learned, sizes=sizes)
-        run, _ = fold.advance(run, event, limits)
+        with contextlib.suppress(Exception):  # what the core could not take was passed over then, too
+            run, _ = fold.advance(run, event, limits)
     return run
 
 

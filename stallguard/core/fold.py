@@ -49,12 +49,10 @@ from stallguard.core.limits import Limits
 from stallguard.core.reviewed import Review
 from stallguard.core.run import Run, beats, is_muted
 from stallguard.core.sizes import UNKNOWN, Sizes
-from stallguard.core.steps import Step, kill, move, spare, stop
+from stallguard.core.steps import OWN_CODE, Step, exit_code, kill, move, spare, stop
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.errors import GAVE_UP
 
-OWN_CODE = -1  # of a decision: the child's end has the last word
-SIGNALLED = 128  # a shell's exit code for a death by signal is this + its number
 MUTE = 3600.0  # seconds that `mute` lasts
 GPU_LOOK = 2.0  # seconds between two looks at a GPU that is busy without us
 NOTES = {
@@ -376,7 +374,7 @@ def _past(run: Run, findings: tuple[Finding, ...]) -> past.Past:
 def _after(run: Run, decision: Decision, event: Exited) -> Step:
     if decision.action == "restart":
         return _again(run, decision)
-    code = _final_code(decision, event)
+    code = exit_code(decision, event)
     kind = "gave_up" if decision.action == "give_up" else words.ending(decision.code, code)
     facts = words.totals(run, beats(run), event.at) | {"code": str(code), "why": decision.why}
     last: list[Action] = [Tell(kind, facts), Conclude(code=code, why=decision.why)]
@@ -390,10 +388,3 @@ def _again(run: Run, decision: Decision) -> Step:
     facts = {"attempt": str(run.attempt + 1), "why": decision.why, "mathematics": decision.mathematics}
     pause = [Tell("waiting", {"delay": words.duration(decision.delay)})] if decision.delay > 1 else []
     return run, [*pause, Tell("restart", facts)]
-
-
-def _final_code(decision: Decision, event: Exited) -> int:
-    """Return the exit code of the run: the policy's where it ended the run, else the child's own."""
-    if decision.code >= 0:
-        return decision.code
-    return event.code if event.code >= 0 else SIGNALLED - event.code

@@ -9,12 +9,15 @@ from msgspec.structs import replace
 
 from stallguard.core import history
 from stallguard.core.actions import Action, Signal
+from stallguard.core.events import Exited
 from stallguard.core.lifecycle import next_state
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run
 from stallguard.core.verdicts import Decision
 
 Step = tuple[Run, list[Action]]
+OWN_CODE = -1  # of a decision: the child's end has the last word
+SIGNALLED = 128  # a shell's exit code for a death by signal is this + its number
 SAVE_LOOK = 1.0  # seconds between two looks at a checkpoint that holds SIGKILL back
 
 
@@ -55,3 +58,10 @@ def kill(run: Run, limits: Limits) -> Step:
     """End the child, by SIGKILL."""
     run = move(move(run, "stop"), "grace over", deadline=run.now + limits.stop.kill_wait)
     return run, [Signal(attempt=run.attempt, name="KILL")]
+
+
+def exit_code(decision: Decision | None, event: Exited) -> int:
+    """Return the exit code of the run: the decision's where that ended the run, else the child's own."""
+    if decision is not None and decision.code >= 0:
+        return decision.code
+    return event.code if event.code >= 0 else SIGNALLED - event.code

@@ -44,6 +44,10 @@ SPOKEN = {
     "ended": "the training ended with exit code {code} after {duration}{trouble}",
     "slept": "the machine slept for {duration}; that is not counted as silence",
     "trouble": "{text}",
+    "surprise": "stallguard itself failed at {doing} and goes on ({error}); "
+    "please report it: stallguard bundle has what is needed",
+    "unguarded": "stallguard itself failed ({error}): the training goes on unguarded; "
+    "please report it: stallguard bundle has what is needed",
     "signature": "the output says: {line} ({meaning})",
     "report": "the whole story: {path}",
 }

@@ -7,6 +7,7 @@ shows the newest snapshot; it may not decide anything and may not touch the run.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import selectors
 import socket
@@ -82,8 +83,16 @@ class Control:
             return self._status()
         if question.verb not in VERBS:
             return {"schema": 1, "ok": False, "why": f"unknown verb {question.verb!r}"}
+        if question.verb == "mute" and question.argument and not _is_span(question.argument):
+            return {"schema": 1, "ok": False, "why": f"mute wants seconds, not {question.argument!r}"}
         self._post(Asked(at=self._now(), verb=question.verb, argument=question.argument))
         return {"schema": 1, "ok": True}
+
+
+def _is_span(text: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return 0.0 <= float(text) < math.inf
+    return False
 
 
 def _line(connection: socket.socket) -> bytes:

@@ -2,24 +2,35 @@
 
 Everything that can block lives on a thread of its own and posts to the mailbox; this loop never waits for
 anything but the mailbox.  It may not judge: the core does.
+
+An error of our own may not cost the training: what failed is told and passed over, and after a few, or where the
+event is one that nobody may miss, the bystander takes the place of the core.
 """
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
+import math
 import time
-from collections.abc import Callable
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Protocol, TextIO
 
-from stallguard.core import fold
-from stallguard.core.actions import Action, Conclude
+from stallguard.core import bystander, fold
+from stallguard.core.actions import Action, Conclude, Tell
 from stallguard.core.events import Event, Slept
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run
+from stallguard.core.steps import Step
 from stallguard.supervisor.mailbox import Mailbox
 
 OWN_HANG = 60.0  # seconds after which this loop dumps its own stacks: the watchdog watches itself
 REARM = 20.0  # seconds between two re-armings
+EARLY = 1000  # lines that wait for the journal
+SURPRISES = 3  # errors of our own, after which we step aside
+TRACE = 4000  # characters
 
 
 class Recorder(Protocol):
@@ -46,23 +57,26 @@ class Loop:
         self._expected = 0.0  # seconds that the last wait was meant to take at most
         self._armed = -REARM
         self.journal: Recorder | None = None
-        self._early: list[tuple[float, str, object]] = []
+        self._early: deque[tuple[float, str, object]] = deque(maxlen=EARLY)
+        self._surprises = 0
+        self._aside = False
         self.run: Run | None = None
         self.code: int | None = None
         self.after: Callable[[Run], None] = lambda _run: None  # told of every new state
+        self.stacks: TextIO | None = None  # where our own go, should this loop hang
 
     def start(self, run: Run, actions: list[Action]) -> None:
         """Take the first value of the run and perform its first actions."""
         self.run = run
         self._do(actions)
 
-    def until_concluded(self, stacks: TextIO | None = None) -> int:
+    def until_concluded(self) -> int:
         """Fold until the run is over; return its exit code."""
         while self.code is None:
-            self._watch_self(stacks)
+            self._watch_self()
             self._notice_sleep()
             assert self.run is not None  # noqa: S101 - `start` came first
-            wake = fold.next_wake(self.run, self.limits)
+            wake = self._wake(self.run)
             self._expected = self._mailbox.wait(wake)
             self.fold(self._mailbox.next(wake))
         faulthandler.cancel_dump_traceback_later()
@@ -72,9 +86,48 @@ class Loop:
         """Take one event through the core."""
         assert self.run is not None  # noqa: S101 - `start` came first
         self.remember(event.at, "event", event)
-        self.run, actions = fold.advance(self.run, event, self.limits)
+        self.run, actions = self._advance(self.run, event)
         self._do(actions)
-        self.after(self.run)
+        with self.passing_over("looking after the run"):
+            self.after(self.run)
+
+    def _wake(self, run: Run) -> float:
+        if self._aside:
+            return math.inf
+        with self.passing_over("looking at its deadlines"):
+            return fold.next_wake(run, self.limits)
+        return self._now() + 1.0
+
+    def _advance(self, run: Run, event: Event) -> Step:
+        if self._aside:
+            return bystander.follow(run, event)
+        try:
+            return fold.advance(run, event, self.limits)
+        except Exception as error:  # noqa: BLE001 - it may not cost the training
+            self._surprised("judging what happened", error)
+            if self._surprises < SURPRISES and not isinstance(event, bystander.VITAL):
+                return run, []
+            self._aside = True
+            return bystander.begin(run, event, _words(error))
+
+    @contextlib.contextmanager
+    def passing_over(self, doing: str) -> Iterator[None]:
+        """Have an error of ours within the body told, and go on without the rest of it."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - it may not cost the training
+            self._surprised(doing, error)
+
+    def _surprised(self, doing: str, error: Exception) -> None:
+        self._surprises += 1
+        if self._surprises > SURPRISES:
+            return
+        trace = "".join(traceback.format_exception(error))[-TRACE:]
+        told = Tell("surprise", {"doing": doing, "error": _words(error), "trace": trace})
+        with contextlib.suppress(Exception):  # it may be the telling that fails
+            self.remember(self._now(), "action", told)
+            if self.run is not None:
+                self._perform(told, self.run)
 
     def remember(self, at: float, kind: str, data: object) -> None:
         """Write to the journal; kept until it is open, so that the child need not wait for it."""
@@ -94,7 +147,8 @@ class Loop:
         for action in actions:
             assert self.run is not None  # noqa: S101 - `start` came first
             self.remember(self._now(), "action", action)
-            self._perform(action, self.run)
+            with self.passing_over(f"doing what is next ({type(action).__name__})"):
+                self._perform(action, self.run)
             if isinstance(action, Conclude):
                 self.code = action.code
 
@@ -103,7 +157,11 @@ class Loop:
         if gap is not None:
             self.fold(Slept(at=self._now(), seconds=gap[0], why=gap[1]))
 
-    def _watch_self(self, stacks: TextIO | None) -> None:
-        if stacks is not None and self._now() - self._armed > REARM:
+    def _watch_self(self) -> None:
+        if self.stacks is not None and self._now() - self._armed > REARM:
             self._armed = self._now()
-            faulthandler.dump_traceback_later(OWN_HANG + REARM, file=stacks)
+            faulthandler.dump_traceback_later(OWN_HANG + REARM, file=self.stacks)
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

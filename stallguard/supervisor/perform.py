@@ -86,33 +86,41 @@ class Performer:
 
     def launch(self, action: Launch, _run: Run) -> None:
         """Start an attempt; what fails becomes an event."""
-        session = self._session
-        if self.child is not None:
-            self.child.reap()
-        token = secrets.randbits(TOKEN_BITS)
-        session.beats.follow(action.attempt, token)
-        session.output.dress()
+        session, token = self._session, secrets.randbits(TOKEN_BITS)
         try:
-            given = self.given(action.factor)
-            self._environment_of_child = self._environment(action, token, given)
-            self.child = Child.start(
-                given.argv, env=self._environment_of_child, cwd=str(session.request.cwd),
-                stdout=session.output.stdout, stderr=session.output.stderr, post=self._ended,
-                before_post=session.settle,
-            )  # fmt: skip
+            given = self._start(action, token)
         except StallguardError as error:
             self._post_failure(action, error)
             return
-        self._memory = system.MemoryKill(self.child.pid)
-        self.target.root, self.target.main = self.child.pid, None
-        session.attempt_began(action, token, self.child.identity)
+        except Exception as error:
+            self._post_failure(action, StallguardError(f"the training cannot be started: {error!r}"))
+            raise  # to be told with all that a report of it needs
+        assert self.child is not None  # noqa: S101 - it has just been started
         session.mailbox.post_next(
             Launched(
                 at=session.clock.monotonic(), attempt=action.attempt, pid=self.child.pid, factor=action.factor,
                 device=action.device, resumed=action.resume,
             )
         )  # fmt: skip
+        self._memory = system.MemoryKill(self.child.pid)
+        self.target.root, self.target.main = self.child.pid, None
+        session.attempt_began(action, token, self.child.identity)
         self._tell_size(given, action.attempt)
+
+    def _start(self, action: Launch, token: int) -> batch.Given:
+        session = self._session
+        if self.child is not None:
+            self.child.reap()
+        session.beats.follow(action.attempt, token)
+        session.output.dress()
+        given = self.given(action.factor)
+        self._environment_of_child = self._environment(action, token, given)
+        self.child = Child.start(
+            given.argv, env=self._environment_of_child, cwd=str(session.request.cwd),
+            stdout=session.output.stdout, stderr=session.output.stderr, post=self._ended,
+            before_post=session.settle,
+        )  # fmt: skip
+        return given
 
     def given(self, factor: int) -> batch.Given:
         """Return what an attempt with 1/`factor` of the batch is started with.  Raises StallguardError."""

@@ -166,17 +166,32 @@ class Session:
         self._announce()
         run, actions = self._begin()
         self.loop.start(run, actions)
-        journal = Journal(self.dir.journal, self.trouble, self.loaded.config.keep.journal)
-        self.loop.open_journal(journal)
-        self._name_control()
-        self._start_sensors()
-        self.surroundings.open()
-        self.performer.open_notifier()
-        with (self.dir.path / "stallguard.stacks").open("w") as stacks:
-            code = self.loop.until_concluded(stacks)
-        self._conclude()
-        journal.close()
+        with (
+            contextlib.ExitStack() as left
+        ):  # from here on there is a training that no error of ours may cost
+            self._each(self._beginnings(left))
+            code = self.loop.until_concluded()
+            self._conclude()
         return code
+
+    def _beginnings(self, left: contextlib.ExitStack) -> dict[str, Callable[[], None]]:
+        """Return what begins after the child, by what is told where it fails.  `left`: closes what is opened."""
+        return {
+            "opening the journal": lambda: self._open_journal(left),
+            "opening the file of its own stacks": lambda: self._open_stacks(left),
+            "opening its socket": self._name_control,
+            "starting the sensors": self._start_sensors,
+            "looking after the machine": self.surroundings.open,
+            "preparing notifications": self.performer.open_notifier,
+        }
+
+    def _open_journal(self, left: contextlib.ExitStack) -> None:
+        journal = Journal(self.dir.journal, self.trouble, self.loaded.config.keep.journal)
+        left.callback(journal.close)
+        self.loop.open_journal(journal)
+
+    def _open_stacks(self, left: contextlib.ExitStack) -> None:
+        self.loop.stacks = left.enter_context((self.dir.path / "stallguard.stacks").open("w"))
 
     def _announce(self) -> None:
         self._tell("guarding", {"command": " ".join(self.request.words), "run": self.dir.id})
@@ -240,7 +255,22 @@ class Session:
         run = self.loop.run
         assert run is not None  # noqa: S101 - concluded
         self._pass_the_last_output_on()
-        self._remember(run)
+        self._each(
+            {
+                "keeping what the run taught": lambda: self._remember(run),
+                "writing its outcome": lambda: self._write_outcome(run),
+                "removing old runs": self._make_room,
+                "telling the story": lambda: self._tell_where_it_is_told(run),
+            }
+        )
+
+    def _each(self, steps: Mapping[str, Callable[[], None]]) -> None:
+        """Do all `steps`, by what is told where one fails: none of them may cost the training, or its exit code."""
+        for doing, step in steps.items():
+            with self.loop.passing_over(doing):
+                step()
+
+    def _write_outcome(self, run: Run) -> None:
         end = outcome.Outcome(
             schema=outcome.SCHEMA,
             code=run.code,
@@ -254,7 +284,8 @@ class Session:
         )
         with contextlib.suppress(OSError):  # a full disk: the journal has the same, if anything has
             outcome.write(self.dir.path / "outcome.json", end)
-        self._make_room()
+
+    def _tell_where_it_is_told(self, run: Run) -> None:
         if run.totals.incidents or run.code:
             self._tell("report", {"path": self._report(run)})
 
@@ -275,12 +306,15 @@ class Session:
             self.output.finish(LAST_OUTPUT)
 
     def _close(self) -> None:
-        if self._samplers is not None:
-            self._samplers.close()
-        self.surroundings.close()
-        self.performer.close()
-        self._pass_the_last_output_on()
-        self.terminal.close()
-        self.control.close()
-        self.beats.close()
+        self._each(
+            {
+                "ending the sensors": lambda: self._samplers.close() if self._samplers is not None else None,
+                "letting the machine be": self.surroundings.close,
+                "letting the training be": self.performer.close,
+                "passing the last output on": self._pass_the_last_output_on,
+                "leaving the terminal": self.terminal.close,
+                "closing its socket": self.control.close,
+                "closing the probe's socket": self.beats.close,
+            }
+        )
         shutil.rmtree(self.place, ignore_errors=True)

@@ -34,6 +34,21 @@ def night(attempts: int = 2, steps: int = 20) -> list[Event]:
     return events
 
 
+def test_an_event_that_the_core_could_not_take_then_is_passed_over_again(monkeypatch):
+    whole = fold.advance
+
+    def broken(run, event, limits):
+        if getattr(event, "beats", 0):  # of Heard
+            raise RuntimeError("a mistake of ours")
+        return whole(run, event, limits)
+
+    monkeypatch.setattr(fold, "advance", broken)
+    run = again.rebuilt(night(), LIMITS)
+
+    assert run is not None
+    assert (run.attempt, run.pid, run.state) == (2, 12, lifecycle.WARMING)
+
+
 def folded(events):
     run, _ = fold.begin(LIMITS, events[0].at)
     for event in events:

@@ -50,6 +50,13 @@ def test_an_unknown_verb_is_refused_and_posts_nothing(desk: Desk) -> None:
     assert desk.posted == []
 
 
+@pytest.mark.parametrize("span", ["soon", "nan", "inf", "-1"])
+def test_a_span_that_is_none_is_refused_and_posts_nothing(desk: Desk, span: str) -> None:
+    answer = ask(desk.path, "mute", span)
+    assert (answer["ok"], answer["why"]) == (False, f"mute wants seconds, not {span!r}")
+    assert desk.posted == []
+
+
 @pytest.mark.parametrize(
     "rubbish", [b"", b"\xff\xfe\n", b"{" * 5000, b'{"verb": 3}\n', b'{"verb": "\xff"}\n']
 )

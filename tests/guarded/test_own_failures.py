@@ -1,0 +1,121 @@
+"""An error of our own costs the guard at worst, never the training, its output or its exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stallguard.paths import RunDir
+
+from .runs import Guarded
+
+# Breaks one of our own functions, wherever it is; an event's name as second word: only for events of that type.
+BREAKS = """
+import importlib, sys
+from stallguard.cli import main
+where, only = sys.argv.pop(1), sys.argv.pop(1)
+module, *owners, name = where.split("/")
+place = importlib.import_module(module)
+for owner in owners:
+    place = getattr(place, owner)
+whole = getattr(place, name)
+def broken(*args, **named):
+    if not only or type(args[1]).__name__ == only:
+        raise RuntimeError("a mistake of ours")
+    return whole(*args, **named)
+setattr(place, name, broken)
+main()
+"""
+SCRIPT = """
+import time
+import stallguard
+for number in range(30):
+    stallguard.beat()
+    print("step", number, flush=True)
+    time.sleep(0.1)
+raise SystemExit(7)
+"""
+ADVANCE, TOLD = "stallguard.core.fold/advance", "stallguard itself failed"
+
+
+def command(place: Path, where: str, only: str) -> list[str]:
+    script = place / "script.py"
+    script.write_text(SCRIPT)
+    return [sys.executable, "-c", BREAKS, where, only, "run", "--python", sys.executable, "--max-restarts", "0",
+            str(script)]  # fmt: skip
+
+
+def broken(place: Path, where: str, only: str = "") -> Guarded:
+    done = subprocess.run(
+        command(place, where, only), env={**os.environ, "STALLGUARD_HOME": str(place)}, capture_output=True,
+        check=False, timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    return Guarded(done.returncode, done.stdout, done.stderr.decode(), (place / "runs" / "latest").resolve())
+
+
+@pytest.mark.parametrize(
+    ("where", "only"),
+    [
+        (ADVANCE, "Sampled"),
+        (ADVANCE, "Launched"),
+        (ADVANCE, "Exited"),
+        ("stallguard.core.fold/next_wake", ""),
+        ("stallguard.supervisor.perform/Performer/look", ""),
+        ("stallguard.supervisor.perform/Performer/open_notifier", ""),
+        ("stallguard.supervisor.session/Journal", ""),
+        ("stallguard.sensors.registry/sensors", ""),
+        ("stallguard.keep/prune", ""),
+        ("stallguard.knowledge/save", ""),
+        ("stallguard.supervisor.control/Control/close", ""),
+    ],
+)
+def test_the_training_goes_its_way_to_its_own_end(tmp_path: Path, where: str, only: str) -> None:
+    run = broken(tmp_path, where, only)
+
+    assert (run.code, run.out.splitlines()) == (7, [f"step {n}".encode() for n in range(30)]), run.err
+    assert "Traceback" not in run.err
+
+
+def test_what_failed_is_told_and_kept_for_a_report(tmp_path: Path) -> None:
+    run = broken(tmp_path, ADVANCE, "Sampled")
+
+    assert f"{TOLD} at judging what happened and goes on (RuntimeError: a mistake of ours)" in run.err
+    assert f"{TOLD} (RuntimeError: a mistake of ours): the training goes on unguarded" in run.err
+    assert "in broken" in run.told("surprise")[0]["trace"]
+    assert run.outcome()["code"] == 7
+
+
+def test_a_few_events_that_are_not_understood_leave_the_guard_in_place(tmp_path: Path) -> None:
+    run = broken(tmp_path, ADVANCE, "Greeted")
+
+    assert run.err.count(TOLD) == 1
+    assert run.outcome()["batches"] == 30
+
+
+def test_who_wants_it_to_end_is_heard_all_the_same(tmp_path: Path) -> None:
+    environment = {**os.environ, "STALLGUARD_HOME": str(tmp_path)}
+    with subprocess.Popen(
+        command(tmp_path, ADVANCE, "Asked"),
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == b"step 0\n"
+        run.send_signal(signal.SIGTERM)
+        run.stdout.read()
+
+        assert run.wait(20) == 128 + signal.SIGTERM
+
+
+def test_a_start_that_fails_for_a_reason_of_ours_ends_the_run_with_its_code(tmp_path: Path) -> None:
+    run = broken(tmp_path, "stallguard.supervisor.perform/child_environment")
+
+    assert (run.code, run.out) == (125, b"")
+    assert "the training cannot be started: RuntimeError('a mistake of ours')" in run.err
+    assert not list(RunDir(tmp_path).path.glob("stallguard-*"))
