@@ -140,6 +140,8 @@ def _greet(judge: Judge, event: Greeted) -> Judge:
 
 def _hear(judge: Judge, heard: Heard, limits: DetectorLimits) -> Judge:
     before = judge.heard
+    if heard.aside:  # the gap begins when it is seen to be idle, as for a program without a probe
+        return replace(judge, heard=heard, greeted=False, stepping=False)
     judge = _note_poll(replace(judge, greeted=True), heard, limits)
     if before is not None and not _moved(judge, before, heard):
         return replace(judge, heard=heard, heard_now=judge.clock.now)

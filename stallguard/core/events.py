@@ -82,6 +82,7 @@ class Heard(Event, frozen=True, tag="heard"):
     expect_until: float = 0.0
     skipped: int = 0
     page: bool = False  # read from the mapped page, because the socket was silent
+    aside: bool = False  # the hooks are out, or nobody listens: counters that stand still say nothing
 
 
 class Noted(Event, frozen=True, tag="noted"):

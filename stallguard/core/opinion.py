@@ -119,7 +119,13 @@ def _device_gap(judge: Judge) -> float:
     Only for sources that count calls which a device may run later, and only where it used to answer.
     """
     heard = judge.heard
-    if heard is None or heard.source not in _POLLED or heard.poll_at <= 0 or heard.iterations < 0:
+    if (
+        heard is None
+        or heard.aside
+        or heard.source not in _POLLED
+        or heard.poll_at <= 0
+        or heard.iterations < 0
+    ):
         return 0.0
     stuck = heard.beats > judge.polled_beats and judge.began > judge.polled
     return judge.clock.now - judge.polled if stuck else 0.0

@@ -88,8 +88,11 @@ class Adopted:
 
     def _watch(self) -> None:
         end = wait(self.identity)
-        code = self._guess() if end is None else end.code
-        if self._asked or code != 0:
-            sweep(self.pid)
-        self._before_post()
-        self._post(code, end.memory_kill if end else None)
+        code = UNKNOWN
+        try:
+            code = self._guess() if end is None else end.code
+            if self._asked or code != 0:
+                sweep(self.pid)
+            self._before_post()
+        finally:
+            self._post(code, end.memory_kill if end else None)

@@ -16,6 +16,7 @@ import selectors
 import socket
 import struct
 import threading
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ SOON = 0.25  # the same when the phase changed: as fine as the detector's ticks
 SILENT = 1.0  # a pause of this length makes the next record news
 PAGE_AFTER = 2.0  # a probe that pulses once a second and is silent for two: read its page
 RECEIVE_BUFFER = 1 << 16  # bytes; macOS' default of 4096 holds a dozen records
+TRACE = 4000  # characters of an error of our own
 _COMMAND = struct.Struct("<q")
 
 Record = dict[str, int]
@@ -65,6 +67,7 @@ def heard(record: Record, attempt: int, at: float, longest: int, *, page: bool =
         step_s=_seconds(record["step_ns"]),
         expect_until=_seconds(record["expect_ns"]),
         page=page,
+        aside=bool(record["flags"] & wire.FLAG_STEPPED_ASIDE),
         **seconds,
         **counts,
     )
@@ -204,6 +207,22 @@ class Beats:
         self._page = None
 
     def _listen(self) -> None:
+        try:
+            self._listen_until_its_end()
+            self._tell_the_last()
+        except Exception as error:  # noqa: BLE001 - a training that is not heard must not look silent
+            self._say_that_it_is_deaf(error)
+        os.read(self._ended, 1)
+        self._tell_the_end()
+
+    def _say_that_it_is_deaf(self, error: Exception) -> None:
+        now, trace = self._now(), "".join(traceback.format_exception(error))[-TRACE:]
+        text = f"stallguard itself failed at listening to the probe ({error!r}); guarding from outside"
+        self._post(Noted(at=now, attempt=self._attempt, kind="trouble", text=text, facts={"trace": trace}))
+        last = self._last or Heard(at=now, attempt=self._attempt)
+        self._post(msgspec.structs.replace(last, at=now, aside=True))
+
+    def _listen_until_its_end(self) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(self._socket, selectors.EVENT_READ)
             selector.register(self._ended, selectors.EVENT_READ)
@@ -215,8 +234,6 @@ class Beats:
                 if spoke and self._exit is None:
                     # Twenty records a second say no more than four: let them queue, wake a fifth as often.
                     select.select([self._ended], [], [], SOON)
-        os.read(self._ended, 1)
-        self._end()
 
     def _patience(self) -> float:
         return SOON if self._pending else PAGE_AFTER
@@ -287,13 +304,17 @@ class Beats:
         if note.token == self._token:
             self._post(_note_event(note, self._attempt, self._now()))
 
-    def _end(self) -> None:
+    def _tell_the_last(self) -> None:
         if self._attempt < 0:
             return
         self._drain()
         self._look_at_page_once_more()
         if self._pending:
             self._tell()
+
+    def _tell_the_end(self) -> None:
+        if self._attempt < 0:
+            return
         code, memory_kill = self._exit or (0, None)
         self._post(Exited(at=self._now(), attempt=self._attempt, code=code, memory_kill=memory_kill))
 

@@ -196,10 +196,12 @@ class Child:
     def _watch(self) -> None:
         end = wait_unreaped(self.pid)
         self._gone = end.reaped
-        if self._asked or end.code != 0:
-            sweep(self.pid)
-        self._before_post()
-        self._post(end.code, end.memory_kill)
+        try:
+            if self._asked or end.code != 0:
+                sweep(self.pid)
+            self._before_post()
+        finally:  # whatever fails before: without this the run would wait for ever
+            self._post(end.code, end.memory_kill)
 
 
 def _identity(pid: int) -> Identity:

@@ -137,10 +137,12 @@ class Performer:
     def _ended(self, code: int, memory_kill: bool | None) -> None:
         """Pass a child's end on; from its thread.  On Linux only the kernel's counters know of a kill for memory."""
         watch, self._memory = self._memory, None
-        if watch is not None:
-            memory_kill = watch.killed() if memory_kill is None else memory_kill
-            watch.close()
-        self._session.beats.exited(code, memory_kill)
+        try:
+            if watch is not None:
+                memory_kill = watch.killed() if memory_kill is None else memory_kill
+                watch.close()
+        finally:
+            self._session.beats.exited(code, memory_kill)
 
     def look(self, now: float) -> None:
         """Now and then: is the child still in the control group whose kills we count?"""

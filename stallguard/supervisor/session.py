@@ -9,6 +9,7 @@ import contextlib
 import datetime
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -156,11 +157,17 @@ class Session:
 
     def guard(self) -> int:
         """Run the training to its end; return the exit code."""
+        before, threading.excepthook = threading.excepthook, self._thread_failed
         try:
             with signals.forwarded(self.mailbox, self.clock.monotonic, self.performer.pass_on):
                 return self._guard()
         finally:
             self._close()
+            threading.excepthook = before
+
+    def _thread_failed(self, what: threading.ExceptHookArgs) -> None:
+        name = what.thread.name if what.thread else "?"
+        self.trouble(f"stallguard itself failed in its thread {name} ({what.exc_value!r})")
 
     def _guard(self) -> int:
         self._announce()

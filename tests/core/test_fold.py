@@ -72,6 +72,18 @@ def test_one_that_goes_on_before_it_is_acted_upon_has_recovered() -> None:
     assert world.run.state == lifecycle.RUNNING
 
 
+def test_a_probe_that_stepped_aside_leaves_a_run_that_is_told_of_and_never_ended() -> None:
+    world = World().start()
+    world.train(60)
+    aside = msgspec.structs.replace(world.heard(), at=world.now, aside=True)
+    for _ in range(4000):
+        world.train(1, stuck=True)
+        world.tell(msgspec.structs.replace(aside, at=world.now, sent_at=world.now))
+
+    assert world.actions(Signal) == []
+    assert "stalled" in world.told()
+
+
 class Slow(World):
     """Whose evidence takes its time."""
 

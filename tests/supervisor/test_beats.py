@@ -83,6 +83,16 @@ def test_a_record_arrives_as_an_event_in_seconds(ear: Ear) -> None:
     assert (event.beats, event.phase, event.epoch, event.longest) == (7, "step", 2, 0.25)
 
 
+def test_a_probe_that_stepped_aside_is_known_by_its_record(ear: Ear) -> None:
+    probe = ear.probe()
+    with probe.socket:
+        probe.send(beats=7, flags=wire.FLAG_STACKS_ARMED)
+        probe.send(beats=7, flags=wire.FLAG_STACKS_ARMED | wire.FLAG_STEPPED_ASIDE)
+        seen = [ear.next(), ear.next()]
+
+    assert [event.aside for event in seen if isinstance(event, Heard)] == [False, True]
+
+
 def test_a_foreign_token_is_not_heard(ear: Ear) -> None:
     probe = ear.probe()
     with probe.socket:
