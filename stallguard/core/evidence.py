@@ -168,7 +168,9 @@ def is_dead(evidence: Evidence, now: float, limits: DetectorLimits) -> bool:
 def _look(evidence: Evidence, reading: Process, now: float) -> Evidence:
     census = reading.census
     seen = now if census is not None else evidence.census
-    awake = now if census is not None and _can_wake(census, evidence.own_timers) else evidence.awake
+    # A script that sleeps in its own loop will go on by itself, even where its steps sleep as well.
+    wakes = reading.site == "sleep" or (census is not None and _can_wake(census, evidence.own_timers))
+    awake = now if census is not None and wakes else evidence.awake
     return replace(
         evidence,
         state=reading.state,

@@ -9,7 +9,7 @@ import sys
 import time
 
 from stallguard.host.darwin_system import Gpu, MachineWatch, MemoryKill, facts, memory
-from stallguard.host.darwin_tree import Tree, alive, census, is_remote, overcount, start_time
+from stallguard.host.darwin_tree import Tree, alive, census, is_remote, overcount, site, start_time
 
 __all__ = [
     "Gpu",
@@ -23,6 +23,7 @@ __all__ = [
     "is_remote",
     "memory",
     "overcount",
+    "site",
     "start_time",
 ]
 

@@ -152,6 +152,11 @@ def census(_pids: Iterable[int]) -> dict[str, int] | None:
     return None
 
 
+def site(_pid: int) -> str | None:
+    """Return None: see census."""
+    return None
+
+
 def is_remote(pids: Iterable[int]) -> bool | None:
     """Tell whether the processes hold an established connection to another host; None: the system does not say."""
     import psutil

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 
-from stallguard.host.linux_census import census, is_remote
+from stallguard.host.linux_census import census, is_remote, site
 from stallguard.host.linux_gpu import Gpu
 from stallguard.host.linux_machine import MachineWatch, facts
 from stallguard.host.linux_memory import MemoryKill, memory
@@ -18,7 +18,7 @@ assert sys.platform != "darwin"  # noqa: S101 - tells type checkers which half t
 
 __all__ = [
     "Gpu", "MachineWatch", "MemoryKill", "Tree", "alive", "asleep", "census", "facts", "is_remote", "memory",
-    "overcount", "start_time",
+    "overcount", "site", "start_time",
 ]  # fmt: skip
 
 

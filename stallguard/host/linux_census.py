@@ -83,6 +83,11 @@ def census(pids: Iterable[int]) -> dict[str, int] | None:
     return dict(found) or None
 
 
+def site(pid: int) -> str | None:
+    """Return where the main thread of a process waits, as wait_site says it; None where that is not known."""
+    return _site(pid, str(pid)) or None
+
+
 def _site(pid: int, thread: str) -> str | None:
     line = linux_proc.slurp(f"/proc/{pid}/task/{thread}/stat", 1024)
     stat = linux_proc.parse_stat(line) if line else None

@@ -46,7 +46,9 @@ class ProcessSensor:
         self._tree.set_shared(self._target.shared)
         reading = self._tree.read(self._target.main)
         self._target.members = self._tree.members()
-        return replace(reading, census=self._census(), remote=self._is_remote())
+        census = self._census()
+        site = system.site(self._target.main or root) if census is not None else None
+        return replace(reading, census=census, site=site, remote=self._is_remote())
 
     def _begin(self, root: int) -> None:
         self._root = root

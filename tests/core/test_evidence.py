@@ -16,7 +16,7 @@ CALM = {"futex": 9, "sleep": 1, "timed": 1}
 def watched(seconds: float = 6.0, *, seen: Evidence | None = None, **rates: float) -> Evidence:
     """Return the evidence after a silence of `seconds` with counters growing at `rates` a second."""
     seen = seen or Evidence(timers={2: 8}, own_timers=2, level=1.0)
-    fixed = {key: rates.pop(key) for key in ("census", "state", "remote") if key in rates}
+    fixed = {key: rates.pop(key) for key in ("census", "state", "remote", "site") if key in rates}
     for tick in range(int(seconds * 4) + 1):
         now = tick / 4
         grown = {"cpu": 5.0, "io": 0, "minor_faults": 0, "major_faults": 0, "run_queue": 0.0}
@@ -39,6 +39,11 @@ def test_one_thread_that_something_may_wake_makes_it_an_external_wait(site):
     assert seen.kind == evidence.EXTERNAL
     assert evidence.current(seen, 0.0).deadlock == 0.0
     assert evidence.current(seen, 0.0).external == pytest.approx(6.0)
+
+
+def test_a_script_that_sleeps_in_its_own_loop_is_in_no_deadlock_even_where_its_steps_sleep_too():
+    assert watched(census=CALM, site="futex").kind == evidence.DEADLOCK
+    assert watched(census=CALM, site="sleep").kind == evidence.EXTERNAL
 
 
 def test_without_a_census_idleness_is_an_external_wait():
