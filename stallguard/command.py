@@ -6,7 +6,6 @@ This module may not start anything.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import shutil
@@ -14,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from stallguard.errors import CANNOT_RUN, NOT_FOUND, USAGE, StallguardError
+from stallguard.errors import CANNOT_RUN, NOT_FOUND, USAGE, StallguardError, nearest
 
 SCRIPTS = (".py", ".pyw", ".pyc", ".pyz")
 STARTERS = frozenset({  # programs that start others and hand the environment on
@@ -188,9 +187,9 @@ def _not_executable(word: str, place: Place) -> StallguardError:
 def _not_found(word: str, place: Place) -> StallguardError:
     directory, name = os.path.split(word)
     names = place.names(directory or ".")
-    near = [f"{name}.py"] if f"{name}.py" in names else difflib.get_close_matches(name, names, n=1)
+    near = f"{name}.py" if f"{name}.py" in names else nearest(name, names)
     what = "no such script" if word.endswith(SCRIPTS) else "no such program"
-    cure = f"did you mean {os.path.join(directory, near[0])}?" if near else _where_looked(word)  # noqa: PTH118 - as typed
+    cure = f"did you mean {os.path.join(directory, near)}?" if near else _where_looked(word)  # noqa: PTH118 - as typed
     return StallguardError(f"{what}: {word}", cure=cure, code=NOT_FOUND)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import difflib
 import os
 import re
 import tempfile
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import platformdirs
 
-from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, StallguardError
+from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, StallguardError, nearest
 
 LATEST = "latest"
 SOCKET_PATH_MAX = 103  # bytes; sun_path is 104 with its NUL on macOS (108 on Linux)
@@ -161,8 +160,8 @@ def _match(text: str, known: list[RunDir]) -> RunDir:
             cure="give more of the id; stallguard ls lists them",
             code=NO_SUCH_RUN,
         )
-    near = difflib.get_close_matches(text, [run.id for run in known], n=1, cutoff=0.3)
-    hint = f"did you mean {near[0]}? " if near else ""
+    near = nearest(text, (run.id for run in known), cutoff=0.3)
+    hint = f"did you mean {near}? " if near else ""
     raise StallguardError(f"no run {text!r}", cure=f"{hint}stallguard ls lists them", code=NO_SUCH_RUN)
 
 

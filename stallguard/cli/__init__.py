@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import pkgutil
@@ -16,7 +15,7 @@ from typing import Any
 import click
 
 from stallguard import __version__
-from stallguard.errors import OWN_FAILURE, StallguardError
+from stallguard.errors import OWN_FAILURE, StallguardError, nearest
 
 ALIASES = {"list": "ls"}
 
@@ -41,9 +40,10 @@ class Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the verb; a wrong one is answered with the nearest."""
-        near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
-        if near and near[0] != args[0] and self.get_command(ctx, args[0]) is None:
-            raise click.UsageError(f"there is no verb {args[0]!r}; did you mean {near[0]}?", ctx)
+        if self.get_command(ctx, args[0]) is None:
+            near = nearest(args[0], self.list_commands(ctx))
+            if near is not None:
+                raise click.UsageError(f"there is no verb {args[0]!r}; did you mean {near}?", ctx)
         return super().resolve_command(ctx, args)
 
 

@@ -6,7 +6,6 @@ May not act on any setting.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from stallguard.config.layers import Setting, from_environment, from_file, from_
 from stallguard.config.sections import Config
 from stallguard.config.table import KEYS, Key, sections, value_of
 from stallguard.errors import USAGE, StallguardError
+from stallguard.errors import nearest as likeliest
 
 DEFAULT = "default"
 
@@ -93,13 +93,12 @@ def _unknown(setting: Setting) -> StallguardError:
 
 def nearest(path: str) -> str | None:
     """Return the setting whose path, or else whose last name, is most like `path`; None where none is."""
-    known = list(KEYS)
-    close = difflib.get_close_matches(path, known, n=1, cutoff=0.75)
-    if close:
-        return close[0]
-    names = {name.rpartition(".")[2]: name for name in reversed(known)}
-    last = difflib.get_close_matches(path.rpartition(".")[2], names, n=1, cutoff=0.75)
-    return names[last[0]] if last else None
+    close = likeliest(path, KEYS, cutoff=0.75)
+    if close is not None:
+        return close
+    names = {name.rpartition(".")[2]: name for name in reversed(list(KEYS))}
+    last = likeliest(path.rpartition(".")[2], names, cutoff=0.75)
+    return names[last] if last else None
 
 
 def _assembled(values: Mapping[str, Any]) -> Config:

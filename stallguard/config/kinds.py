@@ -5,13 +5,13 @@ A table of plain functions; may not know any setting.
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from stallguard import units
+from stallguard.errors import nearest
 
 
 class Kind(NamedTuple):
@@ -182,6 +182,6 @@ def pairs(left: str, lefts: Iterable[str], right: str, rights: Iterable[str]) ->
 def _known(what: str, name: str, names: Iterable[str]) -> str:
     if name in names:
         return name
-    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"the {what}s are {', '.join(names)}"
+    near = nearest(name, names, cutoff=0.5)
+    hint = f"did you mean {near}?" if near else f"the {what}s are {', '.join(names)}"
     raise Explained(f"there is no {what} {name!r}; {hint}")
