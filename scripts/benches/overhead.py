@@ -167,6 +167,7 @@ def main() -> int:
     """Measure, print a table, and say whether the goals hold."""
     parser = argparse.ArgumentParser(description="what the guard costs")
     parser.add_argument("--processes", type=int, default=PROCESSES, help="for each figure of a step")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed has been compiled
     rows = step_rows(parser.parse_args().processes)
     with tempfile.TemporaryDirectory(prefix="sg-bench-") as place:
         rows.append(Row("start to first line, added", start_cost(Path(place)), START, "ms"))
