@@ -145,7 +145,7 @@ def large():
     class Costs(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):
             pace = session.pace
-            if pace.cost:
+            if pace.cost and pace.next:  # a save was made since: the hooks look once a second
                 print(json.dumps({"cost": pace.cost, "rest": pace.next - time.monotonic()}), flush=True)
             pace.next = 0.0  # do not wait for the next: it is the cost that is measured
 
