@@ -1,4 +1,4 @@
-"""The errors that a user meets: what happened, why we think so, what to do next, and the exit code.
+"""The errors that a user meets: what happened, why we think so, what to do next or was meant, and the exit code.
 
 Raised anywhere, printed only by the command line.  This module may not import anything of ours.
 """

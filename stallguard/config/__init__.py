@@ -16,8 +16,7 @@ from stallguard.config.kinds import Explained
 from stallguard.config.layers import Setting, from_environment, from_file, from_flags, project_file, user_file
 from stallguard.config.sections import Config
 from stallguard.config.table import KEYS, Key, sections, value_of
-from stallguard.errors import USAGE, StallguardError
-from stallguard.errors import nearest as likeliest
+from stallguard.errors import USAGE, StallguardError, nearest
 
 DEFAULT = "default"
 
@@ -82,7 +81,7 @@ def _unknown(setting: Setting) -> StallguardError:
         return StallguardError(
             f"{setting.path} cannot be {_shown(setting.raw)} ({setting.origin})", why=why, code=USAGE
         )
-    near = nearest(setting.path)
+    near = _nearest_setting(setting.path)
     return StallguardError(
         f"there is no setting {setting.path} ({setting.origin})",
         why=f"did you mean {near}?" if near else "",
@@ -91,13 +90,13 @@ def _unknown(setting: Setting) -> StallguardError:
     )
 
 
-def nearest(path: str) -> str | None:
+def _nearest_setting(path: str) -> str | None:
     """Return the setting whose path, or else whose last name, is most like `path`; None where none is."""
-    close = likeliest(path, KEYS, cutoff=0.75)
+    close = nearest(path, KEYS, cutoff=0.75)
     if close is not None:
         return close
     names = {name.rpartition(".")[2]: name for name in reversed(list(KEYS))}
-    last = likeliest(path.rpartition(".")[2], names, cutoff=0.75)
+    last = nearest(path.rpartition(".")[2], names, cutoff=0.75)
     return names[last] if last else None
 
 
@@ -127,4 +126,4 @@ def accepted(before: Loaded, after: Loaded) -> Loaded:
     return Loaded(_assembled(kept | new), origins, after.files)
 
 
-__all__ = ["Config", "Key", "Loaded", "accepted", "changes", "load", "nearest", "parse_set"]
+__all__ = ["Config", "Key", "Loaded", "accepted", "changes", "load", "parse_set"]

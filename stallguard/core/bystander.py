@@ -18,17 +18,25 @@ from stallguard.core.run import Run
 from stallguard.core.steps import Step, exit_code, move
 from stallguard.errors import OWN_FAILURE
 
-VITAL = (Launched, Failed, Exited, Asked)  # events that may not be passed over
 WHY = "stallguard itself failed"
 ENDING = {"interrupt": "INT", "stop": "TERM", "finish": "TERM"}
+
+
+def is_vital(event: Event) -> bool:
+    """Tell whether an event may not be passed over: a start, an end, a wish that the training end."""
+    return isinstance(event, Launched | Failed | Exited) or (
+        isinstance(event, Asked) and event.verb in ENDING
+    )
 
 
 def begin(run: Run, event: Event, error: str) -> Step:
     """Step aside at `event`, which the core could not take; without a child the run is over, with OWN_FAILURE."""
     told = Tell("unguarded", {"error": error})
     run, actions = follow(replace(run, interrupts=0), event)
-    if run.state in ALIVE or run.state in ENDED:
+    if run.state in ENDED:
         return run, [told, *actions]
+    if run.state in ALIVE:
+        return move(run, "failed us", deadline=math.inf), [told, *actions]
     return move(run, "impossible", code=OWN_FAILURE), [told, Conclude(code=OWN_FAILURE, why=WHY)]
 
 
@@ -53,7 +61,7 @@ def _exited(run: Run, event: Exited) -> Step:
     """Take its code for the run's, unless it was ended to be started again: that will not happen now."""
     lost = run.decision is not None and run.decision.action == "restart"
     code = OWN_FAILURE if lost else exit_code(run.decision, event)
-    return move(run, "ended", code=code, deadline=math.inf), [Conclude(code=code, why=WHY if lost else "")]
+    return move(run, "ended", code=code), [Conclude(code=code, why=WHY if lost else "")]
 
 
 def _asked(run: Run, event: Asked) -> Step:

@@ -169,7 +169,7 @@ def _look(evidence: Evidence, reading: Process, now: float) -> Evidence:
     census = reading.census
     seen = now if census is not None else evidence.census
     # A script that sleeps in its own loop will go on by itself, even where its steps sleep as well.
-    wakes = reading.site == "sleep" or (census is not None and _can_wake(census, evidence.own_timers))
+    wakes = reading.main_site == "sleep" or (census is not None and _can_wake(census, evidence.own_timers))
     awake = now if census is not None and wakes else evidence.awake
     return replace(
         evidence,

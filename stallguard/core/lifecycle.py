@@ -11,7 +11,7 @@ from __future__ import annotations
 NEW, STARTING, WARMING, RUNNING = "new", "starting", "warming", "running"
 SUSPECT, COLLECTING, HOLDING = "suspect", "collecting", "holding"
 STOPPING, KILLING, BACKOFF = "stopping", "killing", "backoff"
-DONE, FAILED = "done", "failed"
+UNGUARDED, DONE, FAILED = "unguarded", "done", "failed"
 
 MEANING = {
     NEW: "nothing has been started",
@@ -24,10 +24,11 @@ MEANING = {
     STOPPING: "asked to end (SIGTERM); its grace is running",
     KILLING: "SIGKILL sent",
     BACKOFF: "a pause before the next attempt",
+    UNGUARDED: "stallguard itself failed: the training goes its way, and nobody judges it",
     DONE: "over",
     FAILED: "over: nothing more can be done",
 }
-ALIVE = frozenset({STARTING, WARMING, RUNNING, SUSPECT, COLLECTING, HOLDING, STOPPING, KILLING})
+ALIVE = frozenset({STARTING, WARMING, RUNNING, SUSPECT, COLLECTING, HOLDING, STOPPING, KILLING, UNGUARDED})
 WATCHED = frozenset({STARTING, WARMING, RUNNING, SUSPECT, COLLECTING, HOLDING})
 ENDED = frozenset({DONE, FAILED})
 
@@ -35,27 +36,30 @@ TRANSITIONS: dict[str, dict[str, str]] = {
     NEW: {"launched": STARTING, "impossible": FAILED},
     STARTING: {
         "greeted": WARMING, "progress": RUNNING, "suspected": SUSPECT, "stalled": COLLECTING,
-        "ended": DONE, "again": BACKOFF, "stop": STOPPING,
+        "ended": DONE, "again": BACKOFF, "stop": STOPPING, "failed us": UNGUARDED,
     },
     WARMING: {
         "progress": RUNNING, "suspected": SUSPECT, "stalled": COLLECTING,
-        "ended": DONE, "again": BACKOFF, "stop": STOPPING,
+        "ended": DONE, "again": BACKOFF, "stop": STOPPING, "failed us": UNGUARDED,
     },
     RUNNING: {
         "suspected": SUSPECT, "stalled": COLLECTING, "ended": DONE, "again": BACKOFF, "stop": STOPPING,
+        "failed us": UNGUARDED,
     },
     SUSPECT: {
         "recovered": RUNNING, "stalled": COLLECTING, "ended": DONE, "again": BACKOFF, "stop": STOPPING,
+        "failed us": UNGUARDED,
     },
     COLLECTING: {
-        "collected": HOLDING, "ended": DONE, "again": BACKOFF, "stop": STOPPING,
+        "collected": HOLDING, "ended": DONE, "again": BACKOFF, "stop": STOPPING, "failed us": UNGUARDED,
     },
     HOLDING: {
-        "recovered": RUNNING, "stop": STOPPING, "ended": DONE, "again": BACKOFF,
+        "recovered": RUNNING, "stop": STOPPING, "ended": DONE, "again": BACKOFF, "failed us": UNGUARDED,
     },
-    STOPPING: {"grace over": KILLING, "ended": DONE, "again": BACKOFF},
-    KILLING: {"unkillable": FAILED, "ended": DONE, "again": BACKOFF},
+    STOPPING: {"grace over": KILLING, "ended": DONE, "again": BACKOFF, "failed us": UNGUARDED},
+    KILLING: {"unkillable": FAILED, "ended": DONE, "again": BACKOFF, "failed us": UNGUARDED},
     BACKOFF: {"launched": STARTING, "ended": DONE, "impossible": FAILED},
+    UNGUARDED: {"ended": DONE},
     DONE: {},
     FAILED: {},
 }  # fmt: skip

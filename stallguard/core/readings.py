@@ -32,7 +32,7 @@ class Process(Reading, frozen=True, tag="process"):
     run_queue: float | None = None  # seconds runnable but not running, summed over live threads
     census: dict[str, int] | None = None  # threads by wait site (Linux): futex timed sleep poll sock read
     #                                       write sync wait run disk other
-    site: str | None = None  # where the main thread of the training process waits; with each census
+    main_site: str | None = None  # where the training process' main thread waits; with each census
     remote: bool | None = None  # a remote socket or a network file system is in use
     workers: int | None = None  # children that died since the last reading
 

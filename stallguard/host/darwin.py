@@ -9,7 +9,7 @@ import sys
 import time
 
 from stallguard.host.darwin_system import Gpu, MachineWatch, MemoryKill, facts, memory
-from stallguard.host.darwin_tree import Tree, alive, census, is_remote, overcount, site, start_time
+from stallguard.host.darwin_tree import Tree, alive, census, is_remote, main_site, overcount, start_time
 
 __all__ = [
     "Gpu",
@@ -21,9 +21,9 @@ __all__ = [
     "census",
     "facts",
     "is_remote",
+    "main_site",
     "memory",
     "overcount",
-    "site",
     "start_time",
 ]
 

@@ -152,7 +152,7 @@ def census(_pids: Iterable[int]) -> dict[str, int] | None:
     return None
 
 
-def site(_pid: int) -> str | None:
+def main_site(_pid: int) -> str | None:
     """Return None: see census."""
     return None
 

@@ -83,7 +83,7 @@ def census(pids: Iterable[int]) -> dict[str, int] | None:
     return dict(found) or None
 
 
-def site(pid: int) -> str | None:
+def main_site(pid: int) -> str | None:
     """Return where the main thread of a process waits, as wait_site says it; None where that is not known."""
     return _site(pid, str(pid)) or None
 

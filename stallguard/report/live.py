@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stallguard.core.causes import TITLES
-from stallguard.core.lifecycle import COLLECTING, FAILED, HOLDING, MEANING
+from stallguard.core.lifecycle import COLLECTING, FAILED, HOLDING, MEANING, UNGUARDED
 from stallguard.core.words import WHILE, duration
 from stallguard.report.plain import plain
 from stallguard.report.story import batch, count
@@ -23,7 +23,12 @@ BAR = 30  # columns of the bar that shows a silence against its threshold
 def is_well(snapshot: Snapshot) -> bool:
     """Tell whether the run is neither stalled nor stopped."""
     judged = snapshot.get("judgement", {}).get("step", "")
-    return judged not in ("stalled", "stopped") and snapshot["state"] not in (COLLECTING, HOLDING, FAILED)
+    return judged not in ("stalled", "stopped") and snapshot["state"] not in (
+        COLLECTING,
+        HOLDING,
+        UNGUARDED,
+        FAILED,
+    )
 
 
 def rows(snapshot: Snapshot, last_words: str = "", where: str = "") -> Rows:

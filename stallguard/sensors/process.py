@@ -47,8 +47,8 @@ class ProcessSensor:
         reading = self._tree.read(self._target.main)
         self._target.members = self._tree.members()
         census = self._census()
-        site = system.site(self._target.main or root) if census is not None else None
-        return replace(reading, census=census, site=site, remote=self._is_remote())
+        site = system.main_site(self._target.main or root) if census is not None else None
+        return replace(reading, census=census, main_site=site, remote=self._is_remote())
 
     def _begin(self, root: int) -> None:
         self._root = root

@@ -16,7 +16,6 @@ import selectors
 import socket
 import struct
 import threading
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,13 +24,13 @@ import msgspec
 
 from stallguard.core.events import Event, Exited, Greeted, Heard, Noted
 from stallguard.probe import wire
+from stallguard.supervisor import surprise
 
 EVERY = 1.0  # seconds between two merged records while beats come
 SOON = 0.25  # the same when the phase changed: as fine as the detector's ticks
 SILENT = 1.0  # a pause of this length makes the next record news
 PAGE_AFTER = 2.0  # a probe that pulses once a second and is silent for two: read its page
 RECEIVE_BUFFER = 1 << 16  # bytes; macOS' default of 4096 holds a dozen records
-TRACE = 4000  # characters of an error of our own
 _COMMAND = struct.Struct("<q")
 
 Record = dict[str, int]
@@ -216,9 +215,9 @@ class Beats:
         self._tell_the_end()
 
     def _say_that_it_is_deaf(self, error: Exception) -> None:
-        now, trace = self._now(), "".join(traceback.format_exception(error))[-TRACE:]
-        text = f"stallguard itself failed at listening to the probe ({error!r}); guarding from outside"
-        self._post(Noted(at=now, attempt=self._attempt, kind="trouble", text=text, facts={"trace": trace}))
+        now, facts = self._now(), {"trace": surprise.trace(error)}
+        text = f"stallguard itself failed at listening to the probe ({surprise.words(error)}); guarding from outside"
+        self._post(Noted(at=now, attempt=self._attempt, kind="trouble", text=text, facts=facts))
         last = self._last or Heard(at=now, attempt=self._attempt)
         self._post(msgspec.structs.replace(last, at=now, aside=True))
 

@@ -13,24 +13,24 @@ import contextlib
 import faulthandler
 import math
 import time
-import traceback
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import Protocol, TextIO
 
-from stallguard.core import bystander, fold
+from stallguard.core import bystander, fold, lifecycle
 from stallguard.core.actions import Action, Conclude, Tell
 from stallguard.core.events import Event, Slept
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run
 from stallguard.core.steps import Step
+from stallguard.supervisor import surprise
 from stallguard.supervisor.mailbox import Mailbox
 
 OWN_HANG = 60.0  # seconds after which this loop dumps its own stacks: the watchdog watches itself
 REARM = 20.0  # seconds between two re-armings
 EARLY = 1000  # lines that wait for the journal
-SURPRISES = 3  # errors of our own, after which we step aside
-TRACE = 4000  # characters
+JUDGING = "judging what happened"
+UNJUDGED = 3  # events that the core could not take, after which the bystander takes its place
 
 
 class Recorder(Protocol):
@@ -58,8 +58,7 @@ class Loop:
         self._armed = -REARM
         self.journal: Recorder | None = None
         self._early: deque[tuple[float, str, object]] = deque(maxlen=EARLY)
-        self._surprises = 0
-        self._aside = False
+        self._surprises = Counter[str]()  # errors of our own, by what was being done
         self.run: Run | None = None
         self.code: int | None = None
         self.after: Callable[[Run], None] = lambda _run: None  # told of every new state
@@ -73,8 +72,10 @@ class Loop:
     def until_concluded(self) -> int:
         """Fold until the run is over; return its exit code."""
         while self.code is None:
-            self._watch_self()
-            self._notice_sleep()
+            with self.passing_over("watching itself"):
+                self._watch_self()
+            with self.passing_over("looking whether the machine slept"):
+                self._notice_sleep()
             assert self.run is not None  # noqa: S101 - `start` came first
             wake = self._wake(self.run)
             self._expected = self._mailbox.wait(wake)
@@ -92,23 +93,22 @@ class Loop:
             self.after(self.run)
 
     def _wake(self, run: Run) -> float:
-        if self._aside:
+        if run.state == lifecycle.UNGUARDED:
             return math.inf
         with self.passing_over("looking at its deadlines"):
             return fold.next_wake(run, self.limits)
         return self._now() + 1.0
 
     def _advance(self, run: Run, event: Event) -> Step:
-        if self._aside:
+        if run.state == lifecycle.UNGUARDED:
             return bystander.follow(run, event)
         try:
             return fold.advance(run, event, self.limits)
         except Exception as error:  # noqa: BLE001 - it may not cost the training
-            self._surprised("judging what happened", error)
-            if self._surprises < SURPRISES and not isinstance(event, bystander.VITAL):
+            self._surprised(JUDGING, error)
+            if self._surprises[JUDGING] < UNJUDGED and not bystander.is_vital(event):
                 return run, []
-            self._aside = True
-            return bystander.begin(run, event, _words(error))
+            return bystander.begin(run, event, surprise.words(error))
 
     @contextlib.contextmanager
     def passing_over(self, doing: str) -> Iterator[None]:
@@ -119,22 +119,21 @@ class Loop:
             self._surprised(doing, error)
 
     def _surprised(self, doing: str, error: Exception) -> None:
-        self._surprises += 1
-        if self._surprises > SURPRISES:
+        """Tell it, the first time that this fails."""
+        self._surprises[doing] += 1
+        if self._surprises[doing] > 1:
             return
-        trace = "".join(traceback.format_exception(error))[-TRACE:]
-        told = Tell("surprise", {"doing": doing, "error": _words(error), "trace": trace})
-        with contextlib.suppress(Exception):  # it may be the telling that fails
-            self.remember(self._now(), "action", told)
-            if self.run is not None:
-                self._perform(told, self.run)
+        facts = {"doing": doing, "error": surprise.words(error), "trace": surprise.trace(error)}
+        if self.run is not None:
+            self._do([Tell("surprise", facts)])
 
     def remember(self, at: float, kind: str, data: object) -> None:
         """Write to the journal; kept until it is open, so that the child need not wait for it."""
         if self.journal is None:
             self._early.append((at, kind, data))
         else:
-            self.journal.write(at, kind, data)
+            with self.passing_over("writing the journal"):
+                self.journal.write(at, kind, data)
 
     def open_journal(self, journal: Recorder) -> None:
         """Begin to write, with what was kept."""
@@ -161,7 +160,3 @@ class Loop:
         if self.stacks is not None and self._now() - self._armed > REARM:
             self._armed = self._now()
             faulthandler.dump_traceback_later(OWN_HANG + REARM, file=self.stacks)
-
-
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"

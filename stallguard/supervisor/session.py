@@ -29,7 +29,7 @@ from stallguard.host.clock import SleepWatch, SystemClock
 from stallguard.journal import Journal
 from stallguard.outcome import Identity
 from stallguard.report import aside
-from stallguard.supervisor import signals, streams
+from stallguard.supervisor import signals, streams, surprise
 from stallguard.supervisor.appointment import local
 from stallguard.supervisor.beats import Beats
 from stallguard.supervisor.control import Control
@@ -81,6 +81,7 @@ class Session:
         self.surroundings = Surroundings(self, self._began(), reload)
         self._told_all = False  # the last output has been passed on
         self._samplers: Any = None
+        self._files = contextlib.ExitStack()  # open while anything may still be told
 
     # ---- what a run that outlives us does otherwise (supervisor.detached) ------------------------------------
 
@@ -142,9 +143,10 @@ class Session:
         color = wants_color(output.color, env, tty=tty)
         return Terminal(sys.stderr, quiet=output.quiet, color=color, fresh=self.output.fresh)
 
-    def trouble(self, words: str) -> None:
-        """Have something of our own told: a full disk, a channel that fails."""
-        self.mailbox.post(Noted(at=self.clock.monotonic(), attempt=self.attempt, kind="trouble", text=words))
+    def trouble(self, words: str, **facts: str) -> None:
+        """Have something of our own told: a full disk, a channel that fails.  `facts`: for the journal alone."""
+        now, attempt = self.clock.monotonic(), self.attempt
+        self.mailbox.post(Noted(at=now, attempt=attempt, kind="trouble", text=words, facts=facts))
 
     @property
     def attempt(self) -> int:
@@ -167,38 +169,38 @@ class Session:
 
     def _thread_failed(self, what: threading.ExceptHookArgs) -> None:
         name = what.thread.name if what.thread else "?"
-        self.trouble(f"stallguard itself failed in its thread {name} ({what.exc_value!r})")
+        error = what.exc_value
+        self.trouble(
+            f"stallguard itself failed in its thread {name} ({surprise.words(error)})",
+            trace=surprise.trace(error),
+        )
 
     def _guard(self) -> int:
         self._announce()
         run, actions = self._begin()
         self.loop.start(run, actions)
-        with (
-            contextlib.ExitStack() as left
-        ):  # from here on there is a training that no error of ours may cost
-            self._each(self._beginnings(left))
-            code = self.loop.until_concluded()
-            self._conclude()
+        # From here on there is a training that no error of ours may cost.
+        self._each(
+            {
+                "opening the journal": self._open_journal,
+                "opening the file of its own stacks": self._open_stacks,
+                "saying where its socket is": self._name_control,
+                "starting the sensors": self._start_sensors,
+                "looking after the machine": self.surroundings.open,
+                "preparing notifications": self.performer.open_notifier,
+            }
+        )
+        code = self.loop.until_concluded()
+        self._conclude()
         return code
 
-    def _beginnings(self, left: contextlib.ExitStack) -> dict[str, Callable[[], None]]:
-        """Return what begins after the child, by what is told where it fails.  `left`: closes what is opened."""
-        return {
-            "opening the journal": lambda: self._open_journal(left),
-            "opening the file of its own stacks": lambda: self._open_stacks(left),
-            "opening its socket": self._name_control,
-            "starting the sensors": self._start_sensors,
-            "looking after the machine": self.surroundings.open,
-            "preparing notifications": self.performer.open_notifier,
-        }
-
-    def _open_journal(self, left: contextlib.ExitStack) -> None:
+    def _open_journal(self) -> None:
         journal = Journal(self.dir.journal, self.trouble, self.loaded.config.keep.journal)
-        left.callback(journal.close)
+        self._files.callback(journal.close)
         self.loop.open_journal(journal)
 
-    def _open_stacks(self, left: contextlib.ExitStack) -> None:
-        self.loop.stacks = left.enter_context((self.dir.path / "stallguard.stacks").open("w"))
+    def _open_stacks(self) -> None:
+        self.loop.stacks = self._files.enter_context((self.dir.path / "stallguard.stacks").open("w"))
 
     def _announce(self) -> None:
         self._tell("guarding", {"command": " ".join(self.request.words), "run": self.dir.id})
@@ -315,13 +317,18 @@ class Session:
     def _close(self) -> None:
         self._each(
             {
-                "ending the sensors": lambda: self._samplers.close() if self._samplers is not None else None,
+                "ending the sensors": self._end_sensors,
                 "letting the machine be": self.surroundings.close,
                 "letting the training be": self.performer.close,
                 "passing the last output on": self._pass_the_last_output_on,
                 "leaving the terminal": self.terminal.close,
                 "closing its socket": self.control.close,
                 "closing the probe's socket": self.beats.close,
+                "closing the journal": self._files.close,
             }
         )
         shutil.rmtree(self.place, ignore_errors=True)
+
+    def _end_sensors(self) -> None:
+        if self._samplers is not None:
+            self._samplers.close()

@@ -7,7 +7,7 @@ import pytest
 
 from stallguard.core import bystander, lifecycle
 from stallguard.core.actions import Action, Conclude, Signal
-from stallguard.core.events import Asked, Exited, Failed, Launched, Ticked
+from stallguard.core.events import Asked, Event, Exited, Failed, Launched, Ticked
 from stallguard.core.run import Run
 from stallguard.core.verdicts import Decision
 from tests.core.world import World
@@ -20,10 +20,10 @@ def trained() -> Run:
     return world.run
 
 
-def done(run: Run, *events: object) -> list[Action]:
+def done(run: Run, *events: Event) -> list[Action]:
     run, actions = bystander.begin(run, Ticked(at=run.now), "RuntimeError: ours")
     for event in events:
-        run, more = bystander.follow(run, event)  # type: ignore[arg-type]
+        run, more = bystander.follow(run, event)
         actions = [*actions, *more]
     return actions[1:]  # that it was told is the first
 
@@ -62,7 +62,7 @@ def test_a_child_that_had_just_been_started_is_followed() -> None:
     run = msgspec.structs.replace(trained(), state=lifecycle.BACKOFF)
 
     run, actions = bystander.begin(run, Launched(at=run.now, attempt=2, pid=9), "RuntimeError: ours")
-    assert (run.state, run.attempt, len(actions)) == (lifecycle.STARTING, 2, 1)
+    assert (run.state, run.attempt, len(actions)) == (lifecycle.UNGUARDED, 2, 1)
     assert bystander.follow(run, Exited(at=run.now, attempt=1, code=0))[1] == [], "of the attempt before"
     assert bystander.follow(run, Exited(at=run.now, attempt=2, code=0))[1] == [Conclude(code=0)]
 
@@ -74,3 +74,12 @@ def test_a_child_that_could_not_be_started_ends_the_run_with_its_reason() -> Non
         run, Failed(at=run.now, attempt=2, why="gone", code=127), "RuntimeError: ours"
     )
     assert actions[1:] == [Conclude(code=127, why="gone")]
+
+
+@pytest.mark.parametrize(
+    ("verb", "vital"), [("interrupt", True), ("stop", True), ("mute", False), ("dump", False)]
+)
+def test_only_a_wish_that_the_training_end_may_not_be_passed_over(verb: str, vital: bool) -> None:
+    assert bystander.is_vital(Asked(at=0.0, verb=verb)) is vital
+    assert bystander.is_vital(Ticked(at=0.0)) is False
+    assert bystander.is_vital(Exited(at=0.0, attempt=1, code=0)) is True

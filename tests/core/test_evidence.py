@@ -16,7 +16,7 @@ CALM = {"futex": 9, "sleep": 1, "timed": 1}
 def watched(seconds: float = 6.0, *, seen: Evidence | None = None, **rates: float) -> Evidence:
     """Return the evidence after a silence of `seconds` with counters growing at `rates` a second."""
     seen = seen or Evidence(timers={2: 8}, own_timers=2, level=1.0)
-    fixed = {key: rates.pop(key) for key in ("census", "state", "remote", "site") if key in rates}
+    fixed = {key: rates.pop(key) for key in ("census", "state", "remote", "main_site") if key in rates}
     for tick in range(int(seconds * 4) + 1):
         now = tick / 4
         grown = {"cpu": 5.0, "io": 0, "minor_faults": 0, "major_faults": 0, "run_queue": 0.0}
@@ -42,8 +42,8 @@ def test_one_thread_that_something_may_wake_makes_it_an_external_wait(site):
 
 
 def test_a_script_that_sleeps_in_its_own_loop_is_in_no_deadlock_even_where_its_steps_sleep_too():
-    assert watched(census=CALM, site="futex").kind == evidence.DEADLOCK
-    assert watched(census=CALM, site="sleep").kind == evidence.EXTERNAL
+    assert watched(census=CALM, main_site="futex").kind == evidence.DEADLOCK
+    assert watched(census=CALM, main_site="sleep").kind == evidence.EXTERNAL
 
 
 def test_without_a_census_idleness_is_an_external_wait():

@@ -37,7 +37,7 @@ import stallguard
 for number in range(15):
     stallguard.beat()
     print("step", number, flush=True)
-    time.sleep(0.1)
+    time.sleep(0.1)  # the pace of a training: three readings of the sensors come meanwhile
 raise SystemExit(7)
 """
 ADVANCE, TOLD = "stallguard.core.fold/advance", "stallguard itself failed"
@@ -68,6 +68,8 @@ def broken(place: Path, where: str, only: str = "") -> Guarded:
         ("stallguard.supervisor.perform/Performer/look", ""),
         ("stallguard.supervisor.perform/Performer/open_notifier", ""),
         ("stallguard.supervisor.session/Journal", ""),
+        ("stallguard.journal/Journal/write", ""),
+        ("stallguard.host.clock/SleepWatch/tick", ""),
         ("stallguard.sensors.registry/sensors", ""),
         ("stallguard.supervisor.beats/heard", ""),
         ("stallguard.supervisor.beats/better", ""),
@@ -92,6 +94,7 @@ def test_what_failed_is_told_and_kept_for_a_report(tmp_path: Path) -> None:
 
     assert f"{TOLD} at judging what happened and goes on (RuntimeError: a mistake of ours)" in run.err
     assert f"{TOLD} (RuntimeError: a mistake of ours): the training goes on unguarded" in run.err
+    assert run.err.count(f"{TOLD} at") == 1, "what fails again is not told again"
     assert "in broken" in run.told("surprise")[0]["trace"]
     assert run.outcome()["code"] == 7
 

@@ -65,7 +65,7 @@ def test_the_census_is_taken_now_and_then_and_with_every_urgent_reading() -> Non
         assert taken == [second in (0, 10) for second in range(12)]
         sensor.hurry(True)
         assert eventually(lambda: sensor.read().census == {"sleep": 1})
-        assert sensor.read().site == "sleep"
+        assert sensor.read().main_site == "sleep"
         sensor.hurry(False)
         assert sensor.read().census is None
 
