@@ -27,6 +27,7 @@ from stallguard.cli._options import as_words, given, settings
 from stallguard.cli.run import RunCommand
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.paths import RunDir
+from stallguard.supervisor.signals import held
 
 POLL = 0.5  # seconds between two looks at a log that is followed
 
@@ -130,7 +131,8 @@ def uninstall(name: str | None) -> None:
     own.uninstall(which)
     left = status.unfinished(memory.recall(which).run)
     if back is not None and left is not None and keep.is_alive(left):
-        _go_on(back.run, left, end=True)  # stallguard had just died, and nobody will start it again
+        with held() as kept:  # stallguard had just died, and nobody will start it again
+            _go_on(back.run, left, kept, end=True)
     memory.forget(which)
     click.echo(f"{which}: removed; its runs are listed by stallguard ls", err=True)
 
@@ -281,12 +283,6 @@ def work(name: str, at: tuple[str, ...], every: str | None, words: tuple[str, ..
         working.trim(own_places(own_system(), os.environ).log(name))
     working.step_aside()
 
-    def begin(remember: Callable[[str], None]) -> None:
-        _begin(name, words, remember)
-
-    def go_on(run: RunDir, end: bool) -> None:
-        _go_on(words, run, end=end)
-
     def say(line: str) -> None:
         click.echo(line, err=True)
 
@@ -297,7 +293,15 @@ def work(name: str, at: tuple[str, ...], every: str | None, words: tuple[str, ..
     ) as error:  # written by hand; with another exit code than 0 it would be tried for ever
         say("; ".join(error.lines()))
         return
-    working.Work(name, when, _now, begin, go_on, say).do()
+    with held() as kept:
+
+        def begin(remember: Callable[[str], None]) -> None:
+            _begin(name, words, remember, kept)
+
+        def go_on(run: RunDir, end: bool) -> None:
+            _go_on(words, run, kept, end=end)
+
+        working.Work(name, when, _now, begin, go_on, say).do()
 
 
 def _settings_of(words: tuple[str, ...]) -> tuple[tuple[str, ...], config.Loaded]:
@@ -313,7 +317,7 @@ def _settings_of(words: tuple[str, ...]) -> tuple[tuple[str, ...], config.Loaded
     return command_words, config.load(given(parameters), os.environ, Path.cwd())
 
 
-def _begin(name: str, words: tuple[str, ...], remember: Callable[[str], None]) -> None:
+def _begin(name: str, words: tuple[str, ...], remember: Callable[[str], None], kept: list[int]) -> None:
     from stallguard.supervisor.detached import Detached
     from stallguard.supervisor.inherit import unfinished
     from stallguard.supervisor.request import prepare
@@ -325,13 +329,13 @@ def _begin(name: str, words: tuple[str, ...], remember: Callable[[str], None]) -
         loaded = replace(loaded, config=replace(loaded.config, run=going_on))
     request = prepare(command_words, loaded, os.environ, Path.cwd())
     remember(request.run.id)
-    Detached(request, loaded, os.environ, lambda: _settings_of(words)[1]).guard()
+    Detached(request, loaded, os.environ, lambda: _settings_of(words)[1]).guard(kept)
 
 
-def _go_on(words: tuple[str, ...], run: RunDir, *, end: bool) -> None:
+def _go_on(words: tuple[str, ...], run: RunDir, kept: list[int], *, end: bool) -> None:
     from stallguard.supervisor.detached import Detached, reopened
 
     def load() -> config.Loaded:
         return _settings_of(words)[1]
 
-    Detached(reopened(run), load(), os.environ, load, left=outcome.asked(run), end=end).guard()
+    Detached(reopened(run), load(), os.environ, load, left=outcome.asked(run), end=end).guard(kept)

@@ -19,6 +19,7 @@ from stallguard.core.bisection import Search
 from stallguard.errors import StallguardError
 from stallguard.supervisor import batch
 from stallguard.supervisor.request import command_of, prepare
+from stallguard.supervisor.signals import held
 from stallguard.supervisor.trial import SETTINGS, Trial, Verdict
 
 NONE_SURVIVES = 1  # the exit code
@@ -111,9 +112,10 @@ class Finder:
     def _try(self, factor: int, loaded: config.Loaded, rows: int) -> Verdict:
         """Run one try and tell of it.  Raises StallguardError where no other size would do better."""
         size = f"{rows} rows" if rows else "the whole batch" if factor == 1 else f"{factor} parts"
-        request = prepare(self._words, loaded, os.environ, self._cwd)
-        trial = Trial(request, loaded, os.environ, steps=self._steps, factor=factor)
-        trial.guard()
+        with held() as kept:
+            request = prepare(self._words, loaded, os.environ, self._cwd)
+            trial = Trial(request, loaded, os.environ, steps=self._steps, factor=factor)
+            trial.guard(kept)
         verdict = trial.verdict()
         if verdict.hopeless:
             why, cure = verdict.trouble, f"what it printed: {trial.dir.output}"

@@ -74,5 +74,8 @@ def guard(
     """Resolve the command, run it under guard, and return the exit code.  `reload`: reads the settings anew."""
     from stallguard.supervisor.request import prepare
     from stallguard.supervisor.session import Session
+    from stallguard.supervisor.signals import held
 
-    return Session(prepare(words, loaded, os.environ, Path.cwd()), loaded, os.environ, reload).guard()
+    with held() as kept:
+        request = prepare(words, loaded, os.environ, Path.cwd())
+        return Session(request, loaded, os.environ, reload).guard(kept)

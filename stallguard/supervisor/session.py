@@ -157,12 +157,14 @@ class Session:
         """Return what the control socket shows."""
         return snapshot(self.dir.id, self.loop.run, self.clock.monotonic())
 
-    def guard(self) -> int:
-        """Run the training to its end; return the exit code."""
+    def guard(self, kept: list[int]) -> int:
+        """Run the training to its end; return the exit code.  `kept`: the signals of the time before (signals.held)."""
         before, threading.excepthook = threading.excepthook, self._thread_failed
         try:
-            with signals.forwarded(self.mailbox, self.clock.monotonic, self.performer.pass_on):
-                return self._guard()
+            with signals.forwarded(self.mailbox, self.clock.monotonic, self.performer.pass_on, kept):
+                code = self._guard()
+            self._conclude()
+            return code
         finally:
             self._close()
             threading.excepthook = before
@@ -190,9 +192,7 @@ class Session:
                 "preparing notifications": self.performer.open_notifier,
             }
         )
-        code = self.loop.until_concluded()
-        self._conclude()
-        return code
+        return self.loop.until_concluded()
 
     def _open_journal(self) -> None:
         journal = Journal(self.dir.journal, self.trouble, self.loaded.config.keep.journal)

@@ -2,6 +2,7 @@
 
 Ctrl-C reaches only us, because the training has a session of its own: it is passed on by the core's decision.
 Ctrl-Z stops the training and then us, as it would stop both without us.
+While a run is being made, or put away, it cannot be asked to end: what is asked then is kept for it.
 """
 
 from __future__ import annotations
@@ -9,18 +10,45 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
+from typing import Any
 
 from stallguard.core.events import Asked
 from stallguard.supervisor.mailbox import Mailbox
 
 ASKS = {signal.SIGINT: "interrupt", signal.SIGTERM: "stop", signal.SIGHUP: "stop", signal.SIGQUIT: "stop"}
 
+Handler = Callable[[int, FrameType | None], None]
+
 
 @contextlib.contextmanager
-def forwarded(mailbox: Mailbox, now: Callable[[], float], pass_on: Callable[[str], None]) -> Iterator[None]:
-    """Handle the signals for the length of a run.  `pass_on(name)` sends one to the training's group at once."""
+def held() -> Iterator[list[int]]:
+    """Keep what is asked of us before there is a run, and after it; yields the list for `forwarded`.
+
+    Without it a run that is ended in its first or last moment leaves its directories behind.  Whoever asks twice does
+    not want to wait: the second time does what it would do without us.
+    """
+    kept: list[int] = []
+
+    def keep(number: int, _frame: FrameType | None) -> None:
+        if kept:
+            signal.signal(number, before[number])
+            os.kill(os.getpid(), number)
+        kept.append(number)
+
+    with _handled(dict.fromkeys(ASKS, keep)) as before:
+        yield kept
+
+
+@contextlib.contextmanager
+def forwarded(
+    mailbox: Mailbox, now: Callable[[], float], pass_on: Callable[[str], None], kept: list[int]
+) -> Iterator[None]:
+    """Handle the signals for the length of a run, those that were `kept` for it first.
+
+    `pass_on(name)` sends one to the training's group at once.
+    """
 
     def ask(number: int, _frame: FrameType | None) -> None:
         mailbox.post(Asked(at=now(), verb=ASKS[signal.Signals(number)], argument=signal.Signals(number).name))
@@ -33,12 +61,20 @@ def forwarded(mailbox: Mailbox, now: Callable[[], float], pass_on: Callable[[str
     def resize(_number: int, _frame: FrameType | None) -> None:
         pass_on("WINCH")
 
-    wanted = dict.fromkeys(ASKS, ask) | {signal.SIGTSTP: pause, signal.SIGWINCH: resize}
+    with _handled(dict.fromkeys(ASKS, ask) | {signal.SIGTSTP: pause, signal.SIGWINCH: resize}):
+        while kept:
+            ask(kept.pop(0), None)
+        yield
+
+
+@contextlib.contextmanager
+def _handled(wanted: Mapping[signal.Signals, Handler]) -> Iterator[dict[int, Any]]:
+    """Have the signals handled so; yields what handled them before, and lets it again at the end."""
     # What we were started with as ignored stays ignored: nohup, a background job of a plain shell.
     handlers = {number: how for number, how in wanted.items() if signal.getsignal(number) != signal.SIG_IGN}
-    before = {number: signal.signal(number, how) for number, how in handlers.items()}
+    before: dict[int, Any] = {number: signal.signal(number, how) for number, how in handlers.items()}
     try:
-        yield
+        yield before
     finally:
-        for number, how in before.items():
-            signal.signal(number, how)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)

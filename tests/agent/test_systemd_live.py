@@ -104,22 +104,23 @@ def job(stallguard) -> dict:
     return json.loads(stallguard("status", "--name", "night", "--json"))["job"]
 
 
-def output(session) -> str:
-    latest = Path(session["HOME"]) / ".local/share/stallguard/runs/latest/output.log"
-    return latest.read_text() if latest.exists() else ""
+def output(session, stallguard) -> str:
+    """Return what the job's own run has printed: the newest run may still be that of an earlier test."""
+    log = Path(session["HOME"]) / ".local/share/stallguard/runs" / job(stallguard)["run"] / "output.log"
+    return log.read_text() if log.exists() else ""
 
 
 def test_a_killed_stallguard_comes_back_and_the_training_finishes(session, stallguard):
     stallguard(*INSTALL, "--at", "23:00", "--now", "--", "train.py", "10000")
     first = until(lambda: job(stallguard)["pid"])
-    until(lambda: "step 5" in output(session))
+    until(lambda: "step 5" in output(session, stallguard))
     os.kill(first, signal.SIGKILL)
     until(lambda: (now := job(stallguard))["pid"] and now["pid"] != first and now["run_state"] == "running")
 
     (Path(session["HOME"]) / "project" / "enough").touch()
     end = until(lambda: (now := job(stallguard)) and not now["running"] and now)
     assert (end["run_state"], end["ending"]) == ("finished", "ended in good order")
-    lines = output(session).splitlines()
+    lines = output(session, stallguard).splitlines()
     assert lines == [f"step {number}" for number in range(len(lines))]
     assert "23:00" in end["schedule"]
 
@@ -199,8 +200,8 @@ def nightly(session, stallguard):
     return night
 
 
-def first_step(session) -> int:
-    return int(output(session).split()[1])
+def first_step(session, stallguard) -> int:
+    return int(output(session, stallguard).split()[1])
 
 
 def test_a_night_that_ends_on_time_goes_on_the_next_and_a_finished_one_begins_anew(
@@ -208,25 +209,25 @@ def test_a_night_that_ends_on_time_goes_on_the_next_and_a_finished_one_begins_an
 ):
     first = nightly()
     assert first["run_state"] == "stopped"
-    assert first_step(session) == 0
-    assert "through" not in output(session)
-    reached = len(output(session).splitlines())
+    assert first_step(session, stallguard) == 0
+    assert "through" not in output(session, stallguard)
+    reached = len(output(session, stallguard).splitlines())
 
     second = nightly(install=False)
     assert second["run_state"] == "finished"
-    assert 0 < first_step(session) <= reached
-    assert output(session).splitlines()[-2:] == [f"step {STEPS - 1}", "through"]
+    assert 0 < first_step(session, stallguard) <= reached
+    assert output(session, stallguard).splitlines()[-2:] == [f"step {STEPS - 1}", "through"]
 
     third = nightly(install=False)
     assert third["run_state"] == "stopped"
-    assert first_step(session) == 0
+    assert first_step(session, stallguard) == 0
 
 
 def test_resume_no_begins_anew_although_there_is_a_checkpoint(session, stallguard, nightly):
     nightly()
     again = nightly("--resume", "no")
     assert again["run_state"] == "stopped"
-    assert first_step(session) == 0
+    assert first_step(session, stallguard) == 0
 
 
 def test_a_stop_ends_within_the_time_that_the_unit_gives_and_is_gone_on_from(session, stallguard):
@@ -235,7 +236,7 @@ def test_a_stop_ends_within_the_time_that_the_unit_gives_and_is_gone_on_from(ses
     stallguard(
         *INSTALL, "--now", "--grace", "3s", "--set", "checkpoint.every=1s", "--", "learn.py", str(STEPS)
     )
-    until(lambda: "step 15" in output(session))
+    until(lambda: "step 15" in output(session, stallguard))
     began = time.monotonic()
     stallguard("stop")
     took = time.monotonic() - began
@@ -244,4 +245,4 @@ def test_a_stop_ends_within_the_time_that_the_unit_gives_and_is_gone_on_from(ses
 
     stallguard("start")
     until(lambda: (now := job(stallguard))["run_state"] == "finished" and now)
-    assert first_step(session) > 5
+    assert first_step(session, stallguard) > 5

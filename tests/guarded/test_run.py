@@ -180,28 +180,52 @@ def test_sigterm_ends_the_training_by_the_ladder(tmp_path: Path) -> None:
         assert child.wait(20) == 128 + signal.SIGTERM
 
 
-EARLY = """
-import os, signal, sys
+SIGNALLED = """
+import importlib, os, signal, sys
 from stallguard.cli import main
-from stallguard.supervisor.child import Child
-start, number = Child.start, getattr(signal, sys.argv.pop(1))
-def started(*args, **named):
+number, where = getattr(signal, sys.argv.pop(1)), sys.argv.pop(1)
+module, *owners, name = where.split("/")
+place = importlib.import_module(module)
+for owner in owners:
+    place = getattr(place, owner)
+whole = getattr(place, name)
+def signalled(*args, **named):
     os.kill(os.getpid(), number)
-    return start(*args, **named)
-Child.start = started
+    return whole(*args, **named)
+setattr(place, name, signalled)
 main()
 """
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_a_signal_that_comes_while_the_training_is_being_started_ends_it(tmp_path: Path, name: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", EARLY, name, "run", "--no-probe", "sleep", "60"],
-        env={**os.environ, "STALLGUARD_HOME": str(tmp_path)}, capture_output=True, check=False, timeout=30,
+def signalled(home: Path, number: str, where: str, *words: str) -> subprocess.CompletedProcess[bytes]:
+    """Run COMMAND; stallguard gets that signal at its call of the function at `where`."""
+    return subprocess.run(
+        [sys.executable, "-c", SIGNALLED, number, where, "run", "--no-probe", *words],
+        env={**os.environ, "STALLGUARD_HOME": str(home)}, capture_output=True, check=False, timeout=30,
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
+
+@pytest.mark.parametrize(
+    "where",
+    ["outcome/write", "supervisor.session/Beats", "supervisor.session/Loop", "supervisor.child/Child/start"],
+)
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_that_comes_while_the_training_is_being_started_ends_it(
+    tmp_path: Path, name: str, where: str
+) -> None:
+    done = signalled(tmp_path, name, f"stallguard.{where}", "sleep", "60")
+
     assert done.returncode == 128 + getattr(signal, name), done.stderr
+    assert outcome.state(RunDir((tmp_path / "runs" / "latest").resolve())) == "failed"
+    assert not list(Path(tempfile.gettempdir()).glob("stallguard-*"))
+
+
+def test_a_signal_that_comes_when_all_is_over_changes_nothing(tmp_path: Path) -> None:
+    done = signalled(tmp_path, "SIGTERM", "stallguard.supervisor.control/Control/close", "sh", "-c", "exit 7")
+
+    assert done.returncode == 7, done.stderr
+    assert not list(Path(tempfile.gettempdir()).glob("stallguard-*"))
 
 
 def test_a_supervisor_that_is_killed_leaves_a_readable_journal_and_is_listed_as_lost(tmp_path: Path) -> None:
