@@ -58,6 +58,7 @@ class Surroundings:
                 self._note("settings", text)
 
         self._watch = Watch(settings.loaded.files, changed)
+        changed()  # what was changed since the run read them, before anybody watched
 
     def look(self, run: Run) -> None:
         """Look at the clock and at what keeps the machine awake, now and then; on the deciding thread."""

@@ -285,14 +285,14 @@ def test_a_collector_that_hangs_costs_its_own_time_and_nobody_elses(tmp_path, re
     assert item(manifest, "hang").state == "late"
     assert (tmp_path / "1/a.txt").exists()
     assert (tmp_path / "1/b.txt").exists()
-    assert manifest.seconds < 1.5
+    assert manifest.seconds < LONG / 2
 
 
 def test_all_together_keep_to_the_whole_budget(tmp_path, release):
     hangs = [Collector(f"h{n}", lambda *_: release.wait(LONG), LONG, 1000, first=n < 2) for n in range(6)]
     began = time.monotonic()
     manifest = bundle.gather(context(tmp_path, budget=0.5), hangs)
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < LONG / 2
     assert len(manifest.missing) == 6
 
 

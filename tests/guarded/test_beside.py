@@ -72,8 +72,7 @@ def test_a_setting_that_changes_in_its_file_holds_from_then_on_or_is_refused_wit
     environment = {**os.environ, "STALLGUARD_HOME": str(home)}
     with subprocess.Popen(command, cwd=beating.parent, env=environment) as run:
         try:
-            wait_for(lambda: "awake" in kinds(home))  # the file is watched right after
-            time.sleep(1.0)
+            wait_for(lambda: "awake" in kinds(home))
             settings.write_text("[run]\nobserve = true\n[keep]\nruns = 3\n")
             wait_for(lambda: "run.observe is now on, from now on" in notes(home))
             wait_for(lambda: "keep.runs is now 3: that holds from the next run on" in notes(home))
@@ -83,6 +82,31 @@ def test_a_setting_that_changes_in_its_file_holds_from_then_on_or_is_refused_wit
             assert run.wait(20) == 75
         finally:
             run.kill()
+
+
+EDITED = """
+import pathlib
+from stallguard.cli import main
+from stallguard.config import watch
+watches = watch.Watch.__init__
+def edited(*arguments):
+    pathlib.Path("stallguard.toml").write_text("[run]\\nobserve = true\\n")
+    watches(*arguments)
+watch.Watch.__init__ = edited
+main()
+"""
+
+
+def test_a_setting_that_changes_before_its_file_is_watched_is_not_missed(
+    tmp_path: Path, beating: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", EDITED, "run", "--python", sys.executable, str(beating), "1"],
+        cwd=beating.parent, env={**os.environ, "STALLGUARD_HOME": str(tmp_path)}, check=False, timeout=60,
+    )  # fmt: skip
+
+    assert done.returncode == 0
+    assert "run.observe is now on, from now on" in notes(tmp_path)
 
 
 def test_each_dump_that_is_asked_for_is_kept_and_the_training_is_not_called_stalled(

@@ -46,6 +46,6 @@ def test_small_delays_and_long_waits_are_no_gap() -> None:
 
 def test_the_machines_own_clocks_agree_with_pythons() -> None:
     clock = SystemClock()
-    assert abs(clock.monotonic() - time.monotonic()) < 0.1
+    assert time.monotonic() - 0.01 <= clock.monotonic() <= time.monotonic() + 0.01
     assert clock.asleep() >= 0
     assert abs(clock.asleep() - clock.asleep()) < 0.1

@@ -67,7 +67,7 @@ def test_pulses_go_on_while_the_main_thread_waits(receiver):
 
 
 def test_another_signal_can_be_chosen(receiver):
-    code = "import stallguard, time\nwith stallguard.phase('x'): time.sleep(1)"
+    code = "import stallguard, time\nwith stallguard.phase('x'): time.sleep(3)"
     child = receiver.start(python(code), STALLGUARD_SIGNAL=str(int(signal.SIGUSR2)))
     until(receiver, Heard(), ready)
     child.send_signal(signal.SIGUSR2)

@@ -75,6 +75,13 @@ class Stage:
         self.children.append(child)
         return child
 
+    def until_blocked(self):
+        """Wait until the child has filled what the user does not take."""
+        until = time.monotonic() + LONG
+        while self.output.blocked(time.monotonic()) < 0.05 and time.monotonic() < until:
+            time.sleep(0.005)
+        assert self.output.blocked(time.monotonic()) >= 0.05
+
     def run(self, argv, **more):
         return self.start(argv, **more).wait(LONG)
 
@@ -209,9 +216,8 @@ def test_a_slow_reader_slows_the_child_and_nothing_is_lost(stage, finished):
     side = Side("pipe", read=False)
     show = stage(side, Side("pipe"))
     child = show.start(python("import sys; sys.stdout.write('z' * 1_000_000)"))
-    time.sleep(0.3)
-    assert child.poll() is None  # blocked, as it would be without us
-    assert show.output.blocked(time.monotonic()) > 0.05
+    show.until_blocked()
+    assert child.poll() is None  # as it would be without us
     assert show.output.settle(0.05) is False
     side._thread.start()
     assert child.wait(LONG) == 0
@@ -224,7 +230,7 @@ def test_a_descriptor_that_somebody_made_nonblocking_loses_nothing(stage, finish
     os.set_blocking(side.given, False)
     show = stage(side)
     child = show.start(python("import sys; sys.stdout.write('n' * 300_000)"))
-    time.sleep(0.2)
+    show.until_blocked()
     side._thread.start()
     assert child.wait(LONG) == 0
     assert finished(show) == b"n" * 300_000
@@ -252,7 +258,7 @@ def test_the_end_can_be_bounded_when_nobody_reads(stage):
     side = Side("pipe", read=False)
     show = stage(side)
     show.start(python("print('w' * 100_000)"))
-    time.sleep(0.2)
+    show.until_blocked()
     assert show.output.finish(0.1) is False
     side._thread.start()
     assert show.output._out.join(LONG)
