@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from stallguard.core.actions import Conclude, Signal, Tell
 from stallguard.core.events import Asked, Event, Exited, Failed, Launched
-from stallguard.core.lifecycle import ALIVE, ENDED
+from stallguard.core.lifecycle import ALIVE, ENDED, UNGUARDED
 from stallguard.core.run import Run
 from stallguard.core.steps import Step, exit_code, move
 from stallguard.errors import OWN_FAILURE
@@ -27,6 +27,12 @@ def is_vital(event: Event) -> bool:
     return isinstance(event, Launched | Failed | Exited) or (
         isinstance(event, Asked) and event.verb in ENDING
     )
+
+
+def refuses(run: Run, verb: str) -> str:
+    """Return why what is asked cannot be done any more; "" where it can."""
+    deaf = run.state == UNGUARDED and verb not in ENDING
+    return f"{WHY}, the training goes on unguarded, and can only be stopped" if deaf else ""
 
 
 def begin(run: Run, event: Event, error: str) -> Step:

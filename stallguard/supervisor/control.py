@@ -37,10 +37,19 @@ class Control:
     """Answers on a stream socket until closed."""
 
     def __init__(
-        self, path: Path, post: Callable[[Event], None], now: Callable[[], float], status: Callable[[], Any]
+        self,
+        path: Path,
+        post: Callable[[Event], None],
+        now: Callable[[], float],
+        status: Callable[[], Any],
+        refuses: Callable[[str], str] = lambda _verb: "",
     ) -> None:
-        """Listen on `path`.  `status` returns the newest snapshot, anything msgspec can encode."""
-        self.path, self._post, self._now, self._status = path, post, now, status
+        """Listen on `path`.
+
+        `status` returns the newest snapshot, anything msgspec can encode; `refuses`: why a verb cannot be done now,
+        or "".
+        """
+        self.path, self._post, self._now, self._status, self._refuses = path, post, now, status, refuses
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(str(path))
         self._socket.listen(4)
@@ -85,6 +94,8 @@ class Control:
             return {"schema": 1, "ok": False, "why": f"unknown verb {question.verb!r}"}
         if question.verb == "mute" and question.argument and not _is_span(question.argument):
             return {"schema": 1, "ok": False, "why": f"mute wants seconds, not {question.argument!r}"}
+        if why := self._refuses(question.verb):
+            return {"schema": 1, "ok": False, "why": why}
         self._post(Asked(at=self._now(), verb=question.verb, argument=question.argument))
         return {"schema": 1, "ok": True}
 

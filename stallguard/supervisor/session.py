@@ -18,7 +18,7 @@ import msgspec
 
 from stallguard import keep, outcome, paths
 from stallguard.config import Loaded
-from stallguard.core import detector, fold
+from stallguard.core import bystander, detector, fold
 from stallguard.core.actions import Launch, Tell
 from stallguard.core.events import Noted
 from stallguard.core.run import Run, beats
@@ -77,7 +77,9 @@ class Session:
             self.clock.monotonic,
             SleepWatch(self.clock).tick,
         )
-        self.control = Control(self.place / "control", self.mailbox.post, self.clock.monotonic, self.status)
+        self.control = Control(
+            self.place / "control", self.mailbox.post, self.clock.monotonic, self.status, self._refuses
+        )
         self.surroundings = Surroundings(self, self._began(), reload)
         self._told_all = False  # the last output has been passed on
         self._samplers: Any = None
@@ -156,6 +158,9 @@ class Session:
     def status(self) -> Any:
         """Return what the control socket shows."""
         return snapshot(self.dir.id, self.loop.run, self.clock.monotonic())
+
+    def _refuses(self, verb: str) -> str:
+        return bystander.refuses(self.loop.run, verb) if self.loop.run else ""
 
     def guard(self, kept: list[int]) -> int:
         """Run the training to its end; return the exit code.  `kept`: the signals of the time before (signals.held)."""

@@ -122,6 +122,24 @@ def test_who_wants_it_to_end_is_heard_all_the_same(tmp_path: Path) -> None:
         assert run.wait(20) == 128 + signal.SIGTERM
 
 
+@pytest.mark.parametrize("verb", ["restart", "mute"])
+def test_an_unguarded_run_refuses_what_it_cannot_do(tmp_path: Path, verb: str) -> None:
+    environment = {**os.environ, "STALLGUARD_HOME": str(tmp_path)}
+    words = command(tmp_path, ADVANCE, "Launched")
+    (tmp_path / "script.py").write_text(SCRIPT.replace("15", "600"))
+    with subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as run:
+        assert run.stderr is not None
+        while b"goes on unguarded" not in run.stderr.readline():
+            pass
+        asking = [sys.executable, "-m", "stallguard", verb]
+        asked = subprocess.run(asking, env=environment, capture_output=True, text=True, check=False)
+        run.terminate()
+        run.communicate(timeout=30)
+
+    assert (asked.returncode, run.returncode) == (1, 128 + signal.SIGTERM)
+    assert "goes on unguarded, and can only be stopped" in asked.stderr
+
+
 def test_a_start_that_fails_for_a_reason_of_ours_ends_the_run_with_its_code(tmp_path: Path) -> None:
     run = broken(tmp_path, "stallguard.supervisor.perform/child_environment")
 
