@@ -13,6 +13,7 @@ from .runs import SCRIPTS, Guarded, guard
 
 pytestmark = [pytest.mark.tf, pytest.mark.live]
 EVENING = SCRIPTS / "evening.py"
+LONG = {"PAUSE": "0.1"}  # 20 s of steps: more than its time, however soon TensorFlow is there
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +31,8 @@ def said(run: Guarded) -> str:
 def test_a_run_that_ends_on_time_goes_on_the_next_night_and_comes_to_the_same(
     tmp_path: Path, undisturbed: str
 ) -> None:
-    first = guard(tmp_path, "--max-time", "9s", str(EVENING))
-    second = guard(tmp_path, "--resume", "last", str(EVENING))
+    first = guard(tmp_path, "--max-time", "15s", str(EVENING), env=LONG)
+    second = guard(tmp_path, "--resume", "last", str(EVENING), env={"PAUSE": "0.01"})
 
     assert first.code == 75, first.err
     assert first.told("paused"), first.err
@@ -43,7 +44,7 @@ def test_a_run_that_ends_on_time_goes_on_the_next_night_and_comes_to_the_same(
 
 
 def test_segments_come_to_the_same(tmp_path: Path, undisturbed: str) -> None:
-    run = guard(tmp_path, "--segments", "11s", "--cool-down", "0.5s", str(EVENING))
+    run = guard(tmp_path, "--segments", "16s", "--cool-down", "0.5s", str(EVENING), env=LONG)
 
     assert run.code == 0, run.err
     assert run.outcome()["attempts"] >= 2

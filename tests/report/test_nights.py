@@ -52,25 +52,25 @@ def morning(home: Path, *words: str) -> str:
 
 def test_a_night_that_ended_on_time_and_the_one_that_finished_it(tmp_path: Path, script: str) -> None:
     home = tmp_path / "kept"
-    first = guard(home, "--max-time", "1.5s", script, "60")
+    first = guard(home, "--max-time", "3s", script, "120")
     early = morning(home).splitlines()
-    second = guard(home, "--resume", "last", script, "60")
+    second = guard(home, "--resume", "last", script, "120")
     told = morning(home).splitlines()
 
     assert first.run is not None
     assert second.run is not None
     one, two = first.run.name, second.run.name
-    assert f"{script} 60: stopped on time at " in early[0]
+    assert f"{script} 120: stopped on time at " in early[0]
     assert early[2] == (
         f"  no stalls; its job goes on from the checkpoint at the next start; by hand: --resume {one}"
     )
     assert len(told) == 6
     assert told[2] == f"  no stalls; it went on as {two}"
-    assert f"{script} 60: finished at " in told[3]
+    assert f"{script} 120: finished at " in told[3]
     assert told[3].endswith(f"({two}, going on from {one})")
     assert told[5] == "  no stalls; nothing to do"
     batches = [run["batches"] for run in json.loads(morning(home, "--json"))["runs"]]
-    assert 60 <= sum(batches) <= 61, "at most the batch of the checkpoint is counted twice"
+    assert 120 <= sum(batches) <= 121, "at most the batch of the checkpoint is counted twice"
 
 
 def test_one_that_failed_for_good_says_why_and_what_it_cost(tmp_path: Path, script: str) -> None:
