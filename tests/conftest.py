@@ -53,10 +53,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(os.environ.pop(SESSION), ignore_errors=True)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the cheap tests first, and say why a test cannot run here."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the cheap tests first, of several workers last, so that all end together; say why a test cannot run here."""
     items.sort(
-        key=lambda item: bool(item.get_closest_marker("tf")) + 2 * bool(item.get_closest_marker("live"))
+        key=lambda item: bool(item.get_closest_marker("tf")) + 2 * bool(item.get_closest_marker("live")),
+        reverse=hasattr(config, "workerinput"),
     )
     no_tensorflow = importlib.util.find_spec("tensorflow") is None
     for item in items:
