@@ -1,6 +1,7 @@
 """Small is a rule: functions, modules, and a docstring for every module.
 
-A function's size is the number of its lines from `def` to its end; its docstring and blank lines do not count.
+The modules of the product, its tests and its scripts; of the product the functions too.  A function's size is the
+number of its lines from `def` to its end; its docstring and blank lines do not count.
 """
 
 from __future__ import annotations
@@ -52,9 +53,10 @@ def verdict(sizes: list[tuple[int, str]]) -> list[str]:
 
 def main() -> int:
     """Print what is wrong; return the exit code."""
-    looked = [look(path) for path in sorted((ROOT / "stallguard").rglob("*.py"))]
-    wrong = [words for _, found in looked for words in found]
-    wrong += verdict([entry for sizes, _ in looked for entry in sizes])
+    looked = {path: look(path) for path in sorted(ROOT.glob("[!.]*/**/*.py"))}
+    wrong = [words for _, found in looked.values() for words in found]
+    product = [sizes for path, (sizes, _) in looked.items() if path.is_relative_to(ROOT / "stallguard")]
+    wrong += verdict([entry for sizes in product for entry in sizes])
     for words in wrong:
         print(words)
     return 1 if wrong else 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
@@ -17,113 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from stallguard import rotation
 from stallguard.supervisor.output import LAST, Output
 from stallguard.supervisor.outputlog import OutputLog
 from stallguard.supervisor.streams import End, choose, look
-
-LONG = 20.0  # seconds; only a broken test waits that long
-ROOT = Path(__file__).parent.parent.parent
-
-
-class Side:
-    """The user's side of one descriptor: a pipe or a terminal, read to its end in a thread."""
-
-    def __init__(self, kind, read=True):
-        self.ours, self.given = os.openpty() if kind == "terminal" else os.pipe()
-        self.data = b""
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        if read:
-            self._thread.start()
-
-    def _read(self):
-        with contextlib.suppress(OSError):
-            while chunk := os.read(self.ours, 1 << 16):
-                self.data += chunk
-
-    def until(self, text):
-        until = time.monotonic() + LONG
-        while text not in self.data and time.monotonic() < until:
-            time.sleep(0.005)
-        assert text in self.data
-
-    def close(self):
-        os.close(self.given)
-        if self._thread.ident:
-            self._thread.join(LONG)
-        with contextlib.suppress(OSError):
-            os.close(self.ours)
-
-
-class Stage:
-    """An Output between children and the user's sides."""
-
-    def __init__(self, path, out, err, **more):
-        self.out, self.err, self.troubles = out, err, []
-        streams = choose(look(out.given), look(err.given))
-        self.path = path
-        log = OutputLog(path, self.troubles.append, **more.pop("log", {}))
-        self.output = Output(
-            streams, log, self.troubles.append, targets=(out.given, err.given), tap=more.pop("tap", None)
-        )
-        self.children = []
-
-    def start(self, argv, **more):
-        child = subprocess.Popen(
-            argv, stdout=self.output.stdout, stderr=self.output.stderr, start_new_session=True, **more
-        )
-        self.children.append(child)
-        return child
-
-    def until_blocked(self):
-        """Wait until the child has filled what the user does not take."""
-        until = time.monotonic() + LONG
-        while self.output.blocked(time.monotonic()) < 0.05 and time.monotonic() < until:
-            time.sleep(0.005)
-        assert self.output.blocked(time.monotonic()) >= 0.05
-
-    def run(self, argv, **more):
-        return self.start(argv, **more).wait(LONG)
-
-    def close(self):
-        for child in self.children:
-            with contextlib.suppress(OSError):
-                os.killpg(child.pid, 9)
-            child.wait()
-        self.output.finish(LONG)
-        for side in {self.out, self.err}:
-            side.close()
-
-
-def python(code):
-    return [sys.executable, "-c", textwrap.dedent(code)]
-
-
-@pytest.fixture
-def stage(tmp_path):
-    stages = []
-
-    def build(out, err=None, **more):
-        stages.append(Stage(tmp_path / "output.log", out, err or out, **more))
-        return stages[-1]
-
-    yield build
-    for each in stages:
-        with contextlib.suppress(OSError):  # a test that finished it has closed it
-            each.close()
-
-
-@pytest.fixture
-def finished():
-    def finish(stage):
-        assert stage.output.finish(LONG)
-        stage.close = lambda: None
-        for side in {stage.out, stage.err}:
-            side.close()
-        return stage.out.data
-
-    return finish
-
+from tests.supervisor.stage import LONG, ROOT, Side, python
 
 # ---- what the child gets ---------------------------------------------------------------------------------------
 
@@ -440,51 +336,6 @@ def test_a_child_can_still_ask_its_user(tmp_path):
         front.kill()
         front.wait()
         side.close()
-
-
-# ---- output.log ----------------------------------------------------------------------------------------------------
-
-
-def test_the_log_keeps_its_beginning_and_its_end_and_is_bounded(tmp_path):
-    log = OutputLog(tmp_path / "output.log", print, part_max=1000)
-    for number in range(1000):
-        log.write(b"%09d\n" % number)
-    log.close()
-    assert len(rotation.numbers(tmp_path / "output.log")) == 2
-    assert (tmp_path / "output.1.log").read_bytes().startswith(b"000000000\n")
-    assert sum(path.stat().st_size for path in tmp_path.glob("output*.log")) <= 3 * 1010
-    newest = rotation.numbers(tmp_path / "output.log")[-1]
-    tail = (tmp_path / f"output.{newest}.log").read_bytes()
-    tail += (tmp_path / "output.log").read_bytes() if (tmp_path / "output.log").exists() else b""
-    assert tail.endswith(b"000000999\n")
-
-
-def test_a_log_is_continued_not_overwritten(tmp_path):
-    for word in (b"one\n", b"two\n"):
-        log = OutputLog(tmp_path / "output.log", print)
-        log.write(word)
-        log.close()
-    assert (tmp_path / "output.log").read_bytes() == b"one\ntwo\n"
-
-
-def test_a_full_disk_makes_a_marked_hole_and_one_complaint(tmp_path):
-    troubles = []
-    path = tmp_path / "output.log"
-    log = OutputLog(path, troubles.append)
-    log.write(b"before\n")
-    log.close()
-    path.rename(tmp_path / "kept")
-    path.symlink_to("/dev/full")
-    log.write(b"lost\n")
-    log.write(b"lost too\n")
-    log.close()
-    path.unlink()
-    (tmp_path / "kept").rename(path)
-    log.write(b"after\n")
-    log.close()
-    assert path.read_bytes() == b"before\n\n[stallguard: 14 bytes could not be written here]\nafter\n"
-    assert len(troubles) == 1
-    assert "No space left" in troubles[0]
 
 
 def test_no_terminal_of_ours_is_left_open(stage, finished):

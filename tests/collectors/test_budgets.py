@@ -1,0 +1,140 @@
+"""Whatever a collector or the disk does, gathering keeps to its budgets and says what is missing."""
+
+from __future__ import annotations
+
+import resource
+import threading
+import time
+
+from stallguard.collectors import Collector, Nothing, bundle, tools
+from stallguard.collectors.sheet import fit
+from tests.collectors.stuck import LONG, SECRET, context, item
+
+
+def quick(name, **more):
+    return Collector(name, lambda _, sheet: sheet.text(f"{name}.txt", name), 1.0, 1000, **more)
+
+
+def test_a_collector_that_hangs_costs_its_own_time_and_nobody_elses(tmp_path, release):
+    hang = Collector("hang", lambda *_: release.wait(LONG), 0.2, 1000, first=True)
+    later = Collector("later", lambda *_: release.wait(LONG), 0.3, 1000)
+    manifest = bundle.gather(context(tmp_path), [hang, quick("a", first=True), later, quick("b")])
+    assert manifest.missing == ("hang", "later")
+    assert item(manifest, "hang").state == "late"
+    assert (tmp_path / "1/a.txt").exists()
+    assert (tmp_path / "1/b.txt").exists()
+    assert manifest.seconds < LONG / 2
+
+
+def test_all_together_keep_to_the_whole_budget(tmp_path, release):
+    hangs = [Collector(f"h{n}", lambda *_: release.wait(LONG), LONG, 1000, first=n < 2) for n in range(6)]
+    began = time.monotonic()
+    manifest = bundle.gather(context(tmp_path, budget=0.5), hangs)
+    assert time.monotonic() - began < LONG / 2
+    assert len(manifest.missing) == 6
+
+
+def test_a_late_collector_writes_nothing_any_more(tmp_path):
+    done = threading.Event()
+
+    def slow(_context, sheet):
+        time.sleep(0.4)
+        sheet.text("late.txt", "x")
+        done.set()
+
+    longer = Collector(
+        "longer", lambda *_: time.sleep(0.8), 5.0, 1000
+    )  # so that the late one ends before all do
+    manifest = bundle.gather(context(tmp_path), [Collector("slow", slow, 0.1, 1000), longer])
+    assert done.wait(LONG)
+    assert item(manifest, "slow").state == "late"
+    assert not (tmp_path / "1/late.txt").exists()
+
+
+def test_a_collector_that_floods_is_cut_and_says_so(tmp_path):
+    def flood(_context, sheet):
+        for number in range(100):
+            sheet.text(f"flood{number}.txt", "line\n" * 100_000)
+
+    manifest = bundle.gather(context(tmp_path), [Collector("flood", flood, LONG, 1_000_000)])
+    assert sum(path.stat().st_size for path in (tmp_path / "1").iterdir()) < 1_100_000
+    assert any(file.cut for file in item(manifest, "flood").files)
+
+
+def test_a_tool_that_floods_or_hangs_is_ended_and_what_it_said_is_kept():
+    began = time.monotonic()
+    flood = tools.run(("/bin/sh", "-c", "yes"), LONG, 100_000)
+    assert (len(flood.text), flood.why) == (100_000, "it said more than was wanted")
+    hang = tools.run(("/bin/sh", "-c", "echo so far; sleep 60 & sleep 60"), 0.3, 1000)
+    assert hang.text == b"so far\n"
+    assert "killed" in hang.why
+    assert tools.run(("/bin/sh", "-c", "echo no >&2; exit 3"), LONG, 1000) == (
+        b"no\n",
+        "it ended with exit code 3",
+    )
+    assert time.monotonic() - began < 5
+
+
+def test_half_a_secret_at_the_cut_is_not_written(tmp_path):
+    text = "x" * 900 + "\n" + "y" * 90 + " " + SECRET + "\n"
+
+    def write(_context, sheet):
+        sheet.text("cut.txt", text)
+
+    bundle.gather(context(tmp_path, environment={"MY_TOKEN": SECRET}), [Collector("c", write, 1.0, 1000)])
+    assert b"s3cr" not in (tmp_path / "1/cut.txt").read_bytes()
+    assert fit(b"no line at all " * 100, 1000) == (b"no line at all " * 100)[:488]
+
+
+def test_a_full_disk_still_tells_where_it_hangs(stuck):
+    process = stuck("lock")
+    asked = process.context()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (0, limits[1])
+    )  # every write of this process fails, as on a full disk
+    try:
+        collected = bundle.collect(asked)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert collected.where == process.at("it.acquire()  # here", "lock")
+    assert "stacks" in collected.missing
+    assert process.process.poll() is None
+
+
+def test_a_directory_that_cannot_be_made_is_no_reason_to_raise(stuck):
+    process = stuck("lock")
+    (process.run / "incidents").write_text("a file in the way")
+    collected = bundle.collect(process.context())
+    assert collected.where == process.at("it.acquire()  # here", "lock")
+
+
+def test_a_collector_that_fails_or_finds_nothing_is_told(tmp_path):
+    def fails(*_):
+        raise ValueError("token=abcdefgh")
+
+    def finds_nothing(*_):
+        raise Nothing("there is none")
+
+    manifest = bundle.gather(
+        context(tmp_path), [Collector("f", fails, 1, 1), Collector("n", finds_nothing, 1, 1), quick("q")]
+    )
+    assert item(manifest, "f").why == "ValueError: token=[removed: secret]"
+    assert (item(manifest, "n").state, item(manifest, "n").why) == ("nothing", "there is none")
+    assert manifest.missing == ("f",)
+
+
+def test_a_plug_in_gathers_too_and_a_broken_one_is_told(tmp_path, monkeypatch):
+    (tmp_path / "lib/extra-1.0.dist-info").mkdir(parents=True)
+    (tmp_path / "lib/extra-1.0.dist-info/METADATA").write_text("Name: extra\nVersion: 1.0\n")
+    (tmp_path / "lib/extra-1.0.dist-info/entry_points.txt").write_text(
+        "[stallguard.collectors]\nextra = extra_collector:IT\nbroken = extra_collector:ABSENT\n"
+    )
+    (tmp_path / "lib/extra_collector.py").write_text(
+        "from stallguard.collectors import Collector\n"
+        "IT = Collector('extra', lambda context, sheet: sheet.text('extra.txt', 'hi'), 1.0, 100)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path / "lib"))
+    manifest = bundle.gather(context(tmp_path))
+    assert (tmp_path / "1/extra.txt").read_text() == "hi"
+    assert item(manifest, "broken").state == "failed"
