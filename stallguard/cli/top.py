@@ -52,8 +52,16 @@ def _watch(run: RunDir) -> None:
             if key in ("q", "\x03", "\x04"):
                 return
             if key in KEYS:
-                verb, said = KEYS[key]
-                ask(run, verb)
+                said = _order(run, *KEYS[key])
+
+
+def _order(run: RunDir, verb: str, done: str) -> str:
+    """Return `done` where the run takes the order, else what it says."""
+    try:
+        ask(run, verb)
+    except StallguardError as error:
+        return "; ".join(error.lines())
+    return done
 
 
 def _look(run: RunDir) -> dict[str, Any] | None:

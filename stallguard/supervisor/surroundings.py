@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import sys
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -51,9 +52,12 @@ class Surroundings:
 
         settings = Settings(self._session.loaded, reload)
 
+        one_at_a_time = threading.Lock()  # the watch calls from a thread of its own
+
         def changed() -> None:
-            told = settings.renew()
-            self._session.take_over(settings.loaded)
+            with one_at_a_time:
+                told = settings.renew()
+                self._session.take_over(settings.loaded)
             for text in told:
                 self._note("settings", text)
 

@@ -48,9 +48,11 @@ class Life:
         self.place = paths.socket_dir()
         self.posted: list[Event] = []
         self.snapshot = SNAPSHOT | {"run": name}
+        self.refusal = ""
         self.control = Control(
-            self.place / "control", self.posted.append, time.monotonic, lambda: self.snapshot
-        )
+            self.place / "control", self.posted.append, time.monotonic, lambda: self.snapshot,
+            lambda _verb: self.refusal,
+        )  # fmt: skip
         me = outcome.identity(os.getpid())
         outcome.write(
             self.run.asked,
@@ -268,6 +270,25 @@ def test_top_without_a_terminal_is_one_status(life):
 
     assert answer.communicate(timeout=30)[0].decode().startswith("one  train.py\n  state")
     assert answer.returncode == 0
+
+
+def test_top_says_why_an_order_is_refused_and_stays(life):
+    life.refusal = "not today"
+    mine, theirs = pty.openpty()
+    process = top(life, stdin=theirs, stdout=theirs)
+    os.close(theirs)
+    try:
+        until(mine, b"2.5 a second")
+        os.write(mine, b"m")
+        until(mine, b"the run refused to mute; not today")
+        os.write(mine, b"q")
+        until(mine, b"\x1b[?1049l")
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(mine)
+    assert life.wishes() == []
 
 
 def test_top_shows_the_run_takes_its_keys_and_gives_the_terminal_back(life):
