@@ -1,8 +1,9 @@
-"""`scripts/bench microbatch [FACTOR...]`: how much less memory does a batch need that is trained in slices?
+"""`scripts/bench microbatch [--gpu] [FACTOR...]`: how much less memory does a batch need that is trained in slices?
 
 Trains a convolution with batches of 512, each batch whole and in 2, 4 and 8 slices, each in a process of its own under
-the probe, on the CPU.  Prints the process' peak of resident memory, what of it came with the training, the seconds of
-a batch, and how far the weights came apart from those of the whole batch.
+the probe, on the CPU or, with --gpu, where Keras trains by itself (KERAS_BACKEND says with what).  Prints the peak of
+resident memory, or of the GPU's, what of it came with the training, the seconds of a batch, and how far the weights
+came apart from those of the whole batch.
 """
 
 from __future__ import annotations
@@ -31,22 +32,23 @@ HALF, APART = 0.5, 1e-4  # of the whole batch's peak, at factor 4; of the weight
 Row = dict[str, Any]
 
 
-def measure(factor: int, folder: Path) -> Row:
+def measure(factor: int, folder: Path, device: dict[str, str]) -> Row:
     """Return the child's figures; "weights" are those at the end.  Raises CalledProcessError."""
     weights = folder / f"{factor}.npy"
     user = {name: value for name, value in os.environ.items() if not name.startswith("STALLGUARD_")}
+    path = os.pathsep.join([str(INJECT), *filter(None, [user.get("PYTHONPATH")])])
     done = subprocess.run(
         [sys.executable, str(CHILD), str(weights)],
         env=user
         | {
-            "PYTHONPATH": str(INJECT),
+            "PYTHONPATH": path,
             "STALLGUARD_SOCKET": str(folder / "s"),
             "STALLGUARD_RUN": str(folder),
             "STALLGUARD_TOKEN": "1",
             "STALLGUARD_FACTOR": str(factor),
-            "STALLGUARD_DEVICE": "cpu",
             "TF_CPP_MIN_LOG_LEVEL": "3",
-        },
+        }
+        | device,
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -84,9 +86,10 @@ def goals(rows: list[Row]) -> list[Goal]:
 
 def main() -> int:
     """Measure, print, and say whether the goals hold."""
-    factors = [int(word) for word in sys.argv[1:]] or FACTORS
+    device = {} if "--gpu" in sys.argv else {"STALLGUARD_DEVICE": "cpu"}
+    factors = [int(word) for word in sys.argv[1:] if word != "--gpu"] or FACTORS
     with tempfile.TemporaryDirectory(prefix="sg-bench-") as folder:
-        rows = [measure(factor, Path(folder)) for factor in factors]
+        rows = [measure(factor, Path(folder), device) for factor in factors]
     head = ("slices", "peak", "of whole", "by training", "a batch", "weights apart")
     print(table(head, [shown(row, rows[0]) for row in rows]))
     found = goals(rows)

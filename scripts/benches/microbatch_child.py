@@ -2,10 +2,11 @@
 
     microbatch_child.py WEIGHTS      the file that the trained weights are kept in
 
-STALLGUARD_FACTOR: how many slices each batch is trained in.
+STALLGUARD_FACTOR: how many slices each batch is trained in.  The peak is that of the GPU's memory where one trains.
 """
 
 import json
+import os
 import resource
 import sys
 import time
@@ -19,7 +20,25 @@ UNIT = 1 if sys.platform == "darwin" else 1024  # bytes; of ru_maxrss
 
 def peak():
     """Return the process' peak of resident memory in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT
+    return gpu_peak() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT
+
+
+def gpu_peak():
+    """Return the peak of what was in use of the GPU's memory, in bytes; None where no GPU trains."""
+    if os.environ.get("STALLGUARD_DEVICE") == "cpu":
+        return None
+    if keras.backend.backend() == "torch":
+        import torch
+
+        return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+    import tensorflow as tf
+
+    found = tf.config.list_physical_devices("GPU")
+    return tf.config.experimental.get_memory_info("GPU:0")["peak"] if found else None
 
 
 class Times(keras.callbacks.Callback):

@@ -28,6 +28,7 @@ from stallguard.core.events import (
     Slept,
     Unkillable,
 )
+from stallguard.core.quoting import cut
 from stallguard.core.readings import Device, Files, Machine, Memory, Process, Reading
 
 R = TypeVar("R")
@@ -158,7 +159,7 @@ def _matched(history: History, event: Matched) -> History:
     old = next((match for match in history.matched if match.signature == event.signature), None)
     rest = tuple(match for match in history.matched if match is not old)
     first, count = (old.first, old.count) if old else (event.at, 0)
-    new = Match(event.signature, event.family, event.line[:LINE], first, event.at, count + 1)
+    new = Match(event.signature, event.family, cut(event.line, LINE), first, event.at, count + 1)
     return replace(history, matched=(*rest[1 - SIGNATURES :], new))
 
 

@@ -11,6 +11,7 @@ from stallguard.core import signatures
 from stallguard.core.actions import Tell
 from stallguard.core.causes import TITLES
 from stallguard.core.events import DUMP, Collected, Matched
+from stallguard.core.quoting import cut
 from stallguard.core.run import Run
 from stallguard.core.verdicts import Finding, Judgement
 from stallguard.errors import STOPPED_ON_TIME
@@ -125,7 +126,7 @@ def signature(event: Matched) -> list[Tell]:
         return []
     known = signatures.BY_ID.get(event.signature)
     meaning = known.meaning if known else event.family
-    return [Tell("signature", {"meaning": meaning, "line": event.line[:LINE]})]
+    return [Tell("signature", {"meaning": meaning, "line": cut(event.line, LINE)})]
 
 
 def exit_facts(attempt: int, code: int) -> dict[str, str]:

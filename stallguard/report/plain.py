@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from stallguard.core.quoting import cut
+
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _UNSAFE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
@@ -37,7 +39,7 @@ def screen(data: bytes, lines: int, columns: int) -> list[str]:
     text = _COLOUR.sub("", data.decode(errors="replace").replace("\r\n", "\n"))
     shown = [plain(_redrawn(line)).rstrip() for line in text.split("\n")]
     kept = [line for line in shown if line][-lines:]
-    return [line if len(line) <= columns else f"{line[: columns - 1]}…" for line in kept]
+    return [cut(line, columns) for line in kept]
 
 
 def _redrawn(line: str) -> str:

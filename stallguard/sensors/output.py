@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from stallguard.core.events import Matched
+from stallguard.core.quoting import cut
 from stallguard.core.signatures import SCRIPT_ERROR, TRACEBACK, keys, reason, sights
 
 TAIL_MAX = 4096  # bytes of an unfinished line that are kept
@@ -106,7 +107,7 @@ class Matcher:
         times, last = self._said.get(name, (0, 0.0))
         if times < OFTEN or at - last >= EVERY:
             self._said[name] = (times + 1, at)
-            found.append(Matched(at=at, signature=name, family=family, line=line.strip()[:LINE_MAX]))
+            found.append(Matched(at=at, signature=name, family=family, line=cut(line.strip(), LINE_MAX)))
 
 
 Verdict = tuple[str, str, str]  # signature, family, line

@@ -14,10 +14,12 @@ import msgspec
 from stallguard.core import measures
 from stallguard.core.events import Exited
 from stallguard.core.history import History, Match
+from stallguard.core.quoting import cut
 from stallguard.core.verdicts import Judgement
 
 Facts = Mapping[str, str]
 Test = Callable[["Scene"], "Facts | bool | None"]
+QUOTE = 160  # characters of a line of the output, in a sentence
 RECENT = 300.0  # seconds before the last progress for which a line of the output may explain what followed
 
 
@@ -70,7 +72,7 @@ def seen_line(name: str, template: str, *families: str, recent: bool = True) -> 
 
     def test(scene: Scene) -> Facts | None:
         found = scene.line(*families, recent=recent)
-        return None if found is None else {"line": found.line.strip()[:160], "count": str(found.count)}
+        return None if found is None else _quoted(found)
 
     return Clue(name, template, test)
 
@@ -80,9 +82,13 @@ def seen_signature(name: str, template: str, signature: str) -> Clue:
 
     def test(scene: Scene) -> Facts | None:
         found = next((match for match in scene.history.matched if match.signature == signature), None)
-        return None if found is None else {"line": found.line.strip()[:160], "count": str(found.count)}
+        return None if found is None else _quoted(found)
 
     return Clue(name, template, test)
+
+
+def _quoted(found: Match) -> Facts:
+    return {"line": cut(found.line.strip(), QUOTE), "count": str(found.count)}
 
 
 def seen_stack(name: str, template: str, *classes: str) -> Clue:
