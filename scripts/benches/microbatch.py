@@ -28,7 +28,9 @@ ROOT = Path(__file__).resolve().parents[2]
 CHILD = ROOT / "scripts" / "benches" / "microbatch_child.py"
 INJECT = ROOT / "stallguard" / "probe" / "inject"
 FACTORS = (1, 2, 4, 8)
-HALF, APART = 0.5, 1e-4  # of the whole batch's peak, at factor 4; of the weights' own size
+# At factor 4, of what training with the whole batch adds to the process: about a third, and what the threads of a CPU
+# happen to hold at once (4 % more or less were seen).  Of the weights' own size.
+THIRD, APART = 0.4, 1e-4
 Row = dict[str, Any]
 
 
@@ -63,12 +65,16 @@ def apart(row: Row, whole: Row) -> float:
     return float(np.abs(row["weights"] - whole["weights"]).max() / np.abs(whole["weights"]).max())
 
 
+def by_training(row: Row) -> float:
+    """Return the bytes that training added to the peak of the process, or of the GPU."""
+    return float(row["peak"] - row["before"])
+
+
 def shown(row: Row, whole: Row) -> tuple[str, ...]:
     """Return one line of the table."""
-    training = row["peak"] - row["before"]
     return (
         str(row["factor"]), f"{row['peak'] / 1e6:.0f} MB", f"{row['peak'] / whole['peak']:.0%}",
-        f"{training / 1e6:.0f} MB", f"{row['seconds']:.2f} s", f"{apart(row, whole):.1e}",
+        f"{by_training(row) / 1e6:.0f} MB", f"{row['seconds']:.2f} s", f"{apart(row, whole):.1e}",
     )  # fmt: skip
 
 
@@ -76,10 +82,10 @@ def goals(rows: list[Row]) -> list[Goal]:
     """Return what must hold."""
     peaks = [row["peak"] for row in rows]
     rises = sum(after >= before for before, after in itertools.pairwise(peaks))
-    quarter = [row["peak"] / rows[0]["peak"] for row in rows if row["factor"] == 4]
+    quarter = [by_training(row) / by_training(rows[0]) for row in rows if row["factor"] == 4]
     return [
         Goal("factors that need no less memory than the one before", rises, 0),
-        *(Goal("peak in 4 slices, of the whole batch's", share, HALF) for share in quarter),
+        *(Goal("by training in 4 slices, of the whole batch's", share, THIRD) for share in quarter),
         Goal("weights apart", max(apart(row, rows[0]) for row in rows), APART),
     ]
 
