@@ -44,7 +44,7 @@ SPOKEN = {
     "ended": "the training ended with exit code {code} after {duration}{trouble}",
     "slept": "the machine slept for {duration}; that is not counted as silence",
     "trouble": "{text}",
-    "surprise": "stallguard itself failed at {doing} and goes on ({error}); "
+    "surprise": "stallguard itself failed at {doing} ({error}); "
     "please report it: stallguard bundle has what is needed",
     "unguarded": "stallguard itself failed ({error}): the training goes on unguarded; "
     "please report it: stallguard bundle has what is needed",

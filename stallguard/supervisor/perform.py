@@ -92,9 +92,9 @@ class Performer:
         except StallguardError as error:
             self._post_failure(action, error)
             return
-        except Exception as error:
-            self._post_failure(action, StallguardError(f"the training cannot be started: {error!r}"))
-            raise  # to be told with all that a report of it needs
+        except Exception:
+            self._post_failure(action, StallguardError("the training cannot be started"))
+            raise  # told next, with all that a report of it needs
         assert self.child is not None  # noqa: S101 - it has just been started
         session.mailbox.post_next(
             Launched(

@@ -92,7 +92,7 @@ def test_the_training_goes_its_way_to_its_own_end(tmp_path: Path, where: str, on
 def test_what_failed_is_told_and_kept_for_a_report(tmp_path: Path) -> None:
     run = broken(tmp_path, ADVANCE, "Sampled")
 
-    assert f"{TOLD} at judging what happened and goes on (RuntimeError: a mistake of ours)" in run.err
+    assert f"{TOLD} at judging what happened (RuntimeError: a mistake of ours)" in run.err
     assert f"{TOLD} (RuntimeError: a mistake of ours): the training goes on unguarded" in run.err
     assert run.err.count(f"{TOLD} at") == 1, "what fails again is not told again"
     assert "in broken" in run.told("surprise")[0]["trace"]
@@ -144,5 +144,6 @@ def test_a_start_that_fails_for_a_reason_of_ours_ends_the_run_with_its_code(tmp_
     run = broken(tmp_path, "stallguard.supervisor.perform/child_environment")
 
     assert (run.code, run.out) == (125, b"")
-    assert "the training cannot be started: RuntimeError('a mistake of ours')" in run.err
+    assert "the training cannot be started" in run.err
+    assert run.err.count("a mistake of ours") == 1
     assert not list(RunDir(tmp_path).path.glob("stallguard-*"))
