@@ -226,7 +226,7 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         causes.GPU_OUT_OF_MEMORY, "F6", 0.85,
         requires=(ending.ended_badly, output.gpu_memory),
-        supports=(memory.pressed, output.traceback),
+        supports=(memory.pressed, output.memory_error),
     ),
     Pattern(
         causes.GPU_INTERACTIVITY, "F4", 0.75,
@@ -337,6 +337,7 @@ PATTERNS: tuple[Pattern, ...] = (
         proofs=(output.traceback,),
         supports=(silence.never_trained,),
         against=(output.gpu_memory, output.host_memory, output.mismatch, output.too_large),
+        excludes=(output.memory_error,),
     ),
     Pattern(
         causes.NATIVE_CRASH, "F7", 0.7,

@@ -107,6 +107,34 @@ def test_what_nothing_explains_is_unknown_with_little_confidence() -> None:
     assert only.advice == ()
 
 
+@pytest.mark.parametrize(
+    ("signature", "line", "error"),
+    [
+        ("xla_oom", "RESOURCE_EXHAUSTED: Out of memory", "JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory"),
+        ("cuda_oom", "CUDA out of memory. Tried to allocate 140 MiB", "torch.OutOfMemoryError: Exception encountered"),
+        ("tf_oom", "OOM when allocating tensor with shape[9]", "ResourceExhaustedError: Graph execution error:"),
+        ("python_memory", "MemoryError", "MemoryError"),
+    ],
+)  # fmt: skip
+def test_an_error_that_is_the_lack_of_memory_is_no_error_of_the_script(
+    signature: str, line: str, error: str
+) -> None:
+    short = linux.box().line(signature, line)
+    assert causes.SCRIPT_ERROR not in {
+        f.cause for f in short.line("python_traceback", error).exit(1).findings()
+    }
+
+
+def test_an_error_of_another_kind_after_a_lack_of_memory_is_told_too() -> None:
+    story = (
+        linux.box()
+        .line("xla_oom", "RESOURCE_EXHAUSTED: Out of memory")
+        .line("python_traceback", "KeyError: 'x'")
+    )
+    found = {finding.cause for finding in story.exit(1).findings()}
+    assert {causes.GPU_OUT_OF_MEMORY, causes.SCRIPT_ERROR} <= found
+
+
 def test_a_healthy_training_has_no_finding() -> None:
     assert linux.box().findings() == ()
     assert darwin.mac().findings() == ()

@@ -4,9 +4,13 @@
 
 from __future__ import annotations
 
+import re
+
 from stallguard.core.clues import Scene, clue, seen_line, seen_signature
 
 AT_THE_END = 2.0  # seconds that a line may take from the script to us
+# The errors of TensorFlow, torch, JAX, NumPy and Python itself.
+MEMORY_ERROR = re.compile(r"OutOfMemory|ResourceExhausted|RESOURCE_EXHAUSTED|MemoryError|[Oo]ut of memory")
 
 gpu_fault = seen_line("gpu_fault", "Metal reported: {line}", "GPU_FAULT")
 gpu_fault_header = seen_line(
@@ -36,6 +40,13 @@ machine_died = seen_line("machine_died", "the system's panic report says: {line}
 host_memory = seen_line("host_memory", "an allocation failed: {line}", "HOST_OOM")
 traceback = seen_line("traceback", "Python ended with an error: {line}", "SCRIPT_ERROR")
 filling = seen_line("filling", "a shuffle buffer is being filled", "PHASE_GRACE")
+
+
+@clue("the lack of memory is what Python ended with")
+def memory_error(scene: Scene) -> bool:
+    found = scene.line("SCRIPT_ERROR")
+    named = found is not None and MEMORY_ERROR.search(found.line) is not None
+    return named and scene.line("GPU_OOM", "HOST_OOM") is not None
 
 
 @clue("Keras said that its data ran out, and no batch followed")
