@@ -46,6 +46,7 @@ class Greeted(Event, frozen=True, tag="greeted"):
     armed: bool = False  # the stack-dump signal may be sent
     hooks: tuple[str, ...] = ()
     versions: dict[str, str] = {}
+    threads: tuple[int, ...] = ()  # the system's numbers of the probe's own, which sleep and mean nothing
     beyond: tuple[str, ...] = ()  # sentences: what a smaller batch or a resume cannot reach here
 
 

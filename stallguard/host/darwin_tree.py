@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from stallguard.core.readings import Process
@@ -147,7 +147,7 @@ def overcount(_pids: Iterable[int]) -> int | None:
     return None
 
 
-def census(_pids: Iterable[int]) -> dict[str, int] | None:
+def census(_pids: Iterable[int], _without: Collection[int] = ()) -> dict[str, int] | None:
     """Return None: macOS tells nobody but a debugger in which call a thread waits."""
     return None
 

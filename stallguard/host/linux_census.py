@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import platform
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from stallguard.host import linux_proc
 
@@ -69,12 +69,15 @@ def _refined(site: str, arguments: list[int]) -> str:
     return site
 
 
-def census(pids: Iterable[int]) -> dict[str, int] | None:
-    """Return how many threads of the processes wait at each site; None where the kernel will not tell."""
+def census(pids: Iterable[int], without: Collection[int] = ()) -> dict[str, int] | None:
+    """Return how many threads of the processes wait at each site; None where the kernel will not tell.
+
+    `without`: numbers of threads that do not count.
+    """
     found: Counter[str] = Counter()
-    left = THREADS_MAX
+    left, skipped = THREADS_MAX, {str(thread) for thread in without}
     for pid in pids:
-        threads = linux_proc.threads(pid)[:left]
+        threads = [thread for thread in linux_proc.threads(pid)[:left] if thread not in skipped]
         left -= len(threads)
         sites = [_site(pid, thread) for thread in threads]
         if None in sites:

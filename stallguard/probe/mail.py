@@ -6,6 +6,8 @@ May not raise or block.
 
 from __future__ import annotations
 
+from _thread import get_native_id
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -41,6 +43,7 @@ class Mail:
         self._notes: list[bytes] = []
         self._hooks: list[str] = []
         self._beyond: list[str] = []
+        self._threads: list[int] = []
         self.versions: dict[str, str] = {}
         self.armed = False
         self.revision = 1  # grows with every change of the hello
@@ -72,6 +75,11 @@ class Mail:
             self._beyond.append(sentence)
             self.revision += 1
 
+    def thread(self) -> None:
+        """Say in the hello that the calling thread is the probe's: that it sleeps tells nothing about the script."""
+        self._threads.append(get_native_id())
+        self.revision += 1
+
     def version(self, name: str, version: object) -> None:
         """Say in the hello which version of a library is in."""
         if isinstance(version, str) and self.versions.get(name) != version:
@@ -89,7 +97,7 @@ class Mail:
         beyond = self._beyond[:]
         while True:
             body = {"kind": "hello", "armed": self.armed, "hooks": self._hooks, "versions": self.versions,
-                    "beyond": beyond}  # fmt: skip
+                    "threads": self._threads, "beyond": beyond}  # fmt: skip
             data = encode({**self._head, **body}).encode()
             if len(data) <= LIMIT or not beyond:
                 return data

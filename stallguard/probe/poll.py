@@ -16,7 +16,7 @@ from .beats import POLL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Optional
+    from typing import Any, Callable, Optional
 
     from .beats import Beats
 
@@ -58,8 +58,10 @@ class Watched:
 class Poller:
     """The thread and its judgement."""
 
-    def __init__(self, beats: Beats) -> None:
+    def __init__(self, beats: Beats, begins: Callable[[], None] = lambda: None) -> None:
+        """`begins` is called by the thread, first of all."""
         self.beats = beats
+        self._begins = begins
         self._watched: list[Watched] = []
         self._running = False
         self._wake = allocate_lock()
@@ -87,6 +89,7 @@ class Poller:
         start_new_thread(self._run, ())
 
     def _run(self) -> None:
+        self._begins()
         pause = PERIOD
         while not self._wake.acquire(timeout=pause):
             began = thread_time()

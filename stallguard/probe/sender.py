@@ -65,6 +65,7 @@ class Sender:
         start_new_thread(self._run, ())
 
     def _run(self) -> None:
+        self._mail.thread()
         while not self.closed:
             sleep(TICK)
             try:

@@ -45,6 +45,7 @@ class _Note(msgspec.Struct):
     armed: bool = False
     hooks: tuple[str, ...] = ()
     versions: dict[str, str] = {}
+    threads: tuple[int, ...] = ()
     beyond: tuple[str, ...] = ()
 
 
@@ -329,5 +330,5 @@ def _note_event(note: _Note, attempt: int, at: float) -> Any:
         return Noted(at=at, attempt=attempt, kind=note.kind, text=note.text, facts=note.facts)
     return Greeted(
         at=at, attempt=attempt, pid=note.pid, armed=note.armed, hooks=note.hooks, versions=note.versions,
-        beyond=note.beyond,
+        threads=note.threads, beyond=note.beyond,
     )  # fmt: skip

@@ -258,7 +258,8 @@ class Session:
         self.performer.look(run.now)
         self.surroundings.look(run)
         self.performer.target.census_wanted = wanted.census
-        self.performer.target.main = run.history.greeted.pid if run.history.greeted else None
+        greeted, target = run.history.greeted, self.performer.target
+        target.main, target.ours = (greeted.pid, greeted.threads) if greeted else (None, ())
 
     def settle(self) -> None:
         """Pass on, and read, what an attempt that has ended still said."""

@@ -18,7 +18,7 @@ import pytest
 from stallguard import outcome
 from stallguard.paths import RunDir
 
-from .runs import guard, stallguard
+from .runs import AT_ONCE, guard, stallguard
 
 HERE = """
 import os, sys
@@ -245,6 +245,35 @@ def test_a_supervisor_that_is_killed_leaves_a_readable_journal_and_is_listed_as_
     assert b"lost" in listed.out
     told = stallguard(tmp_path / "home", "logs")
     assert b"guarding" in told.out
+
+
+DEADLOCK = """
+import threading, time, stallguard
+first, second, both = threading.Lock(), threading.Lock(), threading.Barrier(2)
+def take(one, other):
+    with one:
+        both.wait()
+        with other:
+            pass
+end = time.monotonic() + 1.2
+while time.monotonic() < end:  # steps that compute
+    stallguard.beat()
+    sum(range(100_000))
+threading.Thread(target=take, args=(second, first), daemon=True).start()
+take(first, second)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the wait sites of threads, which only Linux shows")
+def test_a_deadlock_after_a_second_of_steps_is_named(tmp_path: Path) -> None:
+    keys = (f"{row}.{prior}{kind}" for row in ("step", "blind") for prior in ("", "prior_")
+            for kind in ("deadlock", "external"))  # fmt: skip
+    quick = [word for key in keys for word in ("--set", f"detector.rows.{key}=4s")]
+    run = guard(tmp_path / "home", *AT_ONCE, *quick, "--on-stall", "stop", write(tmp_path, DEADLOCK))
+
+    assert run.code == 124, run.err
+    assert run.told("stalled")[0]["what"] == "every thread waits for another and the processor is idle"
+    assert run.actions("found")[0]["findings"][0]["cause"] == "host-deadlock"
 
 
 def test_an_error_said_in_the_very_first_moment_is_read(tmp_path: Path) -> None:

@@ -42,6 +42,17 @@ def test_a_real_thread_is_found_at_its_wait_site(site: str, body: str) -> None:
 
 
 @linux
+def test_threads_that_do_not_count_are_left_out() -> None:
+    body = (
+        "import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start(); lock = "
+        "threading.Lock(); lock.acquire(); print(flush=True); lock.acquire()"
+    )
+    with running(body) as child:
+        assert eventually(lambda: census([child.pid]) == {"futex": 1, "sleep": 1})
+        assert census([child.pid], (child.pid,)) == {"sleep": 1}
+
+
+@linux
 def test_a_process_that_is_gone_is_no_site_and_no_refusal() -> None:
     with running("import time; print(flush=True); time.sleep(60)") as child:
         child.kill()

@@ -66,6 +66,14 @@ def test_pulses_go_on_while_the_main_thread_waits(receiver):
     assert [wire.KINDS[record["kind"]] for record in heard.records].count("pulse") >= 2
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the numbers of a process' threads")
+def test_the_probe_says_which_threads_are_its_own(receiver):
+    code = "import os, time; time.sleep(1); print(os.getpid(), *os.listdir('/proc/self/task'))"
+    heard = receiver.run(python(code))
+    main, *threads = map(int, heard.out.split())
+    assert heard.hello()["threads"] == [thread for thread in threads if thread != main] != []
+
+
 def test_another_signal_can_be_chosen(receiver):
     code = "import stallguard, time\nwith stallguard.phase('x'): time.sleep(3)"
     child = receiver.start(python(code), STALLGUARD_SIGNAL=str(int(signal.SIGUSR2)))

@@ -23,10 +23,14 @@ TERM = signal.SIGTERM
 class Farewell:
     """The handler, from `arm` to `disarm`.  `asked` is true once SIGTERM came; `attend()` is called then.
 
-    The thread and its pipe are made once a process: a thread a fit would cost short fits a millisecond each.
+    The thread and its pipe are made once a process: a thread a fit would cost short fits a millisecond each.  It calls
+    `begins` first of all.
     """
 
-    def __init__(self, attend: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, attend: Callable[[], None] = lambda: None, begins: Callable[[], None] = lambda: None
+    ) -> None:
+        self._begins = begins
         self.asked = False
         self.saving = False
         self._attend = attend
@@ -106,6 +110,7 @@ class Farewell:
     def _listen(self, reader: int) -> None:
         """Wait for the signal in a thread: the main one may be in a call that never returns."""
         try:
+            self._begins()
             while True:
                 if TERM in _next(reader):
                     self._wait()
