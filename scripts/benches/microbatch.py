@@ -96,6 +96,9 @@ def main() -> int:
     factors = [int(word) for word in sys.argv[1:] if word != "--gpu"] or FACTORS
     with tempfile.TemporaryDirectory(prefix="sg-bench-") as folder:
         rows = [measure(factor, Path(folder), device) for factor in factors]
+    if not device and not rows[0]["gpu"]:
+        print("Keras trains on no GPU here: leave --gpu out, or choose another KERAS_BACKEND")
+        return 1
     head = ("slices", "peak", "of whole", "by training", "a batch", "weights apart")
     print(table(head, [shown(row, rows[0]) for row in rows]))
     found = goals(rows)

@@ -68,7 +68,7 @@ def main(weights):
     model.fit(images, labels, BATCH, epochs=EPOCHS, verbose=0, shuffle=False, callbacks=[times])
     np.save(weights, np.concatenate([np.ravel(value) for value in model.get_weights()]))
     seconds = min(b - a for a, b in zip(times.ends, times.ends[1:]))
-    print(json.dumps({"before": before, "peak": peak(), "seconds": seconds}))
+    print(json.dumps({"before": before, "peak": peak(), "seconds": seconds, "gpu": gpu_peak() is not None}))
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ class Mail:
             self._beyond.append(sentence)
             self.revision += 1
 
-    def thread(self) -> None:
+    def own_thread(self) -> None:
         """Say in the hello that the calling thread is the probe's: that it sleeps tells nothing about the script."""
         self._threads.append(get_native_id())
         self.revision += 1

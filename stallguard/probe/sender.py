@@ -65,7 +65,7 @@ class Sender:
         start_new_thread(self._run, ())
 
     def _run(self) -> None:
-        self._mail.thread()
+        self._mail.own_thread()
         while not self.closed:
             sleep(TICK)
             try:

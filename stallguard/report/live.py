@@ -17,18 +17,14 @@ from stallguard.report.words import quantity
 
 Snapshot = Mapping[str, Any]
 Rows = list[tuple[str, str]]
+UNWELL = frozenset({COLLECTING, HOLDING, UNGUARDED, FAILED})
 BAR = 30  # columns of the bar that shows a silence against its threshold
 
 
 def is_well(snapshot: Snapshot) -> bool:
     """Tell whether the run is neither stalled nor stopped."""
     judged = snapshot.get("judgement", {}).get("step", "")
-    return judged not in ("stalled", "stopped") and snapshot["state"] not in (
-        COLLECTING,
-        HOLDING,
-        UNGUARDED,
-        FAILED,
-    )
+    return judged not in ("stalled", "stopped") and snapshot["state"] not in UNWELL
 
 
 def rows(snapshot: Snapshot, last_words: str = "", where: str = "") -> Rows:

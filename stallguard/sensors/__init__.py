@@ -38,7 +38,7 @@ class Target:
     main: int | None = None  # pid of the process that trains, once the probe has said so
     places: tuple[Path, ...] = ()  # directories where the training writes
     mine: tuple[Path, ...] = ()  # directories where stallguard writes: not the training's doing
-    ours: tuple[int, ...] = ()  # threads of the probe, which are not the training's
+    probe_threads: tuple[int, ...] = ()  # the system's numbers; they are not the training's
     members: tuple[int, ...] = ()  # pids of the tree; kept by the process sensor
     shared: int = 0  # bytes of the members' RSS counted more than once; kept by the sharing sensor
     census_wanted: bool = False  # the detector wants to know where the threads wait

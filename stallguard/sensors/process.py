@@ -63,7 +63,7 @@ class ProcessSensor:
         if not wanted and now - self._counted < CENSUS_EVERY:
             return None
         self._counted = now
-        return system.census(self._target.members, self._target.ours)
+        return system.census(self._target.members, self._target.probe_threads)
 
     def _is_remote(self) -> bool | None:
         now = self._clock.monotonic()

@@ -259,7 +259,7 @@ class Session:
         self.surroundings.look(run)
         self.performer.target.census_wanted = wanted.census
         greeted, target = run.history.greeted, self.performer.target
-        target.main, target.ours = (greeted.pid, greeted.threads) if greeted else (None, ())
+        target.main, target.probe_threads = (greeted.pid, greeted.threads) if greeted else (None, ())
 
     def settle(self) -> None:
         """Pass on, and read, what an attempt that has ended still said."""

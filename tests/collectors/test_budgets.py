@@ -35,18 +35,20 @@ def test_all_together_keep_to_the_whole_budget(tmp_path, release):
 
 
 def test_a_late_collector_writes_nothing_any_more(tmp_path):
-    done = threading.Event()
+    late, done = threading.Event(), threading.Event()
 
     def slow(_context, sheet):
-        time.sleep(0.4)
+        late.wait(LONG)
         sheet.text("late.txt", "x")
         done.set()
 
-    longer = Collector(
-        "longer", lambda *_: time.sleep(0.8), 5.0, 1000
-    )  # so that the late one ends before all do
-    manifest = bundle.gather(context(tmp_path), [Collector("slow", slow, 0.1, 1000), longer])
-    assert done.wait(LONG)
+    def longer(*_):  # begins when the other one's time is over, and is there until it has written
+        late.set()
+        done.wait(LONG)
+
+    collectors = [Collector("slow", slow, 0.1, 1000, first=True), Collector("longer", longer, LONG, 1000)]
+    manifest = bundle.gather(context(tmp_path, budget=LONG), collectors)
+    assert done.is_set()
     assert item(manifest, "slow").state == "late"
     assert not (tmp_path / "1/late.txt").exists()
 

@@ -15,6 +15,20 @@ from stallguard import journal
 from stallguard.core.events import AnyEvent
 
 SCRIPTS = Path(__file__).parent / "scripts"
+# The beginning of a program for `python -c` that spoils one of our own functions and then is `stallguard`: its first
+# word says where that function is (module/class/name); `spoil` puts another in its place.
+SPOILED = """
+import importlib, sys
+from stallguard.cli import main
+module, *owners, name = sys.argv.pop(1).split("/")
+place = importlib.import_module(module)
+for owner in owners:
+    place = getattr(place, owner)
+whole = getattr(place, name)
+def spoil(other):
+    setattr(place, name, other)
+    main()
+"""
 AT_ONCE = ("--set", "detector.act_after=1s")  # act as soon as it is judged
 
 

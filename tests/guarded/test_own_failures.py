@@ -12,24 +12,16 @@ import pytest
 
 from stallguard.paths import RunDir
 
-from .runs import Guarded
+from .runs import SPOILED, Guarded
 
-# Breaks one of our own functions, wherever it is; an event's name as second word: only for events of that type.
+# The second word is the name of an event: the function fails only for events of that type.
 BREAKS = """
-import importlib, sys
-from stallguard.cli import main
-where, only = sys.argv.pop(1), sys.argv.pop(1)
-module, *owners, name = where.split("/")
-place = importlib.import_module(module)
-for owner in owners:
-    place = getattr(place, owner)
-whole = getattr(place, name)
+only = sys.argv.pop(1)
 def broken(*args, **named):
     if not only or type(args[1]).__name__ == only:
         raise RuntimeError("a mistake of ours")
     return whole(*args, **named)
-setattr(place, name, broken)
-main()
+spoil(broken)
 """
 SCRIPT = """
 import time
@@ -46,8 +38,8 @@ ADVANCE, TOLD = "stallguard.core.fold/advance", "stallguard itself failed"
 def command(place: Path, where: str, only: str) -> list[str]:
     script = place / "script.py"
     script.write_text(SCRIPT)
-    return [sys.executable, "-c", BREAKS, where, only, "run", "--python", sys.executable, "--max-restarts", "0",
-            str(script)]  # fmt: skip
+    return [sys.executable, "-c", SPOILED + BREAKS, where, only, "run", "--python", sys.executable,
+            "--max-restarts", "0", str(script)]  # fmt: skip
 
 
 def broken(place: Path, where: str, only: str = "") -> Guarded:

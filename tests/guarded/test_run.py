@@ -18,7 +18,7 @@ import pytest
 from stallguard import outcome
 from stallguard.paths import RunDir
 
-from .runs import AT_ONCE, guard, stallguard
+from .runs import AT_ONCE, SPOILED, guard, stallguard
 
 HERE = """
 import os, sys
@@ -181,26 +181,19 @@ def test_sigterm_ends_the_training_by_the_ladder(tmp_path: Path) -> None:
 
 
 SIGNALLED = """
-import importlib, os, signal, sys
-from stallguard.cli import main
-number, where = getattr(signal, sys.argv.pop(1)), sys.argv.pop(1)
-module, *owners, name = where.split("/")
-place = importlib.import_module(module)
-for owner in owners:
-    place = getattr(place, owner)
-whole = getattr(place, name)
+import os, signal
+number = getattr(signal, sys.argv.pop(1))
 def signalled(*args, **named):
     os.kill(os.getpid(), number)
     return whole(*args, **named)
-setattr(place, name, signalled)
-main()
+spoil(signalled)
 """
 
 
 def signalled(home: Path, number: str, where: str, *words: str) -> subprocess.CompletedProcess[bytes]:
     """Run COMMAND; stallguard gets that signal at its call of the function at `where`."""
     return subprocess.run(
-        [sys.executable, "-c", SIGNALLED, number, where, "run", "--no-probe", *words],
+        [sys.executable, "-c", SPOILED + SIGNALLED, where, number, "run", "--no-probe", *words],
         env={**os.environ, "STALLGUARD_HOME": str(home)}, capture_output=True, check=False, timeout=30,
         stdin=subprocess.DEVNULL,
     )  # fmt: skip

@@ -132,8 +132,8 @@ class Farewell:
 def _next(reader: int) -> bytes:
     """Wait for bytes by looking.
 
-    To whoever counts the waits of this process a thread that sleeps is one of the runtime's own timers; one that
-    waits on a pipe would look like a wait for the outside, and hide a deadlock.
+    Until the hello has named this thread, whoever counts the waits of this process takes one that sleeps for a timer
+    of the runtime's; one that waits on a pipe would look like a wait for the outside, and hide a deadlock.
     """
     while True:
         try:

@@ -37,7 +37,7 @@ class Session:
         every = records.number(context.environment.get("STALLGUARD_CHECKPOINT_EVERY"), EVERY)
         share = records.number(context.environment.get("STALLGUARD_CHECKPOINT_COST"), SHARE)
         self.pace = Pace(every, share, time.monotonic())
-        self.farewell = Farewell(context.attend, context.mail.thread)
+        self.farewell = Farewell(context.attend, context.mail.own_thread)
         self._complained = False
         self._stopping = False
         self._process = os.getpid()

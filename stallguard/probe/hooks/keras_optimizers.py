@@ -38,7 +38,7 @@ class OptimizerHooks:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.beats = context.beats
-        self.poller = Poller(context.beats, context.mail.thread)
+        self.poller = Poller(context.beats, context.mail.own_thread)
         self._eager = _always
 
     def patch(self, module: Any) -> None:
