@@ -11,7 +11,7 @@ import os
 import sys
 from time import monotonic_ns
 
-from . import device, page, stacks, wire
+from . import device, page, place, stacks, wire
 from .beats import Beats
 from .context import Context
 from .imports import Api, Finder
@@ -56,6 +56,14 @@ class Probe:
         self.signal = _arm(self.beats, self.mail, environment, os.path.join(run, "%d.stacks" % pid))
         self.sender = Sender(self.beats, self.mail, environment.get("STALLGUARD_SOCKET", ""), self.signal)
         self.environment = environment
+        self.context.place = self._place()
+
+    def _place(self) -> str:
+        try:
+            return place.of(self.environment)
+        except Exception as error:
+            self.context.surprise("finding this process' place", error)
+            return ""
 
     def start(self) -> None:
         """Wait for a training library, then greet."""

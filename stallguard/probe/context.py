@@ -54,6 +54,7 @@ class Context:
         # second has passed, and when the fit is about to be ended.
         self.after_batch: list[Callable[[Any], None]] = []
         self.before_stop: list[Callable[[Any], None]] = []
+        self.place = ""  # which of the run's processes this is (place.py); "" where that could not be found
         self.smaller = False  # batches come with fewer rows already: nothing is left to slice
 
     @property

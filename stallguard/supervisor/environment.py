@@ -12,6 +12,8 @@ from pathlib import Path
 
 import msgspec
 
+from stallguard.probe import place
+
 INJECT = Path(__file__).resolve().parent.parent / "probe" / "inject"
 OURS = "STALLGUARD_"
 STACKS_SIGNAL = int(signal.SIGUSR1)  # Slurm and Lightning use it too: the probe tells where a script takes it
@@ -29,6 +31,10 @@ class Wish(msgspec.Struct, frozen=True):
     device: str = "default"
     signal: int = 0  # number of the stack-dump signal
     every: float = 300.0  # seconds between two checkpoints
+    cost: float = 0.01  # share of the training's time that they may take
+    inexact: str = "fallback"  # if a resume is not exact: fallback, continue or stop
+    most: int = 256_000_000  # bytes of callbacks' own data in a checkpoint
+    rows: int = 0  # batch size that stallguard writes into the arguments; 0: none
     divisor: int = 0  # what the batch that the script was told is divided by; 0: it is not told
     really: str = ""  # fewer rows where fit takes a batch size; how the learning rate is scaled then
     regrow: bool = False
@@ -47,12 +53,32 @@ def child_environment(user: Mapping[str, str], wish: Wish, inject: Path = INJECT
         "STALLGUARD_DEVICE": wish.device,
         "STALLGUARD_SIGNAL": str(wish.signal),
         "STALLGUARD_CHECKPOINT_EVERY": f"{wish.every:g}",
+        "STALLGUARD_CHECKPOINT_COST": f"{wish.cost:g}",
+        "STALLGUARD_CHECKPOINT_MOST": str(wish.most),
+        "STALLGUARD_INEXACT": wish.inexact,
     }
     if wish.backup:
         kept["STALLGUARD_BACKUP"] = wish.backup
-    for name, value in (("DIVISOR", wish.divisor), ("REALLY", wish.really), ("REGROW", wish.regrow)):
+    for name, value in (
+        ("DIVISOR", wish.divisor), ("ROWS", wish.rows), ("REALLY", wish.really), ("REGROW", wish.regrow),
+    ):  # fmt: skip
         if value:
             kept[f"STALLGUARD_{name}"] = str(int(value) if isinstance(value, bool) else value)
     if wish.resume:
         kept["STALLGUARD_RESUME"] = "1"
     return kept
+
+
+def keep_reference(pages: Path, environment: Mapping[str, str]) -> None:
+    """Write down which variables an attempt's first process has, as digests: what differs later is a process' own.
+
+    Raises OSError.
+    """
+    lines = (f"{digest} {name}\n" for name, digest in place.digests(environment).items())
+    file = pages / place.REFERENCE
+    with open(file, "w", encoding="utf-8", errors="surrogateescape", opener=_privately) as out:
+        out.writelines(lines)
+
+
+def _privately(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -36,7 +36,7 @@ from stallguard.supervisor import batch
 from stallguard.supervisor.adopted import Adopted
 from stallguard.supervisor.attempts import Attempt
 from stallguard.supervisor.child import Child
-from stallguard.supervisor.environment import STACKS_SIGNAL, Wish, child_environment
+from stallguard.supervisor.environment import STACKS_SIGNAL, Wish, child_environment, keep_reference
 
 if TYPE_CHECKING:
     from stallguard.supervisor.session import Session
@@ -162,8 +162,13 @@ class Performer:
             really=policy.scale_lr if policy.really_smaller_batch and not told else "", regrow=policy.regrow,
             backup=str(session.dir.backup) if settings.checkpoint.enabled else "", resume=action.resume,
             device=action.device, signal=STACKS_SIGNAL, every=settings.checkpoint.every,
+            cost=settings.checkpoint.cost, inexact=settings.checkpoint.inexact, most=settings.checkpoint.most,
+            rows=given.rows or 0,
         )  # fmt: skip
-        return child_environment(given.env, wish)
+        environment = child_environment(given.env, wish)
+        with contextlib.suppress(OSError):  # a full disk: arguments alone tell trainings apart then
+            keep_reference(session.dir.probe, environment)
+        return environment
 
     def _post_failure(self, action: Launch, error: StallguardError) -> None:
         session = self._session

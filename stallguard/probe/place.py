@@ -1,0 +1,112 @@
+"""Which of a run's Python processes this one is, in a way that holds for the next attempt too.
+
+A run may train several times: a shell loop over seeds, a launcher, trainings side by side.  What an attempt keeps for
+one of them must never reach another.  So each process has a place: a key made of what it was started with (its
+arguments, its directory, the variables that the script or launcher set for it, the place of the Python process that
+started it), and its number among the processes of that key in this attempt, in the order of their starts.
+
+The number is the length of a file that each process makes one byte longer: appending is atomic.  Standard library
+only, Python 3.9 grammar, no import that a start does not pay for anyway; `of` may raise, the caller guards.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from _blake2 import blake2b
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, MutableMapping
+    from typing import Optional
+
+FOLDER = "places"  # in the directory of the pages
+VARIABLE = "STALLGUARD_PLACE"  # of the process that started this one
+REFERENCE = "environment"  # in the directory of the pages: the digests of the attempt's first process
+_DIGITS = str.maketrans("", "", "0123456789")
+# Set anew at each start, by shells, terminals, launchers and service managers: no part of what a training is.
+_VOLATILE = frozenset((
+    "_", "SHLVL", "OLDPWD", "PWD", "COLUMNS", "LINES", "TMPDIR", "TMP", "TEMP", "RANDOM", "SECONDS", "INVOCATION_ID",
+    "JOURNAL_STREAM", "MASTER_PORT", "MASTER_ADDR", "PYTHONPATH", "PYTHONHASHSEED", "__PYVENV_LAUNCHER__",
+))  # fmt: skip
+_VOLATILE_STARTS = ("STALLGUARD_", "JPY_", "TORCHELASTIC_", "WANDB_", "XPC_", "TERM", "LC_", "KMP_")
+_VOLATILE_ENDS = ("_PID", "_PORT", "_SOCK", "_SOCKET", "_RUN_ID", "_SESSION_ID")
+
+
+def of(environment: MutableMapping[str, str]) -> str:
+    """Return the place of this process, "key-number", and name it to the processes that this one starts.
+
+    Raises OSError or ValueError where the directory of the pages cannot be used.
+    """
+    name = key(_arguments(), os.getcwd(), _delta(environment), environment)
+    folder = os.path.join(environment["STALLGUARD_RUN"], FOLDER)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    path = os.path.join(folder, "%s-%s" % (name, environment.get("STALLGUARD_TOKEN", "")))
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o600)
+    try:
+        os.write(file, b".")
+        number = os.lseek(file, 0, os.SEEK_CUR)
+    finally:
+        os.close(file)
+    place = "%s-%d" % (name, number)
+    environment[VARIABLE] = place
+    return place
+
+
+def key(arguments: list[str], folder: str, delta: Mapping[str, str], environment: Mapping[str, str]) -> str:
+    """Return the key of a process: 16 hexadecimal digits.  `delta`: the digests of the variables that are its own."""
+    rows = environment.get("STALLGUARD_ROWS", "")  # the batch size that stallguard writes into arguments
+    words = [_steady(word, rows) for word in arguments]
+    parts = [*words, "", folder, environment.get(VARIABLE, "")]
+    parts += ["%s=%s" % pair for pair in sorted(delta.items())]
+    return _digest("\0".join(parts))
+
+
+def digests(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return {name: digest of the value} of the variables that say what a process is about."""
+    return {name: _digest(value) for name, value in environment.items() if not _is_volatile(name)}
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+
+
+def _is_volatile(name: str) -> bool:
+    return name in _VOLATILE or name.startswith(_VOLATILE_STARTS) or name.endswith(_VOLATILE_ENDS)
+
+
+def _delta(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the digests of the variables that differ from those of the attempt's first process."""
+    reference = _reference(os.path.join(environment["STALLGUARD_RUN"], REFERENCE))
+    if reference is None:
+        return {}
+    own = digests(environment)
+    changed = {name: digest for name, digest in own.items() if reference.get(name) != digest}
+    changed.update((name, "") for name in reference if name not in own)
+    return changed
+
+
+def _reference(path: str) -> Optional[dict[str, str]]:
+    """Read the lines "digest name"; None where there is no such file."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            pairs = [line.rstrip("\n").partition(" ") for line in file]
+    except OSError:
+        return None
+    return {name: digest for digest, _, name in pairs}
+
+
+def _arguments() -> list[str]:
+    """Return the arguments of the interpreter, without its own path.  Python 3.9 knows those of the program only."""
+    return list(getattr(sys, "orig_argv", ["", *list(getattr(sys, "argv", []))])[1:])
+
+
+def _steady(word: str, rows: str) -> str:
+    """Return an argument without what changes from start to start: pipe numbers of workers, a batch size of ours."""
+    if "multiprocessing" in word or "spawn_main" in word:
+        return word.translate(_DIGITS)
+    if rows and rows in word:
+        import re
+
+        return re.sub(r"(?<!\d)%s(?!\d)" % re.escape(rows), "{batch}", word)
+    return word
