@@ -17,6 +17,7 @@ import platformdirs
 from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, StallguardError, nearest
 
 LATEST = "latest"
+SEED = "seed"  # file of the backup: the run's seed
 SOCKET_PATH_MAX = 103  # bytes; sun_path is 104 with its NUL on macOS (108 on Linux)
 
 
@@ -55,6 +56,10 @@ class RunDir:
     def backup(self) -> Path:
         """Checkpoint generations that resume the run."""
         return self.path / "backup"
+
+    def has_checkpoints(self) -> bool:
+        """Return whether the run left anything to resume from: a generation of some process' fit or loop."""
+        return any(True for _ in self.backup.glob("*/*/g*"))
 
     def dump(self) -> Path:
         """Return the directory for what is asked for now; named by the time, so that none takes another's place."""

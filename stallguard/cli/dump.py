@@ -48,8 +48,8 @@ def _training(what: str | None) -> training.Training:
     by_pid = what is not None and what.isdigit()
     runs = list(reversed(list_runs())) if by_pid else [pick(what)]
     for run in runs:
-        found = training.find(run)
-        if found is not None and (not by_pid or found.pid == int(what or 0)):
+        found = training.find(run, int(what or 0) if by_pid else 0)
+        if found is not None:
             return found
     if by_pid:
         why = "only a guarded process can be asked; any other would be killed by the question"

@@ -103,7 +103,8 @@ class Finder:
     def by_parts(self) -> dict[str, int]:
         """Return the fewest parts that a batch survives in, 0 where it does in none."""
         failed, loaded = 0, self._load({})
-        while (factor := bisection.next_factor(failed, self.limits.max_factor)) is not None:
+        least = self.limits.microbatches
+        while (factor := bisection.next_factor(failed, self.limits.max_factor, least)) is not None:
             if not self._try(factor, loaded, 0).trouble:
                 return self._keep("factor", factor)
             failed = factor

@@ -16,13 +16,17 @@ from stallguard.paths import RunDir
 @click.command("ps")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object with all live runs.")
 def command(as_json: bool) -> None:
-    """List the runs that live: their process, state, pace and silence."""
+    """List the runs that live: their process, state, pace and silence, and each training of those that have several."""
+    from stallguard.report.live import trainings
+
     snapshots = [_snapshot(run) for run in living()]
     if as_json:
         click.echo(msgspec.json.encode({"schema": 1, "runs": snapshots}))
         return
     for snapshot in snapshots:
         click.echo(line(snapshot))
+        for name, text in trainings(snapshot):
+            click.echo(f"    {name}: {text}")
     if not snapshots:
         click.echo("no run is alive", err=True)
 

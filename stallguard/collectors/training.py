@@ -31,11 +31,20 @@ class Training(msgspec.Struct, frozen=True):
     beats: int
     armed: bool  # it may be asked for its stacks
     sent: int  # nanoseconds, monotonic: when the probe last spoke
+    progress: int = 0  # nanoseconds, monotonic: when it last came further
 
 
-def find(run: RunDir) -> Training | None:
-    """Return the live process of a run that trains; of several, the one that has trained, then the latest heard."""
-    return max(_live(run), key=lambda training: (training.beats > 0, training.sent), default=None)
+def find(run: RunDir, pid: int = 0) -> Training | None:
+    """Return the live process of a run that trains, or its process `pid`; None where there is none.
+
+    Of several that have trained, the one that has made no progress for longest: it is the one to be asked about.
+    Of several that have not, the latest heard.
+    """
+    living = [training for training in _live(run) if pid in (0, training.pid)]
+    trained = [training for training in living if training.beats > 0]
+    if trained:
+        return min(trained, key=lambda training: training.progress)
+    return max(living, key=lambda training: training.sent, default=None)
 
 
 def _live(run: RunDir) -> Iterator[Training]:
@@ -43,7 +52,9 @@ def _live(run: RunDir) -> Iterator[Training]:
         record = _record(page)
         if record is not None and _is_same(record["pid"], page):
             armed = bool(record["flags"] & wire.FLAG_STACKS_ARMED)
-            yield Training(run, record["pid"], record["beats"], armed, record["sent_ns"])
+            yield Training(
+                run, record["pid"], record["beats"], armed, record["sent_ns"], record["progress_ns"]
+            )
 
 
 def _record(page: Path) -> dict[str, int] | None:
@@ -86,5 +97,5 @@ def _versions(run: RunDir) -> dict[str, str]:
     found: dict[str, str] = {}
     for _, event in zip(range(GREETINGS), journal.events(run.journal), strict=False):
         if isinstance(event, Greeted):
-            found = event.versions
+            found |= event.versions
     return found

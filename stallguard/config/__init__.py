@@ -43,7 +43,36 @@ def load(flags: Mapping[str, Any], env: Mapping[str, str], cwd: Path) -> Loaded:
     for setting in (setting for layer in layers for setting in layer):
         values[setting.path] = _typed(setting)
         origins[setting.path] = setting.origin
-    return Loaded(_assembled(values), origins, files)
+    loaded = Loaded(_assembled(values), origins, files)
+    _refuse_contradictions(loaded)
+    return loaded
+
+
+def _refuse_contradictions(loaded: Loaded) -> None:
+    """Raise StallguardError where slices are asked for and something that makes slices impossible."""
+    policy = loaded.config.policy
+    against = {
+        "policy.batch": policy.batch > 0,
+        "policy.batch_flag": bool(policy.batch_flag),
+        "policy.batch_env": bool(policy.batch_env),
+        "policy.really_smaller_batch": policy.really_smaller_batch,
+        "run.probe": not loaded.config.run.probe,
+    }
+    other = next((path for path, is_set in against.items() if is_set), None)
+    if policy.microbatches == 1 or other is None:
+        return
+    reason = (
+        "slices are made by the probe, and it is off"
+        if other == "run.probe"
+        else "a batch is either trained in slices or made smaller"
+    )
+    origins = {path: loaded.origins[path] for path in ("policy.microbatches", other)}
+    raise StallguardError(
+        f"policy.microbatches ({origins['policy.microbatches']}) and {other} ({origins[other]}) contradict each other",
+        why=reason,
+        cure="leave one of them out; --microbatches 1 asks for no slices",
+        code=USAGE,
+    )
 
 
 def parse_set(texts: Iterable[str]) -> dict[str, str]:

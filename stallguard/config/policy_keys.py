@@ -22,6 +22,10 @@ KEYS: list[tuple[str, Kind, str, str]] = [
     ("healthy", DURATION, "Time of good progress after which an attempt's troubles are no habit.", ""),
     ("backoff", DURATION, "Pause before the second restart in a row; it doubles from there.", ""),
     ("backoff_cap", DURATION, "Longest pause before a restart.", ""),
+    (
+        "microbatches", POSITIVE, "Slices that each batch is trained in from the start, with one update; never fewer.",
+        "--microbatches",
+    ),
     ("batch", COUNT, "Rows of the script's first batch, for {batch} and the two below.", "--batch"),
     ("batch_flag", TEXT, "The script's own option that takes its batch size, such as --batch-size.", "--batch-flag"),
     ("batch_env", TEXT, "The environment variable that the script reads its batch size from.", "--batch-env"),

@@ -34,7 +34,7 @@ class CheckpointSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     every: float = 300.0
     cost: float = 0.01  # share of the training's time
     inexact: str = "fallback"
-    most: int = 256_000_000
+    most: int = 1_000_000_000
     keep_randomness: bool = True
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from stallguard.core import detector, fold
+from stallguard.core import fold, trainings
 from stallguard.core.actions import Launch
 from stallguard.core.events import Event
 from stallguard.core.learned import Learned
@@ -40,13 +40,15 @@ def on_a_new_clock(run: Run, limits: Limits, at: float) -> Step:
     The monotonic clock began again, so every time in the old value is meaningless; what was learned and counted
     stays, and the time already spent counts as spent before `at`.
     """
-    fresh, _ = fold.begin(limits, at, run.factor, detector.export(run.judge), run.sizes)
+    fresh, _ = fold.begin(limits, at, run.factor, trainings.taught(run), run.sizes)
     kept = replace(
         fresh,
         began=at - (run.now - run.began),
         attempt=run.attempt,
         device=run.device,
         beyond=run.beyond,
+        learned=run.learned,
+        whole=run.whole,
         totals=replace(run.totals, beats=beats(run)),
     )
     return kept, [Launch(attempt=run.attempt + 1, factor=run.factor, device=run.device, resume=True)]

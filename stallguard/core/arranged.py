@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from stallguard.core import lifecycle, policy, words
+from stallguard.core import lifecycle, policy, trainings, words
 from stallguard.core.actions import Ask, Conclude, Tell
 from stallguard.core.events import Exited
 from stallguard.core.lifecycle import HOLDING, WATCHED
@@ -54,7 +54,10 @@ def _arrange(run: Run, decision: Decision, limits: Limits) -> Step:
     """Have the training end after its batch, with a checkpoint; by signal where nobody hears, or it takes too long."""
     run = replace(run, arranged=True, decision=decision)
     told = Tell("arranged", {"why": decision.why})
-    if run.history.heard is None or run.state in (lifecycle.COLLECTING, HOLDING):
+    if all(one.heard is None for one in trainings.judged(run)) or run.state in (
+        lifecycle.COLLECTING,
+        HOLDING,
+    ):
         run, actions = stop(run, decision, limits)
         return run, [told, *actions]
     run = replace(run, deadline=run.now + limits.stop.batch_wait)

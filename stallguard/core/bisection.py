@@ -45,7 +45,10 @@ def next_rows(search: Search) -> int | None:
     return (good + bad) // 2 if bad - good > max(1, good // GRAIN) else None
 
 
-def next_factor(failed: int, most: int) -> int | None:
-    """Return the parts to try next after `failed` (0: none was tried) did not survive; None past `most`."""
-    factor = failed * 2 or 1
+def next_factor(failed: int, most: int, least: int = 1) -> int | None:
+    """Return the parts to try next after `failed` (0: none was tried) did not survive; None past `most`.
+
+    `least`: to begin with.
+    """
+    factor = failed * 2 or least
     return factor if factor <= most else None

@@ -19,8 +19,22 @@ from stallguard.core.evidence import UNKNOWN, Evidence
 from stallguard.core.judge import Judge, move
 from stallguard.core.learned import Learned
 from stallguard.core.readings import Device, Memory, Process
+from stallguard.core.verdicts import Judgement
 
-__all__ = ["Judge", "Wanted", "act_at", "export", "next_check", "observe", "start", "wanted"]
+__all__ = [
+    "Judge",
+    "Wanted",
+    "act_at",
+    "anew",
+    "export",
+    "newborn",
+    "next_check",
+    "observe",
+    "start",
+    "taught",
+    "wanted",
+    "without_readings",
+]
 
 _STEADY = (detector_rows.STEP, detector_rows.AFTER, detector_rows.BLIND)
 CENSUS_EVERY = 10.0  # seconds while all is well
@@ -37,11 +51,49 @@ class Wanted(msgspec.Struct, frozen=True):
 def start(limits: DetectorLimits, learned: Learned | None = None) -> Judge:
     """Return the state before the first event of an attempt, wise by what an earlier one learned."""
     del limits  # kept in the signature: a start may come to depend on them
+    return taught(Judge(), learned)
+
+
+def taught(judge: Judge, learned: Learned | None) -> Judge:
+    """Return the state with what an earlier attempt learned, unless that was learned on other things than it is on."""
     if learned is None:
-        return Judge()
-    own = evidence.own_timers(learned.timers)
-    known = Evidence(timers=learned.timers, own_timers=own, level=learned.level, power=learned.power)
-    return Judge(rows=learned.rows, evidence=known, about=learned.about)
+        return judge
+    known = replace(
+        judge.evidence, timers=learned.timers, own_timers=evidence.own_timers(learned.timers), level=learned.level,
+        power=learned.power,
+    )  # fmt: skip
+    here: dict[str, str] = {name: judge.about[name] for name in ("device", "factor") if name in judge.about}
+    return _compare(replace(judge, rows=learned.rows, evidence=known, about=learned.about), here)
+
+
+def newborn(outside: Judge) -> Judge:
+    """Return the state for a process that is new, from that of the run seen from outside: its clock, what it knows."""
+    seen = outside.evidence
+    known = Evidence(
+        timers=seen.timers, own_timers=seen.own_timers, level=seen.level, power=seen.power, device=seen.device,
+        device_seen=seen.device_seen,
+    )  # fmt: skip
+    now, at = outside.clock.now, outside.clock.at or 0.0
+    return Judge(
+        clock=outside.clock, rows=outside.rows, about=outside.about, evidence=known, began=now, began_at=at,
+        heard_now=now,
+    )  # fmt: skip
+
+
+def without_readings(judge: Judge) -> Judge:
+    """Return the state without the readings of the process tree so far: those to come are of another tree."""
+    return _restart_evidence(judge)
+
+
+def anew(judge: Judge) -> Judge:
+    """Return the state at the beginning of a new gap, without a doubt: nobody judged it for a while."""
+    now, at, before = judge.clock.now, judge.clock.at or 0.0, judge.judgement
+    return replace(
+        _restart_evidence(judge), began=now, began_at=at, heard_now=now, still=False, settling=0, stepping=False,
+        judgement=Judgement(
+            step="off" if judge.heard is None else "healthy", row=before.row, phase=before.phase, since=at
+        ),
+    )  # fmt: skip
 
 
 def export(judge: Judge) -> Learned:

@@ -39,10 +39,14 @@ class Failed(Event, frozen=True, tag="failed"):
 
 
 class Greeted(Event, frozen=True, tag="greeted"):
-    """The probe is in: which hooks it has, what it found, what it cannot reach."""
+    """The probe is in a process: which hooks it has, what it found, what it cannot reach."""
 
     attempt: int
     pid: int
+    place: str = (
+        ""  # which of the run's processes this is (probe/place.py); "" in journals that know of one only
+    )
+    command: str = ""  # what the process runs, as a user would know it
     armed: bool = False  # the stack-dump signal may be sent
     hooks: tuple[str, ...] = ()
     versions: dict[str, str] = {}
@@ -51,9 +55,11 @@ class Greeted(Event, frozen=True, tag="greeted"):
 
 
 class Heard(Event, frozen=True, tag="heard"):
-    """The newest record of the probe.  Times are seconds on the same clock as `at`; see wire.py."""
+    """The newest record of a process' probe.  Times are seconds on the same clock as `at`; see wire.py."""
 
     attempt: int
+    pid: int = 0  # 0 in journals that know of one process only
+    trains: bool = False  # this process has trained; another may be one that only launches others
     beats: int = 0
     beat_at: float = 0.0
     phase: str = "importing"
@@ -93,6 +99,15 @@ class Noted(Event, frozen=True, tag="noted"):
     kind: str
     text: str
     facts: dict[str, str] = {}
+    pid: int = 0  # of the process that says it; 0: the supervisor itself
+
+
+class Left(Event, frozen=True, tag="left"):
+    """A process of the run is over, or runs another program: ended, failed (an exception), vanished, replaced."""
+
+    attempt: int
+    pid: int
+    how: str
 
 
 class Sampled(Event, frozen=True, tag="sampled"):
@@ -161,6 +176,6 @@ class Asked(Event, frozen=True, tag="asked"):
 
 
 AnyEvent = (
-    Launched | Failed | Greeted | Heard | Noted | Sampled | SensorBlocked | Matched | Slept | Ticked
+    Launched | Failed | Greeted | Heard | Noted | Left | Sampled | SensorBlocked | Matched | Slept | Ticked
     | Exited | Collected | Unkillable | Asked
 )  # fmt: skip

@@ -1,8 +1,9 @@
 """The core: `advance(run, event, limits) -> (run, actions)`.
 
-Values in, values out: no clock, no I/O, no threads, no chance.  Every event is remembered by the history and
-judged by the detector; then a handler for its type moves the run, and `_converge` follows the judgement and the
-deadlines.  States and moves are the table in lifecycle.py; why it stalls is diagnosis, what to do is policy.
+Values in, values out: no clock, no I/O, no threads, no chance.  Every event is remembered and judged by the trainings
+that it concerns (core.trainings); then a handler for its type moves the run, and `_converge` follows the judgement of
+the training in focus, and the deadlines.  States and moves are the table in lifecycle.py; why it stalls is diagnosis,
+what to do is policy.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 
 from stallguard.core import (
     arranged,
+    asked,
     detector,
     diagnosis,
     history,
@@ -24,9 +26,11 @@ from stallguard.core import (
     readiness,
     regrow,
     review,
+    slices,
+    trainings,
     words,
 )
-from stallguard.core.actions import Action, Collect, Conclude, Found, Launch, Signal, Tell
+from stallguard.core.actions import Action, Collect, Conclude, Found, Launch, Tell
 from stallguard.core.events import (
     DUMP,
     Asked,
@@ -37,6 +41,7 @@ from stallguard.core.events import (
     Greeted,
     Heard,
     Launched,
+    Left,
     Matched,
     Noted,
     SensorBlocked,
@@ -49,27 +54,29 @@ from stallguard.core.limits import Limits
 from stallguard.core.reviewed import Review
 from stallguard.core.run import Run, beats, is_muted
 from stallguard.core.sizes import UNKNOWN, Sizes
-from stallguard.core.steps import OWN_CODE, Step, exit_code, kill, move, spare, stop
+from stallguard.core.steps import Step, exit_code, kill, move, spare, stop
+from stallguard.core.training import Training
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.errors import GAVE_UP
 
-MUTE = 3600.0  # seconds that `mute` lasts
 GPU_LOOK = 2.0  # seconds between two looks at a GPU that is busy without us
+STOP_INEXACT = (
+    "inexact-stop"  # a note: a training cannot be resumed exactly, and must not be resumed otherwise
+)
 NOTES = {
-    "aside": "aside", "resume": "resumed", "micro": "smaller", "regrown": "smaller", "trouble": "trouble",
-    "sensor": "broken",
+    "aside": "aside", "resume": "resumed", "micro": "smaller", "whole": "whole", "regrown": "smaller",
+    "trouble": "trouble", "sensor": "broken", "inexact": "inexact", "inexact-stop": "inexact",
 }  # fmt: skip
-STOP_VERBS = ("interrupt", "stop", "restart")
 
 
 def begin(
     limits: Limits, at: float, factor: int = 1, learned: Learned | None = None, sizes: Sizes = UNKNOWN
 ) -> Step:
     """Return a run about to start its first attempt, and the action that starts it."""
-    judge = detector.start(limits.detector, learned)
+    outside = Training(history.History(), detector.start(limits.detector, learned))
     run = Run(
-        judge=judge, history=history.History(), past=past.Past(), now=at, began=at, ended=at, factor=factor,
-        sizes=sizes,
+        trainings=(outside,), past=past.Past(), now=at, began=at, ended=at, factor=factor, sizes=sizes,
+        inherited=learned,
     )  # fmt: skip
     return run, [Launch(attempt=1, factor=factor)]
 
@@ -83,14 +90,10 @@ def advance(run: Run, event: Event, limits: Limits) -> Step:
         return run, []
     at = max(event.at, run.now)
     seen = event if event.at == at else replace(event, at=at)
-    run = replace(
-        run,
-        now=at,
-        history=history.remember(run.history, seen),
-        judge=detector.observe(run.judge, seen, limits.detector),
-    )
+    run = trainings.focused(trainings.observe(replace(run, now=at), seen, limits.detector))
     handler = HANDLERS.get(type(event))
     run, actions = handler(run, seen, limits) if handler else (run, [])
+    run = trainings.focused(run)
     run, more = _converge(run, limits)
     run, told = review.look(run)
     return run, actions + more + told
@@ -101,7 +104,7 @@ def next_wake(run: Run, limits: Limits) -> float:
     if run.state not in WATCHED:
         return run.deadline
     due = _due(run, limits) if run.state == HOLDING else arranged.segment_ends(run, limits)
-    check = detector.next_check(run.judge)
+    check = trainings.next_check(run)
     return min(run.deadline, math.inf if due is None else due, math.inf if check is None else check)
 
 
@@ -114,7 +117,7 @@ def _launched(run: Run, event: Launched, limits: Limits) -> Step:
         run, "launched", attempt=event.attempt, pid=event.pid, factor=event.factor, device=event.device,
         launched=event.at, deadline=math.inf, decision=None, findings=(), urgent=False, interrupts=0, step="off",
         arranged=False, obeyed=False, spared=0.0, review=Review(),
-        totals=replace(run.totals, lost=lost), sized=event.at, regrowing=False,
+        totals=replace(run.totals, lost=lost), sized=event.at, regrowing=False, cut=False,
     )  # fmt: skip
     return mathematics.told(run, limits.policy)
 
@@ -140,7 +143,25 @@ def _noted(run: Run, event: Noted, limits: Limits) -> Step:
         return stop(run, larger, limits)
     run = regrow.grown(replace(run, obeyed=run.obeyed or event.kind == "stop"), event)
     run, changed = mathematics.told(run, limits.policy) if event.kind == regrow.GROWN else (run, [])
-    return run, [*changed, Tell(NOTES.get(event.kind, "note"), {"text": event.text})]
+    run, sliced = slices.noted(run, event, limits)
+    changed += sliced
+    text = words.of_one(run, event.pid) + event.text
+    said = [*changed, Tell(NOTES.get(event.kind, "note"), {"text": text})]
+    if event.kind != STOP_INEXACT:
+        return run, said
+    run, actions = stop(run, Decision(action="give_up", why=event.text, code=GAVE_UP), limits)
+    return run, [*said, *actions]
+
+
+def _left(run: Run, event: Left, _limits: Limits) -> Step:
+    """Remove a process that is over; its training is no longer suspected or stalled."""
+    doubted = run.state == lifecycle.SUSPECT and run.training.pid == event.pid
+    run, gone = trainings.leave(run, event)
+    if gone is None:
+        return run, []
+    kind = "vanished" if event.how == "vanished" else "over"
+    run = move(run, "recovered") if doubted else run
+    return run, [Tell(kind, words.end_of_training(run, gone))]
 
 
 def _matched(run: Run, event: Matched, _limits: Limits) -> Step:
@@ -172,7 +193,7 @@ def _collected(run: Run, event: Collected, limits: Limits) -> Step:
 
 
 def _exited(run: Run, event: Exited, limits: Limits) -> Step:
-    run = replace(run, ended=event.at, judge=detector.start(limits.detector, detector.export(run.judge)))
+    run = trainings.end_all(replace(run, ended=event.at), limits.detector)
     if run.decision is not None and not arranged.came_otherwise(run, event):
         return _after(run, run.decision, event)
     findings = diagnosis.diagnose_exit(run.history, event)
@@ -195,63 +216,20 @@ def _unkillable(run: Run, event: Unkillable, _limits: Limits) -> Step:
     return run, [Tell("unkillable", facts), Conclude(code=GAVE_UP, why="the process cannot be ended")]
 
 
-def _asked(run: Run, event: Asked, limits: Limits) -> Step:
-    if event.verb == "mute":
-        return replace(run, quiet_until=run.now + float(event.argument or MUTE)), []
-    if event.verb == "dump":
-        return run, [Collect(incident=DUMP, attempt=run.attempt)]
-    if event.verb == "finish":
-        return arranged.time_is_up(run, event.argument, limits)
-    return _asked_to_end(run, event, limits) if event.verb in STOP_VERBS else (run, [])
-
-
-def _asked_to_end(run: Run, event: Asked, limits: Limits) -> Step:
-    if run.state == lifecycle.BACKOFF:
-        return move(run, "ended", code=130), [Conclude(code=130, why="interrupted between two attempts")]
-    ending = run.state in (lifecycle.STOPPING, lifecycle.KILLING)
-    if run.state not in lifecycle.ALIVE:
-        return run, []
-    if ending and event.verb != "interrupt":
-        return _stay_down(run, event)
-    count = run.interrupts + (event.verb != "restart")
-    if event.verb == "interrupt" and count == 1:
-        # The training may catch it, save and end in its own time: no deadline.
-        decision = Decision(action="finish", why="interrupted by you", code=OWN_CODE)
-        run = replace(run, interrupts=count, decision=decision)
-        return run, [Signal(attempt=run.attempt, name="INT"), Tell("interrupted")]
-    again = event.verb == "restart"
-    decision = Decision(
-        action="restart" if again else "finish", why=f"you asked to {event.verb}", factor=run.factor,
-        device=run.device, code=OWN_CODE,
-    )  # fmt: skip
-    run = replace(run, interrupts=count, decision=decision)
-    if event.verb == "interrupt":
-        return kill(run, limits)
-    run, actions = stop(run, decision, limits)
-    return run, [Tell("ending"), *actions]
-
-
-def _stay_down(run: Run, event: Asked) -> Step:
-    """Have nothing follow an attempt that is being ended already, where that is what was asked."""
-    if event.verb != "stop" or run.decision is None or run.decision.action != "restart":
-        return run, []
-    decision = Decision(action="finish", why="you asked to stop", code=OWN_CODE)
-    return replace(run, decision=decision), [Tell("ending")]
-
-
 HANDLERS: dict[type, Callable[..., Step]] = {
     Launched: _launched,
     Failed: _failed,
     Greeted: _greeted,
     Heard: _heard,
     Noted: _noted,
+    Left: _left,
     Matched: _matched,
     Slept: _slept,
     SensorBlocked: _sensor_blocked,
     Collected: _collected,
     Exited: _exited,
     Unkillable: _unkillable,
-    Asked: _asked,
+    Asked: asked.take,
 }
 
 
@@ -266,29 +244,45 @@ def _converge(run: Run, limits: Limits) -> Step:
         return run, []
     step = run.judge.judgement.step
     before, run = run.step, replace(run, step=step)
-    if run.urgent or step in ("stalled", "stopped"):
+    if (run.urgent or step in ("stalled", "stopped")) and not run.training.over:
         return _stalled(run, limits)
+    if run.state == HOLDING and run.training.over:
+        return trainings.focused(move(run, "recovered", findings=(), urgent=False)), []
     if run.state in (lifecycle.SUSPECT, HOLDING) and step in ("healthy", "recovering"):
         return _recovered(run, before)
     if step == "suspect" and run.state != lifecycle.SUSPECT:
-        return move(run, "suspected"), [Tell("suspect", words.silence(run.judge.judgement, run.now))]
+        return move(run, "suspected"), [Tell("suspect", words.silence(run))]
     ends = arranged.segment_ends(run, limits)
     return arranged.next_segment(run, limits) if ends is not None and run.now >= ends else (run, [])
 
 
 def _stalled(run: Run, limits: Limits) -> Step:
-    if run.state == HOLDING:
-        return _act_when_due(run, limits)
-    if run.state == lifecycle.COLLECTING:
-        return run, []
+    if run.state in (lifecycle.COLLECTING, HOLDING):
+        run, told = _others(run)
+        run, actions = _act_when_due(run, limits) if run.state == HOLDING else (run, [])
+        return run, told + actions
     incident = run.totals.incidents + 1
-    run = move(run, "stalled", totals=replace(run.totals, incidents=incident))
-    facts = words.silence(run.judge.judgement, run.now)
-    return run, [Tell("stalled", facts), Collect(incident=incident, attempt=run.attempt)]
+    totals = replace(run.totals, incidents=incident)
+    run = move(run, "stalled", totals=totals, silent_since=run.judge.judgement.since)
+    return run, [Tell("stalled", words.silence(run)), Collect(incident=incident, attempt=run.attempt)]
+
+
+def _others(run: Run) -> Step:
+    """Report a training that stalls during the incident of another: the remedy of that one restarts both."""
+    also = [
+        one for one in trainings.judged(run)
+        if one.key != run.focus and not one.announced and one.judge.judgement.step in ("stalled", "stopped")
+    ]  # fmt: skip
+    for one in also:
+        run = trainings.put(run, replace(one, announced=True))
+    return run, [Tell("stalled_too", words.silence(run, one)) for one in also]
 
 
 def _recovered(run: Run, before: str) -> Step:
-    gap = words.duration(run.judge.judgement.gap) if before != "healthy" else "?"
+    judgement = run.judge.judgement
+    # Another training came into focus: the gap of its own is not the one that is over.
+    seconds = judgement.gap if judgement.step == "recovering" else run.now - run.silent_since
+    gap = words.duration(seconds) if before != "healthy" else "?"
     kind = "recovered" if run.state == HOLDING else "cleared"
     return move(run, "recovered", findings=()), [Tell(kind, {"gap": gap})]
 
@@ -368,7 +362,18 @@ def _launch(run: Run, decision: Decision) -> Launch:
 
 
 def _past(run: Run, findings: tuple[Finding, ...]) -> past.Past:
-    return past.add_attempt(run.past, run.history, findings, run.factor, run.device, run.launched, run.now)
+    reached = trainings.reached(run)
+    return past.add_attempt(
+        run.past,
+        run.history,
+        findings,
+        run.factor,
+        run.device,
+        run.launched,
+        run.now,
+        reached,
+        whole=bool(run.whole),
+    )
 
 
 def _after(run: Run, decision: Decision, event: Exited) -> Step:
@@ -382,9 +387,8 @@ def _after(run: Run, decision: Decision, event: Exited) -> Step:
 
 
 def _again(run: Run, decision: Decision) -> Step:
-    totals, sizes = replace(run.totals, beats=beats(run)), regrow.after(run, decision.factor)
-    deadline = run.now + decision.delay
-    run = move(run, "again", deadline=deadline, totals=totals, decision=decision, sizes=sizes)
+    deadline, sizes = run.now + decision.delay, regrow.after(run, decision.factor)
+    run = move(run, "again", deadline=deadline, decision=decision, sizes=sizes)
     facts = {"attempt": str(run.attempt + 1), "why": decision.why, "mathematics": decision.mathematics}
     pause = [Tell("waiting", {"delay": words.duration(decision.delay)})] if decision.delay > 1 else []
     return run, [*pause, Tell("restart", facts)]

@@ -21,6 +21,7 @@ from stallguard.core.events import (
     Greeted,
     Heard,
     Launched,
+    Left,
     Matched,
     Noted,
     Sampled,
@@ -101,6 +102,7 @@ class History(msgspec.Struct, frozen=True):
     slept: Slept | None = None
     collected: Collected | None = None
     unkillable: Unkillable | None = None
+    left: Left | None = None
     exited: Exited | None = None
     rows: int | None = None  # of a whole batch
     used_gpu: bool = False  # this attempt was seen to use the accelerator
@@ -197,6 +199,7 @@ _KEEPERS: dict[type, Callable[..., History]] = {
     Slept: _single("slept"),
     Collected: _collected,
     Unkillable: _single("unkillable"),
+    Left: _single("left"),
     Exited: _single("exited"),
 }
 

@@ -5,6 +5,8 @@ The file that keeps it is stallguard.knowledge's business.  This module may not 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from msgspec.structs import replace
 
@@ -35,6 +37,45 @@ class Learned(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return what is worth keeping of a detector's state."""
         kept = {name: settle(base) for name, base in rows.items()}
         return cls(rows=kept, timers=timers, level=level, power=power, about=about)
+
+
+def merged(each: Sequence[Learned]) -> Learned:
+    """Return what several trainings taught as one, the more patient of two if they differ.
+
+    What was learned on other things than the last of them (a device, a version) is left out.
+    """
+    alike = [one for one in each if one.about == each[-1].about]
+    rows: dict[str, Baseline] = {}
+    timers: dict[int, int] = {}
+    for one in alike:
+        for name, base in one.rows.items():
+            rows[name] = _patient(rows[name], settle(base)) if name in rows else settle(base)
+        for value, sights in one.timers.items():
+            timers[value] = timers.get(value, 0) + sights
+    return Learned(
+        rows=rows,
+        timers=timers,
+        level=min((one.level for one in alike if one.level), default=0.0),
+        power=min((one.power for one in alike if one.power), default=0.0),
+        about=each[-1].about,
+    )
+
+
+def _patient(one: Baseline, other: Baseline) -> Baseline:
+    """Return two baselines at rest as one: the gaps of both, the longest of each kind."""
+    buckets = {index: one.buckets.get(index, 0.0) + weight for index, weight in other.buckets.items()}
+    return settle(
+        Baseline(
+            buckets=one.buckets | buckets,
+            count=one.count + other.count,
+            longest=max(one.longest, other.longest),
+            hour=max(one.hour, other.hour),
+            deadlock=max(one.deadlock, other.deadlock),
+            external=max(one.external, other.external),
+            spin=max(one.spin, other.spin),
+            idle_share=max(one.idle_share, other.idle_share),
+        )
+    )
 
 
 def settle(base: Baseline) -> Baseline:

@@ -5,7 +5,7 @@ This module may not decide anything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -16,7 +16,8 @@ from stallguard.core.verdicts import Finding
 
 KEPT = 1024  # attempts; more restarts than that within a window are never allowed
 
-Position = tuple[int, int, int, int]
+Position = tuple[int, int, int, int, int]
+NOTHING: Position = (0, -1, -1, -1, -1)
 
 
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -29,7 +30,7 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     device: str
     began: float
     ended: float
-    position: Position  # how far it came
+    position: Position  # how far it came, or of several trainings the one that it ended for
     fresh: bool = False  # it came further than every attempt before it
     code: int | None = None  # exit code where it ended by itself; None where it stalled
     rows: int | None = None  # of a batch
@@ -42,24 +43,38 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Past(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All attempts so far, the one that just ended last, and the farthest that one of them came."""
+    """All attempts so far, the one that just ended last, and the farthest that each training came in one of them."""
 
     attempts: tuple[Attempt, ...] = ()
-    best: Position = (-1, -1, -1, -1)
+    best: dict[str, Position] = {}  # of each training, by its place
     fruitless: int = 0  # restarts in a row, up to now, that came no further than the attempts before them
+    whole: bool = False  # slices cannot make this script's batch smaller
 
 
 def position(heard: Heard | None) -> Position:
     """Return how far a training came, so that two attempts can be compared.
 
-    Fit, epoch and batch where they are known, since a resumed attempt counts them on; else the optimizer's own
-    count, which a checkpoint brings back; else the batches of this attempt.
+    Its first number is 1 for a training that is over (core.training).  Then fit, epoch and batch where they are known,
+    since a resumed attempt counts them on; else the optimizer's own count, which a checkpoint brings back; else the
+    batches of this attempt.
     """
     if heard is None:
-        return (-1, -1, -1, -1)
+        return NOTHING
     if heard.epoch >= 0:
-        return (heard.fits, heard.epoch, max(heard.batch, 0), heard.saves if heard.batch < 0 else 0)
-    return (heard.fits, -1, max(heard.iterations, heard.beats + heard.skipped), 0)
+        return (0, heard.fits, heard.epoch, max(heard.batch, 0), heard.saves if heard.batch < 0 else 0)
+    return (0, heard.fits, -1, max(heard.iterations, heard.beats + heard.skipped), 0)
+
+
+def _is_further(best: Mapping[str, Position], reached: Mapping[str, Position]) -> bool:
+    """Tell whether some training came further than in every attempt before, or more of them began.
+
+    One of an unknown place may be an old one under a new name, as where a launcher puts the hour into the arguments:
+    as many trainings as ever and none of them further than any was is no progress.
+    """
+    if len(reached) > len(best):
+        return True
+    farthest = max(best.values(), default=NOTHING)
+    return any(position > best.get(place, farthest) for place, position in reached.items())
 
 
 def add_attempt(
@@ -70,21 +85,30 @@ def add_attempt(
     device: str,
     began: float,
     ended: float,
+    reached: Mapping[str, Position] | None = None,
+    *,
+    whole: bool = False,
 ) -> Past:
-    """Return the past with the attempt that is over, or about to be ended for a stall."""
-    reached = position(history.heard)
-    fresh = reached > past.best
+    """Return the past with the attempt that is over, or about to be ended for a stall.
+
+    `history`: of the training that it is about; `reached`: how far each training came, by place, if there are more;
+    `whole`: whether slices cannot make the batch smaller, as far as the attempts so far have shown.
+    """
+    if reached is None:
+        reached = {"": position(history.heard)}
+    fresh = _is_further(past.best, reached) and any(one > NOTHING for one in reached.values())
     cause, confidence = (findings[0].cause, findings[0].confidence) if findings else ("unknown", 0.0)
     attempt = Attempt(
         cause=cause, confidence=confidence, phase=history.heard.phase if history.heard else "importing",
-        factor=factor, device=device, began=began, ended=ended, position=reached, fresh=fresh,
+        factor=factor, device=device, began=began, ended=ended, position=position(history.heard), fresh=fresh,
         code=history.exited.code if history.exited else None,
         rows=remembered.batch_rows(history), used_gpu=history.used_gpu,
     )  # fmt: skip
     return Past(
         attempts=(*past.attempts[1 - KEPT :], attempt),
-        best=max(past.best, reached),
+        best={**past.best, **{place: max(one, past.best.get(place, one)) for place, one in reached.items()}},
         fruitless=0 if fresh or not past.attempts else past.fruitless + 1,
+        whole=whole,
     )
 
 

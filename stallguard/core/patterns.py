@@ -183,6 +183,14 @@ PATTERNS: tuple[Pattern, ...] = (
         excludes=(ending.not_for_memory,),
     ),
     Pattern(
+        causes.OUT_OF_MEMORY_KILL, "F6", 0.4,
+        requires=(ending.killed_inside,),
+        proofs=(memory.oom_counted, memory.near_limit),
+        supports=(memory.pressed, memory.near_ram, memory.swapping, process.growing, output.killed_line),
+        against=(memory.unpressed, memory.plenty),
+        excludes=(ending.not_for_memory,),
+    ),
+    Pattern(
         causes.OUT_OF_MEMORY, "F6", 0.75,
         requires=(ending.ended_badly, output.host_memory),
         supports=(process.growing, memory.near_limit, memory.near_ram, memory.pressed),
@@ -337,7 +345,7 @@ PATTERNS: tuple[Pattern, ...] = (
         proofs=(output.traceback,),
         supports=(silence.never_trained,),
         against=(output.gpu_memory, output.host_memory, output.mismatch, output.too_large),
-        excludes=(output.memory_error,),
+        excludes=(output.memory_error, ending.killed_inside),
     ),
     Pattern(
         causes.NATIVE_CRASH, "F7", 0.7,
@@ -354,6 +362,15 @@ PATTERNS: tuple[Pattern, ...] = (
         against=(memory.pressed, memory.near_limit, memory.oom_counted, output.killed_line),
         excludes=(ending.killed_for_memory,),
     ),
+    Pattern(  # how a process ended that is not ours to wait for, nobody tells us
+        causes.KILLED, "", 0.5,
+        requires=(ending.killed_inside,),
+        proofs=(ending.not_for_memory,),
+        supports=(memory.unpressed, memory.plenty),
+        against=(memory.pressed, memory.near_limit, memory.oom_counted, output.killed_line, output.fatal),
+        excludes=(ending.killed_for_memory,),
+    ),
+    Pattern(causes.NATIVE_CRASH, "F7", 0.55, requires=(ending.killed_inside, output.fatal)),
     Pattern(causes.ENDED_BY_REQUEST, "", 0.95, requires=(ending.asked_to_go,)),
     Pattern(causes.STUCK_IN_KERNEL, "F10", 0.95, requires=(process.survived_kill,)),
     Pattern(

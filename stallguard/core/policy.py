@@ -93,11 +93,13 @@ def _is_open(
         return past.fruitless < limits.fruitless
     if rung == HALF:
         useful = past.fruitless < limits.fruitless or (remedy.persists and not ordered)
-        return useful and _can_halve(last, limits)
+        return useful and _can_halve(past, last, limits)
     return last.device != CPU and (last.used_gpu or ordered)
 
 
-def _can_halve(last: Attempt, limits: PolicyLimits) -> bool:
+def _can_halve(past: Past, last: Attempt, limits: PolicyLimits) -> bool:
+    if past.whole and not limits.gives_size:
+        return False
     if last.rows is None:
         return last.factor * 2 <= limits.max_factor
     return last.rows // (last.factor * 2) >= max(1, limits.min_batch)
@@ -118,7 +120,8 @@ def _exhausted(past: Past, limits: PolicyLimits) -> str:
     if past.fruitless >= limits.fruitless:
         return f"{past.fruitless} restarts in a row came no further"
     times = strikes(past, limits.healthy)
-    return f"the same cause struck {times} times in the same phase, and nothing is left to try"
+    whole = ", its batches stay whole" if past.whole else ""
+    return f"the same cause struck {times} times in the same phase{whole}, and nothing is left to try"
 
 
 def _own_code(last: Attempt | None) -> int:
@@ -136,6 +139,7 @@ def _give_up(why: str, last: Attempt | None) -> Decision:
 
 def _restart(rung: str, why: str, past: Past, last: Attempt, limits: PolicyLimits) -> Decision:
     factor = last.factor * 2 if rung == HALF else last.factor
+    factor = factor if past.whole else max(factor, limits.microbatches)
     device = CPU if rung == CPU else last.device
     return Decision(
         action="restart",
@@ -174,8 +178,9 @@ def _fewer(factor: int, limits: PolicyLimits) -> str:
             "fewer rows, at the learning rate that the script sets"
         )
     sliced = (
-        f"each batch is computed in {factor} parts and applied once, so the optimizer sees the same batch; "
-        "BatchNormalization layers, where there are any, see the smaller parts"
+        f"each batch is computed in {factor} parts and applied once, so the optimizer sees the same batch (a few "
+        "rows are compared first; where that changes anything, the batch stays whole); BatchNormalization layers, if "
+        "there are any, see the smaller parts"
     )
     if not limits.really_smaller_batch:
         return sliced

@@ -21,6 +21,7 @@ class PolicyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     healthy: float = 1800.0  # s of an attempt that got on, after which its troubles are no habit
     backoff: float = 2.0  # s before the second restart in a row; the first comes at once, then it doubles
     backoff_cap: float = 120.0  # s
+    microbatches: int = 1  # slices that each batch is trained in from the start, and at least
     batch: int = 0  # rows that the script is given at first; 0: its own business
     batch_flag: str = ""  # the script's option for it
     batch_env: str = ""  # the variable that the script reads it from

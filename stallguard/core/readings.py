@@ -14,8 +14,9 @@ class Reading(msgspec.Struct, frozen=True, tag_field="sensor", omit_defaults=Tru
 
 
 class Process(Reading, frozen=True, tag="process"):
-    """The child's process tree.  `state` is that of the training process itself."""
+    """A process tree: the child's, or that below one training.  `state` is that of the process at its root."""
 
+    pid: int = 0  # of the training whose tree this is; 0: the child's whole tree
     state: str | None = None  # running sleeping uninterruptible stopped zombie exiting gone
     cpu: float | None = None  # user + system seconds; exited members included
     members: int | None = None  # live processes in the tree, the child included
@@ -38,7 +39,12 @@ class Process(Reading, frozen=True, tag="process"):
 
 
 class Device(Reading, frozen=True, tag="device"):
-    """The accelerator.  `moved` tells whether this run's own GPU time advanced since the last reading."""
+    """The accelerator.  `moved` tells whether this run's own GPU time advanced since the last reading.
+
+    `pid`: of the training that `moved` and `mine` are about, if there are several; 0: the whole run.
+    """
+
+    pid: int = 0
 
     name: str | None = None
     utilisation: float | None = None  # 0..1 of the whole device

@@ -31,7 +31,8 @@ def larger(factor: int, rows: int | None, sizes: Sizes, stable: float, limits: P
     `factor`: the parts now; `rows`: of a whole batch, if known; `stable`: seconds at this size.
     """
     next_factor = factor // 2
-    if not limits.regrow or stable < limits.regrow_after or next_factor < max(1, sizes.factor):
+    least = max(1, sizes.factor, limits.microbatches)
+    if not limits.regrow or stable < limits.regrow_after or next_factor < least:
         return None
     return next_factor if sizes.left.get(label(rows, next_factor), 0) < TWICE else None
 

@@ -12,26 +12,36 @@ import msgspec
 from stallguard.core import lifecycle
 from stallguard.core.detector import Judge
 from stallguard.core.history import History
+from stallguard.core.learned import Learned
 from stallguard.core.past import Past
 from stallguard.core.reviewed import Review
 from stallguard.core.sizes import Sizes
+from stallguard.core.training import OUTSIDE, Over, Training
 from stallguard.core.verdicts import Decision, Finding
 
 
 class Totals(msgspec.Struct, frozen=True):
     """What the end of the story adds up; seconds and counts over all attempts."""
 
-    beats: int = 0  # batches trained in attempts before this one
+    beats: int = 0  # batches of trainings that are over, in all attempts
     incidents: int = 0
     lost: float = 0.0  # silence before a stall was ended, and pauses between attempts
 
 
 class Run(msgspec.Struct, frozen=True):
-    """A run at one instant.  `deadline`: when the present state's patience ends (monotonic seconds)."""
+    """A run at one instant.  `deadline`: when the present state's patience ends (monotonic seconds).
 
-    judge: Judge
-    history: History
+    `trainings`: first the run as it is seen from outside, then each process that a probe is in, the newest last.
+    """
+
+    trainings: tuple[Training, ...]
     past: Past
+    focus: int = OUTSIDE  # key of the training that evidence, diagnosis and reports are about
+    seen: int = 0  # processes with a probe in this attempt so far
+    begun: int = 0  # how many of them have trained
+    over: tuple[Over, ...] = ()  # the trainings of this attempt that are over, the newest last
+    inherited: Learned | None = None  # what earlier runs of the same command taught
+    learned: dict[str, Learned] = {}  # what the trainings of earlier attempts taught, by place
     state: str = lifecycle.NEW
     now: float = 0.0
     began: float = 0.0
@@ -45,8 +55,11 @@ class Run(msgspec.Struct, frozen=True):
     changes: tuple[tuple[int, str], ...] = ()  # for the mathematics of the training: attempt, sentence
     sized: float = 0.0  # since when it trains at this factor
     regrowing: bool = False  # a larger batch is to come at the end of an epoch
+    whole: str = ""  # why slices cannot make this script's batch smaller, as the probe said it
+    cut: bool = False  # batches of some model were trained in slices in this attempt
     deadline: float = math.inf
     urgent: bool = False  # what the output reported only gets worse: act although batches seem to end
+    silent_since: float = 0.0  # when the silence of the last stall began (monotonic seconds)
     step: str = "off"  # the judgement's step after the event before this one
     beyond: tuple[str, ...] = ()  # what a remedy cannot reach in this script, told already
     findings: tuple[Finding, ...] = ()
@@ -60,11 +73,25 @@ class Run(msgspec.Struct, frozen=True):
     totals: Totals = Totals()
     code: int = 0
 
+    @property
+    def training(self) -> Training:
+        """The training in focus."""
+        return next(one for one in self.trainings if one.key == self.focus)
+
+    @property
+    def history(self) -> History:
+        """The history of the training in focus."""
+        return self.training.history
+
+    @property
+    def judge(self) -> Judge:
+        """The detector of the training in focus."""
+        return self.training.judge
+
 
 def beats(run: Run) -> int:
-    """Return the batches trained so far, all attempts together."""
-    heard = run.history.heard
-    return run.totals.beats + (heard.beats if heard else 0)
+    """Return the batches trained so far, of all trainings and attempts together."""
+    return run.totals.beats + sum(training.batches for training in run.trainings if not training.over)
 
 
 def is_muted(run: Run) -> bool:

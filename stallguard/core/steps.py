@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from stallguard.core import history
+from stallguard.core import history, trainings
 from stallguard.core.actions import Action, Signal
 from stallguard.core.events import Exited
 from stallguard.core.lifecycle import next_state
@@ -29,7 +29,7 @@ def move(run: Run, trigger: str, **changes: object) -> Run:
 def stop(run: Run, decision: Decision, limits: Limits) -> Step:
     """Ask the child to end, by SIGTERM; `decision` is what follows."""
     actions: list[Action] = [Signal(attempt=run.attempt, name="TERM")]
-    if run.judge.judgement.step == "stopped":
+    if any(training.judge.judgement.step == "stopped" for training in trainings.judged(run)):
         actions.append(Signal(attempt=run.attempt, name="CONT"))  # a stopped process keeps SIGTERM pending
     run = move(run, "stop", decision=decision, deadline=run.now + limits.stop.grace)
     return run, actions
@@ -44,14 +44,14 @@ def spare(run: Run, limits: Limits) -> Run | None:
 
 
 def _saving(run: Run, limits: Limits) -> bool:
-    """Tell whether a file of the script's grows, or the probe has been saving, and not for too long already."""
-    heard = run.history.heard
+    """Tell whether a file of the script's grows, or a probe has been saving, and not for too long already."""
     ours = (
-        heard is not None
-        and heard.phase == "checkpoint"
-        and run.now < heard.phase_at + limits.stop.saving_wait
+        training.heard is not None
+        and training.heard.phase == "checkpoint"
+        and run.now < training.heard.phase_at + limits.stop.saving_wait
+        for training in trainings.judged(run)
     )
-    return ours or history.is_saving(run.history, run.now)
+    return any(ours) or history.is_saving(run.history, run.now)
 
 
 def kill(run: Run, limits: Limits) -> Step:

@@ -13,7 +13,8 @@ from stallguard.core.causes import TITLES
 from stallguard.core.events import DUMP, Collected, Matched
 from stallguard.core.quoting import cut
 from stallguard.core.run import Run
-from stallguard.core.verdicts import Finding, Judgement
+from stallguard.core.training import Training
+from stallguard.core.verdicts import Finding
 from stallguard.errors import STOPPED_ON_TIME
 
 ALSO = 0.3  # confidence from which a second cause is told too
@@ -69,13 +70,53 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if minutes else f"{hours} h"
 
 
-def silence(judgement: Judgement, _now: float) -> dict[str, str]:
-    """Return the facts of a suspicion or a stall."""
+def name(training: Training) -> str:
+    """Return which of several trainings is meant."""
+    what = f"{training.command}, " if training.command else ""
+    which = f"training {training.number}" if training.number else "a process that has not trained"
+    return f"{which} ({what}pid {training.pid})" if training.pid else "the run"
+
+
+def of_one(run: Run, pid: int) -> str:
+    """Return the beginning of a sentence that says which training it is about; empty if there is only one."""
+    if run.begun <= 1 or not pid:
+        return ""
+    found = [training for training in run.trainings if training.pid == pid]
+    return f"{name(found[-1])}: " if found else ""
+
+
+HOW = {
+    "ended": "came to its end",
+    "failed": "ended by an error",
+    "vanished": "was killed, or crashed",
+    "replaced": "replaced itself by another program",
+    "exited": "ended with its attempt",
+}
+
+
+def end_of_training(run: Run, gone: Training) -> dict[str, str]:
+    """Return the facts of the end of one training."""
+    heard, how = gone.heard, HOW.get(gone.over, gone.over)
+    parts = [f"{gone.batches} batches"]
+    parts += [counted(heard.fits, "fit")] if heard is not None and heard.fits > 1 else []
+    return {
+        "who": name(gone),
+        "how": how,
+        "progress": ", ".join(parts),
+        "duration": duration(run.now - gone.began),
+    }
+
+
+def silence(run: Run, training: Training | None = None) -> dict[str, str]:
+    """Return the facts of a suspicion or a stall of `training`, by default of the one in focus."""
+    training = training or run.training
+    judgement = training.judge.judgement
     stopped = judgement.step == "stopped"
     what = "the process is stopped" if stopped else DOING.get(judgement.evidence, DOING["unknown"])
     where = "between two beats" if judgement.row == STREAM else WHILE.get(judgement.phase, judgement.phase)
-    return {
-        "silence": f"no progress for {duration(judgement.gap)} {where}",
+    whose = {"pid": str(training.pid)} if training.pid else {}
+    return whose | {
+        "silence": f"{of_one(run, training.pid)}no progress for {duration(judgement.gap)} {where}",
         "what": what,
         "gap": duration(judgement.gap),
         "phase": judgement.phase,
@@ -150,12 +191,12 @@ def counted(number: int, noun: str) -> str:
 def totals(run: Run, beats: int, now: float) -> dict[str, str]:
     """Return the sums told at the end."""
     stalls = run.totals.incidents
-    trouble = ""
+    trouble = f", {run.begun} trainings" if run.begun > 1 else ""
     if stalls or run.attempt > 1:
         told = (
             counted(stalls, "stall"),
             counted(run.attempt, "attempt"),
             f"{duration(run.totals.lost)} lost",
         )
-        trouble = f", {', '.join(told)}"
+        trouble += f", {', '.join(told)}"
     return {"batches": str(beats), "duration": duration(now - run.began), "trouble": trouble}

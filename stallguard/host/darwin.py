@@ -9,7 +9,16 @@ import sys
 import time
 
 from stallguard.host.darwin_system import Gpu, MachineWatch, MemoryKill, facts, memory
-from stallguard.host.darwin_tree import Tree, alive, census, is_remote, main_site, overcount, start_time
+from stallguard.host.darwin_tree import (
+    Tree,
+    alive,
+    census,
+    has_open,
+    is_remote,
+    main_site,
+    overcount,
+    start_time,
+)
 
 __all__ = [
     "Gpu",
@@ -20,6 +29,7 @@ __all__ = [
     "asleep",
     "census",
     "facts",
+    "has_open",
     "is_remote",
     "main_site",
     "memory",

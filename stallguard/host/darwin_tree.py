@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import os
 import time
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
@@ -154,6 +155,15 @@ def census(_pids: Iterable[int], _without: Collection[int] = ()) -> dict[str, in
 
 def main_site(_pid: int) -> str | None:
     """Return None: see census."""
+    return None
+
+
+def has_open(pid: int, path: str) -> bool | None:
+    """Tell whether a process has the file `path` open; None if that cannot be seen."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error, OSError):
+        return os.path.realpath(path) in {file.path for file in psutil.Process(pid).open_files()}
     return None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 
-from stallguard.host.linux_census import census, is_remote, main_site
+from stallguard.host.linux_census import census, has_open, is_remote, main_site
 from stallguard.host.linux_gpu import Gpu
 from stallguard.host.linux_machine import MachineWatch, facts
 from stallguard.host.linux_memory import MemoryKill, memory
@@ -17,8 +17,8 @@ from stallguard.host.linux_tree import Tree, alive, overcount, start_time
 assert sys.platform != "darwin"  # noqa: S101 - tells type checkers which half this is
 
 __all__ = [
-    "Gpu", "MachineWatch", "MemoryKill", "Tree", "alive", "asleep", "census", "facts", "is_remote", "main_site",
-    "memory", "overcount", "start_time",
+    "Gpu", "MachineWatch", "MemoryKill", "Tree", "alive", "asleep", "census", "facts", "has_open", "is_remote",
+    "main_site", "memory", "overcount", "start_time",
 ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ own children; where the kernel says no (hidepid, Yama's scope 2 and 3) the answe
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 from collections import Counter
@@ -15,6 +16,8 @@ from collections.abc import Collection, Iterable
 from stallguard.host import linux_proc
 
 THREADS_MAX = 2000  # 30 ms; a census of more would be late
+# Threads of ZeroMQ, by their names: they carry messages to a thread of the program, which then waits in poll itself.
+SERVANTS = "ZMQbg/"
 FILES_MAX = 1024  # open files looked at, a process
 
 # System call numbers by the name that uname(2) gives the machine: arch/x86/entry/syscalls/syscall_64.tbl and
@@ -94,8 +97,8 @@ def main_site(pid: int) -> str | None:
 def _site(pid: int, thread: str) -> str | None:
     line = linux_proc.slurp(f"/proc/{pid}/task/{thread}/stat", 1024)
     stat = linux_proc.parse_stat(line) if line else None
-    if stat is None or stat.state in ("zombie", "gone"):
-        return ""  # it ended while we looked
+    if stat is None or stat.state in ("zombie", "gone") or stat.name.startswith(SERVANTS):
+        return ""  # it ended while we looked, or does not count
     call = linux_proc.slurp(f"/proc/{pid}/task/{thread}/syscall", 256)
     if call is None and os.path.exists(f"/proc/{pid}/task/{thread}"):  # noqa: PTH110 - one call, no object
         return None
@@ -136,6 +139,21 @@ def _links(pid: int) -> list[str] | None:
         except OSError:  # closed since
             continue
     return links
+
+
+def has_open(pid: int, path: str) -> bool | None:
+    """Tell whether a process has the file `path` open; None if that cannot be seen."""
+    wanted = os.path.realpath(path)
+    try:
+        names = os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208 - no object for each
+    except OSError:
+        return None
+    for name in names:
+        with contextlib.suppress(OSError):  # closed since
+            link = os.readlink(f"/proc/{pid}/fd/{name}")  # noqa: PTH115 - there may be thousands
+            if link in (wanted, f"{wanted} (deleted)"):
+                return True
+    return False
 
 
 def _holds_connection(pid: int, links: list[str]) -> bool:

@@ -31,14 +31,12 @@ if TYPE_CHECKING:
 
 STALE = 200_000_000  # ns that the page may lag behind the hot path, whatever became of the sender
 
-_PHASE, _PHASE_NS, _PROGRESS_NS, _CHANGES = (
-    wire.SLOT[n] for n in ("phase", "phase_ns", "progress_ns", "changes")
-)
-_LONGEST_NS, _LONGEST_PHASE = wire.SLOT["longest_ns"], wire.SLOT["longest_phase"]
+_PHASE, _PHASE_NS, _PROGRESS_NS = (wire.SLOT[n] for n in ("phase", "phase_ns", "progress_ns"))
+_CHANGES, _LONGEST_NS, _LONGEST_PHASE = (wire.SLOT[n] for n in ("changes", "longest_ns", "longest_phase"))
 _BEATS, _BEAT_NS, _FIT_BEATS, _SOURCE = (wire.SLOT[n] for n in ("beats", "beat_ns", "fit_beats", "source"))
-_BATCH, _BATCHES, _CHECKS, _FITS = (wire.SLOT[n] for n in ("batch", "batches", "checks", "fits"))
+_BATCH, _BATCHES, _FITS = (wire.SLOT[n] for n in ("batch", "batches", "fits"))
 _INPUT_NS, _STEP_NS, _TRACES, _FLAGS = (wire.SLOT[n] for n in ("input_ns", "step_ns", "traces", "flags"))
-_LOSS, _EPOCH, _EPOCHS, _SAVES = (wire.SLOT[n] for n in ("loss_bits", "epoch", "epochs", "saves"))
+_LOSS, _EPOCH, _EPOCHS = (wire.SLOT[n] for n in ("loss_bits", "epoch", "epochs"))
 _NOBODY = object()
 _KEPT = frozenset((NAMED, VALIDATION, PREDICTION, CHECKPOINT, EPOCH_START, EPOCH_END))
 _RUNS_NEXT = frozenset((STEP, VALIDATION, PREDICTION, FIRST_RUN))
@@ -47,15 +45,23 @@ _RUNS_NEXT = frozenset((STEP, VALIDATION, PREDICTION, FIRST_RUN))
 class Beats:
     """The writing end of the record."""
 
-    __slots__ = ("_base", "_beats", "_changes", "_check", "_credit", "_epoch_from", "_fit_from", "_last",
+    __slots__ = ("_base", "_beats", "_changes", "_credit", "_epoch_from", "_fit_from", "_last",
                  "_last_of_epoch", "_longest", "_main", "_phase", "_thread", "ahead", "attention", "began", "calls",
-                 "cold", "due", "ended", "fitting", "hot", "index", "inside", "own", "plain", "polled", "restores",
-                 "saving", "slots", "step", "stride", "tracing")  # fmt: skip
+                 "claim", "claimed", "cold", "due", "ended", "fitting", "hot", "index", "inside", "own", "plain",
+                 "polled", "restores", "saving", "slots", "step", "stride", "tracing")  # fmt: skip
 
     def __init__(self, slots: memoryview) -> None:
+        self.claim: Callable[[], object] = (
+            str  # called once, when this process first trains; `str` does nothing
+        )
+        self.ahead = STEP  # what follows a batch: INPUT if Keras fetches the next one in Python
+        self.begin(slots)
+
+    def begin(self, slots: memoryview) -> None:
+        """Count from nothing, into `slots`: at the start, and again in a forked process that has not trained."""
         self.slots = slots
-        # What the hot path reads again is kept here: an attribute costs less than a look into the page.
-        self._last = monotonic_ns()  # when the phase was entered
+        self.claimed = False
+        self._last = monotonic_ns()  # when the phase was entered; read here, it costs less than in the page
         self._longest = self._beats = self._changes = 0
         self._phase = slots[_PHASE]
         self.hot: Any = _NOBODY  # the CallbackList whose batches follow one another with nothing else between
@@ -68,10 +74,8 @@ class Beats:
         self._last_of_epoch = -1  # beats when it will end, -1 where that is not known
         self.plain = False  # each end of a batch in Keras' loop is one batch
         self.index = -1  # Keras' own number of the batch that ended last in this epoch, -1 before the first
-        self._check = 0  # index of the batch of validation or prediction that began
         self.step = 0  # ns inside steps
         self.stride = 1  # batches that Keras runs at once
-        self.ahead = STEP  # what follows a batch: INPUT where Keras fetches the next one in Python
         self.cold = False  # the next batch of Keras' compiles what it runs, and no hook sees that
         self.attention = False  # set by the sender, once a second or on a command: see what is asked
         self.fitting = 0  # Keras loops (fit, evaluate, predict) that are open: they alone count then
@@ -82,6 +86,12 @@ class Beats:
         self.restores = 0  # checkpoints written or read: the iterations may have jumped
         self.tracing = self.saving = False
         self._main = self._thread = get_ident()
+
+    def trains(self) -> None:
+        """Take note that this process trains: what it starts from now on are its workers."""
+        if not self.claimed:
+            self.claimed = True
+            self.claim()
 
     def enter(self, phase: int) -> int:
         """Show `phase`; return the one before, for `leave`."""
@@ -188,6 +198,7 @@ class Beats:
 
     def fit_begins(self) -> int:
         """A `fit` began: its callbacks count from here on."""
+        self.trains()
         before = self.enter(EPOCH_START)
         self._thread = get_ident()
         self._fit_from = self._beats
@@ -256,6 +267,7 @@ class Beats:
     def _slowly(self, original: BatchEnd, attend: Attend, callbacks: Any, batch: int, logs: Any) -> Any:
         """Do the same where something else happened since the batch before, or one stands for several."""
         self.settle()
+        self.trains()
         now = monotonic_ns()
         gap = now - self._last
         if gap > self._longest:
@@ -311,16 +323,6 @@ class Beats:
             count = min(count, self._last_of_epoch - self._beats)
         return count
 
-    def check_begins(self, index: int) -> None:
-        """A batch of validation or prediction began."""
-        self._check = index
-        self.moved()
-
-    def check_ends(self, index: int, phase: int) -> None:
-        """A batch of validation or prediction ended."""
-        self.enter(phase)
-        self.slots[_CHECKS] += max(1, index - self._check + 1)
-
     # --- every other loop -------------------------------------------------------------------------------------
 
     def may_open(self) -> bool:
@@ -375,6 +377,7 @@ class Beats:
 
     def add(self, source: int, count: int) -> None:
         """Add `count` batches."""
+        self.trains()
         self.settle()
         self._beats += count
         slots = self.slots
@@ -394,7 +397,3 @@ class Beats:
         began = self._last
         self.leave(before)
         self.slots[_INPUT_NS] += self._last - began
-
-    def saved(self) -> None:
-        """A checkpoint was written."""
-        self.slots[_SAVES] += 1

@@ -1,7 +1,21 @@
-"""Brings the probe in: claims the process, opens page and socket, and waits for a training library.
+"""Brings the probe into a process, and decides what it does there.
 
-Costs a few milliseconds at the start of every Python process of a run, so everything that can wait does: the
-hooks are loaded when the first training library is imported, not before.
+A run is often more than one Python process: a launcher (subprocess, Hydra, papermill, torchrun, multiprocessing) that
+never trains, trainings one after the other or side by side, and the workers of each training.  None of them says what
+it is, so each is taken for as little as it has shown:
+
+    waiting    from the start: a place (place.py) and the import hooks; no page, no socket, no thread
+    present    it imports a training library, or the script calls stallguard: page, socket, thread.  The supervisor
+               sees it, and notices an import that hangs; but it may be a launcher that imports torch, so what it
+               starts is not taken for a worker
+    training   it trains: STALLGUARD_OWNER names it, and what it starts from now on is a worker
+    worker     started or forked by a process that trains: it does nothing
+
+A process of multiprocessing (or of loky, joblib's) is present only when it trains: most of them never do, and while one
+imports, its parent is there to be watched.  A forked process that has not trained begins again as waiting.
+
+Costs a few milliseconds at the start of every Python process of a run, so everything that can wait does: the hooks are
+loaded when the first training library is imported, not before.
 """
 
 from __future__ import annotations
@@ -9,6 +23,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from _thread import allocate_lock
 from time import monotonic_ns
 
 from . import device, page, place, stacks, wire
@@ -24,20 +39,30 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
     from types import ModuleType
-    from typing import Any
+    from typing import Any, Optional
+
+OWNER = "STALLGUARD_OWNER"  # the process that trains, by its number
+# Set from the start, and as long as a number may be: when a process begins to train, other threads may be reading the
+# environment, and a C library that replaces a value need not move the table of all of them.
+NOBODY = "untrained"
+WAITING, PRESENT, TRAINING, WORKER = "waiting", "present", "training", "worker"
+# How multiprocessing and loky start a Python of theirs.
+POOLS = ("from multiprocessing.", "--multiprocessing-fork", "loky.backend.")
+COMMAND = 160  # characters of a command line in the hello
 
 
 def enter(environment: MutableMapping[str, str], package: ModuleType) -> None:
-    """Come in, if this process is nobody's worker; may raise, the caller swallows it."""
+    """Install the probe, unless this is a worker process; may raise, the caller swallows it."""
     if sys.byteorder != "little":
         return  # the record is little-endian, and so is every machine that trains
     sys.meta_path.append(Api(os.path.dirname(package.__path__[0])))
     token, pid = int(environment["STALLGUARD_TOKEN"]), os.getpid()
-    if environment.get("STALLGUARD_OWNER") not in (None, "", str(pid)):
-        return  # a worker of the training process, or of another tool that came first
-    environment["STALLGUARD_OWNER"] = str(pid)
+    # Its own number: this process trained, and has replaced itself (os.execv).
+    if environment.get(OWNER) not in (None, "", NOBODY, str(pid)):
+        return
+    environment[OWNER] = NOBODY
     probe = Probe(environment, token, pid)
-    package.__dict__.update(voice=Script(probe.context), probe=probe)
+    package.__dict__.update(voice=Script(probe.context, probe.appear), probe=probe)
     probe.start()
 
 
@@ -45,20 +70,26 @@ class Probe:
     """The parts of the probe and how they hang together."""
 
     def __init__(self, environment: MutableMapping[str, str], token: int, pid: int) -> None:
-        run = environment["STALLGUARD_RUN"]
-        self.beats = Beats(
-            page.begin(page.shared(os.path.join(run, "%d.page" % pid)), token, pid, monotonic_ns())
-        )
+        self.environment = environment
+        self.state = WAITING
+        self.sender: Optional[Sender] = None
+        self._token, self._pid = token, pid
+        self._folder = environment["STALLGUARD_RUN"]
+        self._turn = allocate_lock()
+        self._quiet = _is_of_a_pool()
+        self._forked = False
+        self._forks = 0
+        self._signal = 0  # for stack dumps, once it is armed
+        self.beats = Beats(page.begin(page.private(), token, pid, monotonic_ns()))
+        self.beats.claim = self.claim
         self.mail = Mail(token, pid)
         self.patches = Patches(self.step_aside)
         self.context = Context(self.beats, self.mail, self.patches, environment)
+        self.context.find_place = self._find_place
         self.finder = Finder(self.patches.surprise)
-        self.signal = _arm(self.beats, self.mail, environment, os.path.join(run, "%d.stacks" % pid))
-        self.sender = Sender(self.beats, self.mail, environment.get("STALLGUARD_SOCKET", ""), self.signal)
-        self.environment = environment
-        self.context.place = self._place()
+        self.context.flush = self._flush
 
-    def _place(self) -> str:
+    def _find_place(self) -> str:
         try:
             return place.of(self.environment)
         except Exception as error:
@@ -66,21 +97,25 @@ class Probe:
             return ""
 
     def start(self) -> None:
-        """Wait for a training library, then greet."""
+        """Wait for a training library."""
         if self._cpu():
             device.hide(self.environment)
+        self.mail.place = self.context.place
+        if "STALLGUARD_SEED" in self.environment:
+            self._load("seeds")
         self.mail.version("python", "%d.%d.%d" % sys.version_info[:3])
         self.mail.version("machine", os.uname().machine)  # an Intel one on Apple silicon: Rosetta translates
         self.finder.first(LIBRARIES, self.equip)
         sys.meta_path.insert(0, self.finder)
-        os.register_at_fork(after_in_child=self.forked)
-        atexit.register(self.sender.goodbye)
-        self.sender.start()
+        os.register_at_fork(before=self._count_fork, after_in_child=self.forked)
+        atexit.register(self.goodbye)
 
     def equip(self) -> None:
         """A training library is about to be imported: load the hooks and whatever this attempt needs."""
         from . import hooks
 
+        if not self._quiet:
+            self.appear()
         for family in hooks.FAMILIES:
             self._add(family.targets)
         for wanted, part in (
@@ -110,23 +145,91 @@ class Probe:
         except Exception as error:
             self.context.surprise("targets of " + targets.__module__, error)
 
+    def appear(self) -> None:
+        """Open page and socket, start the thread: from here on the supervisor knows of this process."""
+        if self.state != WAITING or not self._turn.acquire(False):
+            return  # another thread is at it
+        self.state = PRESENT
+        try:
+            self._appear()
+        except Exception as error:
+            self.context.surprise("appearing", error)
+
+    def _appear(self) -> None:
+        path = os.path.join(self._folder, "%d" % self._pid)
+        self.mail.place, self.mail.command = self.context.place, _command()
+        util = sys.modules.get("multiprocessing.util")
+        if self._forked and util is not None:  # most versions end a forked process without atexit
+            util.Finalize(None, self.goodbye, exitpriority=-100)
+        self.beats.slots = page.moved(self.beats.slots, path + ".page")
+        self._arm(path + ".stacks")
+        address = self.environment.get("STALLGUARD_SOCKET", "")
+        self.sender = Sender(self.beats, self.mail, address, self._signal)
+        self.sender.start()
+
+    def _arm(self, path: str) -> None:
+        """Arm the stack-dump signal; the handler that a forked process inherited writes to its parent's file."""
+        number = int(self.environment.get("STALLGUARD_SIGNAL") or stacks.DEFAULT)
+        self._signal = number if stacks.arm(number, path, again=number == self._signal) else 0
+        if self._signal:
+            self.beats.flag(wire.FLAG_STACKS_ARMED, True)
+            self.mail.arm(True)
+
+    def claim(self) -> None:
+        """Take note that this process trains; called once, as soon as that is seen."""
+        self.appear()
+        if self.state == PRESENT:
+            self.state = TRAINING
+            self.environment[OWNER] = str(self._pid)
+            self.beats.flag(wire.FLAG_TRAINS, True)
+
     def step_aside(self, why: str) -> None:
         """Too many surprises: take the hooks out and say so; the training goes on alone."""
         self.patches.take_out()
         self.beats.flag(wire.FLAG_STEPPED_ASIDE, True)
         self.mail.note("aside", "the probe took its hooks out: " + why, {})
 
+    def _count_fork(self) -> None:
+        self._forks += 1
+
     def forked(self) -> None:
-        """Turn silent in a forked worker: what its hooks store from now on is nobody's business."""
-        self.beats.slots = page.private()
-        self.sender.abandon()
+        """In a forked process: a worker of a training does nothing; any other may train, as a process of its own."""
+        if self.sender is not None:
+            self.sender.abandon()
+            self.sender = None
+        if self.state in (TRAINING, WORKER):
+            self.state = WORKER
+            self.beats.slots = page.private()
+            return
+        self.state, self._pid, self._quiet, self._forked = WAITING, os.getpid(), True, True
+        self._turn = allocate_lock()
+        self.beats.begin(page.begin(page.private(), self._token, self._pid, monotonic_ns()))
+        self.mail.forked(self._pid)
+        # A place of its own, which the next attempt finds again by the number of the fork.
+        self.environment[place.VARIABLE] = "%s.%d" % (self.context.place, self._forks)
+        self.context.forget_place()
+        self._forks = 0
+
+    def _flush(self) -> None:
+        if self.sender is not None:
+            self.sender.flush()
+
+    def goodbye(self) -> None:
+        """The program ends."""
+        if self.sender is not None:
+            self.sender.goodbye()
 
 
-def _arm(beats: Beats, mail: Mail, environment: MutableMapping[str, str], path: str) -> int:
-    """Arm the stack-dump signal; return its number, 0 where it could not be armed."""
-    number = int(environment.get("STALLGUARD_SIGNAL") or stacks.DEFAULT)
-    if not stacks.arm(number, path):
-        return 0
-    beats.flag(wire.FLAG_STACKS_ARMED, True)
-    mail.arm(True)
-    return number
+def _is_of_a_pool() -> bool:
+    """Whether multiprocessing or loky started this process: spawned, or as the server that forks others."""
+    words = getattr(sys, "orig_argv", None) or getattr(sys, "argv", [])
+    return any(start in word for word in words for start in POOLS)
+
+
+def _command() -> str:
+    """Return what this process runs, as a user would know it: the script's name and its arguments."""
+    argv = [str(word) for word in getattr(sys, "argv", [])]
+    words = " ".join([os.path.basename(word) for word in argv[:1]] + argv[1:])
+    multiprocessing = sys.modules.get("multiprocessing.process")
+    name = multiprocessing.current_process().name if multiprocessing is not None else "MainProcess"
+    return words[:COMMAND] + ("" if name == "MainProcess" else " (%s)" % name[:COMMAND])

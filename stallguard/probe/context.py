@@ -16,11 +16,12 @@ from . import wire
 TYPE_CHECKING = False  # typing costs milliseconds of every start; checkers take this name for True
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any, Callable
+    from typing import Any, Callable, Optional
 
     from .beats import Beats
     from .mail import Mail
     from .patches import Maker, Patches
+    from .seeds import Seeds
 
     Targets = dict[str, Callable[[Any], None]]
 
@@ -54,8 +55,23 @@ class Context:
         # second has passed, and when the fit is about to be ended.
         self.after_batch: list[Callable[[Any], None]] = []
         self.before_stop: list[Callable[[Any], None]] = []
-        self.place = ""  # which of the run's processes this is (place.py); "" where that could not be found
+        self.flush: Callable[[], None] = lambda: None  # sends the notes that wait
+        self.seeds: Optional[Seeds] = None  # of what the script leaves unseeded; None: it stays random
+        # Finds which of the run's processes this is (place.py); called once, and once more after a fork.
+        self.find_place: Callable[[], str] = str
+        self._place: Optional[str] = None
         self.smaller = False  # batches come with fewer rows already: nothing is left to slice
+
+    @property
+    def place(self) -> str:
+        """Which of the run's processes this is (place.py); "" if that could not be found."""
+        if self._place is None:
+            self._place = self.find_place()
+        return self._place
+
+    def forget_place(self) -> None:
+        """Find the place anew as soon as somebody asks: a forked process has one of its own."""
+        self._place = None
 
     @property
     def factor(self) -> int:

@@ -44,9 +44,18 @@ class Mail:
         self._hooks: list[str] = []
         self._beyond: list[str] = []
         self._threads: list[int] = []
+        self.place = ""
+        self.command = ""
         self.versions: dict[str, str] = {}
         self.armed = False
         self.revision = 1  # grows with every change of the hello
+
+    def forked(self, pid: int) -> None:
+        """Speak for the forked process `pid` from now on: what its parent had still to say is the parent's."""
+        self._head["pid"] = pid
+        self._notes, self._threads = [], []
+        self.armed = False
+        self.revision += 1
 
     def note(self, kind: str, text: str, facts: dict[str, object]) -> None:
         """Queue a sentence; dropped where too many wait or the sentence is too long."""
@@ -80,6 +89,13 @@ class Mail:
         self._threads.append(get_native_id())
         self.revision += 1
 
+    def service_threads(self, numbers: list[int]) -> None:
+        """Say in the hello that these threads are no part of the script either."""
+        new = [number for number in numbers if number not in self._threads]
+        if new:
+            self._threads += new
+            self.revision += 1
+
     def version(self, name: str, version: object) -> None:
         """Say in the hello which version of a library is in."""
         if isinstance(version, str) and self.versions.get(name) != version:
@@ -97,7 +113,8 @@ class Mail:
         beyond = self._beyond[:]
         while True:
             body = {"kind": "hello", "armed": self.armed, "hooks": self._hooks, "versions": self.versions,
-                    "threads": self._threads, "beyond": beyond}  # fmt: skip
+                    "threads": self._threads, "place": self.place, "command": self.command,
+                    "beyond": beyond}  # fmt: skip
             data = encode({**self._head, **body}).encode()
             if len(data) <= LIMIT or not beyond:
                 return data

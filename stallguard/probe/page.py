@@ -1,6 +1,11 @@
-"""The record's memory: a file of the run mapped into this process, or private memory where that cannot be had.
+"""The record's memory: a file of the run mapped into this process, or private memory if that cannot be had.
 
-May not raise: a process without a page still trains, it only goes unseen.
+A process may replace itself (os.execv) by a program whose probe makes a page of the same name, while the supervisor
+has the old one mapped.  Reading a mapped file that was truncated is a SIGBUS, which would end the supervisor.  So a
+page is never changed in size: each probe writes a new file and renames it over the name; whoever has the old one mapped
+keeps it.
+
+Must not raise: a process without a page still trains, it only goes unseen.
 """
 
 from __future__ import annotations
@@ -12,27 +17,39 @@ from . import wire
 
 
 def private() -> memoryview:
-    """Return slots that nobody else sees: for a forked worker, and for a probe that stepped aside."""
+    """Return slots that nobody else sees: for a process that has not trained, and for a worker."""
     return memoryview(bytearray(wire.SIZE)).cast("q")
 
 
 def shared(path: str) -> memoryview:
-    """Return the slots of the file `path`, made here, mapped and shared; private ones where that fails.
+    """Return the slots of the file `path`, made here, mapped and shared; private ones if that fails.
 
     The file is written, not extended by truncation: a hole on a full disk would be a SIGBUS at the first store.
     """
+    draft = path + "~"  # of this process alone: the name holds its number
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o600)
+        descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o600)
     except OSError:
         return private()
     try:
         if os.write(descriptor, bytes(wire.SIZE)) != wire.SIZE:
             return private()
-        return memoryview(mmap.mmap(descriptor, wire.SIZE)).cast("q")
+        slots = memoryview(mmap.mmap(descriptor, wire.SIZE)).cast("q")
+        os.rename(draft, path)
     except (OSError, ValueError):
         return private()
+    else:
+        return slots
     finally:
         os.close(descriptor)
+
+
+def moved(old: memoryview, path: str) -> memoryview:
+    """Return slots of the file `path` with what `old` holds, the magic last, so that a reader sees all or nothing."""
+    slots = shared(path)
+    slots[1:] = old[1:]
+    slots[0] = old[0]
+    return slots
 
 
 def begin(slots: memoryview, token: int, pid: int, now: int) -> memoryview:
@@ -41,6 +58,7 @@ def begin(slots: memoryview, token: int, pid: int, now: int) -> memoryview:
         slots[wire.SLOT[field]] = -1
     slots[wire.SLOT["token"]] = token
     slots[wire.SLOT["pid"]] = pid
+    slots[wire.SLOT["began_ns"]] = now
     slots[wire.SLOT["phase_ns"]] = slots[wire.SLOT["progress_ns"]] = now
     slots[wire.SLOT["factor"]] = 1
     slots[wire.SLOT["loss_bits"]] = wire.float_bits(float("nan"))

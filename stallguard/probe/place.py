@@ -27,7 +27,8 @@ _DIGITS = str.maketrans("", "", "0123456789")
 # Set anew at each start, by shells, terminals, launchers and service managers: no part of what a training is.
 _VOLATILE = frozenset((
     "_", "SHLVL", "OLDPWD", "PWD", "COLUMNS", "LINES", "TMPDIR", "TMP", "TEMP", "RANDOM", "SECONDS", "INVOCATION_ID",
-    "JOURNAL_STREAM", "MASTER_PORT", "MASTER_ADDR", "PYTHONPATH", "PYTHONHASHSEED", "__PYVENV_LAUNCHER__",
+    "JOURNAL_STREAM", "CUDA_VISIBLE_DEVICES", "JAX_PLATFORMS", "MASTER_PORT", "MASTER_ADDR", "PYTHONPATH",
+    "PYTHONHASHSEED", "__PYVENV_LAUNCHER__",
 ))  # fmt: skip
 _VOLATILE_STARTS = ("STALLGUARD_", "JPY_", "TORCHELASTIC_", "WANDB_", "XPC_", "TERM", "LC_", "KMP_")
 _VOLATILE_ENDS = ("_PID", "_PORT", "_SOCK", "_SOCKET", "_RUN_ID", "_SESSION_ID")

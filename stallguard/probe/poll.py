@@ -62,10 +62,8 @@ class Poller:
         """`begins` is called by the thread, first of all."""
         self.beats = beats
         self._begins = begins
-        self._watched: list[Watched] = []
-        self._running = False
-        self._wake = allocate_lock()
-        self._done = allocate_lock()
+        self._barred = False
+        self._watch_nothing()
         self._calls = 0
         self._state = (0, 0, 0)
         self._moving = False
@@ -76,7 +74,7 @@ class Poller:
         from weakref import ref
 
         self._watched.append(Watched(ref(optimizer)))
-        if not self._running:
+        if not self._running and not self._barred:
             self._start()
 
     def _start(self) -> None:
@@ -107,7 +105,15 @@ class Poller:
             self._done.acquire(timeout=FAREWELL)
 
     def _forked(self) -> None:
+        """Begin again: a forked process has no thread, and reading what its parent's device holds could block."""
+        self._barred = self.beats.claimed  # forked from a process that trains: a worker, which needs none
+        self._watch_nothing()
+
+    def _watch_nothing(self) -> None:
+        self._watched: list[Watched] = []
         self._running = False
+        self._wake = allocate_lock()
+        self._done = allocate_lock()
 
     def look(self) -> None:
         """Read all counters once, store what they say, and judge."""

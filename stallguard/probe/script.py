@@ -22,13 +22,16 @@ STOP = wire.COMMANDS.index("stop")
 class Script:
     """The script's own word."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, appear: Callable[[], None]) -> None:
+        """`appear`: called first, so that the supervisor knows of this process."""
         self._context = context
+        self._appear = appear
         self._checkpoints: list[Manual] = []
         self._ending = False
 
     def cut(self) -> int:
         """Return the parts that the script cuts a batch into now."""
+        self._appear()
         self._in_effect()
         return self._context.asked
 
@@ -39,6 +42,7 @@ class Script:
 
     def batch_size(self, rows: int) -> int:
         """Return the rows of a batch in this attempt; Keras' batches are not sliced from now on."""
+        self._appear()
         context = self._context
         smaller = max(1, rows // context.asked)
         if smaller < rows and not context.smaller:
@@ -49,6 +53,7 @@ class Script:
 
     def beat(self, count: int) -> None:
         """`count` batches ended; between two of them is the moment for a checkpoint that is due."""
+        self._context.beats.trains()
         self._context.beats.beat(HAND, count)
         if self._checkpoints and not self._context.beats.fitting and self._context.get("command") == STOP:
             self._end()
@@ -70,22 +75,27 @@ class Script:
 
     def checkpoint(self, save: Callable[[str], Any], load: Callable[[str], Any], name: str) -> bool:
         """Let `save` write checkpoints from now on; whether `load` was given one of an earlier attempt."""
+        self._context.beats.trains()
         folder = self._context.backup_directory
         if not folder:
             return False
         from .backup import records
         from .backup.manual import Manual
-        from .backup.pace import EVERY, Pace
+        from .backup.pace import EVERY, SHARE, Pace
 
-        every = records.number(self._context.environment.get("STALLGUARD_CHECKPOINT_EVERY"), EVERY)
-        place = os.path.join(folder, "manual-%d" % (len(self._checkpoints) + 1))
-        checkpoint = Manual(self._context, place, Pace(every, now=monotonic()), save, name)
+        context = self._context
+        every = records.number(context.environment.get("STALLGUARD_CHECKPOINT_EVERY"), EVERY)
+        share = records.number(context.environment.get("STALLGUARD_CHECKPOINT_COST"), SHARE)
+        mine = records.Records(folder, context.place, context.resuming).folder
+        place = os.path.join(mine, "manual-%d" % (len(self._checkpoints) + 1))
+        checkpoint = Manual(context, place, Pace(every, share, monotonic()), save, name)
         self._checkpoints.append(checkpoint)
         self._context.took("backup")
         return checkpoint.load(load)
 
     def enter(self, name: str, seconds: float) -> tuple[int, int]:
         """A phase of the script's begins; `seconds` > 0: it may take so long.  Returns a state for `leave`."""
+        self._appear()
         beats = self._context.beats
         expected = beats.slots[_EXPECT]
         if seconds > 0:

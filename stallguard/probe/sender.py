@@ -19,6 +19,8 @@ from time import monotonic_ns, sleep
 
 from . import beats as phases
 from . import wire
+from .notebooks import service_threads
+from .stacks import is_caught
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -109,6 +111,7 @@ class Sender:
         for name in LIBRARIES:
             # By the dictionary: asking the module itself may start an import of TensorFlow's lazy kind.
             self._mail.version(name, vars(sys.modules.get(name, wire)).get("__version__"))
+        self._mail.service_threads(service_threads())
         if self._mail.armed and not still_ours(self._signal, self._handler):
             self._mail.arm(False)
             self._beats.flag(wire.FLAG_STACKS_ARMED, False)
@@ -138,11 +141,23 @@ class Sender:
         self._beats.told(longest)
         return True
 
+    def flush(self) -> None:
+        """Send the notes that wait, from any thread: what they say is to be known before anything else happens."""
+        if self.closed or not self._turning.acquire(True, PATIENCE):
+            return
+        try:
+            self.turn(monotonic_ns())
+        finally:
+            self._turning.release()
+
     def goodbye(self) -> None:
         """Send the last record of this process and end."""
         if self.closed:
             return
         self._beats.enter(phases.FINISHING)
+        # An interactive session sets it after each error and goes on.
+        if "IPython" not in sys.modules and getattr(sys, "last_value", None) is not None:
+            self._beats.flag(wire.FLAG_FAILED, True)
         held = self._turning.acquire(True, PATIENCE)
         self._greeted_ns = self._looked = 0  # no time left to wait for
         self.turn(monotonic_ns())
@@ -152,7 +167,7 @@ class Sender:
             self._turning.release()
 
     def abandon(self) -> None:
-        """Fall silent for good: the interpreter ends, or this is a forked worker."""
+        """Fall silent for good: the interpreter ends, or this process was forked from the one that speaks here."""
         self.closed = True
         self._hang_up()
 
@@ -197,11 +212,4 @@ def still_ours(number: int, before: object) -> bool:
     Python's table shows a handler of the script's; on Linux the kernel's mask shows whether any handler is left
     at all, for a signal without one would end the process.
     """
-    if _signal.getsignal(number) != before:
-        return False
-    try:
-        with open("/proc/self/status", "rb") as status:
-            line = next((line for line in status if line.startswith(b"SigCgt:")), b"")
-    except OSError:
-        return True  # no such file: not Linux
-    return not line or bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return _signal.getsignal(number) == before and is_caught(number) is not False

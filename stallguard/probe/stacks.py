@@ -10,16 +10,20 @@ import _signal
 import faulthandler
 import os
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
+
 DEFAULT = int(_signal.SIGUSR1)
 
 
-def arm(number: int, path: str) -> bool:
+def arm(number: int, path: str, *, again: bool = False) -> bool:
     """Register signal `number` to append stacks to the file `path`; whether that worked.
 
-    Not where the program has a handler for that signal already.
+    Not if the program has a handler for that signal already.  `again`: the handler that is there is ours.
     """
     try:
-        if _signal.getsignal(number) != _signal.SIG_DFL:
+        if _signal.getsignal(number) != _signal.SIG_DFL or (not again and is_caught(number)):
             return False
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
         descriptor = os.open(path, flags, 0o600)
@@ -27,3 +31,13 @@ def arm(number: int, path: str) -> bool:
     except (OSError, ValueError, RuntimeError, AttributeError):
         return False
     return True
+
+
+def is_caught(number: int) -> Optional[bool]:
+    """Whether the kernel knows a handler for signal `number`, of Python or of C; None if it does not say (macOS)."""
+    try:
+        with open("/proc/self/status", "rb") as status:
+            line = next((line for line in status if line.startswith(b"SigCgt:")), b"")
+    except OSError:
+        return None
+    return bool(int(line.split()[1], 16) >> (number - 1) & 1) if line else None

@@ -22,7 +22,9 @@ stay below on macOS), the same in the mapped page and in a datagram:
          30 loss_bits    float64 of the last loss known without asking the device for it
          31 input_ns     time spent waiting for input, summed   32 step_ns  time inside steps, summed
          33 expect_ns    until when the script announced a long operation (0: none)
-         34 skipped      batches passed over while resuming     35-38 zero, kept for later
+         34 skipped      batches passed over while resuming
+         35 began_ns     when this program began: with the pid, which program of which process this is
+         36-38 zero, kept for later
          39 command      written by the supervisor into the page, read by the hooks: index into COMMANDS
 
 Every number is absolute: a lost record costs nothing.  A number not known is -1, a time not known is 0.
@@ -46,7 +48,7 @@ FIELDS = (
     "magic token pid sequence sent_ns kind beats beat_ns phase phase_ns progress_ns changes longest_ns "
     "longest_phase fits fit_beats epoch epochs batch batches checks traces iterations iterations_ns poll_ns "
     "source hooks flags saves factor loss_bits input_ns step_ns expect_ns skipped "
-    "spare35 spare36 spare37 spare38 command"
+    "began_ns spare36 spare37 spare38 command"
 ).split()
 SLOTS = 40
 SIZE = SLOTS * 8
@@ -97,6 +99,8 @@ FLAG_STACKS_ARMED = 1  # the stack-dump signal is registered: it may be sent
 FLAG_SMALLER_BATCH = 2  # micro-batches are in effect
 FLAG_STOP_ASKED = 4  # the script was asked to end at the next batch
 FLAG_STEPPED_ASIDE = 8  # the probe found something odd and took its hooks out
+FLAG_TRAINS = 16  # this process has trained; without it, it may be one that only launches others
+FLAG_FAILED = 32  # with the goodbye: an exception ended the script
 
 
 def pack(values: Sequence[int]) -> bytes:

@@ -1,4 +1,4 @@
-"""The attempts of a run, each with its beginning, its end, and how far it came.
+"""The attempts of a run, each with its beginning, its end, and how far its trainings came.
 
 Pure: a record in, values out.  May not judge why an attempt ended; incidents.py tells that.
 """
@@ -7,18 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
+from stallguard.core import slices
+from stallguard.core.events import Exited, Failed, Launched, Noted
+from stallguard.report.programs import Counts, Program, programs, together
+from stallguard.report.record import Record
 
-from stallguard.core.events import Exited, Failed, Heard, Launched
-from stallguard.report.record import Record, ago
 
-
-class Attempt(msgspec.Struct, omit_defaults=True):
-    """One process of the training.  Times: seconds since the epoch, None where it did not happen.
-
-    `first_beat`, `last_beat`: ends of its first and last batch; `reached`: the farthest batch of the whole
-    training that it came to, `resumed_at`: the batch that it began with; None where epochs are not known.
-    """
+class Attempt(Counts, kw_only=True, omit_defaults=True):
+    """One start of the command, with the sums of what its trainings came to.  Times: as in Counts."""
 
     number: int
     began: float
@@ -28,58 +24,34 @@ class Attempt(msgspec.Struct, omit_defaults=True):
     resumed: bool = False
     ended: float | None = None
     code: int | None = None
-    batches: int = 0
-    first_beat: float | None = None
-    last_beat: float | None = None
-    epoch: int | None = None
-    epochs: int | None = None
-    resumed_at: int | None = None
-    reached: int | None = None
-    saves: int = 0
-    first_loss: float | None = None
-    loss: float | None = None
+    trainings: int = 0
 
 
-def attempts(record: Record) -> list[Attempt]:
-    """Return the attempts, the first one first."""
-    found: dict[int, Attempt] = {}
+def attempts(record: Record, found: Sequence[Program] | None = None) -> list[Attempt]:
+    """Return the attempts, the first one first.  `found`: the programs of the record, if they are known."""
+    tries: dict[int, Attempt] = {}
     for at, event in record.happened:
         if isinstance(event, Launched):
-            found[event.attempt] = Attempt(
-                event.attempt, at, event.pid, event.factor, event.device, resumed=event.resumed
-            )
-        elif isinstance(event, Exited | Failed) and event.attempt in found:
-            found[event.attempt].ended, found[event.attempt].code = at, event.code
-    for at, heard in record.heard:
-        if heard.attempt not in found:
-            found[heard.attempt] = Attempt(heard.attempt, at)
-        _hear(found[heard.attempt], at, heard)
-    return sorted(found.values(), key=lambda attempt: attempt.number)
-
-
-def _hear(attempt: Attempt, at: float, heard: Heard) -> None:
-    if heard.beats > attempt.batches:
-        attempt.last_beat = max(attempt.began, ago(at, heard.at, heard.beat_at))
-        attempt.first_beat = attempt.first_beat or attempt.last_beat
-    attempt.batches = max(attempt.batches, heard.beats)
-    attempt.saves = max(attempt.saves, heard.saves)
-    if heard.loss is not None:
-        attempt.loss = heard.loss
-        attempt.first_loss = heard.loss if attempt.first_loss is None else attempt.first_loss
-    if heard.epoch >= 0:
-        _place(attempt, heard)
-
-
-def _place(attempt: Attempt, heard: Heard) -> None:
-    attempt.epoch = heard.epoch
-    attempt.epochs = heard.epochs if heard.epochs > 0 else None
-    if heard.batches > 0 and heard.beats > 0:
-        here = heard.epoch * heard.batches + min(max(heard.batch, 0), heard.batches)
-        if attempt.resumed_at is None:
-            attempt.resumed_at = max(0, here + heard.skipped - heard.fit_beats)
-        # Batches that a resume passes over are none of their epoch's count.
-        here += heard.skipped if heard.epoch == attempt.resumed_at // heard.batches else 0
-        attempt.reached = max(attempt.reached or 0, here)
+            tries[event.attempt] = Attempt(
+                number=event.attempt, began=at, pid=event.pid, factor=event.factor, device=event.device,
+                resumed=event.resumed,
+            )  # fmt: skip
+        elif isinstance(event, Noted) and event.attempt in tries:
+            tries[event.attempt].factor = slices.factor(event) or tries[event.attempt].factor
+        elif isinstance(event, Exited | Failed) and event.attempt in tries:
+            tries[event.attempt].ended, tries[event.attempt].code = at, event.code
+    each: dict[int, list[Program]] = {}
+    for one in programs(record) if found is None else found:
+        each.setdefault(one.attempt, []).append(one)
+    for number, started in each.items():
+        made = tries.setdefault(number, Attempt(number=number, began=started[0].began))
+        trained = [one for one in started if one.trains] or started[-1:]
+        counts = together(trained)
+        for name in Counts.__struct_fields__:
+            setattr(made, name, getattr(counts, name))
+        made.first_beat = made.first_beat and max(made.began, made.first_beat)
+        made.trainings = sum(one.trains for one in trained)
+    return sorted(tries.values(), key=lambda attempt: attempt.number)
 
 
 def repeated(all_attempts: Sequence[Attempt]) -> int | None:

@@ -23,12 +23,13 @@ from stallguard.core.causes import TITLES
 from stallguard.core.events import Greeted
 from stallguard.core.verdicts import Finding
 from stallguard.paths import RunDir
-from stallguard.report import attempts, evidence, incidents, record, story, timeline, totals
+from stallguard.report import attempts, evidence, incidents, programs, record, story, timeline, totals
 from stallguard.report.attempts import Attempt
 from stallguard.report.evidence import Evidence
 from stallguard.report.incidents import Incident
 from stallguard.report.narrative import prose, sentence
 from stallguard.report.plain import plain
+from stallguard.report.programs import Training
 from stallguard.report.record import Record
 from stallguard.report.timeline import Timeline
 from stallguard.report.totals import Totals
@@ -90,6 +91,7 @@ class Document(msgspec.Struct, frozen=True):
     story: list[str]
     totals: Totals
     attempts: list[Attempt]
+    trainings: list[Training]  # if there were several
     incidents: list[Trouble]
     advice: list[str]
     beyond: list[str]
@@ -124,7 +126,9 @@ def _unswept() -> Iterator[None]:
 def _made(run: RunDir, environment: Mapping[str, str], zone: dt.tzinfo | None) -> Document:
     asked = outcome.asked(run)
     known = record.read(run.journal)
-    tries = attempts.attempts(known)
+    started = programs.programs(known)
+    tries = attempts.attempts(known, started)
+    trained = programs.trainings(started)
     troubles = incidents.incidents(known)
     clock = _clock(known, zone)
     sums = totals.totals(known, tries, troubles)
@@ -139,9 +143,12 @@ def _made(run: RunDir, environment: Mapping[str, str], zone: dt.tzinfo | None) -
         cwd=cwd,
         began=f"{here:%A, %d %B %Y, %H:%M}" if known.first else "",
         zone=here.tzname() or "",
-        story=story.story(outcome.state(run), _end(run) | _mathematics(known), sums, tries, troubles, clock),
+        story=story.story(
+            outcome.state(run), _end(run) | _mathematics(known), sums, tries, troubles, clock, trained
+        ),
         totals=sums,
         attempts=tries,
+        trainings=trained,
         incidents=_troubles(run, troubles, known, clock, cwd),
         advice=story.advice(troubles),
         beyond=[line.facts.get("text", "") for line in _tells(known) if line.kind == "beyond"],

@@ -17,7 +17,7 @@ from stallguard.report.record import Happening, Record, ago
 
 STALL, CRASH = "stall", "crash"
 RESTARTED, RECOVERED, OVER, OPEN = "restarted", "recovered", "over", "open"
-AFTER = ("resumed", "smaller", "beyond")  # what the next attempt says about its own beginning
+AFTER = ("resumed", "inexact", "smaller", "beyond")  # what the next attempt says about its own beginning
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -88,13 +88,15 @@ class _Reader:
     def _begin(self, at: float, told: Tell) -> None:
         kind = STALL if told.kind == "stalled" else CRASH
         self._end(at, OVER)
-        self._open = Incident(kind, self._attempt, self._progress(at), at, facts=told.facts)
+        pid = told.facts.get("pid", "")
+        began = self._progress(at, int(pid) if pid.isdecimal() else 0)
+        self._open = Incident(kind, self._attempt, began, at, facts=told.facts)
         if kind == CRASH:
             self._open.acted = at
         self.found.append(self._open)
 
-    def _progress(self, at: float) -> float:
-        before = self._record.heard_before(at)
+    def _progress(self, at: float, pid: int) -> float:
+        before = self._record.heard_before(at, pid)
         return at if before is None else ago(before[0], before[1].at, before[1].progress_at)
 
     def _end(self, at: float, outcome: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from stallguard.core.causes import TITLES
 from stallguard.core.lifecycle import COLLECTING, FAILED, HOLDING, MEANING, UNGUARDED
-from stallguard.core.words import WHILE, duration
+from stallguard.core.words import HOW, WHILE, duration
 from stallguard.report.plain import plain
 from stallguard.report.story import batch, count
 from stallguard.report.words import quantity
@@ -18,6 +18,7 @@ from stallguard.report.words import quantity
 Snapshot = Mapping[str, Any]
 Rows = list[tuple[str, str]]
 UNWELL = frozenset({COLLECTING, HOLDING, UNGUARDED, FAILED})
+OVER_MAX = 8  # trainings that are over, shown with those that live
 BAR = 30  # columns of the bar that shows a silence against its threshold
 
 
@@ -38,7 +39,8 @@ def rows(snapshot: Snapshot, last_words: str = "", where: str = "") -> Rows:
         ("state", _state(snapshot)),
         ("doing", _doing(heard)),
         ("silent", _silence(snapshot.get("judgement", {}), snapshot.get("silent"))),
-        ("progress", _progress(heard, snapshot.get("rates", {}).get("batches"))),
+        ("progress", progress(heard, snapshot.get("rates", {}).get("batches"))),
+        *trainings(snapshot),
         ("batches", _batches(snapshot)),
         ("processor", _processor(snapshot, readings.get("machine", {}))),
         ("GPU", _gpu(readings.get("device", {}))),
@@ -85,7 +87,36 @@ def silence_bar(snapshot: Snapshot) -> str:
     return f"{'█' * full}{'░' * (BAR - full)}"
 
 
-def _progress(heard: Snapshot, rate: float | None) -> str:
+def trainings(snapshot: Snapshot) -> Rows:
+    """Return a row for each training, if there are several."""
+    each = snapshot.get("trainings", [])
+    if len(each) <= 1:
+        return []
+    over, living = [one for one in each if one["how"]], [one for one in each if not one["how"]]
+    left_out = len(over[:-OVER_MAX])
+    rows = [("trainings", f"{left_out} more are over")] if left_out else []
+    return rows + [(f"training {one['number']}", _training(one)) for one in over[-OVER_MAX:] + living]
+
+
+def _training(one: Snapshot) -> str:
+    heard = one.get("progress") or {}
+    who = plain(f"{one['command']}, pid {one['pid']}" if one["command"] else f"pid {one['pid']}")
+    if one["how"]:
+        how = str(one["how"])
+        parts = [HOW.get(how, how), count(one["batches"], "batch", "batches")]
+        return f"{who}: {', '.join(parts)} in {duration(one['seconds'])}"
+    rate, silent = one.get("rate"), one.get("silent")
+    parts = [
+        one["judgement"].get("step", "off"),
+        progress(heard, rate) or count(one["batches"], "batch", "batches"),
+    ]
+    parts += [f"{rate:.3g} batches a second"] if rate is not None else []
+    parts += [f"silent for {duration(silent)}"] if silent is not None else []
+    return f"{who}: {', '.join(parts)}"
+
+
+def progress(heard: Snapshot, rate: float | None) -> str:
+    """Return how far a training is: epoch, batch, what is left, loss; empty where its epochs are not known."""
     if heard.get("epoch", -1) < 0:
         return ""
     of_epochs = f" of {heard['epochs']}" if heard.get("epochs", -1) > 0 else ""

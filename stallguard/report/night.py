@@ -51,7 +51,7 @@ def night(run: RunDir, zone: dt.tzinfo | None = None, heirs: Mapping[str, str] =
         advice=advice[0] if advice else "",
         heir_of=asked.heir_of if asked else "",
         heir=heirs.get(run.id, ""),
-        resumable=run.backup.is_dir() and any(run.backup.iterdir()),
+        resumable=run.has_checkpoints(),
     )
 
 

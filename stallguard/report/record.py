@@ -36,10 +36,11 @@ class Record(NamedTuple):
     first: float
     last: float
 
-    def heard_before(self, at: float) -> tuple[float, Heard] | None:
-        """Return the newest record of the probe at a time."""
+    def heard_before(self, at: float, pid: int = 0) -> tuple[float, Heard] | None:
+        """Return the newest record of a probe at a time: that of process `pid`, or of any (0)."""
         index = bisect.bisect_right(self.heard, at, key=lambda pair: pair[0])
-        return self.heard[index - 1] if index else None
+        before = (self.heard[place] for place in range(index - 1, -1, -1))
+        return next((pair for pair in before if not pid or pair[1].pid == pid), None)
 
 
 def read(path: Path) -> Record:

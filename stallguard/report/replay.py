@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec.structs import replace
 
-from stallguard.core import detector, fold
+from stallguard.core import detector, fold, trainings
 from stallguard.core.actions import Action, Collect, Conclude, Signal
 from stallguard.core.detector_limits import DetectorLimits
 from stallguard.core.events import Event, Sampled
@@ -94,6 +94,7 @@ def replay(events: Iterable[Event], limits: DetectorLimits) -> Replayed:
     found = _Notes(limits)
     due: float | None = None
     for event, before, after in thinned(events, limits):
+        found.count()
         verdict = found.note(event.at, before, after)
         if verdict is not None:
             due = verdict.act_at
@@ -113,9 +114,12 @@ def replay_run(events: Iterable[Event], limits: Limits, learned: Learned | None 
     run: Run | None = None
     for event in events:
         run = fold.begin(limits, event.at, learned=learned)[0] if run is None else run
-        before = run
+        before = {training.key: training.judge for training in trainings.judged(run)}
         run, actions = fold.advance(run, event, limits)
-        found.note(event.at, before.judge, run.judge)
+        found.count()
+        for training in trainings.judged(run):
+            if training.key in before:
+                found.note(event.at, before[training.key], training.judge)
         found.actions += [deed for action in actions if (deed := _deed(event.at, action, run)) is not None]
     return found.replayed()
 
@@ -129,9 +133,12 @@ class _Notes:
         self._slowdowns: list[Slow] = []
         self.actions: list[Deed] = []
 
-    def note(self, at: float, before: Judge, after: Judge) -> Verdict | None:
-        """Take the states around an event; return the verdict where there is one."""
+    def count(self) -> None:
+        """Count an event."""
         self._events += 1
+
+    def note(self, at: float, before: Judge, after: Judge) -> Verdict | None:
+        """Take the states of one detector around an event; return the verdict where there is one."""
         old, new = before.judgement, after.judgement
         if (new.slow > 1.0) != (old.slow > 1.0):
             self._slowdowns.append(Slow(round(at, 3), round(new.slow, 2), new.slow_cause))

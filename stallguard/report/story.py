@@ -14,6 +14,7 @@ from stallguard.core.words import duration
 from stallguard.report.attempts import Attempt
 from stallguard.report.incidents import CRASH, RECOVERED, STALL, Incident
 from stallguard.report.narrative import prose, sentence
+from stallguard.report.programs import Training
 from stallguard.report.totals import Totals
 
 ENOUGH_TO_SAY = 1.0  # seconds
@@ -26,6 +27,7 @@ def story(
     attempts: Sequence[Attempt],
     incidents: Sequence[Incident],
     clock: Callable[[float], str],
+    trainings: Sequence[Training] = (),
 ) -> list[str]:
     """Return the story in paragraphs: its end, what went wrong, what was done, what that changed, what helps.
 
@@ -34,7 +36,7 @@ def story(
     """
     facts = {"duration": duration(totals.seconds), "progress": progress(totals), **facts}
     paragraphs = (
-        [sentence(ENDINGS.get(state, "story ended"), facts)],
+        [sentence(ENDINGS.get(state, "story ended"), facts), *_trainings(trainings)],
         _trouble(incidents, clock),
         _deeds(totals, attempts),
         [sentence("mathematics", {"text": text}) for text in [facts.get("mathematics")] if text],
@@ -42,6 +44,14 @@ def story(
     )
     joined = (" ".join(map(prose, told)) for told in paragraphs)
     return [text for text in joined if text]
+
+
+def _trainings(each: Sequence[Training]) -> Iterator[str]:
+    """Tell of a run that had several trainings how many of them came to an end."""
+    if each:
+        done = sum(one.how == "ended" for one in each)
+        told = "all" if done == len(each) else str(done) if done else "none"
+        yield sentence("story trainings", {"count": str(len(each)), "done": told})
 
 
 ENDINGS = {

@@ -48,6 +48,9 @@ def blocks(document: Document, width: int) -> Iterator[RenderableType]:
     if document.incidents and document.incidents[-1].kind == CRASH and document.output:
         yield _heading("The last output")
         yield from (_indented(Text(line, style=DIM)) for line in document.output[-OUTPUT:])
+    if document.trainings:
+        yield _heading("The trainings")
+        yield _indented(_grid([words.TRAINING, *words.trainings(document)]))
     yield _heading("In numbers")
     yield _indented(_table(words.figures(document.totals)))
     if document.advice or document.beyond:
@@ -68,6 +71,16 @@ def _indented(block: RenderableType, by: int = 2) -> RenderableType:
 
 def _point(text: str, sign: str = "-", style: str = "") -> RenderableType:
     return _indented(_table([(sign, text)], style=style))
+
+
+def _grid(rows: Sequence[tuple[str, ...]]) -> Table:
+    """Return a table without lines, whose first row names its columns."""
+    table = Table.grid(padding=(0, 2))
+    for _ in rows[0]:
+        table.add_column(overflow="fold")
+    for number, row in enumerate(rows):
+        table.add_row(*(Text(cell, style=DIM if number == 0 else "") for cell in row))
+    return table
 
 
 def _table(rows: Sequence[tuple[str, str]], style: str = "") -> Table:

@@ -28,6 +28,7 @@ FINEST = 0.5  # seconds
 AROUND, FINE = 90.0, 1.0  # seconds on both sides of an incident that get a grid of seconds
 SPANS = 4000  # phases that a run is divided into at most
 FAR = 120.0  # seconds; a counter is not interpolated over a longer hole
+LINES = 6  # of one chart
 MAY_BE_QUIET = ("rate", "pressure", "swap", "gpu")  # a chart of nothing but zero says less than a word
 DIGITS = 4  # significant ones of a number
 PRESSURE = {"normal": 0.0, "warn": 0.5, "critical": 1.0}
@@ -204,13 +205,16 @@ def _panels(record: Record, edges: Array, incidents: Sequence[Incident]) -> list
     with np.errstate(divide="ignore", invalid="ignore"):
         batch = np.where(beats > 0, rate(_moving(done), edges) / beats, np.nan)
     pauses = _points((at, heard.longest) for at, heard in record.heard if heard.beats and heard.longest > 0)
-    loss = _points((at, heard.loss) for at, heard in record.heard)
+    losses = _by_process((at, heard.pid, heard.loss) for at, heard in record.heard if heard.loss is not None)
     return [
         Panel("batch", "Time a batch", "s",
               _series("mean", batch) + _series("longest pause", highest(pauses, edges)), log=True),
         Panel("rate", "Throughput", "/s",
               _series("batches a second", np.where(_in_silence(edges, record, incidents), 0.0, beats))),
-        Panel("loss", "Loss", "", _series("loss", mean(loss, edges))),
+        Panel("loss", "Loss", "", [
+            line for number, points in enumerate(losses[:LINES], 1)
+            for line in _series("loss" if len(losses) == 1 else f"training {number}", mean(points, edges))
+        ]),
         *_sensed(record, edges),
     ]  # fmt: skip
 
@@ -227,18 +231,21 @@ def _in_silence(edges: Array, record: Record, incidents: Iterable[Incident]) -> 
 def _beats(heard: Sequence[tuple[float, Heard]]) -> list[tuple[float, float | None]]:
     """Return the batches done, over the times at which they were: a pause is a flat line, not a missing one.
 
-    Those that an attempt had done when it was first heard took a time that nobody knows, and are left out.
+    Those that a process had done when it was first heard took a time that nobody knows, and are left out.
     """
     points: list[tuple[float, float | None]] = []
-    attempt, before, total = 0, 0, 0
+    known: dict[tuple[int, int], int] = {}  # batches of each process of each attempt
+    total, latest = 0, 0.0
     for at, record in heard:
-        begins = record.attempt != attempt
-        attempt, before = record.attempt, record.beats if begins else before
-        moved = record.beats > before
+        key = (record.attempt, record.pid)
+        begins = key not in known or (record.pid != 0 and record.beats < known[key])  # it replaced itself
+        before = record.beats if begins else known[key]
         total += max(0, record.beats - before)
-        before = max(before, record.beats)
-        if begins or moved or not before:
-            points.append((ago(at, record.at, record.beat_at) if record.beats else at, total))
+        known[key] = max(before, record.beats)
+        if begins or record.beats > before or not known[key]:
+            # The record of one process may come after that of what another did later.
+            latest = max(latest, ago(at, record.at, record.beat_at) if record.beats else at)
+            points.append((latest, total))
     return points
 
 
@@ -256,7 +263,12 @@ def _sensed(record: Record, edges: Array) -> list[Panel]:
     def level(name: str, kind: type, take: Callable[[Any], float | None]) -> list[Series]:
         return _series(name, mean(of(kind, take), edges))
 
-    cores = rate(of(Process, lambda seen: seen.cpu), edges)
+    trees = record.readings.get("process", ())
+    used = _by_process((at, seen.pid, seen.cpu) for at, seen in trees if isinstance(seen, Process))
+    held = _by_process((at, seen.pid, _footprint(seen)) for at, seen in trees if isinstance(seen, Process))
+    cores = _sum([rate(points, edges) for points in used], edges)
+    level_of = _followed if held[1:] else mean
+    memory = _sum([level_of(points, edges) for points in held], edges)
     swapped = rate(of(Memory, lambda seen: seen.swap_outs), edges)
     return [
         Panel("cpu", "Processor of the training", "cores", _series("cores", cores)),
@@ -264,13 +276,39 @@ def _sensed(record: Record, edges: Array) -> list[Panel]:
         Panel("gpu", "GPU", "share", level("busy", Device, lambda seen: seen.utilisation)),
         Panel("gpumem", "Memory of the GPU", "bytes", level("in use", Device, lambda seen: seen.memory)),
         Panel("power", "Power of the GPU", "watts", level("drawn", Device, lambda seen: seen.power)),
-        Panel("memory", "Memory of the training", "bytes", level("footprint", Process, _footprint)),
+        Panel("memory", "Memory of the training", "bytes", _series("footprint", memory)),
         Panel("available", "Memory of the machine", "bytes",
               level("available", Memory, lambda seen: seen.available)),
         Panel("pressure", "Memory pressure", "share", level("pressure", Memory, _pressure)),
         Panel("swap", "Swap", "bytes",
               level("in use", Memory, lambda seen: seen.swap_used) + _series("written a second", swapped)),
     ]  # fmt: skip
+
+
+def _by_process(rows: Iterable[tuple[float, int, float | None]]) -> list[_Points]:
+    """Return the points of each process, of rows (time, pid, value); one without any if there are no rows."""
+    each: dict[int, list[tuple[float, float | None]]] = {}
+    for at, pid, value in rows:
+        each.setdefault(pid, []).append((at, value))
+    return [_points(pairs) for pairs in each.values()] or [_points(())]
+
+
+def _followed(points: _Points, edges: Array) -> Array:
+    """Return a level between its readings, so that those of several processes can be added up."""
+    if not len(points.at):
+        return np.full(len(edges) - 1, np.nan)
+    between = np.interp(_middles(edges), points.at, points.value)
+    return np.where(_is_known(points.at, edges), between, np.nan)
+
+
+def _sum(each: Sequence[Array], edges: Array) -> Array:
+    """Return the sum of what is known in each cell."""
+    known = np.zeros(len(edges) - 1, dtype=np.bool_)
+    total = np.zeros(len(edges) - 1)
+    for values in each:
+        known |= np.isfinite(values)
+        total += np.nan_to_num(values)
+    return np.where(known, total, np.nan)
 
 
 def _footprint(seen: Process) -> float | None:
@@ -301,13 +339,29 @@ def _phases(record: Record, attempts: Sequence[Attempt]) -> list[tuple[str, floa
     narrow = max(FINEST, (record.last - record.first) / SPANS)
     ends = {attempt.number: attempt.ended or record.last for attempt in attempts}
     spans: list[tuple[int, str, float, float]] = []
-    for (attempt, kind), began, ended in _runs(record.heard, ends):
+    for (attempt, kind), began, ended in _runs(_leading(record.heard), ends):
         last = spans[-1] if spans else None
         if last and last[0] == attempt and (last[1] == kind or ended - began < narrow):
             spans[-1] = (attempt, last[1], last[2], ended)
         else:
             spans.append((attempt, kind, began, ended))
     return [span[1:] for span in spans]
+
+
+def _leading(heard: Sequence[tuple[float, Heard]]) -> list[tuple[float, Heard]]:
+    """Return the records of one process at a time: one that trains, for as long as it is heard, then the next."""
+    last = {(record.attempt, record.pid): at for at, record in heard}
+    trains = {(record.attempt, record.pid) for _, record in heard if record.beats}
+    kept: list[tuple[float, Heard]] = []
+    present: tuple[int, int] | None = None
+    for at, record in heard:
+        key = (record.attempt, record.pid)
+        over = present is None or present[0] != key[0] or at > last[present]
+        if over or (key in trains and present not in trains):
+            present = key
+        if key == present:
+            kept.append((at, record))
+    return kept
 
 
 def _runs(

@@ -42,6 +42,7 @@ class Totals(msgspec.Struct, frozen=True):
     first_loss: float | None
     loss: float | None
     saves: int
+    trainings: int = 0  # of the attempt that had the most
 
 
 def totals(record: Record, attempts: Sequence[Attempt], incidents: Sequence[Incident]) -> Totals:
@@ -51,7 +52,7 @@ def totals(record: Record, attempts: Sequence[Attempt], incidents: Sequence[Inci
     starts = [_starting(attempt, record.last) for attempt in attempts]
     training = max(0.0, sum(map(_trained, attempts)) - _inside(attempts, incidents) - slept)
     batches = sum(attempt.batches for attempt in attempts)
-    last = next((attempt for attempt in reversed(attempts) if attempt.batches), Attempt(0, 0.0))
+    last = next((attempt for attempt in reversed(attempts) if attempt.batches), Attempt(number=0, began=0.0))
     losses = [attempt.first_loss for attempt in attempts if attempt.first_loss is not None]
     stalls = sum(one.kind == STALL for one in incidents)
     return Totals(
@@ -75,6 +76,7 @@ def totals(record: Record, attempts: Sequence[Attempt], incidents: Sequence[Inci
         first_loss=losses[0] if losses else None,
         loss=last.loss,
         saves=sum(attempt.saves for attempt in attempts),
+        trainings=max((attempt.trainings for attempt in attempts), default=0),
     )
 
 

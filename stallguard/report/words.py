@@ -9,7 +9,7 @@ import datetime as dt
 from typing import TYPE_CHECKING
 
 from stallguard.core.advice import ADVICE
-from stallguard.core.words import duration, exit_facts
+from stallguard.core.words import HOW, duration, exit_facts
 from stallguard.report.evidence import Evidence, Item
 from stallguard.report.folded import Folded, Segment
 from stallguard.report.incidents import OPEN, OVER, RECOVERED, RESTARTED, STALL
@@ -19,6 +19,7 @@ from stallguard.report.story import batch, count
 if TYPE_CHECKING:  # whoever wants words only must not wait for arrays
     from stallguard.report.attempts import Attempt
     from stallguard.report.document import Document, Trouble
+    from stallguard.report.programs import Training
     from stallguard.report.timeline import Series, Timeline
     from stallguard.report.totals import Totals
 
@@ -191,6 +192,28 @@ def _row(attempt: Attempt) -> tuple[str, ...]:
     how = "" if attempt.code is None else exit_facts(attempt.number, attempt.code)["how"]
     number = f"{attempt.number}, resumed" if attempt.resumed else str(attempt.number)
     return number, lasted, count(attempt.batches, "", "").strip(), epoch, batch(attempt.factor) + device, how
+
+
+TRAINING = ("training", "batches", "came to", "lasted", "attempts", "its end")
+
+
+def trainings(document: Document) -> list[tuple[str, ...]]:
+    """Return the rows of the table of trainings, as TRAINING names their cells; none if there was only one."""
+    return [_training(training) for training in document.trainings]
+
+
+def _training(one: Training) -> tuple[str, ...]:
+    reached = progress_of(one.epoch, one.epochs)
+    loss = f"loss {one.loss:.4g}" if one.loss is not None else ""
+    what = one.command or f"pid {one.pid}"
+    came = ", ".join(filter(None, (reached, loss)))
+    end = HOW.get(one.how, one.how)
+    return what, count(one.batches, "", "").strip(), came, duration(one.seconds), str(one.attempts), end
+
+
+def progress_of(epoch: int | None, epochs: int | None) -> str:
+    """Return the epoch that a training came to, counted from 1; empty if it is not known."""
+    return "" if epoch is None else f"epoch {epoch + 1}" + (f" of {epochs}" if epochs else "")
 
 
 def secrets(document: Document) -> str:

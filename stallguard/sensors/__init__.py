@@ -7,8 +7,9 @@ returns a Sensor.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from stallguard.core.readings import Reading
 
@@ -26,8 +27,20 @@ class Sensor(Protocol):
     name: str
     period: float
 
-    def read(self) -> Reading | None:
-        """Return what is seen now; None for "nothing to say".  May block: it has a thread of its own."""
+    def read(self) -> Reading | Sequence[Reading] | None:
+        """Return what is seen now, or several readings; None for "nothing to say".
+
+        May block: it has a thread of its own.
+        """
+
+
+class Training(NamedTuple):
+    """A training whose process tree is read by itself.  `close`: four times a second; `census`: with wait sites."""
+
+    pid: int
+    probe_threads: tuple[int, ...] = ()
+    close: bool = False
+    census: bool = False
 
 
 @dataclasses.dataclass
@@ -35,10 +48,17 @@ class Target:
     """What the sensors look at.  The supervisor replaces fields as it learns, at any time, from any thread."""
 
     root: int | None = None  # pid of the child
-    main: int | None = None  # pid of the process that trains, once the probe has said so
+    main: int | None = None  # pid of the training in focus, or of the process that may become one
+    trainings: tuple[
+        Training, ...
+    ] = ()  # once there are any, each is read by itself, and the whole tree is not
     places: tuple[Path, ...] = ()  # directories where the training writes
     mine: tuple[Path, ...] = ()  # directories where stallguard writes: not the training's doing
     probe_threads: tuple[int, ...] = ()  # the system's numbers; they are not the training's
     members: tuple[int, ...] = ()  # pids of the tree; kept by the process sensor
-    shared: int = 0  # bytes of the members' RSS counted more than once; kept by the sharing sensor
+    trees: dict[int, tuple[int, ...]] = dataclasses.field(
+        default_factory=dict
+    )  # the same below each training
+    # Bytes of RSS counted more than once in the tree below each process; kept by the sharing sensor.
+    shared: dict[int, int] = dataclasses.field(default_factory=dict)
     census_wanted: bool = False  # the detector wants to know where the threads wait

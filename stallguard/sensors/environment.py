@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 
+from msgspec.structs import replace
+
 from stallguard.core.readings import Device, Machine, Memory
 from stallguard.host import system
 from stallguard.host.clock import Clock
@@ -15,7 +17,7 @@ from stallguard.sensors import Target
 
 
 class DeviceSensor:
-    """The GPU: does it work, for us, and how hard."""
+    """The GPU: does it work, for us, and how hard; for each training, if there are several."""
 
     name = "device"
     period = 10.0
@@ -25,12 +27,15 @@ class DeviceSensor:
     def __init__(self, target: Target) -> None:
         """Look for the GPU time of the tree of `target`."""
         self._target = target
-        self._gpu = system.Gpu()
+        self._gpus: dict[int, system.Gpu] = {}  # each keeps the counters of its own processes
 
-    def read(self) -> Device | None:
-        """Return the device's reading; None where there is none that can be read."""
-        reading: Device | None = self._gpu.read(self._target.members)
-        return reading
+    def read(self) -> list[Device]:
+        """Return the device's reading, or one for each of several trainings; none if it cannot be read."""
+        trees = self._target.trees
+        wanted = trees if len(trees) > 1 else {0: self._target.members}
+        self._gpus = {pid: self._gpus.get(pid) or system.Gpu() for pid in wanted}
+        seen = [(pid, self._gpus[pid].read(members)) for pid, members in wanted.items()]
+        return [replace(reading, pid=pid) for pid, reading in seen if reading is not None]
 
 
 class MemorySensor:

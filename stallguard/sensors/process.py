@@ -1,6 +1,7 @@
-"""The process sensor: what the child's process tree has used, and where its threads wait.
+"""The process sensor: what process trees have used, and where their threads wait.
 
-May not judge: whether 0.00 CPU is a stall is the detector's to say.
+Until a training is known it reads the tree of the child; then the tree below each training, because a busy training
+beside a stalled one would hide its silence.  Must not judge: whether 0.00 CPU is a stall is the detector's to say.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ from msgspec.structs import replace
 from stallguard.core.readings import Process
 from stallguard.host import system
 from stallguard.host.clock import Clock
-from stallguard.sensors import Target
+from stallguard.sensors import Target, Training
 
 CENSUS_EVERY = 10.0  # seconds, while all is well: the baseline of healthy wait sites
 REMOTE_EVERY = 30.0  # seconds; walks the open files
+MEMBERS_EVERY = 2.0  # seconds between two searches for all processes of the run, which other sensors ask for
+SLACK = 0.2  # seconds by which a reading may come before its second is over
 
 
 class ProcessSensor:
-    """Reads the tree once a second; four times, with a census of wait sites, while the run is suspected."""
+    """Reads trees once a second; four times, with a census of wait sites, while a training is suspected."""
 
     name = "process"
     period = 1.0
@@ -30,51 +33,95 @@ class ProcessSensor:
         """Watch the tree of `target.root`, whichever that is at the time."""
         self._target, self._clock = target, clock
         self._root: int | None = None
+        self._whole: _Watch | None = None
+        self._each: dict[int, _Watch] = {}
+        self._searched = float("-inf")
         self._urgent = False
 
     def hurry(self, on: bool) -> None:
         """Take a census with every reading, or no longer."""
         self._urgent = on
 
-    def read(self) -> Process | None:
-        """Return the tree's reading; None while there is no child."""
-        root = self._target.root
-        if root is None:
+    def read(self) -> Process | list[Process] | None:
+        """Return the reading of the child's tree, or of the tree below each training; None while there is no child."""
+        target, now = self._target, self._clock.monotonic()
+        if target.root is None:
             return None
-        if root != self._root:
-            self._begin(root)
-        self._tree.set_shared(self._target.shared)
-        reading = self._tree.read(self._target.main)
-        self._target.members = self._tree.members()
-        census = self._census()
-        site = system.main_site(self._target.main or root) if census is not None else None
-        return replace(reading, census=census, main_site=site, remote=self._is_remote())
+        if target.root != self._root or self._whole is None:
+            self._root, self._whole, self._each, target.shared = target.root, _Watch(target.root), {}, {}
+            self._searched = float("-inf")
+        if not target.trainings:
+            self._each, target.trees = {}, {}
+            census = self._urgent or target.census_wanted
+            wish = Training(target.main or target.root, target.probe_threads, census=census)
+            reading = self._whole.read(wish, target.shared.get(target.root, 0), now)
+            target.members = self._whole.members()
+            return reading
+        return self._read_each(self._whole, target.trainings, now)
 
-    def _begin(self, root: int) -> None:
-        self._root = root
+    def _read_each(self, whole: _Watch, trainings: tuple[Training, ...], now: float) -> list[Process]:
+        pids = [training.pid for training in trainings]
+        self._each = {pid: self._each.get(pid) or _Watch(pid) for pid in pids}
+        found = [
+            replace(watch.read(one, self._target.shared.get(one.pid, 0), now), pid=one.pid)
+            for one in trainings
+            if (watch := self._each[one.pid]).is_due(one, now)
+        ]
+        self._target.trees = {pid: watch.members() for pid, watch in self._each.items()}
+        if now - self._searched >= MEMBERS_EVERY:
+            self._searched = now
+            only = pids == [whole.root]  # the usual case: the child itself trains
+            self._target.members = self._target.trees[whole.root] if only else whole.search()
+        return found
+
+
+class _Watch:
+    """One tree, and when its costlier facts were last asked for."""
+
+    def __init__(self, root: int) -> None:
+        self.root = root
         self._tree = system.Tree(root)
-        self._target.shared = 0
-        self._counted = self._asked = float("-inf")
+        self._read = self._counted = self._asked = float("-inf")
         self._remote: bool | None = None
 
-    def _census(self) -> dict[str, int] | None:
-        now = self._clock.monotonic()
-        wanted = self._urgent or self._target.census_wanted
-        if not wanted and now - self._counted < CENSUS_EVERY:
+    def is_due(self, wish: Training, now: float) -> bool:
+        """Tell whether it is to be read now: one that is not looked at closely, once a second."""
+        return wish.close or now - self._read >= ProcessSensor.period - SLACK
+
+    def read(self, wish: Training, shared: int, now: float) -> Process:
+        """Return the tree's reading.  `wish.pid`: the process whose state and main thread are read."""
+        self._read = now
+        self._tree.set_shared(shared)
+        reading = self._tree.read(wish.pid)
+        census = self._census(wish, now)
+        site = system.main_site(wish.pid) if census is not None else None
+        return replace(reading, census=census, main_site=site, remote=self._is_remote(now))
+
+    def search(self) -> tuple[int, ...]:
+        """Return the members of the tree as they are now."""
+        self._tree.read()
+        return self.members()
+
+    def members(self) -> tuple[int, ...]:
+        """Return the members that the last reading found."""
+        members: tuple[int, ...] = self._tree.members()
+        return members
+
+    def _census(self, wish: Training, now: float) -> dict[str, int] | None:
+        if not wish.census and now - self._counted < CENSUS_EVERY:
             return None
         self._counted = now
-        return system.census(self._target.members, self._target.probe_threads)
+        return system.census(self.members(), wish.probe_threads)
 
-    def _is_remote(self) -> bool | None:
-        now = self._clock.monotonic()
+    def _is_remote(self, now: float) -> bool | None:
         if now - self._asked >= REMOTE_EVERY:
             self._asked = now
-            self._remote = system.is_remote(self._target.members)
+            self._remote = system.is_remote(self.members())
         return self._remote
 
 
 class SharingSensor:
-    """Finds out how much memory the tree's processes share, for the process sensor's footprint.
+    """Finds out how much memory the processes of each tree share, for the process sensor's footprint.
 
     Apart from that sensor because the answer needs the processes' memory locks: a training that is stuck in
     the kernel would block it.  Posts nothing itself.
@@ -91,13 +138,13 @@ class SharingSensor:
         self.period = self.PERIOD
 
     def read(self) -> None:
-        """Measure what more than one member counts as its own."""
-        members = self._target.members
-        if not members[1:]:
-            self._target.shared = 0
-            return
+        """Measure what more than one member of a tree counts as its own."""
         begun = time.thread_time()
-        shared = system.overcount(members)
+        trees = self._target.trees or {self._target.root or 0: self._target.members}
+        found = {root: self._overcount(root, members) for root, members in trees.items()}
         self.period = max(self.PERIOD, (time.thread_time() - begun) / self.SHARE)
-        if shared is not None:
-            self._target.shared = shared
+        self._target.shared = found
+
+    def _overcount(self, root: int, members: tuple[int, ...]) -> int:
+        shared = system.overcount(members) if members[1:] else 0
+        return self._target.shared.get(root, 0) if shared is None else int(shared)

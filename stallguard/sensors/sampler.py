@@ -87,15 +87,16 @@ class Sampler:
         self._told = False
         self._began = self._clock.monotonic()
         try:
-            reading = _as_known(self._sensor.read())
+            readings = _as_known(self._sensor.read())
         except Exception as error:  # noqa: BLE001 - a sensor, ours or a plug-in's, must never end the night
             self._failed(error)
-            reading = None
+            readings = []
         else:
             self._failures = 0
         self._began = None
-        if reading is not None and not self._closing:
-            self._post(Sampled(at=self._clock.monotonic(), reading=reading))
+        for reading in readings:
+            if not self._closing:
+                self._post(Sampled(at=self._clock.monotonic(), reading=reading))
 
     def _failed(self, error: Exception) -> None:
         if self._failures == 0 and self._trouble is not None:
@@ -103,10 +104,15 @@ class Sampler:
         self._failures = min(self._failures + 1, 10)
 
 
-def _as_known(reading: object) -> AnyReading | None:
-    if reading is None or isinstance(reading, AnyReading):
-        return reading
-    raise TypeError(f"a sensor returns a reading of stallguard.core.readings, not {type(reading).__name__}")
+def _as_known(returned: object) -> list[AnyReading]:
+    found: list[AnyReading] = []
+    for one in returned if isinstance(returned, list | tuple) else [returned]:
+        if isinstance(one, AnyReading):
+            found.append(one)
+        elif one is not None:
+            kind = type(one).__name__
+            raise TypeError(f"a sensor returns a reading of stallguard.core.readings, not {kind}")
+    return found
 
 
 class Samplers:

@@ -1,39 +1,33 @@
-"""The supervisor's ear: receives the probe's records and notes, and tells the mailbox what is new.
+"""Receives the probes' records and notes, and posts to the mailbox what is new.
 
-One thread owns the socket and the pages.  It follows the process that trains (a shell script may start several
-Pythons), merges records so that the core hears about once a second while all is well and at once when a silence
-ends, reads the mapped page where the socket is silent, and drains both after the child's end before it passes
-the exit on.  It may not judge anything.
+One thread owns the socket and the pages.  It keeps one track a program (track.py): a run is often several processes.
+It merges records so that the core gets about one a second of each while all is well and one at once when a silence
+ends, reads the mapped page of a program that is silent, finds out when one has ended without a goodbye, and drains
+all of them after the child's end before it passes the exit on.  It must not judge anything.
 """
 
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import select
 import selectors
 import socket
-import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from stallguard.core.events import Event, Exited, Greeted, Heard, Noted
+from stallguard.core.events import Event, Exited, Greeted, Heard, Left, Noted
 from stallguard.probe import wire
 from stallguard.supervisor import surprise
+from stallguard.supervisor.track import PAGE_AFTER, REPLACED, SOON, VANISHED, Record, Track, is_news
 
-EVERY = 1.0  # seconds between two merged records while beats come
-SOON = 0.25  # the same when the phase changed: as fine as the detector's ticks
-SILENT = 1.0  # a pause of this length makes the next record news
-PAGE_AFTER = 2.0  # a probe that pulses once a second and is silent for two: read its page
 RECEIVE_BUFFER = 1 << 16  # bytes; macOS' default of 4096 holds a dozen records
-_COMMAND = struct.Struct("<q")
-
-Record = dict[str, int]
+STICKY = ("stop",)  # commands that hold for every program of the attempt, one that begins later too
+NOWHERE = "?"  # the place of a process that could not find its own
 
 
 class _Note(msgspec.Struct):
@@ -47,102 +41,17 @@ class _Note(msgspec.Struct):
     versions: dict[str, str] = {}
     threads: tuple[int, ...] = ()
     beyond: tuple[str, ...] = ()
-
-
-def heard(record: Record, attempt: int, at: float, longest: int, *, page: bool = False) -> Heard:
-    """Return the record as an event.  `longest`: nanoseconds, the longest pause since the last event."""
-    seconds: dict[str, Any] = {f"{name}_at": _seconds(record[f"{name}_ns"]) for name in _TIMES}
-    # In the page a hook may have stored a beat alone; what follows from it waits for the probe's thread to run.
-    seconds["progress_at"] = max(seconds["progress_at"], seconds["beat_at"])
-    counts: dict[str, Any] = {name: record[name] for name in _COUNTS}
-    return Heard(
-        at=at,
-        attempt=attempt,
-        phase=_name(wire.PHASES, record["phase"]),
-        longest=_seconds(longest),
-        longest_phase=_name(wire.PHASES, record["longest_phase"]),
-        source=_name(wire.SOURCES, record["source"]),
-        loss=_loss(record),
-        input_s=_seconds(record["input_ns"]),
-        step_s=_seconds(record["step_ns"]),
-        expect_until=_seconds(record["expect_ns"]),
-        page=page,
-        aside=bool(record["flags"] & wire.FLAG_STEPPED_ASIDE),
-        **seconds,
-        **counts,
-    )
-
-
-_ZERO = Heard(at=0.0, attempt=0).beat_at  # the very object of the default: msgspec leaves only that one out
-
-
-def _seconds(nanoseconds: int) -> float:
-    return round(nanoseconds / 1e9, 6) if nanoseconds else _ZERO
-
-
-_TIMES = ("beat", "phase", "progress", "sent", "iterations", "poll")
-_COUNTS = (
-    "beats changes fits fit_beats epoch epochs batch batches checks traces iterations saves factor skipped"
-).split()
-
-
-def _name(names: tuple[str, ...], index: int) -> str:
-    return names[index] if 0 <= index < len(names) else names[0]
-
-
-def _loss(record: Record) -> float | None:
-    value = wire.bits_float(record["loss_bits"])
-    return value if record["loss_bits"] and value == value else None  # noqa: PLR0124 - NaN is not a number
-
-
-def is_news(old: Heard | None, record: Record, now: float) -> bool:
-    """Tell whether a record should reach the core now rather than be merged with the next one."""
-    if old is None:
-        return True
-    waited = now - old.at
-    if waited >= EVERY:
-        return True
-    changed = record["changes"] != old.changes
-    silence_ends = changed and record["progress_ns"] / 1e9 - old.progress_at > SILENT
-    phase_moved = _name(wire.PHASES, record["phase"]) != old.phase
-    return silence_ends or (phase_moved and waited >= SOON)
-
-
-def better(old: Record | None, new: Record, gone: set[int]) -> bool:
-    """Tell whether the process of `new` is the one to follow: it trains, and the one before does not."""
-    if old is None or old["pid"] == new["pid"] or old["pid"] in gone:
-        return True
-    return new["beats"] > 0 and old["beats"] <= 0
-
-
-class Page:
-    """The mapped page of one process: the probe's record, and the slot through which we may ask something."""
-
-    def __init__(self, path: Path) -> None:
-        """Map `path`.  Raises OSError or ValueError where it is not there or too short."""
-        with path.open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), wire.SIZE)
-
-    def read(self) -> Record | None:
-        """Return the record, or None where there is none yet."""
-        return wire.unpack(self._map[:])
-
-    def ask(self, command: str) -> None:
-        """Store a command (wire.COMMANDS) for the hooks to find."""
-        _COMMAND.pack_into(self._map, wire.SLOT["command"] * 8, wire.COMMANDS.index(command))
-
-    def close(self) -> None:
-        """Unmap."""
-        self._map.close()
+    place: str = ""
+    command: str = ""
 
 
 class Beats:
-    """Listens to the probe of the present attempt and posts Greeted, Heard, Noted and Exited."""
+    """Listens to the probes of the present attempt and posts Greeted, Heard, Noted, Left and Exited."""
 
     def __init__(
         self, directory: Path, pages: Path, post: Callable[[Event], None], now: Callable[[], float]
     ) -> None:
-        """Bind the socket `directory`/beats.  `pages`: where the probe keeps its pages."""
+        """Bind the socket `directory`/beats.  `pages`: where the probes keep their pages."""
         self.path = directory / "beats"
         self._pages, self._post, self._now = pages, post, now
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -152,25 +61,25 @@ class Beats:
         self._socket.bind(str(self.path))
         self._ended, self._wake = os.pipe()
         self._thread: threading.Thread | None = None
+        self._tracks: dict[int, Track] = {}
         self._reset(0, 0)
 
     def _reset(self, attempt: int, token: int) -> None:
+        self._drop_all()
         self._attempt, self._token = attempt, token
-        self._record: Record | None = None
-        self._page: Page | None = None
-        self._last: Heard | None = None
-        self._longest = 0
-        self._pending = False
-        self._gone: set[int] = set()
+        self._asked: tuple[str, ...] = ()
         self._exit: tuple[int, bool | None] | None = None
-        self._received = 0.0
 
-    def follow(self, attempt: int, token: int) -> None:
-        """Begin to listen for `attempt`; call before its child starts, and after the one before has ended."""
+    def follow(self, attempt: int, token: int, known: Collection[int] = ()) -> None:
+        """Begin to listen for `attempt`; call before its child starts, and after the one before has ended.
+
+        `known`: processes that an earlier stallguard knew of.
+        """
         if self._thread is not None:
             self._thread.join()
-        self._drop_page()
         self._reset(attempt, token)
+        for pid in known:
+            self._recall(pid)
         self._thread = threading.Thread(target=self._listen, name="beats", daemon=True)
         self._thread.start()
 
@@ -180,13 +89,11 @@ class Beats:
         os.write(self._wake, b"x")
 
     def ask(self, command: str) -> bool:
-        """Ask the training process something through its page; False where it has none."""
-        page = self._page
-        if page is None:
-            return False
-        with contextlib.suppress(ValueError):  # closed meanwhile: that process is gone
-            page.ask(command)
-        return True
+        """Ask every program of the attempt something through its page; False if none has one."""
+        if command in STICKY:
+            self._asked = (command,)
+        asked = [track.ask(command) for track in list(self._tracks.values())]
+        return any(asked)
 
     def close(self) -> None:
         """Stop listening and remove the socket."""
@@ -195,16 +102,16 @@ class Beats:
             self._attempt = -1
             os.write(self._wake, b"x")
             self._thread.join(5)
-        self._drop_page()
+        self._drop_all()
         self._socket.close()
         self.path.unlink(missing_ok=True)
         os.close(self._ended)
         os.close(self._wake)
 
-    def _drop_page(self) -> None:
-        if self._page is not None:
-            self._page.close()
-        self._page = None
+    def _drop_all(self) -> None:
+        for track in self._tracks.values():
+            track.close()
+        self._tracks = {}
 
     def _listen(self) -> None:
         try:
@@ -219,8 +126,9 @@ class Beats:
         now, facts = self._now(), {"trace": surprise.trace(error)}
         text = f"stallguard itself failed at listening to the probe ({surprise.words(error)}); guarding from outside"
         self._post(Noted(at=now, attempt=self._attempt, kind="trouble", text=text, facts=facts))
-        last = self._last or Heard(at=now, attempt=self._attempt)
-        self._post(msgspec.structs.replace(last, at=now, aside=True))
+        told = [track.last for track in self._tracks.values() if track.last is not None]
+        for last in told or [Heard(at=now, attempt=self._attempt)]:
+            self._post(msgspec.structs.replace(last, at=now, aside=True))
 
     def _listen_until_its_end(self) -> None:
         with selectors.DefaultSelector() as selector:
@@ -229,14 +137,13 @@ class Beats:
             while self._exit is None:
                 spoke = bool(selector.select(self._patience()))
                 self._drain()
-                self._look_at_page()
-                self._flush()
+                self._look()
                 if spoke and self._exit is None:
                     # Twenty records a second say no more than four: let them queue, wake a fifth as often.
                     select.select([self._ended], [], [], SOON)
 
     def _patience(self) -> float:
-        return SOON if self._pending else PAGE_AFTER
+        return SOON if any(track.pending or track.leaving for track in self._tracks.values()) else PAGE_AFTER
 
     def _drain(self) -> None:
         for _ in range(1000):  # a flood must not keep us from the exit
@@ -246,55 +153,57 @@ class Beats:
                 return
             self._take(data)
 
+    def _look(self) -> None:
+        """Post what was merged for long enough, and look after the programs that are silent."""
+        now = self._now()
+        for track in list(self._tracks.values()):
+            shown = track.event(now) if track.is_due(now) else track.look(now)
+            if shown is not None:
+                self._post(shown)
+            elif how := track.ended(now):
+                self._end(track, how)
+
     def _take(self, data: bytes) -> None:
         if data[:1] == b"{":
             self._take_note(data)
             return
         record = wire.unpack(data)
         if record is not None and record["token"] == self._token:
-            self._received = self._now()
             self._take_record(record)
 
     def _take_record(self, record: Record) -> None:
-        if record["kind"] == wire.KINDS.index("bye"):
-            self._gone.add(record["pid"])
-        if not better(self._record, record, self._gone - {record["pid"]}):
-            return
-        self._follow_pid(record)
-        self._record = record
-        self._longest = max(self._longest, record["longest_ns"])
-        self._pending = True
-        if is_news(self._last, record, self._now()):
-            self._tell()
+        now, track = self._now(), self._tracks.get(record["pid"])
+        if track is not None and not track.is_of(record):
+            self._end(track, track.leaving or REPLACED)
+            track = None
+        track = track or self._begin(record)
+        track.take(record, now)
+        if track.leaving or is_news(track.last, record, now):
+            self._post(track.event(now))
 
-    def _follow_pid(self, record: Record) -> None:
-        if self._page is not None and self._record is not None and self._record["pid"] == record["pid"]:
-            return
-        self._drop_page()
-        with contextlib.suppress(OSError, ValueError):  # no page: the socket alone must do
-            self._page = Page(self._pages / f"{record['pid']}.page")
+    def _begin(self, record: Record) -> Track:
+        track = self._tracks[record["pid"]] = Track(record, self._attempt, self._pages, self._now())
+        for command in self._asked:
+            track.ask(command)
+        return track
 
-    def _tell(self, *, page: bool = False) -> None:
-        if self._record is not None:
-            self._last = heard(self._record, self._attempt, self._now(), self._longest, page=page)
-            self._post(self._last)
-        self._longest, self._pending = 0, False
+    def _recall(self, pid: int) -> None:
+        """Look after a program that an earlier stallguard knew; its page tells how far it is."""
+        with contextlib.suppress(OSError):
+            record = wire.unpack((self._pages / f"{pid}.page").read_bytes())
+            if record is not None and record["token"] == self._token:
+                self._begin(record)
+                return
+        self._post(Left(at=self._now(), attempt=self._attempt, pid=pid, how=VANISHED))
 
-    def _flush(self) -> None:
-        if self._pending and self._last is not None and self._now() - self._last.at >= EVERY:
-            self._tell()
-
-    def _look_at_page(self) -> None:
-        if self._page is None or self._now() - self._received < PAGE_AFTER:
-            return
-        record = self._page.read()
-        known = self._last
-        if record is None or record["token"] != self._token or known is None:
-            return
-        if record["changes"] != known.changes or record["beats"] != known.beats:
-            self._record = record
-            self._longest = max(self._longest, record["longest_ns"])
-            self._tell(page=True)
+    def _end(self, track: Track, how: str) -> None:
+        """Post that a program is over, after its last record."""
+        track.look_once_more()
+        if track.pending:
+            self._post(track.event(self._now()))
+        self._post(Left(at=self._now(), attempt=self._attempt, pid=track.pid, how=how))
+        del self._tracks[track.pid]
+        track.close()
 
     def _take_note(self, data: bytes) -> None:
         try:
@@ -308,9 +217,12 @@ class Beats:
         if self._attempt < 0:
             return
         self._drain()
-        self._look_at_page_once_more()
-        if self._pending:
-            self._tell()
+        for track in list(self._tracks.values()):
+            track.look_once_more()
+            if track.pending:
+                self._post(track.event(self._now()))
+            if track.leaving or not track.lives():
+                self._end(track, track.leaving or VANISHED)
 
     def _tell_the_end(self) -> None:
         if self._attempt < 0:
@@ -318,17 +230,18 @@ class Beats:
         code, memory_kill = self._exit or (0, None)
         self._post(Exited(at=self._now(), attempt=self._attempt, code=code, memory_kill=memory_kill))
 
-    def _look_at_page_once_more(self) -> None:
-        record = self._page.read() if self._page is not None else None
-        if record is not None and record["token"] == self._token and self._record is not None:
-            self._pending = self._pending or record["changes"] != self._record["changes"]
-            self._record = record
-
 
 def _note_event(note: _Note, attempt: int, at: float) -> Any:
     if note.kind != "hello":
-        return Noted(at=at, attempt=attempt, kind=note.kind, text=note.text, facts=note.facts)
+        return Noted(at=at, attempt=attempt, pid=note.pid, kind=note.kind, text=note.text, facts=note.facts)
     return Greeted(
         at=at, attempt=attempt, pid=note.pid, armed=note.armed, hooks=note.hooks, versions=note.versions,
-        threads=note.threads, beyond=note.beyond,
+        threads=note.threads, beyond=note.beyond, place=note.place or NOWHERE, command=_public(note.command),
     )  # fmt: skip
+
+
+def _public(command: str) -> str:
+    """Return a command line without its secrets: it becomes part of messages, also of notifications."""
+    from stallguard.collectors.redact import Redactor  # not before the child's first line
+
+    return Redactor({}, (), str(Path.home())).text(command)

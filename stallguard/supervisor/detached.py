@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -130,7 +130,7 @@ class Detached(Session):
             lost = Collected(at=now, incident=run.totals.incidents, seconds=0.0, missing=("everything",))
             self.mailbox.post_next(lost)
         if before is not None:
-            self._adopt(before)
+            self._adopt(before, run)
 
     def _numbered(self, run: Run) -> Attempt | None:
         """Return the attempt that was left, with its number: the run's own, or the next where that one had ended."""
@@ -140,11 +140,12 @@ class Detached(Session):
         number = run.attempt if run.state in lifecycle.ALIVE else run.attempt + 1
         return msgspec.structs.replace(before, number=number)
 
-    def _adopt(self, before: Attempt) -> None:
+    def _adopt(self, before: Attempt, run: Run) -> None:
         lives = outcome.lives(before.process)
         went = f"the training (pid {before.process.pid}) went on" if lives else "the training has ended"
         self._say(went)
-        self.performer.adopt(before, self._guess)
+        known = [training.pid for training in run.trainings if training.pid and not training.over]
+        self.performer.adopt(before, self._guess, known if before.number == run.attempt else ())
 
     def _say(self, what: str) -> None:
         self._tell("taken_up", {"run": self.dir.id, "what": what})
@@ -152,22 +153,24 @@ class Detached(Session):
     def _guess(self) -> int:
         """Return the exit code of a training whose end nobody saw: good order, or else an end by force."""
         run = self.loop.run
-        greeted = run.history.greeted if run else None
-        pid = greeted.pid if greeted else self._before.process.pid if self._before else 0
-        return guess(self.dir.probe / f"{pid}.page", self.dir.output)
+        seen = [one for one in run.trainings if one.pid] if run else []
+        pids = [one.pid for one in seen if one.trains] or [one.pid for one in seen]
+        pids = pids or [self._before.process.pid if self._before else 0]
+        return guess([self.dir.probe / f"{pid}.page" for pid in pids], self.dir.output)
 
 
-def guess(page: Path, output: Path) -> int:
-    """Return 0 where the last that the probe knew was the interpreter's end and the output ends in no error."""
+def guess(pages: Sequence[Path], output: Path) -> int:
+    """Return 0 where the last that each probe knew was the interpreter's end and the output ends in no error."""
     try:
-        record = wire.unpack(page.read_bytes()[: wire.SIZE])
+        records = [wire.unpack(page.read_bytes()[: wire.SIZE]) for page in pages]
         size = output.stat().st_size
         with output.open("rb") as file:
             file.seek(max(size - TAIL, 0))
             ends_in_error = TRACE in file.read()
     except OSError:
         return UNKNOWN
-    finished = record is not None and record["phase"] == wire.PHASES.index("finishing")
+    end = wire.PHASES.index("finishing")
+    finished = all(record is not None and record["phase"] == end for record in records)
     return 0 if finished and not ends_in_error else UNKNOWN
 
 

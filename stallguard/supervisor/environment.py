@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from stallguard.probe import place
+from stallguard.supervisor import randomness
 
 INJECT = Path(__file__).resolve().parent.parent / "probe" / "inject"
 OURS = "STALLGUARD_"
@@ -33,11 +34,12 @@ class Wish(msgspec.Struct, frozen=True):
     every: float = 300.0  # seconds between two checkpoints
     cost: float = 0.01  # share of the training's time that they may take
     inexact: str = "fallback"  # if a resume is not exact: fallback, continue or stop
-    most: int = 256_000_000  # bytes of callbacks' own data in a checkpoint
+    most: int = 1_000_000_000  # bytes of callbacks' own data in a checkpoint
     rows: int = 0  # batch size that stallguard writes into the arguments; 0: none
     divisor: int = 0  # what the batch that the script was told is divided by; 0: it is not told
     really: str = ""  # fewer rows where fit takes a batch size; how the learning rate is scaled then
     regrow: bool = False
+    seed: str = ""  # of the run, for what the script leaves unseeded; "": that is drawn anew in each attempt
 
 
 def child_environment(user: Mapping[str, str], wish: Wish, inject: Path = INJECT) -> dict[str, str]:
@@ -66,6 +68,10 @@ def child_environment(user: Mapping[str, str], wish: Wish, inject: Path = INJECT
             kept[f"STALLGUARD_{name}"] = str(int(value) if isinstance(value, bool) else value)
     if wish.resume:
         kept["STALLGUARD_RESUME"] = "1"
+    if wish.seed:
+        kept["STALLGUARD_SEED"] = wish.seed
+        if not user.get("PYTHONHASHSEED"):  # an empty one is none
+            kept["PYTHONHASHSEED"] = kept["STALLGUARD_HASHSEED"] = randomness.hash_seed(wish.seed)
     return kept
 
 

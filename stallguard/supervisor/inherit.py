@@ -6,6 +6,7 @@ The earlier run keeps its own: both name the same files.  May not judge what is 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,10 +21,11 @@ LAST, NONE = "last", "no"
 def heritage(wanted: str, argv: Sequence[str], cwd: Path) -> RunDir:
     """Return the run to go on from.  `wanted`: its id, or `last` for the newest of the same command.
 
-    Raises StallguardError: exit code 3 where there is none, 2 where it is still going on.
+    Raises StallguardError: exit code 3 where there is none, 2 where it is still going on, or ran another command:
+    its checkpoints belong to that (probe/place.py).
     """
     run = newest(argv, cwd) if wanted == LAST else find_run(wanted)
-    if run is None or not has_checkpoints(run):
+    if run is None or not run.has_checkpoints():
         raise StallguardError(
             f"run {run.id} left no checkpoint" if run else "there is no earlier run of this command with a checkpoint",
             cure="start from the beginning: leave out --resume",
@@ -32,6 +34,13 @@ def heritage(wanted: str, argv: Sequence[str], cwd: Path) -> RunDir:
     if outcome.state(run) == "running":
         raise StallguardError(
             f"run {run.id} is still going on", cure=f"end it first: stallguard stop {run.id}", code=USAGE
+        )
+    asked = outcome.asked(run)
+    if asked is not None and (asked.argv[1:], asked.cwd) != (list(argv)[1:], str(cwd)):
+        raise StallguardError(
+            f"the checkpoints of run {run.id} belong to another command: {shlex.join(asked.command)}, in {asked.cwd}",
+            cure="give that command, there; or start from the beginning: leave out --resume",
+            code=USAGE,
         )
     return run
 
@@ -42,7 +51,7 @@ def unfinished(run_id: str, words: Sequence[str], cwd: Path) -> RunDir | None:
     asked = outcome.asked(run) if run else None
     if run is None or asked is None or asked.command != list(words) or asked.cwd != str(cwd):
         return None
-    return run if outcome.state(run) not in ("finished", "running") and has_checkpoints(run) else None
+    return run if outcome.state(run) not in ("finished", "running") and run.has_checkpoints() else None
 
 
 def newest(argv: Sequence[str], cwd: Path) -> RunDir | None:
@@ -53,12 +62,7 @@ def newest(argv: Sequence[str], cwd: Path) -> RunDir | None:
 def _is_like(run: RunDir, argv: Sequence[str], cwd: Path) -> bool:
     asked = outcome.asked(run)
     same = asked is not None and asked.argv == list(argv) and asked.cwd == str(cwd)
-    return same and has_checkpoints(run)
-
-
-def has_checkpoints(run: RunDir) -> bool:
-    """Tell whether a run left anything to go on from."""
-    return run.backup.is_dir() and any(run.backup.iterdir())
+    return same and run.has_checkpoints()
 
 
 def take_over(old: RunDir, new: RunDir) -> None:

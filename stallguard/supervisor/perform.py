@@ -10,7 +10,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ import psutil
 from stallguard import knowledge, notify, outcome
 from stallguard.collectors import bundle
 from stallguard.config.sections import Config
-from stallguard.core import detector
+from stallguard.core import trainings
 from stallguard.core.actions import Action, Ask, Collect, Conclude, Launch, Signal, Tell
 from stallguard.core.events import DUMP, Collected, Failed, Launched, Noted
 from stallguard.core.learned import Learned
@@ -32,7 +32,7 @@ from stallguard.paths import RunDir
 from stallguard.report.morning import far
 from stallguard.report.narrative import sentence
 from stallguard.sensors import Target
-from stallguard.supervisor import batch
+from stallguard.supervisor import batch, randomness
 from stallguard.supervisor.adopted import Adopted
 from stallguard.supervisor.attempts import Attempt
 from stallguard.supervisor.child import Child
@@ -59,6 +59,7 @@ class Performer:
         self._identity: outcome.Identity | None = None
         self._memory: system.MemoryKill | None = None
         self._looked = 0.0
+        self._drawn = ""  # the run's seed, once an attempt needs it
         self._notifier: notify.Notifier | None = None
 
     def perform(self, action: Action, run: Run) -> None:
@@ -74,13 +75,20 @@ class Performer:
         if self.child is not None:
             self.child.signal(name)
 
-    def adopt(self, attempt: Attempt, guess: Callable[[], int]) -> None:
-        """Guard a training that a stallguard before us started.  `guess`: its exit code, where nobody can know."""
+    def adopt(self, attempt: Attempt, guess: Callable[[], int], known: Collection[int]) -> None:
+        """Guard a training that a stallguard before us started.  `guess`: its exit code, where nobody can know.
+
+        `known`: the processes that it knew of.
+        """
         session = self._session
-        session.beats.follow(attempt.number, attempt.token)
+        session.beats.follow(attempt.number, attempt.token, known)
         self.child = Adopted(attempt.process, session.beats.exited, session.settle, guess)
         self._memory = system.MemoryKill(self.child.pid)
-        self.target.root, self.target.main = self.child.pid, None
+        self._aim(self.child.pid)
+
+    def _aim(self, pid: int) -> None:
+        """Have the sensors look at the tree of an attempt that begins, in which nobody trains yet."""
+        self.target.root, self.target.main, self.target.trainings = pid, None, ()
 
     # ---- actions -------------------------------------------------------------------------------------------
 
@@ -103,7 +111,7 @@ class Performer:
             )
         )  # fmt: skip
         self._memory = system.MemoryKill(self.child.pid)
-        self.target.root, self.target.main = self.child.pid, None
+        self._aim(self.child.pid)
         session.attempt_began(action, token, self.child.identity)
         self._tell_size(given, action.attempt)
 
@@ -163,12 +171,27 @@ class Performer:
             backup=str(session.dir.backup) if settings.checkpoint.enabled else "", resume=action.resume,
             device=action.device, signal=STACKS_SIGNAL, every=settings.checkpoint.every,
             cost=settings.checkpoint.cost, inexact=settings.checkpoint.inexact, most=settings.checkpoint.most,
-            rows=given.rows or 0,
+            rows=given.rows or 0, seed=self._seed(),
         )  # fmt: skip
         environment = child_environment(given.env, wish)
         with contextlib.suppress(OSError):  # a full disk: arguments alone tell trainings apart then
             keep_reference(session.dir.probe, environment)
         return environment
+
+    def _seed(self) -> str:
+        """Return the run's seed, "" if what the script leaves unseeded is drawn anew in each attempt."""
+        session, checkpoint = self._session, self._session.loaded.config.checkpoint
+        if not checkpoint.enabled or not checkpoint.keep_randomness:
+            return ""
+        if not self._drawn:
+            try:
+                self._drawn = randomness.seed(session.dir.backup)
+            except OSError as error:
+                self._drawn = randomness.drawn_seed()
+                session.trouble(
+                    f"the run's seed is not kept ({error}): a run that resumes this one draws another"
+                )
+        return self._drawn
 
     def _post_failure(self, action: Launch, error: StallguardError) -> None:
         session = self._session
@@ -184,7 +207,7 @@ class Performer:
             self.child.signal(action.name)
 
     def ask(self, action: Ask, _run: Run) -> None:
-        """Ask the probe; where it has no page, the core's deadline brings the signal."""
+        """Ask the probe of each process; where none has a page, the core's deadline brings the signal."""
         self._session.beats.ask(action.command)
 
     def collect(self, action: Collect, run: Run) -> None:
@@ -253,7 +276,7 @@ class Performer:
 
     def remember(self, run: Run) -> None:
         """Keep what this run taught."""
-        knowledge.save(self._key(), detector.export(run.judge))
+        knowledge.save(self._key(), trainings.taught(run))
         if run.sizes != self.sizes():
             knowledge.keep_sizes(self._sizes_key(), run.sizes)
 
@@ -290,7 +313,7 @@ def _place(run: RunDir, incident: int) -> Path:
 
 def _far(run: Run) -> str:
     heard = run.history.heard
-    if heard is None:
+    if heard is None or trainings.many(run):  # how far one of several came says nothing of the run
         return ""
     epoch = heard.epoch + 1 if heard.epoch >= 0 else None
     return far(epoch, heard.epochs if heard.epochs > 0 else None, heard.loss)

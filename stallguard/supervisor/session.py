@@ -18,7 +18,7 @@ import msgspec
 
 from stallguard import keep, outcome, paths
 from stallguard.config import Loaded
-from stallguard.core import bystander, detector, fold
+from stallguard.core import bystander, fold, trainings
 from stallguard.core.actions import Launch, Tell
 from stallguard.core.events import Noted
 from stallguard.core.run import Run, beats
@@ -29,6 +29,7 @@ from stallguard.host.clock import SleepWatch, SystemClock
 from stallguard.journal import Journal
 from stallguard.outcome import Identity
 from stallguard.report import aside
+from stallguard.sensors import Training
 from stallguard.supervisor import signals, streams, surprise
 from stallguard.supervisor.appointment import local
 from stallguard.supervisor.beats import Beats
@@ -130,9 +131,10 @@ class Session:
         self.performer.remember(run)
 
     def _first_factor(self, known: Sizes) -> int:
-        """Return in how many parts the first attempt trains its batches: what `find-batch` found, if it was asked."""
+        """Return in how many parts the first attempt trains its batches: what was asked for, or `find-batch` found."""
         settings = self.loaded.config
-        return known.factor if settings.run.probe and not settings.policy.gives_size else 1
+        sliced = settings.run.probe and not settings.policy.gives_size
+        return max(known.factor, settings.policy.microbatches) if sliced else 1
 
     def attempt_began(self, action: Launch, token: int, child: Identity) -> None:
         """Called when an attempt's process exists."""
@@ -220,7 +222,7 @@ class Session:
 
     def _announce_ceiling(self, known: Sizes) -> None:
         given = self.performer.given(1)
-        if self._first_factor(known) > 1:
+        if 1 < known.factor == self._first_factor(known):
             text = f"find-batch saw this script survive with its batches in {known.factor} parts: beginning there"
             self._tell("smaller", {"text": text})
         elif given.whole is not None and given.whole == known.rows:
@@ -252,14 +254,21 @@ class Session:
         self.loop.after = self._tune
 
     def _tune(self, run: Run) -> None:
-        """Have the sensors look closer while the detector wants it."""
-        wanted = detector.wanted(run.judge, self.loop.limits.detector)
-        self._samplers.urgent(wanted.period < 1.0)
+        """Have the sensors look closer at what a detector wants to see closer."""
+        wanted = trainings.wanted(run, self.loop.limits.detector)
+        self._samplers.urgent(any(want.period < 1.0 for _, want in wanted))
         self.performer.look(run.now)
         self.surroundings.look(run)
-        self.performer.target.census_wanted = wanted.census
-        greeted, target = run.history.greeted, self.performer.target
+        target, greeted = self.performer.target, run.history.greeted
         target.main, target.probe_threads = (greeted.pid, greeted.threads) if greeted else (None, ())
+        target.census_wanted = any(want.census for _, want in wanted)
+        target.trainings = tuple(
+            Training(
+                training.pid, training.history.greeted.threads if training.history.greeted else (),
+                close=want.period < 1.0, census=want.census,
+            )
+            for training, want in wanted if training.trains
+        )  # fmt: skip
 
     def settle(self) -> None:
         """Pass on, and read, what an attempt that has ended still said."""

@@ -7,10 +7,13 @@ from typing import Any
 import msgspec
 
 from stallguard.core import measures
+from stallguard.core.history import History
 from stallguard.core.run import Run, beats
+from stallguard.core.training import Over, Training
 
 SCHEMA = 1
 LATELY = 15.0  # seconds over which a pace is measured
+OVER = ("number", "pid", "place", "command", "how", "batches", "fits", "seconds")
 SENSORS = ("process", "device", "memory", "machine", "files")
 
 
@@ -33,17 +36,45 @@ def snapshot(name: str, run: Run | None, now: float) -> dict[str, Any]:
         "judgement": msgspec.to_builtins(judgement),
         "progress": msgspec.to_builtins(heard) if heard else None,
         "readings": {name: msgspec.to_builtins(reading) for name, reading in latest(run).items()},
-        "rates": {"batches": pace(run), "cpu": measures.cpu(run.history, now)},
+        "rates": {"batches": pace(run.history), "cpu": measures.cpu(run.history, now)},
         "findings": msgspec.to_builtins(run.findings),
         "incidents": run.totals.incidents,
         "lost": round(run.totals.lost, 1),
+        "trainings": [over(one) for one in run.over] + [
+            living(one, run, now) for one in run.trainings if one.trains and not one.over
+        ],
+    }  # fmt: skip
+
+
+def over(one: Over) -> dict[str, Any]:
+    """Return what is shown of a training that is over."""
+    told: dict[str, Any] = msgspec.to_builtins(one)
+    return {name: told.get(name, getattr(one, name)) for name in OVER}
+
+
+def living(one: Training, run: Run, now: float) -> dict[str, Any]:
+    """Return what is shown of a training that lives; `progress` is its newest record."""
+    judgement = one.judge.judgement
+    return {
+        "number": one.number,
+        "pid": one.pid,
+        "place": one.place,
+        "command": one.command,
+        "how": "",
+        "in_focus": one.key == run.focus,
+        "judgement": msgspec.to_builtins(judgement),
+        "batches": one.batches,
+        "seconds": round(now - one.began, 1),
+        "silent": round(max(0.0, now - judgement.since), 1) if judgement.since else None,
+        "rate": pace(one.history),
+        "progress": msgspec.to_builtins(one.heard) if one.heard else None,
     }
 
 
-def pace(run: Run) -> float | None:
+def pace(history: History) -> float | None:
     """Return the batches a second of the last seconds; None where too little was heard."""
-    heard = run.history.heard
-    before = next((old for old in run.history.heards if heard and heard.at - old.at <= LATELY), None)
+    heard = history.heard
+    before = next((old for old in history.heards if heard and heard.at - old.at <= LATELY), None)
     if heard is None or before is None or heard.at <= before.at:
         return None
     return (heard.beats - before.beats) / (heard.at - before.at)

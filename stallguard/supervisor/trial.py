@@ -96,6 +96,8 @@ def judged(run: Run, steps: int) -> Verdict:
     count = beats(run)
     if run.interrupts and not (count >= steps or run.totals.incidents):
         return Verdict(count, "it was interrupted", hopeless=True)
+    if run.whole:
+        return Verdict(count, run.whole, hopeless=True)
     if run.factor > 1 and run.history.heard is not None and count and run.history.heard.factor == 1:
         return Verdict(count, UNCUT, hopeless=True)
     if run.totals.incidents:

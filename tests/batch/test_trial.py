@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from stallguard.core import causes, fold
+from stallguard.core import causes, fold, trainings
 from stallguard.core.events import Heard
 from stallguard.core.history import History, Seen
 from stallguard.core.limits import Limits
@@ -21,7 +21,11 @@ def ended(batches: int = STEPS, cause: str = "", **changes: object) -> Run:
     run, _ = fold.begin(Limits(), 0.0)
     history = History(heard=Heard(at=1.0, attempt=1, beats=batches))
     findings = (Finding(cause, 0.9),) if cause else ()
-    return replace(run, history=history, findings=findings, **changes)
+    return replace(remembering(run, history), findings=findings, **changes)
+
+
+def remembering(run: Run, history: History) -> Run:
+    return trainings.put(run, replace(run.training, history=history))
 
 
 def test_a_try_that_was_stopped_after_its_batches_survived() -> None:
@@ -58,15 +62,21 @@ def test_parts_that_a_script_does_not_train_in_say_nothing() -> None:
     assert "--batch-flag" in judged(whole, STEPS).trouble
     assert judged(whole, STEPS).hopeless
     cut = replace(whole.history, heard=Heard(at=1.0, attempt=1, beats=STEPS, factor=2))
-    assert judged(replace(whole, history=cut), STEPS).trouble == ""
+    assert judged(remembering(whole, cut), STEPS).trouble == ""
 
 
 def test_memory_that_becomes_tight_is_trouble_and_memory_that_was_tight_before_is_not() -> None:
     tight, calm = Memory(pressure="critical"), Memory(pressure="normal")
     memory = tuple(Seen(float(at), reading) for at, reading in enumerate([calm, tight]))
     run = ended(code=143)
-    assert "pressure" in judged(replace(run, history=replace(run.history, memory=memory)), STEPS).trouble
+    assert "pressure" in judged(remembering(run, replace(run.history, memory=memory)), STEPS).trouble
     assert not pressed([tight, tight, calm])
     assert not pressed([])
     assert pressed([Memory(stall_full=0.0), Memory(stall_full=0.2)])
     assert not pressed([Memory(stall_full=0.2), Memory(stall_full=0.3)])
+
+
+def test_batches_that_stay_whole_end_the_search_and_say_why() -> None:
+    whole = ended(code=143, whole="Model: batches stay whole, because the loss adds up over the batch")
+    assert judged(whole, STEPS).hopeless
+    assert "the loss adds up" in judged(whole, STEPS).trouble

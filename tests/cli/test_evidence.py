@@ -19,8 +19,8 @@ ROOT = Path(__file__).parent.parent.parent
 LONG = 30.0
 SECRET = "hunter2-s3cr3t"
 SCRIPT = """\
-import sys, threading
-print("ready with", sys.argv[2], flush=True)
+import sys, threading, stallguard
+print("ready with", sys.argv[2], stallguard.beat() or "", flush=True)
 
 
 def stuck():
@@ -47,7 +47,7 @@ class Guarded:
             [sys.executable, "-m", "stallguard", *words], env=self.env, cwd=place, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        assert self.process.stdout.readline() == f"ready with {SECRET}\n".encode()
+        assert self.process.stdout.readline() == f"ready with {SECRET} \n".encode()
         self.run = (place / "home/runs/latest").resolve()
 
     def stallguard(self, *words, **more):

@@ -50,13 +50,28 @@ def test_a_process_that_began_after_its_page_was_written_is_a_stranger(tmp_path,
     assert training.find(run) is None
 
 
-def test_of_several_the_one_that_has_trained_counts_then_the_latest_heard(tmp_path, sleeper):
-    run, idle, trains, later = RunDir(tmp_path), sleeper(), sleeper(), sleeper()
-    page(run, idle, sent_ns=30)
-    page(run, trains, beats=1, sent_ns=10)
+def test_of_several_the_one_counts_that_has_trained_and_then_come_no_further_for_longest(tmp_path, sleeper):
+    run, launcher, silent, trains = RunDir(tmp_path), sleeper(), sleeper(), sleeper()
+    page(run, launcher, sent_ns=30, progress_ns=1)
+    page(run, trains, beats=1, sent_ns=10, progress_ns=20)
     assert training.find(run).pid == trains
-    page(run, later, beats=1, sent_ns=20)
-    assert training.find(run).pid == later
+    page(run, silent, beats=1, sent_ns=20, progress_ns=10)
+    assert training.find(run).pid == silent
+
+
+def test_of_several_that_have_not_trained_the_latest_heard_counts(tmp_path, sleeper):
+    run, launcher, child = RunDir(tmp_path), sleeper(), sleeper()
+    page(run, launcher, sent_ns=10)
+    page(run, child, sent_ns=20)
+    assert training.find(run).pid == child
+
+
+def test_each_of_several_can_be_asked_by_its_number(tmp_path, sleeper):
+    run, one, other = RunDir(tmp_path), sleeper(), sleeper()
+    page(run, one, beats=1, progress_ns=1)
+    page(run, other, beats=1, progress_ns=2)
+    assert [training.find(run, pid).pid for pid in (one, other)] == [one, other]
+    assert training.find(run, os.getpid()) is None
 
 
 def test_dead_processes_and_damaged_pages_are_passed_by(tmp_path):

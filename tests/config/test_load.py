@@ -157,6 +157,27 @@ def test_a_value_of_the_wrong_form_is_refused_in_one_clear_sentence(home, text, 
     assert all(word in said for word in words), said
 
 
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"policy.batch_flag": "--batch"}, ("policy.batch_flag", "made smaller")),
+        ({"policy.batch_env": "BATCH"}, ("policy.batch_env",)),
+        ({"policy.batch": "512"}, ("policy.batch",)),
+        (
+            {"policy.really_smaller_batch": True},
+            ("policy.really_smaller_batch", "either trained in slices or"),
+        ),
+        ({"run.probe": False}, ("run.probe", "the probe")),
+    ],
+)
+def test_slices_and_what_makes_them_impossible_contradict_each_other(home, other, words):
+    error = refused(home, flags={"policy.microbatches": "4", **other})
+
+    said = f"{error.what} {error.why} {error.cure}"
+    assert all(word in said for word in ("policy.microbatches", "option --", *words)), said
+    assert load(home, {"policy.microbatches": "1", **other}).config.policy.microbatches == 1
+
+
 def test_a_file_that_is_not_toml_is_named_with_its_line(home):
     path = home / "project" / "stallguard.toml"
     path.write_text("[stop]\ngrace = \n")

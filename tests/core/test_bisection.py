@@ -45,3 +45,4 @@ def test_nothing_below_the_least_is_tried() -> None:
 
 def test_parts_double_until_they_would_be_too_many() -> None:
     assert [next_factor(failed, 4) for failed in (0, 1, 2, 4)] == [1, 2, 4, None]
+    assert [next_factor(failed, 8, 3) for failed in (0, 3, 6)] == [3, 6, None]

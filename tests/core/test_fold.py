@@ -18,12 +18,14 @@ from stallguard.core.events import (
     Collected,
     Exited,
     Matched,
+    Noted,
     Slept,
     Ticked,
     Unkillable,
 )
 from stallguard.core.limits import Limits
 from stallguard.core.run import beats
+from stallguard.errors import GAVE_UP
 from tests.core.world import LIMITS, World
 
 
@@ -90,6 +92,24 @@ class Slow(World):
     def _do(self, action: Action) -> None:
         if not isinstance(action, Collect):
             super()._do(action)
+
+
+def test_what_is_not_exact_is_said_and_the_training_goes_on() -> None:
+    world = World().start()
+    world.train(10)
+    world.tell(Noted(at=world.now, attempt=1, kind="inexact", text="fit 1 starts over"))
+    assert world.actions(Signal) == []
+    assert [a.facts for a in world.actions(Tell) if a.kind == "inexact"] == [{"text": "fit 1 starts over"}]
+
+
+def test_a_training_that_must_not_go_on_inexactly_ends_the_run() -> None:
+    world = World().start()
+    world.train(10)
+    world.tell(Noted(at=world.now, attempt=1, kind="inexact-stop", text="the data differ"))
+    assert [a.name for a in world.actions(Signal)] == ["TERM"]
+    world.tell(Exited(at=world.now, attempt=1, code=-15))
+    assert len(world.actions(Launch)) == 1
+    assert world.actions(Conclude) == [Conclude(code=GAVE_UP, why="the data differ")]
 
 
 def test_a_dump_that_was_asked_for_is_told_and_judges_nothing() -> None:

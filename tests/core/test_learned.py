@@ -8,7 +8,7 @@ import pytest
 from stallguard.core import detector
 from stallguard.core.detector_thresholds import Circumstances, thresholds
 from stallguard.core.events import Greeted, Launched
-from stallguard.core.learned import MOST, Learned
+from stallguard.core.learned import MOST, Learned, merged, settle
 from tests.core.scene import LIMITS, Scene
 
 
@@ -70,3 +70,23 @@ def test_exporting_twice_changes_nothing():
     twice = detector.export(detector.start(LIMITS, once))
 
     assert twice == once
+
+
+def test_what_several_trainings_taught_is_no_less_patient_than_what_each_did() -> None:
+    fast = detector.export(Scene(batch=0.01).train(600).judge)
+    slow = detector.export(Scene(batch=3.0).train(600).judge)
+    both = merged([fast, slow])
+
+    for name in ("deadlock", "external", "spin", "working", "silence"):
+        patience = [
+            getattr(thresholds("STEP", one.rows["STEP"], Circumstances(), LIMITS), name)
+            for one in (both, fast, slow)
+        ]
+        assert patience[0] >= max(patience[1:]) * 0.99, name
+    assert merged([fast]).rows == {name: settle(base) for name, base in fast.rows.items()}
+
+
+def test_what_was_learned_on_another_device_is_left_out() -> None:
+    here = detector.export(Scene().train(120).judge)
+    there = msgspec.structs.replace(here, about={"device": "cpu"}, level=0.001)
+    assert merged([there, here]).level == here.level

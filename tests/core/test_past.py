@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stallguard.core.events import Heard
-from stallguard.core.past import KEPT, Past, add_attempt, position, spent, strikes
+from stallguard.core.past import KEPT, Past, Position, add_attempt, position, spent, strikes
 from stallguard.core.verdicts import Finding
 from tests.core.nights import Ending, history_of
 
@@ -68,4 +68,31 @@ def test_restarts_older_than_the_window_are_spent_no_more() -> None:
 def test_a_year_of_restarts_is_not_kept() -> None:
     past = past_of(*range(KEPT + 50))
     assert len(past.attempts) == KEPT
-    assert past.best == past.attempts[-1].position
+    assert past.best == {"": past.attempts[-1].position}
+
+
+def several(*attempts: dict[str, Position]) -> Past:
+    past = Past()
+    for number, reached in enumerate(attempts):
+        story = history_of(Ending("", at=1), 0.0)
+        past = add_attempt(past, story, WAIT, 1, "default", 10.0 * number, 10.0 * number + 10.0, reached)
+    return past
+
+
+OVER, FIRST, SECOND = (1, 1, 4, 9, 0), (0, 1, 1, 0, 0), (0, 1, 2, 0, 0)
+
+
+def test_a_second_training_that_begins_after_a_finished_first_one_is_progress() -> None:
+    assert several({"a": FIRST}, {"a": OVER, "b": FIRST}).fruitless == 0
+    assert several({"a": SECOND}, {"a": OVER, "b": FIRST}, {"a": OVER, "b": SECOND}).fruitless == 0
+    assert several({"a": OVER, "b": FIRST}, {"a": OVER, "b": FIRST}).fruitless == 1
+
+
+def test_of_trainings_side_by_side_one_that_comes_further_is_enough() -> None:
+    assert several({"a": FIRST, "b": SECOND}, {"a": SECOND, "b": FIRST}).fruitless == 0
+    assert several({"a": FIRST, "b": SECOND}, {"a": FIRST, "b": FIRST}).fruitless == 1
+
+
+def test_trainings_under_new_names_that_come_no_further_are_no_progress() -> None:
+    assert several({"a": FIRST}, {"b": FIRST}, {"c": FIRST}).fruitless == 2
+    assert several({"a": FIRST}, {"b": SECOND}).fruitless == 0

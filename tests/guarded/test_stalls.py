@@ -66,6 +66,29 @@ def test_a_lock_in_a_callback_is_called_a_deadlock_and_its_line_is_named(tmp_pat
     assert f"stall_once.py:{line} in on_train_batch_end" in run.told("evidence")[0]["line"]
 
 
+LAUNCHER = """
+import subprocess, sys
+subprocess.run([sys.executable, *sys.argv[1:]], check=True)
+"""
+
+
+def test_a_lock_behind_a_launcher_is_a_deadlock_of_the_training_and_not_of_the_launcher(
+    tmp_path: Path,
+) -> None:
+    launcher = tmp_path / "launcher.py"
+    launcher.write_text(LAUNCHER)
+
+    often = ("--checkpoint-every", "1s", "--checkpoint-cost", "1")
+    script = str(SCRIPTS / "stall_once.py")
+    run = guard(tmp_path, *AT_ONCE, *often, str(launcher), script, "lock", str(tmp_path / "memory"))
+
+    assert_saved_by_a_restart(run)
+    assert cause(run) == "host-deadlock"
+    assert "in on_train_batch_end" in run.told("evidence")[0]["line"]
+    assert run.out.split() == [b"trained"]
+    assert any("goes on in epoch" in fact["text"] for fact in run.told("resumed")), run.err
+
+
 def test_a_healthy_training_with_a_slow_validation_and_a_slow_checkpoint_is_left_alone(
     tmp_path: Path,
 ) -> None:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stallguard.host import linux_census
-from stallguard.host.linux_census import census, is_remote, network_mounts, remote_sockets, wait_site
+from stallguard.host.linux_census import (
+    census,
+    has_open,
+    is_remote,
+    network_mounts,
+    remote_sockets,
+    wait_site,
+)
 from tests.host.children import eventually, running
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -50,6 +59,35 @@ def test_threads_that_do_not_count_are_left_out() -> None:
     with running(body) as child:
         assert eventually(lambda: census([child.pid]) == {"futex": 1, "sleep": 1})
         assert census([child.pid], (child.pid,)) == {"sleep": 1}
+
+
+@linux
+def test_an_open_file_is_found_even_after_its_name_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "page"
+    path.touch()
+    with path.open():
+        assert has_open(os.getpid(), str(path)) is True
+        path.unlink()
+        assert has_open(os.getpid(), str(path)) is True
+    assert has_open(os.getpid(), str(path)) is False
+    assert has_open(2**22 + 1, str(path)) is None
+
+
+NAMED = """
+import ctypes, threading, time
+def serve():
+    ctypes.CDLL(None).prctl(15, b"ZMQbg/IO/0", 0, 0, 0)  # PR_SET_NAME
+    time.sleep(60)
+threading.Thread(target=serve, daemon=True).start()
+print(flush=True)
+threading.Lock().acquire() and threading.Event().wait()
+"""
+
+
+@linux
+def test_threads_of_zeromq_do_not_count() -> None:
+    with running(NAMED) as child:
+        assert eventually(lambda: census([child.pid]) == {"futex": 1})
 
 
 @linux

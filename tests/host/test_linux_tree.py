@@ -140,7 +140,7 @@ def test_the_state_told_is_that_of_the_process_that_trains() -> None:
         trainer = tree.members()[1]
         os.kill(trainer, signal.SIGSTOP)
         assert eventually(lambda: tree.read(trainer).state == "stopped")
-        assert tree.read().state == "sleeping"
+        assert eventually(lambda: tree.read().state == "sleeping")
 
 
 def test_io_and_faults_show_work_that_cpu_time_would_hide() -> None:

@@ -113,7 +113,7 @@ class Probe:
         begun = time.monotonic()
         while self._child.poll() is None:
             doing = self.doing
-            process, device = self._process.read(), self._device.read()
+            process, device = self._process.read(), next(iter(self._device.read()), None)
             at = round(time.monotonic() - begun, 2)
             yield {"at": at, "doing": doing, "device": device, "process": process}
             time.sleep(EVERY)

@@ -30,10 +30,20 @@ def _interpreter(version: str) -> str | None:
     return None
 
 
+@pytest.fixture(scope="session")
+def python_of():
+    """Return a function from a version to a Python of it; it skips if there is none."""
+
+    def find(version: str) -> str:
+        found = _interpreter(version)
+        if found is None:
+            pytest.skip(f"no Python {version} on this machine")
+        return found
+
+    return find
+
+
 @pytest.fixture(scope="session", params=["3.9", "3.10", "3.12", "3.13"])
-def any_python(request):
+def any_python(request, python_of):
     """The Pythons that a training environment may run, those that are here."""
-    found = _interpreter(request.param)
-    if found is None:
-        pytest.skip(f"no Python {request.param} on this machine")
-    return found
+    return python_of(request.param)

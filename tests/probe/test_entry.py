@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -43,7 +42,7 @@ def bare(command, cwd, **environment):
 
 
 def test_greets_and_says_goodbye(receiver):
-    heard = receiver.run(python("pass"))
+    heard = receiver.run(python("import stallguard; stallguard.beat()"))
     kinds = [wire.KINDS[record["kind"]] for record in heard.records]
     assert (kinds[0], kinds[-1]) == ("hello", "bye")
     assert heard.hello()["armed"] is True
@@ -112,25 +111,6 @@ def test_usercustomize_still_runs(receiver, tmp_path):
 def test_isolated_mode_keeps_the_probe_out(receiver):
     heard = receiver.run([sys.executable, "-I", "-c", "print('alone')"])
     assert (heard.out, heard.records, heard.pages) == ("alone\n", [], {})
-
-
-def test_each_program_of_a_shell_script_has_a_page(receiver):
-    script = f"{sys.executable} -c 'pass'; {sys.executable} -c 'import stallguard; stallguard.beat(7)'"
-    heard = receiver.run(["sh", "-c", script])
-    assert sorted(page["beats"] for page in heard.pages.values()) == [0, 7]
-
-
-def test_a_program_that_executes_itself_again_stays_seen(receiver):
-    code = (
-        "import os, sys, stallguard\n"
-        "if 'again' not in os.environ:\n"
-        "    os.environ['again'] = '1'; os.execv(sys.executable, [sys.executable, sys.argv[1]])\n"
-        "stallguard.beat(5)\n"
-    )
-    file = Path(receiver.folder) / "again.py"
-    file.write_text(code)
-    heard = receiver.run([sys.executable, str(file), str(file)])
-    assert [page["beats"] for page in heard.pages.values()] == [5]
 
 
 WORKERS = """

@@ -62,15 +62,15 @@ def test_no_pulse_while_the_gil_is_held(receiver):
 
 
 def test_pulses_go_on_while_the_main_thread_waits(receiver):
-    heard = receiver.run(python("import time; time.sleep(2.6)"))
+    heard = receiver.run(python("import stallguard, time; stallguard.beat(); time.sleep(2.6)"))
     assert [wire.KINDS[record["kind"]] for record in heard.records].count("pulse") >= 2
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the numbers of a process' threads")
 def test_the_probe_says_which_threads_are_its_own(receiver):
     # The pause lets the thread begin; what it said of itself is in the last hello.
-    code = "import os, time; time.sleep(0.1); print(os.getpid(), *os.listdir('/proc/self/task'))"
-    heard = receiver.run(python(code))
+    code = "import os, time, stallguard; stallguard.beat(); time.sleep(0.1)"
+    heard = receiver.run(python(code + "; print(os.getpid(), *os.listdir('/proc/self/task'))"))
     main, *threads = map(int, heard.out.split())
     assert heard.hello()["threads"] == [thread for thread in threads if thread != main] != []
 
@@ -95,9 +95,35 @@ def test_another_signal_can_be_chosen(receiver):
 def test_a_signal_that_the_script_takes_is_not_armed_any_more(receiver, taken):
     if "faulthandler" in taken and not sys.platform.startswith("linux"):
         pytest.skip("only Linux shows that a signal has lost its handler")
-    heard = receiver.run(python(f"import signal, time; {taken}; time.sleep(1.5)"))
+    beats = "import signal, stallguard, time; stallguard.beat()"
+    heard = receiver.run(python(f"{beats}; {taken}; time.sleep(1.5)"))
     assert heard.records[0]["flags"] & ARMED
     assert not heard.last()["flags"] & ARMED
+    assert heard.hello()["armed"] is False
+
+
+TAKEN_BEFORE = """
+import faulthandler, signal, sys, stallguard
+{taken}
+stallguard.beat()
+signal.raise_signal(signal.SIGUSR1)
+print("handled")
+"""
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        "signal.signal(signal.SIGUSR1, lambda *_: print('its own'))",
+        "faulthandler.register(signal.SIGUSR1, sys.stdout)",
+    ],
+)
+def test_a_signal_that_the_script_took_before_it_trains_stays_the_scripts(receiver, taken):
+    if "faulthandler" in taken and not sys.platform.startswith("linux"):
+        pytest.skip("only Linux shows that C code has taken a signal")
+    heard = receiver.run(python(TAKEN_BEFORE.format(taken=taken)))
+    assert heard.out.endswith("handled\n")
+    assert heard.out != "handled\n"
     assert heard.hello()["armed"] is False
 
 
@@ -115,8 +141,8 @@ def test_the_scripts_own_fault_handler_still_speaks(receiver):
 
 
 def test_an_exit_that_hangs_is_seen_finishing_and_still_pulsing(receiver):
-    code = "import threading, time; threading.Thread(target=time.sleep, args=(2.5,)).start()"
-    heard = receiver.run(python(code))
+    code = "import stallguard, threading, time; threading.Thread(target=time.sleep, args=(2.5,)).start()"
+    heard = receiver.run(python(code + "; stallguard.beat()"))
     waiting = [r for r in heard.records if r["phase"] == FINISHING and wire.KINDS[r["kind"]] == "pulse"]
     assert waiting
     assert wire.KINDS[heard.last()["kind"]] == "bye"
@@ -178,8 +204,10 @@ for _ in range(3):
 
 def test_a_loop_of_the_scripts_own_is_saved_and_resumed(receiver):
     backup = str(receiver.folder / "backup")
-    first = receiver.run(python(SAVES), STALLGUARD_BACKUP=backup)
-    second = receiver.run(python(SAVES), STALLGUARD_BACKUP=backup, STALLGUARD_RESUME="1")
+    first = receiver.run(python(SAVES), STALLGUARD_BACKUP=backup, STALLGUARD_TOKEN="1")
+    second = receiver.run(
+        python(SAVES), STALLGUARD_BACKUP=backup, STALLGUARD_RESUME="1", STALLGUARD_TOKEN="2"
+    )
     assert (first.out, first.err, first.last()["saves"]) == ("False 0\n", "", 1)
     assert (second.out, second.err) == ("True 2\n", "")
     assert "backup" in second.hello()["hooks"]
@@ -187,13 +215,13 @@ def test_a_loop_of_the_scripts_own_is_saved_and_resumed(receiver):
 
 
 ENDS = """
-import pathlib, stallguard, sys, time
+import os, pathlib, stallguard, sys, time
 context = sys.modules["_stallguard_probe"].voice._context
 def save(path): pathlib.Path(path).write_text("kept")
 def load(path): print(pathlib.Path(path).read_text())
 stallguard.checkpoint(save, load)
 stallguard.beat()
-context.set("command", {command})
+context.set("command", int(os.environ.get("STALLGUARD_TEST_COMMAND", "0")))
 stallguard.beat()
 print("went on", flush=True)
 """
@@ -201,9 +229,9 @@ print("went on", flush=True)
 
 def test_a_loop_of_the_scripts_own_that_is_asked_to_end_saves_first(receiver):
     backup = str(receiver.folder / "backup")
-    stop, none = (ENDS.format(command=wire.COMMANDS.index(name)) for name in ("stop", wire.COMMANDS[0]))
-    ended = receiver.run(python(stop), STALLGUARD_BACKUP=backup)
-    again = receiver.run(python(none), STALLGUARD_BACKUP=backup, STALLGUARD_RESUME="1")
+    stop = {"STALLGUARD_TEST_COMMAND": str(wire.COMMANDS.index("stop"))}
+    ended = receiver.run(python(ENDS), STALLGUARD_BACKUP=backup, STALLGUARD_TOKEN="1", **stop)
+    again = receiver.run(python(ENDS), STALLGUARD_BACKUP=backup, STALLGUARD_RESUME="1", STALLGUARD_TOKEN="2")
     assert (ended.code, ended.out) == (-signal.SIGTERM, "")
     assert again.out == "kept\nwent on\n"
 

@@ -30,6 +30,13 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
+def newest(store):
+    """Return (facts, blobs, complaints about damaged ones passed over), None if none verifies."""
+    complaints = []
+    found = next(store.found(complaints), None)
+    return None if found is None else (*found, complaints)
+
+
 def written(folder, count):
     store = Store(str(folder))
     for number in range(1, count + 1):
@@ -38,8 +45,8 @@ def written(folder, count):
 
 
 def test_what_is_written_comes_back(tmp_path):
-    facts, blobs, complaints = written(tmp_path, 1).newest()
-    assert facts == {"number": 1}
+    facts, blobs, complaints = newest(written(tmp_path, 1))
+    assert facts == {"number": 1, "next": {}}
     assert [bytes(blob) for blob in blobs] == [b"\x01" * 1000, b""]
     assert complaints == []
 
@@ -50,7 +57,7 @@ def test_two_generations_are_kept_and_nothing_else(tmp_path):
 
 
 def test_nothing_written_is_nothing_found(tmp_path):
-    assert Store(str(tmp_path / "none")).newest() is None
+    assert newest(Store(str(tmp_path / "none"))) is None
 
 
 @pytest.mark.parametrize("name", ["tensors.bin", "facts.json"])
@@ -60,7 +67,7 @@ def test_one_flipped_bit_falls_back_to_the_generation_before_with_a_word(tmp_pat
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    facts, _, complaints = store.newest()
+    facts, _, complaints = newest(store)
     assert facts["number"] == 2
     assert "g3 is damaged" in complaints[0]
 
@@ -71,14 +78,14 @@ def test_a_file_cut_short_falls_back_too(tmp_path, name, kept):
     store = written(tmp_path, 2)
     path = tmp_path / "g2" / name
     path.write_bytes(path.read_bytes()[:kept])
-    assert store.newest()[0]["number"] == 1
+    assert newest(store)[0]["number"] == 1
 
 
 def test_all_damaged_is_nothing_found(tmp_path):
     store = written(tmp_path, 2)
     for name in ("g1", "g2"):
         (tmp_path / name / "tensors.bin").unlink()
-    assert store.newest() is None
+    assert newest(store) is None
 
 
 @pytest.mark.parametrize("pointer", [None, "", "g99", "\xff"])
@@ -87,14 +94,14 @@ def test_a_pointer_that_points_nowhere_means_the_newest(tmp_path, pointer):
     (tmp_path / "CURRENT").unlink()
     if pointer is not None:
         (tmp_path / "CURRENT").write_bytes(pointer.encode("latin-1"))
-    assert store.newest()[0]["number"] == 3
+    assert newest(store)[0]["number"] == 3
 
 
 def test_what_a_killed_writer_left_is_neither_read_nor_kept(tmp_path):
     store = written(tmp_path, 1)
     (tmp_path / "tmp-g2-4711").mkdir()
     (tmp_path / "tmp-g2-4711" / "tensors.bin").write_bytes(b"half")
-    assert store.newest()[0]["number"] == 1
+    assert newest(store)[0]["number"] == 1
     store.write({"number": 2}, [])
     assert names(tmp_path) == ["CURRENT", "g1", "g2"]
 
@@ -106,7 +113,7 @@ def test_a_full_disk_is_an_error_and_leaves_what_was_there(tmp_path, monkeypatch
     with pytest.raises(OSError, match="no room for a checkpoint"):
         store.write({"number": 3}, [b"x"])
     assert names(tmp_path) == before
-    assert store.newest()[0]["number"] == 2
+    assert newest(store)[0]["number"] == 2
 
 
 def test_a_write_that_fails_half_way_leaves_no_trace(tmp_path):
@@ -127,7 +134,7 @@ def test_a_writer_killed_at_any_instant_leaves_a_generation_that_verifies(tmp_pa
             time.sleep(trial * 0.0007)
             child.send_signal(signal.SIGKILL)
             said = [3, *(int(line) for line in child.stdout.read().split())]
-        facts, blobs, _ = Store(str(folder)).newest()
+        facts, blobs, _ = newest(Store(str(folder)))
         assert facts["number"] >= said[-1]  # what was said to be written is there
         assert bytes(blobs[2]) == bytes([facts["number"] % 256]) * 200_000
 
@@ -137,3 +144,38 @@ def test_facts_are_one_line_of_checksum_and_one_of_json(tmp_path):
     check, text = (tmp_path / "g1" / "facts.json").read_text().split("\n")
     assert len(check) == 8
     assert json.loads(text)["number"] == 1
+
+
+def test_the_newest_generation_of_a_seam_is_kept_beside_the_newest_two(tmp_path):
+    store = Store(str(tmp_path))
+    for number in range(1, 8):
+        store.write({"number": number}, [b"x"], seam=number in (1, 3))
+    assert names(tmp_path) == ["CURRENT", "SEAM", "g3", "g6", "g7"]
+    assert [facts["number"] for facts, _ in store.found([])] == [7, 6, 3]
+
+
+def test_what_is_seen_later_is_found_with_its_generation(tmp_path):
+    store = Store(str(tmp_path))
+    name = store.write({"number": 1}, [])
+    store.annotate(name, {"3:4": "abc"})
+    assert newest(store)[0]["next"] == {"3:4": "abc"}
+    (tmp_path / name / "next.json").write_text("half")
+    assert newest(store)[0]["next"] == {}
+    with pytest.raises(OSError, match="g9"):
+        store.annotate("g9", {})
+
+
+def test_reading_takes_no_copy_of_the_tensors(tmp_path):
+    size = 64 << 20
+    Store(str(tmp_path)).write({}, [bytes(size)])
+    code = f"""
+import sys, resource
+sys.path.insert(0, {str(ROOT)!r})
+from stallguard.probe.backup.store import Store
+facts, blobs = next(Store({str(tmp_path)!r}).found([]))
+assert len(blobs[0]) == {size}
+dirty = [line for line in open("/proc/self/smaps_rollup") if line.startswith("Anonymous")]
+print(int(dirty[0].split()[1]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < size >> 10, "kB of anonymous memory"

@@ -15,8 +15,10 @@ from stallguard.probe.backup.pace import Pace
 class Told:
     """As much of the probe's context as a checkpoint by hand uses."""
 
-    def __init__(self):
-        self.notes, self.saves = [], 0
+    resuming = True
+
+    def __init__(self, place="a1-1"):
+        self.notes, self.saves, self.place = [], 0, place
 
     def note(self, kind, text, **facts):
         self.notes.append((kind, text))
@@ -40,7 +42,7 @@ def writing(text):
 def test_what_was_saved_is_given_to_load(tmp_path):
     manual(tmp_path, writing("seven")).tick()
     found = []
-    assert manual(tmp_path, None).load(lambda path: found.append(Path(path).read_text()))
+    assert manual(tmp_path, writing("")).load(lambda path: found.append(Path(path).read_text()))
     assert found == ["seven"]
 
 
@@ -56,12 +58,12 @@ def test_a_save_may_write_a_folder(tmp_path):
 
     manual(tmp_path, save).save(0.0)
     found = []
-    assert manual(tmp_path, None).load(lambda path: found.append((Path(path) / "part").read_text()))
+    assert manual(tmp_path, save).load(lambda path: found.append((Path(path) / "part").read_text()))
     assert found == ["1"]
 
 
 def test_nothing_saved_means_load_is_not_called(tmp_path):
-    assert not manual(tmp_path, None).load(lambda path: pytest.fail("called"))
+    assert not manual(tmp_path, writing("")).load(lambda path: pytest.fail("called"))
 
 
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path):
@@ -70,7 +72,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path):
         manual(tmp_path, writing(text)).save(0.0)
     (tmp_path / "g2" / "state").write_text("tw")
     found = []
-    assert manual(tmp_path, None, told).load(lambda path: found.append(Path(path).read_text()))
+    assert manual(tmp_path, writing(""), told).load(lambda path: found.append(Path(path).read_text()))
     assert found == ["one"]
     assert "g2 is damaged" in told.notes[0][1]
 
@@ -87,11 +89,31 @@ def test_a_save_that_raises_is_a_note_and_the_one_before_stays(tmp_path):
     assert told.notes == [("save", words.NOT_SAVED % "no luck")]
     assert told.saves == 0
     found = []
-    manual(tmp_path, None).load(lambda path: found.append(Path(path).read_text()))
+    manual(tmp_path, writing("")).load(lambda path: found.append(Path(path).read_text()))
     assert found == ["one"]
 
 
 def test_what_load_raises_reaches_the_script(tmp_path):
     manual(tmp_path, writing("one")).save(0.0)
     with pytest.raises(ZeroDivisionError):
-        manual(tmp_path, None).load(lambda path: 1 // 0)
+        manual(tmp_path, writing("")).load(lambda path: 1 // 0)
+
+
+@pytest.mark.parametrize("other", ["place", "function"])
+def test_a_checkpoint_of_another_process_or_function_is_refused_and_that_is_said(tmp_path, other):
+    manual(tmp_path, writing("one")).save(0.0)
+
+    def another(path):
+        Path(path).write_text("another")
+
+    told = Told("a1-2" if other == "place" else "a1-1")
+    save = writing("") if other == "place" else another
+    assert not manual(tmp_path, save, told).load(lambda path: pytest.fail("called"))
+    assert [kind for kind, _ in told.notes] == ["inexact"]
+
+
+def test_a_first_attempt_loads_nothing(tmp_path):
+    manual(tmp_path, writing("one")).save(0.0)
+    told = Told()
+    told.resuming = False
+    assert not manual(tmp_path, writing(""), told).load(lambda path: pytest.fail("called"))

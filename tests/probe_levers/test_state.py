@@ -4,7 +4,13 @@
 
 from __future__ import annotations
 
+import collections
+import datetime
+import decimal
+import enum
+import fractions
 import json
+import pathlib
 import random
 
 import numpy as np
@@ -12,8 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallguard.probe.backup import randomness, seeds, tensors
-from stallguard.probe.backup.attributes import Watched
+from stallguard.probe.backup import randomness, tensors
 from stallguard.probe.backup.encoding import NotPlain, decode, encode
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
@@ -24,11 +29,15 @@ PLAIN = st.recursive(
 )
 
 
-def through_json(value):
+class Color(enum.Enum):
+    RED = 1
+
+
+def through_json(value, existing=None):
     arrays = []
     code = json.loads(json.dumps(encode(value, arrays)))
     meta, blobs = tensors.pack(arrays)
-    return decode(code, tensors.unpack(meta, [memoryview(bytes(blob)) for blob in blobs]))
+    return decode(code, tensors.unpack(meta, [memoryview(bytes(blob)) for blob in blobs]), existing)
 
 
 @given(PLAIN)
@@ -58,48 +67,56 @@ def test_a_function_comes_back_by_its_name():
     assert through_json([np.less, json.dumps]) == [np.less, json.dumps]
 
 
-@pytest.mark.parametrize("value", [object(), lambda: 1, {1: object()}, np.array([object()])])
+@pytest.mark.parametrize(
+    "value",
+    [
+        collections.deque([1, 2], maxlen=3), collections.defaultdict(list, {1: [2]}), collections.Counter("abc"),
+        collections.OrderedDict(a=1), b"ab", bytearray(b"x"), 1 + 2j, {1, 2},
+        datetime.datetime(2026, 11, 22, 3, tzinfo=datetime.UTC),
+        datetime.date(2026, 11, 22), pathlib.Path("/a"), decimal.Decimal("1.5"), fractions.Fraction(1, 3), Color.RED,
+        frozenset([3]), [0.5] * 100, tuple(range(100)), [np.float32(1.5)] * 70, collections.deque([0.1] * 99),
+        [2**70] * 70, float("inf"), [True] * 80, dict, len,
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_what_scripts_keep_comes_back_of_its_own_kind(value):
+    back = through_json(value)
+    assert type(back) is type(value)
+    assert repr(back) == repr(value)
+
+
+@pytest.mark.parametrize(
+    ("held", "value"),
+    [
+        ([], [1, 2]), ({}, {"a": 1}), (set(), {1}), (collections.deque(maxlen=2), collections.deque([1], maxlen=2)),
+        (collections.defaultdict(lambda: 0), collections.defaultdict(lambda: 0, a=1)),
+        (collections.Counter("zz"), collections.Counter("ab")), (np.zeros(3), np.arange(3.0)),
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_what_others_may_hold_is_changed_in_place(held, value):
+    back = through_json(value, held)
+    assert back is held
+    assert repr(back).split("at 0x")[0] == repr(value).split("at 0x")[0]
+    assert list(back) == list(value)
+
+
+@pytest.mark.parametrize("make", [random.Random, np.random.default_rng, np.random.RandomState])
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_generator_draws_on_where_the_other_was(make, exists):
+    one, held = make(3), make(7) if exists else None
+    one.random()
+    back = through_json(one, held)
+    assert (back is held) == exists
+    assert back.random() == one.random()
+
+
+@pytest.mark.parametrize(
+    "value", [object(), lambda: 1, {1: object()}, np.array([object()]), random.SystemRandom()]
+)
 def test_what_is_not_plain_is_refused(value):
     with pytest.raises(NotPlain):
         encode(value, [])
-
-
-class Callback:
-    def __init__(self):
-        self.model = object()
-        self.folder = "logs/2024-01-01"
-        self.best = None
-        self.losses = []
-        self.weights = None
-
-
-def test_only_what_changed_since_training_began_is_state():
-    callback = Callback()
-    watched = Watched(callback)
-    callback.best, callback.losses, callback.weights = 0.5, [1.0, 0.5], [np.ones(3)]
-    arrays = []
-    state = watched.changed(arrays)
-    assert sorted(state) == ["best", "losses", "weights"]
-
-    later = Callback()
-    later.folder, kept = "logs/2024-01-02", later.losses
-    Watched(later).restore(state, arrays)
-    assert later.folder == "logs/2024-01-02"
-    assert later.best == 0.5
-    assert later.losses is kept  # somebody may hold the same list
-    assert kept == [1.0, 0.5]
-    assert later.weights[0].tolist() == [1, 1, 1]
-
-
-def test_a_datasets_own_rows_are_not_its_state():
-    class Data:
-        pass
-
-    data = Data()
-    data.rows, data.order = np.zeros(1000), np.arange(10)
-    watched = Watched(data, limit=500)
-    data.rows, data.order = np.ones(1000), np.arange(10)[::-1]
-    assert sorted(watched.changed([])) == ["order"]
 
 
 def test_the_generators_go_on_where_they_were():
@@ -119,13 +136,3 @@ def test_a_generator_that_moved_is_told_from_one_that_did_not():
     after = randomness.capture()
     assert randomness.same(before, after, "python")
     assert not randomness.same(before, after, "numpy")
-
-
-def test_a_run_has_one_seed_and_another_run_another(tmp_path):
-    one = seeds.of_run(str(tmp_path / "one"))
-    assert seeds.of_run(str(tmp_path / "one")) == one
-    assert seeds.of_run(str(tmp_path / "other")) != one
-
-
-def test_a_generator_that_the_script_may_have_seeded_is_left_alone(tmp_path):
-    assert "random" not in seeds.early(str(tmp_path))  # this process has imported it

@@ -79,7 +79,7 @@ def test_a_second_attempt_is_a_new_tree_with_totals_from_nothing() -> None:
         target.root = child.pid
         first = sensor.read()
     with running(SLEEPER) as child:
-        target.root, target.main, target.shared = child.pid, None, 5 << 20
+        target.root, target.main, target.shared = child.pid, None, {child.pid: 5 << 20}
         second = sensor.read()
     assert second.cpu < first.cpu
     assert second.census is not None
@@ -101,11 +101,11 @@ print(flush=True); time.sleep(60)
         while len(target.members) < 2:
             process.read()
         sharing.read()
-        assert target.shared > 50 << 20
+        assert target.shared[child.pid] > 50 << 20
         assert process.read().footprint < process.read().rss
         target.members = (child.pid,)
         sharing.read()
-        assert target.shared == 0
+        assert target.shared == {child.pid: 0}
 
 
 class Thermometer:

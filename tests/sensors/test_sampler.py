@@ -88,6 +88,22 @@ def test_a_sensor_is_read_at_once_and_then_every_period() -> None:
     assert events[2].at - events[0].at >= 0.03
 
 
+class Several(Steady):
+    """Has two readings at a time."""
+
+    def read(self) -> list[Reading]:
+        return [Memory(total=1), Memory(total=2)]
+
+
+def test_each_of_several_readings_is_posted() -> None:
+    mailbox: Mailbox = queue.SimpleQueue()
+    sampler = Sampler(Several(period=60.0), mailbox.put, SystemClock())
+    sampler.start()
+    events = [mailbox.get(timeout=5) for _ in range(2)]
+    sampler.close()
+    assert [e.reading for e in events if isinstance(e, Sampled)] == [Memory(total=1), Memory(total=2)]
+
+
 def test_urgency_wakes_a_sleeping_sensor_and_ends_again() -> None:
     mailbox: Mailbox = queue.SimpleQueue()
     sensor = Steady(period=60.0)

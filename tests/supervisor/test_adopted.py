@@ -102,11 +102,11 @@ def page(tmp_path, phase: str):
 def test_an_end_that_nobody_saw_is_guessed_from_the_page_and_the_output(tmp_path, phase, output, code):
     log = tmp_path / "output.log"
     log.write_text(output)
-    assert guess(page(tmp_path, phase), log) == code
+    assert guess([page(tmp_path, phase)], log) == code
 
 
 def test_without_a_page_the_end_is_one_by_force(tmp_path):
-    assert guess(tmp_path / "none.page", tmp_path / "output.log") == UNKNOWN
+    assert guess([tmp_path / "none.page"], tmp_path / "output.log") == UNKNOWN
 
 
 def test_an_attempt_is_recalled_as_it_was_kept(tmp_path):

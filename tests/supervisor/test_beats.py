@@ -1,10 +1,12 @@
-"""The ear: real sockets, real pages, a probe played by the test."""
+"""The receiver of records: real sockets, pages and processes; what their probes would send is sent by the test."""
 
 from __future__ import annotations
 
 import queue
 import shutil
+import signal
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,23 +14,35 @@ from pathlib import Path
 import pytest
 
 from stallguard import paths
-from stallguard.core.events import Event, Exited, Greeted, Heard, Noted
+from stallguard.core.events import Event, Exited, Greeted, Heard, Left, Noted
 from stallguard.probe import wire
-from stallguard.supervisor.beats import Beats, better, is_news
+from stallguard.supervisor.beats import Beats
+from stallguard.supervisor.track import is_news
 
 TOKEN = 77
 
 
 class Probe:
-    """Speaks as the probe of one process would."""
+    """Speaks as the probe of one process would: a living one, which has the page open."""
 
-    def __init__(self, address: Path, pages: Path, pid: int = 100) -> None:
+    def __init__(
+        self, address: Path, pages: Path, began: int = 1, process: subprocess.Popen | None = None
+    ) -> None:
+        draft = pages / "draft"
+        draft.write_bytes(bytes(wire.SIZE))
+        with draft.open("rb") as file:
+            self.process = process or subprocess.Popen(["sleep", "60"], pass_fds=[file.fileno()])
+        self.pid = self.process.pid
+        self.page = draft.rename(pages / f"{self.pid}.page")
         self.values = [0] * wire.SLOTS
-        self.set(magic=wire.MAGIC, token=TOKEN, pid=pid, kind=1, factor=1)
-        self.page = pages / f"{pid}.page"
-        self.page.write_bytes(bytes(wire.SIZE))
+        self.set(magic=wire.MAGIC, token=TOKEN, pid=self.pid, kind=1, factor=1, began_ns=began)
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.connect(str(address))
+
+    def end(self) -> None:
+        self.socket.close()
+        self.process.kill()
+        self.process.wait()
 
     def set(self, **fields: int) -> None:
         for name, value in fields.items():
@@ -43,6 +57,9 @@ class Probe:
         self.store(sent_ns=time.monotonic_ns(), **fields)
         self.socket.send(wire.pack(self.values))
 
+    def say(self, text: str) -> None:
+        self.socket.send(text.replace("PID", str(self.pid)).encode())
+
 
 class Ear:
     """A Beats with its mailbox."""
@@ -52,9 +69,17 @@ class Ear:
         self.pages = pages
         self.beats = Beats(place, pages, self.heard.put, time.monotonic)
         self.beats.follow(1, TOKEN)
+        self.probes: list[Probe] = []
 
-    def probe(self, pid: int = 100) -> Probe:
-        return Probe(self.beats.path, self.pages, pid)
+    def probe(self, began: int = 1, process: subprocess.Popen | None = None) -> Probe:
+        self.probes.append(Probe(self.beats.path, self.pages, began, process))
+        return self.probes[-1]
+
+    def until_exit(self) -> list[Event]:
+        events: list[Event] = []
+        while not events or not isinstance(events[-1], Exited):
+            events.append(self.next(Event))
+        return events
 
     def next(self, kind: type[Event] = Heard) -> Event:
         while True:
@@ -69,6 +94,8 @@ def ear(tmp_path: Path) -> Iterator[Ear]:
     made = Ear(place, tmp_path)
     yield made
     made.beats.close()
+    for probe in made.probes:
+        probe.end()
     shutil.rmtree(place)
 
 
@@ -153,48 +180,189 @@ def test_a_beat_that_only_its_hook_stored_is_progress_too(ear: Ear) -> None:
 def test_the_hello_becomes_a_greeting_and_other_notes_stay_notes(ear: Ear) -> None:
     probe = ear.probe()
     with probe.socket:
-        probe.socket.send(b'{"token":77,"pid":5,"kind":"hello","armed":true,"hooks":["fit"],"beyond":["x"]}')
-        probe.socket.send(b'{"token":77,"pid":5,"kind":"resume","text":"from epoch 2"}')
+        probe.say(
+            '{"token":77,"pid":PID,"kind":"hello","armed":true,"hooks":["fit"],"beyond":["x"],"place":"a-1"}'
+        )
+        probe.say('{"token":77,"pid":PID,"kind":"resume","text":"from epoch 2"}')
         probe.socket.send(b"{not json")
         probe.socket.send(b'{"token": 1, "text": "\xff"}')
 
         hello, note = ear.next(Greeted), ear.next(Noted)
 
     assert isinstance(hello, Greeted)
-    assert (hello.armed, hello.hooks, hello.beyond) == (True, ("fit",), ("x",))
+    assert (hello.pid, hello.armed, hello.hooks, hello.beyond) == (probe.pid, True, ("fit",), ("x",))
+    assert hello.place == "a-1"
     assert isinstance(note, Noted)
-    assert note.text == "from epoch 2"
+    assert (note.pid, note.text) == (probe.pid, "from epoch 2")
 
 
-def test_the_process_that_trains_is_followed_not_the_one_that_spoke_first(ear: Ear) -> None:
-    helper, trainer = ear.probe(1), ear.probe(2)
-    with helper.socket, trainer.socket:
-        helper.send(beats=0, changes=1)
-        ear.next()
-        trainer.send(beats=5, changes=5)
-        helper.send(beats=0, changes=900)
-        ear.beats.exited(0, None)
-        seen = [event.beats for event in _until_exit(ear) if isinstance(event, Heard)]
+def test_a_command_line_is_told_without_its_secrets(ear: Ear) -> None:
+    ear.probe().say('{"token":77,"pid":PID,"kind":"hello","command":"train.py --api-key hunter2hunter2 3"}')
 
-    assert seen[-1] == 5
+    hello = ear.next(Greeted)
+
+    assert isinstance(hello, Greeted)
+    assert hello.command.startswith("train.py --api-key")
+    assert hello.command.endswith("3")
+    assert "hunter2" not in hello.command
 
 
-def _until_exit(ear: Ear) -> list[Event]:
-    events: list[Event] = []
-    while not events or not isinstance(events[-1], Exited):
-        events.append(ear.next(Event))
-    return events
+def test_each_process_has_a_record_of_its_own(ear: Ear) -> None:
+    launcher, trainer = ear.probe(), ear.probe()
+    launcher.send(beats=0, changes=1)
+    ear.next()
+    trainer.send(beats=5, changes=5, flags=wire.FLAG_TRAINS)
+    launcher.send(beats=0, changes=900)
+    ear.beats.exited(0, None)
+
+    last = {event.pid: event for event in ear.until_exit() if isinstance(event, Heard)}
+
+    assert {pid: (event.beats, event.trains) for pid, event in last.items()} == {
+        launcher.pid: (0, False), trainer.pid: (5, True),
+    }  # fmt: skip
 
 
-def test_a_command_is_stored_where_the_hooks_look(ear: Ear) -> None:
+def test_the_longest_pause_of_one_process_is_not_told_of_another(ear: Ear) -> None:
+    one, other = ear.probe(), ear.probe()
+    one.send(beats=1, changes=1, longest_ns=5_000_000_000)
+    other.send(beats=1, changes=1, longest_ns=1_000_000)
+
+    heard = {event.pid: event.longest for event in (ear.next(), ear.next()) if isinstance(event, Heard)}
+
+    assert heard == {one.pid: 5.0, other.pid: 0.001}
+
+
+def test_a_training_that_begins_to_train_is_news(ear: Ear) -> None:
     probe = ear.probe()
-    with probe.socket:
+    probe.send(changes=1)
+    ear.next()
+    began = time.monotonic()
+    probe.send(changes=1, flags=wire.FLAG_TRAINS)
+
+    event = ear.next()
+
+    assert isinstance(event, Heard)
+    assert event.trains
+    assert time.monotonic() - began < 1.0
+
+
+BYE = wire.KINDS.index("bye")
+
+
+@pytest.mark.parametrize(("flags", "how"), [(0, "ended"), (wire.FLAG_FAILED, "failed")])
+def test_one_that_said_goodbye_has_left_when_its_process_is_gone_and_not_before(
+    ear: Ear, flags: int, how: str
+) -> None:
+    """An interpreter may hang on its way out: until it is gone somebody must look after it."""
+    probe = ear.probe()
+    probe.send(beats=3, kind=BYE, flags=flags, phase=wire.PHASES.index("finishing"))
+    heard = ear.next()
+    with pytest.raises(queue.Empty):
+        ear.heard.get(timeout=3.0)  # longer than the silence after which pages are read
+    probe.end()
+
+    left = ear.next(Left)
+
+    assert isinstance(heard, Heard)
+    assert heard.beats == 3
+    assert left == Left(at=left.at, attempt=1, pid=probe.pid, how=how)
+
+
+def test_one_that_was_killed_has_left_after_the_last_that_its_page_shows(ear: Ear) -> None:
+    probe = ear.probe()
+    probe.send(beats=3, changes=3)
+    ear.next()
+    probe.store(beats=8, changes=8)
+    probe.end()
+
+    last, left = ear.next(), ear.next(Left)
+
+    assert isinstance(last, Heard)
+    assert last.beats == 8
+    assert left == Left(at=left.at, attempt=1, pid=probe.pid, how="vanished")
+
+
+def test_a_process_that_is_stopped_has_not_left(ear: Ear) -> None:
+    probe = ear.probe()
+    probe.send(beats=3, changes=3)
+    ear.next()
+    probe.process.send_signal(signal.SIGSTOP)
+
+    with pytest.raises(queue.Empty):
+        ear.heard.get(timeout=5.0)
+
+
+def test_another_program_in_the_same_process_is_another_training(ear: Ear) -> None:
+    """As after an os.execv: the page of the same name is another file, which the commands must reach."""
+    before = ear.probe(began=1)
+    before.send(beats=7, changes=7)
+    ear.next()
+    after = ear.probe(began=2, process=before.process)
+    after.send(beats=1, changes=1)
+
+    left, heard = ear.next(Left), ear.next()
+    ear.beats.ask("stop")
+
+    assert left == Left(at=left.at, attempt=1, pid=before.pid, how="replaced")
+    assert isinstance(heard, Heard)
+    assert heard.beats == 1
+    assert wire.unpack(after.page.read_bytes())["command"] == wire.COMMANDS.index("stop")
+
+
+def test_a_process_that_runs_a_program_without_a_probe_has_left(ear: Ear) -> None:
+    """As after os.execv("/bin/sh", ...): nobody says goodbye, and the page is closed."""
+    probe = ear.probe(process=subprocess.Popen(["sleep", "60"]))
+    probe.send(beats=7, changes=7)
+
+    left = ear.next(Left)
+
+    assert left == Left(at=left.at, attempt=1, pid=probe.pid, how="replaced")
+
+
+def test_processes_of_an_earlier_stallguard_are_looked_after(tmp_path: Path) -> None:
+    place = paths.socket_dir()
+    ear = Ear(place, tmp_path)
+    probe = ear.probe()
+    probe.store(beats=4, changes=4)
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    ear.beats.exited(0, None)
+    ear.next(Exited)
+    ear.beats.follow(2, TOKEN, [probe.pid, gone.pid])
+
+    left, heard = ear.next(Left), ear.next()
+    ear.beats.close()
+    probe.end()
+    shutil.rmtree(place)
+
+    assert left == Left(at=left.at, attempt=2, pid=gone.pid, how="vanished")
+    assert isinstance(heard, Heard)
+    assert (heard.pid, heard.beats, heard.page) == (probe.pid, 4, True)
+
+
+def test_a_command_is_stored_where_the_hooks_of_each_training_look(ear: Ear) -> None:
+    probes = [ear.probe(), ear.probe()]
+    for probe in probes:
         probe.send(beats=1)
         ear.next()
 
-        assert ear.beats.ask("stop")
+    assert ear.beats.ask("stop")
 
-    assert wire.unpack(probe.page.read_bytes())["command"] == wire.COMMANDS.index("stop")
+    commands = [wire.unpack(probe.page.read_bytes())["command"] for probe in probes]
+    assert commands == [wire.COMMANDS.index("stop")] * 2
+
+
+@pytest.mark.parametrize(("command", "asked"), [("stop", "stop"), ("regrow", "none")])
+def test_an_end_that_was_asked_for_is_asked_of_what_begins_later_too(
+    ear: Ear, command: str, asked: str
+) -> None:
+    ear.beats.ask(command)
+    probe = ear.probe()
+    probe.page.write_bytes(wire.pack(probe.values))  # what the probe stored before it spoke
+    probe.socket.send(wire.pack(probe.values))
+    ear.next()
+
+    assert wire.unpack(probe.page.read_bytes())["command"] == wire.COMMANDS.index(asked)
 
 
 def test_closing_leaves_no_socket_behind(tmp_path: Path) -> None:
@@ -223,10 +391,3 @@ def test_steady_records_are_merged_and_the_end_of_a_silence_is_news() -> None:
     assert is_news(old, soon, 11.0)
     assert is_news(old, after_silence, 10.5)
     assert is_news(None, soon, 0.0)
-
-
-def test_one_that_left_gives_way_even_to_one_that_does_not_train() -> None:
-    old, new = record(pid=1, beats=9), record(pid=2, beats=0)
-
-    assert not better(old, new, set())
-    assert better(old, new, {1})

@@ -15,6 +15,7 @@ from stallguard.paths import RunDir
 from stallguard.supervisor import inherit
 
 ARGV = ["/bin/python", "train.py"]
+GENERATION = "a1b2-1/fit-0001/g1/facts.json"
 PLACE = Path("/work")
 NOBODY = outcome.Identity(pid=1, started=0.0)
 Make = Callable[..., RunDir]
@@ -40,8 +41,8 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
             end = outcome.Outcome(1, code, "", "", 1.0, 1, 0, 1, 0.0)
             outcome.write(run.path / "outcome.json", end)
         if text:
-            run.backup.mkdir()
-            (run.backup / "1.generation").write_text(text)
+            (run.backup / GENERATION).parent.mkdir(parents=True)
+            (run.backup / GENERATION).write_text(text)
         return run
 
     return made
@@ -60,7 +61,18 @@ def test_a_run_can_be_named(make: Make) -> None:
     wanted = make()
     make()
 
-    assert inherit.heritage(wanted.id, ["whatever"], PLACE).id == wanted.id
+    assert inherit.heritage(wanted.id, ARGV, PLACE).id == wanted.id
+    assert inherit.heritage(wanted.id, ["/other/python", "train.py"], PLACE).id == wanted.id
+
+
+@pytest.mark.parametrize(
+    ("argv", "place"), [(["/bin/python", "train.py", "--epochs", "20"], PLACE), (ARGV, Path("/elsewhere"))]
+)
+def test_the_checkpoints_of_another_command_are_refused(make: Make, argv: list[str], place: Path) -> None:
+    wanted = make()
+    with pytest.raises(StallguardError, match=r"belong to another command: train\.py, in /work") as found:
+        inherit.heritage(wanted.id, argv, place)
+    assert found.value.code == 2
 
 
 def test_nothing_to_go_on_from_is_an_error_with_its_code(make: Make) -> None:
@@ -80,14 +92,14 @@ def test_a_run_that_goes_on_is_not_taken_from(make: Make) -> None:
 def test_the_earlier_run_keeps_its_checkpoints_when_the_new_one_replaces_them(make: Make) -> None:
     old, new = make(text="first night"), make(text="")
     inherit.take_over(old, new)
-    mine = new.backup / "1.generation"
+    mine = new.backup / GENERATION
     assert mine.read_text() == "first night"
 
     draft = new.backup / "draft"
     draft.write_text("second night")
     draft.replace(mine)
 
-    assert (old.backup / "1.generation").read_text() == "first night"
+    assert (old.backup / GENERATION).read_text() == "first night"
 
 
 @pytest.mark.parametrize(("code", "goes_on"), [(0, False), (75, True), (124, True), (1, True), (None, True)])

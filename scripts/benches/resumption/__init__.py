@@ -1,1 +1,1 @@
-"""The parts of the bench `resume`: one attempt of a training, and chains of attempts that are killed."""
+"""The parts of the bench `resume`: attempts of a small training, and runs that are killed again and again."""

@@ -49,6 +49,14 @@ def killed(scene: Scene) -> bool:
     return scene.exited is not None and _signal(scene) == KILL
 
 
+@clue("its process vanished: it was killed, or crashed; what had started it ended with exit code {code}")
+def killed_inside(scene: Scene) -> Facts | None:
+    left = scene.history.left
+    if left is None or left.how != "vanished" or not ended_badly.test(scene):
+        return None
+    return {"code": str(scene.exited.code if scene.exited else 0)}
+
+
 @clue("the kernel says that it killed it for memory")
 def killed_for_memory(scene: Scene) -> bool:
     return scene.exited is not None and scene.exited.memory_kill is True

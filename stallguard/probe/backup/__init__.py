@@ -47,17 +47,10 @@ def targets(context: Context) -> dict[str, Patch]:
     for package in ("keras.src", "tf_keras.src"):
         patches[package + ".engine.training"] = lazily("keras2", "patch_model")
         patches[package + ".engine.data_adapter"] = lazily("keras2", "patch_data")
+    patches["tensorflow.python.data.ops.dataset_ops"] = lazily("openings", "patch_datasets")
     patches["tensorflow.python.data.ops.shuffle_op"] = lazily("seeds", "patch_shuffle")
     patches["keras.src.trainers.data_adapters.array_data_adapter"] = lazily("seeds", "patch_arrays")
     # Keras 3 has a package of this name, whose list is in a module of its own.
     patches["tf_keras.src.callbacks"] = lazily("keras2", "patch_callbacks")
     patches["keras.src.callbacks"] = lazily("keras2", "patch_callbacks_if_there")
-    patches.update(early(context))
     return patches
-
-
-def early(context: Context) -> dict[str, Patch]:
-    """Return the patches that should be in before the script's first line: the run's seed."""
-    from . import seeds
-
-    return seeds.early(context.backup_directory)

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
+import sys
 from typing import TYPE_CHECKING, Any, Callable
 
-from . import pipelines, words
+from . import kinds, words
+from .fit import callbacks_of
+from .session import Call
 
 if TYPE_CHECKING:
     from .fit import Fit
@@ -17,7 +21,7 @@ if TYPE_CHECKING:
 
 BACKUPS = ("BackupAndRestore",)
 Started = Callable[[dict[str, Any], int], dict[str, Any]]
-Prepare = Callable[["Fit"], None]
+OfFit = Callable[["Fit"], None]
 
 
 def patch_fit(session: Session, owner: Any, started: Started) -> bool:
@@ -25,14 +29,15 @@ def patch_fit(session: Session, owner: Any, started: Started) -> bool:
     return bool(session.context.wrap(owner, "fit", lambda original: _fit(session, original, started)))
 
 
-def patch_callbacks(session: Session, owner: Any, prepare: Prepare) -> None:
-    """Wrap the class that calls all callbacks.
+def patch_callbacks(session: Session, owner: Any, prepare: OfFit, advance: OfFit) -> None:
+    """Wrap the class that calls all callbacks; `prepare`, `advance`: Session.begins.
 
-    `prepare(fit)` creates what a resumed fit restores and may raise StartOver.  The end of a batch is not among
-    them: the hook that counts beats calls `session.batch_ended` when there is something to do.
+    The end of a batch is not among them: the hook that counts beats calls `session.batch_ended` when there is something
+    to do.
     """
     for method, make in (
-        ("on_train_begin", lambda original: _train_begin(session, original, prepare)),
+        ("on_train_begin", lambda original: _train_begin(session, original, prepare, advance)),
+        ("on_epoch_begin", lambda original: _epoch_begin(session, original)),
         ("on_epoch_end", lambda original: _epoch_end(session, original)),
     ):
         session.context.wrap(owner, method, make)
@@ -55,39 +60,37 @@ def _fit(session: Session, original: Any, started: Started) -> Any:
         except TypeError:
             return original(self, *args, **named)  # which says what is wrong, in its own words
         asked.pop(next(iter(signature.parameters)))  # self: other hooks want it by its place
-        _appending(asked.get("callbacks"), session.context.resuming)
+        first, epochs = asked.get("initial_epoch") or 0, asked.get("epochs", 1)
 
         def start(epoch: int) -> Any:
-            return original(self, **started(asked, epoch)) if epoch else original(self, *args, **named)
+            if epoch == first and not session.resuming:
+                return original(self, *args, **named)
+            return original(self, **started(asked, epoch))
 
-        return session.run(self, start, asked.get("epochs", 1), obstacle(self, asked))
+        def skip() -> Any:
+            return original(self, **{**started(asked, epochs), "callbacks": None, "verbose": 0})
+
+        callbacks, validation = asked.get("callbacks"), asked.get("validation_data")
+        why = obstacle(self, callbacks)
+        return session.run(Call(self, callbacks, validation, first, epochs, _site(), why, start, skip))
 
     return fit
 
 
-def obstacle(model: Any, asked: dict[str, Any]) -> str:
-    """Return why a fit is left alone, "" where it is not."""
-    if any(_named(callback, BACKUPS) for callback in callback_list(asked.get("callbacks"))):
+def _site() -> str:
+    """Return the function of the script that called fit, as "file:function"."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and not kinds.is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    return "%s:%s" % (os.path.basename(frame.f_code.co_filename), frame.f_code.co_name)
+
+
+def obstacle(model: Any, callbacks: Any) -> str:
+    """Return why a fit is left alone, "" if it is not."""
+    if any(_named(callback, BACKUPS) for callback in callbacks_of(callbacks)):
         return words.OWN_BACKUP
-    if asked.get("initial_epoch"):
-        return words.OWN_EPOCH % (asked["initial_epoch"],)
     strategy = getattr(model, "distribute_strategy", None)
-    if getattr(strategy, "num_replicas_in_sync", 1) > 1:
-        return words.REPLICAS
-    return ""
-
-
-def callback_list(callbacks: Any) -> list[Any]:
-    """Return the callbacks that a script gave: none, one, a list, or a CallbackList."""
-    found = getattr(callbacks, "callbacks", callbacks)
-    return list(found) if isinstance(found, (list, tuple)) else [found] if found is not None else []
-
-
-def _appending(callbacks: Any, resuming: bool) -> None:
-    """Let a CSVLogger go on with its file where an earlier attempt began it."""
-    for callback in callback_list(callbacks) if resuming else ():
-        if _named(callback, ("CSVLogger",)):
-            callback.append = True
+    return words.REPLICAS if getattr(strategy, "num_replicas_in_sync", 1) > 1 else ""
 
 
 def _named(callback: Any, names: tuple[str, ...]) -> bool:
@@ -104,30 +107,28 @@ def _made(session: Session, original: Any) -> Any:
     return __init__
 
 
-def _train_begin(session: Session, original: Any, prepare: Prepare) -> Callable[..., Any]:
+def _train_begin(session: Session, original: Any, prepare: OfFit, advance: OfFit) -> Callable[..., Any]:
     def on_train_begin(self: Any, *args: Any, **named: Any) -> Any:
         fit = session.fit
         if fit is None or fit.callbacks is not None or self.model is not fit.model:
             return original(self, *args, **named)
-        if fit.saved is not None:
-            prepare(fit)
-            fit.restore_variables()
-            _resize(session, fit)
-            session.context.restored()
-        fit.callbacks = self
+        session.begins(fit, self, prepare, advance)
         result = original(self, *args, **named)
-        session.guarded("watching callbacks", lambda: fit.watch(self.callbacks))
-        session.guarded("reading the pipeline", lambda: pipelines.examine(session, fit))
+        session.began(fit)
         return result
 
     return on_train_begin
 
 
-def _resize(session: Session, fit: Fit) -> None:
-    batch = fit.batch()
-    before = fit.past.resize(batch)
-    if before:
-        session.context.note("resume", words.RESIZED % (batch, before))
+def _epoch_begin(session: Session, original: Any) -> Any:
+    def on_epoch_begin(self: Any, epoch: int, *args: Any, **named: Any) -> Any:
+        result = original(self, epoch, *args, **named)
+        fit = session.fit
+        if fit is not None and fit.callbacks is self:
+            session.epoch_began(fit)
+        return result
+
+    return on_epoch_begin
 
 
 def _epoch_end(session: Session, original: Any) -> Any:

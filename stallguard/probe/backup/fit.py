@@ -7,164 +7,260 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import encoding, randomness, tensors, variables
-from .attributes import Watched
+from . import identity, object_state, pipelines, randomness, variables, words
+from .files import Files
+from .object_state import Baseline, NoPlace, Return
+from .saved import Saved, StartOver
+from .walk import Walk
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .store import Store
 
-FORMAT = 1
-DATA_LIMIT = 16 << 20  # bytes of a dataset's own arrays that count as its state (an order of indices)
-
-
-class StartOver(Exception):
-    """A saved state that does not fit this call; it is trained from its beginning."""
-
-
-class Saved:
-    """A generation read back.  `own`: of this fit itself, not of a later one of the same model."""
-
-    def __init__(self, facts: dict[str, Any], blobs: list[memoryview], own: bool = True) -> None:
-        if facts.get("format") != FORMAT:
-            raise StartOver("its format is another one")
-        self.facts = facts
-        self.own = own
-        self.arrays = tensors.unpack(facts["tensors"], blobs)
-        self.epoch: int = facts["epoch"]
-        self.executions: int = facts["executions"]
-        self.drawn: int = facts["drawn"]
-        self.ended: bool = facts["finished"] or not own
-        self.over: bool = self.ended or facts["stop"]  # no epoch is left to train
-        self.histories: dict[str, Any] = encoding.decode(facts["histories"], self.arrays)
-
-    def resize(self, batch: int) -> int:
-        """Count in batches of `batch` samples from now on; return the size before where that is another one."""
-        before = self.facts.get("batch") or 0
-        if not batch or not before or batch == before:
-            return 0
-        self.executions = self.executions * before // batch
-        self.drawn = self.drawn * before // batch
-        return int(before)
-
-    def state(self) -> list[Any]:
-        """Return the values of `variables.state`."""
-        return self.arrays[: self.facts["state"]]
-
-    def metrics(self) -> list[Any]:
-        """Return the values of `variables.metrics`."""
-        return self.arrays[self.facts["state"] : self.facts["state"] + self.facts["metrics"]]
-
-    def watched(self) -> list[tuple[str, dict[str, Any]]]:
-        """Return (class name, changed attributes) of callbacks and dataset."""
-        return self.facts["watched"] if self.own else []
-
-    def random(self, moment: str) -> dict[str, Any]:
-        """Return the generators' states at "open" (of the data's iterator) or "now" (of the save)."""
-        found: dict[str, Any] = encoding.decode(self.facts["random"][moment], self.arrays)
-        return found
+BIG = 16 << 20  # bytes of a dataset's own arrays that may be its state; more is its data
+CALLBACKS = "callbacks["  # begins the paths of what callbacks hold
 
 
 class Fit:
     """A running fit.  `executions`: calls of the train function in this epoch; `drawn`: batches from `source`."""
 
-    def __init__(self, model: Any, ordinal: int, number: int, store: Store, saved: Saved | None) -> None:
-        """`ordinal`: the how manieth fit of the script; `number`: the how manieth model it fits."""
+    def __init__(self, model: Any, ordinal: int, store: Store, first: int, epochs: int, site: str) -> None:
+        """`ordinal`: its place among the script's fits; `first`, `epochs`: its initial epoch and the last's end."""
         self.model = model
         self.ordinal = ordinal
-        self.number = number
         self.store = store
+        self.files = Files(store.files)
+        self.first = first
+        self.epochs = epochs
+        self.site = site
+        self.saved: Saved | None = None
+        self.process: dict[str, Any] = {}  # identity.of_process, identity.script
+        self.validation: Any = None  # data, as the script gave them
+        self.seeds: Any = None  # of what the script leaves unseeded
+        self.identity: dict[str, Any] | None = None
+        self.take(None)
+
+    def take(self, saved: Saved | None) -> None:
+        """Begin with a saved state, or with none."""
         self.saved = saved
         self.callbacks: Any = None
-        self.epoch = 0
-        self._watched: list[Watched] = []
-        self._restart()
-
-    def _restart(self) -> None:
         self.iterator: Any = None
         self.source: Any = None
+        self.epoch = self.first
         self.executions = 0
         self.drawn = 0
         self.per_execution = 1
         self.opened: dict[str, Any] = {}
+        self.data_opened: tuple[list[Any], list[Any]] = ([], [])
         self.openings = 0
         self.order: Any = None
         self.blind = False  # whether an epoch of unknown length must not be resumed inside
         self.complete = False  # whether this epoch came to its count of batches
-        self.ends: list[bool] = [] if self.saved is None else list(self.saved.facts["ends"])
+        self.ends: list[list[Any]] = [] if saved is None else [list(end) for end in saved.ends]
+        self.prints: dict[str, str] = {}
         self.passed = False  # whether the batches of earlier attempts have been passed over
         self.resumed = False  # whether training has begun again after that
+        self.begun = False  # whether the saved state has been restored after the first epoch began
+        self.measured = False  # whether the metrics have been restored (Keras 2)
+        self.baseline: Baseline | None = None
+        self.data_baseline: Baseline | None = None
+        self.rate: Any = None  # learning rate that the script sets
+        self.start = ""  # identity.start
+        self.notices: list[str] = []
+        self.skipping: list[Any] | None = None  # the callbacks of a fit that is over and trains nothing
+        self.draws: list[str] | None = None
+        self.broken = False  # whether nothing can be saved of it
 
-    def forget(self) -> None:
-        """Start over: nothing saved fits."""
-        self.saved = None
-        self.callbacks = None
-        self._restart()
-
-    def restore_variables(self) -> None:
-        """Set weights and optimizer; raises StartOver where they are not those of this model."""
+    @property
+    def past(self) -> Saved:
+        """The saved state, in code that runs only if there is one."""
         if self.saved is None:
-            return
+            raise LookupError("nothing was saved of this fit")
+        return self.saved
+
+    # ---- the state of objects -------------------------------------------------------------------------------
+
+    def walk(self) -> tuple[Walk, Walk]:
+        """Return the walks over the input pipeline, and over model and callbacks but for what the pipeline has."""
+        data, state = Walk(), Walk()
+        for walked in (data, state):
+            for name, group in variables.of_model(self.model).items():
+                for index, variable in enumerate(group):
+                    walked.know(variable, "%s[%d]" % (name, index))
+            walked.know(self.model, "model")
+        pipelines.enter(self.iterator, data)
+        for path, value in data.objects.items():
+            state.know(value, path)
+        state.enter_model(self.model, "model")
+        pipelines.enter_validation(self.validation, state)
+        for index, callback in enumerate(callbacks_of(self.callbacks)):
+            state.enter(callback, "%s%d]" % (CALLBACKS, index))
+        return data, state
+
+    def begin(self) -> list[str]:
+        """Training begins: take the baselines.  Return the kinds of objects that cannot be kept, for a message."""
+        data, state = self.walk()
+        self.data_baseline, self.baseline = Baseline(data), Baseline(state)
+        unknown = ["%s (%s)" % (path, kind) for path, kind in state.unkept.items()]
+        return unknown if state.complete else [*unknown, words.TOO_MANY]
+
+    def readable(self) -> bool:
+        """Whether all that the script's functions in the pipeline keep can be read."""
+        baseline = self.data_baseline
+        return baseline is not None and not baseline.named and baseline.walked.complete
+
+    def groups(self, state: Walk, metrics: bool) -> variables.Groups:
+        """Return the variables of the training by group, those of the epoch's logs only if asked for."""
+        groups = variables.of_model(self.model)
+        known = {id(variable) for group in groups.values() for variable in group}
+        for path, optimizer in state.optimizers:
+            found = [one for one in variables.of_optimizer(optimizer) if id(one) not in known]
+            groups["optimizer " + path] = found
+        if metrics:
+            groups[variables.METRICS] = variables.metrics(self.model)
+        return groups
+
+    def data_state(self, data: Walk) -> tuple[list[Any], list[Any]]:
+        """Return (entries, arrays) of what the pipeline's functions and objects became since the fit began.
+
+        What cannot be kept, or is too large to be an order of the data, the fingerprints will show.
+        """
+        arrays: list[Any] = []
+        changed = self.data_baseline.changed(data) if self.data_baseline is not None else []
+        return object_state.keep(data, changed, arrays, BIG)[0], arrays
+
+    # ---- restoring ------------------------------------------------------------------------------------------
+
+    def check(self, start: bool) -> str:
+        """Return why the saved state is that of something else, "" if it is this fit's.
+
+        `start`: the model must begin this fit as it did then, for an earlier fit was trained again.
+        Raises StartOver if the state has no place in this fit, whatever the settings are.
+        """
+        comparison = identity.compare(self.past.identity, self.identified())
+        if comparison.foreign:
+            raise StartOver(comparison.refusal)
+        difference = variables.differences(variables.of_model(self.model), self._saved_of_model())
+        if difference:
+            raise StartOver(difference)
+        self.notices = comparison.notices
+        if start and self.past.identity["start"] != self.start:
+            return comparison.refusal or words.OTHER_START
+        return comparison.refusal
+
+    def identified(self) -> dict[str, Any]:
+        """Return what tells this fit from every other one (identity.py); computed once."""
+        if self.identity is None:
+            self.identity = {**self.process, **identity.of_fit(self), "rate": self.rate, "start": self.start}
+        return self.identity
+
+    def _saved_of_model(self) -> dict[str, list[Any]]:
+        groups = self.past.groups()
+        return {name: groups[name] for name in (variables.MODEL, variables.OPTIMIZER) if name in groups}
+
+    def missing(self) -> str:
+        """Return which of the variables that were saved do not exist yet, as the end of a sentence; "" if all do.
+
+        What callbacks make as they begin is not looked for.
+        """
+        _, state = self.walk()
+        saved = {name: group for name, group in self.past.groups().items() if CALLBACKS not in name}
+        difference = variables.differences(self.groups(state, metrics=variables.METRICS in saved), saved)
+        if difference:
+            return difference
+        entries = [entry for entry in self.past.facts["entries"] if entry[0].startswith("model")]
         try:
-            variables.build_optimizer(self.model)
-            variables.assign(variables.state(self.model), self.saved.state())
-        except variables.Unlike as error:
-            raise StartOver(str(error)) from error
+            Return(entries, self.past.arrays, state).check()
+        except NoPlace as error:
+            return "there is no %s" % error
+        return ""
 
-    def watch(self, callbacks: list[Any]) -> None:
-        """Note how callbacks and dataset look as training begins; give the callbacks their saved state."""
-        self._watched = [
-            Watched(_dataset(self.iterator), DATA_LIMIT),
-            *(Watched(callback) for callback in callbacks),
-        ]
-        self._restore_watched(slice(1, None))
+    def restore(self, undo: Callable[[Callable[[], None]], None] | None = None) -> None:
+        """Give model, optimizers and callbacks their saved state; raises StartOver, changing nothing, if that fails.
 
-    def restore_opening(self) -> None:
-        """Set the generators as they were when the data's iterator opened."""
-        if self.saved is not None:
-            randomness.restore(self.saved.random("open"))
+        `undo` is called with a function that brings back what was there.  Raises OSError if a file of the callbacks'
+        cannot be given its content.
+        """
+        saved = self.past
+        _, state = self.walk()
+        groups = self.groups(state, metrics=False)
+        values = {name: arrays for name, arrays in saved.groups().items() if name != variables.METRICS}
+        entries = saved.facts["entries"]
+        if self.skipping is not None:  # those that Keras adds are not there
+            mine = tuple("%s%d]" % (CALLBACKS, index) for index in range(len(self.skipping)))
+            entries = [one for one in entries if not one[0].startswith(CALLBACKS) or one[0].startswith(mine)]
+        way = Return(entries, saved.arrays, state)
+        try:
+            way.check()
+        except NoPlace as error:
+            raise StartOver("there is no %s here" % error) from error
+        difference = variables.differences(groups, values)
+        if difference:
+            raise StartOver(difference)
+        if undo is not None:
+            undo(self._undoing(groups, way))
+        variables.assign(groups, values)
+        rate = variables.rate_of(getattr(self.model, "optimizer", None))
+        if rate is not None and self.rate != saved.identity["rate"]:
+            rate.assign(self.rate)  # the script sets another one now
+        way.apply()
+        self.files.restore(saved.facts["files"], state, callbacks_of(self.callbacks))
+
+    def _undoing(self, groups: variables.Groups, way: Return) -> Callable[[], None]:
+        """Return a function that brings model, callbacks, pipeline and generators back to what they are now."""
+        before = {name: variables.values(group) for name, group in groups.items()}
+        copies: list[Any] = []
+        copies_of_data: list[Any] = []
+        entries, random = way.undo(copies), randomness.capture()
+        data, _ = self.walk()
+        kept, _ = object_state.keep(data, list(data.slots), copies_of_data, BIG)
+
+        def undo() -> None:
+            variables.assign(groups, before)
+            data, state = self.walk()
+            Return(entries, copies, state).apply()
+            Return(kept, copies_of_data, data).apply()
+            randomness.restore(random)
+
+        return undo
 
     def restore_data(self) -> None:
-        """Give the dataset its saved state: after its epochs were gone through once more."""
-        self._restore_watched(slice(0, 1))
+        """Give the pipeline's functions and objects the state that they had when the saved iterator opened."""
+        data, _ = self.walk()
+        way = Return(self.past.facts["data"], self.past.arrays, data)
+        try:
+            way.check()
+        except NoPlace as error:
+            raise StartOver("the input pipeline has no %s here" % error, seam=True) from error
+        way.apply()
 
-    def _restore_watched(self, which: slice) -> None:
-        if self.saved is None:
-            return
-        for watched, (kind, state) in zip(self._watched[which], self.saved.watched()[which]):
-            if kind == type(watched.subject).__name__:
-                watched.restore(state, self.saved.arrays)
+    def restore_metrics(self) -> None:
+        """Set the accumulators of the epoch's logs."""
+        arrays = self.past.groups().get(variables.METRICS)
+        if arrays:
+            variables.assign({variables.METRICS: variables.metrics(self.model)}, {variables.METRICS: arrays})
 
     def restore_end(self, history: Any) -> None:
         """Give a fit that was finished before, and ran no epoch now, what its end left behind."""
-        if self.saved is None or not self.saved.ended:
-            return
-        variables.assign(variables.state(self.model), self.saved.state())
-        epochs, logs = self.saved.histories.get(str(self.ordinal), ([], {}))
+        saved = self.past
+        epochs, logs = saved.decoded("history")
         history.epoch, history.history = list(epochs), dict(logs)
-        if self.saved.own:
-            randomness.restore(self.saved.random("now"))
+        if hasattr(self.model, "stop_training"):
+            self.model.stop_training = saved.stopped
+        self.restore_generators()
+        self.restore_uses()
 
-    def restore_metrics(self) -> bool:
-        """Set the accumulators of the epoch's logs; False where they cannot be."""
-        if self.saved is None or not self.saved.executions:
-            return True
-        try:
-            variables.assign(variables.metrics(self.model), self.saved.metrics())
-        except variables.Unlike:
-            return False
-        return True
+    def restore_generators(self) -> None:
+        """Set the random generators as they were at the save."""
+        randomness.restore(self.past.random("now"))
 
-    def restore_randomness(self, after_opening: dict[str, Any]) -> None:
-        """Set the generators as they were at the save, except those that the pipeline itself draws from.
+    def restore_uses(self) -> None:
+        """Let unseeded generators get the seeds that come next."""
+        if self.seeds is not None:
+            self.seeds.resume(self.past.facts["uses"])
 
-        `after_opening`: their states now, after the batches were passed over.  A generator that moved since
-        the iterator opened belongs to the pipeline, and is where it must be.
-        """
-        if self.saved is None:
-            return
-        opened, now = self.saved.random("open"), self.saved.random("now")
-        theirs = {name for name in ("python", "numpy") if not randomness.same(opened, after_opening, name)}
-        randomness.restore({name: state for name, state in now.items() if name not in theirs})
+    # ---- counting -------------------------------------------------------------------------------------------
 
     def opening(self, source: Any, before: dict[str, Any]) -> None:
         """Note that batches now come from `source`; `before`: the generators before it opened."""
@@ -181,13 +277,6 @@ class Fit:
             if self.order is not None:
                 self.order.turn(self.openings)
 
-    @property
-    def past(self) -> Saved:
-        """The saved state, in code that runs only where there is one."""
-        if self.saved is None:
-            raise LookupError("nothing was saved of this fit")
-        return self.saved
-
     def count(self, index: int) -> None:
         """Take over how far this epoch is: `index` is Keras' number of the batch that ended last, from 0, or -1.
 
@@ -201,65 +290,48 @@ class Fit:
 
     def epoch_ended(self, epoch: int) -> None:
         """Count an epoch; `epoch` is its index."""
+        self.ends.append([self.complete, self.executions * self.per_execution])
         self.epoch, self.executions = epoch + 1, 0
-        self.ends.append(self.complete)
+
+    def seen(self, place: str, print_: str) -> None:
+        """Keep the fingerprint of the batch at a place."""
+        self.prints[place] = print_
+
+    def place(self) -> str:
+        """Return the place of the batch that comes next: epoch and batch, from 0."""
+        return "%d:%d" % (self.epoch, self.executions * self.per_execution)
 
     def batches(self) -> int:
-        """Return the batches of an epoch, 0 where not known yet."""
+        """Return the batches of an epoch, 0 if not known yet."""
         handler = self.iterator
         return getattr(handler, "num_batches", None) or getattr(handler, "inferred_steps", None) or 0
 
     def batch(self) -> int:
-        """Return the samples of a batch, 0 where only the data know."""
-        found = getattr(_adapter(self.iterator), "batch_size", None)
+        """Return the samples of a batch, 0 if only the data know."""
+        found = getattr(pipelines.adapter_of(self.iterator), "batch_size", None)
         return (found() if callable(found) else found) or 0
 
     def at_seam(self) -> bool:
         """Whether this was the epoch's last batch: its end is the better moment to save.
 
-        Where nobody knows the last one, every batch may be it; JAX fails in an epoch that trains none.
+        If nobody knows the last one, every batch may be it; JAX fails in an epoch that trains none.
         """
         if not self.batches():
             return self.blind
         return self.batches() <= self.executions * self.per_execution
 
-    def save(self, finished: bool = False, histories: dict[str, Any] | None = None) -> None:
-        """Write a generation.  Raises OSError and whatever a framework raises: the caller guards."""
-        variables.synchronise(self.model)
-        state = variables.values(variables.state(self.model))
-        metrics = variables.values(variables.metrics(self.model)) if self.executions else []
-        arrays = state + metrics
-        facts = {
-            "format": FORMAT,
-            "model": type(self.model).__name__,
-            "number": self.number,
-            "epoch": self.epoch,
-            "executions": self.executions,
-            "drawn": self.drawn,
-            "batch": self.batch(),
-            "ends": self.ends,
-            "length": getattr(self.iterator, "_num_batches", getattr(self.iterator, "_inferred_steps", None)),
-            "finished": finished,
-            "stop": not self.executions and bool(getattr(self.model, "stop_training", False)),
-            "state": len(state),
-            "metrics": len(metrics),
-            "watched": [[type(w.subject).__name__, w.changed(arrays)] for w in self._watched],
-            "random": {
-                "open": encoding.encode(self.opened, arrays),
-                "now": encoding.encode(randomness.capture(), arrays),
-            },
-            "histories": encoding.encode(histories or {}, arrays),
-        }
-        facts["tensors"], blobs = tensors.pack(arrays)
-        self.store.write(facts, blobs)
+    def note_data(self) -> None:
+        """The data's iterator is about to open: keep what the pipeline's functions and objects are like."""
+        if self.data_baseline is not None and self.data_baseline.digests:
+            self.data_opened = self.data_state(self.walk()[0])
 
 
-def _adapter(iterator: Any) -> Any:
-    """Return what turns the script's data into batches, behind an epoch iterator of Keras 3 or 2."""
-    return getattr(iterator, "data_adapter", None) or getattr(iterator, "_adapter", None)
+def callbacks_of(callbacks: Any) -> list[Any]:
+    """Return the callbacks that a script gave: none, one, a list, or a CallbackList."""
+    found = getattr(callbacks, "callbacks", callbacks)
+    return list(found) if isinstance(found, (list, tuple)) else [found] if found is not None else []
 
 
-def _dataset(iterator: Any) -> Any:
-    """Return the script's own dataset object behind an epoch iterator: its order is its state."""
-    adapter = _adapter(iterator)
-    return getattr(adapter, "py_dataset", None) or getattr(adapter, "_keras_sequence", None)
+def history_of(history: Any) -> list[Any]:
+    """Return [epochs, logs] of a History."""
+    return [list(getattr(history, "epoch", [])), dict(getattr(history, "history", {}))]

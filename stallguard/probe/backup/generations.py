@@ -2,9 +2,12 @@
 
     <folder>/g<number>/   the files, and facts.json: first line the CRC-32 of the rest, then one JSON object
     <folder>/CURRENT      name of the newest generation, replaced atomically
+    <folder>/SEAM         name of the newest generation that was made between two epochs
 
-A generation is written under a temporary name, fsynced (files, then folder), renamed, then pointed at.  The one
-before it is kept.  Standard library only.  Errors of the disk are raised: the caller turns them into a note.
+A generation is written under a temporary name, fsynced (files, then folder), renamed, then pointed at.  The one before
+it is kept, and the newest made between two epochs: a training that cannot go on inside an epoch goes back to it.  What
+is found out later about a generation is written beside its files (`annotate`).  Standard library only.  Errors of the
+disk are raised: the caller turns them into a note.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import Any, Callable
 
 KEPT = 2
 SPARE = 64 << 20  # bytes left free on the disk for the script itself
-_FACTS, _CURRENT = "facts.json", "CURRENT"
+_FACTS, _CURRENT, _SEAM = "facts.json", "CURRENT", "SEAM"
 
 
 class Damaged(Exception):
@@ -41,19 +44,23 @@ class Generations:
 
     def candidates(self) -> list[str]:
         """Return the folders to try, the one pointed at first, then from the newest on."""
-        names = self.names()
-        try:
-            with open(os.path.join(self.folder, _CURRENT), encoding="ascii") as file:
-                current = file.read().strip()
-        except (OSError, ValueError):
-            current = ""
-        return [os.path.join(self.folder, name) for name in sorted(names, key=lambda name: name != current)]
+        current = self._pointed(_CURRENT)
+        return [
+            os.path.join(self.folder, name) for name in sorted(self.names(), key=lambda name: name != current)
+        ]
 
-    def write(self, fill: Callable[[str], dict[str, Any]], size: int = 0) -> str:
+    def _pointed(self, pointer: str) -> str:
+        try:
+            with open(os.path.join(self.folder, pointer), encoding="ascii") as file:
+                return file.read().strip()
+        except (OSError, ValueError):
+            return ""
+
+    def write(self, fill: Callable[[str], dict[str, Any]], size: int = 0, seam: bool = False) -> str:
         """Make a new generation: `fill(folder)` writes its files and returns its facts.  Returns its name.
 
-        `size`: bytes that it will take.  Raises OSError (disk full, folder gone ...) and what `fill` raises;
-        the generations before stay.
+        `size`: bytes that it will take.  `seam`: it is made between two epochs.  Raises OSError (disk full, folder gone
+        ...) and what `fill` raises; the generations before stay.
         """
         os.makedirs(self.folder, exist_ok=True)
         self._room_for(size)
@@ -67,17 +74,29 @@ class Generations:
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
-        self._point_at(name)
+        self._point_at(name, _CURRENT)
+        if seam:
+            self._point_at(name, _SEAM)
         self._prune()
         return name
+
+    def annotate(self, name: str, kind: str, facts: dict[str, Any]) -> None:
+        """Write facts beside a generation's files, whole or not at all; raises OSError (it may be gone)."""
+        path = os.path.join(self.folder, name, kind + ".json")
+        _write(path + ".tmp", facts)
+        os.replace(path + ".tmp", path)
+
+    def forget(self) -> None:
+        """Remove all generations."""
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _room_for(self, size: int) -> None:
         disk = os.statvfs(self.folder)
         if disk.f_bavail * disk.f_frsize < size + SPARE:
             raise OSError(28, "no room for a checkpoint of %d MB" % (size >> 20))
 
-    def _point_at(self, name: str) -> None:
-        pointer = os.path.join(self.folder, _CURRENT)
+    def _point_at(self, name: str, kind: str) -> None:
+        pointer = os.path.join(self.folder, kind)
         with open(pointer + ".tmp", "w", encoding="ascii") as file:
             file.write(name)
             flush(file)
@@ -85,15 +104,15 @@ class Generations:
         sync_folder(self.folder)
 
     def _prune(self) -> None:
-        kept = set(self.names()[:KEPT])
+        kept = {*self.names()[:KEPT], self._pointed(_SEAM)}
         for entry in os.listdir(self.folder):
             if entry.startswith(("g", "tmp-")) and entry not in kept:
                 shutil.rmtree(os.path.join(self.folder, entry), ignore_errors=True)
 
 
-def read_facts(folder: str) -> dict[str, Any]:
-    """Return the facts of a generation; raises Damaged, or OSError where there are none."""
-    with open(os.path.join(folder, _FACTS), "rb") as file:
+def read_facts(folder: str, kind: str = "facts") -> dict[str, Any]:
+    """Return the facts of a generation, or an annotation; raises Damaged, or OSError if there are none."""
+    with open(os.path.join(folder, kind + ".json"), "rb") as file:
         check, _, text = file.read().partition(b"\n")
     if check != b"%08x" % zlib.crc32(text):
         raise Damaged("its facts do not match their checksum")
@@ -102,11 +121,15 @@ def read_facts(folder: str) -> dict[str, Any]:
 
 
 def _write_facts(folder: str, facts: dict[str, Any]) -> None:
+    _write(os.path.join(folder, _FACTS), facts)
+    sync_folder(folder)
+
+
+def _write(path: str, facts: dict[str, Any]) -> None:
     text = json.dumps(facts).encode()
-    with open(os.path.join(folder, _FACTS), "wb") as file:
+    with open(path, "wb") as file:
         file.write(b"%08x\n" % zlib.crc32(text) + text)
         flush(file)
-    sync_folder(folder)
 
 
 def flush(file: Any) -> None:

@@ -1,12 +1,13 @@
-"""Backup and resume in Keras 3, on any backend: where its `fit`, callbacks and epoch iterator are."""
+"""Checkpoints and resume in Keras 3, on any backend: where its `fit`, callbacks and epoch iterator are."""
 
 from __future__ import annotations
 
 import functools
 from typing import TYPE_CHECKING, Any
 
-from . import common, passing, variables, words
-from .fit import StartOver
+from ..lookahead import train_function
+from . import common, fast_forward, pipelines, variables, words
+from .saved import StartOver
 
 if TYPE_CHECKING:
     from .fit import Fit
@@ -34,7 +35,7 @@ def patch_iterator(session: Session, module: Any) -> None:
 
 def patch_callbacks(session: Session, module: Any) -> None:
     """Wrap the list that calls all callbacks."""
-    common.patch_callbacks(session, module.CallbackList, _prepare)
+    common.patch_callbacks(session, module.CallbackList, _prepare, functools.partial(_advance, session))
 
 
 def _started(asked: dict[str, Any], epoch: int) -> dict[str, Any]:
@@ -42,27 +43,49 @@ def _started(asked: dict[str, Any], epoch: int) -> dict[str, Any]:
 
 
 def _prepare(fit: Fit) -> None:
-    """Create the variables that the first batch would create; raises StartOver where that fails."""
+    """Create the variables that the first batch would create; raises StartOver if that fails.
+
+    The training step is traced as its first call would trace it.  If it cannot be (it runs eagerly), Keras builds the
+    model by its own means, which also creates what the step might not.
+    """
     dataset = getattr(fit.iterator, "_distributed_dataset", None)
-    if dataset is None:
-        return  # torch and JAX build before training begins
-    try:
-        fit.model._symbolic_build(data_batch=dataset.element_spec)
-    except Exception as error:
-        if not variables.built(fit.model):
-            raise StartOver(words.UNBUILT % error) from error
+    if dataset is None:  # torch and JAX build before training begins
+        return
+    trouble: Exception | None = None
+    for make in (
+        lambda: variables.trace(train_function(fit.model), pipelines.spec_of_iterator(dataset)),
+        lambda: fit.model._symbolic_build(data_batch=dataset.element_spec),
+        lambda: variables.build_optimizer_if(fit.model, fit.past.groups()),
+    ):
+        if not fit.missing():
+            return
+        try:
+            make()
+        except Exception as error:
+            trouble = error
+    missing = fit.missing()
+    if missing:
+        raise StartOver(words.UNBUILT % (trouble or missing)) from trouble
 
 
 def _epoch(session: Session, original: Any) -> Any:
+    session.epoch_of = original
+
     def epoch(self: Any) -> Any:
         fit = session.fit
         if fit is None or fit.iterator is not self or fit.callbacks is None:
             return original(self)
         fit.per_execution = self.steps_per_execution
         fit.blind = not hasattr(self, "_distributed_dataset")
-        return passing.epoch(session, fit, self, original)
+        return fast_forward.epoch(session, fit, self, original)
 
     return epoch
+
+
+def _advance(session: Session, fit: Fit) -> None:
+    """Get the data of a fit that is over to where they were at its end."""
+    fit.per_execution = fit.iterator.steps_per_execution
+    fast_forward.finished_epochs(session, fit, fit.iterator, session.epoch_of)
 
 
 def _logs(session: Session, original: Any) -> Any:

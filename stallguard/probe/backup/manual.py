@@ -2,8 +2,9 @@
 
     stallguard.checkpoint(save, load)   # save(path) writes a file or folder there, load(path) reads it back
 
-`load` is called at once where an earlier attempt left a checkpoint that verifies, `save` from a beat whenever
-the pace says so.  What `save` raises becomes a note; the checkpoint before stays.
+`load` is called at once if an earlier attempt left a checkpoint that verifies, `save` from a beat whenever the pace
+says so.  What `save` raises becomes a note; the checkpoint before stays.  A checkpoint belongs to the process that made
+it and to its `save`: another one's is refused, and that is said.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import time
 import zlib
 from typing import TYPE_CHECKING, Any, Callable
 
-from . import words
+from . import identity, words
 from .generations import Damaged, Generations, flush, read_facts
 from .pace import Pace
 
@@ -35,16 +36,26 @@ class Manual:
         self._name = name
 
     def load(self, load: Action) -> bool:
-        """Call `load` with the newest checkpoint that verifies; False where there is none.
+        """Call `load` with the newest checkpoint that verifies; False if there is none.
 
         What `load` itself raises goes to the script: half a state must not train on.
         """
+        if not self._context.resuming:
+            return False
         for folder in self._generations.candidates():
             try:
-                _verify(folder, read_facts(folder)["files"])
+                facts = read_facts(folder)
+                _verify(folder, facts["files"])
             except (Damaged, OSError, KeyError, ValueError) as error:
                 self._context.note("resume", words.DAMAGED % (os.path.basename(folder), error))
                 continue
+            if facts.get("of") != self._identity():
+                self._context.note("inexact", words.ANOTHERS % facts.get("of", {}).get("save"))
+                return False
+            before, now = facts["script"], identity.script()
+            changed = [file for file in before if file in now and before[file] != now[file]]
+            if changed:
+                self._context.note("resume", words.EDITED % ", ".join(map(os.path.basename, changed[:3])))
             with self._context.phase("checkpoint"):
                 load(os.path.join(folder, self._name))
             self._context.note("resume", words.LOADED)
@@ -69,7 +80,14 @@ class Manual:
 
     def _fill(self, folder: str) -> dict[str, Any]:
         self._save(os.path.join(folder, self._name))
-        return {"files": _seal(folder)}
+        return {"files": _seal(folder), "of": self._identity(), "script": identity.script()}
+
+    def _identity(self) -> dict[str, str]:
+        save = "%s.%s" % (
+            getattr(self._save, "__module__", ""),
+            getattr(self._save, "__qualname__", self._name),
+        )
+        return {"place": self._context.place, "save": save, "name": self._name}
 
 
 def _files(folder: str) -> list[str]:

@@ -42,6 +42,11 @@ class Pace:
         self._last = end
         self.next = end + max(self.every, self._rest())
 
+    def wrote(self, cost: float, now: float) -> None:
+        """What a save really cost is known now, later than `saved`: it was written beside the training."""
+        self.cost = cost
+        self.next = max(self.next, now + self._rest())
+
     def _rest(self) -> float:
         """Seconds between saves so that the share is kept: cost / (cost + rest) = share."""
         return self.cost * (1.0 / self.share - 1.0)

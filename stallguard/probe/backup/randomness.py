@@ -27,6 +27,12 @@ def restore(states: dict[str, Any]) -> None:
             _GENERATORS[name][1](value)
 
 
+def variables() -> list[Any]:
+    """Return the variables that generators of the frameworks keep their states in."""
+    found = [getattr(_tf_generator(), "state", None), _keras_generator()]
+    return [one for one in found if hasattr(one, "__dict__")]
+
+
 def same(one: dict[str, Any], other: dict[str, Any], name: str) -> bool:
     """Return whether generator `name` is in the same state in both."""
     return _text(one.get(name)) == _text(other.get(name))

@@ -1,8 +1,7 @@
-"""One seed a run for what a script leaves unseeded, so that the next attempt sees the same data in the same order.
+"""The order of a fit's data where the script seeds nothing, so that the next attempt sees the same batches.
 
-Most scripts seed nothing.  Python's, numpy's and torch's generators then start from a seed drawn once a run (a random
-split into training and validation must not change under a resumed model), an unseeded `Dataset.shuffle` gets
-a seed, and so does the shuffle of arrays in `fit`.  What the script seeds itself is never touched.
+An unseeded `Dataset.shuffle` gets a seed, and so does the shuffle of arrays in `fit`; both come from the seeds of the
+process (stallguard/probe/seeds).  What the script seeds itself is never touched.
 
 TensorFlow's global seed stays unset: with it, Keras 3 would shuffle every epoch alike and every augmentation
 in `Dataset.map` would repeat each epoch (measured on TensorFlow 2.21).
@@ -11,47 +10,27 @@ in `Dataset.map` would repeat each epoch (measured on TensorFlow 2.21).
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ..context import Context
     from .session import Session
 
 _STEP = 1_000_003  # keeps the seeds of one run apart
 _LIMIT = 2**31 - 1
+BITS = 31
+INNER = (
+    "a Dataset.shuffle without a seed in a function of another dataset draws another order in each attempt"
+)
 
 
-def of_run(folder: str) -> int:
-    """Return the seed of the run, drawn by its first attempt and kept in `folder`; raises OSError."""
-    path = os.path.join(folder, "seed")
-    try:
-        with open(path, encoding="ascii") as file:
-            return int(file.read())
-    except (OSError, ValueError):
-        seed = int.from_bytes(os.urandom(4), "little") % _LIMIT
-    os.makedirs(folder, exist_ok=True)
-    with open(path + ".tmp", "w", encoding="ascii") as file:
-        file.write("%d" % seed)
-    os.replace(path + ".tmp", path)
-    return seed
-
-
-def early(folder: str) -> dict[str, Callable[[Any], None]]:
-    """Return {module: seed it} for the generators of Python, numpy and torch, where they are not imported yet.
-
-    One that is there already may have been seeded by the script, which cannot be told from a fresh one.
-    """
-    found: dict[str, Callable[[Any], None]] = {}
-    for name in ("random", "numpy.random"):
-        if name not in sys.modules:
-            found[name] = lambda module: module.seed(of_run(folder))
-    if "torch" not in sys.modules:
-        found["torch"] = lambda module: module.default_generator.manual_seed(of_run(folder))
-    return found
+def of_process(context: Context) -> int | None:
+    """Return the seed of this process' fits, None if what the script leaves unseeded stays random."""
+    return None if context.seeds is None else context.seeds.of("fits", BITS)
 
 
 def globally_seeded() -> bool:
@@ -84,16 +63,20 @@ class Order:
 
 
 def patch_shuffle(session: Session, module: Any) -> None:
-    """Give unseeded `Dataset.shuffle`s a seed, by their place in the order of shuffles."""
-    count = [0]
+    """Give unseeded `Dataset.shuffle`s a seed, by their place in the order of shuffles.
+
+    Not in a function of another dataset: with one seed, each inner dataset would come in the same order each time.
+    """
 
     def make(original: Any) -> Any:
         def __init__(  # noqa: N807  a stand-in for one
             self: Any, input_dataset: Any, buffer_size: Any, seed: Any = None, *args: Any, **named: Any
         ) -> None:
-            count[0] += 1
-            if seed is None and not globally_seeded():
-                seed = session.seed(count[0])
+            if seed is None and session.context.seeds is not None and not globally_seeded():
+                if sys.modules["tensorflow.python.eager.context"].executing_eagerly():
+                    seed = session.context.seeds.draw("Dataset.shuffle", BITS)
+                else:
+                    session.context.beyond(INNER)
             original(self, input_dataset, buffer_size, seed, *args, **named)
 
         return __init__

@@ -2,20 +2,27 @@
 
     g<number>/facts.json    what it is; under "blobs" [offset, length, CRC-32] of each buffer
               tensors.bin   the buffers, one after the other
+              next.json     the fingerprint of the batch that was trained next, written when that was seen
 
-Knows nothing of frameworks; standard library only.
+Buffers are read by mapping the file: restoring a model takes no second copy of it.  Knows nothing of frameworks;
+standard library only.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import zlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .generations import Damaged, Generations, flush, read_facts
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 _BLOBS = "tensors.bin"
-Found = tuple[dict[str, Any], list[memoryview], list[str]]
+NEXT = "next"
+_PIECE = 16 << 20  # bytes that are checked at once: the other threads of the training run between them
 
 
 class Store:
@@ -23,42 +30,67 @@ class Store:
 
     def __init__(self, folder: str) -> None:
         self._generations = Generations(folder)
+        self.files = os.path.join(folder, "files")  # copies of what callbacks write line by line
 
-    def write(self, facts: dict[str, Any], blobs: list[Any]) -> str:
+    def write(self, facts: dict[str, Any], blobs: list[Any], seam: bool = False) -> str:
         """Write a new generation and return its name; raises OSError, the generations before stay."""
 
         def fill(folder: str) -> dict[str, Any]:
             return {**facts, "blobs": _write_blobs(os.path.join(folder, _BLOBS), blobs)}
 
-        return self._generations.write(fill, sum(len(blob) for blob in blobs))
+        return self._generations.write(fill, sum(len(blob) for blob in blobs), seam)
 
-    def newest(self) -> Found | None:
-        """Return (facts, blobs, complaints about damaged ones passed over), None where none verifies."""
-        complaints: list[str] = []
+    def annotate(self, name: str, facts: dict[str, Any]) -> None:
+        """Add what was seen after a generation was made; raises OSError."""
+        self._generations.annotate(name, NEXT, facts)
+
+    def forget(self) -> None:
+        """Remove all generations."""
+        self._generations.forget()
+
+    def exists(self) -> bool:
+        """Whether there is a generation."""
+        return bool(self._generations.names())
+
+    def found(self, complaints: list[str]) -> Iterator[tuple[dict[str, Any], list[memoryview]]]:
+        """Yield (facts, blobs) of each generation that verifies, the newest first; damaged ones add to `complaints`."""
         for folder in self._generations.candidates():
             try:
                 facts = read_facts(folder)
-                return facts, _read_blobs(os.path.join(folder, _BLOBS), facts.pop("blobs")), complaints
+                blobs = _read_blobs(os.path.join(folder, _BLOBS), facts.pop("blobs"))
             except (Damaged, OSError, KeyError, ValueError) as error:
                 complaints.append("checkpoint %s is damaged (%s)" % (os.path.basename(folder), error))
-        return None
+                continue
+            try:
+                facts[NEXT] = read_facts(folder, NEXT)
+            except (Damaged, OSError, ValueError):
+                facts[NEXT] = {}  # the process ended before its next batch
+            yield facts, blobs
 
 
 def _write_blobs(path: str, blobs: list[Any]) -> list[list[int]]:
     places = []
     with open(path, "wb") as file:
         for blob in blobs:
-            places.append([file.tell(), len(blob), zlib.crc32(blob)])
+            places.append([file.tell(), len(blob), _check(blob)])
             file.write(blob)
         flush(file)
     return places
 
 
+def _check(blob: Any) -> int:
+    check = 0
+    for start in range(0, len(blob), _PIECE):
+        check = zlib.crc32(blob[start : start + _PIECE], check)
+    return check
+
+
 def _read_blobs(path: str, places: list[list[int]]) -> list[memoryview]:
-    with open(path, "rb") as file:
-        data = memoryview(file.read())
-    blobs = [data[start : start + size] for start, size, _ in places]
-    for blob, (_, size, check) in zip(blobs, places):
-        if len(blob) != size or zlib.crc32(blob) != check:
+    size = os.path.getsize(path)
+    with open(path, "rb") as file:  # an empty file cannot be mapped
+        data = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b"")
+    blobs = [data[start : start + length] for start, length, _ in places]
+    for blob, (_, length, check) in zip(blobs, places):
+        if len(blob) != length or _check(blob) != check:
             raise Damaged("its tensors do not match their checksum")
     return blobs

@@ -1,8 +1,10 @@
-"""Arrays to flat byte buffers and back, with dtype and shape beside them."""
+"""Arrays to flat byte buffers and back, values of variables and tensors of every framework, and short digests."""
 
 from __future__ import annotations
 
+import json
 import sys
+import zlib
 from typing import Any
 
 
@@ -18,6 +20,52 @@ def unpack(meta: list[list[Any]], blobs: list[memoryview]) -> list[Any]:
     """Return the arrays that `pack` took apart; read-only views of the blobs."""
     numpy = sys.modules["numpy"]
     return [
-        numpy.frombuffer(blob, dtype=numpy.dtype(name)).reshape(shape)
-        for (name, shape), blob in zip(meta, blobs)
+        numpy.frombuffer(blob, dtype=_dtype(name)).reshape(shape) for (name, shape), blob in zip(meta, blobs)
     ]
+
+
+def _dtype(name: str) -> Any:
+    """Return the numpy type of that name; bfloat16 and its like are known to ml_dtypes, which Keras needs itself."""
+    numpy = sys.modules["numpy"]
+    try:
+        return numpy.dtype(name)
+    except TypeError:
+        return numpy.dtype(getattr(sys.modules["ml_dtypes"], name))
+
+
+def value_of(variable: Any, keep: bool = False) -> Any:
+    """Return a variable's or tensor's value as a numpy array that may share its memory.
+
+    `keep`: the array is to stay as it is while training goes on.  TensorFlow's do without a copy: an update of a
+    variable copies its buffer if somebody else holds it.
+    """
+    numpy = sys.modules["numpy"]
+    value = getattr(variable, "value", variable)  # Keras 3: a property; TensorFlow: a method
+    if callable(value):
+        value = variable.read_value() if hasattr(variable, "read_value") else value()
+    if hasattr(value, "read_value"):  # Keras 3 holds a variable of TensorFlow's
+        value = value.read_value()
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().numpy()
+        return value.copy() if keep else value
+    view = getattr(value, "_numpy", None)
+    if view is not None:
+        return numpy.asarray(view())
+    return numpy.array(value) if keep else numpy.asarray(value)
+
+
+def digest(array: Any, full: int, sample: int) -> list[Any]:
+    """Return a short value that tells an array from another: of one beyond `full` bytes, by `sample` of its values."""
+    numpy = sys.modules["numpy"]
+    flat = array.reshape(-1)
+    if array.nbytes > full:
+        flat = flat[:: max(1, array.size // sample)]
+    if array.dtype.hasobject:
+        return ["object", list(array.shape), zlib.crc32(repr(flat.tolist()).encode("utf-8", "replace"))]
+    data = numpy.ascontiguousarray(flat).view(numpy.uint8) if flat.size else flat.view(numpy.uint8)
+    return [array.dtype.name, list(array.shape), zlib.crc32(memoryview(data))]
+
+
+def digest_of_code(code: Any, digests: list[Any]) -> int:
+    """Return a short value for JSON and the digests of its arrays."""
+    return zlib.crc32(json.dumps([code, digests]).encode())

@@ -1,16 +1,34 @@
-"""What the backup says to the supervisor.  Sentences only."""
+"""What the checkpoints say to the supervisor.  Epochs and batches are counted from 1, as Keras shows them."""
 
-STARTS_OVER = "fit %d starts over: what was saved of it does not fit (%s)"
+from __future__ import annotations
+
+STARTS_OVER = "fit %d starts over: its checkpoint is not used, because %s"
+BACK = "fit %d goes back to the beginning of epoch %d, because %s"
+ALL_THE_SAME = "fit %d goes on as it is, though %s (checkpoint.inexact = continue)"
+STOPS = "fit %d cannot go on exactly, because %s; the training ends (checkpoint.inexact = stop)"
+LATER = "; the checkpoints of %d later fits are dropped, because they follow from it"
+FILES = "fit %d: a file that its callbacks write to could not be given its lines back (%s)"
 NOT_SAVED = "no checkpoint could be written (%s); the one before stays"
 DAMAGED = "checkpoint %s is damaged (%s); the one before it is used"
+ANOTHERS = "the script's loop starts over: its checkpoint was made by another function (%s)"
+EDITED = "the script has changed since the checkpoint was made (%s)"
 LOADED = "the script's own load() was given its newest checkpoint"
 RESUMED = "fit %d goes on in epoch %d"
 PASSED_OVER = " after batch %d; the batches before are passed over, not trained again"
 FINISHED = "fit %d was finished before: it is not trained again"
+LONGER = "fit %d had ended after %d epochs; the script asks for %d now, so it goes on from there"
+SHORTER = "it was trained to the end of epoch %d, and the script asks for %d epochs"
+AGAIN = "fit %d is trained again: no checkpoint was made of its end"
 OWN_BACKUP = "the script's own BackupAndRestore resumes this fit; stallguard leaves it alone"
-OWN_EPOCH = "the script starts this fit at epoch %d itself; stallguard leaves it alone"
 REPLICAS = "a distribution strategy trains on several devices: checkpoints are left to the script"
-UNBUILT = "the model could not be built before its first batch (%s)"
+UNBUILT = "the model's variables could not be created before its first batch (%s)"
+KEPT_NOT = "a resume cannot restore what these keep, if they change: %s"
+TOO_MANY = "objects beyond the first 20,000 that the script's code reaches"
+CHANGED = "a checkpoint lacks the state of %s, so it serves no resume inside this fit"
+STATE = "its checkpoint lacks the state of %s"
+OTHER_START = "the model does not begin this fit as it did when the checkpoint was made"
+ENDED = "the data ended after %d batches, and %d had been trained"
+ORDER = "the data come in another order or with other values than before (batch %d of epoch %d differs%s)"
 UNSTABLE = (
     "the input pipeline draws random numbers that cannot be replayed (%s): "
     "the batches after a resume are other draws than those of the run before"
@@ -19,22 +37,28 @@ WORKERS = (
     "the dataset's workers load ahead of an order that changes: Keras lets them race with the end of the epoch, "
     "so the batches after a resume may come in another order"
 )
+KERNELS = (
+    "the training step draws random numbers whose place cannot be saved (%s): "
+    "the draws after a resume are others than those of the run before"
+)
 MASKS = (
     "layers of Keras 2 draw dropout masks from kernels whose state cannot be saved: "
     "the masks after a resume are other draws than those of the run before"
 )
 RESIZED = "the batch is %d now and was %d: the fit goes on after as many samples"
-BEYOND_REACH = (
-    "a training loop of the script's own cannot be resumed from outside: it will start over; "
-    "stallguard.checkpoint(save, load) makes it resume"
-)
 
 
 def resumed(ordinal: int, epoch: int, batches: int) -> str:
-    """Return where a fit goes on; epochs counted from 1, as Keras shows them."""
+    """Return where a fit goes on; `epoch` is counted from 0."""
     return RESUMED % (ordinal, epoch + 1) + (PASSED_OVER % batches if batches else "")
 
 
-def beyond_reach() -> str:
-    """Return the sentence for a loop that nothing here can save or resume."""
-    return BEYOND_REACH
+def listed(names: list[str], most: int = 4) -> str:
+    """Return some names and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (" and %d more" % more if more > 0 else "")
+
+
+def described(unkept: dict[str, str]) -> str:
+    """Return the names of things that a checkpoint lacks, each with what it is."""
+    return listed(["%s (%s)" % pair for pair in unkept.items()])

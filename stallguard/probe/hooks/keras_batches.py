@@ -118,6 +118,7 @@ class BatchHooks:
 
     def batch_opens(self, model: Any, *args: Any, **kwargs: Any) -> Optional[int]:
         """train_on_batch begins."""
+        self.beats.trains()
         return self.beats.call_begins() if self.beats.may_open() else None
 
     def batch_closes(self, before: int, result: Any) -> None:

@@ -37,6 +37,7 @@ class CallbackHooks:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.beats = context.beats
+        self._check = 0  # index of the batch of validation or prediction that began
 
     def patch(self, module: Any) -> None:
         """Wrap the events of the CallbackList that `module` defines."""
@@ -134,15 +135,20 @@ class CallbackHooks:
 
     def check_begin(self, callbacks: Any, batch: int, logs: Any = None) -> None:
         """A batch of validation or prediction begins."""
-        self.beats.check_begins(batch)
+        self._check = batch
+        self.beats.moved()
 
     def test_batch_end(self, callbacks: Any, batch: int, logs: Any = None) -> None:
         """A batch of validation ended."""
-        self.beats.check_ends(batch, VALIDATION)
+        self._check_ends(batch, VALIDATION)
 
     def predict_batch_end(self, callbacks: Any, batch: int, logs: Any = None) -> None:
         """A batch of prediction ended."""
-        self.beats.check_ends(batch, PREDICTION)
+        self._check_ends(batch, PREDICTION)
+
+    def _check_ends(self, batch: int, phase: int) -> None:
+        self.beats.enter(phase)
+        self.context.add("checks", max(1, batch - self._check + 1))
 
     def stop(self, callbacks: Any) -> None:
         """End this `fit` after the batch, as the supervisor asked; what must happen before comes first."""

@@ -68,5 +68,5 @@ class Teller:
         from ..levers import reach, words
 
         self._unreached.add(type(model))
-        if not reach.reaches(model, module.__name__):
+        if not reach.reaches(model):
             self.context.beyond(words.UNREACHED.format(model=type(model).__name__))

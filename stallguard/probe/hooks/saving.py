@@ -72,7 +72,7 @@ class SaveHooks:
     def written(self, before: int, result: Any) -> None:
         """The checkpoint is on disk."""
         self.failed(before)
-        self.beats.saved()
+        self.context.add("saves")
 
     def read(self, before: int, result: Any) -> None:
         """The checkpoint was read."""

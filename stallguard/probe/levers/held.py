@@ -24,6 +24,9 @@ class Held:
         self._optimizer = optimizer
         self.weigh: Any = None
         self.weighed = False
+        self.scales = True  # whether the optimizer's own scaling of the loss stays in
+        self.losses: list[Any] = []  # each slice's own
+        self.uneven = False  # whether several losses divide by different counts
         self.gradients: list[Any] | None = None
         self.variables: list[Any] = []
         self.loss: Any = None
@@ -42,12 +45,14 @@ class Held:
     def scale_loss(self, loss: Any) -> Any:
         """Stand in for `Optimizer.scale_loss`."""
         self.weighed = True
-        return type(self._optimizer).scale_loss(self._optimizer, self.weigh(loss))
+        loss = self.weigh(loss)
+        return type(self._optimizer).scale_loss(self._optimizer, loss) if self.scales else loss
 
     def get_scaled_loss(self, loss: Any) -> Any:
         """Stand in for that of Keras 2's LossScaleOptimizer."""
         self.weighed = True
-        return type(self._optimizer).get_scaled_loss(self._optimizer, self.weigh(loss))
+        loss = self.weigh(loss)
+        return type(self._optimizer).get_scaled_loss(self._optimizer, loss) if self.scales else loss
 
     def stateless_apply(self, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
         """Stand in for `Optimizer.stateless_apply` (JAX): returns the state unchanged."""
@@ -57,6 +62,7 @@ class Held:
     def update_state(self, values: Any, sample_weight: Any = None) -> None:
         """Stand in for `update_state` of the metric that logs the loss."""
         self.loss = values
+        self.losses.append(values)
         self.weighted = sample_weight is not None
 
     def log(self, tracker: Any, loss: Any, batch: Any) -> None:

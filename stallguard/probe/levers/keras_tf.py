@@ -4,17 +4,21 @@ The wrapped `train_step` is traced into the user's graph like the original; noth
 The first slice is traced outside the loop: it builds what is unbuilt, shows which gradients are None and
 takes the remainder; a `tf.while_loop` with one iteration at a time runs the others, so that only one slice's
 activations live at once.
+
+The slices are a function of their own inside of that graph.  If tracing them fails, nothing of it is in the user's
+graph, and the whole batch is traced instead.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable
 
-from . import reach, shares, sums_tf
+from . import compare, compare_tf, reach, shares, structure, sums_tf
 from .held import Held, holding, loss_tracker
 
 if TYPE_CHECKING:
     from ..context import Context
+    from .compare import Slices
     from .words import Announcer
 
 TRAINERS = {
@@ -25,28 +29,29 @@ TRAINERS = {
 }
 
 
-def targets(context: Context, announcer: Announcer) -> dict[str, Callable[[Any], None]]:
+def targets(context: Context, announcer: Announcer, slices: Slices) -> dict[str, Callable[[Any], None]]:
     """Return the patches of the trainers that run on TensorFlow."""
 
     def patcher(trainer: str) -> Callable[[Any], None]:
-        return lambda module: _patch(context, announcer, getattr(module, trainer), module)
+        return lambda module: _patch(context, announcer, slices, getattr(module, trainer), module.tf)
 
     return {name: patcher(trainer) for name, trainer in TRAINERS.items()}
 
 
-def _patch(context: Context, announcer: Announcer, trainer: Any, module: Any) -> None:
+def _patch(context: Context, announcer: Announcer, slices: Slices, trainer: Any, tf: Any) -> None:
     def train_step(original: Any) -> Any:
-        return lambda self, data: _Step(module.tf, announcer, original, self).run(data, context.factor)
+        return lambda self, data: Step(tf, announcer, slices, original, self).run(data, context.factor)
 
-    reach.patch(context, announcer, trainer, train_step)
+    reach.patch(context, announcer, slices, trainer, train_step, compare_tf.Lever(tf))
 
 
-class _Step:
+class Step:
     """One `train_step` call, run slice by slice."""
 
-    def __init__(self, tf: Any, announcer: Announcer, original: Any, model: Any) -> None:
+    def __init__(self, tf: Any, announcer: Announcer, slices: Slices, original: Any, model: Any) -> None:
         self.tf = tf
         self.announcer = announcer
+        self.slices = slices
         self.original = original
         self.model = model
 
@@ -54,45 +59,83 @@ class _Step:
         """Train one batch in `factor` slices and one update; return the logs."""
         if factor <= 1:
             return self.original(self.model, data)
-        leaves = [leaf for leaf in self.tf.nest.flatten(data) if leaf is not None]
-        reason = self._obstacle(leaves)
+        comparison = self.slices.comparison(self.model)
+        if comparison is not None and comparison.building:
+            return compare_tf.held_back(self, data)
+        if comparison is not None:
+            comparison.compare(compare_tf.Rows(self), data)
+        reason = self.slices.reason(self.model) or self._obstacle(data)
         if reason:
             self.announcer.whole(self.model, reason)
+        leaves = structure.leaves(data)
+        if reason or leaves[0][1].shape[0] == 1:
             return self.original(self.model, data)
-        batch = leaves[0].shape[0]
-        if batch is None:
-            batch = self.tf.shape(leaves[0])[0]
-        if isinstance(batch, int) and batch <= 1:
-            return self.original(self.model, data)
-        return self._sliced(data, batch, factor)
+        return self._sliced(data, factor)
 
-    def _obstacle(self, leaves: list[Any]) -> str:
+    def _obstacle(self, data: Any) -> str:
+        """Return why this batch cannot be cut, as far as its shapes are known."""
         if getattr(self.model, "optimizer", None) is None:
             return reach.NO_OPTIMIZER
-        if self.tf.distribute.get_strategy().num_replicas_in_sync > 1:
-            return reach.REPLICAS
-        if not leaves or any(leaf.shape.rank == 0 for leaf in leaves if hasattr(leaf.shape, "rank")):
-            return reach.NO_BATCH
-        return ""
+        return structure.obstacle([(name, _rows(leaf)) for name, leaf in structure.leaves(data)])
 
-    def _sliced(self, data: Any, batch: Any, factor: int) -> Any:
-        tf = self.tf
-        cuts = shares.plan(batch, factor, max if isinstance(batch, int) else tf.maximum)
+    def _sliced(self, data: Any, factor: int) -> Any:
+        batch, cuts, same = self._plan(data, factor)
+        eagerly = self.tf.executing_eagerly()
+        before = compare_tf.values(self.tf, self.model) if eagerly else []
         with holding(self.model, "apply_gradients", "apply") as held:
-            logs, sums = self._slice(held, data, 0, cuts[0], batch)
-            like, variables = held.gradients or [], held.variables
-            sums = self._others(held, data, cuts, batch, sums)
-        if variables:
-            self.model.optimizer.apply_gradients(zip(sums_tf.mean(tf, sums, like), variables))
-        held.log(loss_tracker(self.model), tf.math.divide_no_nan(sums.loss, sums.share), batch)
+
+            def summed(data: Any) -> Any:
+                return self.summed(held, data, cuts, batch, same)
+
+            try:
+                logs, sums = (summed if eagerly else self.tf.function(summed, autograph=False))(data)
+            except Exception as error:
+                if compare.is_lack_of_memory(error):
+                    raise
+                logs, reason = None, "its step fails in slices (%s)" % compare.described(error)
+        if logs is None:
+            compare_tf.put_back(before)
+            self.slices.stay_whole(self.model, reason)
+            return self.original(self.model, data)
+        self.announcer.cut()
+        if held.variables:
+            self.model.optimizer.apply_gradients(zip(sums_tf.mean(self.tf, sums, held), held.variables))
+        held.log(loss_tracker(self.model), self.tf.math.divide_no_nan(sums.loss, sums.share), batch)
         return reach.fresh_logs(self.model, logs)
 
-    def _slice(self, held: Held, data: Any, begin: Any, size: Any, batch: Any) -> Any:
-        """Return (logs, sums) of `size` samples from `begin`."""
+    def _plan(self, data: Any, factor: int) -> tuple[Any, Any, Any]:
+        """Return the rows of the batch, how it is cut, and whether its parts have the same rows (None: they do).
+
+        Where only a running graph knows, a batch whose parts differ is one slice, and each part is whole in it.
+        """
+        tf = self.tf
+        counts = [_rows(leaf) for _, leaf in structure.leaves(data)]
+        if all(isinstance(count, int) for count in counts):
+            return counts[0], shares.plan(counts[0], factor), None
+        rows = [self.rows(leaf) for _, leaf in structure.leaves(data)]
+        same = tf.reduce_all(tf.equal(tf.stack(rows), rows[0]))
+        return rows[0], shares.plan(rows[0], tf.where(same, factor, 1), tf.maximum), same
+
+    def rows(self, leaf: Any) -> Any:
+        """Return the rows of a leaf as a tensor."""
+        tf = self.tf
+        if isinstance(leaf, tf.RaggedTensor):
+            return tf.cast(leaf.nrows(), tf.int32)
+        return tf.cast(
+            (leaf.dense_shape if isinstance(leaf, tf.SparseTensor) else tf.shape(leaf))[0], tf.int32
+        )
+
+    def summed(self, held: Held, data: Any, cuts: Any, batch: Any, same: Any = None) -> Any:
+        """Return (logs, sums) of all slices: first, size and number of the others are `cuts`."""
+        logs, sums = self._slice(held, self.cut(data, 0, cuts[0], same), cuts[0], batch)
+        return logs, self._others(held, data, cuts, batch, sums)
+
+    def _slice(self, held: Held, data: Any, size: Any, batch: Any) -> Any:
+        """Return (logs, sums) of one slice of `size` samples."""
         with shares.slicing(size, batch) as piece:
             held.weigh = lambda loss: loss * self.tf.cast(sums_tf.share_of(self.tf, piece), loss.dtype)
-            logs = self.original(self.model, self._cut(data, begin, size))
-        self.announcer.cut(self.model, piece.uneven)
+            logs = self.original(self.model, data)
+        held.uneven |= piece.uneven
         dense = bool(getattr(self.model, "jit_compile", False))
         return logs, sums_tf.of_slice(self.tf, piece, held, dense)
 
@@ -101,7 +144,8 @@ class _Step:
         first, size, others = cuts
 
         def body(index: Any, sums: Any) -> Any:
-            _, more = self._slice(held, data, first + index * size, size, batch)
+            piece = self.cut(data, first + index * size, size)
+            _, more = self._slice(held, piece, size, batch)
             return index + 1, sums_tf.add(tf, sums, more)
 
         # Without this the loop's forward pass could start beside the first slice: two slices' memory.
@@ -112,15 +156,23 @@ class _Step:
             lambda index, _: index < others, body, (start, sums), shapes, parallel_iterations=1
         )[1]
 
-    def _cut(self, data: Any, begin: Any, size: Any) -> Any:
-        return self.tf.nest.map_structure(lambda leaf: self._cut_leaf(leaf, begin, size), data)
+    def cut(self, data: Any, begin: Any, size: Any, same: Any = None) -> Any:
+        """Return `size` rows of each leaf from `begin`; all rows of a leaf where `same` is false."""
+
+        def piece(leaf: Any) -> Any:
+            if leaf is None:
+                return None
+            return self._cut_leaf(
+                leaf, begin, size if same is None else self.tf.where(same, size, self.rows(leaf))
+            )
+
+        return self.tf.nest.map_structure(piece, data)
 
     def _cut_leaf(self, leaf: Any, begin: Any, size: Any) -> Any:
-        if leaf is None:
-            return None
         rank: Any = getattr(leaf.shape, "rank", None)
         if isinstance(leaf, self.tf.SparseTensor):
             rest = [0] * (len(leaf.shape) - 1)
+            begin, size = (self.tf.cast(number, self.tf.int64) for number in (begin, size))
             return self.tf.sparse.slice(leaf, [begin, *rest], [size, *self.tf.unstack(leaf.dense_shape)[1:]])
         if isinstance(leaf, self.tf.RaggedTensor) or rank is None:
             return leaf[begin : begin + size]
@@ -128,3 +180,12 @@ class _Step:
         piece = self.tf.slice(leaf, [begin, *rest], [size, *(-1 for _ in rest)])
         known = size if isinstance(size, int) else None
         return self.tf.ensure_shape(piece, [known, *leaf.shape[1:]])
+
+
+def _rows(leaf: Any) -> Any:
+    """Return the rows of a leaf as far as its type knows: a number, None for a single value, else "unknown"."""
+    shape: Any = getattr(leaf, "shape", ())
+    rank: Any = getattr(shape, "rank", len(shape) if isinstance(shape, tuple) else None)
+    if rank is None:
+        return "unknown"
+    return (shape[0] if shape[0] is not None else "unknown") if rank else None

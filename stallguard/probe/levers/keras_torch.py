@@ -4,77 +4,108 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable
 
-from . import reach, shares
+from . import compare, compare_torch, reach, shares, structure
 from .held import Held, holding, loss_tracker
 
 if TYPE_CHECKING:
     from ..context import Context
+    from .compare import Slices
     from .words import Announcer
 
 
-def targets(context: Context, announcer: Announcer) -> dict[str, Callable[[Any], None]]:
+def targets(context: Context, announcer: Announcer, slices: Slices) -> dict[str, Callable[[Any], None]]:
     """Return the patch of the trainer that runs on torch."""
 
     def patch(module: Any) -> None:
         def train_step(original: Any) -> Any:
-            return lambda self, data: _step(module, announcer, original, self, data, context.factor)
+            return lambda self, data: Step(module, announcer, slices, original, self).run(
+                data, context.factor
+            )
 
-        reach.patch(context, announcer, module.TorchTrainer, train_step)
+        reach.patch(context, announcer, slices, module.TorchTrainer, train_step, compare_torch.Lever(module))
 
     return {"keras.src.backend.torch.trainer": patch}
 
 
-def _step(module: Any, announcer: Announcer, original: Any, model: Any, data: Any, factor: int) -> Any:
-    leaves = [leaf for leaf in module.tree.flatten(data) if leaf is not None]
-    reason = _obstacle(model, leaves)
-    if reason and factor > 1:
-        announcer.whole(model, reason)
-    if reason or factor <= 1 or len(leaves[0]) <= 1:
-        return original(model, data)
-    return _sliced(module, announcer, original, model, data, len(leaves[0]), factor)
+class Step:
+    """One `train_step` call, run slice by slice."""
 
+    def __init__(self, module: Any, announcer: Announcer, slices: Slices, original: Any, model: Any) -> None:
+        self.module = module
+        self.announcer = announcer
+        self.slices = slices
+        self.original = original
+        self.model = model
 
-def _obstacle(model: Any, leaves: list[Any]) -> str:
-    if getattr(model, "optimizer", None) is None:
-        return reach.NO_OPTIMIZER
-    if getattr(model, "jit_compile", False):
-        return reach.COMPILED
-    if not leaves or any(not getattr(leaf, "shape", ()) for leaf in leaves):
-        return reach.NO_BATCH
-    return ""
+    def run(self, data: Any, factor: int) -> Any:
+        """Train one batch in `factor` slices and one update; return the logs."""
+        if factor <= 1:
+            return self.original(self.model, data)
+        comparison = self.slices.comparison(self.model)
+        if comparison is not None:
+            comparison.compare(compare_torch.Rows(self), data)
+        reason = self.slices.reason(self.model) or self._obstacle(data)
+        if reason:
+            self.announcer.whole(self.model, reason)
+        batch = 0 if reason else len(structure.leaves(data)[0][1])
+        if batch <= 1:
+            return self.original(self.model, data)
+        before = compare_torch.values(self.model, weights=False)
+        try:
+            logs, sums, held = self._summed(data, batch, factor)
+        except Exception as error:
+            if compare.is_lack_of_memory(error):
+                raise
+            compare_torch.put_back(self.module.torch, before)
+            self.slices.stay_whole(self.model, "its step fails in slices (%s)" % compare.described(error))
+            return self.original(self.model, data)
+        return self._updated(logs, sums, held, batch)
 
+    def _obstacle(self, data: Any) -> str:
+        if getattr(self.model, "optimizer", None) is None:
+            return reach.NO_OPTIMIZER
+        if getattr(self.model, "jit_compile", False):
+            return reach.COMPILED
+        return structure.obstacle([(name, compare_torch.rows(leaf)) for name, leaf in structure.leaves(data)])
 
-def _sliced(
-    module: Any, announcer: Announcer, original: Any, model: Any, data: Any, batch: int, factor: int
-) -> Any:
-    first, size, others = shares.plan(batch, factor)
-    sums = _Sums()
-    begin = 0
-    with holding(model, "apply_gradients", "apply") as held:
+    def _summed(self, data: Any, batch: int, factor: int) -> Any:
+        with holding(self.model, "apply_gradients", "apply") as held:
+            logs, sums = self.summed(held, data, shares.plan(batch, factor), batch)
+        return logs, sums, held
+
+    def _updated(self, logs: Any, sums: Sums, held: Held, batch: int) -> Any:
+        self.announcer.cut()
+        if held.variables:
+            with self.module.torch.no_grad():
+                self.model.optimizer.apply(sums.mean(), held.variables)
+        held.log(loss_tracker(self.model), sums.loss / sums.share, batch)
+        return reach.fresh_logs(self.model, logs)
+
+    def summed(self, held: Held, data: Any, cuts: Any, batch: int) -> tuple[Any, Sums]:
+        """Return (logs, sums) of all slices: first, size and number of the others are `cuts`."""
+        first, size, others = cuts
+        sums, begin, logs = Sums(), 0, None
         for extent in [first] + [size] * others:
-            piece = _cut(module, data, begin, extent)
-            with shares.slicing(extent, batch) as slice_:
-                held.weigh = lambda loss, slice_=slice_: loss * _share(slice_)
-                logs = original(model, piece)
-            announcer.cut(model, slice_.uneven)
-            sums.add(held, slice_)
+            with shares.slicing(extent, batch) as piece:
+                held.weigh = lambda loss, piece=piece: loss * _share(piece)
+                logs = self.original(self.model, self.cut(data, begin, extent))
+            held.uneven |= piece.uneven
+            sums.add(held, piece)
             begin += extent
-    if held.variables:
-        with module.torch.no_grad():
-            model.optimizer.apply(sums.mean(), held.variables)
-    held.log(loss_tracker(model), sums.loss / sums.share, batch)
-    return reach.fresh_logs(model, logs)
+        return logs, sums
 
-
-def _cut(module: Any, data: Any, begin: int, size: int) -> Any:
-    return module.tree.map_structure(lambda leaf: None if leaf is None else leaf[begin : begin + size], data)
+    def cut(self, data: Any, begin: int, size: int) -> Any:
+        """Return `size` rows of each leaf from `begin`."""
+        return self.module.tree.map_structure(
+            lambda leaf: None if leaf is None else leaf[begin : begin + size], data
+        )
 
 
 def _share(piece: shares.Slice) -> Any:
     return (piece.size if piece.divisor is None else piece.divisor) / piece.batch
 
 
-class _Sums:
+class Sums:
     """Sums over slices: of the batch's shares, of loss times share, of gradients times share."""
 
     def __init__(self) -> None:

@@ -50,10 +50,11 @@ def invariant(tf: Any, one: Sums) -> Sums:
     return Sums(one.share.shape, one.loss.shape, [_shapes(tf, part) for part in one.gradients])
 
 
-def mean(tf: Any, sums: Sums, like: list[Any]) -> list[Any]:
-    """Return the batch's gradients in the form of those of one slice, `like` (None where None)."""
+def mean(tf: Any, sums: Sums, held: Held) -> list[Any]:
+    """Return the batch's gradients in the form of those that one slice left in `held` (None where None)."""
     parts = iter(sums.gradients)
-    return [None if g is None else _mean(tf, next(parts), sums.share, g) for g in like]
+    pairs = zip(held.gradients or [], held.variables)
+    return [None if g is None else _mean(tf, next(parts), sums.share, variable) for g, variable in pairs]
 
 
 def _weighted(tf: Any, gradient: Any, share: Any, dense: bool) -> Part:
@@ -75,6 +76,6 @@ def _shapes(tf: Any, one: Part) -> Part:
     return tuple(tf.TensorShape([None]).concatenate(part.shape[1:]) for part in one)
 
 
-def _mean(tf: Any, one: Part, total: Any, like: Any) -> Any:
+def _mean(tf: Any, one: Part, total: Any, variable: Any) -> Any:
     value = tf.math.divide_no_nan(one[0], tf.cast(total, one[0].dtype))
-    return value if len(one) == 1 else tf.IndexedSlices(value, one[1], like.dense_shape)
+    return value if len(one) == 1 else tf.IndexedSlices(value, one[1], tf.constant(list(variable.shape)))

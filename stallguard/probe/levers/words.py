@@ -1,25 +1,32 @@
-"""What the levers tell the supervisor: what was cut, what it does to the mathematics, what is out of reach."""
+"""What the levers say to the supervisor: what is cut, what differs in it, what stays whole and why."""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from .. import wire
+from . import reach, structure
 
 if TYPE_CHECKING:
     from ..context import Context
+    from .compare import Comparison
 
 UNREACHED = (
     "{model} has a train_step of its own: its batch cannot be cut from outside; "
     "use --batch-flag, stallguard.batch_size() or stallguard.microbatches()"
 )
-WHOLE = "{model}: batches stay whole, because {reason}"
-
-
-def _has(model: Any, kind: str) -> bool:
-    layers: list[Any] = getattr(model, "_flatten_layers", list)()
-    return any(kind in type(layer).__name__ for layer in layers)
+SLICED = (
+    "each batch is trained in {factor} slices and one update, as if whole (compared on {rows} of its rows)"
+)
+NORMALISED = "; BatchNormalization ({layers}) sees the slices, so its statistics are those of smaller batches"
+DRAWN = "; {layers} draws anew for each slice, so its draws are others than for a whole batch"
+DRAWN_BY_SEVERAL = "; {layers} draw anew for each slice, so their draws are others than for a whole batch"
+LOGGED = "; the logged {metrics} is computed slice by slice and differs from that of a whole batch"
+WHOLE = (
+    "{model}: batches stay whole, because {reason}; --batch-flag and --batch-env give a script its batch size"
+)
 
 
 class Announcer:
@@ -27,36 +34,55 @@ class Announcer:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._told: WeakSet[Any] = WeakSet()
+        self._said: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self._unreached: set[type] = set()
 
-    def cut(self, model: Any, uneven: bool = False) -> None:
-        """Say that `model` trains its batches in slices now, and what that changes."""
+    def cut(self) -> None:
+        """Say in the record that batches are trained in slices now."""
         self._context.set("factor", self._context.factor)
         self._context.flag(wire.FLAG_SMALLER_BATCH)
-        if model in self._told:
-            return
-        self._told.add(model)
-        self._context.note("micro", self._sentence(model, uneven), model=type(model).__name__)
 
-    def _sentence(self, model: Any, uneven: bool) -> str:
-        said = f"each batch is trained in {self._context.factor} slices and one update, as if whole"
-        if _has(model, "BatchNormalization"):
-            said += "; BatchNormalization sees the slices, so its statistics are those of smaller batches"
-        if _has(model, "Dropout"):
-            said += "; dropout draws a mask a slice, so its draws are others than for a whole batch"
-        if uneven:
-            said += "; masked losses of several outputs are averaged slice by slice"
-        return said
+    def sliced(self, model: Any, comparison: Comparison) -> None:
+        """Say that `model` trains its batches in slices from now on, and what that changes."""
+        self._say(model, "micro", sentence(comparison), factor=self._context.factor)
 
     def whole(self, model: Any, reason: str) -> None:
         """Say once that the batches of `model` are not cut, and why."""
-        if model not in self._told:
-            self._told.add(model)
-            self._context.beyond(WHOLE.format(model=type(model).__name__, reason=reason))
+        if reason == reach.TOO_EARLY:
+            return
+        self._context.set("factor", 1)
+        self._context.flag(wire.FLAG_SMALLER_BATCH, False)
+        if reason == reach.OUT_OF_REACH:
+            return  # said already: see `unreached`
+        self._say(model, "whole", WHOLE.format(model=type(model).__name__, reason=reason), **self._whole())
+
+    def _whole(self) -> dict[str, int]:
+        """Return the fact that batches have one part; none where other fits may get fewer rows instead."""
+        return {} if "STALLGUARD_REALLY" in self._context.environment else {"factor": 1}
+
+    def _say(self, model: Any, kind: str, said: str, **facts: int) -> None:
+        if self._said.get(model) != said:
+            self._said[model] = said
+            self._context.note(kind, said, model=type(model).__name__, **facts)
 
     def unreached(self, model: Any) -> None:
         """Say once a class that its own train_step is out of reach."""
-        if type(model) not in self._unreached:
-            self._unreached.add(type(model))
-            self._context.beyond(UNREACHED.format(model=type(model).__name__))
+        if type(model) in self._unreached or self._context.told:
+            return
+        self._unreached.add(type(model))
+        self._context.beyond(UNREACHED.format(model=type(model).__name__))
+        if "stallguard" not in sys.modules:  # else the script may cut its batches itself
+            self._context.note("whole", UNREACHED.format(model=type(model).__name__), **self._whole())
+
+
+def sentence(comparison: Comparison) -> str:
+    """Return what is said of batches that are trained in slices."""
+    said = SLICED.format(factor=comparison.factor, rows=comparison.rows)
+    drawing = sorted(comparison.draws.layers)
+    if comparison.normalisations:
+        said += NORMALISED.format(layers=structure.listed(comparison.normalisations))
+    if drawing:
+        said += (DRAWN if len(drawing) == 1 else DRAWN_BY_SEVERAL).format(layers=structure.listed(drawing))
+    if comparison.metrics:
+        said += LOGGED.format(metrics=structure.listed(comparison.metrics))
+    return said

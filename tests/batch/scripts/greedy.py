@@ -15,6 +15,7 @@ parser.add_argument("--room", type=int, default=200, help="megabytes; a row take
 parser.add_argument("--steps", type=int, default=40)
 options = parser.parse_args()
 
+stallguard.beat()  # the probe's thread begins with it, and reserves address space
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + options.room * MEGABYTE,) * 2)
 for _ in range(options.steps):

@@ -12,10 +12,10 @@ from stallguard.core.readings import Files, Machine, Memory
 from tests.core.scenarios.story import GIB, Story
 
 
-def box(seconds: int = 120) -> Story:
+def box(seconds: int = 120, *, launched: bool = False) -> Story:
     """A Linux machine with 16 GB on which a training has run for a while."""
     memory = Memory(total=16 * GIB, available=9 * GIB, swap_outs=0, stall_some=0.0, stall_full=0.0)
-    return Story(linux=True, memory=memory, machine=Machine(idle=0.5)).train(seconds)
+    return Story(linux=True, memory=memory, machine=Machine(idle=0.5), launched=launched).train(seconds)
 
 
 def idle(story: Story, seconds: int = 60) -> Story:
@@ -180,6 +180,23 @@ def kill_9() -> Story:
     return box().exit(-9, memory_kill=False)
 
 
+def kill_9_inside() -> Story:
+    """The training of a launcher, which then ends with an error of its own."""
+    return (
+        box(launched=True).vanish().line("python_traceback", "CalledProcessError: died with SIGKILL").exit(1)
+    )
+
+
+def limit_reached_inside() -> Story:
+    return (
+        box(launched=True).be(memory_limit=4 * GIB, memory_limit_used=4 * GIB - 1).train(10).vanish().exit(1)
+    )
+
+
+def segfault_inside() -> Story:
+    return box(launched=True).line("python_fatal", "Fatal Python error: Segmentation fault").vanish().exit(1)
+
+
 def sigterm() -> Story:
     return box().exit(-15)
 
@@ -248,6 +265,9 @@ MANY: dict[str, tuple[str, Callable[[], Story]]] = {
     "limit reached": (causes.OUT_OF_MEMORY, limit_reached),
     "limit reached silently": (causes.OUT_OF_MEMORY_KILL, limit_reached_silently),
     "kill -9": (causes.KILLED, kill_9),
+    "kill -9, in a launcher": (causes.KILLED, kill_9_inside),
+    "limit reached, in a launcher": (causes.OUT_OF_MEMORY_KILL, limit_reached_inside),
+    "SIGSEGV, in a launcher": (causes.NATIVE_CRASH, segfault_inside),
     "SIGTERM": (causes.ENDED_BY_REQUEST, sigterm),
     "SIGSEGV": (causes.NATIVE_CRASH, segfault),
     "SIGSEGV, told by a shell": (causes.NATIVE_CRASH, segfault_in_a_shell),

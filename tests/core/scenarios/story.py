@@ -20,6 +20,7 @@ from stallguard.core.events import (
     Greeted,
     Heard,
     Launched,
+    Left,
     Matched,
     Noted,
     Sampled,
@@ -64,18 +65,23 @@ class Story:
     rates: Rates = field(default_factory=Rates)
     pulses: bool = True
     state: str = "running"
+    launched: bool = False  # by another program, which is the child
 
     def __post_init__(self) -> None:
         self.history = history.History()
         self.judge = detector.start(LIMITS)
         self.tree = Process(cpu=0.0, io=0, minor_faults=0, major_faults=0, run_queue=0.0, footprint=2 * GIB)
-        self.heard = Heard(at=self.now, attempt=1, source="callbacks", sent_at=self.now, progress_at=self.now)
+        self.heard = Heard(
+            at=self.now, attempt=1, source="callbacks", sent_at=self.now, progress_at=self.now,
+            pid=42 * self.launched, trains=self.launched,
+        )  # fmt: skip
         self.ended: Exited | None = None
         self.events: list[Event] = []
-        self.feed(Launched(at=self.now, attempt=1, pid=42))
+        self.feed(Launched(at=self.now, attempt=1, pid=7 if self.launched else 42))
         self.tell(
-            Greeted, attempt=1, pid=42, armed=True, hooks=("callbacks",), versions={"tensorflow": "2.18.1"}
-        )
+            Greeted, attempt=1, pid=42, armed=True, hooks=("callbacks",), versions={"tensorflow": "2.18.1"},
+            place="2-1" * self.launched,
+        )  # fmt: skip
         self.feed(replace(self.heard, at=self.now))
 
     # ---- feeding ----------------------------------------------------------------------------------------
@@ -187,6 +193,10 @@ class Story:
         return IDLE_CENSUS | {"run": int(self.rates.cores > 0.5), "sock": self.rates.sock}
 
     # ---- asking -----------------------------------------------------------------------------------------
+
+    def vanish(self) -> Story:
+        """The training that was launched is gone; the child lives."""
+        return self.tell(Left, attempt=1, pid=42, how="vanished")
 
     def exit(self, code: int, memory_kill: bool | None = None) -> Story:
         self.ended = Exited(at=self.now, attempt=1, code=code, memory_kill=memory_kill)

@@ -1,0 +1,26 @@
+"""from_generator, whose order comes from a generator made outside."""
+
+import harness
+import keras
+import numpy as np
+import tensorflow as tf
+
+keras.utils.set_random_seed(7)
+x = np.random.rand(120, 6).astype("float32")
+y = np.sin(x.sum(1, keepdims=True) * 3)
+numbers = np.random.default_rng(5)
+
+
+def rows():
+    for index in numbers.permutation(96):
+        yield x[index], y[index]
+
+
+data = tf.data.Dataset.from_generator(
+    rows, output_signature=(tf.TensorSpec((6,), tf.float32), tf.TensorSpec((1,), tf.float32))
+).batch(16)
+model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(16, "tanh"), keras.layers.Dense(1)])
+model.compile(keras.optimizers.Adam(0.01), "mse")
+history = model.fit(data, epochs=4, callbacks=[harness.callback(keras)], verbose=0)
+harness.history(history)
+harness.model(model)

@@ -1,0 +1,32 @@
+"""from_generator over an object with a random.Random of its own."""
+
+import harness
+import keras
+import numpy as np
+import tensorflow as tf
+
+keras.utils.set_random_seed(7)
+x = np.random.rand(120, 6).astype("float32")
+y = np.sin(x.sum(1, keepdims=True) * 3)
+import random
+
+
+class Rows:
+    def __init__(self):
+        self.random = random.Random(4)
+
+    def __call__(self):
+        order = list(range(96))
+        self.random.shuffle(order)
+        for index in order:
+            yield x[index] + self.random.gauss(0, 0.05), y[index]
+
+
+data = tf.data.Dataset.from_generator(
+    Rows(), output_signature=(tf.TensorSpec((6,), tf.float32), tf.TensorSpec((1,), tf.float32))
+).batch(16)
+model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(16, "tanh"), keras.layers.Dense(1)])
+model.compile(keras.optimizers.Adam(0.01), "mse")
+history = model.fit(data, epochs=4, callbacks=[harness.callback(keras)], verbose=0)
+harness.history(history)
+harness.model(model)

@@ -1,0 +1,17 @@
+"""A model that grows: each stage takes over the layers of the one before."""
+
+import harness
+import keras
+import numpy as np
+
+keras.utils.set_random_seed(7)
+x = np.random.rand(120, 6).astype("float32")
+y = np.sin(x.sum(1, keepdims=True) * 3)
+layers = []
+for stage in range(3):
+    layers.append(keras.layers.Dense(8, "tanh"))
+    model = keras.Sequential([keras.Input((6,)), *layers, keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    history = model.fit(x, y, 20, epochs=2, callbacks=[harness.callback(keras)], verbose=0)
+    harness.history(history, f"stage {stage}")
+harness.model(model)

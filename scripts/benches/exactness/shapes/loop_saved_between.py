@@ -1,0 +1,17 @@
+"""A training, a saved model, and a second training of what was loaded."""
+
+import harness
+import keras
+import numpy as np
+
+keras.utils.set_random_seed(7)
+x = np.random.rand(120, 6).astype("float32")
+y = np.sin(x.sum(1, keepdims=True) * 3)
+model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(16, "tanh"), keras.layers.Dense(1)])
+model.compile(keras.optimizers.Adam(0.01), "mse")
+model.fit(x, y, 20, epochs=3, callbacks=[harness.callback(keras)], verbose=0)
+model.save("first.keras")
+model = keras.models.load_model("first.keras")
+history = model.fit(x, y, 20, epochs=3, callbacks=[harness.callback(keras)], verbose=0)
+harness.history(history)
+harness.model(model)

@@ -1,0 +1,14 @@
+"""Several batches in one execution."""
+
+import harness
+import keras
+import numpy as np
+
+keras.utils.set_random_seed(7)
+x = np.random.rand(120, 6).astype("float32")
+y = np.sin(x.sum(1, keepdims=True) * 3)
+model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(16, "tanh"), keras.layers.Dense(1)])
+model.compile("adam", "mse", steps_per_execution=2)
+history = model.fit(x, y, 12, epochs=4, callbacks=[harness.callback(keras)], verbose=0)
+harness.history(history)
+harness.model(model)

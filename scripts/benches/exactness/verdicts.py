@@ -1,0 +1,163 @@
+"""What became of a cell: the same, said, silent, or a crash.  A function of what two runs left; reads arrays only.
+
+same     each result equals that of the plain run; in slices, within 1e-5 of its size
+said     results differ, and stallguard said so before the training that goes on took its first step
+SILENT   results differ, the exit code is 0, and nobody said so
+CRASH    an exit code, or errors on standard error, that the plain run does not have
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import statements
+from .runs import Attempt, Ran, Results
+
+SAME, SAID, SILENT, CRASH, NOT_REACHED = "same", "said", "SILENT", "CRASH", "not reached"
+CLOSE = 1e-5  # in slices, relative to the largest number of an array
+TINY = 1e-7  # and absolute, for numbers around zero
+_ERROR = re.compile(r"Traceback|Error\b|Exception|Warning:")
+# What a launcher says of the training that the bench killed; it would without stallguard.
+_OF_THE_KILL = re.compile(r"^Traceback .*\n(?: .*\n)+\S.*died with <Signals\.SIGKILL.*\n", re.MULTILINE)
+_NUMBER = re.compile(r"[-+]?(?:0x[0-9a-f.]+p[-+]\d+|\d+\.\d+(?:e[-+]?\d+)?|\d+e[-+]?\d+)", re.IGNORECASE)
+_SHOWN = 3  # differing results named in a detail
+
+
+class Verdict(NamedTuple):
+    """What became of a cell.  `lines`: what differs, or was said, in full."""
+
+    kind: str
+    detail: str = ""
+    lines: tuple[str, ...] = ()
+
+
+def differences(wanted: Ran, expected: Results, made: Ran, actual: Results, close: bool = False) -> list[str]:
+    """Return a line for each result that is not what it must be.  `close`: float rounding is allowed."""
+    found = []
+    for name in {**expected, **actual}:
+        if name not in actual:
+            found.append(f"{name}: missing")
+        elif name not in expected:
+            found.append(f"{name}: not shown by the plain run")
+        elif expected[name] != actual[name]:
+            apart = _apart(expected[name], actual[name], wanted, made)
+            if not close or not apart <= CLOSE:
+                found.append(
+                    f"{name}: apart by {apart:.1e}; {_short(expected[name])} became {_short(actual[name])}"
+                )
+    return found
+
+
+def _apart(one: Any, other: Any, of_one: Ran, of_other: Ran) -> float:
+    """Return by how much two encoded values differ, relative to their size; infinity if by more than numbers."""
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        if "float" in one:
+            return _relative(np.array(float.fromhex(one["float"])), np.array(float.fromhex(other["float"])))
+        if "array" in one:
+            if one == other:
+                return 0.0
+            paths = of_one.array(one["array"]), of_other.array(other["array"])
+            arrays = [np.load(path) if path.exists() else np.array(math.nan) for path in paths]
+            return _relative(*arrays)
+        return max((_apart(one[key], other[key], of_one, of_other) for key in one), default=0.0)
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        return max((_apart(a, b, of_one, of_other) for a, b in zip(one, other, strict=True)), default=0.0)
+    if isinstance(one, str) and isinstance(other, str) and _NUMBER.sub("#", one) == _NUMBER.sub("#", other):
+        numbers = [np.array([_read(word) for word in _NUMBER.findall(text)]) for text in (one, other)]
+        return _relative(*numbers) if numbers[0].size else 0.0
+    return 0.0 if one == other else math.inf
+
+
+def _read(word: str) -> float:
+    return float.fromhex(word) if "x" in word.lower() else float(word)
+
+
+def _relative(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
+    if one.shape != other.shape:
+        return math.inf
+    if np.array_equal(one, other, equal_nan=True) or not one.size:
+        return 0.0
+    apart = float(np.abs(np.asarray(one, float) - np.asarray(other, float)).max())
+    size = float(np.abs(np.asarray(one, float)).max())
+    return 0.0 if apart <= TINY else apart / size if size else math.inf
+
+
+def _short(code: Any) -> str:
+    if isinstance(code, dict) and set(code) == {"float"}:
+        return f"{float.fromhex(code['float']):.9g}"
+    if isinstance(code, dict) and "array" in code:
+        return str(code["array"])
+    text = "[" + ", ".join(map(_short, code)) + "]" if isinstance(code, list) else str(code)
+    if isinstance(code, dict):
+        text = "{" + ", ".join(f"{key}: {_short(value)}" for key, value in code.items()) + "}"
+    return text if len(text) <= 200 else text[:200] + "..."
+
+
+def crash(made: Ran, plain: Ran, error: str) -> Verdict | None:
+    """Return the verdict on a run that did not end as the plain one did, None if it did."""
+    if made.code is None:
+        return Verdict(CRASH, "it did not come to an end")
+    if error and made.code != 0 and error in made.err:
+        return Verdict(SAME, f"it ended with its own error: {error}")
+    told = _OF_THE_KILL.sub("", made.err)
+    ours = [_steady(line) for line in told.splitlines() if not line.startswith("stallguard: ")]
+    known = {_steady(line) for line in plain.err.splitlines()}
+    new = tuple(line for line in ours if _ERROR.search(line) and line not in known)
+    if made.code != plain.code:
+        return Verdict(
+            CRASH, f"exit code {made.code} instead of {plain.code}: {new[-1] if new else 'no words'}", new
+        )
+    if new:
+        return Verdict(CRASH, f"standard error has what the plain run's has not: {new[0]}", new)
+    return None
+
+
+def _steady(line: str) -> str:
+    return re.sub(r"\d+", "#", line.strip())
+
+
+def judge(wrong: list[str], made: Ran, *, sliced: bool = False) -> Verdict:
+    """Return the verdict on a run whose results differ in `wrong` lines.  `sliced`: it was continued in slices."""
+    if not wrong:
+        said = [one.text for one in statements.all_in(made.directory) if one.kind == statements.INEXACT]
+        return Verdict(SAME, "; ".join(said))  # by a longer way
+    names = [line.partition(": apart")[0] for line in wrong]
+    detail = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    run = made.directory
+    spoken = statements.counting(statements.all_in(run), sliced=sliced)
+    if run is None or not spoken:
+        return Verdict(SILENT, detail, tuple(wrong))
+    in_time = [one for one in spoken if _before_a_fit(one, made)]
+    if not in_time:
+        late = [f"said only after the first step: {one.text}" for one in spoken]
+        return Verdict(SILENT, f"{detail}; {late[0]}", (*wrong, *late))
+    report = statements.report_of(run, made.folder / "home")
+    places = {one.text: statements.lacking(one, made.err, report) for one in in_time}
+    everywhere = [text for text, lacking in places.items() if not lacking]
+    if everywhere:
+        return Verdict(SAID, everywhere[0], (*wrong, *everywhere))
+    text, lacking = next(iter(places.items()))
+    return Verdict(SILENT, f"{detail}; not said {lacking}: {text}", tuple(wrong))
+
+
+def _before_a_fit(one: statements.Statement, made: Ran) -> bool:
+    """Tell whether a sentence came before the first step of a fit, or before the attempt that went on at all."""
+    batches = sorted(made.last.batches, key=lambda batch: batch.time)
+    before = [batch for batch in batches if batch.time < one.at]
+    after = [batch for batch in batches if batch.time >= one.at]
+    return not before or (bool(after) and before[-1][:2] != after[0][:2])
+
+
+def draws(attempts: list[Attempt]) -> list[str]:
+    """Return a line for each random draw that the attempts of a run do not share."""
+    found = []
+    for number, attempt in enumerate(attempts[1:], 2):
+        for name, value in attempt.drawn.items():
+            first = next((one.drawn[name] for one in attempts if name in one.drawn), value)
+            if value != first:
+                found.append(f"draw {name}: {_short(first)} became {_short(value)} in attempt {number}")
+    return found

@@ -1,0 +1,64 @@
+"""What is asked of a run by the user, over the control socket, by a signal or by the clock, and what follows.
+
+Pure, as core.fold.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from stallguard.core import arranged, lifecycle
+from stallguard.core.actions import Collect, Conclude, Signal, Tell
+from stallguard.core.events import DUMP, Asked
+from stallguard.core.limits import Limits
+from stallguard.core.run import Run
+from stallguard.core.steps import OWN_CODE, Step, kill, move, stop
+from stallguard.core.verdicts import Decision
+
+MUTE = 3600.0  # seconds that `mute` lasts
+STOP_VERBS = ("interrupt", "stop", "restart")
+
+
+def take(run: Run, event: Asked, limits: Limits) -> Step:
+    """Return the run after it was asked for something, and what is to be done."""
+    if event.verb == "mute":
+        return replace(run, quiet_until=run.now + float(event.argument or MUTE)), []
+    if event.verb == "dump":
+        return run, [Collect(incident=DUMP, attempt=run.attempt)]
+    if event.verb == "finish":
+        return arranged.time_is_up(run, event.argument, limits)
+    return _end(run, event, limits) if event.verb in STOP_VERBS else (run, [])
+
+
+def _end(run: Run, event: Asked, limits: Limits) -> Step:
+    if run.state == lifecycle.BACKOFF:
+        return move(run, "ended", code=130), [Conclude(code=130, why="interrupted between two attempts")]
+    ending = run.state in (lifecycle.STOPPING, lifecycle.KILLING)
+    if run.state not in lifecycle.ALIVE:
+        return run, []
+    if ending and event.verb != "interrupt":
+        return _stay_down(run, event)
+    count = run.interrupts + (event.verb != "restart")
+    if event.verb == "interrupt" and count == 1:
+        # The training may catch it, save and end in its own time: no deadline.
+        decision = Decision(action="finish", why="interrupted by you", code=OWN_CODE)
+        run = replace(run, interrupts=count, decision=decision)
+        return run, [Signal(attempt=run.attempt, name="INT"), Tell("interrupted")]
+    again = event.verb == "restart"
+    decision = Decision(
+        action="restart" if again else "finish", why=f"you asked to {event.verb}", factor=run.factor,
+        device=run.device, code=OWN_CODE,
+    )  # fmt: skip
+    run = replace(run, interrupts=count, decision=decision)
+    if event.verb == "interrupt":
+        return kill(run, limits)
+    run, actions = stop(run, decision, limits)
+    return run, [Tell("ending"), *actions]
+
+
+def _stay_down(run: Run, event: Asked) -> Step:
+    """Have nothing follow an attempt that is being ended already, where that is what was asked."""
+    if event.verb != "stop" or run.decision is None or run.decision.action != "restart":
+        return run, []
+    decision = Decision(action="finish", why="you asked to stop", code=OWN_CODE)
+    return replace(run, decision=decision), [Tell("ending")]

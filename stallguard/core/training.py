@@ -1,0 +1,83 @@
+"""One training of a run, as a value: a process that trains, or may begin to, with its own history and detector.
+
+This module must not change anything; core.trainings does.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from stallguard.core.detector import Judge
+from stallguard.core.events import Heard
+from stallguard.core.history import History
+from stallguard.core.past import NOTHING, Position, position
+
+OUTSIDE = 0  # key and pid of the run as it is seen from outside, which is all there is until a probe reports
+
+
+class Training(msgspec.Struct, frozen=True):
+    """A process of the present attempt.  `key`: its identity; a pid can come again, after an os.execv for one."""
+
+    history: History
+    judge: Judge
+    key: int = OUTSIDE
+    pid: int = 0
+    number: int = (
+        0  # of the attempt's trainings, in the order in which they began to train; 0: it has not trained
+    )
+    began: float = 0.0  # when its probe first reported, seconds on the supervisor's clock
+    trains: bool = False  # else it may be one that only launches others
+    benched: bool = False  # not judged now: it has not trained, and another process has
+    over: str = ""  # how it left; "" while it lives
+    announced: bool = False  # its stall was reported during the incident of another
+
+    @property
+    def heard(self) -> Heard | None:
+        """The newest record of its probe."""
+        return self.history.heard
+
+    @property
+    def place(self) -> str:
+        """Which of the run's processes it is, found again in each attempt; "" if that is not known."""
+        return self.history.greeted.place if self.history.greeted else ""
+
+    @property
+    def command(self) -> str:
+        """What the process runs, as a user would know it."""
+        return self.history.greeted.command if self.history.greeted else ""
+
+    @property
+    def batches(self) -> int:
+        """The batches that it trained in this attempt."""
+        return self.heard.beats if self.heard else 0
+
+    @property
+    def reached(self) -> Position:
+        """How far it came; a training that is over, in good order, came further than any that is not."""
+        if self.over == "ended":
+            return (1, *position(self.heard)[1:])
+        return position(self.heard)
+
+
+class Over(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is kept of a training that is over.  `how`: as in events.Left; `seconds`: from its first word on."""
+
+    number: int
+    pid: int
+    place: str
+    command: str
+    batches: int
+    fits: int
+    seconds: float
+    how: str
+    reached: Position = NOTHING
+
+
+def record(training: Training, how: str, now: float) -> Over:
+    """Return what is kept of `training`, which is over since `now`."""
+    heard = training.heard
+    return Over(
+        number=training.number, pid=training.pid, place=training.place, command=training.command,
+        batches=training.batches, fits=heard.fits if heard else 0, seconds=round(now - training.began, 3),
+        how=how, reached=msgspec.structs.replace(training, over=how).reached,
+    )  # fmt: skip

@@ -1,0 +1,282 @@
+"""The trainings of a run: each has a history and a detector of its own, and one of them is in focus.
+
+What one process says, and what is measured of its process tree, reaches its training alone; what concerns the machine
+or the whole run reaches all.  So a training is judged as if it were alone: a busy one beside it hides no stall, and
+is not blamed for one.
+
+Which of them are judged:
+- those that have trained, each by its own process tree;
+- else, before the first and between two trainings, the newest process that has a probe: a library may hang in its
+  import.  It may also be a launcher or a helper, so it is judged by the whole tree of the run, which is busy or
+  waiting as long as anything of the run is;
+- else the run as it is seen from outside.  Journals of earlier versions know of nothing else.
+
+The training in focus is the one that evidence, diagnosis and reports are about: the one in doubt, if there is one,
+and as long as its incident lasts.  Pure, as core.fold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from stallguard.core import detector, history, lifecycle
+from stallguard.core.detector import Wanted
+from stallguard.core.detector_limits import DetectorLimits
+from stallguard.core.events import Collected, Event, Greeted, Heard, Launched, Left, Noted, Sampled, Ticked
+from stallguard.core.learned import Learned, merged
+from stallguard.core.past import Position
+from stallguard.core.readings import Device, Process
+from stallguard.core.run import Run
+from stallguard.core.training import OUTSIDE, Over, Training, record
+
+KEPT = 256  # records of trainings that are over; their batches are in the totals for good
+PLACES = 64  # trainings whose patience is kept for the next attempt
+DOUBT = {"stalled": 2, "stopped": 2, "suspect": 1}  # how much a step of the judgement asks for attention
+VANISHED = "vanished"
+BADLY = ("failed", VANISHED)  # ways to leave that may be why what started a training fails too
+INCIDENT = (lifecycle.COLLECTING, lifecycle.HOLDING, lifecycle.STOPPING, lifecycle.KILLING)
+
+
+def judged(run: Run) -> tuple[Training, ...]:
+    """Return the trainings whose judgement counts now."""
+    living = [training for training in run.trainings if not training.over]
+    trained = [training for training in living if training.trains]
+    return tuple(trained or living[-1:])
+
+
+def wanted(run: Run, limits: DetectorLimits) -> list[tuple[Training, Wanted]]:
+    """Return each judged training, and what its detector wants of the process sensor now."""
+    return [(training, detector.wanted(training.judge, limits)) for training in judged(run)]
+
+
+def next_check(run: Run) -> float | None:
+    """Return when a detector next needs a tick or a reading (supervisor's clock), None where never."""
+    checks = [detector.next_check(training.judge) for training in judged(run)]
+    return min((check for check in checks if check is not None), default=None)
+
+
+def many(run: Run) -> bool:
+    """Tell whether more than one training was seen in this attempt, so that it must be said which one is meant."""
+    return run.begun > 1
+
+
+# ---- events -----------------------------------------------------------------------------------------------------
+
+
+def observe(run: Run, event: Event, limits: DetectorLimits) -> Run:
+    """Return the run after its trainings have taken `event`."""
+    if isinstance(event, Launched):
+        return _launch(run, event, limits)
+    mine = _addressees(run, event)
+    if mine is None:
+        each = tuple(_take(run, training, event, limits) for training in run.trainings)
+        return replace(run, trainings=each)
+    if not mine and isinstance(event, Heard | Greeted | Noted):
+        run = _appear(run, event)
+        mine = {run.trainings[-1].key}
+    tick = Ticked(
+        at=event.at
+    )  # the others' clocks run on: one that is silent must not wait for a quiet moment
+    each = tuple(
+        _take(run, training, event, limits) if training.key in mine
+        else _take(run, training, tick, limits) if _is_due(training, event.at) else training
+        for training in run.trainings
+    )  # fmt: skip
+    return _number(replace(run, trainings=each))
+
+
+def _addressees(run: Run, event: Event) -> set[int] | None:
+    """Return the keys of the trainings that an event is for; None: all."""
+    match event:
+        case Sampled(reading=Process(pid=0)):  # the whole tree, whoever is in it
+            return {training.key for training in run.trainings if not training.trains}
+        case Sampled(reading=Process(pid=pid)) | Sampled(reading=Device(pid=pid)) if pid:
+            return _living(run, pid)
+        case Left() if _is_end(run, event):
+            return set()
+        case Heard(pid=0) | Greeted(place=""):
+            return {OUTSIDE}
+        case Heard(pid=pid) | Greeted(pid=pid) | Left(pid=pid):
+            return _living(run, pid)
+        case Noted(pid=pid) if pid:
+            return _living(run, pid)
+        case Collected():
+            return {run.focus}
+    return None
+
+
+def _living(run: Run, pid: int) -> set[int]:
+    return {training.key for training in run.trainings if training.pid == pid and not training.over}
+
+
+def _appear(run: Run, event: Heard | Greeted | Noted) -> Run:
+    """Take a process that is new: it knows what was measured of the machine so far, and what the run began with."""
+    outside = run.trainings[0]
+    new = Training(
+        history=replace(outside.history, noted=(), growth=history.Growth(), process=()),
+        judge=detector.newborn(outside.judge), key=run.seen + 1, pid=event.pid, began=event.at,
+    )  # fmt: skip
+    return replace(run, trainings=(*run.trainings, new), seen=new.key)
+
+
+def _take(run: Run, training: Training, event: Event, limits: DetectorLimits) -> Training:
+    judge = training.judge
+    if isinstance(event, Greeted) and training.history.greeted is None and event.place in run.learned:
+        judge = detector.taught(judge, run.learned[event.place])
+    if isinstance(event, Heard) and event.trains and not training.trains:
+        # From now on the readings are of its own tree: other counters, which say nothing beside those before.
+        training, judge = replace(training, trains=True), detector.without_readings(judge)
+    return replace(
+        training,
+        history=history.remember(training.history, event),
+        judge=detector.observe(judge, event, limits),
+    )
+
+
+def _is_due(training: Training, at: float) -> bool:
+    check = detector.next_check(training.judge)
+    return check is not None and at >= check and not (training.over or training.benched)
+
+
+def _number(run: Run) -> Run:
+    """Give a training that has just begun to train its number."""
+    new = next((one for one in run.trainings if one.trains and not one.number), None)
+    if new is None:
+        return run
+    return replace(put(run, replace(new, number=run.begun + 1)), begun=run.begun + 1)
+
+
+def _launch(run: Run, event: Launched, limits: DetectorLimits) -> Run:
+    """Begin an attempt: what was learned of its places is kept, nobody has reported yet."""
+    outside = run.trainings[0]
+    judge = detector.start(limits, run.learned.get("", run.inherited))
+    fresh = _take(run, Training(history=outside.history, judge=judge), event, limits)
+    return replace(run, trainings=(fresh,), focus=OUTSIDE, over=(), seen=0, begun=0)
+
+
+def put(run: Run, training: Training) -> Run:
+    """Return the run with `training` in the place of the one with its key."""
+    each = tuple(training if one.key == training.key else one for one in run.trainings)
+    return replace(run, trainings=each)
+
+
+# ---- the focus ----------------------------------------------------------------------------------------------------
+
+
+def focused(run: Run) -> Run:
+    """Return the run with the right training in focus, and with the detectors that do not count now marked."""
+    run = _bench(run)
+    focus, candidates = run.training, judged(run)
+    if not candidates or (focus.over and run.state in INCIDENT):
+        return run
+    worst = max(candidates, key=_doubt)
+    if any(one.key == focus.key for one in candidates):
+        moves = run.state not in INCIDENT and _doubt(worst) > _doubt(focus)
+        return replace(run, focus=worst.key) if moves else run
+    return replace(run, focus=worst.key if _doubt(worst) else candidates[-1].key)
+
+
+def _doubt(training: Training) -> int:
+    return DOUBT.get(training.judge.judgement.step, 0)
+
+
+def _bench(run: Run) -> Run:
+    """Mark those that are not judged now; one that is judged again begins anew."""
+    counts = {training.key for training in judged(run)}
+    if all(training.benched == (training.key not in counts) or training.over for training in run.trainings):
+        return run
+    return replace(run, trainings=tuple(_benched(one, one.key not in counts) for one in run.trainings))
+
+
+def _benched(training: Training, benched: bool) -> Training:
+    if training.benched == benched or training.over:
+        return training
+    judge = training.judge if benched else detector.anew(training.judge)
+    return replace(training, benched=benched, judge=judge)
+
+
+# ---- ends -----------------------------------------------------------------------------------------------------------
+
+
+def leave(run: Run, event: Left) -> tuple[Run, Training | None]:
+    """Return the run after a process has left, and its training if it was one.
+
+    The last that left stays, to be asked why: its end may be that of the attempt.  So do the last that failed, the
+    last that vanished and, before its turn is over, the subject of an incident.
+    """
+    gone = next((one for one in run.trainings if one.pid == event.pid and not one.over), None)
+    if gone is None or gone.key == OUTSIDE or _is_end(run, event):
+        return run, None
+    subject = run.focus if run.state in INCIDENT else None
+    gone = replace(gone, over=event.how)
+    told = (*BADLY,) if event.how not in BADLY else tuple(how for how in BADLY if how != event.how)
+    kept = [one for one in run.trainings if not one.over or one.key == subject or one.over in told]
+    run = put(replace(run, trainings=tuple(kept)), gone)
+    if gone.trains:
+        return _settle(run, gone), gone
+    if gone.key == subject:
+        return run, None
+    others = tuple(one for one in run.trainings if one.key != gone.key)
+    return replace(run, trainings=others, focus=OUTSIDE if run.focus == gone.key else run.focus), None
+
+
+def _is_end(run: Run, event: Left) -> bool:
+    """Whether it is the child itself that vanished: its Exited event comes, and says how."""
+    return event.how == VANISHED and event.pid == run.pid
+
+
+def end_all(run: Run, limits: DetectorLimits) -> Run:
+    """Return the run after the end of its child: all of its trainings are over, and what they taught is kept.
+
+    The one that the end is about: the last that failed, else the last that vanished (what started them may end the
+    others then), else the one in focus, or the last that trained.
+    """
+    ended = {one.over: one for one in run.trainings if one.trains}
+    subject = next((ended[how] for how in BADLY if how in ended), run.training)
+    if not subject.trains:
+        subject = next((one for one in reversed(run.trainings) if one.trains), subject)
+    run = replace(run, focus=subject.key)
+    for training in run.trainings:
+        if not training.over and (training.trains or training.batches):
+            run = _settle(put(run, replace(training, over="exited")), training)
+    fresh = detector.start(limits)
+    each = tuple(replace(one, judge=fresh, over=one.over or "exited") for one in run.trainings)
+    return replace(run, trainings=each)
+
+
+def _settle(run: Run, training: Training) -> Run:
+    """Keep what is worth keeping of a training that is over: a record, its batches, what it taught."""
+    how = training.over or "exited"
+    totals = replace(run.totals, beats=run.totals.beats + training.batches)
+    learned = {place: taught for place, taught in run.learned.items() if place != training.place}
+    learned[training.place] = detector.export(training.judge)
+    over = (*run.over[1 - KEPT :], record(training, how, run.now))
+    kept = dict(list(learned.items())[-PLACES:])
+    return replace(run, totals=totals, learned=kept, over=over if training.number else run.over)
+
+
+def reached(run: Run) -> dict[str, Position]:
+    """Return how far each training of this attempt came, by its place."""
+    found: dict[str, Position] = {}
+    for one in _of_attempt(run):
+        found[one.place] = max(one.reached, found.get(one.place, one.reached))
+    return found
+
+
+def _of_attempt(run: Run) -> Iterable[Over | Training]:
+    settled = {one.number for one in run.over}
+    living = [one for one in run.trainings if one.trains and one.number not in settled]
+    return [*run.over, *living] or [run.training]
+
+
+def taught(run: Run) -> Learned:
+    """Return what all trainings of the run taught, for the next run of the same command."""
+    known = dict(run.learned)
+    for training in run.trainings:
+        if not training.over and (training.trains or training.batches):
+            known[training.place] = detector.export(training.judge)
+    if not known:
+        return run.inherited or detector.export(run.judge)
+    return merged(list(known.values()))

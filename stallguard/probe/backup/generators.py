@@ -1,0 +1,59 @@
+"""Random generators as objects: Python's, numpy's, torch's.  Their state is read, and written back in place.
+
+TensorFlow's and Keras' keep their state in a variable; variables.py knows those.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+def read(value: Any) -> Any:
+    """Return the state of a generator as plain values and arrays, None of anything else."""
+    kind = type(value)
+    random = sys.modules.get("random")
+    if random is not None and isinstance(value, random.Random):
+        return None if isinstance(value, random.SystemRandom) else value.getstate()
+    numpy = sys.modules.get("numpy.random")
+    if numpy is not None:
+        if isinstance(value, numpy.Generator):
+            return value.bit_generator.state
+        if isinstance(value, numpy.BitGenerator):
+            return value.state
+        if isinstance(value, numpy.RandomState):
+            return value.get_state()
+    if kind.__module__ == "torch._C" and kind.__name__ == "Generator":
+        return value.get_state().numpy()
+    return None
+
+
+def write(kind: str, state: Any, existing: Any) -> Any:
+    """Return `existing` with the state that `read` returned; a new generator of that kind if there is none.
+
+    Raises LookupError for a kind that cannot be made, and what the libraries raise for a state that does not fit.
+    """
+    made = existing if type(existing).__name__ == kind else _new(kind, state)
+    if hasattr(made, "setstate"):
+        made.setstate((state[0], tuple(state[1]), state[2]))
+    elif kind == "Generator" and type(made).__module__ == "torch._C":
+        made.set_state(sys.modules["torch"].from_numpy(state))
+    elif kind == "Generator":
+        made.bit_generator.state = state
+    elif kind == "RandomState":
+        made.set_state(tuple(state))
+    else:
+        made.state = state
+    return made
+
+
+def _new(kind: str, state: Any) -> Any:
+    numpy = sys.modules.get("numpy.random")
+    if kind == "Random" and "random" in sys.modules:
+        return sys.modules["random"].Random(0)
+    if kind == "Generator" and isinstance(state, dict):
+        return numpy.Generator(getattr(numpy, state["bit_generator"])(0))  # type: ignore[union-attr]
+    found = getattr(numpy, kind, None)
+    if found is None:
+        raise LookupError("no generator of the kind %s can be made" % kind)
+    return found(0)

@@ -1,0 +1,192 @@
+"""What kind of thing a value is: the script's or a library's, of one of Keras' families, with a state or without.
+
+Answers about classes and functions are computed once.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import os
+import sys
+import sysconfig
+import types
+from typing import Any
+
+NAMES = 256  # entries of a dictionary that may be names
+# Set by Keras on every callback; the last two by Keras 2.
+_OF_CALLBACKS = frozenset(("model", "_model", "params", "validation_data", "progbar", "_supports_tf_logs"))
+_FAMILIES = ("Layer", "Model", "Optimizer", "BaseOptimizer", "OptimizerV2", "Metric", "Loss", "Callback")
+_OPEN = ("types", "argparse", "queue", "collections")  # modules of Python's that scripts keep values in
+_WITHOUT_STATE = frozenset((
+    "_thread", "threading", "logging", "weakref", "_weakref", "asyncio", "concurrent", "multiprocessing", "typing",
+    "tensorflow", "google", "h5py", "abc", "_abc", "jax", "jaxlib", "matplotlib", "wandb", "mlflow", "tensorboard",
+    "keras", "tf_keras", "torch", "importlib", "_frozen_importlib", "_frozen_importlib_external", "rich", "tqdm",
+    "_stallguard_probe", "stallguard", "ctypes", "_ctypes", "numpy", "pandas",
+))  # fmt: skip
+
+
+def is_variable(value: Any) -> bool:
+    """Whether a value is a variable of TensorFlow's or Keras'."""
+    kind = type(value)
+    return (
+        hasattr(kind, "assign")
+        and hasattr(kind, "shape")
+        and (hasattr(kind, "numpy") or hasattr(kind, "value"))
+    )
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a value is an immutable tensor of a framework, or one of torch's; one with a value, not a symbol."""
+    kind = type(value)
+    root = kind.__module__.partition(".")[0]
+    if root == "tensorflow":
+        return kind.__name__ == "EagerTensor"
+    return root in ("torch", "jax", "jaxlib") and hasattr(value, "shape") and hasattr(value, "__array__")
+
+
+def _cached(function: Any) -> Any:
+    """Return a function that computes each answer once; functools' own takes no class for hashable, says mypy."""
+    return functools.cache(function)
+
+
+def is_users(file: str) -> bool:
+    """Whether a file of code belongs to the script, not to a library, Python itself or us."""
+    return not file.startswith(("<frozen", "<__array", "<string")) and not file.startswith(_library_folders())
+
+
+@_cached
+def _library_folders() -> tuple[str, ...]:
+    found = {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    found |= {entry for entry in sys.path if os.path.basename(entry) in ("site-packages", "dist-packages")}
+    found.add(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # the probe
+    return tuple(os.path.join(folder, "") for folder in found if folder)
+
+
+@_cached
+def is_librarys(kind: Any) -> bool:
+    """Whether a class belongs to a library, Python itself or us, not to the script."""
+    module = sys.modules.get(kind.__module__)
+    file = getattr(module, "__file__", None)
+    if kind.__module__ == "__main__":
+        return False
+    return file is None or not is_users(file)
+
+
+@_cached
+def names_of_library(kind: Any) -> frozenset[str]:
+    """Return the attributes of an object that are its library's own business: those that the library's code names."""
+    family = _family_of(kind)
+    if family == "Callback":
+        return _OF_CALLBACKS
+    if not family:
+        return frozenset()
+    found: set[str] = set()
+    for one in kind.__mro__:
+        if is_librarys(one) and one is not object:
+            for item in vars(one).values():
+                function = getattr(item, "fget", None) or getattr(item, "__func__", item)
+                while hasattr(function, "__wrapped__"):
+                    function = function.__wrapped__
+                if isinstance(function, types.FunctionType):
+                    found |= names_in(function.__code__)
+    return frozenset(found)
+
+
+def names_in(code: types.CodeType) -> frozenset[str]:
+    """Return the names that code asks for: globals, attributes, and texts, which getattr may be given."""
+    found = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= names_in(constant)
+        elif isinstance(constant, str):
+            found.add(constant)  # getattr(self, "name"), and names that are set by their text
+    return frozenset(found)
+
+
+def family(value: Any) -> str:
+    """Return which of Keras' families a value belongs to, "" if to none."""
+    return str(_family_of(type(value)))
+
+
+@_cached
+def _family_of(kind: Any) -> str:
+    """Return which of Keras' families a class belongs to, "" if to none."""
+    for one in kind.__mro__:
+        if one.__name__ in _FAMILIES and one.__module__.partition(".")[0] in ("keras", "tf_keras"):
+            if "Optimizer" in one.__name__:
+                return "Optimizer"
+            return "Layer" if one.__name__ == "Model" else one.__name__
+    return ""
+
+
+def is_kerass_callback(value: Any) -> bool:
+    """Whether a value is a callback of Keras' own: what it holds beside plain values is made anew as it begins."""
+    return family(value) == "Callback" and bool(is_librarys(type(value)))
+
+
+def is_without_state(kind: type) -> bool:
+    """Whether objects of a class of a framework's hold no state of their own but variables and generators."""
+    return kind.__module__.partition(".")[0] in _WITHOUT_STATE
+
+
+def is_interpreters(value: Any) -> bool:
+    """Whether a dictionary is Python's own: the modules, the environment, a module's names."""
+    return isinstance(value, dict) and (value is sys.modules or "__spec__" in value)
+
+
+@_cached
+def is_pythons(kind: Any) -> bool:
+    """Whether a class is of Python's own library, and nothing that scripts keep values in."""
+    if kind.__module__ in _OPEN:
+        return False
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    folder = os.path.join(sysconfig.get_paths()["stdlib"], "")
+    return file is None or (file.startswith(folder) and "-packages" not in file)
+
+
+def is_record(value: Any) -> bool:
+    """Whether a dictionary has names for keys, like the attributes of an object."""
+    return type(value) is dict and 0 < len(value) <= NAMES and all(type(key) is str for key in value)
+
+
+def is_bare_iterator(value: Any) -> bool:
+    """Whether a value is an iterator of Python's own, whose place cannot be read."""
+    return hasattr(type(value), "__next__") and not hasattr(value, "__dict__")
+
+
+def slots_of(kind: type) -> tuple[str, ...]:
+    """Return the names of the attributes that a class keeps in slots."""
+    found = vars(kind).get("__slots__", ())
+    names = (found,) if isinstance(found, str) else tuple(found)
+    return tuple(name for name in names if not name.startswith("__"))
+
+
+def shape_of(value: Any) -> Any:
+    """Return what tells a structure from another one in the same place: its class, and the entries it has."""
+    kind = "%s.%s" % (type(value).__module__, type(value).__qualname__)
+    if isinstance(value, dict):
+        return [kind, [text_of_key(key) for key in value]]
+    if isinstance(value, types.FunctionType):
+        return [kind, value.__qualname__]
+    if isinstance(value, types.GeneratorType):
+        return [kind, "begun" if _has_begun(value) else "new", object() if _has_begun(value) else None]
+    if is_bare_iterator(value):
+        left = operator.length_hint(value, -1)
+        return [
+            kind,
+            left,
+            object() if left < 0 else None,
+        ]  # one that does not say has moved, for all we know
+    return [kind, len(value)] if isinstance(value, (list, tuple)) else [kind]
+
+
+def _has_begun(generator: types.GeneratorType[Any, Any, Any]) -> bool:
+    suspended = getattr(generator, "gi_suspended", None)  # Python 3.11 and later
+    frame = generator.gi_frame
+    return frame is None or (frame.f_lasti >= 0 if suspended is None else bool(suspended))
+
+
+def text_of_key(key: Any) -> str:
+    """Return the text that stands for a key of a dictionary in a path."""
+    return repr(key) if isinstance(key, (str, int, float, bool, tuple, type(None))) else str(type(key))

@@ -1,0 +1,183 @@
+"""What a few rows gave as one batch and in slices, and whether the two are the same.  Pure arithmetic on arrays.
+
+Equal within rounding means: of each variable the two gradients differ by no more than a part of their own size, or
+by what is nothing beside all gradients together (the bias of an attention's keys has a gradient of zero, computed as
+noise).  The part is 1e-5, measured on deep networks on a CPU: 5e-6 and less in float32.  A device may compute the
+same row otherwise in a smaller batch (other kernels, TF32): how far the model's outputs for the same rows come apart
+then says how much of a difference is the device's.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple, Optional
+
+FLOAT, HALF = 1e-5, 1e-2  # relative, for float32 and for float16 or bfloat16
+FLOORS = {FLOAT: 1e-7, HALF: 1e-3}  # of all gradients together
+MOST = 1e-3  # however far a device's outputs come apart
+AMPLIFIED = 10.0  # a gradient differs by so much more than the outputs that it follows from
+OTHERWISE = "its gradients in slices are not those of a whole batch (%r)"
+LOGGED = 1e-4  # relative; a metric is a mean of rounded numbers
+
+
+class Outcome(NamedTuple):
+    """What training some rows came to, before any update.  Arrays are numpy's.
+
+    `losses`: those of the slices.  `gradients`: an array for each variable, or (values, indices) of an embedding's
+    rows, or None.  `outputs`: the model's, joined over the slices.  `state`: the variables that changed, by their
+    paths, although nothing was updated: no metrics, no seeds.
+    """
+
+    loss: Optional[float]
+    losses: list[float]
+    gradients: list[Any]
+    outputs: list[Any]
+    logs: dict[str, float]
+    state: dict[str, Any]
+
+
+def is_finite(outcome: Outcome) -> bool:
+    """Whether loss and gradients are numbers."""
+    numpy = _numpy()
+    parts = [_dense(gradient) for gradient in outcome.gradients if gradient is not None]
+    return all(bool(numpy.isfinite(part).all()) for part in [*parts, numpy.asarray(outcome.loss or 0.0)])
+
+
+def is_zero(outcome: Outcome) -> bool:
+    """Whether no gradient says anything."""
+    return not any(g is not None and _dense(g).any() for g in outcome.gradients)
+
+
+def difference(whole: Outcome, sliced: Outcome, names: list[str], *, half: bool) -> str:
+    """Return why the slices are not the whole batch, in words; "" where they are.
+
+    `names`: of the variables.  `half`: whether the model computes in 16 bits.
+    """
+    part = HALF if half else min(MOST, max(FLOAT, AMPLIFIED * _apart(whole.outputs, sliced.outputs)))
+    layers = changed_otherwise(whole.state, sliced.state, part)
+    worst, name = _worst(whole.gradients, sliced.gradients, names, part, FLOORS[HALF if half else FLOAT])
+    if worst <= 1.0 and _same_loss(whole, sliced, part):
+        return "the layer %r keeps state that slices change" % layers[0] if layers else ""
+    if layers:
+        return "the layer %r keeps state from one slice to the next" % layers[0]
+    return _of_loss(whole, sliced, part) or OTHERWISE % name.partition(":")[0]
+
+
+def unlike_logs(whole: Outcome, sliced: Outcome) -> list[str]:
+    """Return the names of metrics that slices change, other than the loss."""
+    numpy = _numpy()
+    return [
+        name
+        for name, value in whole.logs.items()
+        if name != "loss"
+        and not numpy.isclose(sliced.logs.get(name, value), value, LOGGED, 1e-6, equal_nan=True)
+    ]
+
+
+def changed_otherwise(one: dict[str, Any], other: dict[str, Any], part: float) -> list[str]:
+    """Return the owners ("layer" of "layer/variable") of what is not the same in both."""
+    numpy = _numpy()
+    return [
+        name.rpartition("/")[0].rpartition("/")[2] or name
+        for name in {**one, **other}
+        if name not in one
+        or name not in other
+        or not numpy.allclose(_plain(one[name]), _plain(other[name]), part, 1e-7, equal_nan=True)
+    ]
+
+
+def _same_loss(whole: Outcome, sliced: Outcome, part: float) -> bool:
+    if whole.loss is None or sliced.loss is None:
+        return whole.loss is sliced.loss
+    return _near(whole.loss, sliced.loss, sliced.losses, part)
+
+
+def _near(one: float, other: float, parts: list[float], part: float) -> bool:
+    return abs(one - other) <= part * max(abs(one), *map(abs, parts), 1e-7)
+
+
+def _of_loss(whole: Outcome, sliced: Outcome, part: float) -> str:
+    if whole.loss is None or sliced.loss is None:
+        return ""
+    if _same_loss(whole, sliced, part):
+        return ""
+    if _near(whole.loss, sum(sliced.losses), sliced.losses, part):
+        return "the loss adds up over the batch"
+    said = "the loss of a batch is not the mean over its rows (%.4g for some rows at once, %.4g in slices)"
+    return said % (whole.loss, sliced.loss)
+
+
+def _worst(
+    ones: list[Any], others: list[Any], names: list[str], part: float, floor: float
+) -> tuple[float, str]:
+    """Return the largest difference of a variable's gradients, in what is allowed, and the variable's name."""
+    numpy = _numpy()
+    every = float(numpy.sqrt(sum(_norm(_dense(g)) ** 2 for g in ones if g is not None)))
+    found = (0.0, "")
+    for one, other, name in zip(ones, others, names):
+        if one is None and other is None:
+            continue
+        apart, size = _distance(one, other)
+        found = max(found, (apart / (part * size + floor * every + 1e-30), name))
+    if len(ones) != len(others):
+        return float("inf"), names[0] if names else ""
+    return found
+
+
+def _distance(one: Any, other: Any) -> tuple[float, float]:
+    """Return how far two gradients are apart, and the size of the first."""
+    if one is None or other is None:
+        given = _dense(other if one is None else one)
+        return _norm(given), 0.0
+    if isinstance(one, tuple) or isinstance(other, tuple):
+        one, other = _rows(one, other)
+    one, other = _plain(one), _plain(other)
+    if one.shape != other.shape:
+        return float("inf"), 0.0
+    return _norm(one - other), _norm(one)
+
+
+def _rows(one: Any, other: Any) -> tuple[Any, Any]:
+    """Return the gradients of the rows of an embedding that either has, each row once."""
+    numpy = _numpy()
+    pairs = [pair if isinstance(pair, tuple) else (pair, numpy.arange(len(pair))) for pair in (one, other)]
+    every = numpy.unique(numpy.concatenate([indices for _, indices in pairs]))
+    found = []
+    for values, indices in pairs:
+        rows = numpy.zeros((len(every), *values.shape[1:]))
+        numpy.add.at(rows, numpy.searchsorted(every, indices), _plain(values))
+        found.append(rows)
+    return found[0], found[1]
+
+
+def _apart(ones: list[Any], others: list[Any]) -> float:
+    """Return how far the outputs for the same rows are apart, relative to their size; 0 where that is not known."""
+    numpy = _numpy()
+    found = 0.0
+    for one, other in zip(map(_plain, ones), map(_plain, others)):
+        if (
+            one.shape == other.shape
+            and one.size
+            and numpy.isfinite(one).all()
+            and numpy.isfinite(other).all()
+        ):
+            found = max(found, _norm(one - other) / (_norm(one) + 1e-30))
+    return found
+
+
+def _dense(gradient: Any) -> Any:
+    return _plain(gradient[0] if isinstance(gradient, tuple) else gradient)
+
+
+def _plain(value: Any) -> Any:
+    """Return an array of a kind that numpy computes with: bfloat16 is none."""
+    value = _numpy().asarray(value)
+    return value if value.dtype.name in ("float32", "float64") else value.astype("float64")
+
+
+def _norm(value: Any) -> float:
+    return float(_numpy().linalg.norm(value.ravel()))
+
+
+def _numpy() -> Any:
+    return sys.modules["numpy"]

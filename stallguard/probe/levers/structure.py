@@ -1,0 +1,111 @@
+"""What can be seen of a batch and a model without computing: rows, fixed sizes, layers that are known to matter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FRAMEWORKS = ("keras", "tf_keras", "tensorflow")  # whose modules are not the script's
+PARTS = ("input", "target", "sample weight")  # of the tuple that a step gets
+SHOWN = 3  # names in a sentence
+
+
+def leaves(data: Any) -> list[tuple[str, Any]]:
+    """Return (name, leaf) of everything in a batch; the name is a key of a dict, else where it stands."""
+    if isinstance(data, tuple) and not hasattr(data, "_fields") and 0 < len(data) <= len(PARTS):
+        return [pair for part, name in zip(data, PARTS) for pair in _named(part, name)]
+    return list(_named(data, PARTS[0]))
+
+
+def _named(part: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(part, dict):
+        for key, value in part.items():
+            yield from _named(value, str(key))
+    elif isinstance(part, (list, tuple)):
+        for place, value in enumerate(part):
+            yield from _named(value, "%s %d" % (name, place + 1) if len(part) > 1 else name)
+    elif part is not None:
+        yield name, part
+
+
+def obstacle(rows: list[tuple[str, Any]]) -> str:
+    """Return why a batch with these (name, rows) cannot be cut; "" where it can.
+
+    Rows are a number, None for a leaf without a first dimension, and anything else where only the graph knows.
+    """
+    if not rows:
+        return "there is nothing in them to cut"
+    for name, count in rows:
+        if count is None:
+            return "%r is a single number" % name
+    known = [(name, count) for name, count in rows if isinstance(count, int)]
+    counts = [count for _, count in known]
+    batch = max(counts, key=lambda count: (counts.count(count), -count), default=0)
+    for name, count in known:
+        if count != batch:
+            return "%r has %d rows, the batch %d" % (name, count, batch)
+    return ""
+
+
+def fixed_size(model: Any) -> int:
+    """Return the batch size that the model's inputs prescribe, 0 where they prescribe none."""
+    try:
+        found = list(getattr(model, "inputs", None) or ())
+    except Exception:  # a model that is not built yet
+        return 0
+    sizes = [shape[0] for shape in (getattr(one, "shape", None) for one in found) if shape]
+    return next((int(size) for size in sizes if size is not None), 0)
+
+
+def layers(model: Any) -> list[Any]:
+    """Return the model's layers, those inside of others too."""
+    flatten = getattr(model, "_flatten_layers", None)
+    return list(flatten(include_self=False)) if flatten else []
+
+
+def is_built(model: Any) -> bool:
+    """Whether all variables of the model exist."""
+    return bool(getattr(model, "built", False)) and all(
+        getattr(layer, "built", True) for layer in layers(model)
+    )
+
+
+def stateful(model: Any) -> str:
+    """Return the name of a layer that takes its state from one batch to the next, "" where there is none."""
+    return next((layer.name for layer in layers(model) if _is_stateful(layer)), "")
+
+
+def _is_stateful(layer: Any) -> bool:
+    recurrent = (
+        hasattr(layer, "cell") or hasattr(layer, "forward_layer") or hasattr(layer, "return_sequences")
+    )
+    return recurrent and getattr(layer, "stateful", False) is True
+
+
+def normalisations(model: Any) -> list[Any]:
+    """Return the layers of Keras' own that take statistics over the batch in training."""
+    return [
+        layer for layer in layers(model) if any(_is_batch_normalisation(kind) for kind in type(layer).__mro__)
+    ]
+
+
+def _is_batch_normalisation(kind: type) -> bool:
+    return "BatchNormalization" in kind.__name__ and _of_keras(kind)
+
+
+def _of_keras(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in FRAMEWORKS
+
+
+def is_half(model: Any) -> bool:
+    """Whether some layer computes in 16 bits."""
+    return any("16" in str(getattr(layer, "compute_dtype", "")) for layer in layers(model))
+
+
+def listed(names: list[str]) -> str:
+    """Return names as they stand in a sentence: the first few, and how many more."""
+    shown = list(dict.fromkeys(names))
+    more = len(shown) - SHOWN
+    return ", ".join(shown[:SHOWN]) + (" and %d more" % more if more > 0 else "")

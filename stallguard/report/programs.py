@@ -1,0 +1,161 @@
+"""What each process of a run came to: the programs of an attempt, and the trainings that go on from one to the next.
+
+A program is known by its process' number; one that replaced itself begins to count anew.  A training is a place
+(probe/place.py), which the next attempt finds again.  Pure: a record in, values out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from stallguard.core.events import Exited, Greeted, Heard, Left
+from stallguard.report.record import Record, ago
+
+
+class Counts(msgspec.Struct, omit_defaults=True):
+    """How far something came.  Times: seconds since the epoch, None where it did not happen.
+
+    `first_beat`, `last_beat`: ends of its first and last batch; `reached`: the farthest batch of the whole
+    training that it came to, `resumed_at`: the batch that it began with; None where epochs are not known.
+    """
+
+    batches: int = 0
+    first_beat: float | None = None
+    last_beat: float | None = None
+    epoch: int | None = None
+    epochs: int | None = None
+    resumed_at: int | None = None
+    reached: int | None = None
+    saves: int = 0
+    first_loss: float | None = None
+    loss: float | None = None
+
+
+class Program(msgspec.Struct):
+    """One program of an attempt; pid 0: all that a journal of an earlier version knows.  `how`: as in events.Left."""
+
+    attempt: int
+    pid: int
+    began: float
+    last: float
+    counts: Counts = msgspec.field(default_factory=Counts)
+    trains: bool = False
+    place: str = ""
+    command: str = ""
+    how: str = ""
+    changes: int = 0
+
+
+class Training(msgspec.Struct, omit_defaults=True):
+    """A training over all attempts.  `seconds`: in which it was there; `how`: the end of its last program."""
+
+    command: str
+    pid: int
+    attempts: int
+    batches: int
+    seconds: float
+    how: str = ""
+    epoch: int | None = None
+    epochs: int | None = None
+    loss: float | None = None
+
+
+def programs(record: Record) -> list[Program]:
+    """Return the programs in the order in which they were first heard."""
+    found: list[Program] = []
+    present: dict[tuple[int, int], Program] = {}
+    for at, heard in record.heard:
+        key = (heard.attempt, heard.pid)
+        one = present.get(key)
+        if one is None or (heard.pid and heard.changes < one.changes):
+            one = present[key] = Program(heard.attempt, heard.pid, at, at)
+            found.append(one)
+        one.last, one.changes = at, heard.changes
+        one.trains = one.trains or heard.trains or heard.beats > 0
+        _hear(one.counts, one.began, at, heard)
+    _take_words(found, record)
+    return found
+
+
+def _hear(counts: Counts, began: float, at: float, heard: Heard) -> None:
+    if heard.beats > counts.batches:
+        counts.last_beat = max(began, ago(at, heard.at, heard.beat_at))
+        counts.first_beat = counts.first_beat or counts.last_beat
+    counts.batches = max(counts.batches, heard.beats)
+    counts.saves = max(counts.saves, heard.saves)
+    if heard.loss is not None:
+        counts.loss = heard.loss
+        counts.first_loss = heard.loss if counts.first_loss is None else counts.first_loss
+    if heard.epoch >= 0:
+        _place(counts, heard)
+
+
+def _place(counts: Counts, heard: Heard) -> None:
+    counts.epoch = heard.epoch
+    counts.epochs = heard.epochs if heard.epochs > 0 else None
+    if heard.batches > 0 and heard.beats > 0:
+        here = heard.epoch * heard.batches + min(max(heard.batch, 0), heard.batches)
+        if counts.resumed_at is None:
+            counts.resumed_at = max(0, here + heard.skipped - heard.fit_beats)
+        # Batches that a resume passes over are none of their epoch's count.
+        here += heard.skipped if heard.epoch == counts.resumed_at // heard.batches else 0
+        counts.reached = max(counts.reached or 0, here)
+
+
+def _take_words(found: Sequence[Program], record: Record) -> None:
+    """Add what the programs said of themselves, and how they left."""
+    each: dict[tuple[int, int], list[Program]] = {}
+    for one in found:
+        each.setdefault((one.attempt, one.pid), []).append(one)
+    for at, what in record.happened:
+        if isinstance(what, Greeted | Left):
+            mine = each.get((what.attempt, what.pid))
+            if mine:
+                one = next((one for one in reversed(mine) if one.began <= at), mine[0])
+                _take_word(one, what)
+        elif isinstance(what, Exited):
+            for one in found:
+                if one.attempt == what.attempt and not one.how:
+                    one.how = "exited"
+
+
+def _take_word(one: Program, what: Greeted | Left) -> None:
+    if isinstance(what, Left):
+        one.how = what.how
+    else:
+        one.place, one.command = what.place, what.command
+
+
+def together(trained: Sequence[Program]) -> Counts:
+    """Return the sums of programs side by side or one after the other; for several, not how far they came."""
+    if len(trained) == 1:
+        return trained[0].counts
+    each = [one.counts for one in trained]
+    firsts = [one.first_beat for one in each if one.first_beat is not None]
+    lasts = [one.last_beat for one in each if one.last_beat is not None]
+    return Counts(
+        batches=sum(one.batches for one in each),
+        first_beat=min(firsts, default=None),
+        last_beat=max(lasts, default=None),
+        saves=sum(one.saves for one in each),
+    )
+
+
+def trainings(found: Sequence[Program]) -> list[Training]:
+    """Return the trainings in the order in which they began; empty if there was only one."""
+    places: dict[str, list[Program]] = {}
+    for one in found:
+        if one.trains and one.pid:
+            places.setdefault(one.place or str(one.pid), []).append(one)
+    return [_training(each) for each in places.values()] if len(places) > 1 else []
+
+
+def _training(each: Sequence[Program]) -> Training:
+    last = each[-1]
+    return Training(
+        command=last.command, pid=last.pid, attempts=len({one.attempt for one in each}),
+        batches=sum(one.counts.batches for one in each), seconds=sum(one.last - one.began for one in each),
+        how=last.how, epoch=last.counts.epoch, epochs=last.counts.epochs, loss=last.counts.loss,
+    )  # fmt: skip

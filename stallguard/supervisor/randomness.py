@@ -1,0 +1,44 @@
+"""The seed of a run: drawn once, kept beside its checkpoints, given to each attempt.
+
+A run that goes on from the checkpoints of another inherits it with them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from pathlib import Path
+
+from stallguard.paths import SEED
+
+BITS = 128
+
+
+def seed(folder: Path) -> str:
+    """Return the seed kept in `folder`, in decimal digits; drawn and written if there is none.
+
+    Raises OSError if it can be neither read nor written.
+    """
+    file = folder / SEED
+    try:
+        kept = file.read_text("ascii").strip()
+    except (FileNotFoundError, UnicodeDecodeError):
+        kept = ""
+    if kept.isdigit():
+        return kept
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn, new = drawn_seed(), file.with_name(f"{SEED}.new")
+    new.write_text(drawn, "ascii")
+    new.replace(file)
+    return drawn
+
+
+def drawn_seed() -> str:
+    """Return a seed that nobody has."""
+    return str(secrets.randbits(BITS))
+
+
+def hash_seed(seed: str) -> str:
+    """Return the PYTHONHASHSEED of a run.  Never 0: that would turn hash randomization off."""
+    digest = hashlib.blake2b(seed.encode(), digest_size=4, person=b"hashes").digest()
+    return str(max(1, int.from_bytes(digest, "little")))

@@ -1,0 +1,213 @@
+"""What one program of the run says of itself: its record and page, and when that is news for the core.
+
+A program is known by its process' number and the time at which it began: a process may replace itself (os.execv), and
+then another program has the same number.  No thread, no socket; it must not judge anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import struct
+from pathlib import Path
+from typing import Any
+
+from stallguard.core.events import Heard
+from stallguard.host import system
+from stallguard.probe import wire
+
+EVERY = 1.0  # seconds between two merged records while beats come
+SOON = 0.25  # the same when the phase changed: as fine as the detector's ticks
+SILENT = 1.0  # a pause of this length makes the next record news
+PAGE_AFTER = 2.0  # a probe that pulses once a second and is silent for two: read its page
+OVER = {False: "ended", True: "failed"}  # how a program left that said goodbye: did an exception end it?
+VANISHED, REPLACED = "vanished", "replaced"
+_BYE, _FINISHING = wire.KINDS.index("bye"), wire.PHASES.index("finishing")
+_COMMAND = struct.Struct("<q")
+
+Record = dict[str, int]
+
+
+def heard(record: Record, attempt: int, at: float, longest: int, *, page: bool = False) -> Heard:
+    """Return the record as an event.  `longest`: nanoseconds, the longest pause since the last event."""
+    seconds: dict[str, Any] = {f"{name}_at": _seconds(record[f"{name}_ns"]) for name in _TIMES}
+    # In the page a hook may have stored a beat alone; what follows from it waits for the probe's thread to run.
+    seconds["progress_at"] = max(seconds["progress_at"], seconds["beat_at"])
+    counts: dict[str, Any] = {name: record[name] for name in _COUNTS}
+    return Heard(
+        at=at,
+        attempt=attempt,
+        phase=_name(wire.PHASES, record["phase"]),
+        longest=_seconds(longest),
+        longest_phase=_name(wire.PHASES, record["longest_phase"]),
+        source=_name(wire.SOURCES, record["source"]),
+        loss=_loss(record),
+        input_s=_seconds(record["input_ns"]),
+        step_s=_seconds(record["step_ns"]),
+        expect_until=_seconds(record["expect_ns"]),
+        page=page,
+        aside=bool(record["flags"] & wire.FLAG_STEPPED_ASIDE),
+        trains=bool(record["flags"] & wire.FLAG_TRAINS),
+        **seconds,
+        **counts,
+    )
+
+
+_ZERO = Heard(at=0.0, attempt=0).beat_at  # the very object of the default: msgspec leaves only that one out
+
+
+def _seconds(nanoseconds: int) -> float:
+    return round(nanoseconds / 1e9, 6) if nanoseconds else _ZERO
+
+
+_TIMES = ("beat", "phase", "progress", "sent", "iterations", "poll")
+_COUNTS = (
+    "pid beats changes fits fit_beats epoch epochs batch batches checks traces iterations saves factor skipped"
+).split()
+
+
+def _name(names: tuple[str, ...], index: int) -> str:
+    return names[index] if 0 <= index < len(names) else names[0]
+
+
+def _loss(record: Record) -> float | None:
+    value = wire.bits_float(record["loss_bits"])
+    return value if record["loss_bits"] and value == value else None  # noqa: PLR0124 - NaN is not a number
+
+
+def is_news(old: Heard | None, record: Record, now: float) -> bool:
+    """Tell whether a record should reach the core now rather than be merged with the next one."""
+    if old is None:
+        return True
+    waited = now - old.at
+    if waited >= EVERY:
+        return True
+    changed = record["changes"] != old.changes
+    silence_ends = changed and record["progress_ns"] / 1e9 - old.progress_at > SILENT
+    phase_moved = _name(wire.PHASES, record["phase"]) != old.phase
+    begins = bool(record["flags"] & wire.FLAG_TRAINS) and not old.trains
+    return silence_ends or begins or (phase_moved and waited >= SOON)
+
+
+class Page:
+    """The mapped page of one program: the probe's record, and the slot through which we may ask something."""
+
+    def __init__(self, path: Path) -> None:
+        """Map `path`.  Raises OSError or ValueError if it is not there or too short."""
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), wire.SIZE)
+
+    def read(self) -> Record | None:
+        """Return the record, or None where there is none yet."""
+        return wire.unpack(self._map[:])
+
+    def ask(self, command: str) -> None:
+        """Store a command (wire.COMMANDS) for the hooks to find."""
+        _COMMAND.pack_into(self._map, wire.SLOT["command"] * 8, wire.COMMANDS.index(command))
+
+    def close(self) -> None:
+        """Unmap."""
+        self._map.close()
+
+
+class Track:
+    """One program of an attempt, from its first record on.  All times: seconds on the supervisor's clock."""
+
+    def __init__(self, record: Record, attempt: int, pages: Path, now: float) -> None:
+        """`pages`: the directory of the pages."""
+        self.pid, self.began = record["pid"], record["began_ns"]
+        self.record = record
+        self.last: Heard | None = None
+        self.pending = False  # there is something that the core does not know yet
+        self.leaving = (
+            ""  # how it left, once it said goodbye: its process may still hang in the interpreter's end
+        )
+        self._attempt = attempt
+        self._path = pages / f"{self.pid}.page"
+        self._start = system.start_time(self.pid)
+        self._longest = 0
+        self._received = self._looked = now
+        self._page = _mapped(self._path)
+
+    def is_of(self, record: Record) -> bool:
+        """Tell whether the same program made this record."""
+        return record["pid"] == self.pid and record["began_ns"] == self.began
+
+    def take(self, record: Record, now: float) -> None:
+        """Take the next record."""
+        self.record, self._received, self.pending = record, now, True
+        self._longest = max(self._longest, record["longest_ns"])
+        if record["kind"] == _BYE:
+            self.leaving = OVER[bool(record["flags"] & wire.FLAG_FAILED)]
+
+    def is_due(self, now: float) -> bool:
+        """Tell whether what was merged has waited for long enough."""
+        return self.pending and self.last is not None and now - self.last.at >= EVERY
+
+    def event(self, now: float, *, page: bool = False) -> Heard:
+        """Return the record as an event, and count it as posted."""
+        self.last = heard(self.record, self._attempt, now, self._longest, page=page)
+        self._longest, self.pending = 0, False
+        return self.last
+
+    def look(self, now: float) -> Heard | None:
+        """Read the page of a program that is silent; return what it shows if that is new."""
+        if now - self._received < PAGE_AFTER or not self._read():
+            return None
+        return self.event(now, page=True)
+
+    def look_once_more(self) -> None:
+        """Take what was stored in the page and never sent."""
+        self.pending = self._read() or self.pending
+
+    def _read(self) -> bool:
+        record = self._page.read() if self._page is not None else None
+        if record is None or not self.is_of(record) or record["token"] != self.record["token"]:
+            return False
+        known = self.last
+        new = known is None or (record["changes"], record["beats"]) != (known.changes, known.beats)
+        if new:
+            self.record = record
+            self._longest = max(self._longest, record["longest_ns"])
+        return new
+
+    def lives(self) -> bool:
+        """Whether its process exists."""
+        return self._start is not None and system.alive(self.pid, self._start)
+
+    def ended(self, now: float) -> str:
+        """Return how a program ended that said goodbye or is silent; "" while its process lives.
+
+        One that replaced itself lives on under its number, but its page is closed; so is the page of an interpreter
+        that is on its way out.
+        """
+        pause = SOON if self.leaving else PAGE_AFTER
+        if now - max(self._looked, 0.0 if self.leaving else self._received) < pause:
+            return ""
+        self._looked = now
+        if not self.lives():
+            return self.leaving or VANISHED
+        if self._page is None or self.record["phase"] == _FINISHING:
+            return ""
+        return REPLACED if system.has_open(self.pid, str(self._path)) is False else ""
+
+    def ask(self, command: str) -> bool:
+        """Ask the program something through its page; False if it has none."""
+        page = self._page
+        if page is None:
+            return False
+        with contextlib.suppress(ValueError):  # closed meanwhile: that program is gone
+            page.ask(command)
+        return True
+
+    def close(self) -> None:
+        """Let go of the page."""
+        if self._page is not None:
+            self._page.close()
+        self._page = None
+
+
+def _mapped(path: Path) -> Page | None:
+    with contextlib.suppress(OSError, ValueError):  # no page: the socket alone must do
+        return Page(path)
+    return None

@@ -1,0 +1,56 @@
+"""Attempts of one run, as the supervisor would start them: the same seed, another token each time."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.probe.receiver import Heard, Receiver
+
+SEED, OTHER = "31415926535897932384626433832795", "27182818284590452353602874713526"
+
+
+class Attempts:
+    """A script that prints one JSON value; each attempt runs it once or several times."""
+
+    def __init__(
+        self, receiver: Receiver, folder: Path, code: str, interpreter: str = sys.executable
+    ) -> None:
+        """Nothing is started yet."""
+        self.receiver = receiver
+        script = folder / "draws.py"
+        script.write_text(code)
+        self._command, self._folder = [interpreter, str(script)], folder
+        self._tokens = 100
+
+    def run(self, seed: str = SEED, **environment: str) -> Heard:
+        """Start an attempt and wait for its end.  `seed`: of the run; "" leaves everything random."""
+        self._tokens += 1
+        return self.again(seed, **environment)
+
+    def again(self, seed: str = SEED, **environment: str) -> Heard:
+        """Start the script once more within the attempt."""
+        environment["STALLGUARD_TOKEN"] = str(self._tokens)
+        if seed:
+            environment["STALLGUARD_SEED"] = seed
+        heard = self.receiver.run(self._command, timeout=300, cwd=self._folder, **environment)
+        assert heard.code == 0, heard.err[-3000:]
+        assert not [note for note in heard.notes if note["kind"] in ("aside", "trouble")]
+        return heard
+
+    def draws(self, seed: str = SEED, **environment: str) -> Any:
+        """Return what an attempt prints."""
+        return printed(self.run(seed, **environment))
+
+
+def printed(heard: Heard) -> Any:
+    """Return the JSON value in the last line of the output."""
+    return json.loads(heard.out.splitlines()[-1])
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> set[str]:
+    """Return the names of equal draws of two processes."""
+    assert one.keys() == other.keys()
+    return {name for name in one if one[name] == other[name]}

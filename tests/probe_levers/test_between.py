@@ -1,0 +1,82 @@
+"""A kill between two epochs, or between the last one and the end of the fit, changes nothing."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from .restarts import Restarts
+
+pytestmark = pytest.mark.tf
+# Ends itself as an epoch begins or the training ends (AT), after its callback has drawn a number.
+SCRIPT = """
+import json, os, signal
+import keras, numpy as np
+keras.utils.set_random_seed(3)
+x = np.random.rand(48, 4).astype("float32")
+y = x.sum(1, keepdims=True)
+at, drawn = os.environ.get("KILL"), []
+class Draws(keras.callbacks.Callback):
+    def reach(self, place):
+        if at == place:
+            os.kill(os.getpid(), signal.SIGKILL)
+    def on_epoch_begin(self, epoch, logs=None):
+        drawn.append(np.random.rand())
+        self.reach("epoch %d" % epoch)
+    def on_train_end(self, logs=None):
+        self.reach("end")
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dropout(0.2), keras.layers.Dense(1)])
+model.compile(keras.optimizers.Adam(0.01), "mse")
+data = {"x": x, "y": y, "batch_size": 8}
+if os.environ.get("STEPS"):
+    import tensorflow as tf
+    data = {"x": tf.data.Dataset.from_tensor_slices((x, y)).shuffle(48, seed=1).repeat().batch(8), "steps_per_epoch": 6}
+history = model.fit(**data, epochs=int(os.environ.get("EPOCHS", "3")), verbose=0, callbacks=[Draws()])
+print(json.dumps([history.epoch, history.history, drawn[-1], [w.tolist() for w in model.get_weights()]]))
+"""
+
+
+@pytest.fixture
+def train(receiver, tmp_path):
+    """Return a function that makes the restarts of the script with an interpreter."""
+
+    def begin(interpreter, **environment):
+        script = tmp_path / "train.py"
+        script.write_text(SCRIPT)
+        return Restarts(receiver, tmp_path, script, interpreter, **environment)
+
+    return begin
+
+
+def printed(attempt):
+    return [line for line in attempt.heard.out.splitlines() if line.startswith("[[")]
+
+
+CASES = [
+    ("tensorflow", "epoch 1", ""), ("tensorflow", "end", ""), ("tensorflow", "epoch 2", "1"), ("jax", "epoch 1", ""),
+    ("jax", "end", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("backend", "at", "steps"), CASES)
+def test_a_kill_outside_of_the_epochs_changes_nothing(train, other_python, backend, at, steps):
+    run = train(sys.executable if backend == "tensorflow" else other_python(backend), KERAS_BACKEND=backend)
+    plain = run.attempt(guarded=False, STEPS=steps)
+    run.attempt(kill=at, STEPS=steps)
+    resumed = run.attempt(resume=True, STEPS=steps)
+
+    assert printed(resumed) == printed(plain) != []
+    assert resumed.notes("inexact") == []
+    assert any("goes on in epoch" in said for said in resumed.notes())
+
+
+def test_a_script_that_asks_for_fewer_epochs_gets_so_many(train):
+    run = train(sys.executable)
+    plain = run.attempt(guarded=False, EPOCHS="1")
+    run.attempt(EPOCHS="3")
+    resumed = run.attempt(resume=True, EPOCHS="1")
+
+    assert printed(resumed) == printed(plain) != []
+    (said,) = resumed.notes("inexact")
+    assert "it was trained to the end of epoch 3, and the script asks for 1 epochs" in said

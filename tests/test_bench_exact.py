@@ -1,0 +1,224 @@
+"""The bench of exactness tells the same from the silent, and the guarded scripts of its quick part stay the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stallguard import journal
+from stallguard.core.events import Noted
+
+BENCHES = Path(__file__).parents[1] / "scripts" / "benches"
+LOOP = """
+import os, harness
+value = 1.0
+os.makedirs(os.environ.get("STALLGUARD_BACKUP", "saves"), exist_ok=True)
+for epoch in range(2):
+    for batch in range(3):
+        value *= {factor}
+        open("log.txt", "a").write("batch ")
+        harness.batch(epoch, batch)
+        if harness.CHECKPOINTS:
+            path = os.path.join(harness.CHECKPOINTS, "save")
+            open(path + ".tmp", "w").write(str(batch))
+            os.replace(path + ".tmp", path)
+harness.show("value", value)
+harness.finished()
+"""
+
+
+@pytest.fixture(autouse=True)
+def benches(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHES))
+
+
+def ran(folder, values, code=0, err="", times=(1.0, 2.0)):
+    """Return a run of one fit that showed `values`, its batches at those times."""
+    from exactness.runs import Attempt, Batch, Ran
+
+    batches = [Batch("", 0, 0, number, time) for number, time in enumerate(times)]
+    results = {name: {"float": value.hex()} for name, value in values.items()}
+    return Ran(code, "", err, [Attempt(results, {}, batches)], folder, True, 1.0)
+
+
+def verdict(plain, made, **options):
+    from exactness import verdicts
+
+    wrong = verdicts.differences(plain, plain.last.results, made, made.last.results, **options)
+    return verdicts.crash(made, plain, "") or verdicts.judge(wrong, made)
+
+
+def write_journal(folder, *notes):
+    """Write a run of notes: (at, kind, text)."""
+    run = folder / "home" / "runs" / "one"
+    run.mkdir(parents=True)
+    (run.parent / "latest").symlink_to("one")
+    out = journal.Journal(run / "journal.jsonl", print)
+    for at, kind, text in notes:
+        out.write(at, "event", Noted(at=at, attempt=1, kind=kind, text=text))
+    out.close()
+
+
+class TestVerdicts:
+    def test_a_float_that_differs_in_its_last_bit_is_not_the_same(self, tmp_path):
+        plain, made = ran(tmp_path, {"loss": 0.1}), ran(tmp_path, {"loss": 0.1 + 2e-17})
+        assert verdict(plain, plain).kind == "same"
+        assert verdict(plain, made).kind == "SILENT"
+
+    def test_in_slices_rounding_is_allowed_and_no_more(self, tmp_path):
+        plain = ran(tmp_path, {"loss": 1.0})
+        assert verdict(plain, ran(tmp_path, {"loss": 1.000001}), close=True).kind == "same"
+        assert verdict(plain, ran(tmp_path, {"loss": 1.0001}), close=True).kind == "SILENT"
+
+    def test_a_result_that_is_missing_is_not_the_same(self, tmp_path):
+        assert verdict(ran(tmp_path, {"a": 1.0, "b": 2.0}), ran(tmp_path, {"a": 1.0})).kind == "SILENT"
+
+    def test_a_sentence_counts_only_if_it_stands_everywhere(self, tmp_path):
+        write_journal(tmp_path, (0.5, "inexact", "the order is another one"))
+        found = verdict(ran(tmp_path, {"loss": 1.0}), ran(tmp_path, {"loss": 2.0}))
+        assert (found.kind, "not said on standard error and in the report" in found.detail) == (
+            "SILENT",
+            True,
+        )
+
+    def test_a_sentence_after_the_first_step_comes_too_late(self, tmp_path):
+        write_journal(tmp_path, (1.5, "inexact", "the order is another one"))
+        made = ran(tmp_path, {"loss": 2.0}, err="stallguard: the order is another one")
+        found = verdict(ran(tmp_path, {"loss": 1.0}), made)
+        assert (found.kind, "said only after the first step" in found.detail) == ("SILENT", True)
+
+    def test_where_a_fit_goes_on_does_not_say_that_it_differs(self, tmp_path):
+        write_journal(tmp_path, (0.5, "resume", "fit 1 goes on in epoch 2 after batch 3"))
+        assert verdict(ran(tmp_path, {"loss": 1.0}), ran(tmp_path, {"loss": 2.0})).detail == "loss"
+
+    def test_another_exit_code_or_a_new_error_is_a_crash(self, tmp_path):
+        plain = ran(tmp_path, {"loss": 1.0}, err="UserWarning: 12 rows")
+        assert verdict(plain, ran(tmp_path, {"loss": 1.0}, code=1)).kind == "CRASH"
+        assert verdict(plain, ran(tmp_path, {"loss": 1.0}, err="ValueError: no")).kind == "CRASH"
+        assert verdict(plain, ran(tmp_path, {"loss": 1.0}, err="UserWarning: 13 rows")).kind == "same"
+
+    def test_without_seeds_each_attempt_must_draw_the_same(self, tmp_path):
+        from exactness import verdicts
+        from exactness.runs import Attempt
+
+        first, second = Attempt(drawn={"split": [1, 2]}), Attempt(drawn={"split": [2, 1]})
+        assert verdicts.draws([first, first]) == []
+        assert verdicts.draws([first, second]) == ["draw split: [1, 2] became [2, 1] in attempt 2"]
+
+
+class TestCatalog:
+    def test_there_are_enough_scripts_and_each_can_be_run_and_edited(self):
+        from exactness.catalog import DISTURBANCES, QUICK, SHAPES
+        from exactness.runs import SCRIPTS
+
+        shapes = {shape.name: shape for shape in SHAPES}
+        assert len(shapes) == len(SHAPES) >= 80
+        for shape in SHAPES:
+            files = [*shape.command_files(), *shape.files]
+            assert files
+            assert all((SCRIPTS / file).exists() for file in files), shape.name
+            assert set(shape.disturbances) <= set(DISTURBANCES)
+            if shape.edit:
+                assert shape.edit.old in (SCRIPTS / (shape.files or files)[0]).read_text(), shape.name
+        assert all(set(cells) <= set(shapes[name].disturbances) for name, cells in QUICK.items())
+
+    def test_no_script_is_left_out(self):
+        from exactness.catalog import SHAPES
+        from exactness.runs import SCRIPTS
+
+        used = {file for shape in SHAPES for file in (*shape.command_files(), *shape.files)}
+        assert {path.name for path in SCRIPTS.iterdir() if path.is_file()} == used | {"harness.py"}
+
+
+class TestHarness:
+    @pytest.fixture
+    def cell(self, tmp_path, monkeypatch):
+        """Return a function from a factor to a cell whose script multiplies by it."""
+        from exactness import runs
+        from exactness.catalog import Shape
+
+        scripts, real = tmp_path / "scripts", runs.SCRIPTS
+        scripts.mkdir()
+        shutil.copy(real / "harness.py", scripts)
+        monkeypatch.setattr(runs, "SCRIPTS", scripts)
+
+        def make(factor="1.5"):
+            (scripts / "loop.py").write_text(LOOP.format(factor=factor))
+            return runs.Cell(Shape("loop"), tmp_path / "cell")
+
+        return make
+
+    def test_an_order_is_carried_out_once(self, cell):
+        made = cell()
+        order = {"order": "kill batch 0 1 1"}
+        assert made.plain(order).code == -9
+        again = made.plain(order)
+        assert (again.code, again.disturbed, again.last.results) == (
+            0,
+            True,
+            {"value": {"float": (1.5**6).hex()}},
+        )
+        assert len(again.last.batches) == 5 + 6  # both without stallguard: one attempt
+
+    def test_an_order_for_another_process_is_left_alone(self, cell):
+        assert cell().plain({"order": "kill batch 0 1 1", "role": "other"}).code == 0
+
+    def test_the_last_operation_of_a_save_is_the_one_that_was_ordered(self, cell, monkeypatch):
+        made = cell()
+        saves = made.folder / "saves"
+        script = made.files / "loop.py"
+        script.write_text(
+            f"import os\nos.environ['STALLGUARD_BACKUP'] = {str(saves)!r}\n" + script.read_text()
+        )
+        assert made.plain({"order": "kill save 3"}).code == -9
+        assert (saves / "save").read_text() == "1"  # the third was written, and not put in its place
+        assert (saves / "save.tmp").read_text() == "2"
+
+    def test_a_process_that_is_rewound_dies_at_its_end_with_its_files_as_they_were(self, cell):
+        made = cell()
+        saves = made.folder / "saves"
+        script = made.files / "loop.py"
+        script.write_text(
+            f"import os\nos.environ['STALLGUARD_BACKUP'] = {str(saves)!r}\n" + script.read_text()
+        )
+        first = made.plain({"order": "kill batch 0 0 2", "rewind": "1"})
+        assert (first.code, list(first.last.results)) == (-9, ["value"])
+        assert (saves / "save").read_text() == "1"
+        assert (made.files / "log.txt").read_text() == "batch " * 3
+
+    def test_a_script_that_differs_by_itself_is_refused(self, cell, tmp_path):
+        from exactness.catalog import Shape
+        from exactness.cells import Shapes
+
+        cell(factor="__import__('random').random()")
+        assert "value" in Shapes(Shape("loop"), 0, tmp_path / "work", None).broken()[0]
+
+
+def test_a_kept_result_holds_the_last_bit(tmp_path):
+    script = tmp_path / "show.py"
+    script.write_text("import harness\nharness.show('values', [0.1, float('nan'), {'b': {2, 1}}])\n")
+    shutil.copy(BENCHES / "exactness" / "shapes" / "harness.py", tmp_path)
+    environment = {**os.environ, "HARNESS_FOLDER": str(tmp_path)}
+    subprocess.run([sys.executable, script], env=environment, check=True, capture_output=True)
+    row = json.loads((tmp_path / "results.jsonl").read_text())
+    assert row["value"] == [{"float": (0.1).hex()}, {"float": "nan"}, {"b": [1, 2]}]
+
+
+@pytest.mark.tf
+@pytest.mark.live
+def test_disturbed_scripts_end_the_same_or_it_is_said():
+    done = subprocess.run(
+        [sys.executable, BENCHES / "exact.py", "--quick"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=3000,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert done.stdout.splitlines()[-1].endswith("goals hold")
