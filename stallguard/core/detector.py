@@ -86,7 +86,7 @@ def without_readings(judge: Judge) -> Judge:
 
 
 def anew(judge: Judge) -> Judge:
-    """Return the state at the beginning of a new gap, without a doubt: nobody judged it for a while."""
+    """Return the state at the beginning of a new gap, without a doubt: it was not judged for a while."""
     now, at, before = judge.clock.now, judge.clock.at or 0.0, judge.judgement
     return replace(
         _restart_evidence(judge), began=now, began_at=at, heard_now=now, still=False, settling=0, stepping=False,

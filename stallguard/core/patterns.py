@@ -362,7 +362,7 @@ PATTERNS: tuple[Pattern, ...] = (
         against=(memory.pressed, memory.near_limit, memory.oom_counted, output.killed_line),
         excludes=(ending.killed_for_memory,),
     ),
-    Pattern(  # how a process ended that is not ours to wait for, nobody tells us
+    Pattern(  # the exit code of a grandchild is not known
         causes.KILLED, "", 0.5,
         requires=(ending.killed_inside,),
         proofs=(ending.not_for_memory,),

@@ -1,7 +1,7 @@
 """What the probe says of slices: from which note on a batch is trained in how many, or stays whole.
 
 Slices that would train something else are not made (probe/levers/compare.py).  Then a smaller batch is no remedy for
-this script, in this attempt and in later ones, unless it is told its size.  Pure, as core.fold.
+this script, in this attempt and in later ones, unless the script takes its size as an option.  Pure, as core.fold.
 """
 
 from __future__ import annotations

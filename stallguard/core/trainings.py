@@ -149,7 +149,7 @@ def _number(run: Run) -> Run:
 
 
 def _launch(run: Run, event: Launched, limits: DetectorLimits) -> Run:
-    """Begin an attempt: what was learned of its places is kept, nobody has reported yet."""
+    """Begin an attempt: what was learned of its places is kept, no process has reported yet."""
     outside = run.trainings[0]
     judge = detector.start(limits, run.learned.get("", run.inherited))
     fresh = _take(run, Training(history=outside.history, judge=judge), event, limits)

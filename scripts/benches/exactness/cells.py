@@ -1,4 +1,4 @@
-"""One cell of the table: a shape, put to one disturbance, beside what it does when nobody disturbs it."""
+"""One cell of the table: a shape, put to one disturbance, beside its undisturbed run."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Shapes:
         self._again: Ran | None = None
 
     def plain(self) -> Ran:
-        """Return the run that nobody disturbs and nobody guards."""
+        """Return the run without a disturbance and without stallguard."""
         self._plain = self._plain or self._cell("plain").plain()
         return self._plain
 

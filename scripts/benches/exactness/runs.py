@@ -6,7 +6,7 @@ The folder of a cell:
     harness/     results.jsonl and arrays/ that the harness keeps
     home/        STALLGUARD_HOME
 
-May not judge; verdicts.py does.
+Must not judge; verdicts.py does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .catalog import Shape
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPTS = Path(__file__).resolve().parent / "shapes"
 LONGEST = 420.0  # seconds of a run with all its attempts, on a machine that others use too
-PATIENCE = 30.0  # seconds that a run has to end when it is told to
+PATIENCE = 30.0  # seconds that a run has to end after it was asked to
 NO_WORDS = ("HARNESS_", "STALLGUARD_", "KERAS_BACKEND", "PYTHONHASHSEED", "PYTHONPATH", "TF_", "XLA_")
 Order = Mapping[str, str]
 NOTHING: Order = {}

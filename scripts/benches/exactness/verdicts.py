@@ -2,7 +2,7 @@
 
 same     each result equals that of the plain run; in slices, within 1e-5 of its size
 said     results differ, and stallguard said so before the training that goes on took its first step
-SILENT   results differ, the exit code is 0, and nobody said so
+SILENT   results differ, the exit code is 0, and no message says so
 CRASH    an exit code, or errors on standard error, that the plain run does not have
 """
 

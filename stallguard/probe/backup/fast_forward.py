@@ -119,7 +119,7 @@ def _cut_short(fit: Fit, iterator: Any) -> None:
 
 @contextmanager
 def _no_workers(adapter: Any) -> Iterator[None]:
-    """Keep a PyDataset's workers from loading batches that nobody takes."""
+    """Keep a PyDataset's workers from loading batches that are not drawn."""
     enqueuer = getattr(adapter, "enqueuer", None)
     if enqueuer is not None:
         adapter.enqueuer = None

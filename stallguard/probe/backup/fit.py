@@ -314,7 +314,7 @@ class Fit:
     def at_seam(self) -> bool:
         """Whether this was the epoch's last batch: its end is the better moment to save.
 
-        If nobody knows the last one, every batch may be it; JAX fails in an epoch that trains none.
+        If the last one is not known, every batch can be it; JAX fails in an epoch that trains none.
         """
         if not self.batches():
             return self.blind

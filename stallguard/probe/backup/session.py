@@ -248,7 +248,7 @@ class Session:
             return
         unknown = self.guarded("looking at what the script keeps", fit.begin)
         if unknown is None:
-            fit.broken = True  # without a baseline a checkpoint would lack state, and nobody would know
+            fit.broken = True  # without a baseline a checkpoint would lack state without a message
         elif unknown:
             self.context.beyond(words.KEPT_NOT % words.listed(unknown))
         self._name_limits(fit)
