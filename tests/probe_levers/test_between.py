@@ -80,3 +80,38 @@ def test_a_script_that_asks_for_fewer_epochs_gets_so_many(train):
     assert printed(resumed) == printed(plain) != []
     (said,) = resumed.notes("inexact")
     assert "it was trained to the end of epoch 3, and the script asks for 1 epochs" in said
+
+
+SLICED = """
+import json, os, signal
+import keras, numpy as np, tensorflow as tf
+keras.utils.set_random_seed(3)
+x = np.random.rand(48, 4).astype("float32")
+rows = []
+class Rows(keras.layers.Layer):
+    def call(self, inputs):
+        count = tf.py_function(lambda found: rows.append(int(found)) or 0.0, [tf.shape(inputs)[0]], tf.float32)
+        with tf.control_dependencies([count]):
+            return tf.identity(inputs)
+    def compute_output_shape(self, shape):
+        return shape
+class Kill(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if os.environ.get("KILL") and batch == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+model = keras.Sequential([keras.Input((4,)), Rows(), keras.layers.Dense(1)])
+model.compile("adam", "mse")  # whose variables a resume makes by tracing the step
+model.fit(x, x.sum(1, keepdims=True), 8, epochs=1, verbose=0, callbacks=[Kill()])
+print(json.dumps([rows[-2:]]))
+"""
+
+
+def test_a_resumed_training_that_is_asked_for_slices_computes_slices(train, tmp_path):
+    run = train(sys.executable)
+    (tmp_path / "train.py").write_text(SLICED)
+    run.attempt(kill="batch 3")
+    resumed = run.attempt(resume=True, STALLGUARD_FACTOR="2")
+
+    assert printed(resumed) == ["[[4, 4]]"]
+    assert any("goes on in epoch" in said for said in resumed.notes())
+    assert resumed.notes("whole") == []
