@@ -311,7 +311,11 @@ PATTERNS: tuple[Pattern, ...] = (
         against=(silence.spinning,),
         excludes=(process.stopped, process.cpu_idle),
     ),
-    Pattern(causes.DATA_ENDED, "", 0.75, requires=(silence.silent, silence.alive, output.data_ended)),
+    Pattern(
+        causes.DATA_ENDED, "", 0.75,
+        requires=(silence.silent, silence.alive, output.data_ended),
+        excludes=(silence.in_step,),  # Keras warns at the end of an epoch: a step after it had its data
+    ),
     # ---- at the end, and after it ---------------------------------------------------------------------------------
     Pattern(
         causes.EXIT_HANG, "F8", 0.8,
