@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stallguard import journal
-from stallguard.core.events import Noted
+from stallguard.core.events import Launched, Noted
 
 BENCHES = Path(__file__).parents[1] / "scripts" / "benches"
 LOOP = """
@@ -54,12 +54,14 @@ def verdict(plain, made, **options):
     return verdicts.crash(made, plain, "") or verdicts.judge(wrong, made)
 
 
-def write_journal(folder, *notes):
-    """Write a run of notes: (at, kind, text)."""
+def write_journal(folder, *notes, events=()):
+    """Write a run of `events`, then of notes: (at, kind, text)."""
     run = folder / "home" / "runs" / "one"
     run.mkdir(parents=True)
     (run.parent / "latest").symlink_to("one")
     out = journal.Journal(run / "journal.jsonl", print)
+    for event in events:
+        out.write(event.at, "event", event)
     for at, kind, text in notes:
         out.write(at, "event", Noted(at=at, attempt=1, kind=kind, text=text))
     out.close()
@@ -96,6 +98,19 @@ class TestVerdicts:
     def test_where_a_fit_goes_on_does_not_say_that_it_differs(self, tmp_path):
         write_journal(tmp_path, (0.5, "resume", "fit 1 goes on in epoch 2 after batch 3"))
         assert verdict(ran(tmp_path, {"loss": 1.0}), ran(tmp_path, {"loss": 2.0})).detail == "loss"
+
+    def test_slices_that_were_asked_for_must_be_answered(self, tmp_path):
+        from exactness import verdicts
+
+        asked = Launched(at=0.0, attempt=1, pid=1, factor=2)
+        write_journal(tmp_path / "silent", events=(asked,))
+        write_journal(tmp_path / "cut", (0.5, "micro", "each batch is trained in 2 slices"), events=(asked,))
+        write_journal(tmp_path / "whole", (0.5, "whole", "batches stay whole"), events=(asked,))
+        kinds = {
+            name: verdicts.judge([], ran(tmp_path / name, {}), sliced=True).kind
+            for name in ("silent", "cut", "whole")
+        }
+        assert kinds == {"silent": "SILENT", "cut": "same", "whole": "same"}
 
     def test_another_exit_code_or_a_new_error_is_a_crash(self, tmp_path):
         plain = ran(tmp_path, {"loss": 1.0}, err="UserWarning: 12 rows")

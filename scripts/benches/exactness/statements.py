@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stallguard import journal
-from stallguard.core.events import Greeted, Noted
+from stallguard.core.events import Greeted, Launched, Noted
 
 INEXACT = "inexact"
 BEYOND = "beyond"  # of a sentence in the hello
@@ -24,6 +24,8 @@ ROUTINE = re.compile(
     r"goes on (in|at|from) epoch|was finished before|as if whole \(compared on \d+ of its rows\)$"
     r"|own load\(\) was given|the one before it is used"
 )
+OF_SLICES = ("micro", "whole")  # kinds of notes: batches are cut, or stay whole
+_WHOLE = re.compile(r"stays? whole|slices")
 _OF_A_RESUME = re.compile(r"resum|start(s|ed)? over|checkpoint")
 # What has to be said of an edit, by its kind.
 OF_EDIT = {
@@ -71,6 +73,17 @@ def _counts(one: Statement, sliced: bool) -> bool:
         # Those of slices say that batches stay whole: no difference.
         return bool(_OF_A_RESUME.search(one.text))
     return one.kind == "resume" or (sliced and one.kind == "micro")
+
+
+def without_word_of_slices(run: Path | None) -> list[int]:
+    """Return the attempts that were asked for slices, and of which nothing says whether batches are cut or whole."""
+    asked = {
+        event.attempt
+        for event in (journal.events(run / "journal.jsonl") if run else ())
+        if isinstance(event, Launched) and event.factor > 1
+    }
+    answered = {one.attempt for one in all_in(run) if one.kind in OF_SLICES or _WHOLE.search(one.text)}
+    return sorted(asked - answered)
 
 
 def of_edit(kind: str, run: Path | None, err: str) -> bool:

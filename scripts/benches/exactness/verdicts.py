@@ -2,7 +2,8 @@
 
 same     each result equals that of the plain run; in slices, within 1e-5 of its size
 said     results differ, and stallguard said so before the training that goes on took its first step
-SILENT   results differ, the exit code is 0, and no message says so
+SILENT   results differ, the exit code is 0, and no message says so; or slices were asked for, and no message says
+         whether batches were cut
 CRASH    an exit code, or errors on standard error, that the plain run does not have
 """
 
@@ -122,6 +123,12 @@ def _steady(line: str) -> str:
 
 def judge(wrong: list[str], made: Ran, *, sliced: bool = False) -> Verdict:
     """Return the verdict on a run whose results differ in `wrong` lines.  `sliced`: it was continued in slices."""
+    unanswered = statements.without_word_of_slices(made.directory) if sliced else []
+    if unanswered:
+        detail = (
+            f"attempt {unanswered[0]} was asked for slices; nothing says whether batches were cut or whole"
+        )
+        return Verdict(SILENT, detail, tuple(wrong))
     if not wrong:
         said = [one.text for one in statements.all_in(made.directory) if one.kind == statements.INEXACT]
         return Verdict(SAME, "; ".join(said))  # by a longer way

@@ -9,14 +9,15 @@ x = np.random.rand(120, 6).astype("float32")
 y = np.sin(x.sum(1, keepdims=True) * 3)
 
 
-def batches(first, last):
+def batches(first, last, draws):
     while True:
         for _ in range(6):
-            part = np.random.choice(np.arange(first, last), 16)
+            part = draws.choice(np.arange(first, last), 16)
             yield x[part], y[part]
 
 
-train, held_out = batches(0, 90), batches(90, 120)
+# Two that drew from one source would race: each is read ahead by a thread of its own.
+train, held_out = batches(0, 90, np.random), batches(90, 120, np.random.RandomState(3))
 model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(16, "tanh"), keras.layers.Dense(1)])
 model.compile("adam", "mse")
 common = {"steps_per_epoch": 6, "verbose": 0, "validation_data": held_out, "validation_steps": 2}
