@@ -7,6 +7,7 @@ import gc
 import importlib.util
 import os
 import shutil
+import signal
 import stat
 import tempfile
 import threading
@@ -31,7 +32,14 @@ hypothesis.settings.load_profile("house")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give the session a TMPDIR that is its own, and short enough for the path of a socket."""
+    """Give the session its own TMPDIR, short enough for the path of a socket, and the signals of a terminal.
+
+    A shell starts `scripts/test &` with SIGINT ignored, nohup ignores SIGHUP, and every child inherits both.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+            signal.signal(number, default)
     worker = getattr(config, "workerinput", None)  # of xdist: its leftovers must not be taken for another's
     if worker:
         place = f"{os.environ[SESSION]}/{worker['workerid']}"
