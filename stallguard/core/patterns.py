@@ -311,11 +311,7 @@ PATTERNS: tuple[Pattern, ...] = (
         against=(silence.spinning,),
         excludes=(process.stopped, process.cpu_idle),
     ),
-    Pattern(
-        causes.DATA_ENDED, "", 0.75,
-        requires=(silence.silent, silence.alive, output.data_ended),
-        excludes=(silence.in_step,),  # Keras warns at the end of an epoch: a step after it had its data
-    ),
+    Pattern(causes.DATA_ENDED, "", 0.75, requires=(silence.silent, silence.alive, output.data_ended)),
     # ---- at the end, and after it ---------------------------------------------------------------------------------
     Pattern(
         causes.EXIT_HANG, "F8", 0.8,

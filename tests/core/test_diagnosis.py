@@ -171,9 +171,12 @@ def test_data_that_ended_before_the_last_batch_is_no_excuse() -> None:
     assert linux.idle(story.enter("step")).findings()[0].cause == causes.DEVICE_WAIT
 
 
-def test_data_that_ended_an_epoch_is_no_excuse_for_a_step_of_the_next() -> None:
+@pytest.mark.parametrize("phase", ["step", "between"])
+def test_data_that_ended_an_epoch_is_no_excuse_for_a_stall_in_the_next(phase: str) -> None:
     story = linux.box().line("keras_out_of_data").train(1)
-    assert linux.idle(story.enter("step")).findings()[0].cause == causes.DEVICE_WAIT
+    found = linux.idle(story.enter(phase)).findings()
+    assert found
+    assert causes.DATA_ENDED not in [finding.cause for finding in found]
 
 
 def test_a_stopped_process_is_nothing_but_stopped() -> None:

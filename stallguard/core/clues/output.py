@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 
 from stallguard.core.clues import Scene, clue, seen_line, seen_signature
+from stallguard.core.clues.silence import IN_STEP
 
 AT_THE_END = 2.0  # seconds that a line may take from the script to us
 # The errors of TensorFlow, torch, JAX, NumPy and Python itself.
@@ -51,5 +52,7 @@ def memory_error(scene: Scene) -> bool:
 
 @clue("Keras said that its data ran out, and no batch followed")
 def data_ended(scene: Scene) -> bool:
+    """Keras says so before the end of the epoch: in a step, or between two, the next epoch has its data already."""
     found = scene.line("DATA_END")
-    return found is not None and found.last >= scene.judgement.since - AT_THE_END
+    followed = scene.judgement.phase in (*IN_STEP, "between")
+    return found is not None and not followed and found.last >= scene.judgement.since - AT_THE_END

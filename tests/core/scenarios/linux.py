@@ -161,7 +161,7 @@ def limit_reached_silently() -> Story:
 
 
 def data_ended() -> Story:
-    return idle(box().line("keras_out_of_data").enter("between"), 100)
+    return idle(box().line("keras_out_of_data").enter("epoch end"), 100)
 
 
 def oom_killed() -> Story:
