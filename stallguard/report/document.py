@@ -144,7 +144,14 @@ def _made(run: RunDir, environment: Mapping[str, str], zone: dt.tzinfo | None) -
         began=f"{here:%A, %d %B %Y, %H:%M}" if known.first else "",
         zone=here.tzname() or "",
         story=story.story(
-            outcome.state(run), _end(run) | _mathematics(known), sums, tries, troubles, clock, trained
+            outcome.state(run),
+            _end(run) | _mathematics(known),
+            sums,
+            tries,
+            troubles,
+            clock,
+            trained,
+            _inexact(known, troubles),
         ),
         totals=sums,
         attempts=tries,
@@ -194,6 +201,13 @@ def _mathematics(known: Record) -> dict[str, str]:
     """Return what the run, at last, said that it changed for the mathematics of the training."""
     said = [tell.facts.get("text", "") for tell in _tells(known) if tell.kind == "mathematics"]
     return {"mathematics": said[-1]} if said else {}
+
+
+def _inexact(known: Record, troubles: Sequence[Incident]) -> list[str]:
+    """Return what is not exact, each sentence once, unless an incident has it: a segment or a resume needs none."""
+    among = {told.facts.get("text") for one in troubles for told in one.told if told.kind == "inexact"}
+    said = [tell.facts.get("text", "") for tell in _tells(known) if tell.kind == "inexact"]
+    return [text for text in dict.fromkeys(said) if text not in among]
 
 
 def _tells(known: Record) -> list[Tell]:

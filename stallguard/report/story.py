@@ -28,11 +28,12 @@ def story(
     incidents: Sequence[Incident],
     clock: Callable[[float], str],
     trainings: Sequence[Training] = (),
+    inexact: Sequence[str] = (),
 ) -> list[str]:
     """Return the story in paragraphs: its end, what went wrong, what was done, what that changed, what helps.
 
     `state`: as outcome.state has it; `facts`: code and why of the end, and what changed for the mathematics;
-    `clock`: the time of day as text.
+    `clock`: the time of day as text; `inexact`: what the probe said is not exact, outside of the incidents.
     """
     facts = {"duration": duration(totals.seconds), "progress": progress(totals), **facts}
     paragraphs = (
@@ -40,6 +41,7 @@ def story(
         _trouble(incidents, clock),
         _deeds(totals, attempts),
         [sentence("mathematics", {"text": text}) for text in [facts.get("mathematics")] if text],
+        [sentence("inexact", {"text": text}) for text in inexact],
         [sentence("advice", {"text": text}) for text in advice(incidents)[:1]],
     )
     joined = (" ".join(map(prose, told)) for told in paragraphs)

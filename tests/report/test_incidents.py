@@ -7,7 +7,8 @@ import datetime as dt
 from stallguard.core.actions import Collect, Conclude, Found, Signal, Tell
 from stallguard.core.events import Collected, Exited, Heard, Launched, Slept
 from stallguard.core.verdicts import Decision, Finding
-from stallguard.report import attempts, incidents, record, story, totals
+from stallguard.paths import RunDir
+from stallguard.report import attempts, document, incidents, record, story, totals
 from tests.report.nights import journal
 
 SILENT = {"silence": "no progress for 75 s inside a training step", "what": "the processor is idle"}
@@ -194,3 +195,26 @@ def test_several_causes_are_counted(tmp_path):
 
     assert "It stalled 3 times, first at 10:00:50" in text
     assert "the causes: a step that waits for its device, or its library, without end (twice); a dead" in text
+
+
+def test_what_is_not_exact_is_in_the_report_of_a_run_without_an_incident(tmp_path):
+    run = RunDir(tmp_path / "runs" / "segments")
+    run.path.mkdir(parents=True)
+    said = Tell("inexact", {"text": "fit 1 goes back to the beginning of epoch 3"})
+    journal(
+        run.journal,
+        (0, Launched(0.0, 1, 7)),
+        (9, Exited(0.0, 1, -15)),
+        (10, Launched(0.0, 2, 8)),
+        (11, said),
+        *END,
+    )
+    assert document.make(run, {}).story.count("Not exact: fit 1 goes back to the beginning of epoch 3.") == 1
+
+
+def test_what_is_not_exact_after_a_stall_is_part_of_its_incident(tmp_path):
+    run = RunDir(tmp_path / "runs" / "stalled")
+    run.path.mkdir(parents=True)
+    said = Tell("inexact", {"text": "fit 1 starts over"})
+    journal(run.journal, *STALL, (183, said), *END)
+    assert "Not exact" not in " ".join(document.make(run, {}).story)
