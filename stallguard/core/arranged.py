@@ -1,6 +1,9 @@
 """An end that was arranged: an hour of the day, or the end of a segment, which a script that leaks is given.
 
-The training is asked to end after its batch, with a checkpoint.  This module may not look at a clock.
+The training is asked to end after its batch, with a checkpoint.  If the checkpoint is complete the probe waits with
+the training until SIGTERM ends all of the run: the code after `fit` must not go on with a model half trained, and a
+launcher must not start its next training.  If there is none the framework ends its loop, and the script goes on to
+its own end.  This module must not look at a clock.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from msgspec.structs import replace
 
 from stallguard.core import lifecycle, policy, trainings, words
 from stallguard.core.actions import Ask, Conclude, Tell
-from stallguard.core.events import Exited
+from stallguard.core.events import Exited, Noted
 from stallguard.core.lifecycle import HOLDING, WATCHED
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run
@@ -17,6 +20,7 @@ from stallguard.core.steps import Step, move, stop
 from stallguard.core.verdicts import Decision
 from stallguard.errors import STOPPED_ON_TIME
 
+STOP = "stop"  # kind of the probe's note that the training ends; with the fact "saved" if a checkpoint holds it all
 BY_US = (-15, -9, 143)  # how a child ends that was asked to: SIGTERM, SIGKILL, a handler of its own
 
 
@@ -64,7 +68,18 @@ def _arrange(run: Run, decision: Decision, limits: Limits) -> Step:
     return run, [told, Ask(attempt=run.attempt, command="stop")]
 
 
+def noted(run: Run, event: Noted, limits: Limits) -> Step:
+    """Note that a training obeys; once each one was saved and waits, end them all."""
+    if event.kind != STOP:
+        return run, []
+    run = replace(run, obeyed=True, saved=(*run.saved, event.pid) if event.facts.get("saved") else run.saved)
+    waiting = {one.pid for one in trainings.judged(run)} <= set(run.saved)
+    if not (run.saved and waiting and run.arranged) or run.decision is None or run.state not in WATCHED:
+        return run, []
+    return stop(run, run.decision, limits)
+
+
 def came_otherwise(run: Run, event: Exited) -> bool:
     """Tell whether an attempt with an arranged end came to one of its own: finished, or failed."""
-    in_time = run.obeyed and event.code == 0
+    in_time = run.obeyed and (event.code == 0 or run.saved != ())
     return run.arranged and not in_time and event.code not in BY_US

@@ -116,7 +116,7 @@ def _launched(run: Run, event: Launched, limits: Limits) -> Step:
     run = move(
         run, "launched", attempt=event.attempt, pid=event.pid, factor=event.factor, device=event.device,
         launched=event.at, deadline=math.inf, decision=None, findings=(), urgent=False, interrupts=0, step="off",
-        arranged=False, obeyed=False, spared=0.0, review=Review(),
+        arranged=False, obeyed=False, saved=(), spared=0.0, review=Review(),
         totals=replace(run.totals, lost=lost), sized=event.at, regrowing=False, cut=False,
     )  # fmt: skip
     return mathematics.told(run, limits.policy)
@@ -141,14 +141,14 @@ def _noted(run: Run, event: Noted, limits: Limits) -> Step:
     larger = regrow.restart(run, event, limits)
     if larger is not None:
         return stop(run, larger, limits)
-    run = regrow.grown(replace(run, obeyed=run.obeyed or event.kind == "stop"), event)
+    run, ended = arranged.noted(regrow.grown(run, event), event, limits)
     run, changed = mathematics.told(run, limits.policy) if event.kind == regrow.GROWN else (run, [])
     run, sliced = slices.noted(run, event, limits)
     changed += sliced
     text = words.of_one(run, event.pid) + event.text
     said = [*changed, Tell(NOTES.get(event.kind, "note"), {"text": text})]
     if event.kind != STOP_INEXACT:
-        return run, said
+        return run, [*said, *ended]
     run, actions = stop(run, Decision(action="give_up", why=event.text, code=GAVE_UP), limits)
     return run, [*said, *actions]
 

@@ -67,6 +67,7 @@ class Run(msgspec.Struct, frozen=True):
     spared: float = 0.0  # since when a checkpoint that is being written holds SIGKILL back
     arranged: bool = False  # the decision is an end at a set time, which the training may forestall
     obeyed: bool = False  # the probe has asked the framework to end after the batch
+    saved: tuple[int, ...] = ()  # pids of trainings that were saved for the end, and wait for SIGTERM
     review: Review = Review()
     interrupts: int = 0
     quiet_until: float = 0.0  # muted by the user: judged, never acted upon

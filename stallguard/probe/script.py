@@ -70,7 +70,7 @@ class Script:
         for checkpoint in self._checkpoints:
             checkpoint.save(monotonic())
         self._context.flag(wire.FLAG_STOP_ASKED)
-        self._context.note("stop", "saved the loop's state, and asked the script to end by SIGTERM")
+        self._context.note("stop", "saved the loop's state, and asked the script to end by SIGTERM", saved=1)
         os.kill(os.getpid(), signal.SIGTERM)
 
     def checkpoint(self, save: Callable[[str], Any], load: Callable[[str], Any], name: str) -> bool:

@@ -83,8 +83,8 @@ class Several:
         del self.scripts[pid]
         self.tell(Left(at=self.now, attempt=self.attempt, pid=pid, how=how))
 
-    def note(self, pid: int, text: str, kind: str = "resume") -> None:
-        self.tell(Noted(at=self.now, attempt=self.attempt, pid=pid, kind=kind, text=text))
+    def note(self, pid: int, text: str, kind: str = "resume", **facts: str) -> None:
+        self.tell(Noted(at=self.now, attempt=self.attempt, pid=pid, kind=kind, text=text, facts=facts))
 
     def exit(self, code: int) -> None:
         self.scripts.clear()

@@ -9,6 +9,7 @@ from stallguard.core.actions import Ask, Conclude, Launch, Signal
 from stallguard.core.events import Asked
 from stallguard.core.limits import Limits
 from stallguard.errors import STOPPED_ON_TIME
+from tests.core.several import Several
 from tests.core.world import LIMITS, World
 
 SEGMENTS: Limits = msgspec.structs.replace(LIMITS, segment=600.0, cool_down=30.0)
@@ -126,3 +127,41 @@ def test_a_training_that_finishes_in_a_segment_is_not_started_again() -> None:
 
     assert code_of(world) == 0
     assert len(world.actions(Launch)) == 1
+
+
+def two_at_their_hour() -> Several:
+    run = Several()
+    run.start(11)
+    run.start(12)
+    run.go_on(20)
+    run.tell(Asked(at=run.now, verb="finish", argument="it is 07:30"))
+    return run
+
+
+def signals(run: Several) -> list[str]:
+    return [action.name for _, action in run.done if isinstance(action, Signal)]
+
+
+def test_trainings_that_were_saved_and_wait_are_ended_together_at_once() -> None:
+    run = two_at_their_hour()
+    run.note(11, "saved", kind="stop", saved="1")
+    assert signals(run) == [], "the other one still trains its batch"
+
+    run.note(12, "saved", kind="stop", saved="1")
+    assert signals(run) == ["TERM"]
+    assert run.run.code == STOPPED_ON_TIME
+
+
+def test_a_script_that_was_not_saved_goes_on_to_its_own_end() -> None:
+    run = two_at_their_hour()
+    run.note(11, "saved", kind="stop", saved="1")
+    run.note(12, "asked Keras to end this fit", kind="stop")
+    run.go_on(5)
+    assert signals(run) == []
+
+
+def test_a_launcher_that_fails_because_its_saved_training_was_ended_has_not_failed() -> None:
+    run = two_at_their_hour()
+    run.note(11, "saved", kind="stop", saved="1")
+    run.exit(1)
+    assert run.run.code == STOPPED_ON_TIME

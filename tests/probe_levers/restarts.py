@@ -39,7 +39,7 @@ class Restarts:
         self.attempts = 0
 
     def attempt(self, *arguments: str, kill="", resume=False, guarded=True, **more: str) -> Attempt:
-        """Run the script once; it ends itself where `kill` says ("fit,epoch,batch")."""
+        """Run the script once; it ends itself where `kill` says ("fit,epoch,batch"), by SIGTERM if "term" begins it."""
         self.attempts += 1  # its token: places of processes are counted anew in each attempt
         trace = self.folder / "trace"
         trace.unlink(missing_ok=True)
@@ -53,7 +53,8 @@ class Restarts:
             KILL=kill,
             **{**(backup if guarded else {"STALLGUARD_OWNER": "1"}), **self.environment, **more},
         )
-        assert heard.code == (-9 if kill else 0), heard.err[-3000:]
+        expected = 0 if not kill else -15 if kill.startswith("term") else -9
+        assert heard.code == expected, heard.err[-3000:]
         assert not [note for note in heard.notes if note["kind"] in ("aside", "trouble")]
         rows = [json.loads(line) for line in heard.out.splitlines() if line.startswith("{")]
         lines = trace.read_text().splitlines() if trace.exists() else []

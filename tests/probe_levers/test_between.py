@@ -71,6 +71,57 @@ def test_a_kill_outside_of_the_epochs_changes_nothing(train, other_python, backe
     assert any("goes on in epoch" in said for said in resumed.notes())
 
 
+ENDED = """
+import json, os, signal
+import keras, numpy as np
+keras.utils.set_random_seed(3)
+x = np.random.rand(48, 4).astype("float32")
+y = x.sum(1, keepdims=True)
+class Ends(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+    def on_train_batch_end(self, batch, logs=None):
+        if os.environ.get("KILL") and (self.epoch, batch) == (1, 5):
+            os.kill(os.getpid(), signal.SIGTERM)  # a last checkpoint is made
+def batches():
+    for start in range(0, 48, 8):
+        yield x[start:start + 8], y[start:start + 8]
+class Rows(keras.utils.PyDataset):
+    def __len__(self):
+        return 6
+    def __getitem__(self, index):
+        return x[8 * index:8 * index + 8], y[8 * index:8 * index + 8]
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dropout(0.2), keras.layers.Dense(1)])
+model.compile(keras.optimizers.Adam(0.01), "mse")
+kinds = {"arrays": lambda: {"x": x, "y": y, "batch_size": 8}, "objects": lambda: {"x": Rows()}}
+if os.environ["DATA"] == "unknown":
+    import tensorflow as tf
+    layout = tf.TensorSpec((8, 4)), tf.TensorSpec((8, 1))
+    kinds["unknown"] = lambda: {"x": tf.data.Dataset.from_generator(batches, output_signature=layout)}
+history = model.fit(**kinds[os.environ["DATA"]](), epochs=3, verbose=0, callbacks=[Ends()])
+print(json.dumps([[history.epoch, history.history, [np.asarray(w).tolist() for w in model.get_weights()]]]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("backend", "data"),
+    [("tensorflow", "unknown"), ("torch", "arrays"), ("jax", "arrays"), ("jax", "objects")],
+)
+def test_an_end_after_the_last_batch_of_an_epoch_changes_nothing(
+    train, other_python, tmp_path, backend, data
+):
+    run = train(sys.executable if backend == "tensorflow" else other_python(backend), KERAS_BACKEND=backend)
+    (tmp_path / "train.py").write_text(ENDED)
+    plain = run.attempt(guarded=False, DATA=data)
+    run.attempt(kill="term", DATA=data)
+    resumed = run.attempt(resume=True, DATA=data)
+
+    assert printed(resumed) == printed(plain) != []
+    if backend == "jax":
+        (said,) = resumed.notes("inexact")
+        assert "each batch of epoch 2 was trained" in said
+
+
 def test_a_script_that_asks_for_fewer_epochs_gets_so_many(train):
     run = train(sys.executable)
     plain = run.attempt(guarded=False, EPOCHS="1")

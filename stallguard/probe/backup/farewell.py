@@ -14,6 +14,7 @@ import time
 from _thread import start_new_thread
 from typing import Any, Callable
 
+SHORT = 0.05  # seconds between two looks of the main thread
 LOOK = 0.25  # seconds between two looks for the signal
 PATIENCE = 2.0  # s that a step may take to come back before the default acts
 LONGEST = 8.0  # s more for the batch to end; a save that is being written may take as long as it needs
@@ -66,6 +67,15 @@ class Farewell:
             self._take_out()
             if self.asked:
                 self.die()
+
+    def wait(self) -> None:
+        """Sleep until the supervisor sends the SIGTERM that it announced, or for a while if it sends none.
+
+        A handler of the script's runs meanwhile, in this thread, and does what it does.
+        """
+        until = time.monotonic() + PATIENCE + LONGEST
+        while not self.asked and time.monotonic() < until:
+            time.sleep(SHORT)
 
     def die(self) -> None:
         """End the process by SIGTERM, as it would have without us."""

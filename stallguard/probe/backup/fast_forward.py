@@ -51,10 +51,13 @@ def _first(session: Session, fit: Fit, iterator: Any, original: Any, stream: Any
     session.openings.epoch()
     if resuming and item is not None:
         item = _place(session, fit, item, stream, now, entered)
+    source = item[-1] if item is not None else None
+    if resuming and hasattr(fit.model, "jax_state_sync"):
+        item = _with_its_batch(fit, item)
     if item is None:
         stream.close()
     else:
-        fit.opening(item[-1], now)
+        fit.opening(source, now)
         yield item
 
 
@@ -138,6 +141,17 @@ def _place(
     for _ in range(fit.executions):
         item = next(stream, None)
     return item
+
+
+def _with_its_batch(fit: Fit, item: Any) -> Any:
+    """Return the item with its first batch drawn already; raises StartOver if the epoch has none left.
+
+    The loop of Keras on JAX reads `logs` after an epoch, which has a value only if a batch was trained in this call.
+    """
+    batch = next(item[-1], None) if item is not None else None
+    if batch is None:
+        raise StartOver(words.NO_BATCH_LEFT % (fit.epoch + 1), seam=True)
+    return (*item[:-1], chain([batch], item[-1]))
 
 
 def draw(session: Session, fit: Fit, source: Any, now: dict[str, Any], entered: dict[str, Any]) -> None:

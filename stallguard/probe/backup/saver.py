@@ -47,15 +47,16 @@ class Saver:
         self._writing = False  # a generation, beside the training
         self._complained = False
 
-    def save(self, fit: Fit, others: list[list[int]], history: Any = None, last: bool = False) -> None:
-        """Write a generation; what goes wrong becomes a note, and the one before stays.
+    def save(self, fit: Fit, others: list[list[int]], history: Any = None, last: bool = False) -> bool:
+        """Write a generation, or begin to; what goes wrong becomes a note, and the one before stays.
 
+        Returns whether it holds all that a resume inside the fit needs.
         `others`: Openings.others.  `history`: of a fit that is over.  `last`: the process is about to end, so nothing
         is left to be written later.
         """
         if fit.broken or (self._writing and not last and history is None):
-            return
-        began = time.monotonic()
+            return False
+        began, complete = time.monotonic(), False
         self._farewell.saving = True
         try:
             with self._context.phase("checkpoint"):
@@ -68,12 +69,14 @@ class Saver:
                     self._context.beyond(words.KERNELS % ", ".join(snapshot.facts["draws"]))
                 beside = not last and snapshot.size > SMALL and snapshot.size * 2 < room.available()
                 names = self._write(fit, snapshot, began, beside)
+                complete = not snapshot.facts["unkept"]
             if history is None and not last:
                 self._print_next(fit, names)
         except Exception as error:
             self._complain(error)
         self._farewell.saving = False
         self._pace.saved(began, time.monotonic())
+        return complete
 
     def _write(self, fit: Fit, snapshot: Snapshot, began: float, beside: bool) -> list[str]:
         """Write a snapshot, `beside` the training or at once; return a list that gets its name when it is written.

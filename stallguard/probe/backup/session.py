@@ -199,9 +199,9 @@ class Session:
             raise StartOver(reason, seam)
         self.say("inexact", words.ALL_THE_SAME % (fit.ordinal, reason))
 
-    def say(self, kind: str, text: str) -> None:
+    def say(self, kind: str, text: str, **facts: object) -> None:
         """Have a sentence on its way to the supervisor before anything else happens."""
-        self.context.note(kind, text)
+        self.context.note(kind, text, **facts)
         self.guarded("sending a note", self.context.flush)
 
     # ---- events of the framework's loop ---------------------------------------------------------------------
@@ -376,9 +376,15 @@ class Session:
             self._stopping = True  # the fit's own batch is trained, but not counted: its end comes next
 
     def _last(self, fit: Fit) -> None:
-        if not self.stopped:
-            self._saver.save(fit, self.openings.others, last=True)
+        """Make the last checkpoint.  The process ends there: the script must not go on with a model half trained.
+
+        If the checkpoint is not complete the script goes on, as what it makes of its model is all that there is.
+        """
+        saved = not self.stopped and self._saver.save(fit, self.openings.others, last=True)
         self.stopped = True
+        if saved and not self.farewell.asked:
+            self.say("stop", words.STOPPED, saved=1)
+            self.farewell.wait()
         if self.farewell.asked:
             self.farewell.die()
 

@@ -9,6 +9,7 @@ STOPS = "fit %d cannot go on exactly, because %s; the training ends (checkpoint.
 LATER = "; the checkpoints of %d later fits are dropped, because they follow from it"
 FILES = "fit %d: a file that its callbacks write to could not be given its lines back (%s)"
 NOT_SAVED = "no checkpoint could be written (%s); the one before stays"
+STOPPED = "saved the training after its batch, and waits to be ended"
 DAMAGED = "checkpoint %s is damaged (%s); the one before it is used"
 ANOTHERS = "the script's loop starts over: its checkpoint was made by another function (%s)"
 EDITED = "the script has changed since the checkpoint was made (%s)"
@@ -28,6 +29,9 @@ CHANGED = "a checkpoint lacks the state of %s, so it serves no resume inside thi
 STATE = "its checkpoint lacks the state of %s"
 OTHER_START = "the model does not begin this fit as it did when the checkpoint was made"
 ENDED = "the data ended after %d batches, and %d had been trained"
+NO_BATCH_LEFT = (
+    "each batch of epoch %d was trained, and Keras on JAX cannot end an epoch without training a batch of it"
+)
 ORDER = "the data come in another order or with other values than before (batch %d of epoch %d differs%s)"
 UNSTABLE = (
     "the input pipeline draws random numbers that cannot be replayed (%s): "
