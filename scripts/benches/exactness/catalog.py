@@ -134,7 +134,6 @@ SHAPES: tuple[Shape, ...] = (
     _row("generator_counter"),
     _row("generator_flaky", error="Stale file handle"),
     _row("generator_endless", HALVED, SEGMENTS),
-    _row("generator_shared", DEFAULTS, at=(1, 1, 3), save=180),
     _row("sequence_reorders", HALVED, SEGMENTS),
     _row("sequence_private"),
     _row("sequence_random"),

@@ -17,6 +17,7 @@ from typing import Any, Callable
 SHORT = 0.05  # seconds between two looks of the main thread
 LOOK = 0.25  # seconds between two looks for the signal
 PATIENCE = 2.0  # s that a step may take to come back before the default acts
+ANSWER = 5.0  # s that the supervisor may take to answer a note with SIGTERM; it took 0.1 s on a quiet machine
 LONGEST = 8.0  # s more for the batch to end; a save that is being written may take as long as it needs
 TERM = signal.SIGTERM
 
@@ -69,11 +70,11 @@ class Farewell:
                 self.die()
 
     def wait(self) -> None:
-        """Sleep until the supervisor sends the SIGTERM that it announced, or for a while if it sends none.
+        """Sleep until the supervisor sends SIGTERM, or for a few seconds if it sends none.
 
-        A handler of the script's runs meanwhile, in this thread, and does what it does.
+        If the script has a handler of its own, that one runs meanwhile, in this thread.
         """
-        until = time.monotonic() + PATIENCE + LONGEST
+        until = time.monotonic() + ANSWER
         while not self.asked and time.monotonic() < until:
             time.sleep(SHORT)
 

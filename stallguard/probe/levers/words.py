@@ -24,6 +24,7 @@ NORMALISED = "; BatchNormalization ({layers}) sees the slices, so its statistics
 DRAWN = "; {layers} draws anew for each slice, so its draws are others than for a whole batch"
 DRAWN_BY_SEVERAL = "; {layers} draw anew for each slice, so their draws are others than for a whole batch"
 LOGGED = "; the logged {metrics} is computed slice by slice and differs from that of a whole batch"
+ROUNDED = "; it computes in 16 bits, where the sum over slices rounds otherwise than that of a whole batch"
 WHOLE = (
     "{model}: batches stay whole, because {reason}; --batch-flag and --batch-env give a script its batch size"
 )
@@ -85,4 +86,6 @@ def sentence(comparison: Comparison) -> str:
         said += (DRAWN if len(drawing) == 1 else DRAWN_BY_SEVERAL).format(layers=structure.listed(drawing))
     if comparison.metrics:
         said += LOGGED.format(metrics=structure.listed(comparison.metrics))
+    if structure.is_half(comparison.model):
+        said += ROUNDED
     return said
