@@ -17,7 +17,7 @@ from typing import Any, Callable
 SHORT = 0.05  # seconds between two looks of the main thread
 LOOK = 0.25  # seconds between two looks for the signal
 PATIENCE = 2.0  # s that a step may take to come back before the default acts
-ANSWER = 5.0  # s that the supervisor may take to answer a note with SIGTERM; it took 0.1 s on a quiet machine
+ANSWER = 5.0  # s that the supervisor may take to answer the note with SIGTERM, on a busy machine too
 LONGEST = 8.0  # s more for the batch to end; a save that is being written may take as long as it needs
 TERM = signal.SIGTERM
 
