@@ -47,9 +47,20 @@ def test_the_wheel_has_the_version_that_the_package_tells(wheel):
     assert "\nLicense-Expression: Apache-2.0\n" in metadata
 
 
+def test_the_distribution_has_a_name_of_its_own_and_names_no_place_that_is_not_ours(wheel):
+    name = next(name for name in wheel.namelist() if name.endswith("METADATA"))
+    metadata = wheel.read(name).decode()
+    head, _, readme = metadata.partition("\n\n")
+    assert "\nName: stallguard-train\n" in metadata
+    assert "://" not in head
+    assert "github.com/stallguard" not in readme
+    installs = re.findall(r"^ {4}.*\binstall\b.*$", readme, re.MULTILINE)
+    assert [line for line in installs if re.search(r"install\s+stallguard", line)] == []
+
+
 def test_the_wheel_holds_nothing_but_the_package(wheel):
     tops = {name.split("/")[0] for name in wheel.namelist()}
-    assert tops == {"stallguard", f"stallguard-{stallguard.__version__}.dist-info"}
+    assert tops == {"stallguard", f"stallguard_train-{stallguard.__version__}.dist-info"}
 
 
 def test_the_changelog_has_a_place_for_the_next_change():

@@ -63,7 +63,9 @@ def check_interpreter(python: str) -> None:
     if FLEETING.search(python) or FLEETING.search(str(path.resolve())):
         why = "it is in a cache that is cleared at will"
         raise _refused(
-            f"the interpreter {python} may be gone tonight", why, "install with: uv tool install stallguard"
+            f"the interpreter {python} may be gone tonight",
+            why,
+            "install it from its clone, with: uv tool install .",
         )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from stallguard import journal
+from stallguard import __version__, journal
 from stallguard.collectors import Context, Facts, Nothing, gpu_reports
 from stallguard.collectors.sheet import Sheet
 from stallguard.host.evidence import system as evidence
@@ -26,7 +26,7 @@ TAIL = 128 << 10  # bytes of output
 RECORDS = 768 << 10  # bytes of journal: some minutes at four samples a second
 REPORTS_MAX = 10
 _LINE_ENDS = re.compile(rb"[\n\r\x08]")
-OURS = ("stallguard", "psutil", "msgspec", "structlog", "click", "rich", "numpy", "watchdog", "jinja2")
+LIBRARIES = ("psutil", "msgspec", "structlog", "click", "rich", "numpy", "watchdog", "jinja2")
 
 
 def processes(context: Context, sheet: Sheet) -> Facts:
@@ -77,7 +77,8 @@ def versions(context: Context, sheet: Sheet) -> None:
             "machine": platform.machine(),
             "macos": platform.mac_ver()[0],
             "training": dict(context.versions),
-            "supervisor": {"python": sys.version, **{name: _version(name) for name in OURS}},
+            "supervisor": {"python": sys.version, "stallguard": __version__}
+            | {name: _version(name) for name in LIBRARIES},
             "argv": list(context.argv),
         },
     )

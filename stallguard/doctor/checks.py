@@ -31,6 +31,7 @@ CHECKS: dict[str, Check] = {
     "places": machine.places,
     "permissions": machine.permissions,
     "others": machine.others,
+    "command": environment.command,
     "plug-ins of ours": machine.added,
 }
 

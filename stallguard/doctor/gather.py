@@ -17,6 +17,7 @@ import psutil
 
 from stallguard import collectors, outcome, paths, plugins, sensors
 from stallguard.core.readings import Device
+from stallguard.doctor import on_path
 from stallguard.doctor.facts import Environment, Facts, Heavy, Place
 from stallguard.errors import StallguardError
 from stallguard.host import system
@@ -51,6 +52,7 @@ def facts(environment: Environment, variables: Mapping[str, str], *, let_sleep: 
         heavy=heavy,
         runs=tuple(run.id for run in paths.list_runs() if outcome.state(run) == "running"),
         added=tuple(entry for group in GROUPS for entry in plugins.installed(group)),
+        foreign_command=on_path.foreign(shutil.which("stallguard", path=variables.get("PATH", ""))),
         let_sleep=let_sleep,
     )
 

@@ -43,6 +43,8 @@ CASES = [
     ("versions", NOTE, "optimizers", "legacy", packages(
         MAC, tensorflow="2.15.1", tensorflow_metal="1.1.0", keras="2.15.0", numpy="1.26.4")),
     ("versions", WARN, "deadlock", "2.20", packages(LINUX, pyarrow="17.0")),
+    ("command", WARN, "/usr/local/bin/stallguard, another program", "PATH", spoiled(
+        MAC, foreign_command="/usr/local/bin/stallguard")),
     ("plug-ins of ours", NOTE, "smart (pkg:Sensor) of smart-sensors", "", spoiled(
         MAC, added=(("smart", "pkg:Sensor", "smart-sensors"),))),
     ("sitecustomize", NOTE, "/env/lib/sitecustomize.py", "", spoiled(
