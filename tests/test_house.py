@@ -58,6 +58,12 @@ def test_the_distribution_has_a_name_of_its_own_and_names_no_place_that_is_not_o
     assert [line for line in installs if re.search(r"install\s+stallguard", line)] == []
 
 
+def test_the_oldest_psutil_allowed_has_what_is_called():
+    """Process.net_connections came with psutil 6.0; before, it was Process.connections."""
+    bound = next(line for line in PROJECT["project"]["dependencies"] if line.startswith("psutil"))
+    assert int(re.search(r">=(\d+)", bound)[1]) >= 6
+
+
 def test_the_wheel_holds_nothing_but_the_package(wheel):
     tops = {name.split("/")[0] for name in wheel.namelist()}
     assert tops == {"stallguard", f"stallguard_train-{stallguard.__version__}.dist-info"}

@@ -21,6 +21,7 @@ from stallguard import __version__, journal
 from stallguard.collectors import Context, Facts, Nothing, gpu_reports
 from stallguard.collectors.sheet import Sheet
 from stallguard.host.evidence import system as evidence
+from stallguard.host.psutil_errors import ERRORS
 
 TAIL = 128 << 10  # bytes of output
 RECORDS = 768 << 10  # bytes of journal: some minutes at four samples a second
@@ -47,7 +48,7 @@ def _tree(pid: int) -> Iterator[psutil.Process]:
 
 def _row(process: psutil.Process) -> dict[str, Any]:
     row: dict[str, Any] = {"pid": process.pid}
-    with contextlib.suppress(psutil.Error), process.oneshot():
+    with contextlib.suppress(*ERRORS), process.oneshot():
         row |= {"name": process.name(), "parent": process.ppid(), "state": process.status()}
         row |= {"age": round(time.time() - process.create_time(), 1), "threads": process.num_threads()}
         cpu, memory = process.cpu_times(), process.memory_info()
@@ -56,7 +57,7 @@ def _row(process: psutil.Process) -> dict[str, Any]:
 
 
 def _command(process: psutil.Process) -> list[str]:
-    with contextlib.suppress(psutil.Error):
+    with contextlib.suppress(*ERRORS):
         return list(process.cmdline())
     return []
 

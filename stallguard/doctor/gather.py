@@ -22,10 +22,12 @@ from stallguard.doctor.facts import Environment, Facts, Heavy, Place
 from stallguard.errors import StallguardError
 from stallguard.host import system
 from stallguard.host.preferences import preferences
+from stallguard.host.psutil_errors import ERRORS
 
 VARIABLES = ("HOME", "KERAS_BACKEND", "TF_USE_LEGACY_KERAS")
 SAMPLE = 0.7  # seconds between two looks at who works
 BUSY, LARGE = 0.25, 0.1  # of a core, of the memory: less is not worth a word
+LARGE_BYTES = 2e9
 MOST = 5  # processes named
 GROUPS = (sensors.PLUGINS, collectors.PLUGINS)
 SWAP = Path("/private/var/vm")  # where macOS makes its swap files
@@ -36,13 +38,14 @@ def facts(environment: Environment, variables: Mapping[str, str], *, let_sleep: 
     watch = system.MachineWatch()
     began = time.monotonic()
     watch.read(began, {os.getpid()}, 0.0)
-    heavy = tuple(_heavy(SAMPLE))
+    memory = system.memory()
+    heavy = tuple(loudest(_working(SAMPLE), memory.total))
     return Facts(
         system="Darwin" if sys.platform == "darwin" else "Linux",
         environment=environment,
         variables={name: variables[name] for name in VARIABLES if name in variables},
         about=system.facts(),
-        memory=system.memory(),
+        memory=memory,
         machine=watch.read(time.monotonic(), {os.getpid()}, system.asleep()),
         device=_device(),
         preferences=preferences(),
@@ -88,34 +91,44 @@ def _socket_trouble() -> str:
     return ""
 
 
-def _heavy(seconds: float) -> list[Heavy]:
-    """Return who works hard or holds much, the hardest first, over a sample of `seconds`."""
-    before = {process: _cpu(process) for process in psutil.process_iter()}
+def _working(seconds: float) -> list[Heavy]:
+    """Return what each process but ours takes, over a sample of `seconds`."""
+    before = {process: _cpu(process) for process in _processes()}
     time.sleep(seconds)
     ours = {os.getpid(), os.getppid()}
-    found = [
+    return [
         Heavy(_name(process), 1, (now - earlier) / seconds, _memory(process))
         for process, earlier in before.items()
         if process.pid not in ours and earlier is not None and (now := _cpu(process)) is not None
     ]
-    return loudest(found, psutil.virtual_memory().total)
 
 
-def loudest(found: list[Heavy], total: int) -> list[Heavy]:
-    """Return those worth a word, processes of one name together; `total`: the machine's memory, bytes."""
+def _processes() -> list[psutil.Process]:
+    try:
+        return list(psutil.process_iter())
+    except ERRORS:  # the doctor then names none
+        return []
+
+
+def loudest(found: list[Heavy], total: int | None) -> list[Heavy]:
+    """Return those worth a word, the hardest first, processes of one name together.
+
+    `total`: the machine's memory in bytes; if it is not known, a process is large from LARGE_BYTES on.
+    """
+    large = LARGE * total if total else LARGE_BYTES
     by_name: dict[str, Heavy] = {}
     for one in found:
         so_far = by_name.get(one.name, Heavy(one.name, 0, 0.0, 0))
         both = (so_far.count + one.count, so_far.cores + one.cores, so_far.memory + one.memory)
         by_name[one.name] = Heavy(one.name, *both)
-    named = [one for one in by_name.values() if one.cores >= BUSY or one.memory >= LARGE * total]
+    named = [one for one in by_name.values() if one.cores >= BUSY or one.memory >= large]
     return sorted(named, key=lambda one: (one.cores, one.memory), reverse=True)[:MOST]
 
 
 def _cpu(process: psutil.Process) -> float | None:
     try:
         times = process.cpu_times()
-    except psutil.Error:  # it ended, or it is somebody else's: macOS then says no
+    except ERRORS:  # it ended, or it is somebody else's: macOS then says no
         return None
     return times.user + times.system
 
@@ -123,12 +136,12 @@ def _cpu(process: psutil.Process) -> float | None:
 def _memory(process: psutil.Process) -> int:
     try:
         return process.memory_info().rss
-    except psutil.Error:  # as above
+    except ERRORS:  # as above
         return 0
 
 
 def _name(process: psutil.Process) -> str:
     try:
         return process.name()
-    except psutil.Error:  # as above
+    except ERRORS:  # as above
         return f"process {process.pid}"

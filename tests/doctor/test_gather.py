@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from stallguard.doctor.checks import examine
 from stallguard.doctor.facts import Environment, Heavy
@@ -40,3 +41,24 @@ def test_processes_of_one_name_count_together_and_the_idle_ones_not():
         Heavy("vm", 1, 0.0, 9 * GB),
     ]
     assert loudest(found, total=32 * GB) == [Heavy("web", 2, 0.4, 2 * GB), Heavy("vm", 1, 0.0, 9 * GB)]
+
+
+def broken(*_arguments, **_named):
+    raise RuntimeError("host_statistics(HOST_VM_INFO) syscall failed: (ipc/mig) array not large enough")
+
+
+@pytest.mark.parametrize("where", ["psutil", "psutil.Process"])
+def test_a_machine_about_which_psutil_fails_can_be_examined_all_the_same(monkeypatch, tmp_path, where):
+    monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
+    machine = ("virtual_memory", "swap_memory", "cpu_times", "pids", "process_iter")
+    process = ("cpu_times", "memory_info", "name", "cmdline", "create_time", "status")
+    for name in machine if where == "psutil" else process:
+        monkeypatch.setattr(f"{where}.{name}", broken)
+    found = facts(Environment("/x", "a test", trouble="not asked"), {})
+    assert found.memory.total > 0
+    assert found.heavy == ()
+
+
+def test_what_is_large_is_told_although_the_memory_of_the_machine_is_not_known():
+    found = [Heavy("small", 1, 0.0, GB), Heavy("vm", 1, 0.0, 9 * GB)]
+    assert [one.name for one in loudest(found, total=None)] == ["vm"]
