@@ -16,11 +16,14 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from stallguard.config.sections import NotifySettings
+
+MISSED = "missed"  # a start of an overnight job that did not happen
 # Occasions of the setting notify.on, and the sentences that belong to each.
 OCCASIONS = {
     "stall": ("stalled",),
     "restart": ("restart",),
-    "give_up": ("gave_up", "unkillable", "unguarded"),
+    "give_up": ("gave_up", "unkillable", "unguarded", MISSED),
     "finish": ("finished", "ended", "paused"),
 }
 PASSING = ("stalled", "restart")  # not the last word of a run: these are sent only so often
@@ -28,6 +31,10 @@ DEADLINE = 15.0  # seconds for one channel
 MOST_AN_HOUR = 12
 FAREWELL = 20.0  # seconds that the end of a run waits for the last notification
 
+NO_APPRISE = (
+    "notify.urls is set and Apprise is not installed: nothing is sent there; "
+    "install stallguard from its clone with the extra: uv tool install --force '.[notify]'"
+)
 Send = Callable[[str, str], None]
 
 
@@ -94,6 +101,27 @@ def apprise_sender(urls: tuple[str, ...]) -> Send:
             raise OSError("a notification service refused")
 
     return send
+
+
+def channels(
+    wanted: NotifySettings, env: Mapping[str, str], trouble: Callable[[str], None]
+) -> dict[str, Send]:
+    """Return the senders that the settings ask for, by name; `trouble` is called with what cannot be sent and why.
+
+    `env`: the environment of the user's command.
+    """
+    found = dict[str, Send]()
+    own = desktop() if wanted.desktop else None
+    if own is not None:
+        found["the desktop"] = own
+    if wanted.command:
+        found["the command"] = command_sender(wanted.command, env)
+    if wanted.urls:
+        try:
+            found["Apprise"] = apprise_sender(wanted.urls)
+        except ImportError:
+            trouble(NO_APPRISE)
+    return found
 
 
 def _run(command: list[str], env: Mapping[str, str] | None = None) -> None:

@@ -57,6 +57,22 @@ def _due(schedule: Schedule, memory: Memory, now: Moment) -> str:
     return "login" if schedule.login else ""
 
 
+def missed(schedule: Schedule, memory: Memory, now: Moment) -> Moment | None:
+    """Return the newest time of day that passed without a start and is not made up any more; None if there is none.
+
+    A job that was still at work then has missed nothing.
+    """
+    if memory.started is not None and (memory.ended is None or memory.ended < memory.started):
+        return None
+    known = [moment for moment in (memory.installed, memory.started, memory.ended) if moment is not None]
+    if not known:
+        return None
+    idle_since = max(known)
+    times = (latest(time, now) for time in schedule.at)
+    over = (time if now - time > LATE else time - dt.timedelta(days=1) for time in times)
+    return max((time for time in over if idle_since < time - EARLY), default=None)
+
+
 def latest(time: str, now: Moment) -> Moment:
     """Return the newest moment at which it was `time` of day, or will be within EARLY."""
     hour, minute = units.clock(time)

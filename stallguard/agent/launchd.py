@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from stallguard.agent import answers, asking, plist, printed, refusals, steps
+from stallguard.agent import answers, asking, missed, plist, printed, refusals, steps
 from stallguard.agent.answers import ABSENT, NO_SESSION, OK, answer
 from stallguard.agent.asking import Said
 from stallguard.agent.job import Job, label, read_back
@@ -19,6 +19,7 @@ from stallguard.agent.manager import Known
 from stallguard.agent.places import Places
 from stallguard.agent.steps import PAUSE
 from stallguard.errors import CANNOT_RUN, StallguardError
+from stallguard.host.preferences import sleep, wakes
 
 PATIENCE = 30.0  # seconds for one answer of launchctl
 DEFAULT_EXIT = 60  # seconds to wait for a job whose definition does not say
@@ -160,11 +161,12 @@ class Launchd:
         file = self.places.definition(name)
         return plist.program(file.read_bytes()) if file.exists() else ()
 
-    def advice(self) -> list[str]:
+    def advice(self, job: Job) -> list[str]:
         """Return what macOS shows after an install, and what a night needs."""
         return [
             'macOS may show "Background Items Added"; leave it switched on in System Settings > Login Items',
             "stay logged in and on mains power; a closed lid sleeps",
+            *missed.warning(job.schedule, self.places.system, sleep(), wakes()),
         ]
 
 

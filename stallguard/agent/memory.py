@@ -23,6 +23,8 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
 
     installed: Moment | None = None
     started: Moment | None = None
+    ended: Moment | None = None  # of what was started last; before `started` while it lives
+    missed: Moment | None = None  # the newest start that was noticed not to have happened
     wanted: bool = False
     halted: bool = False
     restarts: tuple[

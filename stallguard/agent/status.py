@@ -10,7 +10,7 @@ import datetime as dt
 import msgspec
 
 from stallguard import outcome
-from stallguard.agent import due, memory
+from stallguard.agent import due, memory, missed
 from stallguard.agent.job import ReadBack, Schedule, command_in, read_back
 from stallguard.agent.manager import Known, Manager
 from stallguard.agent.memory import Memory, Moment
@@ -33,6 +33,8 @@ class Status(msgspec.Struct, frozen=True):
     run: str = ""
     run_state: str = ""
     ending: str = ""
+    missed: Moment | None = None
+    missed_why: str = ""
     trouble: str = ""
     definition: str = ""
     log: str = ""
@@ -47,6 +49,7 @@ def status(manager: Manager, name: str, now: Moment) -> Status:
 
 
 def _joined(manager: Manager, name: str, back: ReadBack, known: Known, past: Memory, now: Moment) -> Status:
+    over = due.missed(back.schedule, past, now)
     return Status(
         name=name,
         installed=True,
@@ -61,6 +64,8 @@ def _joined(manager: Manager, name: str, back: ReadBack, known: Known, past: Mem
         run=past.run,
         run_state=run_state(past.run),
         ending=known.ending,
+        missed=over,
+        missed_why=missed.words(over, manager.places.system) if over else "",
         trouble=past.trouble or known.trouble,
         definition=str(manager.places.definition(name)),
         log=str(manager.places.log(name)),
@@ -98,6 +103,7 @@ def lines(job: Status, now: Moment) -> list[str]:
         ("next", _when(job.next_start, now)),
         ("last run", f"{job.run}  {job.run_state}" if job.run else ""),
         ("last end", job.ending),
+        ("missed", job.missed_why),
         ("trouble", job.trouble),
         ("log", job.log),
         ("definition", job.definition),

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from stallguard.agent import due, memory
+from stallguard.agent import due, memory, missed
 from stallguard.agent.job import Schedule
 from stallguard.agent.memory import Moment
 from stallguard.agent.status import unfinished
@@ -28,7 +28,11 @@ GoOn = Callable[[RunDir, bool], None]
 
 
 class Work(NamedTuple):
-    """One start of a job.  `begin` is handed what to call with the id of its run; `go_on(run, end)` takes one up."""
+    """One start of a job.
+
+    `begin` is handed what to call with the id of its run; `go_on(run, end)` takes one up; `notify` sends a message to
+    the user.
+    """
 
     name: str
     schedule: Schedule
@@ -36,6 +40,8 @@ class Work(NamedTuple):
     begin: Begin
     go_on: GoOn
     say: Callable[[str], None]
+    notify: Callable[[str], None]
+    system: str
 
     def do(self) -> None:
         """Do what is due; what was left to be ended comes first."""
@@ -54,14 +60,25 @@ class Work(NamedTuple):
         except StallguardError as error:  # trying again would bring the same
             self._fail(error)
             return due.NOTHING
+        finally:
+            self._remember_end(plan)
         return plan.action
 
     def _decide(self) -> tuple[due.Plan, RunDir | None]:
         past, now = memory.recall(self.name), self.clock()
         left = unfinished(past.run)
         plan = due.plan(self.schedule, past, now, unfinished=left is not None)
-        memory.keep(self.name, due.remembered(past, plan, now))
+        over = due.missed(self.schedule, past, now) if plan.action == due.NOTHING else None
+        is_news = over is not None and over != past.missed
+        memory.keep(self.name, replace(due.remembered(past, plan, now), missed=over or past.missed))
+        if over is not None and is_news:
+            self.say(f"{self.name}: {missed.words(over, self.system)}")
+            self.notify(missed.words(over, self.system))
         return plan, left
+
+    def _remember_end(self, plan: due.Plan) -> None:
+        if plan.action != due.NOTHING:
+            memory.keep(self.name, replace(memory.recall(self.name), ended=self.clock()))
 
     def _perform(self, plan: due.Plan, left: RunDir | None) -> None:
         if plan.action == due.BEGIN:

@@ -104,7 +104,7 @@ def install(
     refusals.check(made.job, made.interpreters, made.words, own.places.system, Path.home())
     own.ready()
     _put_in_force(own, made, at_once=at_once)
-    for line in [*status.lines(status.status(own, name, _now()), _now()), *own.advice()]:
+    for line in [*status.lines(status.status(own, name, _now()), _now()), *own.advice(made.job)]:
         click.echo(line, err=True)
 
 
@@ -301,7 +301,24 @@ def work(name: str, at: tuple[str, ...], every: str | None, words: tuple[str, ..
         def go_on(run: RunDir, end: bool) -> None:
             _go_on(words, run, kept, end=end)
 
-        working.Work(name, when, _now, begin, go_on, say).do()
+        def notify(text: str) -> None:
+            _notify(name, text, words, say)
+
+        working.Work(name, when, _now, begin, go_on, say, notify, own_system()).do()
+
+
+def _notify(name: str, text: str, words: tuple[str, ...], say: Callable[[str], None]) -> None:
+    """Send what no run can send: there is none.  Settings that cannot be read are said in the log."""
+    from stallguard import notify
+
+    try:
+        wanted = _settings_of(words)[1].config.notify
+    except StallguardError as error:
+        say("; ".join(error.lines()))
+        return
+    notifier = notify.Notifier(notify.channels(wanted, os.environ, say), say, notify.kinds(wanted.on))
+    notifier.notify(notify.MISSED, f"stallguard: {name}", text, time.monotonic())
+    notifier.close()
 
 
 def _settings_of(words: tuple[str, ...]) -> tuple[tuple[str, ...], config.Loaded]:

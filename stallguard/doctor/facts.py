@@ -83,6 +83,7 @@ class Facts(msgspec.Struct, frozen=True):
     heavy: tuple[Heavy, ...] = ()
     runs: tuple[str, ...] = ()  # other runs that live
     added: tuple[tuple[str, str, str], ...] = ()  # plug-ins of stallguard: name, what it names, package
+    jobs: tuple[tuple[str, tuple[str, ...]], ...] = ()  # overnight jobs with their times of day
     foreign_command: str = ""  # another program `stallguard` that PATH names first
     let_sleep: bool = False  # the settings allow the machine to sleep during a run
 

@@ -16,6 +16,8 @@ from pathlib import Path
 import psutil
 
 from stallguard import collectors, outcome, paths, plugins, sensors
+from stallguard.agent import missed
+from stallguard.agent.choose import manager, own_system
 from stallguard.core.readings import Device
 from stallguard.doctor import on_path
 from stallguard.doctor.facts import Environment, Facts, Heavy, Place
@@ -55,6 +57,7 @@ def facts(environment: Environment, variables: Mapping[str, str], *, let_sleep: 
         heavy=heavy,
         runs=tuple(run.id for run in paths.list_runs() if outcome.state(run) == "running"),
         added=tuple(entry for group in GROUPS for entry in plugins.installed(group)),
+        jobs=missed.jobs(manager(own_system(), os.environ)),
         foreign_command=on_path.foreign(shutil.which("stallguard", path=variables.get("PATH", ""))),
         let_sleep=let_sleep,
     )

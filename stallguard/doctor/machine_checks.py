@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stallguard.agent import missed
+from stallguard.agent.job import Schedule
 from stallguard.doctor.facts import Facts, Place
 from stallguard.doctor.findings import Said, fail, note, ok, warn
 
@@ -129,6 +131,11 @@ def sleep(facts: Facts) -> Iterator[Said]:
         )
     else:
         yield ok(f"{minutes}; `stallguard run` holds that off while a training lives")
+    for name, times in facts.jobs:
+        time = missed.asleep_at(Schedule(at=times), settings, facts.preferences.wakes)
+        if time is not None:
+            cure = missed.wake_command(time) if facts.system == "Darwin" else missed.AWAKE_ON_LINUX
+            yield warn(f"{minutes}: if it is asleep at {time}, the job {name} does not start then", cure)
 
 
 def disk(facts: Facts) -> Iterator[Said]:

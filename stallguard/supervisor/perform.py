@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from stallguard import knowledge, notify, outcome
 from stallguard.collectors import bundle
-from stallguard.config.sections import Config
 from stallguard.core import trainings
 from stallguard.core.actions import Action, Ask, Collect, Conclude, Launch, Signal, Tell
 from stallguard.core.events import DUMP, Collected, Failed, Launched, Noted
@@ -290,8 +288,8 @@ class Performer:
     def open_notifier(self) -> None:
         """Prepare the channels that the configuration names; they take the place of those before."""
         before = self._notifier
-        channels = _channels(self._session.loaded.config, self._env, self._session.trouble)
         wanted = self._session.loaded.config.notify
+        channels = notify.channels(wanted, self._env, self._session.trouble)
         self._notifier = notify.Notifier(
             channels, self._session.trouble, notify.kinds(wanted.on), wanted.every
         )
@@ -316,23 +314,6 @@ def _far(run: Run) -> str:
         return ""
     epoch = heard.epoch + 1 if heard.epoch >= 0 else None
     return far(epoch, heard.epochs if heard.epochs > 0 else None, heard.loss)
-
-
-def _channels(
-    config: Config, env: Mapping[str, str], trouble: Callable[[str], None]
-) -> dict[str, notify.Send]:
-    wanted, channels = config.notify, dict[str, notify.Send]()
-    desktop = notify.desktop(shutil.which) if wanted.desktop else None
-    if desktop is not None:
-        channels["the desktop"] = desktop
-    if wanted.command:
-        channels["the command"] = notify.command_sender(wanted.command, env)
-    if wanted.urls:
-        try:
-            channels["Apprise"] = notify.apprise_sender(wanted.urls)
-        except ImportError:
-            trouble("notify.urls needs the extra: install stallguard[notify]")
-    return channels
 
 
 _HOW: dict[type, Callable[..., None]] = {

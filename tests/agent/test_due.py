@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallguard.agent.due import BEGIN, END, GIVE_UP, GO_ON, MOST_RESTARTS, NOTHING, begun, plan, remembered
+from stallguard.agent.due import (
+    BEGIN,
+    END,
+    GIVE_UP,
+    GO_ON,
+    MOST_RESTARTS,
+    NOTHING,
+    begun,
+    missed,
+    plan,
+    remembered,
+)  # fmt: skip
 from stallguard.agent.job import Schedule
 from stallguard.agent.memory import Memory
 
@@ -165,3 +176,24 @@ def test_no_second_start_follows_within_the_same_hour(minutes):
     again = plan(NIGHTLY, past, later, unfinished=False)
 
     assert (done.action, again.action) != (BEGIN, BEGIN)
+
+
+@pytest.mark.parametrize(
+    ("past", "now", "expected"),
+    [
+        (Memory(installed=at("2026-11-02 15:00")), "2026-11-03 08:00", "2026-11-02 23:00"),
+        (Memory(installed=at("2026-11-02 15:00")), "2026-11-03 00:30", None),  # is still made up
+        (Memory(installed=at("2026-11-01 15:00")), "2026-11-02 23:00", "2026-11-01 23:00"),
+        (Memory(installed=at("2026-11-02 23:30")), "2026-11-03 08:00", None),
+        (Memory(started=at("2026-11-02 22:59:30"), ended=at("2026-11-03 02:00")), "2026-11-03 08:00", None),
+        (Memory(started=at("2026-11-01 23:00"), ended=at("2026-11-02 02:00")), "2026-11-03 08:00", "2026-11-02 23:00"),
+        (Memory(started=at("2026-11-01 23:00")), "2026-11-03 08:00", None),  # still at work
+        (Memory(), "2026-11-03 08:00", None),  # nothing is known
+    ],
+)  # fmt: skip
+def test_a_start_that_did_not_happen_is_known(past, now, expected):
+    assert missed(NIGHTLY, past, at(now)) == (at(expected) if expected else None)
+
+
+def test_a_job_that_is_started_by_hand_misses_nothing():
+    assert missed(Schedule(every=3600.0), INSTALLED, at("2026-11-09 08:00")) is None

@@ -14,6 +14,7 @@ from stallguard.agent import memory
 from stallguard.agent.launchd import Launchd
 from stallguard.agent.places import LAUNCHD, places
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
+from stallguard.host.preferences import Sleep
 
 
 @pytest.fixture
@@ -185,3 +186,19 @@ def test_show_prints_either_form_anywhere_without_installing(agent, fake, monkey
     assert result.exit_code == 0
     assert "OnCalendar=*-*-* 23:00:00" in result.output
     assert "ExecStart=" in result.output
+
+
+def test_a_night_that_did_not_happen_is_said_by_status(agent):
+    agent(*NIGHTLY)
+    long_ago = memory.recall("night").installed.replace(year=2020)
+    memory.keep("night", memory.Memory(installed=long_ago))
+
+    told = agent("status")
+
+    assert "  missed      the start at 23:00 on " in told
+    assert "pmset repeat wakeorpoweron" in told
+
+
+def test_a_mac_that_will_sleep_is_said_at_install(agent, monkeypatch):
+    monkeypatch.setattr("stallguard.agent.launchd.sleep", lambda: Sleep(600.0))
+    assert "sudo pmset repeat wakeorpoweron MTWRFSU 22:59:00" in agent(*NIGHTLY)

@@ -6,10 +6,12 @@ import datetime
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from stallguard import outcome
 from stallguard.agent import memory
 from stallguard.agent.job import Schedule
+from stallguard.agent.places import LAUNCHD
 from stallguard.agent.work import Work, trim
 from stallguard.errors import StallguardError
 from stallguard.paths import RunDir
@@ -25,9 +27,11 @@ def kept(tmp_path, monkeypatch):
     return tmp_path
 
 
-def at_work(begin=lambda _remember: None, go_on=lambda _run, _end: None) -> list[str]:
+def at_work(
+    begin=lambda _remember: None, go_on=lambda _run, _end: None, notify=lambda _text: None, now=NOW
+) -> list[str]:
     said: list[str] = []
-    Work("night", NIGHTLY, lambda: NOW, begin, go_on, said.append).do()
+    Work("night", NIGHTLY, lambda: now, begin, go_on, said.append, notify, LAUNCHD).do()
     return said
 
 
@@ -112,3 +116,32 @@ def test_a_small_or_absent_log_is_left_alone(tmp_path):
     (tmp_path / "small.log").write_text("one\n")
     trim(tmp_path / "small.log")
     assert Path(tmp_path / "small.log").read_text() == "one\n"
+
+
+MORNING = NOW.replace(day=3, hour=8, minute=0)
+
+
+def test_a_night_that_the_machine_slept_through_is_said_and_notified_once(kept):
+    memory.keep("night", memory.Memory(installed=NOW.replace(hour=15)))
+    notified: list[str] = []
+
+    said = at_work(notify=notified.append, now=MORNING)
+    at_work(notify=notified.append, now=MORNING.replace(hour=9))
+
+    assert [text.split(":")[0] for text in notified] == ["the start at 23"]
+    assert "sudo pmset repeat wakeorpoweron MTWRFSU 22:59:00" in notified[0]
+    assert any(notified[0] in line for line in said)
+    assert memory.recall("night").missed == NOW.replace(second=0)
+
+
+def test_a_training_that_lasts_over_the_next_hour_has_missed_nothing(kept):
+    memory.keep("night", memory.Memory(installed=NOW.replace(hour=15)))
+    at_work(begin=lambda remember: remember("run-1"))
+    notified: list[str] = []
+
+    past = memory.recall("night")
+    memory.keep("night", replace(past, ended=MORNING.replace(day=4, hour=7)))
+    at_work(notify=notified.append, now=MORNING.replace(day=4, hour=8))
+
+    assert past.ended == NOW
+    assert notified == []

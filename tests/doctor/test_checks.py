@@ -74,6 +74,8 @@ CASES = [
     ("heat", WARN, "serious", "cool", spoiled(MAC, machine__thermal="serious")),
     ("sleep", WARN, "lid", "open", spoiled(MAC, machine__lid_closed=True)),
     ("sleep", WARN, "after 10 min", "run.let_sleep", spoiled(MAC, preferences__sleep=Sleep(600.0), let_sleep=True)),
+    ("sleep", WARN, "asleep at 23:00, the job night", "pmset repeat wakeorpoweron MTWRFSU 22:59:00", spoiled(
+        MAC, preferences__sleep=Sleep(600.0), jobs=(("night", ("23:00",)),))),
     ("disk", FAIL, "0.5 GB free for runs", "ends a training", spoiled(
         MAC, places=(Place("runs", "/r", True, GB // 2, 1),))),
     ("disk", WARN, "5.0 GB free", "free some", spoiled(MAC, places=(Place("runs", "/r", True, 5 * GB, 1),))),
