@@ -54,7 +54,8 @@ class Work(NamedTuple):
         except Exception as error:  # noqa: BLE001 - to die here would have launchd start us every 30 s for ever
             self.say(f"{self.name}: cannot tell what is due: {type(error).__name__}: {error}")
             return due.NOTHING
-        self.say(f"{self.clock():%Y-%m-%d %H:%M} {self.name}: {plan.action}, {plan.why}")
+        if plan.action != due.NOTHING or not self.schedule.is_hourly:  # else 24 lines a day that say nothing
+            self.say(f"{self.clock():%Y-%m-%d %H:%M} {self.name}: {plan.action}, {plan.why}")
         try:
             self._perform(plan, left)
         except StallguardError as error:  # trying again would bring the same

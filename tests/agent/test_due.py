@@ -107,6 +107,21 @@ def test_an_interval_begins_now_and_then_again_when_it_has_passed():
     assert decide(every, started, "2026-11-02 21:00") == BEGIN
 
 
+def test_an_interval_of_days_counts_the_days_whatever_the_machine_slept_or_restarted():
+    weekly = Schedule(every=7 * 86400.0)
+    started = Memory(installed=at("2026-11-02 15:00"), started=at("2026-11-02 15:00:05"))
+
+    hours = [f"2026-11-{day:02} {hour:02}:00" for day in range(3, 12) for hour in range(24)]
+    assert next(now for now in hours if decide(weekly, started, now) == BEGIN) == "2026-11-09 15:00"
+
+
+def test_starts_by_the_hour_are_no_logins():
+    both = Schedule(login=True, every=6 * 3600.0)
+    started = Memory(installed=at("2026-11-02 15:00"), started=at("2026-11-02 15:00"))
+    assert decide(both, started, "2026-11-02 16:00") == NOTHING
+    assert decide(both, started, "2026-11-02 21:00") == BEGIN
+
+
 def test_login_begins():
     assert decide(Schedule(login=True), INSTALLED, "2026-11-03 08:00") == BEGIN
 

@@ -108,4 +108,11 @@ def test_systemd_reads_the_times():
 
     done = analyze("calendar", *times)
 
-    assert (done.returncode, done.stdout.count("Next elapse")) == (0, 2)
+    assert (done.returncode, done.stdout.count("Next elapse")) == (0, 3)
+
+
+def test_a_long_interval_is_looked_at_by_the_calendar_because_its_timer_begins_anew_at_each_boot():
+    timer = unit.timer(replace(JOB, schedule=Schedule(every=7 * 86400.0))).splitlines()
+    assert {"OnCalendar=hourly", "OnActiveSec=1"} <= set(timer)
+    assert not any(line.startswith("OnUnitActiveSec") for line in timer)
+    assert "OnUnitActiveSec=600" in unit.timer(replace(JOB, schedule=Schedule(every=600.0))).splitlines()

@@ -145,3 +145,13 @@ def test_a_training_that_lasts_over_the_next_hour_has_missed_nothing(kept):
 
     assert past.ended == NOW
     assert notified == []
+
+
+def test_the_hourly_look_at_a_long_interval_does_not_fill_the_log(kept):
+    memory.keep("night", memory.Memory(installed=NOW, started=NOW, ended=NOW))
+    said: list[str] = []
+    never = lambda *_: None  # noqa: E731
+    Work(
+        "night", Schedule(every=7 * 86400.0), lambda: MORNING, never, never, said.append, never, LAUNCHD
+    ).do()
+    assert said == []
