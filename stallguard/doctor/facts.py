@@ -80,6 +80,7 @@ class Facts(msgspec.Struct, frozen=True):
     places: tuple[Place, ...]
     socket_trouble: str
     working: str  # the working directory
+    guarded: str = ""  # the folder that macOS guards and that leads to it
     heavy: tuple[Heavy, ...] = ()
     runs: tuple[str, ...] = ()  # other runs that live
     added: tuple[tuple[str, str, str], ...] = ()  # plug-ins of stallguard: name, what it names, package

@@ -23,6 +23,7 @@ from stallguard.doctor import on_path
 from stallguard.doctor.facts import Environment, Facts, Heavy, Place
 from stallguard.errors import StallguardError
 from stallguard.host import system
+from stallguard.host.darwin_privacy import guarded
 from stallguard.host.preferences import preferences
 from stallguard.host.psutil_errors import ERRORS
 
@@ -54,6 +55,7 @@ def facts(environment: Environment, variables: Mapping[str, str], *, let_sleep: 
         places=tuple(_places()),
         socket_trouble=_socket_trouble(),
         working=str(Path.cwd()),
+        guarded=(guarded(Path.cwd(), Path.home()) or "") if sys.platform == "darwin" else "",
         heavy=heavy,
         runs=tuple(run.id for run in paths.list_runs() if outcome.state(run) == "running"),
         added=tuple(entry for group in GROUPS for entry in plugins.installed(group)),

@@ -17,7 +17,6 @@ NO_ROOM, LITTLE_ROOM = 1 * GB, 10 * GB  # bytes free; a checkpoint and its succe
 LOW, EMPTY = 0.15, 0.05  # of the memory, available
 SWAPPED = 0.5  # of the memory, in swap
 TAKEN = 0.3  # of the GPU, the cores or the memory, by others
-GUARDED = ("Documents", "Desktop", "Downloads", "Library/Mobile Documents")  # below the home, on macOS
 
 
 def gpu(facts: Facts) -> Iterator[Said]:
@@ -175,15 +174,11 @@ def places(facts: Facts) -> Iterator[Said]:
 
 def permissions(facts: Facts) -> Iterator[Said]:
     """On macOS: folders that a job of launchd may not read."""
-    home = facts.variables.get("HOME", "")
-    if facts.system != "Darwin" or not home:
-        return
-    for folder in GUARDED:
-        if f"{facts.working}/".startswith(f"{home}/{folder}/"):
-            yield note(
-                f"{facts.working} is in a folder that macOS keeps from background jobs",
-                "move the project elsewhere before `stallguard agent install`",
-            )
+    if facts.guarded:
+        yield note(
+            f"{facts.working} is in a folder that macOS keeps from background jobs ({facts.guarded})",
+            "move the project elsewhere before `stallguard agent install`",
+        )
 
 
 def others(facts: Facts) -> Iterator[Said]:

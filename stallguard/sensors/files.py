@@ -96,7 +96,7 @@ class FilesSensor:
         self._watched = places
         self._observer = observer = _observer()
         for place in places:
-            for path, deep in artifacts.plan(place):
+            for path, deep in artifacts.plan(place, Path.home()):
                 if path.is_dir():
                     observer.schedule(cast("Any", self), str(path), recursive=deep, event_filter=_wanted())
                 self._news.extend((old, False) for old in artifacts.existing(path))

@@ -82,7 +82,8 @@ CASES = [
     ("places", FAIL, "cannot write /r, where runs go", "another place", spoiled(
         MAC, places=(Place("runs", "/r", False, 99 * GB, 1),))),
     ("places", FAIL, "no socket", "TMPDIR", spoiled(MAC, socket_trouble="the path is too long")),
-    ("permissions", NOTE, "Documents/net", "elsewhere", spoiled(MAC, working="/Users/you/Documents/net")),
+    ("permissions", NOTE, "Documents/net", "elsewhere", spoiled(
+        MAC, working="/Users/you/Documents/net", guarded="~/Documents")),
     ("others", WARN, "chrome (9 processes): 4.0 cores", "slower", spoiled(MAC, heavy=(Heavy("chrome", 9, 4.0, GB),))),
     ("others", WARN, "12.0 GB of memory", "slower", spoiled(MAC, heavy=(Heavy("vm", 1, 0.1, 12 * GB),))),
     ("others", NOTE, "also at work: backupd", "", spoiled(MAC, heavy=(Heavy("backupd", 1, 0.5, GB),))),

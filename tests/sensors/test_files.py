@@ -15,6 +15,8 @@ from stallguard.sensors.files import FilesSensor
 from tests.host.children import eventually
 from tests.sensors.clocks import Hands
 
+HOME = Path("/Users/me")
+
 
 @pytest.fixture
 def hands() -> Hands:
@@ -181,8 +183,8 @@ def test_a_huge_tree_is_watched_at_its_top_and_where_checkpoints_go(tmp_path: Pa
     for number in range(300):
         (tmp_path / "data" / str(number)).mkdir(parents=True)
     (tmp_path / "checkpoints").mkdir()
-    assert artifacts.plan(tmp_path) == [(tmp_path, False), (tmp_path / "checkpoints", True)]
-    assert artifacts.plan(tmp_path / "checkpoints") == [(tmp_path / "checkpoints", True)]
+    assert artifacts.plan(tmp_path, HOME) == [(tmp_path, False), (tmp_path / "checkpoints", True)]
+    assert artifacts.plan(tmp_path / "checkpoints", HOME) == [(tmp_path / "checkpoints", True)]
 
 
 def test_a_link_to_a_huge_tree_is_not_followed(tmp_path: Path) -> None:
@@ -215,3 +217,28 @@ def test_a_link_to_a_huge_tree_is_not_followed(tmp_path: Path) -> None:
 )
 def test_checkpoints_and_logs_are_known_by_name(path: str, kind: str | None) -> None:
     assert artifacts.kind(path) == kind
+
+
+@pytest.mark.parametrize("place", ["", "Library", "Documents", "Library/Mobile Documents"])
+def test_the_home_and_guarded_folders_are_not_walked(tmp_path: Path, monkeypatch, place: str) -> None:
+    home = tmp_path / "Users" / "me"
+    (home / place / "Pictures").mkdir(parents=True)
+    (home / place / "checkpoints").mkdir()
+    looked: list[str] = []
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: (looked.append(str(path)), scandir(path))[1])
+
+    assert artifacts.plan(home / place, home) == [(home / place, False), (home / place / "checkpoints", True)]
+    assert set(looked) == {str(home / place), str(home / place / "checkpoints")}
+
+
+@pytest.mark.parametrize("place", ["", "Users"])
+def test_what_is_above_the_home_is_not_walked(tmp_path: Path, place: str) -> None:
+    (tmp_path / "Users" / "me" / "Documents").mkdir(parents=True)
+    assert artifacts.plan(tmp_path / place, tmp_path / "Users" / "me") == [(tmp_path / place, False)]
+
+
+@pytest.mark.parametrize("place", ["project", "Documents/project", "Library/Application Support/project"])
+def test_a_project_is_watched_whole_wherever_it_is(tmp_path: Path, place: str) -> None:
+    (tmp_path / place / "deep").mkdir(parents=True)
+    assert artifacts.plan(tmp_path / place, tmp_path) == [(tmp_path / place, True)]
