@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stallguard import interpreter
+from stallguard.agent import refusals
 from stallguard.agent.job import Job, Schedule, checked_name, exit_timeout
 from stallguard.agent.places import Places
 from stallguard.command import Disk, resolve
@@ -78,6 +79,7 @@ def make(asked: Asked, config: Config, env: Mapping[str, str], cwd: Path, places
         exit_timeout=exit_timeout(config),
         throttle=round(config.agent.throttle),
     )
+    refusals.check_text(job)
     return Made(job, (sys.executable, *chosen), words)
 
 

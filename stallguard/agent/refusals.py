@@ -39,6 +39,45 @@ def check(job: Job, interpreters: Sequence[str], words: Sequence[str], system: s
             check_guarded(Path(path), home)
 
 
+def check_text(job: Job) -> None:
+    """Raise StallguardError (exit code 126) for text that a definition cannot hold as it is.
+
+    A unit takes a path as the rest of its line: a line break would begin a line of its own, a backslash at the end
+    would swallow the next line, and blanks at either end are dropped.  Both forms are UTF-8 without control characters; in an
+    argument or a variable, tab and line break can be written.
+    """
+    for what, path in (
+        ("the working directory", job.cwd),
+        ("the log", job.log),
+        ("the interpreter", job.python),
+    ):
+        _check_characters(what, path, _CONTROL)
+        if path.endswith("\\") or path != path.strip():
+            raise _refused(
+                f"{what} {path!r} ends with a backslash or a blank",
+                "a definition of a job cannot hold such a path",
+                "rename that folder, and install again",
+            )
+    for word in job.run:
+        _check_characters("the argument", word, _CONTROL_IN_TEXT)
+    for name, value in job.env.items():
+        _check_characters(f"the variable {name!r}", name, _CONTROL)
+        _check_characters(f"the value of {name},", value, _CONTROL_IN_TEXT)
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
+_CONTROL_IN_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
+
+
+def _check_characters(what: str, text: str, refused: re.Pattern[str]) -> None:
+    match = refused.search(text)
+    if match is not None:
+        name = "is not UTF-8" if "\ud800" <= match[0] <= "\udfff" else f"holds the character {match[0]!r}"
+        raise _refused(
+            f"{what} {text!r} {name}", "a definition of a job cannot hold it", "rename it, or leave it out"
+        )
+
+
 def check_interpreter(python: str) -> None:
     """Raise StallguardError where `python` will not start under a service manager."""
     path = Path(python)

@@ -71,8 +71,8 @@ def _most_starts(job: Job) -> int:
 
 def _title(job: Job) -> str:
     """Return the command for people: one line, nothing that systemd would expand."""
-    text = re.sub(r"\s+", " ", " ".join(job.command)).replace("%", "%%")
-    return text.rstrip("\\")[:200]
+    text = re.sub(r"\s+", " ", " ".join(job.command))[:200]
+    return text.replace("%", "%%").rstrip("\\")
 
 
 def timer(job: Job) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import plistlib
 import re
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 import stallguard
 from stallguard import notify
+from stallguard.agent import plist, unit
 from stallguard.agent.job import Schedule, checked_name, exit_timeout, schedule
 from stallguard.agent.making import Asked, environment, make
 from stallguard.agent.places import SYSTEMD, places
@@ -172,3 +174,32 @@ def test_a_wrapper_of_the_users_own_is_left_alone(project):
     wrapper.write_text("#!/bin/sh\nexit 1\n")
     wrapper.chmod(0o755)
     assert str(wrapper) in made(project, "train.py", env={"PATH": f"{project}:/usr/bin:/bin"}).job.run
+
+
+@pytest.mark.parametrize(
+    "folder",
+    ["a\nExecStartPre=/bin/touch x", "ends with \\", "ends ", "bell\a", "not utf-8 \udce4"],
+)
+def test_a_folder_that_no_definition_can_hold_is_refused_with_the_reason(project, folder):
+    place = project / folder
+    place.mkdir(parents=True)
+    (place / "train.py").write_text("")
+    with pytest.raises(StallguardError) as caught:
+        made(place, "train.py")
+    assert caught.value.code == CANNOT_RUN
+    assert "the working directory" in caught.value.lines()[0]
+    assert "cannot hold" in "\n".join(caught.value.lines())
+
+
+@pytest.mark.parametrize("word", ["\x1b[31m", "\x7f", "\udcff"])
+def test_an_argument_or_variable_that_no_definition_can_hold_is_refused(project, word):
+    for words, env in (((word,), ENV), ((), ENV | {"TF_X": word})):
+        with pytest.raises(StallguardError) as caught:
+            made(project, "train.py", *words, env=env)
+        assert caught.value.code == CANNOT_RUN
+
+
+def test_line_breaks_in_arguments_reach_the_training_as_they_are(project):
+    job = made(project, "train.py", "a\nb\tc").job
+    assert plistlib.loads(plist.render(job))["ProgramArguments"][-1] == "a\nb\tc"
+    assert unit.program(unit.service(job))[-1] == "a\nb\tc"
