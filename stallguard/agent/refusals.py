@@ -43,8 +43,8 @@ def check_text(job: Job) -> None:
     """Raise StallguardError (exit code 126) for text that a definition cannot hold as it is.
 
     A unit takes a path as the rest of its line: a line break would begin a line of its own, a backslash at the end
-    would swallow the next line, and blanks at either end are dropped.  Both forms are UTF-8 without control characters; in an
-    argument or a variable, tab and line break can be written.
+    would swallow the next line, and blanks at either end are dropped.  Both forms are UTF-8 without control characters;
+    in an argument or a variable, tab and line break can be written.
     """
     for what, path in (
         ("the working directory", job.cwd),

@@ -5,9 +5,12 @@ Puts together what the service manager, the job's memory and its last run say; m
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from stallguard import outcome
 from stallguard.agent import due, memory, missed
@@ -45,7 +48,7 @@ def status(manager: Manager, name: str, now: Moment) -> Status:
     back = read_back(manager.program(name))
     if back is None:
         return Status(name=name, installed=False)
-    return _joined(manager, name, back, manager.known(name), memory.recall(name), now)
+    return _joined(manager, name, back, manager.known(name), recollected(name, command_in(back.run)), now)
 
 
 def _joined(manager: Manager, name: str, back: ReadBack, known: Known, past: Memory, now: Moment) -> Status:
@@ -76,6 +79,30 @@ def run_state(run_id: str) -> str:
     """Return how the run of that id stands; "" where there is none any more."""
     run = next((run for run in list_runs() if run.id == run_id), None)
     return outcome.state(run) if run else ""
+
+
+def recollected(name: str, command: Sequence[str]) -> Memory:
+    """Return what the job `name` remembers; if its file is damaged, what its newest run tells.
+
+    Without that a job whose training goes on unguarded would begin a second one.
+    """
+    past = memory.recall(name)
+    if not past.damaged:
+        return past
+    known = ((run, outcome.asked(run)) for run in reversed(list_runs()))
+    for run, asked in known:
+        if asked is not None and asked.command == list(command):
+            end = outcome.outcome(run)
+            return replace(
+                past, run=run.id, started=_moment(asked.began), ended=_moment(end.ended) if end else None
+            )
+    return past
+
+
+def _moment(utc: str) -> Moment | None:
+    with contextlib.suppress(ValueError):
+        return dt.datetime.fromisoformat(utc).astimezone()
+    return None
 
 
 def unfinished(run_id: str) -> RunDir | None:

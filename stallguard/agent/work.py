@@ -6,6 +6,7 @@ itself died.  May not judge the training.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 from stallguard.agent import due, memory, missed
 from stallguard.agent.job import Schedule
 from stallguard.agent.memory import Moment
-from stallguard.agent.status import unfinished
+from stallguard.agent.status import recollected, unfinished
 from stallguard.errors import StallguardError
 from stallguard.paths import RunDir
 
@@ -35,6 +36,7 @@ class Work(NamedTuple):
     """
 
     name: str
+    command: tuple[str, ...]
     schedule: Schedule
     clock: Callable[[], Moment]
     begin: Begin
@@ -66,7 +68,9 @@ class Work(NamedTuple):
         return plan.action
 
     def _decide(self) -> tuple[due.Plan, RunDir | None]:
-        past, now = memory.recall(self.name), self.clock()
+        past, now = recollected(self.name, self.command), self.clock()
+        if past.damaged:
+            self.say(f"{self.name}: {past.trouble}")
         left = unfinished(past.run)
         plan = due.plan(self.schedule, past, now, unfinished=left is not None)
         over = due.missed(self.schedule, past, now) if plan.action == due.NOTHING else None
@@ -79,7 +83,8 @@ class Work(NamedTuple):
 
     def _remember_end(self, plan: due.Plan) -> None:
         if plan.action != due.NOTHING:
-            memory.keep(self.name, replace(memory.recall(self.name), ended=self.clock()))
+            with contextlib.suppress(OSError):  # a full disk: a night that is missed next is not noticed
+                memory.keep(self.name, replace(memory.recall(self.name), ended=self.clock()))
 
     def _perform(self, plan: due.Plan, left: RunDir | None) -> None:
         if plan.action == due.BEGIN:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import plistlib
+import subprocess
 import sys
 
 import pytest
@@ -79,7 +80,7 @@ def test_a_job_is_installed_listed_shown_and_removed(agent, fake, home):
     agent("uninstall")
     assert "no jobs" in agent("list")
     assert fake.state["jobs"] == {}
-    agent("uninstall")
+    agent("uninstall", code=NO_SUCH_RUN)
 
 
 def test_now_is_remembered_before_launchd_starts_the_job(agent, fake):
@@ -202,3 +203,22 @@ def test_a_night_that_did_not_happen_is_said_by_status(agent):
 def test_a_mac_that_will_sleep_is_said_at_install(agent, monkeypatch):
     monkeypatch.setattr("stallguard.agent.launchd.sleep", lambda: Sleep(600.0))
     assert "sudo pmset repeat wakeorpoweron MTWRFSU 22:59:00" in agent(*NIGHTLY)
+
+
+def test_uninstall_of_nothing_says_that_there_is_no_job(agent):
+    assert "there is no job agent" in agent("uninstall", code=NO_SUCH_RUN)
+    assert "there is no job night" in agent("uninstall", "--name", "night", code=NO_SUCH_RUN)
+
+
+def test_a_job_whose_definition_was_deleted_by_hand_is_still_removed(agent, fake, home):
+    agent(*NIGHTLY)
+    (home / "Library/LaunchAgents/com.stallguard.night.plist").unlink()
+    agent("uninstall", "--name", "night")
+    assert fake.state["jobs"] == {}
+
+
+def test_uninstall_of_nothing_needs_no_service_manager(monkeypatch, tmp_path):
+    env = {"PATH": str(tmp_path), "HOME": str(tmp_path), "STALLGUARD_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "stallguard", "agent", "uninstall"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, "there is no job agent" in done.stderr) == (NO_SUCH_RUN, True)
