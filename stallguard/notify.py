@@ -7,6 +7,7 @@ away at three may be back at four.  A notification may never slow, stop or fail 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import queue
 import shutil
 import subprocess
@@ -34,6 +35,10 @@ FAREWELL = 20.0  # seconds that the end of a run waits for the last notification
 NO_APPRISE = (
     "notify.urls is set and Apprise is not installed: nothing is sent there; "
     "install stallguard from its clone with the extra: uv tool install --force '.[notify]'"
+)
+# osascript ends with 0 whether or not the user lets its notifications be shown; they come under the name of its app.
+ALLOW_ON_MAC = (
+    "System Settings > Notifications > Script Editor: allow notifications (and no Focus that silences them)"
 )
 Send = Callable[[str, str], None]
 
@@ -122,6 +127,31 @@ def channels(
         except ImportError:
             trouble(NO_APPRISE)
     return found
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What became of a test.  `why`: why it failed; "" if it was sent."""
+
+    channel: str
+    why: str = ""
+
+
+def test(channels: Mapping[str, Send], title: str, text: str) -> list[Result]:
+    """Send `text` by each channel, one after the other, for DEADLINE seconds each; return what became of it."""
+    results = []
+    for name, send in channels.items():
+        try:
+            send(title, text)
+        except Exception as error:  # noqa: BLE001 - a channel may raise anything: that is what is asked
+            results.append(Result(name, _why(error)))
+        else:
+            results.append(Result(name))
+    return results
+
+
+def has_apprise() -> bool:
+    """Return whether the extra `notify` is installed."""
+    return importlib.util.find_spec("apprise") is not None
 
 
 def _run(command: list[str], env: Mapping[str, str] | None = None) -> None:

@@ -35,10 +35,10 @@ def command(ctx: click.Context, /, *, as_json: bool, deep: bool, **parameters: A
     """
     from stallguard.doctor import checks, gather, interrogate
 
-    wanted = config.load(given(parameters), os.environ, Path.cwd()).config.run
-    choice = interpreter.choose(wanted.python, os.environ, shutil.which)
+    wanted = config.load(given(parameters), os.environ, Path.cwd()).config
+    choice = interpreter.choose(wanted.run.python, os.environ, shutil.which)
     environment = interrogate.environment(choice, deep=deep)
-    facts = gather.facts(environment, os.environ, let_sleep=wanted.let_sleep)
+    facts = gather.facts(environment, os.environ, wanted)
     findings = checks.examine(facts)
     verdict = worst(findings)
     if as_json:

@@ -32,6 +32,7 @@ CHECKS: dict[str, Check] = {
     "permissions": machine.permissions,
     "others": machine.others,
     "command": environment.command,
+    "notifications": machine.notifications,
     "plug-ins of ours": machine.added,
 }
 

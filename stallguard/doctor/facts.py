@@ -85,6 +85,11 @@ class Facts(msgspec.Struct, frozen=True):
     runs: tuple[str, ...] = ()  # other runs that live
     added: tuple[tuple[str, str, str], ...] = ()  # plug-ins of stallguard: name, what it names, package
     jobs: tuple[tuple[str, tuple[str, ...]], ...] = ()  # overnight jobs with their times of day
+    notifies_desktop: bool = (
+        False  # by the settings; addresses and commands may hold secrets and are no facts
+    )
+    notifies_addresses: bool = False
+    has_apprise: bool = True
     foreign_command: str = ""  # another program `stallguard` that PATH names first
     let_sleep: bool = False  # the settings allow the machine to sleep during a run
 

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import psutil
 
-from stallguard import collectors, outcome, paths, plugins, sensors
+from stallguard import collectors, notify, outcome, paths, plugins, sensors
 from stallguard.agent import missed
 from stallguard.agent.choose import manager, own_system
+from stallguard.config import Config
 from stallguard.core.readings import Device
 from stallguard.doctor import on_path
 from stallguard.doctor.facts import Environment, Facts, Heavy, Place
@@ -36,8 +37,8 @@ GROUPS = (sensors.PLUGINS, collectors.PLUGINS)
 SWAP = Path("/private/var/vm")  # where macOS makes its swap files
 
 
-def facts(environment: Environment, variables: Mapping[str, str], *, let_sleep: bool = False) -> Facts:
-    """Return all facts.  `variables`: the user's environment; `let_sleep`: the setting of that name."""
+def facts(environment: Environment, variables: Mapping[str, str], config: Config) -> Facts:
+    """Return all facts.  `variables`: the user's environment."""
     watch = system.MachineWatch()
     began = time.monotonic()
     watch.read(began, {os.getpid()}, 0.0)
@@ -61,7 +62,10 @@ def facts(environment: Environment, variables: Mapping[str, str], *, let_sleep: 
         added=tuple(entry for group in GROUPS for entry in plugins.installed(group)),
         jobs=missed.jobs(manager(own_system(), os.environ)),
         foreign_command=on_path.foreign(shutil.which("stallguard", path=variables.get("PATH", ""))),
-        let_sleep=let_sleep,
+        notifies_desktop=config.notify.desktop,
+        notifies_addresses=bool(config.notify.urls),
+        has_apprise=notify.has_apprise(),
+        let_sleep=config.run.let_sleep,
     )
 
 

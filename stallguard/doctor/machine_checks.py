@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stallguard import notify
 from stallguard.agent import missed
 from stallguard.agent.job import Schedule
 from stallguard.doctor.facts import Facts, Place
@@ -178,6 +179,19 @@ def permissions(facts: Facts) -> Iterator[Said]:
         yield note(
             f"{facts.working} is in a folder that macOS keeps from background jobs ({facts.guarded})",
             "move the project elsewhere before `stallguard agent install`",
+        )
+
+
+def notifications(facts: Facts) -> Iterator[Said]:
+    """Will the user be notified?"""
+    if facts.notifies_addresses and not facts.has_apprise:
+        yield fail(
+            notify.NO_APPRISE, "install the extra, or unset notify.urls; then: stallguard notify --test"
+        )
+    if facts.notifies_desktop and facts.system == "Darwin":
+        yield note(
+            "macOS shows notifications of the desktop only if Script Editor may notify; it does not tell",
+            f"see: stallguard notify --test; {notify.ALLOW_ON_MAC}",
         )
 
 

@@ -45,6 +45,10 @@ CASES = [
     ("versions", WARN, "deadlock", "2.20", packages(LINUX, pyarrow="17.0")),
     ("command", WARN, "/usr/local/bin/stallguard, another program", "PATH", spoiled(
         MAC, foreign_command="/usr/local/bin/stallguard")),
+    ("notifications", FAIL, "Apprise is not installed", "unset notify.urls", spoiled(
+        MAC, notifies_addresses=True, has_apprise=False)),
+    ("notifications", NOTE, "only if Script Editor may notify", "notify --test", spoiled(
+        MAC, notifies_desktop=True)),
     ("plug-ins of ours", NOTE, "smart (pkg:Sensor) of smart-sensors", "", spoiled(
         MAC, added=(("smart", "pkg:Sensor", "smart-sensors"),))),
     ("sitecustomize", NOTE, "/env/lib/sitecustomize.py", "", spoiled(

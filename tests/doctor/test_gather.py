@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from stallguard.config import Config
 from stallguard.doctor.checks import examine
 from stallguard.doctor.facts import Environment, Heavy
 from stallguard.doctor.gather import facts, loudest, place
@@ -14,7 +15,7 @@ GB = 10**9
 
 def test_this_machine_can_be_examined(monkeypatch, tmp_path):
     monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
-    found = facts(Environment("/x", "a test", trouble="not asked"), {"HOME": "/h", "SECRET": "s"})
+    found = facts(Environment("/x", "a test", trouble="not asked"), {"HOME": "/h", "SECRET": "s"}, Config())
     assert found.memory.total > 0
     assert {"runs", "checkpoints and results", "temporary files"} <= {one.what for one in found.places}
     assert {finding.name for finding in examine(found)} >= {"interpreter", "disk", "places"}
@@ -54,7 +55,7 @@ def test_a_machine_about_which_psutil_fails_can_be_examined_all_the_same(monkeyp
     process = ("cpu_times", "memory_info", "name", "cmdline", "create_time", "status")
     for name in machine if where == "psutil" else process:
         monkeypatch.setattr(f"{where}.{name}", broken)
-    found = facts(Environment("/x", "a test", trouble="not asked"), {})
+    found = facts(Environment("/x", "a test", trouble="not asked"), {}, Config())
     assert found.memory.total > 0
     assert found.heavy == ()
 
