@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from watchdog.events import FileModifiedEvent
 
 from stallguard.core.readings import Files
 from stallguard.sensors import Target, artifacts, files
@@ -242,3 +243,58 @@ def test_what_is_above_the_home_is_not_walked(tmp_path: Path, place: str) -> Non
 def test_a_project_is_watched_whole_wherever_it_is(tmp_path: Path, place: str) -> None:
     (tmp_path / place / "deep").mkdir(parents=True)
     assert artifacts.plan(tmp_path / place, tmp_path) == [(tmp_path / place, True)]
+
+
+def test_on_a_mac_a_deep_checkpoint_that_is_overwritten_is_found(tmp_path: Path, hands: Hands) -> None:
+    deep = tmp_path / "a" / "b"
+    deep.mkdir(parents=True)
+    (deep / "last.keras").write_bytes(b"x")
+    sensor = FilesSensor(Target(places=(tmp_path,)), hands, fsevents=True)
+    try:
+        assert sensor.read() is None
+
+        def found() -> bool:
+            (deep / "last.keras").write_bytes(b"y" * 10)
+            return reads(sensor, deep / "last.keras")
+
+        assert eventually(found)
+    finally:
+        sensor.close()
+
+
+def test_on_a_mac_one_directory_is_listed_because_a_stream_would_bring_the_events_of_its_tree(
+    tmp_path: Path, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "checkpoints").mkdir()
+    sensor = FilesSensor(Target(places=(tmp_path,)), hands, fsevents=True)
+    try:
+        sensor.read()
+        assert [emitter.watch.path for emitter in sensor._observer.emitters] == [
+            str(tmp_path / "checkpoints")
+        ]
+        (tmp_path / "best.keras").write_bytes(b"x")
+        assert reads(sensor, tmp_path / "best.keras")
+        (tmp_path / "best.keras").unlink()
+        (tmp_path / "checkpoints" / "1.bin").write_bytes(b"x")
+        assert eventually(lambda: reads(sensor, tmp_path / "checkpoints" / "1.bin"))
+    finally:
+        sensor.close()
+
+
+def test_on_a_mac_a_log_that_grows_fast_is_no_flood(
+    tmp_path: Path, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "FLOOD", 20.0)
+    sensor = FilesSensor(Target(places=(tmp_path,)), hands, fsevents=True)
+    try:
+        sensor.read()
+        (tmp_path / "train.log").write_bytes(b"x")
+        assert eventually(lambda: reads(sensor, tmp_path / "train.log"))
+        for _ in range(200):
+            sensor.dispatch(FileModifiedEvent(str(tmp_path / "train.log")))
+        hands.now += 2.0
+        sensor.read()
+        assert sensor._observer is not None
+    finally:
+        sensor.close()
