@@ -231,7 +231,7 @@ class Performer:
         return bundle.Context(
             incident=action.incident, pid=pid, armed=bool(greeted and greeted.armed),
             stacks=session.dir.probe / f"{pid}.stacks", directory=_place(session.dir, action.incident),
-            run=session.dir.path, root=run.pid, identity=self._identity, signal=STACKS_SIGNAL,
+            run=session.dir.path, root=run.pid, identity=self._identity, lives_on=True, signal=STACKS_SIGNAL,
             since=time.time() - (session.clock.monotonic() - run.launched), argv=tuple(request.command.argv),
             environment=self._environment_of_child, versions=greeted.versions if greeted else {},
             cwd=str(request.cwd), home=str(Path.home()), script=request.script(),
