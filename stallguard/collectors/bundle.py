@@ -2,8 +2,8 @@
 
 The perishable comes first, one collector after the other; then all the rest at once, because the tools of a
 system whose GPU is stuck may hang, each for itself.  Every collector has a daemon thread of its own, which is left
-behind when its time is up; what does not need the process may end later, and the
-manifest is written again then.  Nothing here raises: what failed is in the manifest, and the restart must come.
+behind when its time is up; what does not need the process may end later, and the manifest is written again then.
+Nothing here raises: what failed is in the manifest, and the restart must come.
 """
 
 from __future__ import annotations
