@@ -21,6 +21,7 @@ from stallguard.collectors import STACKS, STACKS_AGAIN, Collector, Context, Fact
 from stallguard.collectors.redact import Redactor
 from stallguard.collectors.sheet import File, Sheet
 from stallguard.core.events import Collected
+from stallguard.host import system
 
 __all__ = ["Context", "Item", "Manifest", "collect", "gather"]
 
@@ -65,7 +66,7 @@ def collect(context: Context) -> Collected:
     """Gather the evidence of an incident; return the event that tells of it."""
     manifest = gather(context)
     return Collected(
-        at=time.monotonic(), incident=context.incident, seconds=manifest.seconds, where=manifest.where,
+        at=system.monotonic(), incident=context.incident, seconds=manifest.seconds, where=manifest.where,
         stacks=manifest.classes, fingerprint=manifest.fingerprint, missing=manifest.missing,
     )  # fmt: skip
 
