@@ -64,6 +64,7 @@ class Heavy(msgspec.Struct, frozen=True):
     count: int
     cores: float  # that it keeps busy
     memory: int  # bytes
+    who: tuple[str, ...] = ()  # "train.py, pid 4242": the hardest first, at most three
 
 
 class Facts(msgspec.Struct, frozen=True):

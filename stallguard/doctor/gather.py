@@ -6,11 +6,12 @@ Takes about a second; may not judge.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -32,7 +33,7 @@ VARIABLES = ("HOME", "KERAS_BACKEND", "TF_USE_LEGACY_KERAS")
 SAMPLE = 0.7  # seconds between two looks at who works
 BUSY, LARGE = 0.25, 0.1  # of a core, of the memory: less is not worth a word
 LARGE_BYTES = 2e9
-MOST = 5  # processes named
+MOST, WHO = 5, 3  # names told; processes of one name told
 GROUPS = (sensors.PLUGINS, collectors.PLUGINS)
 SWAP = Path("/private/var/vm")  # where macOS makes its swap files
 
@@ -106,7 +107,7 @@ def _working(seconds: float) -> list[Heavy]:
     time.sleep(seconds)
     ours = {os.getpid(), os.getppid()}
     return [
-        Heavy(_name(process), 1, (now - earlier) / seconds, _memory(process))
+        Heavy(_name(process), 1, (now - earlier) / seconds, _memory(process), (_who(process),))
         for process, earlier in before.items()
         if process.pid not in ours and earlier is not None and (now := _cpu(process)) is not None
     ]
@@ -126,12 +127,16 @@ def loudest(found: list[Heavy], total: int | None) -> list[Heavy]:
     """
     large = LARGE * total if total else LARGE_BYTES
     by_name: dict[str, Heavy] = {}
-    for one in found:
+    for one in sorted(found, key=_weight, reverse=True):
         so_far = by_name.get(one.name, Heavy(one.name, 0, 0.0, 0))
         both = (so_far.count + one.count, so_far.cores + one.cores, so_far.memory + one.memory)
-        by_name[one.name] = Heavy(one.name, *both)
+        by_name[one.name] = Heavy(one.name, *both, (*so_far.who, *one.who)[:WHO])
     named = [one for one in by_name.values() if one.cores >= BUSY or one.memory >= large]
-    return sorted(named, key=lambda one: (one.cores, one.memory), reverse=True)[:MOST]
+    return sorted(named, key=_weight, reverse=True)[:MOST]
+
+
+def _weight(one: Heavy) -> tuple[float, int]:
+    return one.cores, one.memory
 
 
 def _cpu(process: psutil.Process) -> float | None:
@@ -147,6 +152,37 @@ def _memory(process: psutil.Process) -> int:
         return process.memory_info().rss
     except ERRORS:  # as above
         return 0
+
+
+def _who(process: psutil.Process) -> str:
+    """Return a process by its pid, and by its script if it runs one: ten processes may all be named python."""
+    try:
+        words = process.cmdline()
+    except ERRORS:  # as above
+        words = []
+    script = script_in(words)
+    return f"{script}, pid {process.pid}" if script else f"pid {process.pid}"
+
+
+def script_in(words: Sequence[str]) -> str:
+    """Return the script or module in the command line of an interpreter, without its directory; "" if there is none."""
+    if not words or not _INTERPRETER.match(Path(words[0]).name):
+        return ""
+    rest = iter(words[1:])
+    for word in rest:
+        if word == "-m":
+            return f"-m {next(rest, '')}"
+        if word == "-c":
+            return "-c"
+        if word in _WITH_VALUE:
+            next(rest, None)
+        elif not word.startswith("-"):
+            return Path(word).name
+    return ""
+
+
+_INTERPRETER = re.compile(r"(python|pypy)[0-9.]*t?$", re.IGNORECASE)  # "Python" in a framework build of macOS
+_WITH_VALUE = ("-W", "-X")
 
 
 def _name(process: psutil.Process) -> str:

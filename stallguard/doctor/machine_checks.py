@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from stallguard import notify
 from stallguard.agent import missed
 from stallguard.agent.job import Schedule
-from stallguard.doctor.facts import Facts, Place
+from stallguard.doctor.facts import Facts, Heavy, Place
 from stallguard.doctor.findings import Said, fail, note, ok, warn
 
 GB = 10**9
@@ -201,11 +201,10 @@ def others(facts: Facts) -> Iterator[Said]:
     loud = [one for one in facts.heavy if one.cores > TAKEN * cores or (total and one.memory > TAKEN * total)]
     for one in loud:
         yield warn(
-            f"{one.name}{f' ({one.count} processes)' if one.count > 1 else ''}: "
-            f"{one.cores:.1f} cores busy, {_size(one.memory)} of memory",
-            "end it, or expect a slower training",
+            f"{one.name}{_processes(one)}: {one.cores:.1f} cores busy, {_size(one.memory)} of memory",
+            "end what you do not need, or expect a slower training",
         )
-    quiet = [one.name for one in facts.heavy if one not in loud]
+    quiet = [f"{one.name}{_processes(one)}" for one in facts.heavy if one not in loud]
     if quiet:
         yield note(f"also at work: {', '.join(quiet)}")
     if facts.runs:
@@ -213,6 +212,14 @@ def others(facts: Facts) -> Iterator[Said]:
             f"another run lives: {', '.join(facts.runs)}",
             "two trainings share one GPU badly; stallguard status",
         )
+
+
+def _processes(one: Heavy) -> str:
+    """Return which processes of that name these are: the first ones by script and pid, the others by their number."""
+    more = one.count - len(one.who)
+    if not one.who:
+        return f" ({one.count} processes)" if one.count > 1 else ""
+    return f" ({'; '.join(one.who)}{f'; and {more} more' if more > 0 else ''})"
 
 
 def added(facts: Facts) -> Iterator[Said]:

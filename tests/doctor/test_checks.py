@@ -89,6 +89,8 @@ CASES = [
     ("permissions", NOTE, "Documents/net", "elsewhere", spoiled(
         MAC, working="/Users/you/Documents/net", guarded="~/Documents")),
     ("others", WARN, "chrome (9 processes): 4.0 cores", "slower", spoiled(MAC, heavy=(Heavy("chrome", 9, 4.0, GB),))),
+    ("others", WARN, "python (train.py, pid 42; -m jupyter, pid 7; pid 9; and 7 more): 4.0 cores", "slower", spoiled(
+        MAC, heavy=(Heavy("python", 10, 4.0, GB, ("train.py, pid 42", "-m jupyter, pid 7", "pid 9")),))),
     ("others", WARN, "12.0 GB of memory", "slower", spoiled(MAC, heavy=(Heavy("vm", 1, 0.1, 12 * GB),))),
     ("others", NOTE, "also at work: backupd", "", spoiled(MAC, heavy=(Heavy("backupd", 1, 0.5, GB),))),
     ("others", WARN, "another run lives: r1", "share", spoiled(MAC, runs=("r1",))),
