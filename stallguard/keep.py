@@ -18,6 +18,7 @@ import psutil
 from stallguard import outcome
 from stallguard.config.sections import KeepSettings
 from stallguard.core.words import duration
+from stallguard.host.psutil_errors import ERRORS
 from stallguard.paths import LATEST, RunDir, list_runs
 from stallguard.units import show_size
 
@@ -90,9 +91,12 @@ def is_alive(run: RunDir) -> bool:
 
 def _is_training(page: Path) -> bool:
     """Tell whether the process that made the page still lives; a later one of its number is younger than the page."""
-    with contextlib.suppress(psutil.Error, ValueError, OSError):
+    try:
         return psutil.Process(int(page.stem)).create_time() <= page.stat().st_mtime
-    return False
+    except (psutil.Error, ValueError, FileNotFoundError):  # gone, somebody else's, or no page of ours
+        return False
+    except ERRORS:  # not known: what may still train is not removed
+        return True
 
 
 def prune(keep: KeepSettings, runs: Path, *, dry: bool = False) -> list[Doomed]:

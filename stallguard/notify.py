@@ -7,6 +7,7 @@ away at three may be back at four.  A notification may never slow, stop or fail 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import queue
 import shutil
 import subprocess
@@ -16,11 +17,14 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from stallguard.config.sections import NotifySettings
+
+MISSED = "missed"  # a start of an overnight job that did not happen
 # Occasions of the setting notify.on, and the sentences that belong to each.
 OCCASIONS = {
     "stall": ("stalled",),
     "restart": ("restart",),
-    "give_up": ("gave_up", "unkillable", "unguarded"),
+    "give_up": ("gave_up", "unkillable", "unguarded", MISSED),
     "finish": ("finished", "ended", "paused"),
 }
 PASSING = ("stalled", "restart")  # not the last word of a run: these are sent only so often
@@ -28,6 +32,14 @@ DEADLINE = 15.0  # seconds for one channel
 MOST_AN_HOUR = 12
 FAREWELL = 20.0  # seconds that the end of a run waits for the last notification
 
+NO_APPRISE = (
+    "notify.urls is set and Apprise is not installed: nothing is sent there; "
+    "install stallguard from its clone with the extra: uv tool install --force '.[notify]'"
+)
+# osascript ends with 0 whether or not the user lets its notifications be shown; they come under the name of its app.
+ALLOW_ON_MAC = (
+    "System Settings > Notifications > Script Editor: allow notifications (and no Focus that silences them)"
+)
 Send = Callable[[str, str], None]
 
 
@@ -94,6 +106,52 @@ def apprise_sender(urls: tuple[str, ...]) -> Send:
             raise OSError("a notification service refused")
 
     return send
+
+
+def channels(
+    wanted: NotifySettings, env: Mapping[str, str], trouble: Callable[[str], None]
+) -> dict[str, Send]:
+    """Return the senders that the settings ask for, by name; `trouble` is called with what cannot be sent and why.
+
+    `env`: the environment of the user's command.
+    """
+    found = dict[str, Send]()
+    own = desktop() if wanted.desktop else None
+    if own is not None:
+        found["the desktop"] = own
+    if wanted.command:
+        found["the command"] = command_sender(wanted.command, env)
+    if wanted.urls:
+        try:
+            found["Apprise"] = apprise_sender(wanted.urls)
+        except ImportError:
+            trouble(NO_APPRISE)
+    return found
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What became of a test.  `why`: why it failed; "" if it was sent."""
+
+    channel: str
+    why: str = ""
+
+
+def test(channels: Mapping[str, Send], title: str, text: str) -> list[Result]:
+    """Send `text` by each channel, one after the other, for DEADLINE seconds each; return what became of it."""
+    results = []
+    for name, send in channels.items():
+        try:
+            send(title, text)
+        except Exception as error:  # noqa: BLE001 - a channel may raise anything: that is what is asked
+            results.append(Result(name, _why(error)))
+        else:
+            results.append(Result(name))
+    return results
+
+
+def has_apprise() -> bool:
+    """Return whether the extra `notify` is installed."""
+    return importlib.util.find_spec("apprise") is not None
 
 
 def _run(command: list[str], env: Mapping[str, str] | None = None) -> None:

@@ -47,9 +47,46 @@ def test_the_wheel_has_the_version_that_the_package_tells(wheel):
     assert "\nLicense-Expression: Apache-2.0\n" in metadata
 
 
+def test_the_distribution_has_a_name_of_its_own_and_names_no_place_that_is_not_ours(wheel):
+    name = next(name for name in wheel.namelist() if name.endswith("METADATA"))
+    metadata = wheel.read(name).decode()
+    head, _, readme = metadata.partition("\n\n")
+    assert "\nName: stallguard-train\n" in metadata
+    assert "://" not in head
+    assert "github.com/stallguard" not in readme
+    installs = re.findall(r"^ {4}.*\binstall\b.*$", readme, re.MULTILINE)
+    assert [line for line in installs if re.search(r"install\s+stallguard", line)] == []
+
+
+def test_the_oldest_psutil_allowed_has_what_is_called():
+    """Process.net_connections came with psutil 6.0; before, it was Process.connections."""
+    bound = next(line for line in PROJECT["project"]["dependencies"] if line.startswith("psutil"))
+    assert int(re.search(r">=(\d+)", bound)[1]) >= 6
+
+
+@pytest.mark.parametrize(("without", "extras"), [("", ".[tensorflow,metal]"), ("1", ".[tensorflow]")])
+def test_continuous_integration_installs_no_plug_in_for_a_gpu_that_cannot_compute(tmp_path, without, extras):
+    """`pip` of this environment is a program that notes its words: nothing is installed."""
+    (tmp_path / "scripts").mkdir()
+    for name in ("setup", "_env.sh"):
+        (tmp_path / "scripts" / name).write_bytes((ROOT / "scripts" / name).read_bytes())
+    (tmp_path / "scripts/setup").chmod(0o755)
+    (tmp_path / "pyproject.toml").write_text("")
+    python = tmp_path / "python"
+    note = f'case "$1" in -c) echo {python};; *) echo "$*" >> {tmp_path}/said; mkdir -p {tmp_path}/.venv/bin'
+    python.write_text(f"#!/bin/sh\n{note}; ln -sf {python} {tmp_path}/.venv/bin/python;; esac\n")
+    python.chmod(0o755)
+    env = {"PATH": "/usr/bin:/bin", "PYTHON": str(python), "WITHOUT_METAL": without}
+    subprocess.run([tmp_path / "scripts/setup"], check=True, env=env, capture_output=True)
+
+    assert f" --editable {extras} " in (tmp_path / "said").read_text()
+    assert "tensorflow-metal" not in str(PROJECT["project"]["optional-dependencies"]["tensorflow"])
+    assert 'WITHOUT_METAL: "1"' in (ROOT / ".github/workflows/ci.yml").read_text()
+
+
 def test_the_wheel_holds_nothing_but_the_package(wheel):
     tops = {name.split("/")[0] for name in wheel.namelist()}
-    assert tops == {"stallguard", f"stallguard-{stallguard.__version__}.dist-info"}
+    assert tops == {"stallguard", f"stallguard_train-{stallguard.__version__}.dist-info"}
 
 
 def test_the_changelog_has_a_place_for_the_next_change():

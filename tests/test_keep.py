@@ -139,6 +139,18 @@ def test_a_later_process_of_the_same_number_keeps_nothing(runs):
     assert not keep.is_alive(lost)
 
 
+def test_a_training_of_which_psutil_cannot_tell_whether_it_lives_is_not_removed(runs, monkeypatch):
+    lost = make(runs, "run-0", ended=False)
+    (lost.probe / f"{os.getpid()}.page").write_bytes(b"")
+
+    def broken(_process):
+        raise RuntimeError("(ipc/mig) array not large enough")
+
+    monkeypatch.setattr("psutil.Process.create_time", broken)
+    monkeypatch.setattr("stallguard.outcome.state", lambda _run: "lost")
+    assert keep.is_alive(lost)
+
+
 def test_latest_points_to_what_is_left(runs):
     make(runs, "run-4")
     os.utime(runs / "run-3" / "journal.jsonl", (0, 0))

@@ -22,6 +22,9 @@ LATE = dt.timedelta(hours=2)  # after which a missed time is not made up: the ma
 MOST_RESTARTS = 5  # within AN_HOUR; launchd knows no limit and made 38 771 starts of one broken job
 AN_HOUR = dt.timedelta(hours=1)
 ALMOST = 0.9  # of an interval
+HOUR_SLACK = (
+    300.0  # seconds that a start by the hour may be short of its interval: the one before began a bit late
+)
 
 
 class Plan(NamedTuple):
@@ -54,7 +57,24 @@ def _due(schedule: Schedule, memory: Memory, now: Moment) -> str:
             return f"it is {time}"
     if schedule.every and _is_next(memory.started, schedule.every, now):
         return f"{units.show_duration(schedule.every)} have passed"
-    return "login" if schedule.login else ""
+    # A start by the hour cannot be told from one at login; what the interval makes due begins at either.
+    return "login" if schedule.login and not schedule.is_hourly else ""
+
+
+def missed(schedule: Schedule, memory: Memory, now: Moment) -> Moment | None:
+    """Return the newest time of day that passed without a start and is not made up any more; None if there is none.
+
+    A job that was still at work then has missed nothing.
+    """
+    if memory.started is not None and (memory.ended is None or memory.ended < memory.started):
+        return None
+    known = [moment for moment in (memory.installed, memory.started, memory.ended) if moment is not None]
+    if not known:
+        return None
+    idle_since = max(known)
+    times = (latest(time, now) for time in schedule.at)
+    over = (time if now - time > LATE else time - dt.timedelta(days=1) for time in times)
+    return max((time for time in over if idle_since < time - EARLY), default=None)
 
 
 def latest(time: str, now: Moment) -> Moment:
@@ -65,7 +85,8 @@ def latest(time: str, now: Moment) -> Moment:
 
 
 def _is_next(started: Moment | None, every: float, now: Moment) -> bool:
-    return started is None or (now - started).total_seconds() >= ALMOST * every
+    least = max(ALMOST * every, every - HOUR_SLACK)
+    return started is None or (now - started).total_seconds() >= least
 
 
 def recent(memory: Memory, now: Moment) -> tuple[Moment, ...]:

@@ -29,6 +29,7 @@ ENTRY = (
 # report (20), the last notification (20), old runs to remove.
 MARGIN = 60.0
 LOGIN = "login"
+AN_HOUR = 3600.0
 
 
 class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -37,6 +38,15 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
     at: tuple[str, ...] = ()
     login: bool = False
     every: float = 0.0
+
+    @property
+    def is_hourly(self) -> bool:
+        """Whether the service manager starts the job each hour by the calendar, and the plan decides whether it is due.
+
+        An interval's own timer stands still while the machine sleeps and begins anew at each boot or login: one of days
+        would hardly ever end.
+        """
+        return self.every >= AN_HOUR
 
     def arguments(self) -> tuple[str, ...]:
         """Return this as options of `agent install`."""

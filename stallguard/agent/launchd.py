@@ -11,16 +11,18 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from stallguard.agent import answers, asking, plist, printed, refusals, steps
-from stallguard.agent.answers import ABSENT, NO_SESSION, OK, answer
+from stallguard.agent import answers, asking, missed, plist, printed, refusals, steps
+from stallguard.agent.answers import ABSENT, BUSY, NO_SESSION, OK, answer
 from stallguard.agent.asking import Said
 from stallguard.agent.job import Job, label, read_back
 from stallguard.agent.manager import Known
 from stallguard.agent.places import Places
 from stallguard.agent.steps import PAUSE
 from stallguard.errors import CANNOT_RUN, StallguardError
+from stallguard.host.preferences import sleep, wakes
 
 PATIENCE = 30.0  # seconds for one answer of launchctl
+START_TRIES = 20  # of kickstart while launchd is busy with the job
 DEFAULT_EXIT = 60  # seconds to wait for a job whose definition does not say
 
 
@@ -100,7 +102,15 @@ class Launchd:
 
     def start(self, name: str) -> None:
         """Start the job now."""
-        self._must(("kickstart", self._target(name)))
+        for _ in range(START_TRIES):
+            said = answer(*self._launchctl(("kickstart", self._target(name))))
+            # A job that is being started, as bootstrap does with KeepAlive, answers 37: only `print` proves anything.
+            if said.meaning == OK or (said.meaning == BUSY and self._print(name).running):
+                return
+            if said.meaning != BUSY:
+                break
+            self._sleep(PAUSE)
+        raise self._refused("kickstart", self._target(name), said)
 
     def stop(self, name: str) -> None:
         """Send SIGTERM and wait; launchd sends no SIGKILL here, and stallguard ends its training by its own rules."""
@@ -119,12 +129,16 @@ class Launchd:
 
     def _must(self, words: tuple[str, ...], allowed: tuple[str, ...] = (OK,)) -> None:
         said = answer(*self._launchctl(words))
-        if said.meaning == ABSENT and ABSENT not in allowed:
-            raise StallguardError(
-                f"{words[-1]} is not loaded", why=said.words, cure="stallguard agent install first"
-            )
         if said.meaning not in allowed:
-            raise StallguardError(f"launchctl {words[0]} failed", why=said.words, cure=said.cure)
+            raise self._refused(words[0], words[-1], said)
+
+    @staticmethod
+    def _refused(verb: str, target: str, said: answers.Answer) -> StallguardError:
+        if said.meaning == ABSENT:
+            return StallguardError(
+                f"{target} is not loaded", why=said.words, cure="stallguard agent install first"
+            )
+        return StallguardError(f"launchctl {verb} failed", why=said.words, cure=said.cure)
 
     def _exit_timeout(self, name: str) -> int:
         return self._print(name).exit_timeout or DEFAULT_EXIT
@@ -160,11 +174,12 @@ class Launchd:
         file = self.places.definition(name)
         return plist.program(file.read_bytes()) if file.exists() else ()
 
-    def advice(self) -> list[str]:
+    def advice(self, job: Job) -> list[str]:
         """Return what macOS shows after an install, and what a night needs."""
         return [
             'macOS may show "Background Items Added"; leave it switched on in System Settings > Login Items',
             "stay logged in and on mains power; a closed lid sleeps",
+            *missed.warning(job.schedule, self.places.system, sleep(), wakes()),
         ]
 
 

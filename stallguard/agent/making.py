@@ -6,25 +6,36 @@ Looks at the file system through stallguard.command; may not write anything.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from stallguard import interpreter
+from stallguard.agent import refusals
 from stallguard.agent.job import Job, Schedule, checked_name, exit_timeout
 from stallguard.agent.places import Places
 from stallguard.command import Disk, resolve
 from stallguard.config import Config
-from stallguard.errors import USAGE, StallguardError
+from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
 
 # What a training's behaviour depends on and a service manager does not hand on.  Nothing that is a secret by its
 # kind: a job's definition is readable by others.  --env adds to this.
 KEPT = frozenset({
     "PATH", "LANG", "LC_ALL", "LC_CTYPE", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONPATH",
     "PYTHONHASHSEED", "LD_LIBRARY_PATH", "STALLGUARD_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME",
+    "XDG_CACHE_HOME", "PYENV_ROOT", "PYENV_VERSION", "TURN_OFF_REMAPPER", "HF_HOME", "HF_HUB_OFFLINE", "TORCH_HOME",
+    "TOKENIZERS_PARALLELISM",
 })  # fmt: skip
-KEPT_PREFIXES = ("TF_", "KERAS_", "XLA_", "CUDA_", "OMP_", "MTL_")
+KEPT_PREFIXES = (
+    "TF_", "KERAS_", "XLA_", "CUDA_", "OMP_", "MTL_", "AGX_", "MPS_", "METAL_", "PYTORCH_", "JAX_", "MLX_", "MKL_",
+    "OPENBLAS_", "VECLIB_", "NCCL_", "DYLD_",
+)  # fmt: skip
+SHIMS = (
+    "shims"  # the directory in which pyenv, asdf and mise keep programs that choose a version when they start
+)
+ASKED = 20.0  # seconds for a shim to name its interpreter
 DEFAULTS = {"LANG": "en_US.UTF-8", "PYTHONUNBUFFERED": "1"}
 
 
@@ -52,8 +63,10 @@ def make(asked: Asked, config: Config, env: Mapping[str, str], cwd: Path, places
     place = Disk(env, str(cwd))
     python = config.run.python or None
     command = resolve(asked.words, lambda: interpreter.choose(python, env, place.which), place)
-    chosen = (_absolute(command.interpreter.path, cwd),) if command.interpreter else ()
+    chosen = (_python(_absolute(command.interpreter.path, cwd), env, cwd),) if command.interpreter else ()
     words = _words(asked.words, command.argv, cwd, is_script=bool(chosen))
+    if not chosen and Path(words[0]).name.startswith("python"):
+        words = (_python(words[0], env, cwd), *words[1:])
     options = _without_python(asked.options) + (("--python", chosen[0]) if chosen else ())
     job = Job(
         name=name,
@@ -66,6 +79,7 @@ def make(asked: Asked, config: Config, env: Mapping[str, str], cwd: Path, places
         exit_timeout=exit_timeout(config),
         throttle=round(config.agent.throttle),
     )
+    refusals.check_text(job)
     return Made(job, (sys.executable, *chosen), words)
 
 
@@ -80,6 +94,32 @@ def _words(words: Sequence[str], argv: Sequence[str], cwd: Path, *, is_script: b
 def _absolute(path: str, cwd: Path) -> str:
     """Return an absolute path, links left alone: one leads into a virtual environment, its target out of it."""
     return os.path.normpath(cwd / path)
+
+
+def _python(path: str, env: Mapping[str, str], cwd: Path) -> str:
+    """Return the interpreter behind `path`: a shim may choose another one at night.
+
+    Raises StallguardError (exit code 126) if a shim starts no Python here.
+    """
+    if Path(path).parent.name != SHIMS:
+        return path
+    try:
+        done = subprocess.run(
+            [path, "-c", "import sys; print(sys.executable)"], capture_output=True, text=True, errors="replace",
+            timeout=ASKED, check=False, stdin=subprocess.DEVNULL, env=dict(env), cwd=cwd,
+        )  # fmt: skip
+        said = done.stdout.strip() if done.returncode == 0 else ""
+        why = done.stderr.strip().partition("\n")[0]
+    except (OSError, subprocess.TimeoutExpired) as error:
+        said, why = "", str(error)
+    if said.startswith("/"):
+        return said
+    raise StallguardError(
+        f"{path} chooses an interpreter when it starts, and does not say which",
+        why=why,
+        cure="give the interpreter itself: --python /full/path/to/python",
+        code=CANNOT_RUN,
+    )
 
 
 def _without_python(options: Sequence[str]) -> tuple[str, ...]:

@@ -54,5 +54,5 @@ class Manager(Protocol):
     def program(self, name: str) -> tuple[str, ...]:
         """Return the command line in the job's definition; () where there is none."""
 
-    def advice(self) -> list[str]:
+    def advice(self, job: Job) -> list[str]:
         """Return what the user should know after an install."""

@@ -12,6 +12,7 @@ import datetime as dt
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from stallguard import outcome, paths
 
@@ -23,6 +24,8 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
 
     installed: Moment | None = None
     started: Moment | None = None
+    ended: Moment | None = None  # of what was started last; before `started` while it lives
+    missed: Moment | None = None  # the newest start that was noticed not to have happened
     wanted: bool = False
     halted: bool = False
     restarts: tuple[
@@ -30,6 +33,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
     ] = ()  # starts that the service manager made because stallguard itself had died
     run: str = ""  # the run of the last start, by id
     trouble: str = ""  # why the last start came to nothing
+    damaged: bool = False  # the file is there and cannot be read
 
 
 def file(name: str) -> Path:
@@ -38,17 +42,25 @@ def file(name: str) -> Path:
 
 
 def recall(name: str) -> Memory:
-    """Return what a job remembers; nothing where the file is absent or damaged: it will be written anew."""
-    with contextlib.suppress(OSError, ValueError):
-        return msgspec.json.decode(file(name).read_bytes(), type=Memory)
-    return Memory()
+    """Return what a job remembers; nothing if there is no file, `damaged` if it cannot be read."""
+    path = file(name)
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Memory)
+    except FileNotFoundError:
+        return Memory()
+    except (OSError, ValueError) as error:
+        why = f"{path} cannot be read ({error}); the newest run of the same command stands for it"
+        return Memory(trouble=why, damaged=True)
 
 
 def keep(name: str, memory: Memory) -> None:
-    """Write what a job remembers.  Raises OSError."""
+    """Write what a job remembers; a file that could not be read is kept beside it.  Raises OSError."""
     path = file(name)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    outcome.write(path, memory)
+    if memory.damaged:
+        with contextlib.suppress(OSError):
+            path.replace(path.with_suffix(".damaged"))
+    outcome.write(path, replace(memory, damaged=False))
 
 
 def forget(name: str) -> None:

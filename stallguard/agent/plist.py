@@ -48,7 +48,9 @@ def _starts(job: Job) -> dict[str, Any]:
     if job.schedule.at:
         times = map(units.clock, job.schedule.at)
         keys["StartCalendarInterval"] = [{"Hour": hour, "Minute": minute} for hour, minute in times]
-    if job.schedule.every:
+    if job.schedule.is_hourly:
+        keys["StartCalendarInterval"] = [*keys.get("StartCalendarInterval", []), {"Minute": 0}]
+    elif job.schedule.every:
         keys["StartInterval"] = round(job.schedule.every)
     return keys
 

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import stallguard
 from stallguard.agent.job import Job
 from stallguard.agent.places import LAUNCHD
 from stallguard.errors import CANNOT_RUN, StallguardError
+from stallguard.host.darwin_privacy import guarded
 
-# Folders that macOS guards (TCC): a job of launchd has none of the Terminal's rights there, and what is granted to
-# an interpreter is lost at its next update.
-GUARDED = ("Desktop", "Documents", "Downloads", "Library/Mobile Documents", "Library/CloudStorage")
-VOLUMES = Path("/Volumes")
 # Where tools keep environments that they throw away at will: uvx, uv run --with, pipx run.
 FLEETING = re.compile(r"/uv/(archive|environments|builds)-v\d+/|/pipx/\.?cache/|/Caches/pipx/")
 
@@ -25,7 +23,8 @@ FLEETING = re.compile(r"/uv/(archive|environments|builds)-v\d+/|/pipx/\.?cache/|
 def check(job: Job, interpreters: Sequence[str], words: Sequence[str], system: str, home: Path) -> None:
     """Raise StallguardError (exit code 126) for the first thing that would keep the job from running at night.
 
-    `interpreters`: all that the job needs; `words`: COMMAND, whose paths the job will want to read.
+    `interpreters`: all that the job needs; `words`: COMMAND, whose paths the job will want to read.  On macOS every
+    path that the job keeps is looked at: arguments, options, variables, and where stallguard itself is.
     """
     for python in interpreters:
         check_interpreter(python)
@@ -34,9 +33,49 @@ def check(job: Job, interpreters: Sequence[str], words: Sequence[str], system: s
             f"the working directory {job.cwd} is not there", "", "install from the folder of the project"
         )
     if system == LAUNCHD:
-        touched = [*interpreters, job.cwd, job.log, *_paths(words, Path(job.cwd))]
-        for path in touched:
+        ours = str(Path(stallguard.__file__).parent)
+        kept = [*_paths(job.run, Path(job.cwd)), *_paths(words, Path(job.cwd)), *_in_variables(job.env)]
+        for path in (*interpreters, ours, job.cwd, job.log, *kept):
             check_guarded(Path(path), home)
+
+
+def check_text(job: Job) -> None:
+    """Raise StallguardError (exit code 126) for text that a definition cannot hold as it is.
+
+    A unit takes a path as the rest of its line: a line break would begin a line of its own, a backslash at the end
+    would swallow the next line, and blanks at either end are dropped.  Both forms are UTF-8 without control characters;
+    in an argument or a variable, tab and line break can be written.
+    """
+    for what, path in (
+        ("the working directory", job.cwd),
+        ("the log", job.log),
+        ("the interpreter", job.python),
+    ):
+        _check_characters(what, path, _CONTROL)
+        if path.endswith("\\") or path != path.strip():
+            raise _refused(
+                f"{what} {path!r} ends with a backslash or a blank",
+                "a definition of a job cannot hold such a path",
+                "rename that folder, and install again",
+            )
+    for word in job.run:
+        _check_characters("the argument", word, _CONTROL_IN_TEXT)
+    for name, value in job.env.items():
+        _check_characters(f"the variable {name!r}", name, _CONTROL)
+        _check_characters(f"the value of {name},", value, _CONTROL_IN_TEXT)
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
+_CONTROL_IN_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
+
+
+def _check_characters(what: str, text: str, refused: re.Pattern[str]) -> None:
+    match = refused.search(text)
+    if match is not None:
+        name = "is not UTF-8" if "\ud800" <= match[0] <= "\udfff" else f"holds the character {match[0]!r}"
+        raise _refused(
+            f"{what} {text!r} {name}", "a definition of a job cannot hold it", "rename it, or leave it out"
+        )
 
 
 def check_interpreter(python: str) -> None:
@@ -63,7 +102,9 @@ def check_interpreter(python: str) -> None:
     if FLEETING.search(python) or FLEETING.search(str(path.resolve())):
         why = "it is in a cache that is cleared at will"
         raise _refused(
-            f"the interpreter {python} may be gone tonight", why, "install with: uv tool install stallguard"
+            f"the interpreter {python} may be gone tonight",
+            why,
+            "install it from its clone, with: uv tool install .",
         )
 
 
@@ -88,26 +129,6 @@ def check_guarded(path: Path, home: Path) -> None:
         )
 
 
-def guarded(path: Path, home: Path) -> str | None:
-    """Return the guarded folder that `path` is in, links followed; None where it is in none."""
-    real, base = _folded(path.resolve()), _folded(home.resolve())
-    for folder in GUARDED:
-        if _is_in(real, (*base, *_folded(Path(folder)))):
-            return f"~/{folder}"
-    if _is_in(real, _folded(VOLUMES)) and len(real) > len(VOLUMES.parts):
-        return str(Path(*path.resolve().parts[:3]))
-    return None
-
-
-def _folded(path: Path) -> tuple[str, ...]:
-    """Return the parts of a path as the file system of a Mac compares them."""
-    return tuple(part.casefold() for part in path.parts)
-
-
-def _is_in(parts: tuple[str, ...], folder: tuple[str, ...]) -> bool:
-    return parts[: len(folder)] == folder
-
-
 def _paths(words: Sequence[str], cwd: Path) -> Iterator[str]:
     """Yield what of COMMAND is a path to something that exists: the script, and data that it is given."""
     for word in words:
@@ -116,6 +137,16 @@ def _paths(words: Sequence[str], cwd: Path) -> Iterator[str]:
                 path = cwd / Path(text).expanduser() if text.startswith("~/") else cwd / text
                 if os.path.lexists(path):
                     yield str(path)
+
+
+def _in_variables(env: Mapping[str, str]) -> Iterator[str]:
+    """Yield the absolute paths in the variables of a job.
+
+    PATH is left out: where a program is not found in one folder, it is looked for in the next.
+    """
+    for name, value in env.items():
+        if name != "PATH":
+            yield from (part for part in value.split(os.pathsep) if part.startswith("/") and "\0" not in part)
 
 
 def _refused(what: str, why: str, cure: str) -> StallguardError:

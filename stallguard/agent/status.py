@@ -5,12 +5,15 @@ Puts together what the service manager, the job's memory and its last run say; m
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from stallguard import outcome
-from stallguard.agent import due, memory
+from stallguard.agent import due, memory, missed
 from stallguard.agent.job import ReadBack, Schedule, command_in, read_back
 from stallguard.agent.manager import Known, Manager
 from stallguard.agent.memory import Memory, Moment
@@ -33,6 +36,8 @@ class Status(msgspec.Struct, frozen=True):
     run: str = ""
     run_state: str = ""
     ending: str = ""
+    missed: Moment | None = None
+    missed_why: str = ""
     trouble: str = ""
     definition: str = ""
     log: str = ""
@@ -43,10 +48,11 @@ def status(manager: Manager, name: str, now: Moment) -> Status:
     back = read_back(manager.program(name))
     if back is None:
         return Status(name=name, installed=False)
-    return _joined(manager, name, back, manager.known(name), memory.recall(name), now)
+    return _joined(manager, name, back, manager.known(name), recollected(name, command_in(back.run)), now)
 
 
 def _joined(manager: Manager, name: str, back: ReadBack, known: Known, past: Memory, now: Moment) -> Status:
+    over = due.missed(back.schedule, past, now)
     return Status(
         name=name,
         installed=True,
@@ -61,6 +67,8 @@ def _joined(manager: Manager, name: str, back: ReadBack, known: Known, past: Mem
         run=past.run,
         run_state=run_state(past.run),
         ending=known.ending,
+        missed=over,
+        missed_why=missed.words(over, manager.places.system) if over else "",
         trouble=past.trouble or known.trouble,
         definition=str(manager.places.definition(name)),
         log=str(manager.places.log(name)),
@@ -71,6 +79,30 @@ def run_state(run_id: str) -> str:
     """Return how the run of that id stands; "" where there is none any more."""
     run = next((run for run in list_runs() if run.id == run_id), None)
     return outcome.state(run) if run else ""
+
+
+def recollected(name: str, command: Sequence[str]) -> Memory:
+    """Return what the job `name` remembers; if its file is damaged, what its newest run tells.
+
+    Without that a job whose training goes on unguarded would begin a second one.
+    """
+    past = memory.recall(name)
+    if not past.damaged:
+        return past
+    known = ((run, outcome.asked(run)) for run in reversed(list_runs()))
+    for run, asked in known:
+        if asked is not None and asked.command == list(command):
+            end = outcome.outcome(run)
+            return replace(
+                past, run=run.id, started=_moment(asked.began), ended=_moment(end.ended) if end else None
+            )
+    return past
+
+
+def _moment(utc: str) -> Moment | None:
+    with contextlib.suppress(ValueError):
+        return dt.datetime.fromisoformat(utc).astimezone()
+    return None
 
 
 def unfinished(run_id: str) -> RunDir | None:
@@ -98,6 +130,7 @@ def lines(job: Status, now: Moment) -> list[str]:
         ("next", _when(job.next_start, now)),
         ("last run", f"{job.run}  {job.run_state}" if job.run else ""),
         ("last end", job.ending),
+        ("missed", job.missed_why),
         ("trouble", job.trouble),
         ("log", job.log),
         ("definition", job.definition),

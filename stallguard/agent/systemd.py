@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 
-from stallguard.agent import answers, asking, refusals, unit
+from stallguard.agent import answers, asking, missed, refusals, unit
 from stallguard.agent.asking import Said
 from stallguard.agent.job import Job, read_back
 from stallguard.agent.job import unit as unit_name
@@ -18,6 +18,7 @@ from stallguard.agent.manager import Known
 from stallguard.agent.places import Places
 from stallguard.agent.printed import Printed
 from stallguard.errors import CANNOT_RUN, StallguardError
+from stallguard.host.preferences import sleep, wakes
 
 PATIENCE = 30.0  # seconds for one answer
 PAUSE = 0.25  # seconds between two looks at a job that ends
@@ -162,9 +163,9 @@ class Systemd:
         file = self.places.definition(name)
         return file.read_text(errors="replace") if file.exists() else ""
 
-    def advice(self) -> list[str]:
+    def advice(self, job: Job) -> list[str]:
         """Return what a night needs."""
-        return _advice_on_linger()
+        return [*_advice_on_linger(), *missed.warning(job.schedule, self.places.system, sleep(), wakes())]
 
 
 def parse_show(text: str) -> Known:

@@ -10,7 +10,7 @@ import re
 
 from stallguard import units
 from stallguard.agent.due import MOST_RESTARTS
-from stallguard.agent.job import Job, unit
+from stallguard.agent.job import AN_HOUR, Job, unit
 
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "%": "%%"}
 
@@ -65,14 +65,14 @@ def _most_starts(job: Job) -> int:
     return (
         2 * MOST_RESTARTS
         + len(job.schedule.at)
-        + (math.ceil(3600 / job.schedule.every) if job.schedule.every else 0)
+        + (math.ceil(AN_HOUR / job.schedule.every) if job.schedule.every else 0)
     )
 
 
 def _title(job: Job) -> str:
     """Return the command for people: one line, nothing that systemd would expand."""
-    text = re.sub(r"\s+", " ", " ".join(job.command)).replace("%", "%%")
-    return text.rstrip("\\")[:200]
+    text = re.sub(r"\s+", " ", " ".join(job.command))[:200]
+    return text.replace("%", "%%").rstrip("\\")
 
 
 def timer(job: Job) -> str | None:
@@ -82,9 +82,10 @@ def timer(job: Job) -> str | None:
     times = [
         f"OnCalendar=*-*-* {hour:02}:{minute:02}:00" for hour, minute in map(units.clock, job.schedule.at)
     ]
-    if job.schedule.every:
-        seconds = round(job.schedule.every)
-        times += [f"OnActiveSec={seconds}", f"OnUnitActiveSec={seconds}"]
+    if job.schedule.is_hourly:
+        times += ["OnActiveSec=1", "OnCalendar=hourly"]
+    elif job.schedule.every:
+        times += ["OnActiveSec=1", f"OnUnitActiveSec={round(job.schedule.every)}"]
     return "\n".join([
         "[Unit]",
         f"Description=stallguard {job.name}, {job.schedule.words()}",

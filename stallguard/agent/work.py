@@ -6,6 +6,7 @@ itself died.  May not judge the training.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -14,10 +15,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from stallguard.agent import due, memory
+from stallguard.agent import due, memory, missed
 from stallguard.agent.job import Schedule
 from stallguard.agent.memory import Moment
-from stallguard.agent.status import unfinished
+from stallguard.agent.status import recollected, unfinished
 from stallguard.errors import StallguardError
 from stallguard.paths import RunDir
 
@@ -28,14 +29,21 @@ GoOn = Callable[[RunDir, bool], None]
 
 
 class Work(NamedTuple):
-    """One start of a job.  `begin` is handed what to call with the id of its run; `go_on(run, end)` takes one up."""
+    """One start of a job.
+
+    `begin` is handed what to call with the id of its run; `go_on(run, end)` takes one up; `notify` sends a message to
+    the user.
+    """
 
     name: str
+    command: tuple[str, ...]
     schedule: Schedule
     clock: Callable[[], Moment]
     begin: Begin
     go_on: GoOn
     say: Callable[[str], None]
+    notify: Callable[[str], None]
+    system: str
 
     def do(self) -> None:
         """Do what is due; what was left to be ended comes first."""
@@ -48,20 +56,35 @@ class Work(NamedTuple):
         except Exception as error:  # noqa: BLE001 - to die here would have launchd start us every 30 s for ever
             self.say(f"{self.name}: cannot tell what is due: {type(error).__name__}: {error}")
             return due.NOTHING
-        self.say(f"{self.clock():%Y-%m-%d %H:%M} {self.name}: {plan.action}, {plan.why}")
+        if plan.action != due.NOTHING or not self.schedule.is_hourly:  # else 24 lines a day that say nothing
+            self.say(f"{self.clock():%Y-%m-%d %H:%M} {self.name}: {plan.action}, {plan.why}")
         try:
             self._perform(plan, left)
         except StallguardError as error:  # trying again would bring the same
             self._fail(error)
             return due.NOTHING
+        finally:
+            self._remember_end(plan)
         return plan.action
 
     def _decide(self) -> tuple[due.Plan, RunDir | None]:
-        past, now = memory.recall(self.name), self.clock()
+        past, now = recollected(self.name, self.command), self.clock()
+        if past.damaged:
+            self.say(f"{self.name}: {past.trouble}")
         left = unfinished(past.run)
         plan = due.plan(self.schedule, past, now, unfinished=left is not None)
-        memory.keep(self.name, due.remembered(past, plan, now))
+        over = due.missed(self.schedule, past, now) if plan.action == due.NOTHING else None
+        is_news = over is not None and over != past.missed
+        memory.keep(self.name, replace(due.remembered(past, plan, now), missed=over or past.missed))
+        if over is not None and is_news:
+            self.say(f"{self.name}: {missed.words(over, self.system)}")
+            self.notify(missed.words(over, self.system))
         return plan, left
+
+    def _remember_end(self, plan: due.Plan) -> None:
+        if plan.action != due.NOTHING:
+            with contextlib.suppress(OSError):  # a full disk: a night that is missed next is not noticed
+                memory.keep(self.name, replace(memory.recall(self.name), ended=self.clock()))
 
     def _perform(self, plan: due.Plan, left: RunDir | None) -> None:
         if plan.action == due.BEGIN:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from stallguard import config, keep, outcome
 from stallguard.agent import memory, refusals, status
 from stallguard.agent.choose import manager, own_places, own_system
-from stallguard.agent.job import DEFAULT_NAME, Schedule, checked_name, read_back
+from stallguard.agent.job import DEFAULT_NAME, Schedule, checked_name, command_in, read_back
 from stallguard.agent.job import schedule as schedule_of
 from stallguard.agent.making import Asked, Made, make
 from stallguard.agent.manager import Manager
@@ -104,13 +104,13 @@ def install(
     refusals.check(made.job, made.interpreters, made.words, own.places.system, Path.home())
     own.ready()
     _put_in_force(own, made, at_once=at_once)
-    for line in [*status.lines(status.status(own, name, _now()), _now()), *own.advice()]:
+    for line in [*status.lines(status.status(own, name, _now()), _now()), *own.advice(made.job)]:
         click.echo(line, err=True)
 
 
 def _put_in_force(own: Manager, made: Made, *, at_once: bool) -> None:
     name = made.job.name
-    before = memory.recall(name)
+    before = _remembered(own, name)
     memory.keep(name, memory.Memory(installed=_now(), wanted=at_once, run=before.run, halted=True))
     try:
         own.install(made.job)
@@ -127,9 +127,11 @@ def uninstall(name: str | None) -> None:
     """End a job and remove it; its runs and its log stay."""
     own = _own()
     which = _which(own, name)
-    back = read_back(own.program(which))
+    if not _is_there(own, which):
+        raise _no_job(which)
+    back, past = read_back(own.program(which)), _remembered(own, which)
     own.uninstall(which)
-    left = status.unfinished(memory.recall(which).run)
+    left = status.unfinished(past.run)
     if back is not None and left is not None and keep.is_alive(left):
         with held() as kept:  # stallguard had just died, and nobody will start it again
             _go_on(back.run, left, kept, end=True)
@@ -146,7 +148,7 @@ def start(name: str | None) -> None:
 
 
 def _start(own: Manager, name: str) -> None:
-    memory.keep(name, replace(memory.recall(name), wanted=True))
+    memory.keep(name, replace(_remembered(own, name), wanted=True))
     own.start(name)
 
 
@@ -159,7 +161,7 @@ def stop(name: str | None) -> None:
 
 
 def _stop(own: Manager, name: str) -> None:
-    memory.keep(name, replace(memory.recall(name), wanted=False, halted=True))
+    memory.keep(name, replace(_remembered(own, name), wanted=False, halted=True))
     own.stop(name)
 
 
@@ -221,9 +223,28 @@ def _which(own: Manager, name: str | None) -> str:
 def _installed(own: Manager, name: str | None) -> str:
     which = _which(own, name)
     if not read_back(own.program(which)):
-        cure = "stallguard agent list shows what there is"
-        raise StallguardError(f"there is no job {which}", cure=cure, code=NO_SUCH_RUN)
+        raise _no_job(which)
     return which
+
+
+def _no_job(name: str) -> StallguardError:
+    cure = "stallguard agent list shows what there is"
+    return StallguardError(f"there is no job {name}", cure=cure, code=NO_SUCH_RUN)
+
+
+def _is_there(own: Manager, name: str) -> bool:
+    """Tell whether the job has a definition, or is loaded although its definition was deleted."""
+    if own.places.definition(name).exists():
+        return True
+    try:
+        return own.known(name).loaded
+    except StallguardError:  # there is no service manager here that could have it
+        return False
+
+
+def _remembered(own: Manager, name: str) -> memory.Memory:
+    back = read_back(own.program(name))
+    return status.recollected(name, command_in(back.run) if back else ())
 
 
 @command.command("logs")
@@ -301,7 +322,24 @@ def work(name: str, at: tuple[str, ...], every: str | None, words: tuple[str, ..
         def go_on(run: RunDir, end: bool) -> None:
             _go_on(words, run, kept, end=end)
 
-        working.Work(name, when, _now, begin, go_on, say).do()
+        def notify(text: str) -> None:
+            _notify(name, text, words, say)
+
+        working.Work(name, command_in(words), when, _now, begin, go_on, say, notify, own_system()).do()
+
+
+def _notify(name: str, text: str, words: tuple[str, ...], say: Callable[[str], None]) -> None:
+    """Send what no run can send: there is none.  Settings that cannot be read are said in the log."""
+    from stallguard import notify
+
+    try:
+        wanted = _settings_of(words)[1].config.notify
+    except StallguardError as error:
+        say("; ".join(error.lines()))
+        return
+    notifier = notify.Notifier(notify.channels(wanted, os.environ, say), say, notify.kinds(wanted.on))
+    notifier.notify(notify.MISSED, f"stallguard: {name}", text, time.monotonic())
+    notifier.close()
 
 
 def _settings_of(words: tuple[str, ...]) -> tuple[tuple[str, ...], config.Loaded]:

@@ -14,6 +14,7 @@ from stallguard import config, interpreter
 from stallguard.cli._options import given, settings
 from stallguard.config.table import KEYS
 from stallguard.doctor.findings import FAIL, NOTE, OK, WARN, Finding, worst
+from stallguard.report.plain import plain
 
 SCHEMA = 1
 COLORS = {OK: "green", NOTE: "cyan", WARN: "yellow", FAIL: "red"}
@@ -35,10 +36,10 @@ def command(ctx: click.Context, /, *, as_json: bool, deep: bool, **parameters: A
     """
     from stallguard.doctor import checks, gather, interrogate
 
-    wanted = config.load(given(parameters), os.environ, Path.cwd()).config.run
-    choice = interpreter.choose(wanted.python, os.environ, shutil.which)
+    wanted = config.load(given(parameters), os.environ, Path.cwd()).config
+    choice = interpreter.choose(wanted.run.python, os.environ, shutil.which)
     environment = interrogate.environment(choice, deep=deep)
-    facts = gather.facts(environment, os.environ, let_sleep=wanted.let_sleep)
+    facts = gather.facts(environment, os.environ, wanted)
     findings = checks.examine(facts)
     verdict = worst(findings)
     if as_json:
@@ -54,8 +55,8 @@ def command(ctx: click.Context, /, *, as_json: bool, deep: bool, **parameters: A
 def lines(finding: Finding) -> list[str]:
     """Return a finding as it is shown: its severity and name, what was found, and below it the cure."""
     mark = click.style(f"{finding.severity:<4}", fg=COLORS[finding.severity], bold=finding.severity == FAIL)
-    shown = [f"{mark}  {finding.name:<14} {finding.what}"]
-    return [*shown, f"{'':<21} -> {finding.cure}"] if finding.cure else shown
+    shown = [f"{mark}  {finding.name:<14} {plain(finding.what)}"]
+    return [*shown, f"{'':<21} -> {plain(finding.cure)}"] if finding.cure else shown
 
 
 def summary(findings: list[Finding]) -> str:

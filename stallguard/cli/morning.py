@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 
 import click
 import msgspec
@@ -25,18 +26,25 @@ def command(since: str, as_json: bool) -> None:
       stallguard morning
       stallguard morning --since 3d
     """  # noqa: D301 - click wants the real backspace
+    from stallguard.agent import missed
+    from stallguard.agent.choose import manager, own_system
     from stallguard.report.morning import lines
     from stallguard.report.night import heirs, night
 
     runs = list_runs()
     went_on = heirs(runs)
-    nights = [night(run, heirs=went_on) for run in _since(runs, _began(since))]
+    began = _began(since)
+    nights = [night(run, heirs=went_on) for run in _since(runs, began)]
+    over = missed.since(began, manager(own_system(), os.environ), dt.datetime.now().astimezone())
     if as_json:
-        click.echo(msgspec.json.encode({"schema": 1, "runs": nights}))
+        told = [{"job": one.job, "at": one.at, "words": one.words} for one in over]
+        click.echo(msgspec.json.encode({"schema": 1, "runs": nights, "missed": told}))
         return
-    for one in nights:
-        click.echo("\n".join(lines(one)))
-    if not nights:
+    for one in over:
+        click.echo(f"{one.job}: {one.words}")
+    for done in nights:
+        click.echo("\n".join(lines(done)))
+    if not nights and not over:
         click.echo(f"no run in the last {since}", err=True)
 
 

@@ -52,6 +52,9 @@ class Context:
     deep: bool = False  # also what pauses the process for seconds: a debugger's stacks, a walk of its memory
     again: float = 0.0  # seconds until the stacks are taken once more, to see whether they move; 0: never
     budget: float = BUDGET
+    lives_on: bool = (
+        False  # this process goes on when the bundle is done: a collector that outlasts it may end later
+    )
 
 
 Facts = Mapping[str, Any]
@@ -63,6 +66,7 @@ class Collector:
 
     `gather` writes into the sheet and may return facts for the manifest; it raises Nothing where there is none,
     and anything else where it failed.  `first`: perishable, gathered before all others, one after the other.
+    `outlasts`: it does not need the process, so that no restart waits for it.
     """
 
     name: str
@@ -71,3 +75,4 @@ class Collector:
     size: int  # bytes
     first: bool = False
     deep: bool = False  # pauses the process for seconds: only where the context wants that
+    outlasts: bool = False

@@ -14,6 +14,7 @@ import psutil
 
 from stallguard import outcome
 from stallguard.collectors import Context, Nothing
+from stallguard.host.psutil_errors import ERRORS
 
 LOOK = 0.01  # seconds between two looks at the file
 QUIET = 0.1  # seconds without growth that mean: the text is whole
@@ -41,8 +42,10 @@ def _check(context: Context) -> None:
         raise Nothing("the process is gone")
     try:
         status = psutil.Process(context.pid).status()
-    except psutil.Error as error:
+    except psutil.NoSuchProcess as error:
         raise Nothing("the process is gone") from error
+    except ERRORS:  # its state cannot be read; `outcome.lives` has said that it is there
+        return
     if status == psutil.STATUS_STOPPED:
         raise Nothing("the process is stopped: no signal reaches it until it is continued")
     if status == psutil.STATUS_ZOMBIE:

@@ -2,7 +2,8 @@
 
 The perishable comes first, one collector after the other; then all the rest at once, because the tools of a
 system whose GPU is stuck may hang, each for itself.  Every collector has a daemon thread of its own, which is left
-behind when its time is up.  Nothing here raises: what failed is in the manifest, and the restart must come.
+behind when its time is up; what does not need the process may end later, and the manifest is written again then.
+Nothing here raises: what failed is in the manifest, and the restart must come.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from stallguard.collectors import STACKS, STACKS_AGAIN, Collector, Context, Fact
 from stallguard.collectors.redact import Redactor
 from stallguard.collectors.sheet import File, Sheet
 from stallguard.core.events import Collected
+from stallguard.host import system
 
 __all__ = ["Context", "Item", "Manifest", "collect", "gather"]
 
 SCHEMA = 1
-COLLECTED, NOTHING, FAILED, LATE = "collected", "nothing", "failed", "late"
+COLLECTED, NOTHING, FAILED, LATE, PENDING = "collected", "nothing", "failed", "late", "pending"
 
 
 class Item(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one collector came to.  `state`: collected, nothing (and why), failed (and why), late."""
+    """What one collector came to.  `state`: collected, nothing (and why), failed (and why), late, pending."""
 
     name: str
     state: str
@@ -64,7 +66,7 @@ def collect(context: Context) -> Collected:
     """Gather the evidence of an incident; return the event that tells of it."""
     manifest = gather(context)
     return Collected(
-        at=time.monotonic(), incident=context.incident, seconds=manifest.seconds, where=manifest.where,
+        at=system.monotonic(), incident=context.incident, seconds=manifest.seconds, where=manifest.where,
         stacks=manifest.classes, fingerprint=manifest.fingerprint, missing=manifest.missing,
     )  # fmt: skip
 
@@ -79,8 +81,18 @@ def gather(context: Context, collectors: Sequence[Collector] | None = None) -> M
 
         collectors = registry.collectors(context, lambda *failure: broken.append(_unloaded(*failure)))
     works = _run(collectors, context, began + context.budget)
-    manifest = _manifest(context, [*(work.item() for work in works), *broken], time.monotonic() - began)
+    pending = [work for work in works if work.is_pending]
+    seconds = time.monotonic() - began
+    manifest = _manifest(context, [*(work.item() for work in works), *broken], seconds)
     _write(context.directory, manifest)
+
+    def complete() -> None:
+        for work in pending:
+            work.wait(float("inf"))
+        _write(context.directory, _manifest(context, [*(work.item() for work in works), *broken], seconds))
+
+    if pending:
+        threading.Thread(target=complete, name="collect-rest", daemon=True).start()
     return manifest
 
 
@@ -105,7 +117,8 @@ def _run(collectors: Iterable[Collector], context: Context, until: float) -> lis
     for work in rest:
         work.start()
     for work in rest:
-        work.wait(until)
+        if not (work.collector.outlasts and context.lives_on):
+            work.wait(until)
     return works
 
 
@@ -134,6 +147,11 @@ class Work:
         self._sheet.close()
         self._seconds = self._seconds or time.monotonic() - self._began
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether it still gathers and may go on."""
+        return not self._sheet.closed and self._thread.is_alive()
+
     def _gather(self, context: Context) -> None:
         try:
             facts: Facts = self.collector.gather(context, self._sheet) or {}
@@ -149,6 +167,8 @@ class Work:
     def item(self) -> Item:
         """Return what it came to."""
         sheet, state, why = self._sheet, self._state, self._why
+        if self.is_pending:
+            state, why = PENDING, "it does not need the process, and ends after the restart"
         if state == COLLECTED and sheet.trouble:
             state, why = (COLLECTED if sheet.files else FAILED), sheet.trouble
         removed = {rule: count for rule, count in sheet.redactor.removed.items() if count}

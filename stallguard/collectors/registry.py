@@ -106,7 +106,7 @@ def _tool(tool: Tool) -> Collector:
         read = _READ.get(tool.name)
         return {"classes": list(read(said.text.decode(errors="replace")))} if read else None
 
-    return Collector(tool.name, gather, tool.seconds, tool.size, deep=tool.deep)
+    return Collector(tool.name, gather, tool.seconds, tool.size, deep=tool.deep, outlasts=tool.outlasts)
 
 
 def script_of(argv: tuple[str, ...], cwd: str) -> Path | None:

@@ -17,16 +17,17 @@ from typing import Any
 
 import psutil
 
-from stallguard import journal
+from stallguard import __version__, journal
 from stallguard.collectors import Context, Facts, Nothing, gpu_reports
 from stallguard.collectors.sheet import Sheet
 from stallguard.host.evidence import system as evidence
+from stallguard.host.psutil_errors import ERRORS
 
 TAIL = 128 << 10  # bytes of output
 RECORDS = 768 << 10  # bytes of journal: some minutes at four samples a second
 REPORTS_MAX = 10
 _LINE_ENDS = re.compile(rb"[\n\r\x08]")
-OURS = ("stallguard", "psutil", "msgspec", "structlog", "click", "rich", "numpy", "watchdog", "jinja2")
+LIBRARIES = ("psutil", "msgspec", "structlog", "click", "rich", "numpy", "watchdog", "jinja2")
 
 
 def processes(context: Context, sheet: Sheet) -> Facts:
@@ -47,7 +48,7 @@ def _tree(pid: int) -> Iterator[psutil.Process]:
 
 def _row(process: psutil.Process) -> dict[str, Any]:
     row: dict[str, Any] = {"pid": process.pid}
-    with contextlib.suppress(psutil.Error), process.oneshot():
+    with contextlib.suppress(*ERRORS), process.oneshot():
         row |= {"name": process.name(), "parent": process.ppid(), "state": process.status()}
         row |= {"age": round(time.time() - process.create_time(), 1), "threads": process.num_threads()}
         cpu, memory = process.cpu_times(), process.memory_info()
@@ -56,7 +57,7 @@ def _row(process: psutil.Process) -> dict[str, Any]:
 
 
 def _command(process: psutil.Process) -> list[str]:
-    with contextlib.suppress(psutil.Error):
+    with contextlib.suppress(*ERRORS):
         return list(process.cmdline())
     return []
 
@@ -77,7 +78,8 @@ def versions(context: Context, sheet: Sheet) -> None:
             "machine": platform.machine(),
             "macos": platform.mac_ver()[0],
             "training": dict(context.versions),
-            "supervisor": {"python": sys.version, **{name: _version(name) for name in OURS}},
+            "supervisor": {"python": sys.version, "stallguard": __version__}
+            | {name: _version(name) for name in LIBRARIES},
             "argv": list(context.argv),
         },
     )

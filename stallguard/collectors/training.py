@@ -16,6 +16,7 @@ import psutil
 from stallguard import journal, outcome
 from stallguard.collectors import Context, registry
 from stallguard.core.events import Greeted
+from stallguard.host.psutil_errors import ERRORS
 from stallguard.paths import RunDir
 from stallguard.probe import wire
 
@@ -65,7 +66,7 @@ def _record(page: Path) -> dict[str, int] | None:
 
 
 def _is_same(pid: int, page: Path) -> bool:
-    with contextlib.suppress(psutil.Error, OSError):
+    with contextlib.suppress(*ERRORS):
         process = psutil.Process(pid)
         return (
             process.status() != psutil.STATUS_ZOMBIE
@@ -88,7 +89,7 @@ def context(training: Training, directory: Path) -> Context:
 
 
 def _environment(pid: int) -> dict[str, str]:
-    with contextlib.suppress(psutil.Error, OSError):
+    with contextlib.suppress(*ERRORS):
         return dict(psutil.Process(pid).environ())
     return {}  # macOS hides it for some interpreters
 

@@ -31,6 +31,8 @@ CHECKS: dict[str, Check] = {
     "places": machine.places,
     "permissions": machine.permissions,
     "others": machine.others,
+    "command": environment.command,
+    "notifications": machine.notifications,
     "plug-ins of ours": machine.added,
 }
 

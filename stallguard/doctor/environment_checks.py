@@ -5,7 +5,9 @@ Functions of facts; a check that the facts say nothing about says nothing.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from stallguard.doctor import matrix
 from stallguard.doctor.facts import Facts, Installed
@@ -169,6 +171,15 @@ def customised(facts: Facts) -> Iterator[Said]:
     if here is not None and here.sitecustomize:
         yield note(
             f"{here.sitecustomize} runs at every start of this Python; stallguard lets it run after itself"
+        )
+
+
+def command(facts: Facts) -> Iterator[Said]:
+    """Does the word `stallguard` start this program?"""
+    if facts.foreign_command:
+        yield warn(
+            f"`stallguard` starts {facts.foreign_command}, another program of that name",
+            f"put this one first: export PATH={Path(sys.executable).parent}:$PATH; or uninstall that one",
         )
 
 

@@ -64,6 +64,7 @@ class Heavy(msgspec.Struct, frozen=True):
     count: int
     cores: float  # that it keeps busy
     memory: int  # bytes
+    who: tuple[str, ...] = ()  # "train.py, pid 4242": the hardest first, at most three
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -80,9 +81,17 @@ class Facts(msgspec.Struct, frozen=True):
     places: tuple[Place, ...]
     socket_trouble: str
     working: str  # the working directory
+    guarded: str = ""  # the folder that macOS guards and that leads to it
     heavy: tuple[Heavy, ...] = ()
     runs: tuple[str, ...] = ()  # other runs that live
     added: tuple[tuple[str, str, str], ...] = ()  # plug-ins of stallguard: name, what it names, package
+    jobs: tuple[tuple[str, tuple[str, ...]], ...] = ()  # overnight jobs with their times of day
+    notifies_desktop: bool = (
+        False  # by the settings; addresses and commands may hold secrets and are no facts
+    )
+    notifies_addresses: bool = False
+    has_apprise: bool = True
+    foreign_command: str = ""  # another program `stallguard` that PATH names first
     let_sleep: bool = False  # the settings allow the machine to sleep during a run
 
     @property

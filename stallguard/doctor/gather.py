@@ -6,52 +6,67 @@ Takes about a second; may not judge.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
 
-from stallguard import collectors, outcome, paths, plugins, sensors
+from stallguard import collectors, notify, outcome, paths, plugins, sensors
+from stallguard.agent import missed
+from stallguard.agent.choose import manager, own_system
+from stallguard.config import Config
 from stallguard.core.readings import Device
+from stallguard.doctor import on_path
 from stallguard.doctor.facts import Environment, Facts, Heavy, Place
 from stallguard.errors import StallguardError
 from stallguard.host import system
+from stallguard.host.darwin_privacy import guarded
 from stallguard.host.preferences import preferences
+from stallguard.host.psutil_errors import ERRORS
 
 VARIABLES = ("HOME", "KERAS_BACKEND", "TF_USE_LEGACY_KERAS")
 SAMPLE = 0.7  # seconds between two looks at who works
 BUSY, LARGE = 0.25, 0.1  # of a core, of the memory: less is not worth a word
-MOST = 5  # processes named
+LARGE_BYTES = 2e9
+MOST, WHO = 5, 3  # names told; processes of one name told
 GROUPS = (sensors.PLUGINS, collectors.PLUGINS)
 SWAP = Path("/private/var/vm")  # where macOS makes its swap files
 
 
-def facts(environment: Environment, variables: Mapping[str, str], *, let_sleep: bool = False) -> Facts:
-    """Return all facts.  `variables`: the user's environment; `let_sleep`: the setting of that name."""
+def facts(environment: Environment, variables: Mapping[str, str], config: Config) -> Facts:
+    """Return all facts.  `variables`: the user's environment."""
     watch = system.MachineWatch()
     began = time.monotonic()
     watch.read(began, {os.getpid()}, 0.0)
-    heavy = tuple(_heavy(SAMPLE))
+    memory = system.memory()
+    heavy = tuple(loudest(_working(SAMPLE), memory.total))
     return Facts(
         system="Darwin" if sys.platform == "darwin" else "Linux",
         environment=environment,
         variables={name: variables[name] for name in VARIABLES if name in variables},
         about=system.facts(),
-        memory=system.memory(),
+        memory=memory,
         machine=watch.read(time.monotonic(), {os.getpid()}, system.asleep()),
         device=_device(),
         preferences=preferences(),
         places=tuple(_places()),
         socket_trouble=_socket_trouble(),
         working=str(Path.cwd()),
+        guarded=(guarded(Path.cwd(), Path.home()) or "") if sys.platform == "darwin" else "",
         heavy=heavy,
         runs=tuple(run.id for run in paths.list_runs() if outcome.state(run) == "running"),
         added=tuple(entry for group in GROUPS for entry in plugins.installed(group)),
-        let_sleep=let_sleep,
+        jobs=missed.jobs(manager(own_system(), os.environ)),
+        foreign_command=on_path.foreign(shutil.which("stallguard", path=variables.get("PATH", ""))),
+        notifies_desktop=config.notify.desktop,
+        notifies_addresses=bool(config.notify.urls),
+        has_apprise=notify.has_apprise(),
+        let_sleep=config.run.let_sleep,
     )
 
 
@@ -86,34 +101,48 @@ def _socket_trouble() -> str:
     return ""
 
 
-def _heavy(seconds: float) -> list[Heavy]:
-    """Return who works hard or holds much, the hardest first, over a sample of `seconds`."""
-    before = {process: _cpu(process) for process in psutil.process_iter()}
+def _working(seconds: float) -> list[Heavy]:
+    """Return what each process but ours takes, over a sample of `seconds`."""
+    before = {process: _cpu(process) for process in _processes()}
     time.sleep(seconds)
     ours = {os.getpid(), os.getppid()}
-    found = [
-        Heavy(_name(process), 1, (now - earlier) / seconds, _memory(process))
+    return [
+        Heavy(_name(process), 1, (now - earlier) / seconds, _memory(process), (_who(process),))
         for process, earlier in before.items()
         if process.pid not in ours and earlier is not None and (now := _cpu(process)) is not None
     ]
-    return loudest(found, psutil.virtual_memory().total)
 
 
-def loudest(found: list[Heavy], total: int) -> list[Heavy]:
-    """Return those worth a word, processes of one name together; `total`: the machine's memory, bytes."""
+def _processes() -> list[psutil.Process]:
+    try:
+        return list(psutil.process_iter())
+    except ERRORS:  # the doctor then names none
+        return []
+
+
+def loudest(found: list[Heavy], total: int | None) -> list[Heavy]:
+    """Return those worth a word, the hardest first, processes of one name together.
+
+    `total`: the machine's memory in bytes; if it is not known, a process is large from LARGE_BYTES on.
+    """
+    large = LARGE * total if total else LARGE_BYTES
     by_name: dict[str, Heavy] = {}
-    for one in found:
+    for one in sorted(found, key=_weight, reverse=True):
         so_far = by_name.get(one.name, Heavy(one.name, 0, 0.0, 0))
         both = (so_far.count + one.count, so_far.cores + one.cores, so_far.memory + one.memory)
-        by_name[one.name] = Heavy(one.name, *both)
-    named = [one for one in by_name.values() if one.cores >= BUSY or one.memory >= LARGE * total]
-    return sorted(named, key=lambda one: (one.cores, one.memory), reverse=True)[:MOST]
+        by_name[one.name] = Heavy(one.name, *both, (*so_far.who, *one.who)[:WHO])
+    named = [one for one in by_name.values() if one.cores >= BUSY or one.memory >= large]
+    return sorted(named, key=_weight, reverse=True)[:MOST]
+
+
+def _weight(one: Heavy) -> tuple[float, int]:
+    return one.cores, one.memory
 
 
 def _cpu(process: psutil.Process) -> float | None:
     try:
         times = process.cpu_times()
-    except psutil.Error:  # it ended, or it is somebody else's: macOS then says no
+    except ERRORS:  # it ended, or it is somebody else's: macOS then says no
         return None
     return times.user + times.system
 
@@ -121,12 +150,43 @@ def _cpu(process: psutil.Process) -> float | None:
 def _memory(process: psutil.Process) -> int:
     try:
         return process.memory_info().rss
-    except psutil.Error:  # as above
+    except ERRORS:  # as above
         return 0
+
+
+def _who(process: psutil.Process) -> str:
+    """Return a process by its pid, and by its script if it runs one: ten processes may all be named python."""
+    try:
+        words = process.cmdline()
+    except ERRORS:  # as above
+        words = []
+    script = script_in(words)
+    return f"{script}, pid {process.pid}" if script else f"pid {process.pid}"
+
+
+def script_in(words: Sequence[str]) -> str:
+    """Return the script or module in the command line of an interpreter, without its directory; "" if there is none."""
+    if not words or not _INTERPRETER.match(Path(words[0]).name):
+        return ""
+    rest = iter(words[1:])
+    for word in rest:
+        if word == "-m":
+            return f"-m {next(rest, '')}"
+        if word == "-c":
+            return "-c"
+        if word in _WITH_VALUE:
+            next(rest, None)
+        elif not word.startswith("-"):
+            return Path(word).name
+    return ""
+
+
+_INTERPRETER = re.compile(r"(python|pypy)[0-9.]*t?$", re.IGNORECASE)  # "Python" in a framework build of macOS
+_WITH_VALUE = ("-W", "-X")
 
 
 def _name(process: psutil.Process) -> str:
     try:
         return process.name()
-    except psutil.Error:  # as above
+    except ERRORS:  # as above
         return f"process {process.pid}"

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stallguard.doctor.facts import Facts, Place
+from stallguard import notify
+from stallguard.agent import missed
+from stallguard.agent.job import Schedule
+from stallguard.doctor.facts import Facts, Heavy, Place
 from stallguard.doctor.findings import Said, fail, note, ok, warn
 
 GB = 10**9
@@ -15,7 +18,6 @@ NO_ROOM, LITTLE_ROOM = 1 * GB, 10 * GB  # bytes free; a checkpoint and its succe
 LOW, EMPTY = 0.15, 0.05  # of the memory, available
 SWAPPED = 0.5  # of the memory, in swap
 TAKEN = 0.3  # of the GPU, the cores or the memory, by others
-GUARDED = ("Documents", "Desktop", "Downloads", "Library/Mobile Documents")  # below the home, on macOS
 
 
 def gpu(facts: Facts) -> Iterator[Said]:
@@ -129,6 +131,11 @@ def sleep(facts: Facts) -> Iterator[Said]:
         )
     else:
         yield ok(f"{minutes}; `stallguard run` holds that off while a training lives")
+    for name, times in facts.jobs:
+        time = missed.asleep_at(Schedule(at=times), settings, facts.preferences.wakes)
+        if time is not None:
+            cure = missed.wake_command(time) if facts.system == "Darwin" else missed.AWAKE_ON_LINUX
+            yield warn(f"{minutes}: if it is asleep at {time}, the job {name} does not start then", cure)
 
 
 def disk(facts: Facts) -> Iterator[Said]:
@@ -168,15 +175,24 @@ def places(facts: Facts) -> Iterator[Said]:
 
 def permissions(facts: Facts) -> Iterator[Said]:
     """On macOS: folders that a job of launchd may not read."""
-    home = facts.variables.get("HOME", "")
-    if facts.system != "Darwin" or not home:
-        return
-    for folder in GUARDED:
-        if f"{facts.working}/".startswith(f"{home}/{folder}/"):
-            yield note(
-                f"{facts.working} is in a folder that macOS keeps from background jobs",
-                "move the project elsewhere before `stallguard agent install`",
-            )
+    if facts.guarded:
+        yield note(
+            f"{facts.working} is in a folder that macOS keeps from background jobs ({facts.guarded})",
+            "move the project elsewhere before `stallguard agent install`",
+        )
+
+
+def notifications(facts: Facts) -> Iterator[Said]:
+    """Will the user be notified?"""
+    if facts.notifies_addresses and not facts.has_apprise:
+        yield fail(
+            notify.NO_APPRISE, "install the extra, or unset notify.urls; then: stallguard notify --test"
+        )
+    if facts.notifies_desktop and facts.system == "Darwin":
+        yield note(
+            "macOS shows notifications of the desktop only if Script Editor may notify; it does not tell",
+            f"see: stallguard notify --test; {notify.ALLOW_ON_MAC}",
+        )
 
 
 def others(facts: Facts) -> Iterator[Said]:
@@ -185,11 +201,10 @@ def others(facts: Facts) -> Iterator[Said]:
     loud = [one for one in facts.heavy if one.cores > TAKEN * cores or (total and one.memory > TAKEN * total)]
     for one in loud:
         yield warn(
-            f"{one.name}{f' ({one.count} processes)' if one.count > 1 else ''}: "
-            f"{one.cores:.1f} cores busy, {_size(one.memory)} of memory",
-            "end it, or expect a slower training",
+            f"{one.name}{_processes(one)}: {one.cores:.1f} cores busy, {_size(one.memory)} of memory",
+            "end what you do not need, or expect a slower training",
         )
-    quiet = [one.name for one in facts.heavy if one not in loud]
+    quiet = [f"{one.name}{_processes(one)}" for one in facts.heavy if one not in loud]
     if quiet:
         yield note(f"also at work: {', '.join(quiet)}")
     if facts.runs:
@@ -197,6 +212,14 @@ def others(facts: Facts) -> Iterator[Said]:
             f"another run lives: {', '.join(facts.runs)}",
             "two trainings share one GPU badly; stallguard status",
         )
+
+
+def _processes(one: Heavy) -> str:
+    """Return which processes of that name these are: the first ones by script and pid, the others by their number."""
+    more = one.count - len(one.who)
+    if not one.who:
+        return f" ({one.count} processes)" if one.count > 1 else ""
+    return f" ({'; '.join(one.who)}{f'; and {more} more' if more > 0 else ''})"
 
 
 def added(facts: Facts) -> Iterator[Said]:

@@ -1,13 +1,12 @@
 """The two clocks of a machine behind one object, and the gaps that they show.
 
 All ages in stallguard are differences of `Clock.monotonic`, which stands still while the machine sleeps on
-both systems (mach_absolute_time on macOS, CLOCK_MONOTONIC on Linux).  This module may not decide what a gap
+both systems (CLOCK_UPTIME_RAW on macOS, CLOCK_MONOTONIC on Linux).  This module may not decide what a gap
 means.
 """
 
 from __future__ import annotations
 
-import time
 from typing import Protocol
 
 from stallguard.host import system
@@ -30,7 +29,7 @@ class SystemClock:
 
     def monotonic(self) -> float:
         """Return seconds on the clock that the probe's records carry too."""
-        return time.monotonic()
+        return system.monotonic()
 
     def asleep(self) -> float:
         """Return the seconds that the machine has slept since it booted."""

@@ -19,6 +19,11 @@ PROFILER = ["/usr/sbin/system_profiler", "SPDisplaysDataType", "-json"]  # 1 to 
 LOW_POWER = 1  # of `powermode`, which newer systems print for `lowpowermode`: 0 automatic, 1 low, 2 high
 NEVER, MINUTE = 0.0, 60.0
 
+# PowerManagement's pmset.c: `  wakepoweron at 10:58PM every day`; other days of the week are no help every night.
+_WAKE = re.compile(
+    r"^\s*wake\w*\s+at\s+(\d{1,2}):(\d\d)(?::\d\d)?\s*(?:([AP])M)?\s+every\s*day",
+    re.MULTILINE | re.IGNORECASE,
+)
 # One setting a line, indented by a space in most versions; names may hold spaces ("Sleep On Power Button").
 _SETTING = re.compile(r"\s*([A-Za-z]\w*)\s+(-?\d+)\b(?:\s+\((?:\w+ prevented by )([^)]*)\))?")
 
@@ -42,6 +47,23 @@ def parse_sleep(text: str) -> Sleep | None:
         prevented_by=tuple(dict.fromkeys(name.strip() for name in names if name.strip())),
         low_power=_saves(found),
     )
+
+
+def wakes() -> tuple[str, ...]:
+    """Return the times of day at which the Mac wakes each day; none if pmset does not answer."""
+    with contextlib.suppress(TimeoutError):
+        return parse_wakes(tool.run([*PMSET, "sched"], 5.0) or "")
+    return ()
+
+
+def parse_wakes(text: str) -> tuple[str, ...]:
+    """Return the daily wake-ups, as 22:58, in the repeating events of `pmset -g sched`."""
+    repeating = text.partition("Repeating power events:")[2].partition("Scheduled power events:")[0]
+    found = []
+    for hour, minute, half in _WAKE.findall(repeating):
+        hours = int(hour) % 12 + (12 if half == "P" else 0) if half else int(hour)
+        found.append(f"{hours:02}:{minute}")
+    return tuple(found)
 
 
 def _saves(found: dict[str, re.Match[str]]) -> bool | None:

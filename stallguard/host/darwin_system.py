@@ -138,7 +138,12 @@ class MachineWatch:
     def _idle(self) -> float | None:
         import psutil
 
-        times = psutil.cpu_times()
+        from stallguard.host.psutil_errors import ERRORS
+
+        try:
+            times = psutil.cpu_times()
+        except ERRORS:
+            return None
         before, self._times = self._times, (times.idle, sum(times))
         if before is None:
             return None

@@ -162,7 +162,9 @@ def has_open(pid: int, path: str) -> bool | None:
     """Tell whether a process has the file `path` open; None if that cannot be seen."""
     import psutil
 
-    with contextlib.suppress(psutil.Error, OSError):
+    from stallguard.host.psutil_errors import ERRORS
+
+    with contextlib.suppress(*ERRORS):
         return os.path.realpath(path) in {file.path for file in psutil.Process(pid).open_files()}
     return None
 
@@ -171,9 +173,11 @@ def is_remote(pids: Iterable[int]) -> bool | None:
     """Tell whether the processes hold an established connection to another host; None: the system does not say."""
     import psutil
 
+    from stallguard.host.psutil_errors import ERRORS
+
     known = False
     for pid in pids:
-        with contextlib.suppress(psutil.Error, OSError, RuntimeError):
+        with contextlib.suppress(*ERRORS):
             connections = psutil.Process(pid).net_connections("tcp")
             known = True
             if any(_leaves_the_host(one.status, one.raddr) for one in connections):

@@ -16,10 +16,14 @@ class Table(NamedTuple):
 
 
 class Tool(NamedTuple):
-    """A program of the system.  `deep`: it pauses the process for seconds."""
+    """A program of the system.
+
+    `deep`: it pauses the process for seconds; `outlasts`: it does not need the process, and may end after the restart.
+    """
 
     name: str
     argv: tuple[str, ...]
     seconds: float
     size: int = 256 << 10  # bytes of its text that are kept
     deep: bool = False
+    outlasts: bool = False

@@ -18,8 +18,13 @@ assert sys.platform != "darwin"  # noqa: S101 - tells type checkers which half t
 
 __all__ = [
     "Gpu", "MachineWatch", "MemoryKill", "Tree", "alive", "asleep", "census", "facts", "has_open", "is_remote",
-    "main_site", "memory", "overcount", "start_time",
+    "main_site", "memory", "monotonic", "overcount", "start_time",
 ]  # fmt: skip
+
+
+def monotonic() -> float:
+    """Return seconds on a clock that stands still while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 def asleep() -> float:

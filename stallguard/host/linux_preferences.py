@@ -48,6 +48,11 @@ def parse_logind(texts: Iterable[str]) -> Sleep:
     return Sleep(after=_seconds(login.get("idleactionsec", "")) if sleeps else NEVER)
 
 
+def wakes() -> tuple[str, ...]:
+    """Return nothing: a timer that wakes a Linux machine belongs to root."""
+    return ()
+
+
 def _seconds(text: str) -> float:
     parts = re.findall(r"(\d+)\s*([a-z]*)", text)
     return sum(float(number) * UNIT.get(unit, 1.0) for number, unit in parts) or IDLE

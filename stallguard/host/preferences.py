@@ -7,6 +7,7 @@ judge.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import msgspec
 
@@ -32,12 +33,29 @@ class Preferences(msgspec.Struct, frozen=True):
 
     sleep: Sleep | None = None
     gpus: tuple[Gpu, ...] | None = None
+    wakes: tuple[str, ...] = ()  # times of day at which it wakes by itself, each day
 
 
 def preferences() -> Preferences:
     """Ask the system.  Takes up to some seconds on macOS, where two tools are run."""
+    return Preferences(sleep(), _here().gpus(), wakes())
+
+
+def sleep() -> Sleep | None:
+    """Return how the machine goes to sleep by itself; None if the system does not tell."""
+    found: Sleep | None = _here().sleep()
+    return found
+
+
+def wakes() -> tuple[str, ...]:
+    """Return the times of day at which the machine wakes by itself each day; none if the system does not tell."""
+    found: tuple[str, ...] = _here().wakes()
+    return found
+
+
+def _here() -> Any:
     if sys.platform == "darwin":
         from stallguard.host import darwin_preferences as here
     else:
         from stallguard.host import linux_preferences as here
-    return Preferences(here.sleep(), here.gpus())
+    return here

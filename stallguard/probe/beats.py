@@ -13,9 +13,9 @@ block or print.
 from __future__ import annotations
 
 from _thread import get_ident
-from time import monotonic_ns
 
 from . import wire
+from .clock import monotonic_ns
 from .credit import Credit
 
 TYPE_CHECKING = False

@@ -24,10 +24,10 @@ import atexit
 import os
 import sys
 from _thread import allocate_lock
-from time import monotonic_ns
 
 from . import device, page, place, stacks, wire
 from .beats import Beats
+from .clock import monotonic_ns
 from .context import Context
 from .imports import Api, Finder
 from .mail import Mail

@@ -9,10 +9,11 @@ from __future__ import annotations
 import atexit
 import os
 from _thread import allocate_lock, start_new_thread
-from time import monotonic_ns, thread_time
+from time import thread_time
 
 from . import wire
 from .beats import POLL
+from .clock import monotonic_ns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

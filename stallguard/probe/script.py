@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from time import monotonic, monotonic_ns
+from time import monotonic
 
 from . import wire
 from .beats import HAND, NAMED
+from .clock import monotonic_ns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

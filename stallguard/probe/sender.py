@@ -15,10 +15,11 @@ import _socket
 import sys
 from _thread import allocate_lock, start_new_thread
 from errno import EAGAIN, ENOBUFS, EWOULDBLOCK
-from time import monotonic_ns, sleep
+from time import sleep
 
 from . import beats as phases
 from . import wire
+from .clock import monotonic_ns
 from .notebooks import service_threads
 from .stacks import is_caught
 

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from stallguard.host.darwin_privacy import never_walked
+
 DIRECTORIES_MAX = 256  # watches; of a tree with more, only the top and checkpoint directories are watched
 ENTRIES_MAX = 5000  # looked at to find that out: some 5 ms
 NAMED_MAX = 4  # checkpoint directories watched below a tree that is too big
@@ -38,12 +40,16 @@ def kind(path: str) -> str | None:
     return "checkpoint" if any(_KEEPS_CHECKPOINTS.search(directory) for directory in near) else None
 
 
-def plan(place: Path) -> list[tuple[Path, bool]]:
+def plan(place: Path, home: Path) -> list[tuple[Path, bool]]:
     """Return what to watch for `place`: pairs of a directory and whether all below it too."""
-    if is_small(place):
+    if _may_be_watched_whole(place, home):
         return [(place, True)]
     named = [path for path in _directories(place) if _PLACE.search(path.name)]
-    return [(place, False), *((path, is_small(path)) for path in named[:NAMED_MAX])]
+    return [(place, False), *((path, _may_be_watched_whole(path, home)) for path in named[:NAMED_MAX])]
+
+
+def _may_be_watched_whole(place: Path, home: Path) -> bool:
+    return not never_walked(place, home) and is_small(place)
 
 
 def _directories(place: Path) -> list[Path]:

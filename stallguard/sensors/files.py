@@ -3,12 +3,17 @@
 The watchdog library tells which files appear, are renamed into place or closed; what is known by then is
 followed with stat, so a log that grows line by line costs nothing.  It may not read what files say, and not
 touch them.
+
+FSEvents of macOS differs from inotify: it tells of no close, so an overwritten file shows by its modification alone;
+and a stream is of a whole tree, so that a watch of one directory would bring the events of all below it.  There one
+directory is listed at each reading instead.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 import time
 import warnings
 from collections import deque
@@ -49,9 +54,10 @@ class FilesSensor:
     urgent_period = 0.5
     deadline = 5.0
 
-    def __init__(self, target: Target, clock: Clock) -> None:
-        """Watch nothing yet; the first reading begins it."""
-        self._target, self._clock = target, clock
+    def __init__(self, target: Target, clock: Clock, *, fsevents: bool = sys.platform == "darwin") -> None:
+        """Watch nothing yet; the first reading begins it.  `fsevents`: the system's events are those of macOS."""
+        self._target, self._clock, self._fsevents = target, clock, fsevents
+        self._listed: list[Path] = []
         self._observer: BaseObserver | None = None
         self._watched: tuple[Path, ...] = ()
         self._news: deque[tuple[str, bool]] = deque(maxlen=NEWS_MAX)
@@ -78,8 +84,10 @@ class FilesSensor:
 
     def dispatch(self, event: FileSystemEvent) -> None:
         """Take an event of the watchdog library, which asks its handlers for this alone; runs in its thread."""
-        self._events += 1
         path = os.fsdecode(event.dest_path or event.src_path)
+        if event.event_type == "modified" and path in self._known:
+            return  # it is followed; a log that grows is no flood
+        self._events += 1
         if artifacts.kind(path) and not event.is_directory:
             self._news.append((path, event.event_type == "closed"))
 
@@ -94,16 +102,22 @@ class FilesSensor:
     def _watch(self, places: tuple[Path, ...]) -> None:
         self.close()
         self._watched = places
+        self._listed = []
         self._observer = observer = _observer()
         for place in places:
-            for path, deep in artifacts.plan(place):
-                if path.is_dir():
-                    observer.schedule(cast("Any", self), str(path), recursive=deep, event_filter=_wanted())
+            for path, deep in artifacts.plan(place, Path.home()):
+                if self._fsevents and not deep:
+                    self._listed.append(path)
+                elif path.is_dir():
+                    wanted = _wanted(fsevents=self._fsevents)
+                    observer.schedule(cast("Any", self), str(path), recursive=deep, event_filter=wanted)
                 self._news.extend((old, False) for old in artifacts.existing(path))
         observer.start()
 
     def _take_news(self) -> None:
         mine = tuple(f"{path}{os.sep}" for path in self._target.mine)
+        for directory in self._listed:
+            self._news.extend((path, False) for path in artifacts.existing(directory))
         while self._news:
             path, closed = self._news.popleft()
             if not path.startswith(mine):
@@ -159,7 +173,8 @@ def _observer() -> BaseObserver:
     return observer
 
 
-def _wanted() -> list[type[FileSystemEvent]]:
+def _wanted(*, fsevents: bool) -> list[type[FileSystemEvent]]:
     from watchdog import events
 
-    return [events.FileCreatedEvent, events.FileMovedEvent, events.FileClosedEvent]
+    last = events.FileModifiedEvent if fsevents else events.FileClosedEvent
+    return [events.FileCreatedEvent, events.FileMovedEvent, last]

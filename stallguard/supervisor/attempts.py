@@ -13,6 +13,7 @@ import msgspec
 import psutil
 
 from stallguard import outcome
+from stallguard.host.psutil_errors import ERRORS
 from stallguard.outcome import Identity
 from stallguard.paths import RunDir
 
@@ -42,8 +43,12 @@ def current(run: RunDir) -> Attempt | None:
 
 def found(run: RunDir) -> Attempt | None:
     """Return the attempt whose process lives, found by what it was told of this run; its number is not known: 0."""
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError, ValueError, KeyError):  # gone, or somebody else's
+    try:
+        processes = list(psutil.process_iter())
+    except ERRORS:
+        return None
+    for process in processes:
+        with contextlib.suppress(*ERRORS, KeyError):  # gone, or somebody else's
             told = process.environ()
             if told["STALLGUARD_RUN"] == str(run.probe) and os.getsid(process.pid) == process.pid:
                 who = Identity(pid=process.pid, started=process.create_time())

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import psutil
 
 from stallguard.errors import CANNOT_RUN, NOT_FOUND, StallguardError
+from stallguard.host.psutil_errors import ERRORS
 from stallguard.outcome import Identity, identity
 
 GRACE = 2.0  # seconds for left-behind members of the group, between SIGTERM and SIGKILL
@@ -87,7 +88,10 @@ def signal_group(group: int, number: int) -> bool:
 
 def members(group: int) -> list[int]:
     """Return the live processes of a group; zombies, such as an unreaped leader, do not count."""
-    return [pid for pid in psutil.pids() if _group(pid) == group and not _is_zombie(pid)]
+    try:
+        return [pid for pid in psutil.pids() if _group(pid) == group and not _is_zombie(pid)]
+    except ERRORS:  # of psutil.pids: the kernel is asked for the group as a whole
+        return [group] if signal_group(group, 0) else []
 
 
 def _group(pid: int) -> int | None:
@@ -102,6 +106,8 @@ def _is_zombie(pid: int) -> bool:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.Error:  # gone since
         return True
+    except ERRORS:  # it is there, as os.getpgid has said
+        return False
 
 
 def sweep(group: int, grace: float = GRACE) -> list[int]:

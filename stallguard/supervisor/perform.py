@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -15,11 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
 from stallguard import knowledge, notify, outcome
 from stallguard.collectors import bundle
-from stallguard.config.sections import Config
 from stallguard.core import trainings
 from stallguard.core.actions import Action, Ask, Collect, Conclude, Launch, Signal, Tell
 from stallguard.core.events import DUMP, Collected, Failed, Launched, Noted
@@ -28,6 +24,7 @@ from stallguard.core.run import Run
 from stallguard.core.sizes import Sizes
 from stallguard.errors import StallguardError
 from stallguard.host import system
+from stallguard.host.psutil_errors import ERRORS
 from stallguard.paths import RunDir
 from stallguard.report.morning import far
 from stallguard.report.narrative import sentence
@@ -228,13 +225,13 @@ class Performer:
     def _context(self, action: Collect, run: Run) -> bundle.Context:
         session, greeted = self._session, run.history.greeted
         pid = greeted.pid if greeted else run.pid
-        with contextlib.suppress(psutil.Error):  # gone meanwhile: the collectors will say so
+        with contextlib.suppress(*ERRORS):  # gone meanwhile: the collectors will say so
             self._identity = outcome.identity(pid)
         settings, request = session.loaded.config.evidence, session.request
         return bundle.Context(
             incident=action.incident, pid=pid, armed=bool(greeted and greeted.armed),
             stacks=session.dir.probe / f"{pid}.stacks", directory=_place(session.dir, action.incident),
-            run=session.dir.path, root=run.pid, identity=self._identity, signal=STACKS_SIGNAL,
+            run=session.dir.path, root=run.pid, identity=self._identity, lives_on=True, signal=STACKS_SIGNAL,
             since=time.time() - (session.clock.monotonic() - run.launched), argv=tuple(request.command.argv),
             environment=self._environment_of_child, versions=greeted.versions if greeted else {},
             cwd=str(request.cwd), home=str(Path.home()), script=request.script(),
@@ -291,8 +288,8 @@ class Performer:
     def open_notifier(self) -> None:
         """Prepare the channels that the configuration names; they take the place of those before."""
         before = self._notifier
-        channels = _channels(self._session.loaded.config, self._env, self._session.trouble)
         wanted = self._session.loaded.config.notify
+        channels = notify.channels(wanted, self._env, self._session.trouble)
         self._notifier = notify.Notifier(
             channels, self._session.trouble, notify.kinds(wanted.on), wanted.every
         )
@@ -317,23 +314,6 @@ def _far(run: Run) -> str:
         return ""
     epoch = heard.epoch + 1 if heard.epoch >= 0 else None
     return far(epoch, heard.epochs if heard.epochs > 0 else None, heard.loss)
-
-
-def _channels(
-    config: Config, env: Mapping[str, str], trouble: Callable[[str], None]
-) -> dict[str, notify.Send]:
-    wanted, channels = config.notify, dict[str, notify.Send]()
-    desktop = notify.desktop(shutil.which) if wanted.desktop else None
-    if desktop is not None:
-        channels["the desktop"] = desktop
-    if wanted.command:
-        channels["the command"] = notify.command_sender(wanted.command, env)
-    if wanted.urls:
-        try:
-            channels["Apprise"] = notify.apprise_sender(wanted.urls)
-        except ImportError:
-            trouble("notify.urls needs the extra: install stallguard[notify]")
-    return channels
 
 
 _HOW: dict[type, Callable[..., None]] = {

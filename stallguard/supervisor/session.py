@@ -155,7 +155,8 @@ class Session:
     @property
     def attempt(self) -> int:
         """The number of the present attempt."""
-        return self.loop.run.attempt if self.loop.run else 1
+        # Before the first one is launched it counts as present: what is said then belongs to no attempt that is over.
+        return max(1, self.loop.run.attempt) if self.loop.run else 1
 
     def status(self) -> Any:
         """Return what the control socket shows."""

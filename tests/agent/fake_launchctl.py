@@ -2,7 +2,8 @@
 
 Its launchd is the file state.json in the directory FAKE_LAUNCHD.  Time is counted in calls: an ending job is gone
 after `teardown` further ones.  Knobs that a test may set in the state: `session` (somebody is logged in),
-`teardown`, `bootstrap` (exit codes that come first; "lie" loads the job and says 5 all the same), `disabled_code`.
+`teardown`, `bootstrap` (exit codes that come first; "lie" loads the job and says 5 all the same), `kickstart` (as
+that), `disabled_code`.
 Every call is written to calls.txt.
 """
 
@@ -25,7 +26,15 @@ WORDS = {
     119: "Service is disabled",
     125: "Domain does not support specified action",
 }
-FRESH = {"session": True, "teardown": 2, "bootstrap": [], "disabled_code": 5, "disabled": [], "jobs": {}}
+FRESH = {
+    "session": True,
+    "teardown": 2,
+    "bootstrap": [],
+    "kickstart": [],
+    "disabled_code": 5,
+    "disabled": [],
+    "jobs": {},
+}
 
 
 class Fake:
@@ -149,6 +158,9 @@ class Fake:
         job = self.job(target)
         if job is None:
             return self.absent(target)
+        said = self.state["kickstart"].pop(0) if self.state["kickstart"] else 0
+        if said:
+            return self.fail("Could not kickstart service", said)
         if not job["pid"]:
             self.spawn(job)
         return 0

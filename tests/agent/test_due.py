@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallguard.agent.due import BEGIN, END, GIVE_UP, GO_ON, MOST_RESTARTS, NOTHING, begun, plan, remembered
+from stallguard.agent.due import (
+    BEGIN,
+    END,
+    GIVE_UP,
+    GO_ON,
+    MOST_RESTARTS,
+    NOTHING,
+    begun,
+    missed,
+    plan,
+    remembered,
+)  # fmt: skip
 from stallguard.agent.job import Schedule
 from stallguard.agent.memory import Memory
 
@@ -96,6 +107,21 @@ def test_an_interval_begins_now_and_then_again_when_it_has_passed():
     assert decide(every, started, "2026-11-02 21:00") == BEGIN
 
 
+def test_an_interval_of_days_counts_the_days_whatever_the_machine_slept_or_restarted():
+    weekly = Schedule(every=7 * 86400.0)
+    started = Memory(installed=at("2026-11-02 15:00"), started=at("2026-11-02 15:00:05"))
+
+    hours = [f"2026-11-{day:02} {hour:02}:00" for day in range(3, 12) for hour in range(24)]
+    assert next(now for now in hours if decide(weekly, started, now) == BEGIN) == "2026-11-09 15:00"
+
+
+def test_starts_by_the_hour_are_no_logins():
+    both = Schedule(login=True, every=6 * 3600.0)
+    started = Memory(installed=at("2026-11-02 15:00"), started=at("2026-11-02 15:00"))
+    assert decide(both, started, "2026-11-02 16:00") == NOTHING
+    assert decide(both, started, "2026-11-02 21:00") == BEGIN
+
+
 def test_login_begins():
     assert decide(Schedule(login=True), INSTALLED, "2026-11-03 08:00") == BEGIN
 
@@ -165,3 +191,24 @@ def test_no_second_start_follows_within_the_same_hour(minutes):
     again = plan(NIGHTLY, past, later, unfinished=False)
 
     assert (done.action, again.action) != (BEGIN, BEGIN)
+
+
+@pytest.mark.parametrize(
+    ("past", "now", "expected"),
+    [
+        (Memory(installed=at("2026-11-02 15:00")), "2026-11-03 08:00", "2026-11-02 23:00"),
+        (Memory(installed=at("2026-11-02 15:00")), "2026-11-03 00:30", None),  # is still made up
+        (Memory(installed=at("2026-11-01 15:00")), "2026-11-02 23:00", "2026-11-01 23:00"),
+        (Memory(installed=at("2026-11-02 23:30")), "2026-11-03 08:00", None),
+        (Memory(started=at("2026-11-02 22:59:30"), ended=at("2026-11-03 02:00")), "2026-11-03 08:00", None),
+        (Memory(started=at("2026-11-01 23:00"), ended=at("2026-11-02 02:00")), "2026-11-03 08:00", "2026-11-02 23:00"),
+        (Memory(started=at("2026-11-01 23:00")), "2026-11-03 08:00", None),  # still at work
+        (Memory(), "2026-11-03 08:00", None),  # nothing is known
+    ],
+)  # fmt: skip
+def test_a_start_that_did_not_happen_is_known(past, now, expected):
+    assert missed(NIGHTLY, past, at(now)) == (at(expected) if expected else None)
+
+
+def test_a_job_that_is_started_by_hand_misses_nothing():
+    assert missed(Schedule(every=3600.0), INSTALLED, at("2026-11-09 08:00")) is None

@@ -212,3 +212,27 @@ def test_a_silent_launchctl_is_given_up(fake, asking, tmp_path, monkeypatch):
 def test_without_launchctl_the_error_names_the_way_out(home, tmp_path, monkeypatch, asking):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "agent show" in said(refused(asking.ready))
+
+
+def test_a_start_of_a_job_that_launchd_has_just_started_is_no_failure(fake, manager, job):
+    manager.install(job)
+    fake.set(kickstart=[37])
+    manager.start("night")
+    assert fake.state["jobs"][LABEL]["runs"] == 1
+
+
+def test_a_start_while_launchd_is_busy_is_tried_until_the_job_runs(fake, manager, job):
+    manager.install(job)
+    manager.stop("night")
+    fake.set(kickstart=[37, 37])
+    manager.start("night")
+    assert manager.known("night").running
+
+
+def test_a_start_that_stays_refused_is_an_error(fake, manager, job):
+    manager.install(job)
+    manager.stop("night")
+    fake.set(kickstart=[37] * 100)
+    assert "operation already in progress" in said(refused(manager.start, "night"))
+    fake.set(kickstart=[1])
+    assert "not permitted" in said(refused(manager.start, "night"))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import plistlib
+import re
 import sys
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+import stallguard
 from stallguard import notify
+from stallguard.agent import plist, unit
 from stallguard.agent.job import Schedule, checked_name, exit_timeout, schedule
 from stallguard.agent.making import Asked, environment, make
 from stallguard.agent.places import SYSTEMD, places
 from stallguard.config import Config
-from stallguard.errors import USAGE, StallguardError
+from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
 from stallguard.report import aside
 from stallguard.supervisor import child, session
 
@@ -113,3 +118,88 @@ def test_a_service_manager_waits_longer_than_our_own_way_of_ending_takes():
     assert exit_timeout(Config()) > the_trainings_end + our_own_end
     patient = replace(ours, saving_wait=3600.0)
     assert exit_timeout(replace(Config(), stop=patient)) > 3600 + our_own_end
+
+
+OURS = re.compile(r"\b(?:export )?([A-Z][A-Z_]{4,})=[\w$]")  # in advice and findings
+
+
+def test_every_variable_that_we_advise_is_kept():
+    package = Path(stallguard.__file__).parent
+    texts = [path.read_text() for path in (package / "core").glob("advice*.py")]
+    texts += [path.read_text() for path in (package / "doctor").glob("*.py")]
+    advised = {name for text in texts for name in OURS.findall(text)} - {"PATH"}
+    assert "AGX_RELAX_CDM_CTXSTORE_TIMEOUT" in advised
+    assert advised - environment(dict.fromkeys(advised, "1"), ()).keys() == set()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "TURN_OFF_REMAPPER",
+        "MPS_DEVICE_CACHE_SIZE",
+        "PYENV_VERSION",
+        "DYLD_LIBRARY_PATH",
+        "PYTORCH_ENABLE_MPS_FALLBACK",
+    ],
+)
+def test_what_a_training_on_a_mac_depends_on_is_kept(name):
+    assert environment({name: "x"}, ())[name] == "x"
+
+
+@pytest.mark.parametrize("words", [("train.py",), ("python3", "train.py")], ids=["chosen", "named"])
+def test_a_shim_is_asked_for_its_interpreter_which_is_stored(project, words):
+    shims = project / "shims"
+    shims.mkdir()
+    shim = shims / "python3"
+    shim.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    shim.chmod(0o755)
+    run = made(project, *words, env={"PATH": f"{shims}:/usr/bin:/bin"}).job.run
+    assert sys.executable in run
+    assert str(shim) not in run
+
+
+def test_a_shim_without_an_interpreter_is_refused_with_its_own_words(project):
+    shims = project / "shims"
+    shims.mkdir()
+    (shims / "python3").write_text("#!/bin/sh\necho 'pyenv: version 3.9.1 is not installed' >&2\nexit 1\n")
+    (shims / "python3").chmod(0o755)
+    with pytest.raises(StallguardError) as caught:
+        made(project, "train.py", env={"PATH": f"{shims}:/usr/bin:/bin"})
+    assert caught.value.code == CANNOT_RUN
+    assert "version 3.9.1 is not installed" in "\n".join(caught.value.lines())
+
+
+def test_a_wrapper_of_the_users_own_is_left_alone(project):
+    wrapper = project / "python3"
+    wrapper.write_text("#!/bin/sh\nexit 1\n")
+    wrapper.chmod(0o755)
+    assert str(wrapper) in made(project, "train.py", env={"PATH": f"{project}:/usr/bin:/bin"}).job.run
+
+
+@pytest.mark.parametrize(
+    "folder",
+    ["a\nExecStartPre=/bin/touch x", "ends with \\", "ends ", "bell\a", "not utf-8 \udce4"],
+)
+def test_a_folder_that_no_definition_can_hold_is_refused_with_the_reason(project, folder):
+    place = project / folder
+    place.mkdir(parents=True)
+    (place / "train.py").write_text("")
+    with pytest.raises(StallguardError) as caught:
+        made(place, "train.py")
+    assert caught.value.code == CANNOT_RUN
+    assert "the working directory" in caught.value.lines()[0]
+    assert "cannot hold" in "\n".join(caught.value.lines())
+
+
+@pytest.mark.parametrize("word", ["\x1b[31m", "\x7f", "\udcff"])
+def test_an_argument_or_variable_that_no_definition_can_hold_is_refused(project, word):
+    for words, env in (((word,), ENV), ((), ENV | {"TF_X": word})):
+        with pytest.raises(StallguardError) as caught:
+            made(project, "train.py", *words, env=env)
+        assert caught.value.code == CANNOT_RUN
+
+
+def test_line_breaks_in_arguments_reach_the_training_as_they_are(project):
+    job = made(project, "train.py", "a\nb\tc").job
+    assert plistlib.loads(plist.render(job))["ProgramArguments"][-1] == "a\nb\tc"
+    assert unit.program(unit.service(job))[-1] == "a\nb\tc"

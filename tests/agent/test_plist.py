@@ -88,3 +88,17 @@ def test_a_damaged_property_list_has_no_command_line(data):
 def test_a_foreign_command_line_is_not_read_back():
     assert read_back(("/usr/bin/python3", "-m", "http.server")) is None
     assert read_back(()) is None
+
+
+def test_a_long_interval_is_looked_at_by_the_calendar_because_its_timer_stands_still_in_sleep():
+    found = keys(replace(JOB, schedule=Schedule(every=7 * 86400.0)))
+    assert found["StartCalendarInterval"] == [{"Minute": 0}]
+    assert "StartInterval" not in found
+    both = keys(replace(JOB, schedule=Schedule(at=("23:05",), every=21600.0)))
+    assert both["StartCalendarInterval"] == [{"Hour": 23, "Minute": 5}, {"Minute": 0}]
+
+
+def test_a_short_interval_has_a_timer():
+    found = keys(replace(JOB, schedule=Schedule(every=600.0)))
+    assert found["StartInterval"] == 600
+    assert "StartCalendarInterval" not in found

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from stallguard.agent import refusals
 from stallguard.agent.places import LAUNCHD, SYSTEMD
 from stallguard.errors import CANNOT_RUN, StallguardError
+from stallguard.host import darwin_privacy
 
 
 def refused(action, *arguments) -> str:
@@ -31,7 +32,7 @@ def test_a_sound_job_passes(job, home):
     check(job, home, system=SYSTEMD)
 
 
-@pytest.mark.parametrize("folder", [*refusals.GUARDED, "documents/deep"])
+@pytest.mark.parametrize("folder", [*darwin_privacy.GUARDED, "documents/deep"])
 def test_a_project_in_a_folder_that_macos_guards_is_refused(job, home, folder):
     place = home / folder
     place.mkdir(parents=True)
@@ -65,6 +66,50 @@ def test_words_that_are_no_paths_are_left_alone(job, home, word):
     check(job, home, ("train.py", word))
 
 
+def test_an_environment_in_a_guarded_folder_is_refused_although_its_python_is_a_link_that_leads_out(
+    job, home
+):
+    python = home / "Documents" / "envs" / "tf" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    assert "~/Documents" in refused(check, replace(job, python=str(python)), home)
+
+
+def test_a_link_on_the_way_through_a_guarded_folder_is_followed(job, home):
+    (home / "Documents" / "env" / "bin").mkdir(parents=True)
+    (home / "Documents" / "env" / "bin" / "python").symlink_to(sys.executable)
+    (home / "env").symlink_to("Documents/env")
+    assert "~/Documents" in refused(check, replace(job, python=str(home / "env/bin/python")), home)
+
+
+@pytest.mark.parametrize("name", ["STALLGUARD_HOME", "PYTHONPATH", "LD_LIBRARY_PATH", "MY_DATA"])
+def test_a_variable_that_leads_into_a_guarded_folder_is_refused(job, home, name):
+    env = job.env | {name: f"/usr/lib:{home}/Documents/lib"}
+    assert "~/Documents" in refused(check, replace(job, env=env), home)
+
+
+def test_a_folder_on_path_is_no_reason_to_refuse(job, home):
+    check(replace(job, env={"PATH": f"{home}/Documents/bin:/usr/bin"}), home)
+
+
+def test_an_option_that_leads_into_a_guarded_folder_is_refused(job, home):
+    (home / "Downloads").mkdir()
+    run = ("--set", f"notify.command={home}/Downloads", *job.run)
+    assert "~/Downloads" in refused(check, replace(job, run=run), home)
+
+
+def test_the_data_volume_is_another_name_of_the_same_folders():
+    home = Path("/Users/me")
+    assert darwin_privacy.guarded(Path("/System/Volumes/Data/Users/me/Desktop/x"), home) == "~/Desktop"
+    assert darwin_privacy.guarded(Path("/System/Volumes/Data/Users/me/train"), home) is None
+
+
+def test_links_that_lead_to_each_other_end(home):
+    (home / "a").symlink_to("b")
+    (home / "b").symlink_to("a")
+    assert darwin_privacy.guarded(home / "a" / "x", home) is None
+
+
 def test_a_neighbour_of_a_guarded_folder_is_free(job, home):
     (home / "Documents2").mkdir()
     check(replace(job, cwd=str(home / "Documents2")), home)
@@ -72,9 +117,9 @@ def test_a_neighbour_of_a_guarded_folder_is_free(job, home):
 
 def test_volumes_are_guarded_but_the_system_volume_is_not():
     home = Path("/Users/me")
-    assert refusals.guarded(Path("/Volumes/Stick/train"), home) == "/Volumes/Stick"
-    assert refusals.guarded(Path("/Volumes"), home) is None
-    assert refusals.guarded(Path("/Users/me/train"), home) is None
+    assert darwin_privacy.guarded(Path("/Volumes/Stick/train"), home) == "/Volumes/Stick"
+    assert darwin_privacy.guarded(Path("/Volumes"), home) is None
+    assert darwin_privacy.guarded(Path("/Users/me/train"), home) is None
 
 
 def test_a_relative_interpreter_is_refused():
@@ -108,7 +153,7 @@ def test_an_environment_whose_base_is_gone_is_refused(tmp_path):
 @pytest.mark.parametrize("cache", ["uv/archive-v0/x", "uv/environments-v2/x", "pipx/.cache/x"])
 def test_an_environment_in_a_cache_is_refused(tmp_path, cache):
     python = environment(tmp_path / cache, tmp_path)
-    assert "uv tool install stallguard" in refused(refusals.check_interpreter, str(python))
+    assert "uv tool install ." in refused(refusals.check_interpreter, str(python))
 
 
 def test_a_working_directory_that_is_gone_is_refused(job, home):

@@ -108,4 +108,20 @@ def test_systemd_reads_the_times():
 
     done = analyze("calendar", *times)
 
-    assert (done.returncode, done.stdout.count("Next elapse")) == (0, 2)
+    assert (done.returncode, done.stdout.count("Next elapse")) == (0, 3)
+
+
+def test_a_long_interval_is_looked_at_by_the_calendar_because_its_timer_begins_anew_at_each_boot():
+    timer = unit.timer(replace(JOB, schedule=Schedule(every=7 * 86400.0))).splitlines()
+    assert {"OnCalendar=hourly", "OnActiveSec=1"} <= set(timer)
+    assert not any(line.startswith("OnUnitActiveSec") for line in timer)
+    assert "OnUnitActiveSec=600" in unit.timer(replace(JOB, schedule=Schedule(every=600.0))).splitlines()
+
+
+@pytest.mark.parametrize("length", range(190, 202))
+def test_a_title_that_is_cut_keeps_its_percent_signs_whole_and_no_backslash_at_its_end(length):
+    for sign in ("%", "\\"):
+        text = unit.service(replace(JOB, run=("--", "x" * length + sign * 12)))
+        title = re.search("^Description=(.*)$", text, re.MULTILINE)[1]
+        assert re.search("%*$", title)[0].count("%") % 2 == 0
+        assert not title.endswith("\\")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import plistlib
+import subprocess
 import sys
 
 import pytest
@@ -14,6 +15,7 @@ from stallguard.agent import memory
 from stallguard.agent.launchd import Launchd
 from stallguard.agent.places import LAUNCHD, places
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
+from stallguard.host.preferences import Sleep
 
 
 @pytest.fixture
@@ -78,7 +80,7 @@ def test_a_job_is_installed_listed_shown_and_removed(agent, fake, home):
     agent("uninstall")
     assert "no jobs" in agent("list")
     assert fake.state["jobs"] == {}
-    agent("uninstall")
+    agent("uninstall", code=NO_SUCH_RUN)
 
 
 def test_now_is_remembered_before_launchd_starts_the_job(agent, fake):
@@ -185,3 +187,38 @@ def test_show_prints_either_form_anywhere_without_installing(agent, fake, monkey
     assert result.exit_code == 0
     assert "OnCalendar=*-*-* 23:00:00" in result.output
     assert "ExecStart=" in result.output
+
+
+def test_a_night_that_did_not_happen_is_said_by_status(agent):
+    agent(*NIGHTLY)
+    long_ago = memory.recall("night").installed.replace(year=2020)
+    memory.keep("night", memory.Memory(installed=long_ago))
+
+    told = agent("status")
+
+    assert "  missed      the start at 23:00 on " in told
+    assert "pmset repeat wakeorpoweron" in told
+
+
+def test_a_mac_that_will_sleep_is_said_at_install(agent, monkeypatch):
+    monkeypatch.setattr("stallguard.agent.launchd.sleep", lambda: Sleep(600.0))
+    assert "sudo pmset repeat wakeorpoweron MTWRFSU 22:59:00" in agent(*NIGHTLY)
+
+
+def test_uninstall_of_nothing_says_that_there_is_no_job(agent):
+    assert "there is no job agent" in agent("uninstall", code=NO_SUCH_RUN)
+    assert "there is no job night" in agent("uninstall", "--name", "night", code=NO_SUCH_RUN)
+
+
+def test_a_job_whose_definition_was_deleted_by_hand_is_still_removed(agent, fake, home):
+    agent(*NIGHTLY)
+    (home / "Library/LaunchAgents/com.stallguard.night.plist").unlink()
+    agent("uninstall", "--name", "night")
+    assert fake.state["jobs"] == {}
+
+
+def test_uninstall_of_nothing_needs_no_service_manager(monkeypatch, tmp_path):
+    env = {"PATH": str(tmp_path), "HOME": str(tmp_path), "STALLGUARD_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "stallguard", "agent", "uninstall"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, "there is no job agent" in done.stderr) == (NO_SUCH_RUN, True)

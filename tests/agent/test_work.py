@@ -6,10 +6,12 @@ import datetime
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from stallguard import outcome
 from stallguard.agent import memory
 from stallguard.agent.job import Schedule
+from stallguard.agent.places import LAUNCHD
 from stallguard.agent.work import Work, trim
 from stallguard.errors import StallguardError
 from stallguard.paths import RunDir
@@ -25,9 +27,11 @@ def kept(tmp_path, monkeypatch):
     return tmp_path
 
 
-def at_work(begin=lambda _remember: None, go_on=lambda _run, _end: None) -> list[str]:
+def at_work(
+    begin=lambda _remember: None, go_on=lambda _run, _end: None, notify=lambda _text: None, now=NOW
+) -> list[str]:
     said: list[str] = []
-    Work("night", NIGHTLY, lambda: NOW, begin, go_on, said.append).do()
+    Work("night", ("train.py",), NIGHTLY, lambda: now, begin, go_on, said.append, notify, LAUNCHD).do()
     return said
 
 
@@ -85,13 +89,13 @@ def test_what_cannot_be_started_is_said_and_remembered_for_status(kept):
 
 def test_a_memory_that_cannot_be_kept_does_not_become_a_loop(kept):
     (kept / "agents").write_text("a file in its place")
-    assert "cannot tell what is due" in at_work()[0]
+    assert any("cannot tell what is due" in line for line in at_work())
 
 
 def test_a_damaged_memory_is_begun_anew(kept):
     memory.keep("night", memory.Memory())
     memory.file("night").write_text("{")
-    assert "begin" in at_work()[0]
+    assert any(": begin, " in line for line in at_work())
 
 
 def test_a_log_is_cut_to_its_newer_half_at_a_line(tmp_path):
@@ -112,3 +116,108 @@ def test_a_small_or_absent_log_is_left_alone(tmp_path):
     (tmp_path / "small.log").write_text("one\n")
     trim(tmp_path / "small.log")
     assert Path(tmp_path / "small.log").read_text() == "one\n"
+
+
+MORNING = NOW.replace(day=3, hour=8, minute=0)
+
+
+def test_a_night_that_the_machine_slept_through_is_said_and_notified_once(kept):
+    memory.keep("night", memory.Memory(installed=NOW.replace(hour=15)))
+    notified: list[str] = []
+
+    said = at_work(notify=notified.append, now=MORNING)
+    at_work(notify=notified.append, now=MORNING.replace(hour=9))
+
+    assert [text.split(":")[0] for text in notified] == ["the start at 23"]
+    assert "sudo pmset repeat wakeorpoweron MTWRFSU 22:59:00" in notified[0]
+    assert any(notified[0] in line for line in said)
+    assert memory.recall("night").missed == NOW.replace(second=0)
+
+
+def test_a_training_that_lasts_over_the_next_hour_has_missed_nothing(kept):
+    memory.keep("night", memory.Memory(installed=NOW.replace(hour=15)))
+    at_work(begin=lambda remember: remember("run-1"))
+    notified: list[str] = []
+
+    past = memory.recall("night")
+    memory.keep("night", replace(past, ended=MORNING.replace(day=4, hour=7)))
+    at_work(notify=notified.append, now=MORNING.replace(day=4, hour=8))
+
+    assert past.ended == NOW
+    assert notified == []
+
+
+def test_the_hourly_look_at_a_long_interval_does_not_fill_the_log(kept):
+    memory.keep("night", memory.Memory(installed=NOW, started=NOW, ended=NOW))
+    said: list[str] = []
+    never = lambda *_: None  # noqa: E731
+    Work(
+        "night",
+        ("train.py",),
+        Schedule(every=7 * 86400.0),
+        lambda: MORNING,
+        never,
+        never,
+        said.append,
+        never,
+        LAUNCHD,
+    ).do()
+    assert said == []
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"started": 7}'])
+def test_a_job_whose_memory_is_damaged_goes_on_with_the_training_that_it_left(kept, text):
+    run = RunDir(kept / "runs" / "run-1")
+    run.path.mkdir(parents=True)
+    nobody = outcome.Identity(pid=1, started=0.0)
+    asked = outcome.AskedFor(
+        schema=1,
+        id="run-1",
+        command=["train.py"],
+        argv=[],
+        cwd="/",
+        began="2026-11-02T12:00:00Z",
+        supervisor=nobody,
+    )
+    outcome.write(run.asked, asked)
+    memory.file("night").parent.mkdir()
+    memory.file("night").write_text(text)
+    begun, found = [], []
+
+    said = at_work(lambda _remember: begun.append(1), lambda run, end: found.append((run, end)))
+
+    assert (begun, found) == ([], [(run, False)])
+    assert "cannot be read" in said[0]
+    assert not memory.recall("night").damaged
+    assert memory.recall("night").run == "run-1"
+    assert memory.file("night").with_suffix(".damaged").read_text() == text
+
+
+def test_a_job_whose_memory_is_damaged_does_not_begin_twice_in_a_night(kept):
+    run = RunDir(kept / "runs" / "run-1")
+    run.path.mkdir(parents=True)
+    nobody = outcome.Identity(pid=1, started=0.0)
+    began = NOW.astimezone(datetime.UTC).isoformat()
+    asked = outcome.AskedFor(
+        schema=1, id="run-1", command=["train.py"], argv=[], cwd="/", began=began, supervisor=nobody
+    )
+    outcome.write(run.asked, asked)
+    end = outcome.Outcome(
+        schema=1, code=1, why="", ended=began, seconds=1.0, batches=0, incidents=0, attempts=1, lost=0.0
+    )
+    outcome.write(run.path / "outcome.json", end)
+    memory.file("night").parent.mkdir()
+    memory.file("night").write_text("")
+    begun: list[int] = []
+
+    at_work(lambda _remember: begun.append(1), now=NOW.replace(minute=10))
+
+    assert begun == []
+
+
+def test_a_damaged_memory_of_a_job_that_never_ran_keeps_no_night_from_beginning(kept):
+    memory.file("night").parent.mkdir()
+    memory.file("night").write_text("")
+    begun: list[int] = []
+    at_work(lambda _remember: begun.append(1))
+    assert begun == [1]

@@ -6,9 +6,12 @@ import resource
 import threading
 import time
 
+import msgspec
+
 from stallguard.collectors import Collector, Nothing, bundle, tools
 from stallguard.collectors.sheet import fit
 from tests.collectors.stuck import LONG, SECRET, context, item
+from tests.host.children import eventually
 
 
 def quick(name, **more):
@@ -140,3 +143,43 @@ def test_a_plug_in_gathers_too_and_a_broken_one_is_told(tmp_path, monkeypatch):
     manifest = bundle.gather(context(tmp_path))
     assert (tmp_path / "1/extra.txt").read_text() == "hi"
     assert item(manifest, "broken").state == "failed"
+
+
+def manifest_of(place):
+    return msgspec.json.decode((place / "1/manifest.json").read_bytes(), type=bundle.Manifest)
+
+
+def test_what_does_not_need_the_process_holds_up_no_restart_and_is_kept_when_it_ends(tmp_path):
+    over = threading.Event()
+
+    def slow(_context, sheet):
+        over.wait(LONG)
+        sheet.text("log.txt", "the log")
+
+    log = Collector("log", slow, LONG, 1000, outlasts=True)
+    began = time.monotonic()
+    manifest = bundle.gather(context(tmp_path, budget=LONG, lives_on=True), [log, quick("a")])
+    assert time.monotonic() - began < LONG / 2
+    assert (item(manifest, "log").state, manifest.missing) == ("pending", ())
+    assert item(manifest_of(tmp_path), "log").state == "pending"
+
+    over.set()
+
+    assert eventually(lambda: item(manifest_of(tmp_path), "log").state == "collected")
+    assert (tmp_path / "1/log.txt").read_text() == "the log"
+    assert item(manifest_of(tmp_path), "a").state == "collected"
+
+
+def test_what_outlasts_the_restart_has_its_own_end(tmp_path, release):
+    log = Collector("log", lambda *_: release.wait(LONG), 0.2, 1000, outlasts=True)
+    bundle.gather(context(tmp_path, lives_on=True), [log])
+    assert eventually(lambda: item(manifest_of(tmp_path), "log").state == "late")
+
+
+def test_a_process_that_ends_with_its_bundle_waits_for_all_of_it(tmp_path):
+    def slow(_context, sheet):
+        time.sleep(0.2)
+        sheet.text("log.txt", "the log")
+
+    log = Collector("log", slow, LONG, 1000, outlasts=True)
+    assert item(bundle.gather(context(tmp_path, budget=LONG), [log]), "log").state == "collected"

@@ -43,6 +43,12 @@ CASES = [
     ("versions", NOTE, "optimizers", "legacy", packages(
         MAC, tensorflow="2.15.1", tensorflow_metal="1.1.0", keras="2.15.0", numpy="1.26.4")),
     ("versions", WARN, "deadlock", "2.20", packages(LINUX, pyarrow="17.0")),
+    ("command", WARN, "/usr/local/bin/stallguard, another program", "PATH", spoiled(
+        MAC, foreign_command="/usr/local/bin/stallguard")),
+    ("notifications", FAIL, "Apprise is not installed", "unset notify.urls", spoiled(
+        MAC, notifies_addresses=True, has_apprise=False)),
+    ("notifications", NOTE, "only if Script Editor may notify", "notify --test", spoiled(
+        MAC, notifies_desktop=True)),
     ("plug-ins of ours", NOTE, "smart (pkg:Sensor) of smart-sensors", "", spoiled(
         MAC, added=(("smart", "pkg:Sensor", "smart-sensors"),))),
     ("sitecustomize", NOTE, "/env/lib/sitecustomize.py", "", spoiled(
@@ -72,14 +78,19 @@ CASES = [
     ("heat", WARN, "serious", "cool", spoiled(MAC, machine__thermal="serious")),
     ("sleep", WARN, "lid", "open", spoiled(MAC, machine__lid_closed=True)),
     ("sleep", WARN, "after 10 min", "run.let_sleep", spoiled(MAC, preferences__sleep=Sleep(600.0), let_sleep=True)),
+    ("sleep", WARN, "asleep at 23:00, the job night", "pmset repeat wakeorpoweron MTWRFSU 22:59:00", spoiled(
+        MAC, preferences__sleep=Sleep(600.0), jobs=(("night", ("23:00",)),))),
     ("disk", FAIL, "0.5 GB free for runs", "ends a training", spoiled(
         MAC, places=(Place("runs", "/r", True, GB // 2, 1),))),
     ("disk", WARN, "5.0 GB free", "free some", spoiled(MAC, places=(Place("runs", "/r", True, 5 * GB, 1),))),
     ("places", FAIL, "cannot write /r, where runs go", "another place", spoiled(
         MAC, places=(Place("runs", "/r", False, 99 * GB, 1),))),
     ("places", FAIL, "no socket", "TMPDIR", spoiled(MAC, socket_trouble="the path is too long")),
-    ("permissions", NOTE, "Documents/net", "elsewhere", spoiled(MAC, working="/Users/you/Documents/net")),
+    ("permissions", NOTE, "Documents/net", "elsewhere", spoiled(
+        MAC, working="/Users/you/Documents/net", guarded="~/Documents")),
     ("others", WARN, "chrome (9 processes): 4.0 cores", "slower", spoiled(MAC, heavy=(Heavy("chrome", 9, 4.0, GB),))),
+    ("others", WARN, "python (train.py, pid 42; -m jupyter, pid 7; pid 9; and 7 more): 4.0 cores", "slower", spoiled(
+        MAC, heavy=(Heavy("python", 10, 4.0, GB, ("train.py, pid 42", "-m jupyter, pid 7", "pid 9")),))),
     ("others", WARN, "12.0 GB of memory", "slower", spoiled(MAC, heavy=(Heavy("vm", 1, 0.1, 12 * GB),))),
     ("others", NOTE, "also at work: backupd", "", spoiled(MAC, heavy=(Heavy("backupd", 1, 0.5, GB),))),
     ("others", WARN, "another run lives: r1", "share", spoiled(MAC, runs=("r1",))),

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import msgspec
+import subprocess
+import sys
 
+import msgspec
+import pytest
+
+from stallguard.config import Config
 from stallguard.doctor.checks import examine
 from stallguard.doctor.facts import Environment, Heavy
-from stallguard.doctor.gather import facts, loudest, place
+from stallguard.doctor.gather import _working, facts, loudest, place, script_in
 
 GB = 10**9
 
 
 def test_this_machine_can_be_examined(monkeypatch, tmp_path):
     monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
-    found = facts(Environment("/x", "a test", trouble="not asked"), {"HOME": "/h", "SECRET": "s"})
+    found = facts(Environment("/x", "a test", trouble="not asked"), {"HOME": "/h", "SECRET": "s"}, Config())
     assert found.memory.total > 0
     assert {"runs", "checkpoints and results", "temporary files"} <= {one.what for one in found.places}
     assert {finding.name for finding in examine(found)} >= {"interpreter", "disk", "places"}
@@ -40,3 +45,54 @@ def test_processes_of_one_name_count_together_and_the_idle_ones_not():
         Heavy("vm", 1, 0.0, 9 * GB),
     ]
     assert loudest(found, total=32 * GB) == [Heavy("web", 2, 0.4, 2 * GB), Heavy("vm", 1, 0.0, 9 * GB)]
+
+
+def broken(*_arguments, **_named):
+    raise RuntimeError("host_statistics(HOST_VM_INFO) syscall failed: (ipc/mig) array not large enough")
+
+
+@pytest.mark.parametrize("where", ["psutil", "psutil.Process"])
+def test_a_machine_about_which_psutil_fails_can_be_examined_all_the_same(monkeypatch, tmp_path, where):
+    monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
+    machine = ("virtual_memory", "swap_memory", "cpu_times", "pids", "process_iter")
+    process = ("cpu_times", "memory_info", "name", "cmdline", "create_time", "status")
+    for name in machine if where == "psutil" else process:
+        monkeypatch.setattr(f"{where}.{name}", broken)
+    found = facts(Environment("/x", "a test", trouble="not asked"), {}, Config())
+    assert found.memory.total > 0
+    assert found.heavy == ()
+
+
+def test_what_is_large_is_told_although_the_memory_of_the_machine_is_not_known():
+    found = [Heavy("small", 1, 0.0, GB), Heavy("vm", 1, 0.0, 9 * GB)]
+    assert [one.name for one in loudest(found, total=None)] == ["vm"]
+
+
+@pytest.mark.parametrize(
+    ("words", "script"),
+    [
+        (["/opt/env/bin/python3.11", "-u", "-X", "dev", "/home/me/train.py", "--epochs", "3"], "train.py"),
+        (["/Library/Frameworks/Python.framework/Versions/3.11/Python", "train.py"], "train.py"),
+        (["python", "-m", "package.train"], "-m package.train"),
+        (["python3", "-c", "while True: pass"], "-c"),
+        (["python3"], ""),
+        (["/usr/bin/bash", "train.sh"], ""),
+        ([], ""),
+    ],
+)
+def test_a_process_is_named_by_its_script(words, script):
+    assert script_in(words) == script
+
+
+def test_processes_of_one_name_are_told_apart_by_script_and_pid_the_hardest_first(tmp_path):
+    script = tmp_path / "busy.py"
+    script.write_text("while True: pass")
+    child = subprocess.Popen([sys.executable, str(script)])
+    try:
+        found = [one for one in _working(0.3) if one.who == (f"busy.py, pid {child.pid}",)]
+        assert [one.count for one in found] == [1]
+    finally:
+        child.kill()
+        child.wait()
+    many = [Heavy("python", 1, cores / 10, 0, (f"pid {cores}",)) for cores in range(1, 9)]
+    assert loudest(many, total=GB)[0].who == ("pid 8", "pid 7", "pid 6")

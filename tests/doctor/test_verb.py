@@ -72,6 +72,12 @@ def test_a_finding_without_a_cure_is_one_line():
     assert len(lines(Finding("power", FAIL, "running on battery", "plug it in"))) == 2
 
 
+def test_a_name_of_another_program_cannot_steer_the_terminal():
+    (line,) = lines(Finding("others", NOTE, "also at work: \x1b]0;x\x07\udcff"))
+    assert "\x1b]" not in line
+    line.encode()
+
+
 @pytest.mark.parametrize(
     ("severities", "words"),
     [

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from pathlib import Path
+from typing import Any
 
+import pytest
+
+import stallguard.probe
+from stallguard.host import darwin
 from stallguard.host.clock import SleepWatch, SystemClock
 
 
@@ -49,3 +56,27 @@ def test_the_machines_own_clocks_agree_with_pythons() -> None:
     assert time.monotonic() - 0.01 <= clock.monotonic() <= time.monotonic() + 0.01
     assert clock.asleep() >= 0
     assert abs(clock.asleep() - clock.asleep()) < 0.1
+
+
+@pytest.fixture
+def mac_of_tomorrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Mac whose Python counts sleep in `time.monotonic`."""
+    clocks = {8: 100.5, 4: 4000.0}
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(time, "CLOCK_UPTIME_RAW", 8, raising=False)
+    monkeypatch.setattr(time, "CLOCK_MONOTONIC_RAW", 4)
+    monkeypatch.setattr(time, "clock_gettime", clocks.__getitem__)
+    monkeypatch.setattr(time, "clock_gettime_ns", lambda which: int(clocks[which] * 1e9))
+    monkeypatch.setattr(time, "monotonic", lambda: 4000.0)
+    monkeypatch.setattr(time, "monotonic_ns", lambda: 4000 * 10**9)
+
+
+def test_sleep_is_in_no_age_on_a_mac_whatever_pythons_own_clock_counts(mac_of_tomorrow: None) -> None:
+    assert (darwin.monotonic(), darwin.asleep()) == (100.5, 3899.5)
+
+
+def test_the_probe_names_the_same_clock(mac_of_tomorrow: None) -> None:
+    source = Path(stallguard.probe.__file__).with_name("clock.py")
+    names: dict[str, Any] = {}
+    exec(compile(source.read_text(), str(source), "exec"), names)  # noqa: S102 - the module as a Mac would load it
+    assert names["monotonic_ns"]() == 100_500_000_000

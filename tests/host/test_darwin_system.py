@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from stallguard.host import darwin_parse as parse
-from stallguard.host import darwin_system, tool
+from stallguard.host import darwin_system, darwin_tree, tool
 from stallguard.host.darwin_system import Gpu, MachineWatch, MemoryKill
 
 RECORDINGS = Path(__file__).parents[1] / "recordings" / "macos"
@@ -163,3 +164,21 @@ def test_elsewhere_the_end_is_unknown() -> None:
     watch: Any = MemoryKill(1)
     assert watch.killed() is None
     watch.close()
+
+
+def test_an_idle_share_that_psutil_cannot_tell_is_not_known(monkeypatch):
+    def broken():
+        raise RuntimeError("host_statistics64(HOST_CPU_LOAD_INFO): (ipc/mig) array not large enough")
+
+    monkeypatch.setattr("psutil.cpu_times", broken)
+    assert MachineWatch()._idle() is None
+
+
+def test_open_files_and_connections_that_psutil_cannot_tell_are_not_known(monkeypatch):
+    def broken(*_arguments):
+        raise SystemError("returned NULL without setting an exception")
+
+    monkeypatch.setattr("psutil.Process.open_files", broken)
+    monkeypatch.setattr("psutil.Process.net_connections", broken)
+    assert darwin_tree.has_open(os.getpid(), "/etc/hosts") is None
+    assert darwin_tree.is_remote([os.getpid()]) is None

@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from watchdog.events import FileModifiedEvent
 
 from stallguard.core.readings import Files
 from stallguard.sensors import Target, artifacts, files
 from stallguard.sensors.files import FilesSensor
 from tests.host.children import eventually
 from tests.sensors.clocks import Hands
+
+HOME = Path("/Users/me")
 
 
 @pytest.fixture
@@ -181,8 +184,8 @@ def test_a_huge_tree_is_watched_at_its_top_and_where_checkpoints_go(tmp_path: Pa
     for number in range(300):
         (tmp_path / "data" / str(number)).mkdir(parents=True)
     (tmp_path / "checkpoints").mkdir()
-    assert artifacts.plan(tmp_path) == [(tmp_path, False), (tmp_path / "checkpoints", True)]
-    assert artifacts.plan(tmp_path / "checkpoints") == [(tmp_path / "checkpoints", True)]
+    assert artifacts.plan(tmp_path, HOME) == [(tmp_path, False), (tmp_path / "checkpoints", True)]
+    assert artifacts.plan(tmp_path / "checkpoints", HOME) == [(tmp_path / "checkpoints", True)]
 
 
 def test_a_link_to_a_huge_tree_is_not_followed(tmp_path: Path) -> None:
@@ -215,3 +218,83 @@ def test_a_link_to_a_huge_tree_is_not_followed(tmp_path: Path) -> None:
 )
 def test_checkpoints_and_logs_are_known_by_name(path: str, kind: str | None) -> None:
     assert artifacts.kind(path) == kind
+
+
+@pytest.mark.parametrize("place", ["", "Library", "Documents", "Library/Mobile Documents"])
+def test_the_home_and_guarded_folders_are_not_walked(tmp_path: Path, monkeypatch, place: str) -> None:
+    home = tmp_path / "Users" / "me"
+    (home / place / "Pictures").mkdir(parents=True)
+    (home / place / "checkpoints").mkdir()
+    looked: list[str] = []
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: (looked.append(str(path)), scandir(path))[1])
+
+    assert artifacts.plan(home / place, home) == [(home / place, False), (home / place / "checkpoints", True)]
+    assert set(looked) == {str(home / place), str(home / place / "checkpoints")}
+
+
+@pytest.mark.parametrize("place", ["", "Users"])
+def test_what_is_above_the_home_is_not_walked(tmp_path: Path, place: str) -> None:
+    (tmp_path / "Users" / "me" / "Documents").mkdir(parents=True)
+    assert artifacts.plan(tmp_path / place, tmp_path / "Users" / "me") == [(tmp_path / place, False)]
+
+
+@pytest.mark.parametrize("place", ["project", "Documents/project", "Library/Application Support/project"])
+def test_a_project_is_watched_whole_wherever_it_is(tmp_path: Path, place: str) -> None:
+    (tmp_path / place / "deep").mkdir(parents=True)
+    assert artifacts.plan(tmp_path / place, tmp_path) == [(tmp_path / place, True)]
+
+
+def test_on_a_mac_a_deep_checkpoint_that_is_overwritten_is_found(tmp_path: Path, hands: Hands) -> None:
+    deep = tmp_path / "a" / "b"
+    deep.mkdir(parents=True)
+    (deep / "last.keras").write_bytes(b"x")
+    sensor = FilesSensor(Target(places=(tmp_path,)), hands, fsevents=True)
+    try:
+        assert sensor.read() is None
+
+        def found() -> bool:
+            (deep / "last.keras").write_bytes(b"y" * 10)
+            return reads(sensor, deep / "last.keras")
+
+        assert eventually(found)
+    finally:
+        sensor.close()
+
+
+def test_on_a_mac_one_directory_is_listed_because_a_stream_would_bring_the_events_of_its_tree(
+    tmp_path: Path, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "checkpoints").mkdir()
+    sensor = FilesSensor(Target(places=(tmp_path,)), hands, fsevents=True)
+    try:
+        sensor.read()
+        assert [emitter.watch.path for emitter in sensor._observer.emitters] == [
+            str(tmp_path / "checkpoints")
+        ]
+        (tmp_path / "best.keras").write_bytes(b"x")
+        assert reads(sensor, tmp_path / "best.keras")
+        (tmp_path / "best.keras").unlink()
+        (tmp_path / "checkpoints" / "1.bin").write_bytes(b"x")
+        assert eventually(lambda: reads(sensor, tmp_path / "checkpoints" / "1.bin"))
+    finally:
+        sensor.close()
+
+
+def test_on_a_mac_a_log_that_grows_fast_is_no_flood(
+    tmp_path: Path, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "FLOOD", 20.0)
+    sensor = FilesSensor(Target(places=(tmp_path,)), hands, fsevents=True)
+    try:
+        sensor.read()
+        (tmp_path / "train.log").write_bytes(b"x")
+        assert eventually(lambda: reads(sensor, tmp_path / "train.log"))
+        for _ in range(200):
+            sensor.dispatch(FileModifiedEvent(str(tmp_path / "train.log")))
+        hands.now += 2.0
+        sensor.read()
+        assert sensor._observer is not None
+    finally:
+        sensor.close()

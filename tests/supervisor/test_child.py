@@ -207,3 +207,15 @@ def test_the_exit_note_of_macos_is_read(data, code, memory):
 def test_an_unknown_group_hears_nothing():
     with contextlib.suppress(ChildProcessError):
         assert signal_group(2**22 - 1, signal.SIGTERM) is False
+
+
+def test_a_group_is_known_although_psutil_cannot_list_processes(ends, monkeypatch):
+    child = ends.start(["/bin/sh", "-c", "sleep 60"])
+
+    def broken():
+        raise RuntimeError("sysctl(KERN_PROC_ALL) failed")
+
+    monkeypatch.setattr("psutil.pids", broken)
+    assert members(child.pid) == [child.pid]
+    sweep(child.pid, grace=0.1)
+    assert ends.end()[0] < 0

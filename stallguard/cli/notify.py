@@ -1,0 +1,50 @@
+"""`stallguard notify`: do notifications arrive?"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from stallguard import config
+from stallguard.cli._options import given, settings
+from stallguard.errors import USAGE, StallguardError
+
+TITLE, TEXT = "stallguard: a test", "Notifications arrive. Nothing happened to any training."
+
+
+@click.command("notify")
+@click.option("--test", "is_test", is_flag=True, help="Send a test by each channel of the settings.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object: what became of each channel.")
+@settings(())
+def command(is_test: bool, as_json: bool, **parameters: Any) -> None:
+    """Send a test notification by each channel that is set; exit code 1 if one fails or none is set.
+
+    \b
+    Examples:
+      stallguard notify --test
+      stallguard notify --test --set notify.command='say "$STALLGUARD_TEXT"'
+    """  # noqa: D301 - click wants the real backspace
+    from stallguard import notify
+
+    if not is_test:
+        raise StallguardError(
+            "nothing to do", cure="send a test to each channel: stallguard notify --test", code=USAGE
+        )
+    wanted = config.load(given(parameters), os.environ, Path.cwd()).config.notify
+    failed: list[str] = []
+    results = notify.test(notify.channels(wanted, os.environ, failed.append), TITLE, TEXT)
+    results += [notify.Result("Apprise", why) for why in failed]
+    if as_json:
+        click.echo(msgspec.json.encode({"schema": 1, "channels": results}))
+    for one in results if not as_json else ():
+        click.echo(f"{one.channel}: {f'failed: {one.why}' if one.why else 'sent'}")
+    if not results:
+        click.echo("no channel is set: notify.desktop, notify.command, notify.urls", err=True)
+    if sys.platform == "darwin" and wanted.desktop:
+        click.echo(f"if nothing is shown: {notify.ALLOW_ON_MAC}", err=True)
+    sys.exit(1 if not results or any(one.why for one in results) else 0)

@@ -1,0 +1,43 @@
+"""Whether a program `stallguard` on PATH is this one: the name on the package index belongs to another program.
+
+Looks at files only; a program that may be somebody else's is never started.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+DISTRIBUTION = "stallguard_train"  # as directories of installed metadata spell it
+HEAD_MAX = 1024  # bytes; an interpreter's path of more is refused by every kernel
+# A script names its interpreter in its first line, or, if that path is long or has blanks, behind a shell's exec.
+_INTERPRETER = re.compile(
+    r"\A#!\s*(?:/bin/sh\s+'''exec' \"?)?([^\n\"]+?)(?:\"? \"\$0\"[^\n]*)?\s*$", re.MULTILINE
+)
+
+
+def foreign(program: str | None) -> str:
+    """Return `program` if it is not installed by this distribution; "" if it is, or if there is none."""
+    if program is None:
+        return ""
+    interpreter = _interpreter(Path(program))
+    return "" if interpreter is not None and _has_us(interpreter) else program
+
+
+def _interpreter(script: Path) -> Path | None:
+    """Return the interpreter of a script; None if it is no script."""
+    try:
+        with script.open("rb") as file:
+            head = file.read(HEAD_MAX).decode(errors="replace")
+    except OSError:
+        return None
+    match = _INTERPRETER.match(head)
+    return Path(match[1]) if match else None
+
+
+def _has_us(interpreter: Path) -> bool:
+    if interpreter == Path(sys.executable):
+        return True
+    metadata = f"lib/python3*/site-packages/{DISTRIBUTION}-*.dist-info"
+    return any(True for _ in interpreter.parent.parent.glob(metadata))

@@ -1,0 +1,69 @@
+"""`stallguard notify --test`, and a run whose notifications cannot go out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NO_DESKTOP = ("--set", "notify.desktop=off")
+
+
+@pytest.fixture
+def stallguard(tmp_path):
+    """A function that runs a verb, in a Python that has no Apprise."""
+    blocked = tmp_path / "blocked"
+    blocked.mkdir()
+    (blocked / "sitecustomize.py").write_text(
+        "import importlib.abc, sys\n"
+        "class Block(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'apprise': raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Block())\n"
+    )
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        env = os.environ | {"STALLGUARD_HOME": str(tmp_path / "kept"), "PYTHONPATH": f"{blocked}:{ROOT}"}
+        command = [sys.executable, "-m", "stallguard", *words]
+        return subprocess.run(command, check=False, capture_output=True, text=True, env=env, cwd=tmp_path)
+
+    return run
+
+
+def test_each_channel_is_tried_and_its_end_is_said(stallguard, tmp_path):
+    tell = f'notify.command=printf %s "$STALLGUARD_TITLE" > {tmp_path}/told'
+    done = stallguard("notify", "--test", *NO_DESKTOP, "--set", tell)
+    assert (done.returncode, done.stdout) == (0, "the command: sent\n")
+    assert (tmp_path / "told").read_text() == "stallguard: a test"
+
+
+def test_a_channel_that_fails_is_exit_code_1_with_its_reason(stallguard):
+    done = stallguard("notify", "--test", "--json", *NO_DESKTOP, "--set", "notify.command=exit 7")
+    (channel,) = json.loads(done.stdout)["channels"]
+    assert (done.returncode, channel["channel"], "exit code 7" in channel["why"]) == (1, "the command", True)
+
+
+def test_addresses_without_apprise_fail_with_the_way_to_install_it(stallguard):
+    done = stallguard("notify", "--test", *NO_DESKTOP, "--set", "notify.urls=json://localhost")
+    assert done.returncode == 1
+    assert "Apprise is not installed" in done.stdout
+    assert "'.[notify]'" in done.stdout
+
+
+def test_no_channel_at_all_is_said(stallguard):
+    done = stallguard("notify", "--test", *NO_DESKTOP)
+    assert (done.returncode, "no channel is set" in done.stderr) == (1, True)
+    assert stallguard("notify").returncode == 2
+
+
+def test_a_run_warns_of_addresses_to_which_nothing_can_be_sent(stallguard, tmp_path):
+    (tmp_path / "train.py").write_text("import time; time.sleep(1.5)")
+    options = ("--python", sys.executable, *NO_DESKTOP, "--set", "notify.urls=json://localhost")
+    done = stallguard("run", *options, "train.py")
+    assert done.returncode == 0
+    assert "stallguard: notify.urls is set and Apprise is not installed" in done.stderr
