@@ -34,6 +34,11 @@ def file(run: RunDir) -> Path:
     return run.path / "attempt.json"
 
 
+def exit_file(run: RunDir, token: int) -> Path:
+    """Return where the waiter of the attempt with that token writes its exit code."""
+    return run.path / f"exit-{token:x}"
+
+
 def current(run: RunDir) -> Attempt | None:
     """Return the attempt that was noted last, or the living one that died with the note unwritten."""
     noted = recall(run)

@@ -34,7 +34,7 @@ KILLED = 1.0  # seconds to wait for SIGKILL to take; what is stuck in the kernel
 NOTE_EXITSTATUS, NOTE_EXIT_DETAIL = 0x04000000, 0x02000000
 NOTE_EXIT_MEMORY = 0x00020000  # in `data`: killed by memorystatus (jetsam)
 
-Post = Callable[[int, bool | None], None]
+Post = Callable[[int | None, bool | None], None]  # the exit code, None if nobody knows it; killed for memory
 
 
 class Ended(NamedTuple):
@@ -152,7 +152,7 @@ class Child:
     def __init__(self, process: subprocess.Popen[bytes], post: Post, before_post: Callable[[], None]) -> None:
         """Use `Child.start`."""
         self.pid = process.pid
-        self.identity = _identity(process.pid)
+        self.identity = identity_of(process.pid)
         self._process, self._post, self._before_post = process, post, before_post
         self._asked = False  # we asked it to end
         self._gone = False  # reaped: the number may already be another's
@@ -204,7 +204,8 @@ class Child:
             self._post(end.code, end.memory_kill)
 
 
-def _identity(pid: int) -> Identity:
+def identity_of(pid: int) -> Identity:
+    """Return the identity of a process; one that no process has if it is over already."""
     try:
         return identity(pid)
     except psutil.Error:  # over already

@@ -32,7 +32,7 @@ from stallguard.paths import RunDir
 from stallguard.report.morning import far
 from stallguard.report.narrative import sentence
 from stallguard.sensors import Target
-from stallguard.supervisor import batch, randomness
+from stallguard.supervisor import attempts, batch, randomness
 from stallguard.supervisor.adopted import Adopted
 from stallguard.supervisor.attempts import Attempt
 from stallguard.supervisor.child import Child
@@ -75,14 +75,12 @@ class Performer:
         if self.child is not None:
             self.child.signal(name)
 
-    def adopt(self, attempt: Attempt, guess: Callable[[], int], known: Collection[int]) -> None:
-        """Guard a training that a stallguard before us started.  `guess`: its exit code, where nobody can know.
-
-        `known`: the processes that it knew of.
-        """
+    def adopt(self, attempt: Attempt, known: Collection[int]) -> None:
+        """Guard a training that a stallguard before us started.  `known`: the processes that it knew of."""
         session = self._session
         session.beats.follow(attempt.number, attempt.token, known)
-        self.child = Adopted(attempt.process, session.beats.exited, session.settle, guess)
+        file = attempts.exit_file(session.dir, attempt.token)
+        self.child = Adopted(attempt.process, file, self._ended, session.settle)
         self._memory = system.MemoryKill(self.child.pid)
         self._aim(self.child.pid)
 
@@ -123,8 +121,9 @@ class Performer:
         session.output.dress()
         given = self.given(action.factor)
         self._environment_of_child = self._environment(action, token, given)
-        self.child = Child.start(
-            given.argv, env=self._environment_of_child, cwd=str(session.request.cwd),
+        self.child = session.start_child(
+            given.argv, attempts.exit_file(session.dir, token),
+            env=self._environment_of_child, cwd=str(session.request.cwd),
             stdout=session.output.stdout, stderr=session.output.stderr, post=self._ended,
             before_post=session.settle,
         )  # fmt: skip
@@ -142,7 +141,7 @@ class Performer:
             facts = {"batch": str(given.whole)}
             self._session.mailbox.post(Noted(at=now, attempt=attempt, kind="batch", text=text, facts=facts))
 
-    def _ended(self, code: int, memory_kill: bool | None) -> None:
+    def _ended(self, code: int | None, memory_kill: bool | None) -> None:
         """Pass a child's end on; from its thread.  On Linux only the kernel's counters know of a kill for memory."""
         watch, self._memory = self._memory, None
         try:

@@ -10,7 +10,7 @@ import datetime
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,10 @@ from stallguard.outcome import Identity
 from stallguard.report import aside
 from stallguard.sensors import Training
 from stallguard.supervisor import signals, streams, surprise
+from stallguard.supervisor.adopted import Adopted
 from stallguard.supervisor.appointment import local
 from stallguard.supervisor.beats import Beats
+from stallguard.supervisor.child import Child
 from stallguard.supervisor.control import Control
 from stallguard.supervisor.filed import Filed
 from stallguard.supervisor.loop import Loop
@@ -135,6 +137,11 @@ class Session:
         settings = self.loaded.config
         sliced = settings.run.probe and not settings.policy.gives_size
         return max(known.factor, settings.policy.microbatches) if sliced else 1
+
+    def start_child(self, argv: Sequence[str], file: Path, **how: Any) -> Child | Adopted:
+        """Start an attempt's process, as Child.start; `file`: where its exit code is kept if it outlives us."""
+        del file  # a parent of its own reads the exit code
+        return Child.start(argv, **how)
 
     def attempt_began(self, action: Launch, token: int, child: Identity) -> None:
         """Called when an attempt's process exists."""
