@@ -21,13 +21,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from stallguard import outcome
+from stallguard.host import darwin_exits
 from stallguard.outcome import Identity
 from stallguard.supervisor import waiter
 from stallguard.supervisor.child import (
-    NOTE_EXIT_DETAIL,
-    NOTE_EXITSTATUS,
     SHELL,
     Ended,
     Post,
@@ -42,16 +42,15 @@ LOOK = 0.5  # seconds between two looks where the system cannot wake us
 ROOM = b" " * 8  # in an exit code's file, so that a disk that is full later has room for it
 UNLOCKED = 2.0  # seconds for a waiter to write, on a file system without locks
 
+
+def wait_by_kqueue(who: Identity, kernel: Any = select) -> Ended | None:
+    """Wait for the end of a process that is not ours; None if the system does not tell how it ended."""
+    data = darwin_exits.wait(who.pid, lambda: outcome.lives(who), kernel)
+    return look_until_gone(who) if data is None else from_kevent(data)
+
+
 if sys.platform == "darwin":
-
-    def wait(who: Identity) -> Ended | None:
-        """Wait for the end of a process that is not ours; None if the system does not tell how it ended."""
-        wanted = select.KQ_NOTE_EXIT | NOTE_EXITSTATUS | NOTE_EXIT_DETAIL
-        watch = select.kevent(who.pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD | select.KQ_EV_ONESHOT, wanted)
-        with contextlib.closing(select.kqueue()) as queue, contextlib.suppress(OSError):
-            return from_kevent(queue.control([watch], 1, None)[0].data)
-        return look_until_gone(who)
-
+    wait = wait_by_kqueue
 else:
 
     def wait(who: Identity) -> Ended | None:
