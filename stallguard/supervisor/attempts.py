@@ -51,7 +51,7 @@ def found(run: RunDir) -> Attempt | None:
         with contextlib.suppress(psutil.Error, OSError, ValueError, KeyError):  # gone, or somebody else's
             told = process.environ()
             if told["STALLGUARD_RUN"] == str(run.probe) and os.getsid(process.pid) == process.pid:
-                who = Identity(pid=process.pid, started=process.create_time())
+                who = outcome.identity(process.pid)
                 place = str(Path(told["STALLGUARD_SOCKET"]).parent)
                 return Attempt(SCHEMA, 0, who, int(told["STALLGUARD_TOKEN"]), place)
     return None

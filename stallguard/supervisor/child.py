@@ -198,5 +198,5 @@ def identity_of(pid: int) -> Identity:
     """Return the identity of a process; one that no process has if it is over already."""
     try:
         return identity(pid)
-    except psutil.Error:  # over already
-        return Identity(pid=pid, started=0.0)
+    except ProcessLookupError:  # over already
+        return Identity(pid=pid, started=-1.0, boot="?")

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil
 
 from stallguard import interpreter, journal, outcome, paths
 from stallguard.command import Command, Reach
@@ -119,7 +118,7 @@ class Detached(Session):
     def _taken_up(self, run: Run, left: AskedFor) -> Step:
         if run.state in lifecycle.ENDED:
             return run, [Conclude(code=run.code, why="")]
-        if left.supervisor.started < psutil.boot_time() and not self._end:
+        if outcome.is_of_another_boot(left.supervisor) and not self._end:
             self._say("the machine was started anew; resuming from the last checkpoint")
             return again.on_a_new_clock(run, self.loop.limits, self.clock.monotonic())
         self._find_the_training(run)

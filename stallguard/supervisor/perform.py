@@ -15,8 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
 from stallguard import knowledge, notify, outcome
 from stallguard.collectors import bundle
 from stallguard.config.sections import Config
@@ -227,7 +225,7 @@ class Performer:
     def _context(self, action: Collect, run: Run) -> bundle.Context:
         session, greeted = self._session, run.history.greeted
         pid = greeted.pid if greeted else run.pid
-        with contextlib.suppress(psutil.Error):  # gone meanwhile: the collectors will say so
+        with contextlib.suppress(ProcessLookupError):  # gone meanwhile: the collectors will say so
             self._identity = outcome.identity(pid)
         settings, request = session.loaded.config.evidence, session.request
         return bundle.Context(

@@ -221,7 +221,7 @@ def test_after_a_reboot_the_next_attempt_resumes(launchd, place):
     os.killpg(attempt.process.pid, signal.SIGKILL)
     until(lambda: not outcome.lives(attempt.process))
     (place / "enough").touch()
-    long_ago = outcome.Identity(pid=little.process.pid, started=1.0)  # before this machine was started
+    long_ago = msgspec.structs.replace(outcome.asked(run).supervisor, boot="an earlier one")
     outcome.write(run.asked, msgspec.structs.replace(outcome.asked(run), supervisor=long_ago))
     little.paused.set()
 
