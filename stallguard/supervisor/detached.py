@@ -1,7 +1,7 @@
 """A run that nobody watches: the training outlives the death of stallguard, and a later one guards it again.
 
-It differs from any other session in four things: the training writes to its file itself, it is the child of a waiter,
-each attempt is noted on the disk, and the run can begin where an earlier stallguard left it.  Must not decide what to
+It differs from any other session in three things: the training writes to its file itself, it is the child of a waiter,
+and the run can begin where an earlier stallguard left it.  Must not decide what to
 do: the core does, from the journal.
 """
 
@@ -20,12 +20,12 @@ from stallguard import interpreter, journal, outcome, paths
 from stallguard.command import Command, Reach
 from stallguard.config import Loaded
 from stallguard.core import again, lifecycle
-from stallguard.core.actions import Conclude, Launch
+from stallguard.core.actions import Conclude
 from stallguard.core.events import Asked, Collected, Launched
 from stallguard.core.run import Run
 from stallguard.core.steps import Step
 from stallguard.errors import NO_SUCH_RUN, StallguardError
-from stallguard.outcome import AskedFor, Identity
+from stallguard.outcome import AskedFor
 from stallguard.paths import RunDir
 from stallguard.supervisor import attempts
 from stallguard.supervisor.adopted import Adopted
@@ -86,10 +86,6 @@ class Detached(Session):
                 "its exit code is lost"
             )
             return super().start_child(argv, file, **how)
-
-    def attempt_began(self, action: Launch, token: int, child: Identity) -> None:
-        """Note what a later stallguard needs."""
-        attempts.keep(self.dir, Attempt(attempts.SCHEMA, action.attempt, child, token, str(self.place)))
 
     def _announce(self) -> None:
         """Say what is guarded; a run that is taken up again was announced before."""

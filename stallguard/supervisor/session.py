@@ -30,9 +30,10 @@ from stallguard.journal import Journal
 from stallguard.outcome import Identity
 from stallguard.report import aside
 from stallguard.sensors import Training
-from stallguard.supervisor import signals, streams, surprise
+from stallguard.supervisor import attempts, signals, streams, surprise
 from stallguard.supervisor.adopted import Adopted
 from stallguard.supervisor.appointment import local
+from stallguard.supervisor.attempts import Attempt
 from stallguard.supervisor.beats import Beats
 from stallguard.supervisor.child import Child
 from stallguard.supervisor.control import Control
@@ -144,7 +145,8 @@ class Session:
         return Child.start(argv, **how)
 
     def attempt_began(self, action: Launch, token: int, child: Identity) -> None:
-        """Called when an attempt's process exists."""
+        """Note the attempt that has begun, for whoever looks for it when we are dead."""
+        attempts.keep(self.dir, Attempt(attempts.SCHEMA, action.attempt, child, token, str(self.place)))
 
     # ---- one run ---------------------------------------------------------------------------------------------
 
