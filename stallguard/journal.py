@@ -17,6 +17,7 @@ import msgspec
 
 from stallguard import rotation
 from stallguard.core.events import AnyEvent
+from stallguard.errors import UNREADABLE
 
 SCHEMA = 1
 PARTS = 4  # files at most: the beginning, and the newest
@@ -113,7 +114,7 @@ def read(path: Path) -> Iterator[Line]:
     for part in parts(path):
         with part.open("rb") as file:
             for raw in file:
-                with contextlib.suppress(ValueError):
+                with contextlib.suppress(*UNREADABLE):
                     yield decode(raw)
 
 
@@ -133,5 +134,5 @@ def events(path: Path) -> Iterator[AnyEvent]:
     decode = msgspec.json.Decoder(AnyEvent).decode
     for line in read(path):
         if line.kind == "event":
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(*UNREADABLE):
                 yield decode(line.data)

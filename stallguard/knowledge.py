@@ -21,6 +21,7 @@ import msgspec
 
 from stallguard.core.learned import Learned
 from stallguard.core.sizes import Sizes
+from stallguard.errors import UNREADABLE
 from stallguard.paths import home
 
 SCHEMA = 1
@@ -99,7 +100,7 @@ def _read(
         kept = msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, *UNREADABLE) as error:
         trouble(f"what earlier runs taught cannot be read and is left aside ({path}: {error})")
         return None
     age = (time.time() if now is None else now) - kept.saved

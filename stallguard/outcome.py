@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import psutil
 
-from stallguard.errors import GAVE_UP, STOPPED_ON_TIME
+from stallguard.errors import GAVE_UP, STOPPED_ON_TIME, UNREADABLE
 from stallguard.host import system
 from stallguard.paths import RunDir
 
@@ -111,14 +111,14 @@ def write(path: Path, value: msgspec.Struct) -> None:
 
 def asked(run: RunDir) -> AskedFor | None:
     """Return what was asked, or None where run.json is damaged."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, *UNREADABLE):
         return msgspec.json.decode(run.asked.read_bytes(), type=AskedFor)
     return None
 
 
 def outcome(run: RunDir) -> Outcome | None:
     """Return what came of it, or None where the run has no end yet."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, *UNREADABLE):
         return msgspec.json.decode((run.path / "outcome.json").read_bytes(), type=Outcome)
     return None
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from stallguard import outcome, paths
+from stallguard.errors import UNREADABLE
 
 Moment = dt.datetime
 
@@ -39,7 +40,7 @@ def file(name: str) -> Path:
 
 def recall(name: str) -> Memory:
     """Return what a job remembers; nothing where the file is absent or damaged: it will be written anew."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, *UNREADABLE):
         return msgspec.json.decode(file(name).read_bytes(), type=Memory)
     return Memory()
 

@@ -16,6 +16,7 @@ import msgspec
 
 from stallguard.collectors.redact import Redactor
 from stallguard.collectors.system import tail
+from stallguard.errors import UNREADABLE
 from stallguard.paths import RunDir
 
 SCHEMA = 1
@@ -72,7 +73,7 @@ def _clean(path: Path, redactor: Redactor) -> tuple[bytes, bool]:
     if path.suffix == ".json":
         try:
             value = redactor.value(msgspec.json.decode(data))
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             return redactor.data(data), cut
         return msgspec.json.format(msgspec.json.encode(value), indent=1), cut
     return redactor.data(data), cut

@@ -13,6 +13,7 @@ import msgspec
 import psutil
 
 from stallguard import outcome
+from stallguard.errors import UNREADABLE
 from stallguard.outcome import Identity
 from stallguard.paths import RunDir
 
@@ -65,6 +66,6 @@ def keep(run: RunDir, attempt: Attempt) -> None:
 
 def recall(run: RunDir) -> Attempt | None:
     """Return it, or None where there is none or it is damaged."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, *UNREADABLE):
         return msgspec.json.decode(file(run).read_bytes(), type=Attempt)
     return None

@@ -57,6 +57,7 @@ class Performer:
         self._identity: outcome.Identity | None = None
         self._memory: system.MemoryKill | None = None
         self._looked = 0.0
+        self._dumping = threading.Event()  # evidence that was asked for is being gathered
         self._drawn = ""  # the run's seed, once an attempt needs it
         self._notifier: notify.Notifier | None = None
 
@@ -208,7 +209,11 @@ class Performer:
         self._session.beats.ask(action.command)
 
     def collect(self, action: Collect, run: Run) -> None:
-        """Gather the evidence on a thread; its end is an event."""
+        """Gather the evidence on a thread; its end is an event.  One dump at a time: who asks meanwhile shares it."""
+        if action.incident == DUMP:
+            if self._dumping.is_set():
+                return
+            self._dumping.set()
         work = threading.Thread(target=self._gather, args=(action, run), name="collect", daemon=True)
         work.start()
 
@@ -220,6 +225,8 @@ class Performer:
         except Exception as error:  # noqa: BLE001 - evidence is wanted, but the restart must come
             session.trouble(f"the evidence is incomplete: {type(error).__name__}: {error}")
             collected = Collected(at=began, incident=action.incident, seconds=0.0, missing=("everything",))
+        if action.incident == DUMP:
+            self._dumping.clear()
         session.mailbox.post(collected)
 
     def _context(self, action: Collect, run: Run) -> bundle.Context:

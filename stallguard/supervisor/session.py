@@ -82,7 +82,12 @@ class Session:
             SleepWatch(self.clock).tick,
         )
         self.control = Control(
-            self.place / "control", self.mailbox.post, self.clock.monotonic, self.status, self._refuses
+            self.place / "control",
+            self.mailbox.post,
+            self.clock.monotonic,
+            self.status,
+            self._refuses,
+            self.trouble,
         )
         self.surroundings = Surroundings(self, self._began(), reload)
         self._told_all = False  # the last output has been passed on
@@ -220,6 +225,8 @@ class Session:
 
     def _announce(self) -> None:
         self._tell("guarding", {"command": " ".join(self.request.words), "run": self.dir.id})
+        for text in self.loaded.ignored:
+            self._tell("trouble", {"text": text})
         chosen, reach = self.request.command.interpreter, self.request.reach
         if chosen is not None:
             self._tell("interpreter", {"python": chosen.path, "why": chosen.why})
