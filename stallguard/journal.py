@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from stallguard import rotation
+from stallguard import jsontext, rotation
 from stallguard.core.events import AnyEvent
 from stallguard.errors import UNREADABLE
 
@@ -105,7 +105,7 @@ def _stamp(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mappi
 
 
 def _render(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> bytes:
-    return msgspec.json.encode(event)
+    return jsontext.readable(event)
 
 
 def read(path: Path) -> Iterator[Line]:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import psutil
 
+from stallguard import jsontext
 from stallguard.errors import GAVE_UP, STOPPED_ON_TIME, UNREADABLE
 from stallguard.host import system
 from stallguard.paths import RunDir
@@ -105,21 +106,21 @@ def is_of_another_boot(who: Identity) -> bool:
 def write(path: Path, value: msgspec.Struct) -> None:
     """Write `value` as JSON, whole or not at all."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    draft.write_bytes(jsontext.exact(value, indent=2) + b"\n")
     draft.replace(path)
 
 
 def asked(run: RunDir) -> AskedFor | None:
     """Return what was asked, or None where run.json is damaged."""
     with contextlib.suppress(OSError, *UNREADABLE):
-        return msgspec.json.decode(run.asked.read_bytes(), type=AskedFor)
+        return jsontext.decode(run.asked.read_bytes(), AskedFor)
     return None
 
 
 def outcome(run: RunDir) -> Outcome | None:
     """Return what came of it, or None where the run has no end yet."""
     with contextlib.suppress(OSError, *UNREADABLE):
-        return msgspec.json.decode((run.path / "outcome.json").read_bytes(), type=Outcome)
+        return jsontext.decode((run.path / "outcome.json").read_bytes(), Outcome)
     return None
 
 

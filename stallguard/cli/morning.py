@@ -5,9 +5,8 @@ from __future__ import annotations
 import datetime as dt
 
 import click
-import msgspec
 
-from stallguard import outcome, units
+from stallguard import jsontext, outcome, units
 from stallguard.errors import USAGE, StallguardError
 from stallguard.paths import RunDir, list_runs
 
@@ -32,7 +31,7 @@ def command(since: str, as_json: bool) -> None:
     went_on = heirs(runs)
     nights = [night(run, heirs=went_on) for run in _since(runs, _began(since))]
     if as_json:
-        click.echo(msgspec.json.encode({"schema": 1, "runs": nights}))
+        click.echo(jsontext.readable({"schema": 1, "runs": nights}))
         return
     for one in nights:
         click.echo("\n".join(lines(one)))

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from stallguard import outcome
+from stallguard import jsontext, outcome
 from stallguard.errors import UNREADABLE
 from stallguard.outcome import Identity
 from stallguard.paths import RunDir
@@ -67,5 +67,5 @@ def keep(run: RunDir, attempt: Attempt) -> None:
 def recall(run: RunDir) -> Attempt | None:
     """Return it, or None where there is none or it is damaged."""
     with contextlib.suppress(OSError, *UNREADABLE):
-        return msgspec.json.decode(file(run).read_bytes(), type=Attempt)
+        return jsontext.decode(file(run).read_bytes(), Attempt)
     return None

@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from stallguard import jsontext
 from stallguard.core.events import Event, Exited, Greeted, Heard, Left, Noted
 from stallguard.probe import wire
 from stallguard.supervisor import surprise
@@ -210,7 +211,7 @@ class Beats:
 
     def _take_note(self, data: bytes) -> None:
         try:
-            note = msgspec.json.decode(data, type=_Note)
+            note = jsontext.decode(data, _Note)
         except ValueError:  # msgspec's errors, and text that is no UTF-8
             return  # not from our probe; anyone of this user may write to the socket
         if note.token == self._token:

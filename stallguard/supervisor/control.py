@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from stallguard import jsontext
 from stallguard.core.events import Asked, Event
 from stallguard.errors import NO_SUCH_RUN, UNREADABLE, StallguardError
 from stallguard.supervisor import surprise
@@ -140,7 +141,7 @@ class Control:
     def _answer(self, line: bytes) -> bytes:
         """Return the answer to a line; an error of ours costs this answer, not the socket."""
         try:
-            return msgspec.json.encode(self._reply(line)) + b"\n"
+            return jsontext.readable(self._reply(line)) + b"\n"
         except Exception as error:  # noqa: BLE001 - the next client must be served
             self.failed += 1
             if self.failed == 1:
