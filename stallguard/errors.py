@@ -16,6 +16,9 @@ STOPPED_ON_TIME = 75  # sysexits.h EX_TEMPFAIL: not finished; the same command l
 USAGE = 2
 NO_SUCH_RUN = 3
 
+# What decoders of JSON and TOML raise for bytes that are not what they should be; deep nesting is a RecursionError.
+UNREADABLE = (ValueError, RecursionError)
+
 
 class StallguardError(Exception):
     """An error with its explanation.

@@ -15,8 +15,9 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from stallguard import rotation
+from stallguard import jsontext, rotation
 from stallguard.core.events import AnyEvent
+from stallguard.errors import UNREADABLE
 
 SCHEMA = 1
 PARTS = 4  # files at most: the beginning, and the newest
@@ -104,7 +105,7 @@ def _stamp(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mappi
 
 
 def _render(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> bytes:
-    return msgspec.json.encode(event)
+    return jsontext.readable(event)
 
 
 def read(path: Path) -> Iterator[Line]:
@@ -113,7 +114,7 @@ def read(path: Path) -> Iterator[Line]:
     for part in parts(path):
         with part.open("rb") as file:
             for raw in file:
-                with contextlib.suppress(ValueError):
+                with contextlib.suppress(*UNREADABLE):
                     yield decode(raw)
 
 
@@ -133,5 +134,5 @@ def events(path: Path) -> Iterator[AnyEvent]:
     decode = msgspec.json.Decoder(AnyEvent).decode
     for line in read(path):
         if line.kind == "event":
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(*UNREADABLE):
                 yield decode(line.data)

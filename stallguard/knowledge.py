@@ -19,8 +19,10 @@ from typing import TypeVar
 
 import msgspec
 
+from stallguard import jsontext
 from stallguard.core.learned import Learned
 from stallguard.core.sizes import Sizes
+from stallguard.errors import UNREADABLE
 from stallguard.paths import home
 
 SCHEMA = 1
@@ -87,7 +89,7 @@ def keep_sizes(
     if key.command and known != Sizes():
         kept = KeptSizes(SCHEMA, key, time.time() if now is None else now, known)
         try:
-            _write(_path(key, "sizes-"), msgspec.json.encode(kept))
+            _write(_path(key, "sizes-"), jsontext.exact(kept))
         except OSError as error:
             trouble(f"which batches survive could not be kept ({error.strerror})")
 
@@ -96,10 +98,10 @@ def _read(
     kind: type[File], path: Path, key: Key, trouble: Callable[[str], None], now: float | None
 ) -> File | None:
     try:
-        kept = msgspec.json.decode(path.read_bytes(), type=kind)
+        kept = jsontext.decode(path.read_bytes(), kind)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, *UNREADABLE) as error:
         trouble(f"what earlier runs taught cannot be read and is left aside ({path}: {error})")
         return None
     age = (time.time() if now is None else now) - kept.saved
@@ -117,7 +119,7 @@ def save(
         return False
     kept = Kept(SCHEMA, key, time.time() if now is None else now, learned)
     try:
-        _write(_path(key), msgspec.json.encode(kept))
+        _write(_path(key), jsontext.exact(kept))
     except OSError as error:
         trouble(f"what this run taught could not be kept ({error.strerror})")
         return False
@@ -134,7 +136,7 @@ def _digest(command: Sequence[str], cwd: Path) -> str:
 
 
 def _path(key: Key, prefix: str = "") -> Path:
-    name = hashlib.sha256(msgspec.json.encode(key)).hexdigest()[:24]
+    name = hashlib.sha256(jsontext.exact(key)).hexdigest()[:24]
     return home() / "learned" / f"{prefix}{name}.json"
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from typing import Any
 import msgspec
 import psutil
 
-from stallguard.errors import GAVE_UP, STOPPED_ON_TIME
+from stallguard import jsontext
+from stallguard.errors import GAVE_UP, STOPPED_ON_TIME, UNREADABLE
+from stallguard.host import system
 from stallguard.paths import RunDir
 
 SCHEMA = 1
@@ -26,10 +29,16 @@ ENDINGS = {
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """A process that cannot be mistaken for a later one with the same number."""
+    """A process that cannot be mistaken for a later one with the same number, though the wall clock is set.
+
+    `started`: seconds, as host's start_time has them: since the boot on Linux, by the wall clock of that moment, which
+    the kernel keeps, on macOS.  `boot`: which boot of the machine; "" in files of versions that noted psutil's
+    create_time instead.
+    """
 
     pid: int
-    started: float  # seconds since the epoch, as the system tells it
+    started: float
+    boot: str = ""
 
 
 class AskedFor(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -71,12 +80,17 @@ def utc() -> str:
 
 
 def identity(pid: int) -> Identity:
-    """Return the identity of a live process.  Raises psutil.NoSuchProcess."""
-    return Identity(pid=pid, started=psutil.Process(pid).create_time())
+    """Return the identity of a process, a zombie too.  Raises ProcessLookupError if there is none."""
+    started = system.start_time(pid)
+    if started is None:
+        raise ProcessLookupError(errno.ESRCH, f"there is no process {pid}")
+    return Identity(pid=pid, started=started, boot=system.boot())
 
 
 def lives(who: Identity) -> bool:
     """Tell whether that very process is still there; a zombie, which nobody has waited for yet, is not."""
+    if who.boot:
+        return who.boot == system.boot() and system.alive(who.pid, who.started)
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(who.pid)
         same = abs(process.create_time() - who.started) < 1.0
@@ -84,24 +98,29 @@ def lives(who: Identity) -> bool:
     return False
 
 
+def is_of_another_boot(who: Identity) -> bool:
+    """Tell whether the machine was started anew since that process began."""
+    return who.boot != system.boot() if who.boot else who.started < psutil.boot_time()
+
+
 def write(path: Path, value: msgspec.Struct) -> None:
     """Write `value` as JSON, whole or not at all."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    draft.write_bytes(jsontext.exact(value, indent=2) + b"\n")
     draft.replace(path)
 
 
 def asked(run: RunDir) -> AskedFor | None:
     """Return what was asked, or None where run.json is damaged."""
-    with contextlib.suppress(OSError, ValueError):
-        return msgspec.json.decode(run.asked.read_bytes(), type=AskedFor)
+    with contextlib.suppress(OSError, *UNREADABLE):
+        return jsontext.decode(run.asked.read_bytes(), AskedFor)
     return None
 
 
 def outcome(run: RunDir) -> Outcome | None:
     """Return what came of it, or None where the run has no end yet."""
-    with contextlib.suppress(OSError, ValueError):
-        return msgspec.json.decode((run.path / "outcome.json").read_bytes(), type=Outcome)
+    with contextlib.suppress(OSError, *UNREADABLE):
+        return jsontext.decode((run.path / "outcome.json").read_bytes(), Outcome)
     return None
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from stallguard.core.events import Event, Exited, Greeted, Heard, Sampled
 from stallguard.core.readings import Memory, Process
-from stallguard.errors import NO_SUCH_RUN, StallguardError
+from stallguard.errors import NO_SUCH_RUN, UNREADABLE, StallguardError
 
 EVERY, SOON, SILENT = 1.0, 0.25, 1.0  # seconds; as the supervisor merges live records
 MEMORY_EVERY = 5.0  # seconds
@@ -70,7 +70,7 @@ def is_trace(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             first = json.loads(file.readline(4096))
-    except (OSError, ValueError):
+    except (OSError, *UNREADABLE):
         return False
     return isinstance(first, dict) and "meta" in first
 
@@ -99,7 +99,7 @@ def _at(mark: Mark) -> float:
 def _value(line: str) -> Any:
     try:
         return json.loads(line)
-    except ValueError:
+    except UNREADABLE:
         return None  # the recorder was killed inside this line
 
 

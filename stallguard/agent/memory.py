@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from stallguard import outcome, paths
+from stallguard.errors import UNREADABLE
 
 Moment = dt.datetime
 
@@ -48,7 +49,7 @@ def recall(name: str) -> Memory:
         return msgspec.json.decode(path.read_bytes(), type=Memory)
     except FileNotFoundError:
         return Memory()
-    except (OSError, ValueError) as error:
+    except (OSError, *UNREADABLE) as error:
         why = f"{path} cannot be read ({error}); the newest run of the same command stands for it"
         return Memory(trouble=why, damaged=True)
 

@@ -65,6 +65,10 @@ def say_error(error: StallguardError) -> None:
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line and exit."""
     words = sys.argv[1:] if arguments is None else arguments
+    if None in (sys.stdin, sys.stdout, sys.stderr):  # closed when we were started
+        from stallguard.supervisor import streams
+
+        streams.occupy()
     try:
         code = cli.main(args=words, prog_name="stallguard", standalone_mode=False)
     except StallguardError as error:

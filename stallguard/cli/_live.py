@@ -7,7 +7,7 @@ from typing import Any
 from stallguard import outcome
 from stallguard.errors import NO_SUCH_RUN, StallguardError
 from stallguard.paths import RunDir, find_run, list_runs
-from stallguard.supervisor import control
+from stallguard.supervisor import control, orphan
 
 NO = 1  # the exit code of "no"
 
@@ -17,9 +17,14 @@ def living() -> list[RunDir]:
     return [run for run in list_runs() if outcome.state(run) == "running"]
 
 
+def unguarded() -> list[RunDir]:
+    """Return the runs whose training lives though their stallguard was killed, oldest first."""
+    return [run for run in list_runs() if orphan.find(run)]
+
+
 def pick(text: str | None) -> RunDir:
     """Return the run that is meant; without a name the newest that lives, else the newest of all."""
-    alive = living() if text is None else []
+    alive = living() or unguarded() if text is None else []
     return alive[-1] if alive else find_run(text)
 
 
@@ -37,14 +42,15 @@ def ask(run: RunDir, verb: str, argument: str = "") -> dict[str, Any]:
     return answer
 
 
-def only_live(text: str | None) -> RunDir:
+def only_live(text: str | None, *, or_unguarded: bool = False) -> RunDir:
     """Return the live run that an order is for; without a name there must be exactly one.
 
-    Raises StallguardError (exit code 3) where there is none, or more than one.
+    `or_unguarded`: a training whose stallguard was killed counts.
+    Raises StallguardError (exit code 3) if there is none, or more than one.
     """
     if text is not None:
         return find_run(text)
-    alive = living()
+    alive = living() + (unguarded() if or_unguarded else [])
     if len(alive) == 1:
         return alive[0]
     raise StallguardError(

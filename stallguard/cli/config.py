@@ -33,6 +33,8 @@ def show(everything: bool, as_json: bool) -> None:
         rows = {key.path: _row(loaded, key) for key in KEYS.values()}
         click.echo(msgspec.json.encode({"schema": 1, "settings": rows}))
         return
+    for text in loaded.ignored:
+        click.echo(f"stallguard: {text}", err=True)
     wanted = [key for key in KEYS.values() if everything or key in EVERYDAY or _is_changed(loaded, key)]
     width = max(len(key.path) for key in wanted)
     for key in wanted:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import msgspec
 
+from stallguard import jsontext
 from stallguard.cli._live import pick
 from stallguard.collectors import bundle, training
 from stallguard.errors import NO_SUCH_RUN, StallguardError
@@ -38,7 +38,7 @@ def command(what: str | None, output: Path | None, deep: bool, again: float, as_
     context = training.context(found, directory)
     manifest = bundle.gather(dataclasses.replace(context, deep=deep, again=again))
     if as_json:
-        click.echo(msgspec.json.encode(manifest))
+        click.echo(jsontext.readable(manifest))
     else:
         _show(manifest, directory, context.cwd)
     sys.exit(0 if manifest.fingerprint else 1)

@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from stallguard import journal, outcome
+from stallguard.errors import UNREADABLE
 from stallguard.paths import RunDir, find_run
 from stallguard.report.narrative import sentence
 
@@ -49,7 +50,7 @@ def told(line: bytes) -> str | None:
         if entry["kind"] != "action" or data.get("do") != "tell":
             return None
         return f"{entry['utc'][11:19]}  {sentence(data['kind'], data.get('facts', {}))}"
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError, *UNREADABLE):
         return None  # a line cut by a kill, or of a later schema
 
 

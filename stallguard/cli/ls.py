@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import click
-import msgspec
 
-from stallguard import outcome
+from stallguard import jsontext, outcome
 from stallguard.core.words import counted, duration
 from stallguard.paths import RunDir, list_runs
 
@@ -18,7 +17,7 @@ def command(as_json: bool) -> None:
     """List the runs, newest last."""
     rows = [row(run) for run in list_runs()]
     if as_json:
-        click.echo(msgspec.json.encode({"schema": 1, "runs": rows}))
+        click.echo(jsontext.readable({"schema": 1, "runs": rows}))
         return
     for fields in rows:
         click.echo(line(fields))

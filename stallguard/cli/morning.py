@@ -6,9 +6,8 @@ import datetime as dt
 import os
 
 import click
-import msgspec
 
-from stallguard import outcome, units
+from stallguard import jsontext, outcome, units
 from stallguard.errors import USAGE, StallguardError
 from stallguard.paths import RunDir, list_runs
 
@@ -38,7 +37,7 @@ def command(since: str, as_json: bool) -> None:
     over = missed.since(began, manager(own_system(), os.environ), dt.datetime.now().astimezone())
     if as_json:
         told = [{"job": one.job, "at": one.at, "words": one.words} for one in over]
-        click.echo(msgspec.json.encode({"schema": 1, "runs": nights, "missed": told}))
+        click.echo(jsontext.readable({"schema": 1, "runs": nights, "missed": told}))
         return
     for one in over:
         click.echo(f"{one.job}: {one.words}")

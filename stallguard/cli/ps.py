@@ -7,10 +7,12 @@ from typing import Any
 import click
 import msgspec
 
-from stallguard.cli._live import ask, living
+from stallguard import outcome
+from stallguard.cli._live import ask
 from stallguard.core.words import duration
 from stallguard.errors import StallguardError
-from stallguard.paths import RunDir
+from stallguard.paths import RunDir, list_runs
+from stallguard.supervisor import orphan
 
 
 @click.command("ps")
@@ -19,7 +21,8 @@ def command(as_json: bool) -> None:
     """List the runs that live: their process, state, pace and silence, and each training of those that have several."""
     from stallguard.report.live import trainings
 
-    snapshots = [_snapshot(run) for run in living()]
+    runs = list_runs()
+    snapshots = [one for one in map(_snapshot, runs) if one is not None]
     if as_json:
         click.echo(msgspec.json.encode({"schema": 1, "runs": snapshots}))
         return
@@ -31,7 +34,12 @@ def command(as_json: bool) -> None:
         click.echo("no run is alive", err=True)
 
 
-def _snapshot(run: RunDir) -> dict[str, Any]:
+def _snapshot(run: RunDir) -> dict[str, Any] | None:
+    if outcome.state(run) != "running":
+        attempt = orphan.find(run)
+        why = "stallguard was killed; stallguard stop ends the training"
+        known = {"schema": 1, "run": run.id, "state": "unguarded", "why": why}
+        return known | {"pid": attempt.process.pid} if attempt else None
     try:
         return ask(run, "status")
     except StallguardError as error:  # it ends just now, or hangs: the others are listed all the same
@@ -46,6 +54,6 @@ def line(snapshot: dict[str, Any]) -> str:
         f"{snapshot.get('pid', ''):>8}",
         f"{snapshot['state']:<10}",
         f"{rate:8.3g}/s" if rate is not None else f"{'':>10}",
-        f"silent {duration(silent)}" if silent is not None else "",
+        f"silent {duration(silent)}" if silent is not None else snapshot.get("why", ""),
     )
     return "  ".join(words).rstrip()

@@ -8,8 +8,8 @@ import webbrowser
 from pathlib import Path
 
 import click
-import msgspec
 
+from stallguard import jsontext
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.paths import RunDir, find_run
 
@@ -67,7 +67,7 @@ def _print(run: RunDir, *, as_json: bool) -> None:
 
     made = document.make(run, os.environ)
     if as_json:
-        click.echo(msgspec.json.encode(made))
+        click.echo(jsontext.readable(made))
         return
     from rich.console import Console
 

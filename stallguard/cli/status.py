@@ -11,6 +11,7 @@ import msgspec
 from stallguard import outcome
 from stallguard.cli._live import NO, ask, pick
 from stallguard.paths import RunDir
+from stallguard.supervisor import orphan
 
 
 @click.command("status")
@@ -65,14 +66,22 @@ def lines(run: RunDir, rows: list[tuple[str, str]]) -> list[str]:
 
 
 def _over(run: RunDir, *, as_json: bool) -> tuple[bool, Any]:
-    end, state = outcome.outcome(run), outcome.state(run)
+    end, state, attempt = outcome.outcome(run), outcome.state(run), orphan.find(run)
     if as_json:
         told = {"schema": 1, "run": run.id, "state": state, "outcome": end}
+        if attempt is not None:
+            told |= {"state": "unguarded", "pid": attempt.process.pid}
         return state == "finished", msgspec.json.encode(told)
     from stallguard.core.words import duration
     from stallguard.report.story import count
 
     rows = [("state", state)]
+    if attempt is not None:
+        pid = attempt.process.pid
+        rows = [
+            ("state", f"unguarded: stallguard was killed, its training (pid {pid}) lives on"),
+            ("next", f"stallguard stop {run.id} ends the training"),
+        ]
     if end is not None:
         rows += [
             ("why", end.why), ("exit code", str(end.code)), ("lasted", duration(end.seconds)),

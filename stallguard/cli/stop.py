@@ -5,12 +5,34 @@ from __future__ import annotations
 import click
 
 from stallguard.cli._live import ask, only_live
+from stallguard.errors import GAVE_UP, StallguardError
+from stallguard.paths import RunDir
+from stallguard.supervisor import orphan
+from stallguard.supervisor.attempts import Attempt
 
 
 @click.command("stop")
 @click.argument("run", required=False)
 def command(run: str | None) -> None:
     """End the training of RUN, which may be left out where only one lives: SIGTERM, and SIGKILL after its grace."""
-    which = only_live(run)
+    which = only_live(run, or_unguarded=True)
+    attempt = orphan.find(which)
+    if attempt is not None:
+        _end(which, attempt)
+        return
     ask(which, "stop")
     click.echo(f"run {which.id} is being ended", err=True)
+
+
+def _end(run: RunDir, attempt: Attempt) -> None:
+    pid = attempt.process.pid
+    click.echo(f"stallguard was killed in run {run.id}; its training (pid {pid}) is being ended", err=True)
+    left = orphan.end(run, attempt)
+    if left:
+        raise StallguardError(
+            f"the training of run {run.id} cannot be ended",
+            why=f"SIGKILL did not end {', '.join(map(str, left))}: stuck in the kernel, or another user's",
+            cure="a process that is stuck in the kernel goes only when the machine is started anew",
+            code=GAVE_UP,
+        )
+    click.echo(f"the training of run {run.id} was ended", err=True)

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from stallguard import jsontext
 from stallguard.collectors import STACKS, STACKS_AGAIN, Collector, Context, Facts, Nothing
 from stallguard.collectors.redact import Redactor
 from stallguard.collectors.sheet import File, Sheet
@@ -216,7 +217,7 @@ def _write(directory: Path, manifest: Manifest) -> None:
     """Write manifest.json, whole or not at all; without it the files still speak."""
     draft = directory / ".manifest.json"
     try:
-        draft.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
+        draft.write_bytes(msgspec.json.format(jsontext.readable(manifest), indent=1) + b"\n")
         draft.replace(directory / "manifest.json")
     except OSError:
         return  # a full disk: the event carries what matters

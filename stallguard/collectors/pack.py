@@ -14,8 +14,10 @@ from typing import BinaryIO
 
 import msgspec
 
+from stallguard import jsontext
 from stallguard.collectors.redact import Redactor
 from stallguard.collectors.system import tail
+from stallguard.errors import UNREADABLE
 from stallguard.paths import RunDir
 
 SCHEMA = 1
@@ -53,7 +55,7 @@ def pack(run: RunDir, redactor: Redactor, into: BinaryIO) -> Contents:
             members.append(Member(name, len(data), cut))
         removed = {rule: count for rule, count in redactor.removed.items() if count}
         contents = Contents(SCHEMA, run.id, tuple(members), removed)
-        text = msgspec.json.format(msgspec.json.encode(contents), indent=1)
+        text = msgspec.json.format(jsontext.readable(contents), indent=1)
         _add(archive, f"{run.id}/{CONTENTS}", text, run.path.stat().st_mtime)
     return contents
 
@@ -72,9 +74,9 @@ def _clean(path: Path, redactor: Redactor) -> tuple[bytes, bool]:
     if path.suffix == ".json":
         try:
             value = redactor.value(msgspec.json.decode(data))
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             return redactor.data(data), cut
-        return msgspec.json.format(msgspec.json.encode(value), indent=1), cut
+        return msgspec.json.format(jsontext.readable(value), indent=1), cut
     return redactor.data(data), cut
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from stallguard import jsontext
 from stallguard.collectors.redact import Redactor
 
 HALF_SECRET = 512  # bytes left out at a cut where there are no lines
@@ -65,7 +66,7 @@ class Sheet:
 
     def clean_json(self, name: str, value: Any) -> None:
         """Write a value that holds no secrets any more as JSON."""
-        encoded = msgspec.json.format(msgspec.json.encode(value), indent=1)
+        encoded = msgspec.json.format(jsontext.readable(value), indent=1)
         self._write(name, encoded[: self._left], cut=len(encoded) > self._left)
 
     def _write(self, name: str, data: bytes, *, cut: bool) -> None:

@@ -13,7 +13,16 @@ from typing import Any
 import msgspec
 
 from stallguard.config.kinds import Explained
-from stallguard.config.layers import Setting, from_environment, from_file, from_flags, project_file, user_file
+from stallguard.config.layers import (
+    SHARED,
+    NotText,
+    Setting,
+    from_environment,
+    from_file,
+    from_flags,
+    project_file,
+    user_file,
+)
 from stallguard.config.sections import Config
 from stallguard.config.table import KEYS, Key, sections, value_of
 from stallguard.errors import USAGE, StallguardError, nearest
@@ -22,11 +31,15 @@ DEFAULT = "default"
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """A configuration, where each value came from (by path), and the files that were looked at."""
+    """A configuration, where each value came from (by path), and the files that were looked at.
+
+    `ignored`: a sentence for each file whose settings are left aside, though they are meant for us.
+    """
 
     config: Config
     origins: dict[str, str]
     files: tuple[Path, ...]
+    ignored: tuple[str, ...] = ()
 
 
 def load(flags: Mapping[str, Any], env: Mapping[str, str], cwd: Path) -> Loaded:
@@ -37,13 +50,20 @@ def load(flags: Mapping[str, Any], env: Mapping[str, str], cwd: Path) -> Loaded:
     """
     project = project_file(cwd)
     files = (user_file(env), *([project] if project else []))
-    layers = [*map(from_file, files), from_environment(env), from_flags(flags)]
+    layers, ignored = [from_environment(env), from_flags(flags)], list[str]()
+    for file in reversed(files):
+        try:
+            layers.insert(0, from_file(file))
+        except NotText as error:
+            if file.name != SHARED:
+                raise
+            ignored.append(f"{error.what}, they are left aside: {error.why}; {error.cure}")
     values: dict[str, Any] = {}
     origins = dict.fromkeys(KEYS, DEFAULT)
     for setting in (setting for layer in layers for setting in layer):
         values[setting.path] = _typed(setting)
         origins[setting.path] = setting.origin
-    loaded = Loaded(_assembled(values), origins, files)
+    loaded = Loaded(_assembled(values), origins, files, tuple(ignored))
     _refuse_contradictions(loaded)
     return loaded
 

@@ -41,7 +41,7 @@ def project_file(cwd: Path) -> Path | None:
         with contextlib.suppress(OSError):  # a directory that may not be entered has nothing for us
             if (directory / OWN).is_file():
                 return directory / OWN
-            if (directory / SHARED).is_file() and TABLE in _text(directory / SHARED):
+            if (directory / SHARED).is_file() and TABLE.encode() in (directory / SHARED).read_bytes():
                 return directory / SHARED
     return None
 
@@ -49,29 +49,35 @@ def project_file(cwd: Path) -> Path | None:
 def from_file(path: Path) -> list[Setting]:
     """Return the settings of a file; none where it does not exist.
 
-    Raises StallguardError (exit code 2) where it cannot be read or is not TOML.
+    Raises NotText if it is not UTF-8, StallguardError (exit code 2) if it cannot be read or is not TOML.
     """
     try:
-        text = _text(path)
+        text = path.read_bytes().decode()
         table = tomllib.loads(text)
+        own = table.get("tool", {}).get("stallguard", {}) if path.name == SHARED else table
+        return [Setting(key, raw, f"{path}{_at(text, key)}") for key, raw in _flat(own, "")]
     except FileNotFoundError:
         return []
     except OSError as error:
         raise _unreadable(path, f"{error.strerror}", "make it readable, or remove it") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise _unreadable(
+            path, f"it is not TOML, which is UTF-8: {error}", "save it as UTF-8", NotText
+        ) from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise _unreadable(
             path, f"it is not TOML: {error}", "https://toml.io shows how TOML is written"
         ) from error
-    own = table.get("tool", {}).get("stallguard", {}) if path.name == SHARED else table
-    return [Setting(key, raw, f"{path}{_at(text, key)}") for key, raw in _flat(own, "")]
 
 
-def _unreadable(path: Path, why: str, cure: str) -> StallguardError:
-    return StallguardError(f"cannot read the settings in {path}", why=why, cure=cure, code=USAGE)
+class NotText(StallguardError):
+    """A settings file that is not UTF-8."""
 
 
-def _text(path: Path) -> str:
-    return path.read_bytes().decode("utf-8", errors="strict")
+def _unreadable(
+    path: Path, why: str, cure: str, kind: type[StallguardError] = StallguardError
+) -> StallguardError:
+    return kind(f"cannot read the settings in {path}", why=why, cure=cure, code=USAGE)
 
 
 def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:

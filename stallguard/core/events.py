@@ -148,6 +148,7 @@ class Exited(Event, frozen=True, tag="exited"):
     attempt: int
     code: int
     memory_kill: bool | None = None  # the kernel killed it for memory
+    known: bool = True  # False: nobody saw the end, and `code` says nothing
 
 
 class Collected(Event, frozen=True, tag="collected"):

@@ -63,6 +63,12 @@ GPU_LOOK = 2.0  # seconds between two looks at a GPU that is busy without us
 STOP_INEXACT = (
     "inexact-stop"  # a note: a training cannot be resumed exactly, and must not be resumed otherwise
 )
+UNSEEN = Decision(
+    action="give_up",
+    why="nobody saw how the training ended: it can have finished, so it is not started again; "
+    "to go on from its checkpoint, start it with --resume",
+    code=GAVE_UP,
+)
 NOTES = {
     "aside": "aside", "resume": "resumed", "micro": "smaller", "whole": "whole", "regrown": "smaller",
     "trouble": "trouble", "sensor": "broken", "inexact": "inexact", "inexact-stop": "inexact",
@@ -195,7 +201,10 @@ def _collected(run: Run, event: Collected, limits: Limits) -> Step:
 def _exited(run: Run, event: Exited, limits: Limits) -> Step:
     run = trainings.end_all(replace(run, ended=event.at), limits.detector)
     if run.decision is not None and not arranged.came_otherwise(run, event):
-        return _after(run, run.decision, event)
+        decided = event.known or run.decision.action == "finish"
+        return _after(run, run.decision if decided else UNSEEN, event)
+    if not event.known:
+        return _after(run, UNSEEN, event)
     findings = diagnosis.diagnose_exit(run.history, event)
     tried = _past(run, findings)
     decision = policy.decide(findings, tried, limits.policy)

@@ -14,6 +14,7 @@ from stallguard.core.lifecycle import next_state
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run
 from stallguard.core.verdicts import Decision
+from stallguard.errors import GAVE_UP
 
 Step = tuple[Run, list[Action]]
 OWN_CODE = -1  # of a decision: the child's end has the last word
@@ -64,4 +65,6 @@ def exit_code(decision: Decision | None, event: Exited) -> int:
     """Return the exit code of the run: the decision's where that ended the run, else the child's own."""
     if decision is not None and decision.code >= 0:
         return decision.code
+    if not event.known:
+        return GAVE_UP
     return event.code if event.code >= 0 else SIGNALLED - event.code

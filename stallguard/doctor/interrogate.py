@@ -16,6 +16,7 @@ import msgspec
 
 from stallguard.doctor import matrix
 from stallguard.doctor.facts import Deep, Environment, Installed
+from stallguard.errors import UNREADABLE
 from stallguard.interpreter import Choice
 
 INSIDE = Path(__file__).parent / "inside"
@@ -63,7 +64,7 @@ def _deep(python: str, framework: str) -> Deep:
 
 
 def _decode(heard: Heard, kind: type[Answer]) -> Answer | None:
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(*UNREADABLE):
         return msgspec.json.decode(heard.answer, type=kind)
     return None
 

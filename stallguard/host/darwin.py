@@ -5,9 +5,11 @@ This module only gathers; how a thing is read is told in the darwin_* modules be
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 
+from stallguard.host import darwin_libproc
 from stallguard.host.darwin_system import Gpu, MachineWatch, MemoryKill, facts, memory
 from stallguard.host.darwin_tree import (
     Tree,
@@ -27,6 +29,7 @@ __all__ = [
     "Tree",
     "alive",
     "asleep",
+    "boot",
     "census",
     "facts",
     "has_open",
@@ -47,6 +50,12 @@ def monotonic() -> float:
     if sys.platform != "darwin":
         return time.monotonic()  # no other system has this clock
     return time.clock_gettime(time.CLOCK_UPTIME_RAW)
+
+
+@functools.cache
+def boot() -> str:
+    """Return which boot of the machine this is: no other has the same; "?" if the system does not tell."""
+    return darwin_libproc.sysctl_text("kern.bootsessionuuid") or "?"
 
 
 def asleep() -> float:

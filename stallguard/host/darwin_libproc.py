@@ -137,6 +137,14 @@ def thread_states(pid: int) -> list[int]:
     return [info.run_state for info in infos if info is not None]
 
 
+def sysctl_text(name: str) -> str:
+    """Return the value of a sysctl that is text; "" if the system has none of that name."""
+    buffer = ctypes.create_string_buffer(256)
+    size = ctypes.c_size_t(ctypes.sizeof(buffer))
+    failed = library().sysctlbyname(name.encode(), buffer, ctypes.byref(size), None, ctypes.c_size_t(0))
+    return "" if failed else buffer.value.decode("ascii", "replace")
+
+
 @functools.cache
 def seconds_a_tick() -> float:
     """Return the length of a mach tick in seconds."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from stallguard.errors import UNREADABLE
 from stallguard.host import tool
 from stallguard.host.preferences import Gpu, Sleep
 
@@ -82,7 +83,7 @@ def gpus() -> tuple[Gpu, ...] | None:
 
 def parse_displays(text: str) -> tuple[Gpu, ...] | None:
     """Return the GPUs in `system_profiler SPDisplaysDataType -json`; None where it is something else."""
-    with contextlib.suppress(ValueError, KeyError, TypeError):
+    with contextlib.suppress(KeyError, TypeError, *UNREADABLE):
         entries = msgspec.json.decode(text.encode())["SPDisplaysDataType"]
         return tuple(_gpu(entry) for entry in entries if isinstance(entry, dict))
     return None

@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from stallguard.core.readings import Device, Machine, Memory
+from stallguard.host import darwin_exits, darwin_preferences, tool
 from stallguard.host import darwin_libproc as libproc
 from stallguard.host import darwin_parse as parse
-from stallguard.host import darwin_preferences, tool
 
 # `ioreg -r -c` walks the whole registry: tens of milliseconds.  -w 0 keeps it from cutting lines.
 IOREG = ["/usr/sbin/ioreg", "-r", "-d", "1", "-w", "0"]
@@ -199,30 +199,19 @@ def facts_from(told: Mapping[str, str], version: Mapping[str, str]) -> dict[str,
     }
 
 
-# kqueue's words for the end of a process: xnu bsd/sys/event.h (the last two are not in Python's select).
-NOTE_EXITSTATUS, NOTE_EXIT_DETAIL, NOTE_EXIT_MEMORY = 0x0400_0000, 0x0200_0000, 0x2_0000
-
-
-def was_memory(data: int) -> bool:
-    """Tell from an exit event's data whether jetsam killed the process: xnu bsd/kern/kern_event.c."""
-    return bool(data & NOTE_EXIT_MEMORY)
-
-
 class MemoryKill:
     """Tells, after a process' end, whether the system killed it for memory."""
 
     def __init__(self, pid: int) -> None:
         """Begin to watch `pid`, which must still live (the kernel refuses even a zombie)."""
-        self._queue: Any = None
+        kernel: Any = select
+        self._queue: Any = kernel.kqueue()
+        self._error: int = kernel.KQ_EV_ERROR
         self._answer: bool | None = None
-        if sys.platform == "darwin":
-            self._queue = select.kqueue()
-            notes = select.KQ_NOTE_EXIT | NOTE_EXITSTATUS | NOTE_EXIT_DETAIL
-            flags = select.KQ_EV_ADD | select.KQ_EV_ONESHOT
-            try:
-                self._queue.control([select.kevent(pid, select.KQ_FILTER_PROC, flags, notes)], 0)
-            except OSError:  # it is gone: nothing will be known
-                self.close()
+        try:
+            darwin_exits.register(self._queue, pid, kernel)
+        except OSError:  # it is gone: nothing will be known
+            self.close()
 
     def look(self) -> None:
         """Nothing changes while it lives."""
@@ -231,7 +220,7 @@ class MemoryKill:
         """Return whether jetsam killed it; None where the end was not seen."""
         if self._queue is not None and self._answer is None:
             for event in self._queue.control(None, 1, 0):
-                self._answer = was_memory(event.data)
+                self._answer = None if event.flags & self._error else darwin_exits.was_memory(event.data)
         return self._answer
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ This module only gathers; how a thing is read is told in the linux_* module besi
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 
@@ -12,12 +13,13 @@ from stallguard.host.linux_census import census, has_open, is_remote, main_site
 from stallguard.host.linux_gpu import Gpu
 from stallguard.host.linux_machine import MachineWatch, facts
 from stallguard.host.linux_memory import MemoryKill, memory
+from stallguard.host.linux_proc import slurp
 from stallguard.host.linux_tree import Tree, alive, overcount, start_time
 
 assert sys.platform != "darwin"  # noqa: S101 - tells type checkers which half this is
 
 __all__ = [
-    "Gpu", "MachineWatch", "MemoryKill", "Tree", "alive", "asleep", "census", "facts", "has_open", "is_remote",
+    "Gpu", "MachineWatch", "MemoryKill", "Tree", "alive", "asleep", "boot", "census", "facts", "has_open", "is_remote",
     "main_site", "memory", "monotonic", "overcount", "start_time",
 ]  # fmt: skip
 
@@ -25,6 +27,12 @@ __all__ = [
 def monotonic() -> float:
     """Return seconds on a clock that stands still while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+@functools.cache
+def boot() -> str:
+    """Return which boot of the machine this is: no other has the same; "?" if the system does not tell."""
+    return (slurp("/proc/sys/kernel/random/boot_id", 64) or b"?").decode("ascii", "replace").strip()
 
 
 def asleep() -> float:

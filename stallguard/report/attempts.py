@@ -39,7 +39,8 @@ def attempts(record: Record, found: Sequence[Program] | None = None) -> list[Att
         elif isinstance(event, Noted) and event.attempt in tries:
             tries[event.attempt].factor = slices.factor(event) or tries[event.attempt].factor
         elif isinstance(event, Exited | Failed) and event.attempt in tries:
-            tries[event.attempt].ended, tries[event.attempt].code = at, event.code
+            known = isinstance(event, Failed) or event.known
+            tries[event.attempt].ended, tries[event.attempt].code = at, event.code if known else None
     each: dict[int, list[Program]] = {}
     for one in programs(record) if found is None else found:
         each.setdefault(one.attempt, []).append(one)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from stallguard.errors import UNREADABLE
 from stallguard.report import folded
 from stallguard.report.folded import Folded
 from stallguard.report.plain import screen
@@ -68,7 +69,7 @@ def read(directory: Path, cwd: str) -> Evidence | None:
 
 def manifest(directory: Path) -> Manifest:
     """Return what an incident's manifest says; an empty one where there is none, or a damaged one."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, *UNREADABLE):
         return msgspec.json.decode((directory / "manifest.json").read_bytes(), type=Manifest)
     return Manifest()
 

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import msgspec
 from markupsafe import Markup
 
-from stallguard import __version__
+from stallguard import __version__, jsontext
 from stallguard.core.words import duration
 from stallguard.paths import RunDir
 from stallguard.report import document, words
@@ -78,7 +77,7 @@ def title(made: Document) -> str:
 
 def data(timeline: Timeline) -> Markup:
     """Return the timeline as JSON that may stand inside a script element."""
-    text = msgspec.json.encode(timeline).decode()
+    text = jsontext.readable(timeline).decode()
     for character, escape in ESCAPES.items():
         text = text.replace(character, escape)
     return Markup(text)  # noqa: S704 - no markup can begin in it

@@ -20,6 +20,7 @@ from stallguard import journal
 from stallguard.core.actions import Action, AnyAction
 from stallguard.core.events import AnyEvent, Event, Heard, Sampled, Ticked
 from stallguard.core.readings import AnyReading
+from stallguard.errors import UNREADABLE
 
 Happening = Event | Action
 
@@ -80,7 +81,7 @@ def _decoded(path: Path) -> Iterator[tuple[float, Any]]:
                 try:
                     line = decode(raw)
                     at = line.utc.timestamp()
-                except (ValueError, OverflowError):  # msgspec's own errors are ValueErrors
+                except (OverflowError, *UNREADABLE):
                     continue
                 yield at, line.data
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from stallguard import outcome
+from stallguard import jsontext, outcome
+from stallguard.errors import UNREADABLE
 from stallguard.host.psutil_errors import ERRORS
 from stallguard.outcome import Identity
 from stallguard.paths import RunDir
@@ -35,6 +36,11 @@ def file(run: RunDir) -> Path:
     return run.path / "attempt.json"
 
 
+def exit_file(run: RunDir, token: int) -> Path:
+    """Return where the waiter of the attempt with that token writes its exit code."""
+    return run.path / f"exit-{token:x}"
+
+
 def current(run: RunDir) -> Attempt | None:
     """Return the attempt that was noted last, or the living one that died with the note unwritten."""
     noted = recall(run)
@@ -51,7 +57,7 @@ def found(run: RunDir) -> Attempt | None:
         with contextlib.suppress(*ERRORS, KeyError):  # gone, or somebody else's
             told = process.environ()
             if told["STALLGUARD_RUN"] == str(run.probe) and os.getsid(process.pid) == process.pid:
-                who = Identity(pid=process.pid, started=process.create_time())
+                who = outcome.identity(process.pid)
                 place = str(Path(told["STALLGUARD_SOCKET"]).parent)
                 return Attempt(SCHEMA, 0, who, int(told["STALLGUARD_TOKEN"]), place)
     return None
@@ -65,6 +71,6 @@ def keep(run: RunDir, attempt: Attempt) -> None:
 
 def recall(run: RunDir) -> Attempt | None:
     """Return it, or None where there is none or it is damaged."""
-    with contextlib.suppress(OSError, ValueError):
-        return msgspec.json.decode(file(run).read_bytes(), type=Attempt)
+    with contextlib.suppress(OSError, *UNREADABLE):
+        return jsontext.decode(file(run).read_bytes(), Attempt)
     return None

@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from stallguard import jsontext
 from stallguard.core.events import Event, Exited, Greeted, Heard, Left, Noted
 from stallguard.probe import wire
 from stallguard.supervisor import surprise
@@ -68,7 +69,7 @@ class Beats:
         self._drop_all()
         self._attempt, self._token = attempt, token
         self._asked: tuple[str, ...] = ()
-        self._exit: tuple[int, bool | None] | None = None
+        self._exit: tuple[int | None, bool | None] | None = None
 
     def follow(self, attempt: int, token: int, known: Collection[int] = ()) -> None:
         """Begin to listen for `attempt`; call before its child starts, and after the one before has ended.
@@ -83,8 +84,11 @@ class Beats:
         self._thread = threading.Thread(target=self._listen, name="beats", daemon=True)
         self._thread.start()
 
-    def exited(self, code: int, memory_kill: bool | None) -> None:
-        """Note the child's end; everything it still said is posted before the Exited event."""
+    def exited(self, code: int | None, memory_kill: bool | None) -> None:
+        """Note the child's end; everything it still said is posted before the Exited event.
+
+        `code`: None if nobody knows it.
+        """
         self._exit = (code, memory_kill)
         os.write(self._wake, b"x")
 
@@ -207,7 +211,7 @@ class Beats:
 
     def _take_note(self, data: bytes) -> None:
         try:
-            note = msgspec.json.decode(data, type=_Note)
+            note = jsontext.decode(data, _Note)
         except ValueError:  # msgspec's errors, and text that is no UTF-8
             return  # not from our probe; anyone of this user may write to the socket
         if note.token == self._token:
@@ -228,7 +232,11 @@ class Beats:
         if self._attempt < 0:
             return
         code, memory_kill = self._exit or (0, None)
-        self._post(Exited(at=self._now(), attempt=self._attempt, code=code, memory_kill=memory_kill))
+        known = code is not None
+        end = Exited(
+            at=self._now(), attempt=self._attempt, code=code or 0, memory_kill=memory_kill, known=known
+        )
+        self._post(end)
 
 
 def _note_event(note: _Note, attempt: int, at: float) -> Any:

@@ -9,20 +9,21 @@ This module may not decide when anything is ended, and nothing here blocks the c
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
 from stallguard.errors import CANNOT_RUN, NOT_FOUND, StallguardError
+from stallguard.host import darwin_exits
 from stallguard.host.psutil_errors import ERRORS
 from stallguard.outcome import Identity, identity
 
@@ -31,11 +32,7 @@ LOOK = 0.05  # seconds between two looks at a group that is ending
 SHELL = "/bin/sh"  # runs a script that does not begin with #!
 KILLED = 1.0  # seconds to wait for SIGKILL to take; what is stuck in the kernel is left
 
-# xnu, sys/event.h: what EVFILT_PROC is asked and answers.  Python's select names only the first of them.
-NOTE_EXITSTATUS, NOTE_EXIT_DETAIL = 0x04000000, 0x02000000
-NOTE_EXIT_MEMORY = 0x00020000  # in `data`: killed by memorystatus (jetsam)
-
-Post = Callable[[int, bool | None], None]
+Post = Callable[[int | None, bool | None], None]  # the exit code, None if nobody knows it; killed for memory
 
 
 class Ended(NamedTuple):
@@ -48,26 +45,19 @@ class Ended(NamedTuple):
 
 def from_kevent(data: int) -> Ended:
     """Return what a NOTE_EXIT event of macOS says: the wait status in the low 16 bits, the reason above."""
-    return Ended(os.waitstatus_to_exitcode(data & 0xFFFF), bool(data & NOTE_EXIT_MEMORY))
+    return Ended(os.waitstatus_to_exitcode(data & 0xFFFF), darwin_exits.was_memory(data))
+
+
+def wait_by_kqueue(pid: int, kernel: Any = select) -> Ended:
+    """Wait until the child `pid` has ended, and leave it a zombie; reap it if it has ended already."""
+    data = darwin_exits.wait(pid, lambda: True, kernel)
+    if data is None:
+        return Ended(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), reaped=True)
+    return from_kevent(data)
 
 
 if sys.platform == "darwin":
-    import select
-
-    def wait_unreaped(pid: int) -> Ended:
-        """Wait until the child `pid` has ended, and leave it a zombie.
-
-        Who comes too late gets ESRCH even for a zombie (xnu), so there the child is reaped; the same where
-        the kernel does not let us ask.
-        """
-        wanted = select.KQ_NOTE_EXIT | NOTE_EXITSTATUS | NOTE_EXIT_DETAIL
-        watch = select.kevent(pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD | select.KQ_EV_ONESHOT, wanted)
-        with contextlib.closing(select.kqueue()) as queue:
-            try:
-                return from_kevent(queue.control([watch], 1, None)[0].data)
-            except OSError:
-                return Ended(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), reaped=True)
-
+    wait_unreaped = wait_by_kqueue
 else:
 
     def wait_unreaped(pid: int) -> Ended:
@@ -158,7 +148,7 @@ class Child:
     def __init__(self, process: subprocess.Popen[bytes], post: Post, before_post: Callable[[], None]) -> None:
         """Use `Child.start`."""
         self.pid = process.pid
-        self.identity = _identity(process.pid)
+        self.identity = identity_of(process.pid)
         self._process, self._post, self._before_post = process, post, before_post
         self._asked = False  # we asked it to end
         self._gone = False  # reaped: the number may already be another's
@@ -210,8 +200,9 @@ class Child:
             self._post(end.code, end.memory_kill)
 
 
-def _identity(pid: int) -> Identity:
+def identity_of(pid: int) -> Identity:
+    """Return the identity of a process; one that no process has if it is over already."""
     try:
         return identity(pid)
-    except psutil.Error:  # over already
-        return Identity(pid=pid, started=0.0)
+    except ProcessLookupError:  # over already
+        return Identity(pid=pid, started=-1.0, boot="?")

@@ -1,29 +1,35 @@
 """The control socket: how `stallguard status`, `stop`, `restart`, `mute` and `dump` reach a live run.
 
 A question is one JSON line {"verb", "argument"}; the answer is one JSON line.  The thread only posts events and
-shows the newest snapshot; it may not decide anything and may not touch the run.
+shows the newest snapshot; it must not decide anything and must not touch the run.  It serves all clients at a time, so
+one that is slow delays no other.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import os
 import selectors
 import socket
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from stallguard import jsontext
 from stallguard.core.events import Asked, Event
-from stallguard.errors import NO_SUCH_RUN, StallguardError
+from stallguard.errors import NO_SUCH_RUN, UNREADABLE, StallguardError
+from stallguard.supervisor import surprise
 
 VERBS = ("stop", "restart", "mute", "dump")
 LINE_MAX = 4096  # bytes of a question
-PATIENCE = 2.0  # seconds for a client to say its line, and for us to answer
+PATIENCE = 2.0  # seconds for a client in all: to say its line and to take our answer
+MOST_CLIENTS = 32  # at once
 
 
 class Question(msgspec.Struct):
@@ -31,6 +37,16 @@ class Question(msgspec.Struct):
 
     verb: str
     argument: str = ""
+
+
+@dataclasses.dataclass(eq=False)
+class _Client:
+    """`until`: monotonic seconds; `answer`: what it has not taken of its answer yet."""
+
+    socket: socket.socket
+    until: float
+    line: bytes = b""
+    answer: bytes = b""
 
 
 class Control:
@@ -43,16 +59,19 @@ class Control:
         now: Callable[[], float],
         status: Callable[[], Any],
         refuses: Callable[[str], str] = lambda _verb: "",
+        trouble: Callable[[str], None] = lambda _words: None,
     ) -> None:
         """Listen on `path`.
 
         `status` returns the newest snapshot, anything msgspec can encode; `refuses`: why a verb cannot be done now,
-        or "".
+        or "".  `trouble` is called with the first error of our own.
         """
+        self._trouble, self.failed = trouble, 0  # how many messages could not be answered
+        self._clients: list[_Client] = []
         self.path, self._post, self._now, self._status, self._refuses = path, post, now, status, refuses
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(str(path))
-        self._socket.listen(4)
+        self._socket.listen(MOST_CLIENTS)
         self._ended, self._wake = os.pipe()
         self._thread = threading.Thread(target=self._serve, name="control", daemon=True)
         self._thread.start()
@@ -67,26 +86,73 @@ class Control:
         os.close(self._ended)
 
     def _serve(self) -> None:
-        with selectors.DefaultSelector() as selector:
+        with selectors.DefaultSelector() as selector, contextlib.ExitStack() as clients:
             selector.register(self._socket, selectors.EVENT_READ)
             selector.register(self._ended, selectors.EVENT_READ)
             while True:
-                ready = [key.fd for key, _ in selector.select()]
+                ready = {key.fd: key.data for key, _ in selector.select(self._patience())}
                 if self._ended in ready:
                     return
-                with contextlib.suppress(OSError):  # a client that went away is its own matter
-                    self._answer()
+                if self._socket.fileno() in ready:
+                    self._admit(selector, clients)
+                for client in filter(None, ready.values()):
+                    self._attend(client, selector)
+                for client in [one for one in self._clients if one.until <= time.monotonic()]:
+                    self._dismiss(client, selector)
 
-    def _answer(self) -> None:
-        client, _ = self._socket.accept()
-        with client:
-            client.settimeout(PATIENCE)
-            client.sendall(msgspec.json.encode(self._reply(_line(client))) + b"\n")
+    def _patience(self) -> float | None:
+        """Return the seconds until the first client's time is over."""
+        first = min((client.until for client in self._clients), default=None)
+        return None if first is None else max(0.0, first - time.monotonic())
+
+    def _admit(self, selector: selectors.BaseSelector, closing: contextlib.ExitStack) -> None:
+        """Take a new client; the oldest makes room."""
+        with contextlib.suppress(OSError):  # it has gone away
+            client = _Client(closing.enter_context(self._socket.accept()[0]), time.monotonic() + PATIENCE)
+            client.socket.setblocking(False)
+            self._clients.append(client)
+            selector.register(client.socket, selectors.EVENT_READ, client)
+        if len(self._clients) > MOST_CLIENTS:
+            self._dismiss(self._clients[0], selector)
+
+    def _attend(self, client: _Client, selector: selectors.BaseSelector) -> None:
+        """Take what a client says, or give it what its answer still lacks."""
+        try:
+            if not client.answer:
+                said = client.socket.recv(LINE_MAX)
+                client.line += said
+                if said and b"\n" not in client.line and len(client.line) < LINE_MAX:
+                    return
+                client.answer = self._answer(client.line.partition(b"\n")[0])
+                selector.modify(client.socket, selectors.EVENT_WRITE, client)
+            client.answer = client.answer[client.socket.send(client.answer) :]
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:  # it has gone away
+            client.answer = b""
+        if not client.answer:
+            self._dismiss(client, selector)
+
+    def _dismiss(self, client: _Client, selector: selectors.BaseSelector) -> None:
+        self._clients.remove(client)
+        selector.unregister(client.socket)
+        client.socket.close()
+
+    def _answer(self, line: bytes) -> bytes:
+        """Return the answer to a line; an error of ours costs this answer, not the socket."""
+        try:
+            return jsontext.readable(self._reply(line)) + b"\n"
+        except Exception as error:  # noqa: BLE001 - the next client must be served
+            self.failed += 1
+            if self.failed == 1:
+                self._trouble(f"a message to the control socket cannot be answered ({surprise.words(error)})")
+            why = f"stallguard itself failed ({type(error).__name__})"
+            return msgspec.json.encode({"schema": 1, "ok": False, "why": why}) + b"\n"
 
     def _reply(self, line: bytes) -> Any:
         try:
             question = msgspec.json.decode(line, type=Question)
-        except ValueError as error:  # msgspec's errors, and text that is no UTF-8
+        except UNREADABLE as error:
             return {"schema": 1, "ok": False, "why": str(error)}
         if question.verb == "status":
             return self._status()
@@ -106,16 +172,6 @@ def _is_span(text: str) -> bool:
     return False
 
 
-def _line(connection: socket.socket) -> bytes:
-    data = b""
-    while b"\n" not in data and len(data) < LINE_MAX:
-        chunk = connection.recv(LINE_MAX)
-        if not chunk:
-            break
-        data += chunk
-    return data.partition(b"\n")[0]
-
-
 def ask(path: str, verb: str, argument: str = "") -> dict[str, Any]:
     """Ask the run behind `path`.
 
@@ -128,7 +184,7 @@ def ask(path: str, verb: str, argument: str = "") -> dict[str, Any]:
             server.sendall(msgspec.json.encode(Question(verb=verb, argument=argument)) + b"\n")
             answer: dict[str, Any] = msgspec.json.decode(_whole(server))
             return answer
-    except (OSError, ValueError) as error:
+    except (OSError, *UNREADABLE) as error:
         raise StallguardError(
             "the run does not answer",
             why=f"its control socket {path or '(none)'}: {error}",

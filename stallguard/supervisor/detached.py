@@ -1,8 +1,8 @@
 """A run that nobody watches: the training outlives the death of stallguard, and a later one guards it again.
 
-It differs from any other session in three things: the training writes to its file itself, each attempt is noted
-on the disk, and the run may begin where an earlier stallguard left it.  May not decide what to do: the core does,
-from the journal.
+It differs from any other session in three things: the training writes to its file itself, it is the child of a waiter,
+and the run can begin where an earlier stallguard left it.  Must not decide what to
+do: the core does, from the journal.
 """
 
 from __future__ import annotations
@@ -12,31 +12,28 @@ import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
-import psutil
 
 from stallguard import interpreter, journal, outcome, paths
 from stallguard.command import Command, Reach
 from stallguard.config import Loaded
 from stallguard.core import again, lifecycle
-from stallguard.core.actions import Conclude, Launch
+from stallguard.core.actions import Conclude
 from stallguard.core.events import Asked, Collected, Launched
 from stallguard.core.run import Run
 from stallguard.core.steps import Step
 from stallguard.errors import NO_SUCH_RUN, StallguardError
-from stallguard.outcome import AskedFor, Identity
+from stallguard.outcome import AskedFor
 from stallguard.paths import RunDir
-from stallguard.probe import wire
 from stallguard.supervisor import attempts
-from stallguard.supervisor.adopted import UNKNOWN
+from stallguard.supervisor.adopted import Adopted
 from stallguard.supervisor.attempts import Attempt
+from stallguard.supervisor.child import Child
 from stallguard.supervisor.filed import PARTS, Filed
 from stallguard.supervisor.request import Request
 from stallguard.supervisor.session import Session
-
-TAIL = 4096  # bytes of output in which an error that ended the training stands
-TRACE = b"Traceback (most recent call last)"
 
 
 def reopened(run: RunDir) -> Request:
@@ -79,9 +76,16 @@ class Detached(Session):
         part = self.loaded.config.keep.output // PARTS
         return Filed(self.dir.output, self.trouble, part, self.matching.feed)
 
-    def attempt_began(self, action: Launch, token: int, child: Identity) -> None:
-        """Note what a later stallguard needs."""
-        attempts.keep(self.dir, Attempt(attempts.SCHEMA, action.attempt, child, token, str(self.place)))
+    def start_child(self, argv: Sequence[str], file: Path, **how: Any) -> Child | Adopted:
+        """Start an attempt's process below a waiter, which outlives us."""
+        try:
+            return Adopted.start(argv, file=file, **how)
+        except OSError as error:  # such as our own interpreter, removed by an upgrade
+            self.trouble(
+                f"no waiter can be started ({error}); if stallguard dies before the training ends, "
+                "its exit code is lost"
+            )
+            return super().start_child(argv, file, **how)
 
     def _announce(self) -> None:
         """Say what is guarded; a run that is taken up again was announced before."""
@@ -110,7 +114,7 @@ class Detached(Session):
     def _taken_up(self, run: Run, left: AskedFor) -> Step:
         if run.state in lifecycle.ENDED:
             return run, [Conclude(code=run.code, why="")]
-        if left.supervisor.started < psutil.boot_time() and not self._end:
+        if outcome.is_of_another_boot(left.supervisor) and not self._end:
             self._say("the machine was started anew; resuming from the last checkpoint")
             return again.on_a_new_clock(run, self.loop.limits, self.clock.monotonic())
         self._find_the_training(run)
@@ -145,33 +149,10 @@ class Detached(Session):
         went = f"the training (pid {before.process.pid}) went on" if lives else "the training has ended"
         self._say(went)
         known = [training.pid for training in run.trainings if training.pid and not training.over]
-        self.performer.adopt(before, self._guess, known if before.number == run.attempt else ())
+        self.performer.adopt(before, known if before.number == run.attempt else ())
 
     def _say(self, what: str) -> None:
         self._tell("taken_up", {"run": self.dir.id, "what": what})
-
-    def _guess(self) -> int:
-        """Return the exit code of a training whose end nobody saw: good order, or else an end by force."""
-        run = self.loop.run
-        seen = [one for one in run.trainings if one.pid] if run else []
-        pids = [one.pid for one in seen if one.trains] or [one.pid for one in seen]
-        pids = pids or [self._before.process.pid if self._before else 0]
-        return guess([self.dir.probe / f"{pid}.page" for pid in pids], self.dir.output)
-
-
-def guess(pages: Sequence[Path], output: Path) -> int:
-    """Return 0 where the last that each probe knew was the interpreter's end and the output ends in no error."""
-    try:
-        records = [wire.unpack(page.read_bytes()[: wire.SIZE]) for page in pages]
-        size = output.stat().st_size
-        with output.open("rb") as file:
-            file.seek(max(size - TAIL, 0))
-            ends_in_error = TRACE in file.read()
-    except OSError:
-        return UNKNOWN
-    end = wire.PHASES.index("finishing")
-    finished = all(record is not None and record["phase"] == end for record in records)
-    return 0 if finished and not ends_in_error else UNKNOWN
 
 
 def _cleared(place: Path) -> Path:

@@ -14,6 +14,7 @@ from pathlib import Path
 from stallguard import outcome
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.paths import RunDir, find_run, list_runs
+from stallguard.supervisor import orphan
 
 LAST, NONE = "last", "no"
 
@@ -34,6 +35,12 @@ def heritage(wanted: str, argv: Sequence[str], cwd: Path) -> RunDir:
     if outcome.state(run) == "running":
         raise StallguardError(
             f"run {run.id} is still going on", cure=f"end it first: stallguard stop {run.id}", code=USAGE
+        )
+    if attempt := orphan.find(run):
+        raise StallguardError(
+            f"the training of run {run.id} (pid {attempt.process.pid}) still lives; its stallguard was killed",
+            cure=f"end it first: stallguard stop {run.id}",
+            code=USAGE,
         )
     asked = outcome.asked(run)
     if asked is not None and (asked.argv[1:], asked.cwd) != (list(argv)[1:], str(cwd)):

@@ -29,7 +29,7 @@ from stallguard.paths import RunDir
 from stallguard.report.morning import far
 from stallguard.report.narrative import sentence
 from stallguard.sensors import Target
-from stallguard.supervisor import batch, randomness
+from stallguard.supervisor import attempts, batch, randomness
 from stallguard.supervisor.adopted import Adopted
 from stallguard.supervisor.attempts import Attempt
 from stallguard.supervisor.child import Child
@@ -56,6 +56,7 @@ class Performer:
         self._identity: outcome.Identity | None = None
         self._memory: system.MemoryKill | None = None
         self._looked = 0.0
+        self._dumping = threading.Event()  # evidence that was asked for is being gathered
         self._drawn = ""  # the run's seed, once an attempt needs it
         self._notifier: notify.Notifier | None = None
 
@@ -72,14 +73,12 @@ class Performer:
         if self.child is not None:
             self.child.signal(name)
 
-    def adopt(self, attempt: Attempt, guess: Callable[[], int], known: Collection[int]) -> None:
-        """Guard a training that a stallguard before us started.  `guess`: its exit code, where nobody can know.
-
-        `known`: the processes that it knew of.
-        """
+    def adopt(self, attempt: Attempt, known: Collection[int]) -> None:
+        """Guard a training that a stallguard before us started.  `known`: the processes that it knew of."""
         session = self._session
         session.beats.follow(attempt.number, attempt.token, known)
-        self.child = Adopted(attempt.process, session.beats.exited, session.settle, guess)
+        file = attempts.exit_file(session.dir, attempt.token)
+        self.child = Adopted(attempt.process, file, self._ended, session.settle)
         self._memory = system.MemoryKill(self.child.pid)
         self._aim(self.child.pid)
 
@@ -120,8 +119,9 @@ class Performer:
         session.output.dress()
         given = self.given(action.factor)
         self._environment_of_child = self._environment(action, token, given)
-        self.child = Child.start(
-            given.argv, env=self._environment_of_child, cwd=str(session.request.cwd),
+        self.child = session.start_child(
+            given.argv, attempts.exit_file(session.dir, token),
+            env=self._environment_of_child, cwd=str(session.request.cwd),
             stdout=session.output.stdout, stderr=session.output.stderr, post=self._ended,
             before_post=session.settle,
         )  # fmt: skip
@@ -139,7 +139,7 @@ class Performer:
             facts = {"batch": str(given.whole)}
             self._session.mailbox.post(Noted(at=now, attempt=attempt, kind="batch", text=text, facts=facts))
 
-    def _ended(self, code: int, memory_kill: bool | None) -> None:
+    def _ended(self, code: int | None, memory_kill: bool | None) -> None:
         """Pass a child's end on; from its thread.  On Linux only the kernel's counters know of a kill for memory."""
         watch, self._memory = self._memory, None
         try:
@@ -208,7 +208,11 @@ class Performer:
         self._session.beats.ask(action.command)
 
     def collect(self, action: Collect, run: Run) -> None:
-        """Gather the evidence on a thread; its end is an event."""
+        """Gather the evidence on a thread; its end is an event.  One dump at a time: who asks meanwhile shares it."""
+        if action.incident == DUMP:
+            if self._dumping.is_set():
+                return
+            self._dumping.set()
         work = threading.Thread(target=self._gather, args=(action, run), name="collect", daemon=True)
         work.start()
 
@@ -220,12 +224,14 @@ class Performer:
         except Exception as error:  # noqa: BLE001 - evidence is wanted, but the restart must come
             session.trouble(f"the evidence is incomplete: {type(error).__name__}: {error}")
             collected = Collected(at=began, incident=action.incident, seconds=0.0, missing=("everything",))
+        if action.incident == DUMP:
+            self._dumping.clear()
         session.mailbox.post(collected)
 
     def _context(self, action: Collect, run: Run) -> bundle.Context:
         session, greeted = self._session, run.history.greeted
         pid = greeted.pid if greeted else run.pid
-        with contextlib.suppress(*ERRORS):  # gone meanwhile: the collectors will say so
+        with contextlib.suppress(ProcessLookupError, *ERRORS):  # gone meanwhile: the collectors will say so
             self._identity = outcome.identity(pid)
         settings, request = session.loaded.config.evidence, session.request
         return bundle.Context(

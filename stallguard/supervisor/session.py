@@ -10,7 +10,7 @@ import datetime
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,12 @@ from stallguard.journal import Journal
 from stallguard.outcome import Identity
 from stallguard.report import aside
 from stallguard.sensors import Training
-from stallguard.supervisor import signals, streams, surprise
+from stallguard.supervisor import attempts, signals, streams, surprise
+from stallguard.supervisor.adopted import Adopted
 from stallguard.supervisor.appointment import local
+from stallguard.supervisor.attempts import Attempt
 from stallguard.supervisor.beats import Beats
+from stallguard.supervisor.child import Child
 from stallguard.supervisor.control import Control
 from stallguard.supervisor.filed import Filed
 from stallguard.supervisor.loop import Loop
@@ -79,7 +82,12 @@ class Session:
             SleepWatch(self.clock).tick,
         )
         self.control = Control(
-            self.place / "control", self.mailbox.post, self.clock.monotonic, self.status, self._refuses
+            self.place / "control",
+            self.mailbox.post,
+            self.clock.monotonic,
+            self.status,
+            self._refuses,
+            self.trouble,
         )
         self.surroundings = Surroundings(self, self._began(), reload)
         self._told_all = False  # the last output has been passed on
@@ -136,8 +144,14 @@ class Session:
         sliced = settings.run.probe and not settings.policy.gives_size
         return max(known.factor, settings.policy.microbatches) if sliced else 1
 
+    def start_child(self, argv: Sequence[str], file: Path, **how: Any) -> Child | Adopted:
+        """Start an attempt's process, as Child.start; `file`: where its exit code is kept if it outlives us."""
+        del file  # a parent of its own reads the exit code
+        return Child.start(argv, **how)
+
     def attempt_began(self, action: Launch, token: int, child: Identity) -> None:
-        """Called when an attempt's process exists."""
+        """Note the attempt that has begun, for whoever looks for it when we are dead."""
+        attempts.keep(self.dir, Attempt(attempts.SCHEMA, action.attempt, child, token, str(self.place)))
 
     # ---- one run ---------------------------------------------------------------------------------------------
 
@@ -212,6 +226,8 @@ class Session:
 
     def _announce(self) -> None:
         self._tell("guarding", {"command": " ".join(self.request.words), "run": self.dir.id})
+        for text in self.loaded.ignored:
+            self._tell("trouble", {"text": text})
         chosen, reach = self.request.command.interpreter, self.request.reach
         if chosen is not None:
             self._tell("interpreter", {"python": chosen.path, "why": chosen.why})

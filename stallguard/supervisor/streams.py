@@ -41,11 +41,27 @@ def choose(out: End, err: End) -> Streams:
 _LINES = {"terminal": "terminal", "other": "pipe", "closed": "none"}
 
 
+_occupied: set[int] = set()  # standard descriptors that were closed when we were started
+
+
+def occupy() -> None:
+    """Open /dev/null on standard descriptors that are closed: the next file that is opened would become one of them.
+
+    A child does not inherit it, so its own are closed as ours were.
+    """
+    for descriptor in range(3):
+        if look(descriptor).kind == "closed":
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, this one
+            _occupied.add(descriptor)
+
+
 def look(descriptor: int) -> End:
     """Return where a descriptor of ours leads."""
     try:
         facts = os.fstat(descriptor)
     except OSError:
+        return End("closed")
+    if descriptor in _occupied:
         return End("closed")
     kind = "terminal" if os.isatty(descriptor) else "other"
     return End(kind, (facts.st_dev, facts.st_ino))

@@ -34,9 +34,9 @@ class Terminal:
     """Says sentences of the narrative.  `fresh` tells whether the script's output stands at a line's start."""
 
     def __init__(
-        self, stream: TextIO, *, quiet: bool, color: bool, fresh: Callable[[], bool] = lambda: True
+        self, stream: TextIO | None, *, quiet: bool, color: bool, fresh: Callable[[], bool] = lambda: True
     ) -> None:
-        """Speak on `stream`; say nothing where `quiet`."""
+        """Write to `stream`; say nothing if it is None (closed when we were started), or `quiet`."""
         self._stream, self._quiet, self._color, self._fresh = stream, quiet, color, fresh
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
@@ -48,6 +48,8 @@ class Terminal:
 
     def say(self, words: str) -> None:
         """Have one line printed, whole."""
+        if self._stream is None:
+            return
         self._lines.put(words)
         if self._writer is None:
             self._writer = threading.Thread(target=self._write_all, name="terminal", daemon=True)
@@ -67,5 +69,6 @@ class Terminal:
         start = "" if self._fresh() else "\n"
         line = f"stallguard: {words}"
         text = f"{start}{DIM}{line}{RESET}\n" if self._color else f"{start}{line}\n"
+        assert self._stream is not None  # noqa: S101 - `say` has looked
         with contextlib.suppress(OSError, ValueError):
             os.write(self._stream.fileno(), text.encode(errors="replace"))

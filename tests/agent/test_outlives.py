@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 from click.testing import CliRunner
 
@@ -18,6 +19,7 @@ from stallguard import journal, outcome
 from stallguard.agent import memory, plist
 from stallguard.agent.job import Job
 from stallguard.core.events import Heard
+from stallguard.errors import GAVE_UP
 from stallguard.paths import RunDir, list_runs
 from stallguard.supervisor import attempts
 from tests.agent.little_launchd import LittleLaunchd
@@ -163,6 +165,38 @@ def test_a_training_that_ended_well_in_between_is_not_trained_again(launchd, pla
     assert steps_of(run) == list(range(len(steps_of(run))))
 
 
+def left_alone(little, place, run: RunDir, attempt: attempts.Attempt, *, waiter: bool = True) -> None:
+    """Kill stallguard, let the training end by itself, and let stallguard be started again."""
+    little.paused.clear()
+    os.kill(little.process.pid, signal.SIGKILL)
+    if not waiter:
+        psutil.Process(attempt.process.pid).parent().kill()
+    (place / "enough").touch()
+    until(lambda: not outcome.lives(attempt.process))
+    little.paused.set()
+
+
+def test_the_exit_code_of_a_training_that_ended_in_between_is_its_own(launchd, place):
+    little = launchd(LONG, end="sys.exit(3)")
+    run, attempt = running_training()
+    left_alone(little, place, run, attempt)
+
+    assert little.wait(60)
+    end = outcome.outcome(run)
+    assert (end.code, end.attempts) == (3, 1)
+
+
+def test_a_training_whose_end_nobody_saw_is_not_started_again(launchd, place):
+    little = launchd(LONG, end="os._exit(0)")
+    run, attempt = running_training()
+    left_alone(little, place, run, attempt, waiter=False)
+
+    assert little.wait(60)
+    end = outcome.outcome(run)
+    assert (end.code, end.attempts) == (GAVE_UP, 1)
+    assert "--resume" in end.why
+
+
 def test_a_training_that_was_killed_in_between_is_started_again(launchd, place):
     little = launchd(LONG)
     run, attempt = running_training()
@@ -187,7 +221,7 @@ def test_after_a_reboot_the_next_attempt_resumes(launchd, place):
     os.killpg(attempt.process.pid, signal.SIGKILL)
     until(lambda: not outcome.lives(attempt.process))
     (place / "enough").touch()
-    long_ago = outcome.Identity(pid=little.process.pid, started=1.0)  # before this machine was started
+    long_ago = msgspec.structs.replace(outcome.asked(run).supervisor, boot="an earlier one")
     outcome.write(run.asked, msgspec.structs.replace(outcome.asked(run), supervisor=long_ago))
     little.paused.set()
 

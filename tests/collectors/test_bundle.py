@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import msgspec
 import psutil
 import pytest
 
@@ -112,7 +113,8 @@ def test_a_process_that_did_not_arm_the_signal_is_left_alone(tmp_path):
 def test_a_stranger_under_the_same_number_is_left_alone(tmp_path):
     stranger = subprocess.Popen(["sleep", "60"])
     try:
-        other = outcome.Identity(pid=stranger.pid, started=psutil.Process(stranger.pid).create_time() - 100)
+        who = outcome.identity(stranger.pid)
+        other = msgspec.structs.replace(who, started=who.started - 100)
         manifest = bundle.gather(context(tmp_path, pid=stranger.pid, armed=True, identity=other))
         assert item(manifest, "stacks").why == "the process is gone"
         assert stranger.poll() is None

@@ -180,6 +180,18 @@ def test_the_childs_own_end_is_the_runs_end(code: int, ours: int) -> None:
     assert end.code == ours
 
 
+@pytest.mark.parametrize("verb", ["", "restart", "stop"])
+def test_after_an_end_that_nobody_saw_nothing_is_started(verb: str) -> None:
+    world = World(obeys=False).start()
+    world.train(60)
+    if verb:
+        world.tell(Asked(at=world.now, verb=verb))
+
+    world.tell(Exited(at=world.now, attempt=1, code=0, known=False))
+    assert world.run.state == lifecycle.DONE
+    assert (world.run.code, len(world.actions(Launch))) == (GAVE_UP, 1)
+
+
 def test_a_restart_that_was_asked_for_does_not_make_the_first_ctrl_c_deadly() -> None:
     world = World().start()
     world.tell(Asked(at=world.now, verb="restart"))

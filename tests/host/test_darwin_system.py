@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from stallguard.host import darwin_exits, darwin_system, darwin_tree, tool
 from stallguard.host import darwin_parse as parse
-from stallguard.host import darwin_system, darwin_tree, tool
-from stallguard.host.darwin_system import Gpu, MachineWatch, MemoryKill
+from stallguard.host.darwin_system import Gpu, MachineWatch
 
 RECORDINGS = Path(__file__).parents[1] / "recordings" / "macos"
 
@@ -154,16 +152,9 @@ def test_rosetta_is_a_fact() -> None:
 
 
 def test_jetsam_is_told_from_the_exit_events_data() -> None:
-    assert darwin_system.was_memory(0x20009)
-    assert not darwin_system.was_memory(0x00009)
-    assert not darwin_system.was_memory(0x10009)
-
-
-@pytest.mark.skipif(sys.platform == "darwin", reason="there it is known")
-def test_elsewhere_the_end_is_unknown() -> None:
-    watch: Any = MemoryKill(1)
-    assert watch.killed() is None
-    watch.close()
+    assert darwin_exits.was_memory(0x20009)
+    assert not darwin_exits.was_memory(0x00009)
+    assert not darwin_exits.was_memory(0x10009)
 
 
 def test_an_idle_share_that_psutil_cannot_tell_is_not_known(monkeypatch):

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from stallguard.host import darwin, darwin_tree, members
 from stallguard.host import darwin_libproc as libproc
-from stallguard.host import darwin_tree, members
 
 # Offsets in bytes as bsd/sys/proc_info.h and bsd/sys/resource.h lay them out (xnu-11417).
 OFFSETS: list[tuple[type[ctypes.Structure], str, int]] = [
@@ -282,3 +282,14 @@ def test_only_established_connections_to_other_hosts_are_remote(connection: Any,
 
 def test_a_process_that_may_not_be_asked_is_unknown() -> None:
     assert darwin_tree.is_remote([2**22 + 1]) is None
+
+
+@pytest.mark.parametrize(("value", "boot"), [(b"9B1D4C5E-0C2F-4E55-9B0A-6E2A3C1F7D10", "9B1D"), (None, "?")])
+def test_the_boot_is_that_which_the_kernel_names(monkeypatch, value: bytes | None, boot: str) -> None:
+    def sysctlbyname(name: bytes, buffer: Any, _size: Any, _new: Any, _length: Any) -> int:
+        assert name == b"kern.bootsessionuuid"
+        buffer.value = value or b""
+        return 0 if value else -1
+
+    monkeypatch.setattr(libproc, "library", lambda: SimpleNamespace(sysctlbyname=sysctlbyname))
+    assert darwin.boot.__wrapped__().startswith(boot)

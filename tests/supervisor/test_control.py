@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,15 +15,31 @@ import pytest
 from stallguard import paths
 from stallguard.core.events import Asked, Event
 from stallguard.errors import NO_SUCH_RUN, StallguardError
-from stallguard.supervisor.control import Control, ask
+from stallguard.supervisor.control import MOST_CLIENTS, PATIENCE, Control, ask
+
+LONG = 30.0  # seconds; only a broken test waits that long
 
 
 class Desk:
     def __init__(self, place: Path) -> None:
         self.posted: list[Event] = []
-        status = {"schema": 1, "state": "x"}
-        self.control = Control(place / "control", self.posted.append, time.monotonic, lambda: status)
+        self.troubles: list[str] = []
+        self.fails = False
+        self.control = Control(
+            place / "control", self.posted.append, time.monotonic, self._status, trouble=self.troubles.append
+        )
         self.path = str(self.control.path)
+
+    def _status(self) -> dict[str, object]:
+        if self.fails:
+            raise ZeroDivisionError
+        return {"schema": 1, "state": "x"}
+
+    def connect(self) -> socket.socket:
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        client.connect(self.path)
+        client.settimeout(LONG)
+        return client
 
 
 @pytest.fixture
@@ -58,7 +76,15 @@ def test_a_span_that_is_none_is_refused_and_posts_nothing(desk: Desk, span: str)
 
 
 @pytest.mark.parametrize(
-    "rubbish", [b"", b"\xff\xfe\n", b"{" * 5000, b'{"verb": 3}\n', b'{"verb": "\xff"}\n']
+    "rubbish",
+    [
+        b"",
+        b"\xff\xfe\n",
+        b"{" * 5000,
+        b'{"verb": 3}\n',
+        b'{"x":' + b"[" * 4000 + b"\n",
+        b'{"verb": "\xff"}\n',
+    ],
 )
 def test_rubbish_does_not_silence_it(desk: Desk, rubbish: bytes) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
@@ -76,3 +102,49 @@ def test_nobody_there_is_one_clear_error(tmp_path: Path) -> None:
         ask(str(tmp_path / "none"), "status")
 
     assert caught.value.code == NO_SUCH_RUN
+
+
+def test_clients_that_are_slow_delay_nobody(desk: Desk) -> None:
+    slow = [desk.connect() for _ in range(8)]
+    for client in slow:
+        client.sendall(b"{")
+    began = time.monotonic()
+    assert ask(desk.path, "stop") == {"schema": 1, "ok": True}
+    assert time.monotonic() - began < PATIENCE * len(slow) / 2, "they were served one after the other"
+    for client in slow:
+        client.close()
+
+
+def test_a_client_has_one_deadline_however_it_talks(desk: Desk) -> None:
+    with desk.connect() as client:
+        began = time.monotonic()
+        with contextlib.suppress(BrokenPipeError):
+            while time.monotonic() - began < LONG:
+                client.sendall(b" ")
+                time.sleep(0.05)
+        assert time.monotonic() - began < LONG / 2
+
+
+def test_a_client_that_takes_no_answer_delays_nobody(desk: Desk) -> None:
+    with desk.connect() as deaf:
+        deaf.sendall(b'{"verb": "status"}\n')
+        assert ask(desk.path, "status")["state"] == "x"
+
+
+def test_more_clients_than_there_is_room_for_leave_it_alive(desk: Desk) -> None:
+    crowd = [desk.connect() for _ in range(MOST_CLIENTS * 2)]
+    assert ask(desk.path, "status")["state"] == "x"
+    for client in crowd:
+        client.close()
+    assert threading.active_count() < MOST_CLIENTS
+
+
+def test_an_error_of_our_own_costs_one_answer_and_is_counted_and_said_once(desk: Desk) -> None:
+    desk.fails = True
+    assert ask(desk.path, "status")["ok"] is False
+    assert ask(desk.path, "status")["ok"] is False
+    desk.fails = False
+    assert ask(desk.path, "status")["state"] == "x"
+    assert desk.control.failed == 2
+    [said] = desk.troubles
+    assert "ZeroDivisionError" in said

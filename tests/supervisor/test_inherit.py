@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from stallguard import outcome, paths
@@ -83,7 +82,7 @@ def test_nothing_to_go_on_from_is_an_error_with_its_code(make: Make) -> None:
 
 
 def test_a_run_that_goes_on_is_not_taken_from(make: Make) -> None:
-    me = outcome.Identity(os.getpid(), psutil.Process().create_time())
+    me = outcome.identity(os.getpid())
     run = make(code=None, who=me)
     with pytest.raises(StallguardError, match="still going on"):
         inherit.heritage(run.id, ARGV, PLACE)

@@ -1,0 +1,44 @@
+"""Evidence that is asked for many times at once is gathered once."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+from stallguard.collectors import bundle
+from stallguard.core.actions import Collect
+from stallguard.core.events import DUMP, Collected
+from stallguard.supervisor.perform import Performer
+
+LONG = 30.0  # seconds; only a broken test waits that long
+
+
+def test_one_dump_at_a_time_and_another_when_it_is_over(monkeypatch) -> None:
+    posted: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    session = SimpleNamespace(
+        dir=SimpleNamespace(path="/"), request=SimpleNamespace(cwd="/"), mailbox=SimpleNamespace(post=posted.put),
+        clock=SimpleNamespace(monotonic=lambda: 1.0), trouble=print,
+    )  # fmt: skip
+    begun, go_on = threading.Semaphore(0), threading.Semaphore(0)
+
+    def collect(_context: object) -> Collected:
+        begun.release()
+        assert go_on.acquire(timeout=LONG)
+        return Collected(at=1.0, incident=DUMP, seconds=0.0)
+
+    monkeypatch.setattr(bundle, "collect", collect)
+    monkeypatch.setattr(Performer, "_context", lambda *_: None)
+    performer: Any = Performer(session, {})  # type: ignore[arg-type]
+    dump: Any = Collect(incident=DUMP, attempt=1)
+    for _ in range(200):
+        performer.collect(dump, None)
+    go_on.release()
+    posted.get(timeout=LONG)
+    assert begun.acquire(timeout=LONG)
+    assert not begun.acquire(timeout=0.2), "a second one was begun"
+
+    performer.collect(dump, None)
+    go_on.release()
+    posted.get(timeout=LONG)
