@@ -36,6 +36,7 @@ __all__ = [
     "without_readings",
 ]
 
+_FINAL = ("stalled", "stopped")
 _STEADY = (detector_rows.STEP, detector_rows.AFTER, detector_rows.BLIND)
 CENSUS_EVERY = 10.0  # seconds while all is well
 _TEACHERS = frozenset(("tensorflow", "keras", "tf_keras", "torch", "jax"))  # whose versions change a step
@@ -147,10 +148,12 @@ def act_at(judge: Judge, limits: DetectorLimits) -> float | None:
 def wanted(judge: Judge, limits: DetectorLimits) -> Wanted:
     """Return how often to sample the process, and whether with a census of its threads.
 
-    Dense readings only inside a silence; a census, which costs a millisecond for 60 threads, only in a long
-    one, every ten seconds besides, and a few as soon as there are healthy steps to learn from.
+    Dense readings only inside a silence that is still being judged; a census, which costs a millisecond for 60
+    threads, only in a long one, every ten seconds besides, and a few as soon as there are healthy steps to learn from.
     """
     gap = judge.clock.now - judge.began
+    if judge.judgement.step in _FINAL and gap > limits.act_after * limits.patience + CENSUS_EVERY:
+        return Wanted(1.0, census=True)  # observed, muted, or left alone, perhaps for hours
     if gap > 1.0:
         return Wanted(0.25, gap > limits.near - 0.25)
     learning = judge.stepping and sum(judge.evidence.timers.values()) < limits.first_censuses

@@ -59,6 +59,9 @@ from stallguard.core.training import Training
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.errors import GAVE_UP
 
+RECONSIDERED = (
+    10.0  # seconds until a stall that the policy left alone is diagnosed again, which costs a millisecond
+)
 GPU_LOOK = 2.0  # seconds between two looks at a GPU that is busy without us
 STOP_INEXACT = (
     "inexact-stop"  # a note: a training cannot be resumed exactly, and must not be resumed otherwise
@@ -100,12 +103,20 @@ def advance(run: Run, event: Event, limits: Limits) -> Step:
 
 
 def next_wake(run: Run, limits: Limits) -> float:
-    """Return when the run wants to hear a Ticked at the latest (monotonic seconds; infinity: never)."""
+    """Return when the run needs a Ticked at the latest (monotonic seconds; infinity: never).
+
+    What was due by `run.now` is no reason to wake: `advance` has just done it, or had a reason not to (observed, muted,
+    a checkpoint under way, a remedy that only notifies).  That reason is looked at again with the next event, and a
+    detector asks for one within a second.  Otherwise the deciding thread would wake again and again for nothing.
+    """
+    if run.state in ENDED:
+        return math.inf
     if run.state not in WATCHED:
         return run.deadline
-    due = _due(run, limits) if run.state == HOLDING else arranged.segment_ends(run, limits)
+    acts = _due(run, limits) if run.state == HOLDING else arranged.segment_ends(run, limits)
+    later = acts if acts is not None and acts > run.now and run.decision is None else math.inf
     check = trainings.next_check(run)
-    return min(run.deadline, math.inf if due is None else due, math.inf if check is None else check)
+    return min(run.deadline, later, math.inf if check is None else check)
 
 
 # ---- one handler an event ----------------------------------------------------------------------------------
@@ -116,7 +127,7 @@ def _launched(run: Run, event: Launched, limits: Limits) -> Step:
     run = move(
         run, "launched", attempt=event.attempt, pid=event.pid, factor=event.factor, device=event.device,
         launched=event.at, deadline=math.inf, decision=None, findings=(), urgent=False, interrupts=0, step="off",
-        arranged=False, obeyed=False, spared=0.0, review=Review(),
+        arranged=False, obeyed=False, spared=0.0, declined=-math.inf, review=Review(),
         totals=replace(run.totals, lost=lost), sized=event.at, regrowing=False, cut=False,
     )  # fmt: skip
     return mathematics.told(run, limits.policy)
@@ -263,7 +274,7 @@ def _stalled(run: Run, limits: Limits) -> Step:
         return run, told + actions
     incident = run.totals.incidents + 1
     totals = replace(run.totals, incidents=incident)
-    run = move(run, "stalled", totals=totals, silent_since=run.judge.judgement.since)
+    run = move(run, "stalled", totals=totals, declined=-math.inf, silent_since=run.judge.judgement.since)
     return run, [Tell("stalled", words.silence(run)), Collect(incident=incident, attempt=run.attempt)]
 
 
@@ -303,7 +314,7 @@ def _act_when_due(run: Run, limits: Limits) -> Step:
     due = _due(run, limits)
     if (
         due is None
-        or run.now < due
+        or run.now < max(due, run.declined + RECONSIDERED)
         or limits.observe
         or is_muted(run)
         or history.is_saving(run.history, run.now)
@@ -313,7 +324,7 @@ def _act_when_due(run: Run, limits: Limits) -> Step:
     tried = _past(run, findings)
     decision = policy.decide(findings, tried, limits.policy)
     if decision.action in ("wait", "notify"):
-        return run, []
+        return replace(run, declined=run.now), []
     found = Found(incident=run.totals.incidents, findings=findings, decision=decision)
     lost = run.totals.lost + run.now - run.judge.judgement.since
     run = replace(run, findings=findings, past=tried, totals=replace(run.totals, lost=lost))

@@ -113,24 +113,25 @@ class Detached(Session):
         if left.supervisor.started < psutil.boot_time() and not self._end:
             self._say("the machine was started anew; resuming from the last checkpoint")
             return again.on_a_new_clock(run, self.loop.limits, self.clock.monotonic())
-        self._find_the_training(run)
+        run, actions = self._find_the_training(run)
         if self._end:
             self.mailbox.post(Asked(at=self.clock.monotonic(), verb="stop"))
-        return run, []
+        return run, actions
 
-    def _find_the_training(self, run: Run) -> None:
+    def _find_the_training(self, run: Run) -> Step:
         now, before = self.clock.monotonic(), self._numbered(run)
         if before is not None and before.number > run.attempt:  # it died before the journal had it
             launched = Launched(at=now, attempt=before.number, pid=before.process.pid, factor=run.factor)
             self.mailbox.post_next(launched)
         elif run.state not in lifecycle.ALIVE:
             self._say("between two attempts")
-            return
+            return again.between_attempts(run)
         if run.state == lifecycle.COLLECTING:
             lost = Collected(at=now, incident=run.totals.incidents, seconds=0.0, missing=("everything",))
             self.mailbox.post_next(lost)
         if before is not None:
             self._adopt(before, run)
+        return run, []
 
     def _numbered(self, run: Run) -> Attempt | None:
         """Return the attempt that was left, with its number: the run's own, or the next where that one had ended."""
