@@ -233,8 +233,8 @@ def _learn(judge: Judge, before: Heard, heard: Heard, limits: DetectorLimits) ->
     """Fold the gaps that ended with this record into the rows."""
     now, open_for = judge.clock.now, judge.clock.now - judge.began
     table = dict(judge.rows)
-    if before.expect_until > judge.began_at:
-        return judge  # announced: no example of what is normal
+    if before.expect_until > judge.began_at or judge.evidence.state == "stopped":
+        return judge  # announced, or somebody's doing: no example of what is normal
     for found in gaps.between(before, heard, open_for):
         base = table.get(found.row, Baseline())
         table[found.row] = baseline.add(base, found.seconds, now, limits, found.count)
@@ -304,7 +304,9 @@ def _sample_process(judge: Judge, reading: Process, limits: DetectorLimits) -> J
     )
     census_at = now if reading.census is not None else judge.census_at
     judge = replace(judge, evidence=seen, census_at=census_at)
-    if was_stopped and reading.state != "stopped":
-        # Somebody let it go on: the time that it stood is no gap of its own making.
-        judge = _restart_evidence(replace(judge, began=now, began_at=judge.clock.at or 0.0))
+    if was_stopped and seen.state != "stopped":
+        # Somebody let it go on: the time for which it was stopped is no gap of its own making.
+        at = judge.clock.at or 0.0
+        judgement = replace(judge.judgement, step=move(judge.judgement.step, "continued"), since=at)
+        judge = _restart_evidence(replace(judge, began=now, began_at=at, judgement=judgement))
     return judge

@@ -173,7 +173,7 @@ def _look(evidence: Evidence, reading: Process, now: float) -> Evidence:
     awake = now if census is not None and wakes else evidence.awake
     return replace(
         evidence,
-        state=reading.state,
+        state=reading.state or evidence.state,
         remote=reading.remote if reading.remote is not None else evidence.remote,
         workers=evidence.workers + (reading.workers or 0),
         census=seen,

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from stallguard.core import (
     arranged,
     asked,
+    causes,
     detector,
     diagnosis,
     history,
@@ -294,19 +295,22 @@ def _recovered(run: Run, before: str) -> Step:
     # Another training came into focus: the gap of its own is not the one that is over.
     seconds = judgement.gap if judgement.step == "recovering" else run.now - run.silent_since
     gap = words.duration(seconds) if before != "healthy" else "?"
-    kind = "recovered" if run.state == HOLDING else "cleared"
+    kind = "cleared" if run.state != HOLDING else "continued" if before == "stopped" else "recovered"
     return move(run, "recovered", findings=()), [Tell(kind, {"gap": gap})]
 
 
 def _due(run: Run, limits: Limits) -> float | None:
     """Return when acting is due: at once for what only gets worse, else as the detector says.
 
-    A stopped process is given the time of a silent one; only an order of the user's makes policy act on it.
+    A process that somebody stopped is left alone for as long as they like, unless the user ordered a remedy for just
+    this (policy.causes); it is then given the time of a silent one.
     """
+    if run.judge.judgement.step == "stopped":
+        if causes.STOPPED not in policy.orders(limits.policy.causes):
+            return None
+        return run.judge.judgement.since + limits.detector.act_after * limits.detector.patience
     if run.urgent:
         return run.now
-    if run.judge.judgement.step == "stopped":
-        return run.judge.judgement.since + limits.detector.act_after * limits.detector.patience
     return detector.act_at(run.judge, limits.detector)
 
 

@@ -112,7 +112,7 @@ def silence(run: Run, training: Training | None = None) -> dict[str, str]:
     training = training or run.training
     judgement = training.judge.judgement
     stopped = judgement.step == "stopped"
-    what = "the process is stopped" if stopped else DOING.get(judgement.evidence, DOING["unknown"])
+    what = "somebody stopped the process" if stopped else DOING.get(judgement.evidence, DOING["unknown"])
     where = "between two beats" if judgement.row == STREAM else WHILE.get(judgement.phase, judgement.phase)
     whose = {"pid": str(training.pid)} if training.pid else {}
     return whose | {

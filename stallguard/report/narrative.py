@@ -25,6 +25,7 @@ SPOKEN = {
     "holding": "it may come back by itself; acting in {seconds} unless it does",
     "observing": "observing only: nothing is done about it",
     "recovered": "recovered by itself after {gap} of silence",
+    "continued": "somebody let the process continue after {gap}; it was left alone",
     "stopping": "ending attempt {attempt}: {why}",
     "killing": "it did not answer SIGTERM within {grace}; SIGKILL",
     "unkillable": "process {pid} cannot be ended ({state}); it is stuck in the kernel: a reboot will be needed",
