@@ -26,7 +26,7 @@ def time_is_up(run: Run, why: str, limits: Limits) -> Step:
         told = Tell("paused", words.totals(run, run.totals.beats, run.now) | {"why": why})
         return move(run, "ended", code=STOPPED_ON_TIME), [told, Conclude(code=STOPPED_ON_TIME, why=why)]
     end = Decision(action="finish", why=why, code=STOPPED_ON_TIME)
-    if run.decision is None:
+    if run.decision is None or (run.interrupted is not None and run.state in WATCHED):
         return _arrange(run, end, limits) if run.state in WATCHED else (run, [])
     if run.decision.action != "restart":
         return run, []

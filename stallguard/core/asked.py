@@ -11,11 +11,12 @@ from stallguard.core import arranged, lifecycle
 from stallguard.core.actions import Collect, Conclude, Signal, Tell
 from stallguard.core.events import DUMP, Asked
 from stallguard.core.limits import Limits
-from stallguard.core.run import Run
+from stallguard.core.run import Run, beats
 from stallguard.core.steps import OWN_CODE, Step, kill, move, stop
 from stallguard.core.verdicts import Decision
 
 MUTE = 3600.0  # seconds that `mute` lasts
+OUTLIVED = 10.0  # seconds after an interrupt, in which a second one is sure to end the training at once
 STOP_VERBS = ("interrupt", "stop", "restart")
 
 
@@ -42,7 +43,7 @@ def _end(run: Run, event: Asked, limits: Limits) -> Step:
     if event.verb == "interrupt" and count == 1:
         # The training may catch it, save and end in its own time: no deadline.
         decision = Decision(action="finish", why="interrupted by you", code=OWN_CODE)
-        run = replace(run, interrupts=count, decision=decision)
+        run = replace(run, interrupts=count, decision=decision, interrupted=(run.now, beats(run)))
         return run, [Signal(attempt=run.attempt, name="INT"), Tell("interrupted")]
     again = event.verb == "restart"
     decision = Decision(
@@ -54,6 +55,19 @@ def _end(run: Run, event: Asked, limits: Limits) -> Step:
         return kill(run, limits)
     run, actions = stop(run, decision, limits)
     return run, [Tell("ending"), *actions]
+
+
+def drop_outlived(run: Run, limits: Limits) -> Step:
+    """Forget an interrupt that the training outlived: it went on, so it is guarded again.
+
+    A script may handle Ctrl-C by itself.  If the order stayed, nobody would judge the run for the rest of its life.
+    """
+    if run.interrupted is None or run.arranged or run.state not in lifecycle.WATCHED:
+        return run, []
+    since, batches = run.interrupted
+    if run.now < since + OUTLIVED or beats(run) < batches + limits.detector.recovered_after:
+        return run, []
+    return replace(run, decision=None, interrupts=0, interrupted=None), [Tell("outlived")]
 
 
 def _stay_down(run: Run, event: Asked) -> Step:

@@ -128,7 +128,7 @@ def _launched(run: Run, event: Launched, limits: Limits) -> Step:
     run = move(
         run, "launched", attempt=event.attempt, pid=event.pid, factor=event.factor, device=event.device,
         launched=event.at, deadline=math.inf, decision=None, findings=(), urgent=False, interrupts=0, step="off",
-        arranged=False, obeyed=False, spared=0.0, declined=-math.inf, review=Review(),
+        interrupted=None, arranged=False, obeyed=False, spared=0.0, declined=-math.inf, review=Review(),
         totals=replace(run.totals, lost=lost), sized=event.at, regrowing=False, cut=False,
     )  # fmt: skip
     return mathematics.told(run, limits.policy)
@@ -252,8 +252,14 @@ def _converge(run: Run, limits: Limits) -> Step:
     """Follow the judgement while the child is watched, and the deadlines everywhere."""
     if run.now >= run.deadline:
         return _deadline_passed(run, limits)
+    run, told = asked.drop_outlived(run, limits)
     if run.state not in WATCHED or run.decision is not None:
         return run, []
+    run, actions = _follow_judgement(run, limits)
+    return run, told + actions
+
+
+def _follow_judgement(run: Run, limits: Limits) -> Step:
     step = run.judge.judgement.step
     before, run = run.step, replace(run, step=step)
     if (run.urgent or step in ("stalled", "stopped")) and not run.training.over:
@@ -316,13 +322,9 @@ def _due(run: Run, limits: Limits) -> float | None:
 
 def _act_when_due(run: Run, limits: Limits) -> Step:
     due = _due(run, limits)
-    if (
-        due is None
-        or run.now < max(due, run.declined + RECONSIDERED)
-        or limits.observe
-        or is_muted(run)
-        or history.is_saving(run.history, run.now)
-    ):
+    if due is None or run.now < max(due, run.declined + RECONSIDERED):
+        return run, []
+    if limits.observe or is_muted(run) or history.is_saving(run.history, run.now):
         return run, []
     findings = diagnosis.diagnose(run.history, run.judge.judgement, run.now)
     tried = _past(run, findings)
@@ -362,33 +364,22 @@ def _next_attempt(run: Run, decision: Decision) -> Step:
         return replace(run, deadline=run.now + min(wait, GPU_LOOK)), []
     findings = readiness.gpu_busy(run.history)
     if not findings:
-        return run, [_launch(run, decision)]
+        order = Launch(attempt=run.attempt + 1, factor=decision.factor, device=decision.device, resume=True)
+        return run, [order]
     told = [Found(incident=run.totals.incidents, findings=findings), *words.diagnosis(findings)]
     why = findings[0].evidence[0]
     facts = words.totals(run, run.totals.beats, run.now) | {"code": str(GAVE_UP), "why": why}
     return move(run, "ended", code=GAVE_UP), [*told, Tell("gave_up", facts), Conclude(code=GAVE_UP, why=why)]
 
 
-def _launch(run: Run, decision: Decision) -> Launch:
-    return Launch(attempt=run.attempt + 1, factor=decision.factor, device=decision.device, resume=True)
-
-
 # ---- after the end of an attempt ---------------------------------------------------------------------------------
 
 
 def _past(run: Run, findings: tuple[Finding, ...]) -> past.Past:
-    reached = trainings.reached(run)
     return past.add_attempt(
-        run.past,
-        run.history,
-        findings,
-        run.factor,
-        run.device,
-        run.launched,
-        run.now,
-        reached,
+        run.past, run.history, findings, run.factor, run.device, run.launched, run.now, trainings.reached(run),
         whole=bool(run.whole),
-    )
+    )  # fmt: skip
 
 
 def _after(run: Run, decision: Decision, event: Exited) -> Step:

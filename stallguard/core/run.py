@@ -70,6 +70,9 @@ class Run(msgspec.Struct, frozen=True):
     obeyed: bool = False  # the probe has asked the framework to end after the batch
     review: Review = Review()
     interrupts: int = 0
+    interrupted: tuple[float, int] | None = (
+        None  # when the first interrupt was passed on, and the batches until then
+    )
     quiet_until: float = 0.0  # muted by the user: judged, never acted upon
     totals: Totals = Totals()
     code: int = 0

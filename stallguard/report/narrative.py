@@ -39,6 +39,7 @@ SPOKEN = {
     "smaller": "{text}",
     "whole": "{text}",
     "interrupted": "passed your interrupt on to the training; once more ends it at once",
+    "outlived": "the training went on after your interrupt: it is guarded as before",
     "ending": "ending the training",
     "arranged": "{why}: ending the training after this batch, with a checkpoint where one can be made",
     "noticed": "the training goes on; there are signs of {cause} ({confidence}): {because}",
