@@ -60,8 +60,8 @@ def taught(judge: Judge, learned: Learned | None) -> Judge:
     if learned is None:
         return judge
     known = replace(
-        judge.evidence, timers=learned.timers, own_timers=evidence.own_timers(learned.timers), level=learned.level,
-        power=learned.power,
+        judge.evidence, timers=learned.timers, own_timers=evidence.own_timers(learned.timers), threads=learned.threads,
+        level=learned.level, power=learned.power,
     )  # fmt: skip
     here: dict[str, str] = {name: judge.about[name] for name in ("device", "factor") if name in judge.about}
     return _compare(replace(judge, rows=learned.rows, evidence=known, about=learned.about), here)
@@ -71,8 +71,8 @@ def newborn(outside: Judge) -> Judge:
     """Return the state for a process that is new, from that of the run seen from outside: its clock, what it knows."""
     seen = outside.evidence
     known = Evidence(
-        timers=seen.timers, own_timers=seen.own_timers, level=seen.level, power=seen.power, device=seen.device,
-        device_seen=seen.device_seen,
+        timers=seen.timers, own_timers=seen.own_timers, threads=seen.threads, level=seen.level, power=seen.power,
+        device=seen.device, device_seen=seen.device_seen,
     )  # fmt: skip
     now, at = outside.clock.now, outside.clock.at or 0.0
     return Judge(
@@ -100,7 +100,14 @@ def anew(judge: Judge) -> Judge:
 def export(judge: Judge) -> Learned:
     """Return what the next attempt, or the next night, should know."""
     seen = judge.evidence
-    return Learned.of(judge.rows, timers=seen.timers, level=seen.level, power=seen.power, about=judge.about)
+    return Learned.of(
+        judge.rows,
+        timers=seen.timers,
+        threads=seen.threads,
+        level=seen.level,
+        power=seen.power,
+        about=judge.about,
+    )
 
 
 def observe(judge: Judge, event: Event, limits: DetectorLimits) -> Judge:
@@ -149,14 +156,18 @@ def wanted(judge: Judge, limits: DetectorLimits) -> Wanted:
     """Return how often to sample the process, and whether with a census of its threads.
 
     Dense readings only inside a silence that is still being judged; a census, which costs a millisecond for 60
-    threads, only in a long one, every ten seconds besides, and a few as soon as there are healthy steps to learn from.
+    threads, only in a long one,
+    every ten seconds besides, and a few as soon as there are healthy steps to learn from, or other threads.
     """
     gap = judge.clock.now - judge.began
     if judge.judgement.step in _FINAL and gap > limits.act_after * limits.patience + CENSUS_EVERY:
         return Wanted(1.0, census=True)  # observed, muted, or left alone, perhaps for hours
     if gap > 1.0:
         return Wanted(0.25, gap > limits.near - 0.25)
-    learning = judge.stepping and sum(judge.evidence.timers.values()) < limits.first_censuses
+    known = sum(judge.evidence.timers.values()) >= limits.first_censuses and evidence.is_settled(
+        judge.evidence
+    )
+    learning = judge.stepping and not known
     return Wanted(1.0, learning or judge.clock.now - judge.census_at >= CENSUS_EVERY)
 
 

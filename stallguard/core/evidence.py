@@ -22,6 +22,7 @@ _WAKERS = frozenset(("poll", "sock", "read", "write", "sync", "disk", "other"))
 _POINTS = 16  # readings kept at most; four a second for the window, with room
 _CENSUSES = 256  # counted at most
 _SURE = 2  # sights that a census counts for in which no thread ran: none of its timers was just awake
+_SIGHTS = 5  # censuses that show what threads do which began lately; taken once a second
 _RARE = 0.05  # share of censuses that may show fewer timers than the runtime has
 _SHORTEST = 0.9  # seconds of readings, because processor time is counted in hundredths
 _HARDLY = 0.05  # cores: too few to tell who waits for whom
@@ -55,6 +56,11 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
     census: float = -1.0  # when the last census came
     timers: dict[int, int] = {}  # sleeping and timed threads in healthy steps: sights of so many
     own_timers: int = 0  # how many of them the runtime has by itself
+    threads: int = 0  # threads of the tree to which these counts belong; 0: not known
+    alive: int = 0  # threads of the tree at the last reading
+    sights: tuple[
+        tuple[int, int], ...
+    ] = ()  # (threads, timers) of healthy censuses since there are more, or fewer
     level: float = 0.0  # cores, in-step
     crowding: float = 1.0  # (run + wait for a core) / run: how much the tree's threads wait for each other
     usual_crowding: float = 0.0  # the same inside healthy steps; a busy machine shows above it
@@ -178,6 +184,7 @@ def _look(evidence: Evidence, reading: Process, now: float) -> Evidence:
         workers=evidence.workers + (reading.workers or 0),
         census=seen,
         awake=awake,
+        alive=reading.threads or evidence.alive,
     )
 
 
@@ -240,9 +247,47 @@ def _learn(evidence: Evidence, reading: Process, rates: Rates) -> Evidence:
     )
     if reading.census is None:
         return evidence
+    timers = _timers(reading.census)
+    if reading.threads is not None:
+        evidence = _follow_threads(evidence, reading.threads, timers)
+        if evidence.sights:
+            return evidence  # counted as soon as it is known what the others do
     weight = 1 if reading.census.get("run") else _SURE
-    counts = _count(evidence.timers, _timers(reading.census), weight)
+    counts = _count(evidence.timers, timers, weight)
     return replace(evidence, timers=counts, own_timers=own_timers(counts))
+
+
+def is_settled(evidence: Evidence) -> bool:
+    """Tell whether it is known what the threads do that began or ended lately; only a few censuses show it."""
+    return not evidence.threads or evidence.alive == evidence.threads
+
+
+def _follow_threads(evidence: Evidence, threads: int, timers: int) -> Evidence:
+    """Let threads that begin late, and sleep by a timer (a progress bar's monitor), count as the runtime's own.
+
+    The counts move by as many timers as were added, and by no more than threads were: an old thread that has begun to
+    sleep is something else, a source of data that waits.  They move down in the same way as such threads end.
+    """
+    known = evidence.threads or threads
+    if threads == known:
+        return replace(evidence, threads=known, sights=())
+    alike = (
+        evidence.sights if evidence.sights and (evidence.sights[-1][0] > known) == (threads > known) else ()
+    )
+    sights = (*alike, (threads, timers))
+    if len(sights) < _SIGHTS:
+        return replace(evidence, sights=sights)
+    seen, own = sorted(timers for _, timers in sights), evidence.own_timers
+    if threads > known:
+        now = min(count for count, _ in sights)
+        shift = min(now - known, max(0, seen[1] - own))  # one of them may just have been awake
+    else:
+        now = max(count for count, _ in sights)
+        shift = -min(known - now, max(0, own - seen[len(seen) // 2]))
+    moved: dict[int, int] = {}
+    for value, count in evidence.timers.items():
+        moved[max(0, value + shift)] = moved.get(max(0, value + shift), 0) + count
+    return replace(evidence, threads=now, sights=(), timers=moved, own_timers=own_timers(moved))
 
 
 def _count(counts: dict[int, int], value: int, weight: int) -> dict[int, int]:

@@ -48,7 +48,7 @@ WHILE = {
     "named": "in a phase that the script named",
 }
 DOING = {
-    "deadlock": "every thread waits for another and the processor is idle",
+    "deadlock": "nothing in the process can wake its threads, and the processor is idle",
     "external wait": "the processor is idle, waiting for something outside",
     "spin": "the processor is busy, without reading, writing or touching new memory",
     "working": "the processor is busy",

@@ -265,7 +265,10 @@ def test_a_deadlock_after_a_second_of_steps_is_named(tmp_path: Path) -> None:
     run = guard(tmp_path / "home", *AT_ONCE, *quick, "--on-stall", "stop", write(tmp_path, DEADLOCK))
 
     assert run.code == 124, run.err
-    assert run.told("stalled")[0]["what"] == "every thread waits for another and the processor is idle"
+    assert (
+        run.told("stalled")[0]["what"]
+        == "nothing in the process can wake its threads, and the processor is idle"
+    )
     assert run.actions("found")[0]["findings"][0]["cause"] == "host-deadlock"
 
 
