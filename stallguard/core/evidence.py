@@ -34,12 +34,12 @@ _ONSET = 1.25
 
 
 class Point(msgspec.Struct, frozen=True, array_like=True):
-    """One reading on the watched clock; counters as in readings.Process, 0 where unknown."""
+    """One reading on the watched clock; counters as in readings.Process, 0 where unknown but for `faults`."""
 
     now: float
     cpu: float
     io: int
-    faults: int
+    faults: int | None
     major: int
     queue: float
 
@@ -80,7 +80,7 @@ class Rates(msgspec.Struct, frozen=True):
     seconds: float
     cpu: float
     io: float
-    faults: float
+    faults: float | None
     major: float
     queue: float
 
@@ -208,7 +208,7 @@ def _point(reading: Process, now: float) -> Point:
         now,
         cpu,
         reading.io or 0,
-        reading.minor_faults or 0,
+        reading.minor_faults,
         reading.major_faults or 0,
         reading.run_queue or 0.0,
     )
@@ -233,7 +233,7 @@ def _rates(points: tuple[Point, ...]) -> Rates | None:
         seconds,
         cpu=max(0.0, last.cpu - first.cpu) / seconds,
         io=max(0.0, last.io - first.io) / seconds,
-        faults=max(0.0, last.faults - first.faults) / seconds,
+        faults=None if None in (first.faults, last.faults) else max(0, last.faults - first.faults) / seconds,
         major=max(0.0, last.major - first.major) / seconds,
         queue=max(0.0, last.queue - first.queue) / seconds,
     )
@@ -336,7 +336,8 @@ def _classify(evidence: Evidence, rates: Rates, now: float, gap: float, limits: 
             since = now - rates.seconds if now - rates.seconds > now - gap + _ONSET else now - gap
         kind = DEADLOCK if _nothing_wakes(evidence, now, since, limits) else EXTERNAL
         return replace(evidence, kind=kind, idle_since=since, spin_since=None)
-    if _is_productive(rates, gpu, quiet=quiet, limits=limits):
+    mine = evidence.device is not None and evidence.device.mine is not False
+    if _is_productive(rates, gpu, mine=mine, quiet=quiet, limits=limits):
         return replace(evidence, kind=WORKING, idle_since=None, spin_since=None)
     began = evidence.spin_since if evidence.spin_since is not None else now - min(rates.seconds, gap)
     return replace(evidence, kind=SPIN, idle_since=None, spin_since=began)
@@ -360,11 +361,15 @@ def _gpu(evidence: Evidence, now: float, limits: DetectorLimits) -> str:
     return "wedged" if device.power < limits.wedged_power * evidence.power else "busy"
 
 
-def _is_productive(rates: Rates, gpu: str, *, quiet: bool, limits: DetectorLimits) -> bool:
-    """Tell visible work (file traffic, fresh memory, a GPU at its power) from a mere busy processor."""
-    if quiet:
-        return gpu == "busy"
-    return rates.io >= limits.idle_io or rates.faults >= limits.productive_faults or rates.major > 0
+def _is_productive(rates: Rates, gpu: str, *, mine: bool, quiet: bool, limits: DetectorLimits) -> bool:
+    """Tell work (file traffic, fresh memory, a GPU that computes for this run) from a mere busy processor.
+
+    Where page faults are not known, as on a Mac after 2^31 of them, a busy processor may be at work.
+    """
+    if gpu == "busy" or (gpu == "moving" and mine):
+        return True
+    fresh = rates.faults is None or rates.faults >= limits.productive_faults
+    return not quiet and (rates.io >= limits.idle_io or fresh or rates.major > 0)
 
 
 def _remember_runs(evidence: Evidence, now: float, gap: float, passed: float) -> Evidence:
