@@ -20,8 +20,8 @@ from stallguard import interpreter, journal, outcome, paths
 from stallguard.command import Command, Reach
 from stallguard.config import Loaded
 from stallguard.core import again, lifecycle
-from stallguard.core.actions import Conclude, Launch
-from stallguard.core.events import Asked, Collected, Launched
+from stallguard.core.actions import Collect, Conclude, Launch
+from stallguard.core.events import Asked, Launched
 from stallguard.core.run import Run
 from stallguard.core.steps import Step
 from stallguard.errors import NO_SUCH_RUN, StallguardError
@@ -126,12 +126,11 @@ class Detached(Session):
         elif run.state not in lifecycle.ALIVE:
             self._say("between two attempts")
             return again.between_attempts(run)
-        if run.state == lifecycle.COLLECTING:
-            lost = Collected(at=now, incident=run.totals.incidents, seconds=0.0, missing=("everything",))
-            self.mailbox.post_next(lost)
         if before is not None:
             self._adopt(before, run)
-        return run, []
+        # The evidence that was being gathered died with its stallguard; nothing is decided without it.
+        collect = Collect(incident=run.totals.incidents, attempt=run.attempt)
+        return run, [collect] if run.state == lifecycle.COLLECTING else []
 
     def _numbered(self, run: Run) -> Attempt | None:
         """Return the attempt that was left, with its number: the run's own, or the next where that one had ended."""

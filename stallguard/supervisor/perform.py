@@ -82,6 +82,9 @@ class Performer:
         """
         session = self._session
         session.beats.follow(attempt.number, attempt.token, known)
+        self._environment_of_child = dict(
+            self._env
+        )  # the job's, then as now: its secrets are removed from evidence
         self.child = Adopted(attempt.process, session.beats.exited, session.settle, guess)
         self._memory = system.MemoryKill(self.child.pid)
         self._aim(self.child.pid)
