@@ -5,9 +5,11 @@ Pure, as core.fold.
 
 from __future__ import annotations
 
+import math
+
 from msgspec.structs import replace
 
-from stallguard.core import arranged, lifecycle
+from stallguard.core import arranged, bystander, lifecycle
 from stallguard.core.actions import Collect, Conclude, Signal, Tell
 from stallguard.core.events import DUMP, Asked
 from stallguard.core.limits import Limits
@@ -31,7 +33,28 @@ def take(run: Run, event: Asked, limits: Limits) -> Step:
     return _end(run, event, limits) if event.verb in STOP_VERBS else (run, [])
 
 
+def refuses(run: Run, verb: str) -> str:
+    """Return why what is asked cannot be done now; "" if it can."""
+    if run.state == lifecycle.UNGUARDED:
+        return bystander.refuses(run, verb)
+    if verb != "restart":
+        return ""
+    if run.state == lifecycle.NEW:
+        return "its first attempt has not begun"
+    if run.state in lifecycle.ENDED:
+        return "it is over"
+    ending = run.arranged or run.state in (lifecycle.STOPPING, lifecycle.KILLING)
+    if ending and run.decision is not None and run.decision.action != "restart":
+        return f"it is being ended, and nothing follows ({run.decision.why})"
+    return ""
+
+
 def _end(run: Run, event: Asked, limits: Limits) -> Step:
+    if refuses(run, event.verb):
+        return run, []
+    if run.state == lifecycle.BACKOFF and event.verb == "restart":
+        # The pause is over now; a start that was ordered already has no deadline any more.
+        return replace(run, deadline=run.deadline if math.isinf(run.deadline) else run.now), []
     if run.state == lifecycle.BACKOFF:
         return move(run, "ended", code=130), [Conclude(code=130, why="interrupted between two attempts")]
     ending = run.state in (lifecycle.STOPPING, lifecycle.KILLING)
