@@ -73,6 +73,7 @@ def test_the_exit_code_is_the_childs_own_or_128_and_the_signal(tmp_path: Path, e
         (["run", "--patiense", "2", "train.py"], 2, "--patience"),
         (["run", "--set", "detector.patiense=2", "train.py"], 2, "did you mean detector.patience?"),
         (["run", "--grace", "soon", "train.py"], 2, "expected a duration"),
+        (["run", "--patience", "0", "train.py"], 2, "a number, 0.25 or more"),
         (["rnu", "train.py"], 2, "did you mean run?"),
         (["logs", "nothing-like-it"], 3, "no run"),
     ],
