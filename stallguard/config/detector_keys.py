@@ -5,7 +5,7 @@ Words only; the values and the reasons for them are core.detector_limits.
 
 from __future__ import annotations
 
-from stallguard.config.kinds import COUNT, DURATION, NUMBER, SHARE, SIZE, Kind
+from stallguard.config.kinds import COUNT, DURATION, NUMBER, SHARE, SIZE, Kind, at_least
 from stallguard.core.detector_limits import Row, Rows
 
 PHASES = {
@@ -65,7 +65,7 @@ KEYS: list[tuple[str, Kind, str]] = [
     ("near", DURATION, "Silence below which nothing is ever suspected."),
     ("stopped", DURATION, "Time for which a process must be stopped (SIGSTOP, debugger) to be called so."),
     ("suspect_share", SHARE, "Share of a stall's threshold from which silence is suspect."),
-    ("local", NUMBER, "Factor on the floor for an idle wait where the job talks to no remote host."),
+    ("local", at_least(0.1), "Factor on the floor for an idle wait where the job talks to no remote host."),
     ("remote_deadlock", DURATION, "Least silence called a deadlock in a job that talks to a remote host."),
     ("learning", DURATION, "Least silence of an idle processor that is a stall in the first steps of a run."),
     ("learning_beats", COUNT, "Batches that count as the first steps of a run."),
@@ -74,12 +74,12 @@ KEYS: list[tuple[str, Kind, str]] = [
     ("cap", DURATION, "Most that statistics of slow batches may add to the patience with a busy processor."),
     ("burst", DURATION, "Visible work in a step that means: a new shape was compiled."),
     ("burst_gaps", COUNT, "Gaps for which such a burst is remembered."),
-    ("most_strikes", NUMBER, "Most false suspicions that are counted against the detector."),
-    ("most_health", NUMBER, "Most signs of health that are counted."),
+    ("most_strikes", at_least(1), "Most false suspicions that are counted against the detector."),
+    ("most_health", at_least(1), "Most signs of health that are counted."),
     ("crowded", NUMBER, "Factor on the wait for a core below which no other process is to blame."),
     ("first_censuses", COUNT, "Censuses of the threads that learn the runtime's own timers at the start."),
     ("recovered_after", COUNT, "Events of progress after which a suspicion is dropped."),
-    ("half_life", NUMBER, "Gaps after which an observation counts half."),
+    ("half_life", at_least(1), "Gaps after which an observation counts half."),
     ("act_after", DURATION, "Silence in all before a stall that may still end by itself is ended."),
     ("slow_window", DURATION, "Length of one measurement of the pace."),
     ("slow_steps", COUNT, "Batches that such a measurement needs."),

@@ -115,6 +115,21 @@ SIZE = Kind(
 )
 SHARE = Kind("SHARE", "a share: 5% or 0.05", _share, _show_number, _WRITTEN | {"examples": ["5%", 0.05]})
 NUMBER = Kind("NUMBER", "a number, not negative", _number, _show_number, {"type": "number", "minimum": 0})
+
+
+def at_least(least: float) -> Kind:
+    """Return the kind of a number that is `least` or more."""
+
+    def read(raw: Any) -> float:
+        number = _number(raw)
+        if number < least:
+            raise ValueError(raw)
+        return number
+
+    schema = {"type": "number", "minimum": least}
+    return Kind("NUMBER", f"a number, {least:g} or more", read, _show_number, schema)
+
+
 COUNT = Kind("COUNT", "a whole number, 0 or more", _count, str, {"type": "integer", "minimum": 0})
 POSITIVE = Kind("COUNT", "a whole number, 1 or more", _positive, str, {"type": "integer", "minimum": 1})
 SWITCH = Kind("", "on or off (true or false)", _switch, lambda on: "on" if on else "off", {"type": "boolean"})

@@ -13,7 +13,6 @@ from stallguard.config import detector_keys, policy_keys
 from stallguard.config.kinds import (
     CLOCK,
     DURATION,
-    NUMBER,
     POSITIVE,
     SHARE,
     SIZE,
@@ -21,10 +20,12 @@ from stallguard.config.kinds import (
     TEXT,
     TEXTS,
     Kind,
+    at_least,
     choice,
     some,
 )
 from stallguard.config.sections import Config
+from stallguard.core.detector_limits import LEAST_PATIENCE
 
 OCCASIONS = ("stall", "restart", "give_up", "finish")
 
@@ -75,7 +76,8 @@ _EVERYDAY = [
     ),
     Key("run.cool_down", DURATION, "Pause between two segments.", "--cool-down", live=True),
     Key(
-        "detector.patience", NUMBER, "Factor on all patience: 2 waits twice as long.", "--patience",
+        "detector.patience", at_least(LEAST_PATIENCE), "Factor on all patience: 2 waits twice as long; 0.25 at least.",
+        "--patience",
         live=True,
     ),
     *(Key(f"policy.{name}", kind, words, flag, live=True) for name, kind, words, flag in policy_keys.KEYS),

@@ -88,8 +88,11 @@ ADVICE: dict[str, tuple[Advice, ...]] = {
         ON_CPU._replace(when=device.uses_gpu), NO_REMAPPER,
     ),
     causes.HOST_DEADLOCK: (
-        Advice("two threads wait for each other: the stacks kept with the incident name them"),
-        Advice("worker processes of a pool must not die unseen; prefer tf.data's own threads to multiprocessing"),
+        Advice("the stacks kept with the incident name the lines that wait; see who should release, put or set there"),
+        Advice(
+            "worker processes of a pool must not die unseen; prefer tf.data's own threads to multiprocessing",
+            when=process.has_workers,
+        ),
     ),
     causes.OUTSIDE_WAIT: (
         Advice("give the call that waits a time limit", "requests.get(url, timeout=30)", process.waits_in_script),

@@ -7,11 +7,12 @@ to be stored twice.  Pure, as core.fold.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from stallguard.core import fold, trainings
+from stallguard.core import fold, lifecycle, trainings
 from stallguard.core.actions import Launch
 from stallguard.core.events import Event
 from stallguard.core.learned import Learned
@@ -32,6 +33,16 @@ def rebuilt(
         with contextlib.suppress(Exception):  # what the core could not take was passed over then, too
             run, _ = fold.advance(run, event, limits)
     return run
+
+
+def between_attempts(run: Run) -> Step:
+    """Return a run that was left without a child, and the action that starts its next attempt if none was planned.
+
+    A stallguard that dies while it starts an attempt leaves an order that nobody carried out.
+    """
+    if run.state == lifecycle.NEW:
+        return run, [Launch(attempt=1, factor=run.factor)]
+    return (replace(run, deadline=run.now), []) if math.isinf(run.deadline) else (run, [])
 
 
 def on_a_new_clock(run: Run, limits: Limits, at: float) -> Step:

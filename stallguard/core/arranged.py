@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from stallguard.core import lifecycle, policy, trainings, words
+from stallguard.core import history, lifecycle, past, policy, trainings, words
 from stallguard.core.actions import Ask, Conclude, Tell
 from stallguard.core.events import Exited, Noted
 from stallguard.core.lifecycle import HOLDING, WATCHED
@@ -18,7 +18,7 @@ from stallguard.core.limits import Limits
 from stallguard.core.run import Run
 from stallguard.core.steps import Step, move, stop
 from stallguard.core.verdicts import Decision
-from stallguard.errors import STOPPED_ON_TIME
+from stallguard.errors import GAVE_UP, STOPPED_ON_TIME
 
 STOP = "stop"  # kind of the probe's note that the training ends; with the fact "saved" if a checkpoint holds it all
 BY_US = (-15, -9, 143)  # how a child ends that was asked to: SIGTERM, SIGKILL, a handler of its own
@@ -30,7 +30,7 @@ def time_is_up(run: Run, why: str, limits: Limits) -> Step:
         told = Tell("paused", words.totals(run, run.totals.beats, run.now) | {"why": why})
         return move(run, "ended", code=STOPPED_ON_TIME), [told, Conclude(code=STOPPED_ON_TIME, why=why)]
     end = Decision(action="finish", why=why, code=STOPPED_ON_TIME)
-    if run.decision is None:
+    if run.decision is None or (run.interrupted is not None and run.state in WATCHED):
         return _arrange(run, end, limits) if run.state in WATCHED else (run, [])
     if run.decision.action != "restart":
         return run, []
@@ -45,13 +45,33 @@ def segment_ends(run: Run, limits: Limits) -> float | None:
 
 
 def next_segment(run: Run, limits: Limits) -> Step:
-    """End the present attempt in good order; after a pause the next one goes on."""
+    """End the present attempt in good order; after a pause the next one goes on, unless this one led nowhere."""
+    tried, further = past.add_segment(run.past, trainings.stands(run))
+    run = replace(run, past=tried)
+    if not (further or _may_have_gone_on(run)):
+        why = (
+            f"attempt {run.attempt}, a segment of {words.duration(limits.segment)}, made no new progress, and another "
+            "would make none: the training resumes from no checkpoint, or the segment is too short"
+        )
+        return _arrange(run, Decision(action="give_up", why=why, code=GAVE_UP), limits)
     why = f"a segment of {words.duration(limits.segment)} is over, and a new process gives back what leaked"
     decision = Decision(
         action="restart", why=why, factor=run.factor, device=run.device, delay=limits.cool_down,
         mathematics=policy.mathematics(run.factor, run.device, limits.policy),
     )  # fmt: skip
     return _arrange(run, decision, limits)
+
+
+def _may_have_gone_on(run: Run) -> bool:
+    """Tell whether an attempt may have resumed and saved although it does not say where it stands.
+
+    A loop that counts only its own batches, or a program without a probe, may write and read checkpoints of its own.
+    """
+    judged = trainings.judged(run)
+    if any(one.heard is not None and (one.heard.epoch >= 0 or one.heard.iterations > 0) for one in judged):
+        return False
+    saved = any(one.heard is not None and one.heard.saves > 0 for one in judged)
+    return saved or history.wrote_since(run.history, run.launched)
 
 
 def _arrange(run: Run, decision: Decision, limits: Limits) -> Step:

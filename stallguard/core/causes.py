@@ -48,7 +48,7 @@ ENDED_BY_REQUEST = "ended-by-request"
 # How a cause is called in a sentence: "most likely ...".
 TITLES = {
     DEVICE_WAIT: "a step that waits for its device, or its library, without end",
-    HOST_DEADLOCK: "a deadlock between threads of the training process, not of the device",
+    HOST_DEADLOCK: "a wait for a lock, a queue or an event of the process itself that nobody ends",
     OUTSIDE_WAIT: "a wait for something outside of the process: a network, a file, another program",
     GIL_HELD: "native code that keeps the interpreter's lock",
     BUSY_LOOP: "a loop that burns the processor without getting anywhere",

@@ -36,6 +36,7 @@ __all__ = [
     "without_readings",
 ]
 
+_FINAL = ("stalled", "stopped")
 _STEADY = (detector_rows.STEP, detector_rows.AFTER, detector_rows.BLIND)
 CENSUS_EVERY = 10.0  # seconds while all is well
 _TEACHERS = frozenset(("tensorflow", "keras", "tf_keras", "torch", "jax"))  # whose versions change a step
@@ -59,8 +60,8 @@ def taught(judge: Judge, learned: Learned | None) -> Judge:
     if learned is None:
         return judge
     known = replace(
-        judge.evidence, timers=learned.timers, own_timers=evidence.own_timers(learned.timers), level=learned.level,
-        power=learned.power,
+        judge.evidence, timers=learned.timers, own_timers=evidence.own_timers(learned.timers), threads=learned.threads,
+        level=learned.level, power=learned.power,
     )  # fmt: skip
     here: dict[str, str] = {name: judge.about[name] for name in ("device", "factor") if name in judge.about}
     return _compare(replace(judge, rows=learned.rows, evidence=known, about=learned.about), here)
@@ -70,8 +71,8 @@ def newborn(outside: Judge) -> Judge:
     """Return the state for a process that is new, from that of the run seen from outside: its clock, what it knows."""
     seen = outside.evidence
     known = Evidence(
-        timers=seen.timers, own_timers=seen.own_timers, level=seen.level, power=seen.power, device=seen.device,
-        device_seen=seen.device_seen,
+        timers=seen.timers, own_timers=seen.own_timers, threads=seen.threads, level=seen.level, power=seen.power,
+        device=seen.device, device_seen=seen.device_seen,
     )  # fmt: skip
     now, at = outside.clock.now, outside.clock.at or 0.0
     return Judge(
@@ -99,7 +100,14 @@ def anew(judge: Judge) -> Judge:
 def export(judge: Judge) -> Learned:
     """Return what the next attempt, or the next night, should know."""
     seen = judge.evidence
-    return Learned.of(judge.rows, timers=seen.timers, level=seen.level, power=seen.power, about=judge.about)
+    return Learned.of(
+        judge.rows,
+        timers=seen.timers,
+        threads=seen.threads,
+        level=seen.level,
+        power=seen.power,
+        about=judge.about,
+    )
 
 
 def observe(judge: Judge, event: Event, limits: DetectorLimits) -> Judge:
@@ -147,13 +155,19 @@ def act_at(judge: Judge, limits: DetectorLimits) -> float | None:
 def wanted(judge: Judge, limits: DetectorLimits) -> Wanted:
     """Return how often to sample the process, and whether with a census of its threads.
 
-    Dense readings only inside a silence; a census, which costs a millisecond for 60 threads, only in a long
-    one, every ten seconds besides, and a few as soon as there are healthy steps to learn from.
+    Dense readings only inside a silence that is still being judged; a census, which costs a millisecond for 60
+    threads, only in a long one,
+    every ten seconds besides, and a few as soon as there are healthy steps to learn from, or other threads.
     """
     gap = judge.clock.now - judge.began
+    if judge.judgement.step in _FINAL and gap > limits.act_after * limits.patience + CENSUS_EVERY:
+        return Wanted(1.0, census=True)  # observed, muted, or left alone, perhaps for hours
     if gap > 1.0:
         return Wanted(0.25, gap > limits.near - 0.25)
-    learning = judge.stepping and sum(judge.evidence.timers.values()) < limits.first_censuses
+    known = sum(judge.evidence.timers.values()) >= limits.first_censuses and evidence.is_settled(
+        judge.evidence
+    )
+    learning = judge.stepping and not known
     return Wanted(1.0, learning or judge.clock.now - judge.census_at >= CENSUS_EVERY)
 
 
@@ -230,8 +244,8 @@ def _learn(judge: Judge, before: Heard, heard: Heard, limits: DetectorLimits) ->
     """Fold the gaps that ended with this record into the rows."""
     now, open_for = judge.clock.now, judge.clock.now - judge.began
     table = dict(judge.rows)
-    if before.expect_until > judge.began_at:
-        return judge  # announced: no example of what is normal
+    if before.expect_until > judge.began_at or judge.evidence.state == "stopped":
+        return judge  # announced, or somebody's doing: no example of what is normal
     for found in gaps.between(before, heard, open_for):
         base = table.get(found.row, Baseline())
         table[found.row] = baseline.add(base, found.seconds, now, limits, found.count)
@@ -301,7 +315,9 @@ def _sample_process(judge: Judge, reading: Process, limits: DetectorLimits) -> J
     )
     census_at = now if reading.census is not None else judge.census_at
     judge = replace(judge, evidence=seen, census_at=census_at)
-    if was_stopped and reading.state != "stopped":
-        # Somebody let it go on: the time that it stood is no gap of its own making.
-        judge = _restart_evidence(replace(judge, began=now, began_at=judge.clock.at or 0.0))
+    if was_stopped and seen.state != "stopped":
+        # Somebody let it go on: the time for which it was stopped is no gap of its own making.
+        at = judge.clock.at or 0.0
+        judgement = replace(judge.judgement, step=move(judge.judgement.step, "continued"), since=at)
+        judge = _restart_evidence(replace(judge, began=now, began_at=at, judgement=judgement))
     return judge

@@ -10,6 +10,9 @@ from __future__ import annotations
 import msgspec
 
 NEVER = 1e9  # seconds; a threshold that is out of reach (JSON has no infinity)
+# The least factor on all patience.  It costs 32 false alarms in 1000 h (`scripts/bench detect`); below it the
+# pauses of a healthy TensorFlow, idle for 1.25 s at the end of an epoch, are called stalls.
+LEAST_PATIENCE = 0.25
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

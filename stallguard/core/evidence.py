@@ -22,6 +22,7 @@ _WAKERS = frozenset(("poll", "sock", "read", "write", "sync", "disk", "other"))
 _POINTS = 16  # readings kept at most; four a second for the window, with room
 _CENSUSES = 256  # counted at most
 _SURE = 2  # sights that a census counts for in which no thread ran: none of its timers was just awake
+_SIGHTS = 5  # censuses that show what threads do which began lately; taken once a second
 _RARE = 0.05  # share of censuses that may show fewer timers than the runtime has
 _SHORTEST = 0.9  # seconds of readings, because processor time is counted in hundredths
 _HARDLY = 0.05  # cores: too few to tell who waits for whom
@@ -33,12 +34,12 @@ _ONSET = 1.25
 
 
 class Point(msgspec.Struct, frozen=True, array_like=True):
-    """One reading on the watched clock; counters as in readings.Process, 0 where unknown."""
+    """One reading on the watched clock; counters as in readings.Process, 0 where unknown but for `faults`."""
 
     now: float
     cpu: float
     io: int
-    faults: int
+    faults: int | None
     major: int
     queue: float
 
@@ -55,6 +56,11 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
     census: float = -1.0  # when the last census came
     timers: dict[int, int] = {}  # sleeping and timed threads in healthy steps: sights of so many
     own_timers: int = 0  # how many of them the runtime has by itself
+    threads: int = 0  # threads of the tree to which these counts belong; 0: not known
+    alive: int = 0  # threads of the tree at the last reading
+    sights: tuple[
+        tuple[int, int], ...
+    ] = ()  # (threads, timers) of healthy censuses since there are more, or fewer
     level: float = 0.0  # cores, in-step
     crowding: float = 1.0  # (run + wait for a core) / run: how much the tree's threads wait for each other
     usual_crowding: float = 0.0  # the same inside healthy steps; a busy machine shows above it
@@ -74,7 +80,7 @@ class Rates(msgspec.Struct, frozen=True):
     seconds: float
     cpu: float
     io: float
-    faults: float
+    faults: float | None
     major: float
     queue: float
 
@@ -173,11 +179,12 @@ def _look(evidence: Evidence, reading: Process, now: float) -> Evidence:
     awake = now if census is not None and wakes else evidence.awake
     return replace(
         evidence,
-        state=reading.state,
+        state=reading.state or evidence.state,
         remote=reading.remote if reading.remote is not None else evidence.remote,
         workers=evidence.workers + (reading.workers or 0),
         census=seen,
         awake=awake,
+        alive=reading.threads or evidence.alive,
     )
 
 
@@ -201,7 +208,7 @@ def _point(reading: Process, now: float) -> Point:
         now,
         cpu,
         reading.io or 0,
-        reading.minor_faults or 0,
+        reading.minor_faults,
         reading.major_faults or 0,
         reading.run_queue or 0.0,
     )
@@ -226,7 +233,7 @@ def _rates(points: tuple[Point, ...]) -> Rates | None:
         seconds,
         cpu=max(0.0, last.cpu - first.cpu) / seconds,
         io=max(0.0, last.io - first.io) / seconds,
-        faults=max(0.0, last.faults - first.faults) / seconds,
+        faults=None if None in (first.faults, last.faults) else max(0, last.faults - first.faults) / seconds,
         major=max(0.0, last.major - first.major) / seconds,
         queue=max(0.0, last.queue - first.queue) / seconds,
     )
@@ -240,9 +247,47 @@ def _learn(evidence: Evidence, reading: Process, rates: Rates) -> Evidence:
     )
     if reading.census is None:
         return evidence
+    timers = _timers(reading.census)
+    if reading.threads is not None:
+        evidence = _follow_threads(evidence, reading.threads, timers)
+        if evidence.sights:
+            return evidence  # counted as soon as it is known what the others do
     weight = 1 if reading.census.get("run") else _SURE
-    counts = _count(evidence.timers, _timers(reading.census), weight)
+    counts = _count(evidence.timers, timers, weight)
     return replace(evidence, timers=counts, own_timers=own_timers(counts))
+
+
+def is_settled(evidence: Evidence) -> bool:
+    """Tell whether it is known what the threads do that began or ended lately; only a few censuses show it."""
+    return not evidence.threads or evidence.alive == evidence.threads
+
+
+def _follow_threads(evidence: Evidence, threads: int, timers: int) -> Evidence:
+    """Let threads that begin late, and sleep by a timer (a progress bar's monitor), count as the runtime's own.
+
+    The counts move by as many timers as were added, and by no more than threads were: an old thread that has begun to
+    sleep is something else, a source of data that waits.  They move down in the same way as such threads end.
+    """
+    known = evidence.threads or threads
+    if threads == known:
+        return replace(evidence, threads=known, sights=())
+    alike = (
+        evidence.sights if evidence.sights and (evidence.sights[-1][0] > known) == (threads > known) else ()
+    )
+    sights = (*alike, (threads, timers))
+    if len(sights) < _SIGHTS:
+        return replace(evidence, sights=sights)
+    seen, own = sorted(timers for _, timers in sights), evidence.own_timers
+    if threads > known:
+        now = min(count for count, _ in sights)
+        shift = min(now - known, max(0, seen[1] - own))  # one of them may just have been awake
+    else:
+        now = max(count for count, _ in sights)
+        shift = -min(known - now, max(0, own - seen[len(seen) // 2]))
+    moved: dict[int, int] = {}
+    for value, count in evidence.timers.items():
+        moved[max(0, value + shift)] = moved.get(max(0, value + shift), 0) + count
+    return replace(evidence, threads=now, sights=(), timers=moved, own_timers=own_timers(moved))
 
 
 def _count(counts: dict[int, int], value: int, weight: int) -> dict[int, int]:
@@ -291,7 +336,8 @@ def _classify(evidence: Evidence, rates: Rates, now: float, gap: float, limits: 
             since = now - rates.seconds if now - rates.seconds > now - gap + _ONSET else now - gap
         kind = DEADLOCK if _nothing_wakes(evidence, now, since, limits) else EXTERNAL
         return replace(evidence, kind=kind, idle_since=since, spin_since=None)
-    if _is_productive(rates, gpu, quiet=quiet, limits=limits):
+    mine = evidence.device is not None and evidence.device.mine is not False
+    if _is_productive(rates, gpu, mine=mine, quiet=quiet, limits=limits):
         return replace(evidence, kind=WORKING, idle_since=None, spin_since=None)
     began = evidence.spin_since if evidence.spin_since is not None else now - min(rates.seconds, gap)
     return replace(evidence, kind=SPIN, idle_since=None, spin_since=began)
@@ -315,11 +361,15 @@ def _gpu(evidence: Evidence, now: float, limits: DetectorLimits) -> str:
     return "wedged" if device.power < limits.wedged_power * evidence.power else "busy"
 
 
-def _is_productive(rates: Rates, gpu: str, *, quiet: bool, limits: DetectorLimits) -> bool:
-    """Tell visible work (file traffic, fresh memory, a GPU at its power) from a mere busy processor."""
-    if quiet:
-        return gpu == "busy"
-    return rates.io >= limits.idle_io or rates.faults >= limits.productive_faults or rates.major > 0
+def _is_productive(rates: Rates, gpu: str, *, mine: bool, quiet: bool, limits: DetectorLimits) -> bool:
+    """Tell work (file traffic, fresh memory, a GPU that computes for this run) from a mere busy processor.
+
+    Where page faults are not known, as on a Mac after 2^31 of them, a busy processor may be at work.
+    """
+    if gpu == "busy" or (gpu == "moving" and mine):
+        return True
+    fresh = rates.faults is None or rates.faults >= limits.productive_faults
+    return not quiet and (rates.io >= limits.idle_io or fresh or rates.major > 0)
 
 
 def _remember_runs(evidence: Evidence, now: float, gap: float, passed: float) -> Evidence:

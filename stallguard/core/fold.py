@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from stallguard.core import (
     arranged,
     asked,
+    causes,
     detector,
     diagnosis,
     history,
@@ -59,6 +60,9 @@ from stallguard.core.training import Training
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.errors import GAVE_UP
 
+RECONSIDERED = (
+    10.0  # seconds until a stall that the policy left alone is diagnosed again, which costs a millisecond
+)
 GPU_LOOK = 2.0  # seconds between two looks at a GPU that is busy without us
 STOP_INEXACT = (
     "inexact-stop"  # a note: a training cannot be resumed exactly, and must not be resumed otherwise
@@ -106,12 +110,20 @@ def advance(run: Run, event: Event, limits: Limits) -> Step:
 
 
 def next_wake(run: Run, limits: Limits) -> float:
-    """Return when the run wants to hear a Ticked at the latest (monotonic seconds; infinity: never)."""
+    """Return when the run needs a Ticked at the latest (monotonic seconds; infinity: never).
+
+    What was due by `run.now` is no reason to wake: `advance` has just done it, or had a reason not to (observed, muted,
+    a checkpoint under way, a remedy that only notifies).  That reason is looked at again with the next event, and a
+    detector asks for one within a second.  Otherwise the deciding thread would wake again and again for nothing.
+    """
+    if run.state in ENDED:
+        return math.inf
     if run.state not in WATCHED:
         return run.deadline
-    due = _due(run, limits) if run.state == HOLDING else arranged.segment_ends(run, limits)
+    acts = _due(run, limits) if run.state == HOLDING else arranged.segment_ends(run, limits)
+    later = acts if acts is not None and acts > run.now and run.decision is None else math.inf
     check = trainings.next_check(run)
-    return min(run.deadline, math.inf if due is None else due, math.inf if check is None else check)
+    return min(run.deadline, later, math.inf if check is None else check)
 
 
 # ---- one handler an event ----------------------------------------------------------------------------------
@@ -122,7 +134,7 @@ def _launched(run: Run, event: Launched, limits: Limits) -> Step:
     run = move(
         run, "launched", attempt=event.attempt, pid=event.pid, factor=event.factor, device=event.device,
         launched=event.at, deadline=math.inf, decision=None, findings=(), urgent=False, interrupts=0, step="off",
-        arranged=False, obeyed=False, saved=(), spared=0.0, review=Review(),
+        interrupted=None, arranged=False, obeyed=False, saved=(), spared=0.0, declined=-math.inf, review=Review(),
         totals=replace(run.totals, lost=lost), sized=event.at, regrowing=False, cut=False,
     )  # fmt: skip
     return mathematics.told(run, limits.policy)
@@ -249,8 +261,14 @@ def _converge(run: Run, limits: Limits) -> Step:
     """Follow the judgement while the child is watched, and the deadlines everywhere."""
     if run.now >= run.deadline:
         return _deadline_passed(run, limits)
+    run, told = asked.drop_outlived(run, limits)
     if run.state not in WATCHED or run.decision is not None:
         return run, []
+    run, actions = _follow_judgement(run, limits)
+    return run, told + actions
+
+
+def _follow_judgement(run: Run, limits: Limits) -> Step:
     step = run.judge.judgement.step
     before, run = run.step, replace(run, step=step)
     if (run.urgent or step in ("stalled", "stopped")) and not run.training.over:
@@ -272,7 +290,7 @@ def _stalled(run: Run, limits: Limits) -> Step:
         return run, told + actions
     incident = run.totals.incidents + 1
     totals = replace(run.totals, incidents=incident)
-    run = move(run, "stalled", totals=totals, silent_since=run.judge.judgement.since)
+    run = move(run, "stalled", totals=totals, declined=-math.inf, silent_since=run.judge.judgement.since)
     return run, [Tell("stalled", words.silence(run)), Collect(incident=incident, attempt=run.attempt)]
 
 
@@ -292,37 +310,36 @@ def _recovered(run: Run, before: str) -> Step:
     # Another training came into focus: the gap of its own is not the one that is over.
     seconds = judgement.gap if judgement.step == "recovering" else run.now - run.silent_since
     gap = words.duration(seconds) if before != "healthy" else "?"
-    kind = "recovered" if run.state == HOLDING else "cleared"
+    kind = "cleared" if run.state != HOLDING else "continued" if before == "stopped" else "recovered"
     return move(run, "recovered", findings=()), [Tell(kind, {"gap": gap})]
 
 
 def _due(run: Run, limits: Limits) -> float | None:
     """Return when acting is due: at once for what only gets worse, else as the detector says.
 
-    A stopped process is given the time of a silent one; only an order of the user's makes policy act on it.
+    A process that somebody stopped is left alone for as long as they like, unless the user ordered a remedy for just
+    this (policy.causes); it is then given the time of a silent one.
     """
+    if run.judge.judgement.step == "stopped":
+        if causes.STOPPED not in policy.orders(limits.policy.causes):
+            return None
+        return run.judge.judgement.since + limits.detector.act_after * limits.detector.patience
     if run.urgent:
         return run.now
-    if run.judge.judgement.step == "stopped":
-        return run.judge.judgement.since + limits.detector.act_after * limits.detector.patience
     return detector.act_at(run.judge, limits.detector)
 
 
 def _act_when_due(run: Run, limits: Limits) -> Step:
     due = _due(run, limits)
-    if (
-        due is None
-        or run.now < due
-        or limits.observe
-        or is_muted(run)
-        or history.is_saving(run.history, run.now)
-    ):
+    if due is None or run.now < max(due, run.declined + RECONSIDERED):
+        return run, []
+    if limits.observe or is_muted(run) or history.is_saving(run.history, run.now):
         return run, []
     findings = diagnosis.diagnose(run.history, run.judge.judgement, run.now)
     tried = _past(run, findings)
     decision = policy.decide(findings, tried, limits.policy)
     if decision.action in ("wait", "notify"):
-        return run, []
+        return replace(run, declined=run.now), []
     found = Found(incident=run.totals.incidents, findings=findings, decision=decision)
     lost = run.totals.lost + run.now - run.judge.judgement.since
     run = replace(run, findings=findings, past=tried, totals=replace(run.totals, lost=lost))
@@ -356,33 +373,22 @@ def _next_attempt(run: Run, decision: Decision) -> Step:
         return replace(run, deadline=run.now + min(wait, GPU_LOOK)), []
     findings = readiness.gpu_busy(run.history)
     if not findings:
-        return run, [_launch(run, decision)]
+        order = Launch(attempt=run.attempt + 1, factor=decision.factor, device=decision.device, resume=True)
+        return run, [order]
     told = [Found(incident=run.totals.incidents, findings=findings), *words.diagnosis(findings)]
     why = findings[0].evidence[0]
     facts = words.totals(run, run.totals.beats, run.now) | {"code": str(GAVE_UP), "why": why}
     return move(run, "ended", code=GAVE_UP), [*told, Tell("gave_up", facts), Conclude(code=GAVE_UP, why=why)]
 
 
-def _launch(run: Run, decision: Decision) -> Launch:
-    return Launch(attempt=run.attempt + 1, factor=decision.factor, device=decision.device, resume=True)
-
-
 # ---- after the end of an attempt ---------------------------------------------------------------------------------
 
 
 def _past(run: Run, findings: tuple[Finding, ...]) -> past.Past:
-    reached = trainings.reached(run)
     return past.add_attempt(
-        run.past,
-        run.history,
-        findings,
-        run.factor,
-        run.device,
-        run.launched,
-        run.now,
-        reached,
+        run.past, run.history, findings, run.factor, run.device, run.launched, run.now, trainings.reached(run),
         whole=bool(run.whole),
-    )
+    )  # fmt: skip
 
 
 def _after(run: Run, decision: Decision, event: Exited) -> Step:

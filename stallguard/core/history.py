@@ -122,6 +122,15 @@ def is_saving(history: History, now: float) -> bool:
     return newest is not None and bool(newest.reading.writing) and now - newest.at <= SAVE_FRESH
 
 
+def wrote_since(history: History, since: float) -> bool:
+    """Tell whether the training was seen to write a file after `since`."""
+    return any(
+        bool(seen.reading.writing) or (seen.reading.age is not None and seen.at - seen.reading.age > since)
+        for seen in history.files
+        if seen.at > since
+    )
+
+
 def batch_rows(history: History) -> int | None:
     """Return the rows of a whole batch as they were told, None where nobody did."""
     return history.rows

@@ -20,7 +20,7 @@ STEPS: dict[str, dict[str, str]] = {
     "healthy": {"suspect": "suspect", "stalled": "stalled", "stopped": "stopped"},
     "suspect": {"stalled": "stalled", "stopped": "stopped", "progress": "recovering", "busy": "healthy"},
     "stalled": {"stopped": "stopped", "progress": "recovering", "busy": "healthy"},
-    "stopped": {"stalled": "stalled", "progress": "recovering"},
+    "stopped": {"progress": "recovering", "continued": "healthy"},
     "recovering": {"stalled": "stalled", "stopped": "stopped", "settled": "healthy"},
     "exited": {},
 }

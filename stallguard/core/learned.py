@@ -20,6 +20,7 @@ class Learned(msgspec.Struct, frozen=True, omit_defaults=True):
 
     rows: dict[str, Baseline] = {}
     timers: dict[int, int] = {}  # see evidence.Evidence
+    threads: int = 0  # to which those timers belong; 0: not known
     level: float = 0.0  # cores inside a step
     power: float = 0.0  # watts inside a step
     about: dict[str, str] = {}  # device, micro-batches, versions: where one differs, all of this is foreign
@@ -30,13 +31,14 @@ class Learned(msgspec.Struct, frozen=True, omit_defaults=True):
         rows: dict[str, Baseline],
         *,
         timers: dict[int, int],
+        threads: int = 0,
         level: float,
         power: float,
         about: dict[str, str],
     ) -> Learned:
         """Return what is worth keeping of a detector's state."""
         kept = {name: settle(base) for name, base in rows.items()}
-        return cls(rows=kept, timers=timers, level=level, power=power, about=about)
+        return cls(rows=kept, timers=timers, threads=threads, level=level, power=power, about=about)
 
 
 def merged(each: Sequence[Learned]) -> Learned:
@@ -55,6 +57,7 @@ def merged(each: Sequence[Learned]) -> Learned:
     return Learned(
         rows=rows,
         timers=timers,
+        threads=alike[0].threads if len({one.threads for one in alike}) == 1 else 0,
         level=min((one.level for one in alike if one.level), default=0.0),
         power=min((one.power for one in alike if one.power), default=0.0),
         about=each[-1].about,

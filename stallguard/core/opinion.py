@@ -65,8 +65,15 @@ def _is_announced(judge: Judge) -> bool:
 
 
 def _pulse(judge: Judge) -> bool | None:
-    """Tell whether a thread of the process could run lately; None where there is no probe or no silence."""
-    if judge.heard is None or judge.clock.now - judge.began < PULSE_LATE:
+    """Tell whether a thread of the process could run lately; None where there is no probe or no silence.
+
+    Nor is it known after a pause of the supervisor, before a record came again: the last is as old as the pause.
+    """
+    if (
+        judge.heard is None
+        or judge.heard.at < judge.clock.missed
+        or judge.clock.now - judge.began < PULSE_LATE
+    ):
         return None
     return (judge.clock.at or 0.0) - judge.heard.sent_at < PULSE_LATE
 

@@ -6,14 +6,17 @@ This module may not decide anything.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from stallguard.core import history as remembered
 from stallguard.core.events import Heard
 from stallguard.core.history import History
 from stallguard.core.verdicts import Finding
 
+GAINED = 0.25  # share of a segment's own batches that must be new; one that resumes an epoch back has half at least
 KEPT = 1024  # attempts; more restarts than that within a window are never allowed
 
 Position = tuple[int, int, int, int, int]
@@ -49,6 +52,9 @@ class Past(msgspec.Struct, frozen=True, omit_defaults=True):
     best: dict[str, Position] = {}  # of each training, by its place
     fruitless: int = 0  # restarts in a row, up to now, that came no further than the attempts before them
     whole: bool = False  # slices cannot make this script's batch smaller
+    batches: dict[
+        str, int
+    ] = {}  # the most batches that each training had behind it at the end of a segment, by place
 
 
 def position(heard: Heard | None) -> Position:
@@ -104,12 +110,49 @@ def add_attempt(
         code=history.exited.code if history.exited else None,
         rows=remembered.batch_rows(history), used_gpu=history.used_gpu,
     )  # fmt: skip
-    return Past(
+    return replace(
+        past,
         attempts=(*past.attempts[1 - KEPT :], attempt),
         best={**past.best, **{place: max(one, past.best.get(place, one)) for place, one in reached.items()}},
         fruitless=0 if fresh or not past.attempts else past.fruitless + 1,
         whole=whole,
     )
+
+
+class Stand(NamedTuple):
+    """How far one training is: its position, the batches behind it in all, and those of this attempt."""
+
+    position: Position
+    batches: int
+    own: int
+
+
+def behind(heard: Heard | None) -> int:
+    """Return the batches that a training has behind it, those of earlier attempts included where that is known."""
+    if heard is None:
+        return 0
+    counted = (
+        heard.epoch * heard.batches + max(heard.batch, 0) if heard.epoch >= 0 and heard.batches > 0 else 0
+    )
+    return max(heard.iterations, heard.beats + heard.skipped, counted)
+
+
+def add_segment(past: Past, stands: Mapping[str, Stand]) -> tuple[Past, bool]:
+    """Return the past after a segment that ends as planned, and whether it came further than those before it.
+
+    `stands`: of each training, by its place.  A segment that begins at the start again comes now a little less far, now
+    a little further than the one before: only a good part of its own batches is progress.
+    """
+    farthest = max(past.best.values(), default=NOTHING)
+    known = len(stands) <= len(past.best)  # one under a new name may be an old one, as in _is_further
+    further = any(
+        one.position > past.best.get(place, farthest if known else NOTHING)
+        and (one.position[0] == 1 or one.batches - past.batches.get(place, 0) >= GAINED * one.own)
+        for place, one in stands.items()
+    )
+    best = {place: max(one.position, past.best.get(place, one.position)) for place, one in stands.items()}
+    batches = {place: max(one.batches, past.batches.get(place, 0)) for place, one in stands.items()}
+    return replace(past, best=past.best | best, batches=past.batches | batches), further
 
 
 def streak(past: Past, healthy: float) -> int:

@@ -48,9 +48,7 @@ REMEDIES: dict[str, Remedy] = {
     causes.GPU_INTERACTIVITY: Remedy(
         (SAME, SAME), "the display's watchdog struck, for which no batch is small enough"
     ),
-    causes.HOST_DEADLOCK: Remedy(
-        (SAME,), "a deadlock of threads may not come back; the batch has no part in it"
-    ),
+    causes.HOST_DEADLOCK: Remedy((SAME,), "such a wait need not come back, and the batch has no part in it"),
     causes.GIL_HELD: Remedy((SAME, CPU), "native code holds the interpreter; the batch has no part in it"),
     causes.BUSY_LOOP: Remedy(
         (SAME,), "a loop that does not end may not come back; the batch has no part in it"

@@ -64,12 +64,16 @@ class Run(msgspec.Struct, frozen=True):
     beyond: tuple[str, ...] = ()  # what a remedy cannot reach in this script, told already
     findings: tuple[Finding, ...] = ()
     decision: Decision | None = None  # what follows the end of this attempt
+    declined: float = -math.inf  # when the policy last decided to leave this stall alone
     spared: float = 0.0  # since when a checkpoint that is being written holds SIGKILL back
     arranged: bool = False  # the decision is an end at a set time, which the training may forestall
     obeyed: bool = False  # the probe has asked the framework to end after the batch
     saved: tuple[int, ...] = ()  # pids of trainings that were saved for the end, and wait for SIGTERM
     review: Review = Review()
     interrupts: int = 0
+    interrupted: tuple[float, int] | None = (
+        None  # when the first interrupt was passed on, and the batches until then
+    )
     quiet_until: float = 0.0  # muted by the user: judged, never acted upon
     totals: Totals = Totals()
     code: int = 0

@@ -26,7 +26,7 @@ from stallguard.core.detector import Wanted
 from stallguard.core.detector_limits import DetectorLimits
 from stallguard.core.events import Collected, Event, Greeted, Heard, Launched, Left, Noted, Sampled, Ticked
 from stallguard.core.learned import Learned, merged
-from stallguard.core.past import Position
+from stallguard.core.past import NOTHING, Position, Stand, behind
 from stallguard.core.readings import Device, Process
 from stallguard.core.run import Run
 from stallguard.core.training import OUTSIDE, Over, Training, record
@@ -263,6 +263,16 @@ def reached(run: Run) -> dict[str, Position]:
     for one in _of_attempt(run):
         found[one.place] = max(one.reached, found.get(one.place, one.reached))
     return found
+
+
+def stands(run: Run) -> dict[str, Stand]:
+    """Return how far each training of this attempt is, by its place; nothing for what says nothing of itself."""
+    found: dict[str, Stand] = {}
+    for one in _of_attempt(run):
+        heard = one.heard if isinstance(one, Training) else None
+        stand = Stand(one.reached, max(behind(heard), one.batches), one.batches)
+        found[one.place] = max(stand, found.get(one.place, stand))
+    return {place: stand for place, stand in found.items() if stand.position > NOTHING}
 
 
 def _of_attempt(run: Run) -> Iterable[Over | Training]:

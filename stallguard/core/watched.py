@@ -19,6 +19,7 @@ class Watched(msgspec.Struct, frozen=True, omit_defaults=True):
     now: float = 0.0
     at: float | None = None
     grace: float = 0.0
+    missed: float = 0.0  # when the supervisor last ran again after a pause of its own, by its clock
 
 
 def advance(clock: Watched, at: float, limits: DetectorLimits) -> tuple[Watched, bool]:
@@ -27,13 +28,15 @@ def advance(clock: Watched, at: float, limits: DetectorLimits) -> tuple[Watched,
     Time that runs backwards adds nothing, and the later reading is kept.
     """
     if clock.at is None:
-        return Watched(clock.now, at, clock.grace), False
+        return msgspec.structs.replace(clock, at=at), False
     passed = at - clock.at
     if passed <= 0.0:
         return clock, False
     now = clock.now + min(passed, limits.longest_tick)
     missed = passed > limits.starved
-    return Watched(now, at, now + limits.grace if missed else clock.grace), missed
+    if not missed:
+        return msgspec.structs.replace(clock, now=now, at=at), False
+    return Watched(now, at, grace=now + limits.grace, missed=at), True
 
 
 def spare(clock: Watched, limits: DetectorLimits) -> Watched:

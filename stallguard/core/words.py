@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from stallguard.core import signatures
 from stallguard.core.actions import Tell
 from stallguard.core.causes import TITLES
+from stallguard.core.detector_limits import LEAST_PATIENCE, NEVER
 from stallguard.core.events import DUMP, Collected, Matched
 from stallguard.core.quoting import cut
 from stallguard.core.run import Run
@@ -20,6 +21,7 @@ from stallguard.errors import STOPPED_ON_TIME
 ALSO = 0.3  # confidence from which a second cause is told too
 LINE = 120  # characters of a line of the output
 STREAM = "BLIND"  # the detector's row for beats without phases
+NO_LIMIT = "no limit in this phase"
 LIKELY, PERHAPS = 0.75, 0.45
 SIGNALS = {
     4: "SIGILL",
@@ -48,12 +50,17 @@ WHILE = {
     "named": "in a phase that the script named",
 }
 DOING = {
-    "deadlock": "every thread waits for another and the processor is idle",
+    "deadlock": "nothing in the process can wake its threads, and the processor is idle",
     "external wait": "the processor is idle, waiting for something outside",
     "spin": "the processor is busy, without reading, writing or touching new memory",
     "working": "the processor is busy",
     "unknown": "what the process does is not known",
 }
+
+
+def limit(threshold: float) -> float | None:
+    """Return the seconds after which a silence is a stall, None where the phase has no such limit."""
+    return threshold if threshold < NEVER * LEAST_PATIENCE else None
 
 
 def duration(seconds: float) -> str:
@@ -112,7 +119,7 @@ def silence(run: Run, training: Training | None = None) -> dict[str, str]:
     training = training or run.training
     judgement = training.judge.judgement
     stopped = judgement.step == "stopped"
-    what = "the process is stopped" if stopped else DOING.get(judgement.evidence, DOING["unknown"])
+    what = "somebody stopped the process" if stopped else DOING.get(judgement.evidence, DOING["unknown"])
     where = "between two beats" if judgement.row == STREAM else WHILE.get(judgement.phase, judgement.phase)
     whose = {"pid": str(training.pid)} if training.pid else {}
     return whose | {
@@ -120,7 +127,7 @@ def silence(run: Run, training: Training | None = None) -> dict[str, str]:
         "what": what,
         "gap": duration(judgement.gap),
         "phase": judgement.phase,
-        "threshold": duration(judgement.threshold),
+        "threshold": NO_LIMIT if limit(judgement.threshold) is None else duration(judgement.threshold),
     }
 
 

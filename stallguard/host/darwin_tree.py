@@ -19,6 +19,9 @@ from stallguard.host.members import Members
 from stallguard.host.rising import Rising
 
 WRAP = 1 << 32  # counters of struct proc_taskinfo are 32 bits wide
+FULL = (
+    1 << 31
+) - 1  # at which the kernel holds pti_faults and pti_csw (fill_taskprocinfo): then they say nothing more
 
 
 class Seen(NamedTuple):
@@ -96,9 +99,9 @@ class Tree:
             cpu=_rounded(self._rising.total("cpu", _sum([_cpu_ticks(one) for one in used]))),
             members=len(seen),
             threads=_sum([task.threads for task in tasks]),
-            switches=count("switches", _sum([task.csw % WRAP for task in tasks])),
+            switches=count("switches", _counted([task.csw for task in tasks])),
             disk=count("disk", _sum([one.diskio_bytesread + one.diskio_byteswritten for one in used])),
-            minor_faults=count("minor", _sum([task.faults % WRAP for task in tasks])),
+            minor_faults=count("minor", _counted([task.faults for task in tasks])),
             major_faults=count("major", _sum([one.pageins + one.child_pageins for one in used])),
             instructions=count("instructions", _sum([one.instructions for one in used])),
             footprint=_sum([one.phys_footprint for one in used]),
@@ -124,6 +127,11 @@ def _state(seen: Seen, pid: int) -> str:
     if seen.task is not None and seen.task.running > 0:
         return "running"
     return "uninterruptible" if libproc.UNINTERRUPTIBLE in libproc.thread_states(pid) else "sleeping"
+
+
+def _counted(each: Sequence[int]) -> int | None:
+    """Return the sum of 32-bit counters, None as soon as one of them is full: it would look like no work at all."""
+    return None if FULL in each else _sum([one % WRAP for one in each])
 
 
 def _sum(told: Sequence[int]) -> int | None:

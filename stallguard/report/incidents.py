@@ -82,7 +82,7 @@ class _Reader:
         last = self._open or (self.found[-1] if self.found and told.kind in AFTER else None)
         if last is not None:
             last.told.append(Told(at, told.kind, told.facts))
-        if told.kind == "recovered":
+        if told.kind in ("recovered", "continued"):
             self._end(at, RECOVERED)
 
     def _begin(self, at: float, told: Tell) -> None:

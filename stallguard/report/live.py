@@ -10,7 +10,7 @@ from typing import Any
 
 from stallguard.core.causes import TITLES
 from stallguard.core.lifecycle import COLLECTING, FAILED, HOLDING, MEANING, UNGUARDED
-from stallguard.core.words import HOW, WHILE, duration
+from stallguard.core.words import HOW, NO_LIMIT, WHILE, duration
 from stallguard.report.plain import plain
 from stallguard.report.story import batch, count
 from stallguard.report.words import quantity
@@ -73,14 +73,16 @@ def _doing(heard: Snapshot) -> str:
 def _silence(judgement: Snapshot, silent: float | None) -> str:
     if silent is None:
         return ""
-    limit = float(judgement.get("threshold", 0.0))
+    limit = judgement.get("threshold", 0.0)
+    if limit is None:
+        return f"for {duration(silent)}, {NO_LIMIT}"
     allowed = f", {duration(limit)} {'would be' if silent < limit else 'is'} a stall" if limit else ""
     return f"for {duration(silent)}{allowed}"
 
 
 def silence_bar(snapshot: Snapshot) -> str:
     """Return the silence as a part of what would be a stall, as a bar; empty where no threshold is known."""
-    limit = float(snapshot.get("judgement", {}).get("threshold", 0.0))
+    limit = snapshot.get("judgement", {}).get("threshold")
     if not limit or snapshot.get("silent") is None:
         return ""
     full = min(BAR, round(snapshot["silent"] / limit * BAR))

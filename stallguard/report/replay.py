@@ -21,6 +21,7 @@ from stallguard.core.limits import Limits
 from stallguard.core.readings import Process
 from stallguard.core.run import Run
 from stallguard.core.verdicts import Judgement
+from stallguard.core.words import NO_LIMIT, limit
 
 SLACK = 0.02  # seconds by which a recorded reading may come before the sampler's own period
 _TOLD = {"suspect": "suspect", "stalled": "stalled", "stopped": "stalled", "recovering": "recovered"}
@@ -40,7 +41,7 @@ class Verdict(msgspec.Struct, frozen=True):
     row: str
     phase: str
     gap: float
-    threshold: float
+    threshold: float | None
     certain: bool = False
     act_at: float | None = None
 
@@ -142,7 +143,7 @@ class _Notes:
         old, new = before.judgement, after.judgement
         if (new.slow > 1.0) != (old.slow > 1.0):
             self._slowdowns.append(Slow(round(at, 3), round(new.slow, 2), new.slow_cause))
-        if new.step == old.step or new.step not in _TOLD:
+        if new.step == old.step or (new.step not in _TOLD and old.step != "stopped"):
             return None
         self._verdicts.append(_verdict(at, old, new, after, self._limits))
         return self._verdicts[-1]
@@ -157,7 +158,9 @@ def _deed(at: float, action: Action, run: Run) -> Deed | None:
     match action:
         case Collect(incident=incident) if incident:
             seen = run.judge.judgement
-            return Deed(at, "dump", f"{seen.evidence} for {seen.gap:.1f} s, threshold {seen.threshold:.1f} s")
+            return Deed(
+                at, "dump", f"{seen.evidence} for {seen.gap:.1f} s, threshold {_shown(seen.threshold)}"
+            )
         case Signal(name="TERM") if run.decision is not None:
             return Deed(at, run.decision.action, run.decision.why)
         case Signal(name="KILL"):
@@ -167,9 +170,13 @@ def _deed(at: float, action: Action, run: Run) -> Deed | None:
     return None
 
 
+def _shown(threshold: float | None) -> str:
+    return NO_LIMIT if threshold is None or limit(threshold) is None else f"{threshold:.1f} s"
+
+
 def _dump(verdict: Verdict) -> Deed:
     return Deed(
-        verdict.at, "dump", f"{verdict.cause} for {verdict.gap:.1f} s, threshold {verdict.threshold:.1f} s"
+        verdict.at, "dump", f"{verdict.cause} for {verdict.gap:.1f} s, threshold {_shown(verdict.threshold)}"
     )
 
 
@@ -180,18 +187,18 @@ def _restart(at: float, judge: Judge) -> Deed:
 
 
 def _verdict(at: float, old: Judgement, new: Judgement, after: Judge, limits: DetectorLimits) -> Verdict:
-    ended = new.step == "recovering"
+    ended = new.step in ("recovering", "healthy")
     seen = old if ended else new  # a recovery ends what was there before
     due = detector.act_at(after, limits)
     return Verdict(
         at=round(at, 3),
-        step=_TOLD[new.step],
+        step=_TOLD.get(new.step, "recovered"),  # healthy at once: somebody let it continue
         verdict=new.step,
         cause="stopped" if after.evidence.state == "stopped" else seen.evidence,
         row=seen.row,
         phase=seen.phase,
         gap=round(seen.gap, 2),
-        threshold=round(seen.threshold, 2),
+        threshold=limit(round(seen.threshold, 2)),
         certain=new.certain,
         act_at=None if due is None else round(due, 3),
     )

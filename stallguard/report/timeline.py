@@ -386,4 +386,7 @@ def _marks(record: Record, attempts: Sequence[Attempt], incidents: Sequence[Inci
             yield Mark(MARKED[what.kind], round(at - zero, 2), "")
 
 
-MARKED = {"recovered": "recovered", "signature": "line", "finished": "end", "ended": "end", "gave_up": "end"}
+MARKED = {
+    "recovered": "recovered", "continued": "recovered", "signature": "line", "finished": "end", "ended": "end",
+    "gave_up": "end",
+}  # fmt: skip

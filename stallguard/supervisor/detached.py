@@ -20,8 +20,8 @@ from stallguard import interpreter, journal, outcome, paths
 from stallguard.command import Command, Reach
 from stallguard.config import Loaded
 from stallguard.core import again, lifecycle
-from stallguard.core.actions import Conclude
-from stallguard.core.events import Asked, Collected, Launched
+from stallguard.core.actions import Collect, Conclude
+from stallguard.core.events import Asked, Launched
 from stallguard.core.run import Run
 from stallguard.core.steps import Step
 from stallguard.errors import NO_SUCH_RUN, StallguardError
@@ -117,24 +117,24 @@ class Detached(Session):
         if outcome.is_of_another_boot(left.supervisor) and not self._end:
             self._say("the machine was started anew; resuming from the last checkpoint")
             return again.on_a_new_clock(run, self.loop.limits, self.clock.monotonic())
-        self._find_the_training(run)
+        run, actions = self._find_the_training(run)
         if self._end:
             self.mailbox.post(Asked(at=self.clock.monotonic(), verb="stop"))
-        return run, []
+        return run, actions
 
-    def _find_the_training(self, run: Run) -> None:
+    def _find_the_training(self, run: Run) -> Step:
         now, before = self.clock.monotonic(), self._numbered(run)
         if before is not None and before.number > run.attempt:  # it died before the journal had it
             launched = Launched(at=now, attempt=before.number, pid=before.process.pid, factor=run.factor)
             self.mailbox.post_next(launched)
         elif run.state not in lifecycle.ALIVE:
             self._say("between two attempts")
-            return
-        if run.state == lifecycle.COLLECTING:
-            lost = Collected(at=now, incident=run.totals.incidents, seconds=0.0, missing=("everything",))
-            self.mailbox.post_next(lost)
+            return again.between_attempts(run)
         if before is not None:
             self._adopt(before, run)
+        # The evidence that was being gathered died with its stallguard; nothing is decided without it.
+        collect = Collect(incident=run.totals.incidents, attempt=run.attempt)
+        return run, [collect] if run.state == lifecycle.COLLECTING else []
 
     def _numbered(self, run: Run) -> Attempt | None:
         """Return the attempt that was left, with its number: the run's own, or the next where that one had ended."""

@@ -77,6 +77,8 @@ class Performer:
         """Guard a training that a stallguard before us started.  `known`: the processes that it knew of."""
         session = self._session
         session.beats.follow(attempt.number, attempt.token, known)
+        # The job's, then as now: its secrets are removed from evidence.
+        self._environment_of_child = dict(self._env)
         file = attempts.exit_file(session.dir, attempt.token)
         self.child = Adopted(attempt.process, file, self._ended, session.settle)
         self._memory = system.MemoryKill(self.child.pid)

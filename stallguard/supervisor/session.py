@@ -18,7 +18,7 @@ import msgspec
 
 from stallguard import keep, outcome, paths
 from stallguard.config import Loaded
-from stallguard.core import bystander, fold, trainings
+from stallguard.core import asked, fold, trainings
 from stallguard.core.actions import Launch, Tell
 from stallguard.core.events import Noted
 from stallguard.core.run import Run, beats
@@ -177,7 +177,7 @@ class Session:
         return snapshot(self.dir.id, self.loop.run, self.clock.monotonic())
 
     def _refuses(self, verb: str) -> str:
-        return bystander.refuses(self.loop.run, verb) if self.loop.run else ""
+        return asked.refuses(self.loop.run, verb) if self.loop.run else ""
 
     def guard(self, kept: list[int]) -> int:
         """Run the training to its end; return the exit code.  `kept`: the signals of the time before (signals.held)."""

@@ -10,6 +10,8 @@ from stallguard.core import measures
 from stallguard.core.history import History
 from stallguard.core.run import Run, beats
 from stallguard.core.training import Over, Training
+from stallguard.core.verdicts import Judgement
+from stallguard.core.words import limit
 
 SCHEMA = 1
 LATELY = 15.0  # seconds over which a pace is measured
@@ -33,7 +35,7 @@ def snapshot(name: str, run: Run | None, now: float) -> dict[str, Any]:
         "seconds": round(now - run.began, 1),
         "batches": beats(run),
         "silent": round(max(0.0, now - judgement.since), 1) if judgement.since else None,
-        "judgement": msgspec.to_builtins(judgement),
+        "judgement": judged(judgement),
         "progress": msgspec.to_builtins(heard) if heard else None,
         "readings": {name: msgspec.to_builtins(reading) for name, reading in latest(run).items()},
         "rates": {"batches": pace(run.history), "cpu": measures.cpu(run.history, now)},
@@ -62,13 +64,21 @@ def living(one: Training, run: Run, now: float) -> dict[str, Any]:
         "command": one.command,
         "how": "",
         "in_focus": one.key == run.focus,
-        "judgement": msgspec.to_builtins(judgement),
+        "judgement": judged(judgement),
         "batches": one.batches,
         "seconds": round(now - one.began, 1),
         "silent": round(max(0.0, now - judgement.since), 1) if judgement.since else None,
         "rate": pace(one.history),
         "progress": msgspec.to_builtins(one.heard) if one.heard else None,
     }
+
+
+def judged(judgement: Judgement) -> dict[str, Any]:
+    """Return what is shown of a judgement; `threshold` is None where no silence of the phase is a stall."""
+    shown: dict[str, Any] = msgspec.to_builtins(judgement)
+    if "threshold" in shown:
+        shown["threshold"] = limit(judgement.threshold)
+    return shown
 
 
 def pace(history: History) -> float | None:

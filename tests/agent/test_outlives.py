@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import stallguard.cli.agent as verbs
 from stallguard import journal, outcome
 from stallguard.agent import memory, plist
 from stallguard.agent.job import Job
-from stallguard.core.events import Heard
+from stallguard.core.events import Collected, Heard
 from stallguard.errors import GAVE_UP
 from stallguard.paths import RunDir, list_runs
 from stallguard.supervisor import attempts
@@ -52,7 +53,7 @@ def launchd(place):
     """A function that starts a job with a training of so many steps; all is ended afterwards."""
     started: list[LittleLaunchd] = []
 
-    def start(steps: int, end: str = "") -> LittleLaunchd:
+    def start(steps: int, end: str = "", more: tuple[str, ...] = ()) -> LittleLaunchd:
         script = place / "train.py"
         script.write_text(TRAIN.format(end=end))
         env = {name: os.environ[name] for name in ("PATH", "TMPDIR", "STALLGUARD_TEST_SESSION")}
@@ -61,7 +62,7 @@ def launchd(place):
         job = Job(
             name="night",
             python=sys.executable,
-            run=(*options, "--", str(script), str(steps)),
+            run=(*options, *more, "--", str(script), str(steps)),
             cwd=str(place),
             log=str(place / "night.log"),
             env=env,
@@ -322,3 +323,26 @@ def plist_job(little: LittleLaunchd) -> Job:
         log=keys["StandardOutPath"],
         env=keys["EnvironmentVariables"],
     )
+
+
+HANG = "import threading; lock = threading.Lock(); lock.acquire(); lock.acquire()"
+
+
+def test_evidence_that_was_being_gathered_is_gathered_again(launchd):
+    little = launchd(40, HANG, ("--observe", "--patience", "0.25"))
+    run, _ = running_training()
+    until(lambda: "evidence" in told(run), 120)
+    little.paused.clear()
+    os.kill(little.process.pid, signal.SIGKILL)
+    until(lambda: little.codes)
+    kept = run.journal.read_bytes().splitlines(keepends=True)
+    verdict = next(number for number, line in enumerate(kept) if b'"stalled"' in line)
+    run.journal.write_bytes(b"".join(kept[: verdict + 1]))  # as if it had died here
+    shutil.rmtree(run.path / "incidents")
+    little.paused.set()
+
+    until((run.incident(1) / "manifest.json").exists, 120)
+    until(lambda: "evidence" in told(run))
+    [collected] = [event for event in journal.events(run.journal) if isinstance(event, Collected)]
+    assert "train.py" in collected.where, "the script's own line that it hangs in"
+    assert "everything" not in collected.missing

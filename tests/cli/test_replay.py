@@ -42,7 +42,7 @@ def test_the_words_name_every_step_and_why():
         "dump:",
         "restart:",
     ]
-    assert "every thread waits for another" in output
+    assert "nothing in the process can wake its threads" in output
 
 
 def test_a_healthy_training_gives_one_line():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,6 +66,22 @@ def test_cut_anywhere_the_rebuilt_run_is_the_run_that_was(cut):
 
 def test_without_events_there_is_no_run():
     assert again.rebuilt([], LIMITS) is None
+
+
+def test_an_attempt_that_was_ordered_and_never_started_is_ordered_again():
+    ended = [*night(attempts=1), Exited(at=200.0, attempt=1, code=-9)]
+    ordered = folded([*ended, Ticked(at=400.0)])
+    assert (ordered.state, fold.next_wake(ordered, LIMITS)) == (lifecycle.BACKOFF, math.inf)
+
+    run, actions = again.between_attempts(ordered)
+    assert actions == []
+    run, actions = fold.advance(run, Ticked(at=401.0), LIMITS)
+    assert [action.attempt for action in actions if isinstance(action, Launch)] == [2]
+
+
+def test_a_run_without_its_first_attempt_gets_it():
+    run = folded([Ticked(at=1.0)])
+    assert again.between_attempts(run) == (run, [Launch(attempt=1)])
 
 
 def test_after_a_reboot_the_next_attempt_resumes_and_the_counts_go_on():

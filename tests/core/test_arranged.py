@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from stallguard.core.actions import Ask, Conclude, Launch, Signal
-from stallguard.core.events import Asked
+from stallguard.core.actions import Action, Ask, Conclude, Launch, Signal
+from stallguard.core.events import Asked, Heard, Sampled
 from stallguard.core.limits import Limits
-from stallguard.errors import STOPPED_ON_TIME
+from stallguard.core.readings import Files
+from stallguard.errors import GAVE_UP, STOPPED_ON_TIME
 from tests.core.several import Several
 from tests.core.world import LIMITS, World
 
@@ -101,8 +102,70 @@ def test_a_run_between_two_attempts_ends_at_its_hour() -> None:
     assert code_of(world) == STOPPED_ON_TIME
 
 
+class Resuming(World):
+    """Whose training goes on where the attempt before it ended."""
+
+    behind = 0
+
+    def _do(self, action: Action) -> None:
+        if isinstance(action, Launch):
+            self.behind += self.beats
+        super()._do(action)
+
+    def heard(self) -> Heard:
+        return msgspec.structs.replace(super().heard(), batch=self.behind + self.beats)
+
+
+class Alike(World):
+    """Whose training begins at the start each time and comes a little further each time, by chance."""
+
+    def heard(self) -> Heard:
+        assert self.run is not None
+        return msgspec.structs.replace(super().heard(), batch=self.beats + 3 * self.run.attempt)
+
+
+class Silent(World):
+    """Whose loop counts its own batches, and says nothing of where it stands."""
+
+    def heard(self) -> Heard:
+        return msgspec.structs.replace(super().heard(), epoch=-1, batch=-1, batches=-1, source="hand")
+
+
+SHORT = msgspec.structs.replace(SEGMENTS, segment=60.0, cool_down=1.0)
+
+
+@pytest.mark.parametrize("kind", [World, Alike, Silent])
+def test_a_segment_that_came_no_further_is_the_last_one(kind) -> None:
+    world = kind(limits=SHORT).start()
+    world.train(600)
+
+    assert len(world.actions(Launch)) == 2
+    [end] = world.actions(Conclude)
+    assert isinstance(end, Conclude)
+    assert end.code == GAVE_UP
+    assert "no new progress" in end.why
+
+
+def test_a_segment_without_a_batch_is_the_last_one() -> None:
+    world = World(limits=msgspec.structs.replace(SHORT, segment=2.0)).start()
+    world.train(60, stuck=True)
+
+    assert len(world.actions(Launch)) == 1
+    assert code_of(world) == GAVE_UP
+
+
+def test_a_loop_that_writes_checkpoints_of_its_own_may_go_on_in_its_next_segment() -> None:
+    world = Silent(limits=SHORT).start()
+    for _ in range(60):
+        world.train(10)
+        world.tell(Sampled(at=world.now, reading=Files(writing=True)))
+
+    assert len(world.actions(Launch)) > 5
+    assert code_of(world) is None
+
+
 def test_a_segment_ends_after_its_time_and_the_next_resumes_after_the_pause() -> None:
-    world = World(limits=SEGMENTS).start()
+    world = Resuming(limits=SEGMENTS).start()
     world.train(3 * 640)
 
     launches = [(at, action) for at, action in world.done if isinstance(action, Launch)]
@@ -112,8 +175,7 @@ def test_a_segment_ends_after_its_time_and_the_next_resumes_after_the_pause() ->
 
 
 def test_segments_do_not_use_up_the_restarts() -> None:
-    one = msgspec.structs.replace(SEGMENTS, segment=60.0, cool_down=1.0)
-    world = World(limits=one).start()
+    world = Resuming(limits=SHORT).start()
     world.train(20 * 62)
 
     assert len(world.actions(Launch)) > LIMITS.policy.max_restarts * 5

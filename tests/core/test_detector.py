@@ -195,7 +195,7 @@ def test_a_process_that_was_stopped_for_an_hour_may_go_on():
 
     scene.silent(3, "spin", state="running").train(60)
 
-    assert scene.steps == ["healthy", "suspect", "stopped", "recovering", "healthy"]
+    assert scene.steps == ["healthy", "suspect", "stopped", "healthy"]
 
 
 def test_time_that_runs_backwards_is_borne():

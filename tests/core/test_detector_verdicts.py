@@ -186,6 +186,18 @@ def test_the_pulse_tells_a_held_interpreter_from_a_free_one():
     assert Scene().train(60).judge.judgement.pulse is None
 
 
+def test_after_a_pause_of_our_own_the_pulse_is_unknown_until_a_record_comes():
+    scene = Scene().train(60).silent(6)
+    scene.now += 20.0  # stallguard died, and was started again
+    scene.silent(4, pulses=False)
+    assert scene.judge.judgement.pulse is None
+    scene.pulse()
+    scene.silent(1, pulses=False)
+    assert scene.judge.judgement.pulse is True
+    scene.silent(4, pulses=False)
+    assert scene.judge.judgement.pulse is False, "it came once, and no more"
+
+
 def test_silence_without_any_reading_is_judged_late_and_as_unknown():
     scene = Scene().train(60)
     scene.feed(SensorBlocked(at=scene.now, sensor="process", seconds=5))

@@ -7,21 +7,23 @@ import pytest
 from stallguard.core import evidence
 from stallguard.core.detector_limits import DetectorLimits
 from stallguard.core.evidence import Evidence, own_timers
-from stallguard.core.readings import Process
+from stallguard.core.readings import Device, Process
 
 LIMITS = DetectorLimits()
 CALM = {"futex": 9, "sleep": 1, "timed": 1}
 
 
-def watched(seconds: float = 6.0, *, seen: Evidence | None = None, **rates: float) -> Evidence:
+def watched(seconds: float = 6.0, *, seen: Evidence | None = None, **rates: object) -> Evidence:
     """Return the evidence after a silence of `seconds` with counters growing at `rates` a second."""
     seen = seen or Evidence(timers={2: 8}, own_timers=2, level=1.0)
+    unknown = rates.pop("unknown", ())
     fixed = {key: rates.pop(key) for key in ("census", "state", "remote", "main_site") if key in rates}
     for tick in range(int(seconds * 4) + 1):
         now = tick / 4
         grown = {"cpu": 5.0, "io": 0, "minor_faults": 0, "major_faults": 0, "run_queue": 0.0}
         grown |= {name: grown[name] + rate * now for name, rate in rates.items()}
         grown = {name: value if name in ("cpu", "run_queue") else int(value) for name, value in grown.items()}
+        grown |= dict.fromkeys(unknown)
         reading = Process(**{"state": "sleeping", "census": CALM} | grown | fixed)
         seen = evidence.read_process(seen, reading, now, now, stepping=False, limits=LIMITS)
     return seen
@@ -82,6 +84,26 @@ def test_unknown_counters_are_no_evidence():
 
     assert seen.kind == evidence.UNKNOWN
     assert not evidence.is_fresh(seen, 1.0, LIMITS)
+
+
+def test_a_busy_tree_whose_page_faults_are_not_known_may_be_at_work():
+    assert watched(cpu=1.0).kind == evidence.SPIN
+    assert watched(cpu=1.0, unknown=("minor_faults",)).kind == evidence.WORKING
+
+
+@pytest.mark.parametrize(
+    ("device", "kind"),
+    [
+        (Device(moved=True, mine=True), evidence.WORKING),
+        (Device(utilisation=0.9, mine=True), evidence.WORKING),
+        (Device(utilisation=0.9), evidence.WORKING),
+        (Device(utilisation=0.9, mine=False), evidence.SPIN),  # another program's, beside a loop of ours
+    ],
+)
+def test_a_gpu_that_computes_for_the_run_is_work_though_its_power_is_not_known(device, kind):
+    for cores in (0.0, 1.0):  # a host that sleeps until the step is over, or that polls
+        seen = Evidence(timers={2: 8}, own_timers=2, level=1.0, device=device, device_seen=5.0)
+        assert watched(seen=seen, cpu=cores).kind == kind
 
 
 def test_a_counter_that_falls_because_a_child_is_gone_says_nothing():

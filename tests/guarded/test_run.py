@@ -73,6 +73,7 @@ def test_the_exit_code_is_the_childs_own_or_128_and_the_signal(tmp_path: Path, e
         (["run", "--patiense", "2", "train.py"], 2, "--patience"),
         (["run", "--set", "detector.patiense=2", "train.py"], 2, "did you mean detector.patience?"),
         (["run", "--grace", "soon", "train.py"], 2, "expected a duration"),
+        (["run", "--patience", "0", "train.py"], 2, "a number, 0.25 or more"),
         (["rnu", "train.py"], 2, "did you mean run?"),
         (["logs", "nothing-like-it"], 3, "no run"),
     ],
@@ -265,7 +266,10 @@ def test_a_deadlock_after_a_second_of_steps_is_named(tmp_path: Path) -> None:
     run = guard(tmp_path / "home", *AT_ONCE, *quick, "--on-stall", "stop", write(tmp_path, DEADLOCK))
 
     assert run.code == 124, run.err
-    assert run.told("stalled")[0]["what"] == "every thread waits for another and the processor is idle"
+    assert (
+        run.told("stalled")[0]["what"]
+        == "nothing in the process can wake its threads, and the processor is idle"
+    )
     assert run.actions("found")[0]["findings"][0]["cause"] == "host-deadlock"
 
 

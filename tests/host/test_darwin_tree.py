@@ -197,6 +197,13 @@ def test_ticks_become_seconds_and_the_tree_is_summed(kernel: Kernel) -> None:
     assert (reading.io, reading.swap, reading.census) == (None, None, None)
 
 
+def test_a_counter_that_the_kernel_holds_at_its_greatest_is_unknown_and_not_at_rest(kernel: Kernel) -> None:
+    kernel.add(10, switches=5, faults=2**31 - 1)
+    kernel.add(11, parent=10, switches=3, faults=1)
+    reading = darwin_tree.Tree(10).read()
+    assert (reading.switches, reading.minor_faults) == (8, None)
+
+
 @pytest.mark.parametrize(
     ("told", "state"),
     [

@@ -101,6 +101,12 @@ def workers_died(scene: Scene) -> bool:
     return died is not None and died >= scene.judgement.since
 
 
+@clue("it has worker processes, or had")
+def has_workers(scene: Scene) -> bool:
+    process = measures.newest(scene.history.process, scene.now)
+    return scene.history.workers_died_at is not None or (process is not None and (process.members or 0) > 1)
+
+
 @clue("its memory grew by {grown} while it trained ({hourly} an hour)")
 def growing(scene: Scene) -> Facts | None:
     trend = measures.growth(scene.history)

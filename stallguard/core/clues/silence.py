@@ -57,7 +57,7 @@ def came_back(scene: Scene) -> Facts | None:
     return {"seconds": f"{pauses[-1].seconds:.0f}"}
 
 
-@clue("other threads of the process still run")
+@clue("the interpreter answers: none of its threads keeps its lock")
 def pulses(scene: Scene) -> bool:
     return scene.judgement.pulse is True
 
@@ -131,7 +131,7 @@ def slowed_down(scene: Scene) -> Facts | None:
     return {"factor": f"{found[1] / found[0]:.0f}"}
 
 
-@clue("every thread waits for another, and nothing is left that could wake one")
+@clue("all of its threads wait, and none of them for a timer, a file, a network or another process")
 def deadlocked(scene: Scene) -> bool:
     return scene.judgement.evidence == "deadlock"
 

@@ -1,0 +1,40 @@
+"""A phase in which no silence is a stall has no limit: neither 277,777 hours nor, in JSON, 1000000000.0 seconds."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from stallguard.core import words
+from stallguard.core.detector_limits import LEAST_PATIENCE, NEVER
+from stallguard.core.verdicts import Judgement
+from stallguard.report import live
+from stallguard.supervisor.snapshot import judged, snapshot
+from tests.core.world import World
+
+
+@pytest.mark.parametrize(
+    ("threshold", "shown"), [(NEVER, None), (NEVER * LEAST_PATIENCE, None), (900.0, 900.0)]
+)
+def test_a_limit_out_of_reach_is_none(threshold, shown):
+    assert words.limit(threshold) == shown
+    assert judged(Judgement(threshold=threshold))["threshold"] == shown
+
+
+def test_status_of_a_run_that_imports_says_so_in_words_and_in_json():
+    world = World().start()
+    world.train(40, stuck=True)
+    assert world.run is not None
+    judge = world.run.judge
+    busy = msgspec.structs.replace(
+        judge.judgement, step="healthy", threshold=NEVER * 0.5, since=world.now - 40
+    )
+    one = msgspec.structs.replace(world.run.training, judge=msgspec.structs.replace(judge, judgement=busy))
+    each = tuple(one if old.key == one.key else old for old in world.run.trainings)
+    shown = snapshot("night", msgspec.structs.replace(world.run, trainings=each), world.now)
+
+    assert msgspec.json.decode(msgspec.json.encode(shown))["judgement"]["threshold"] is None
+    said = dict(live.rows(shown))
+    assert said["silent"] == "for 40 s, no limit in this phase"
+    assert live.silence_bar(shown) == ""
+    assert words.silence(world.run, one)["threshold"] == "no limit in this phase"
