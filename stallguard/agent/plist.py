@@ -12,9 +12,6 @@ from stallguard import units
 from stallguard.agent.job import Job, label
 
 OPEN_FILES = 4096  # launchd's own soft limit is 256; TensorFlow opens one descriptor a data shard
-PRIVATE = (
-    0o077  # logs may hold paths and arguments; launchd reads the number as decimal, plistlib writes it so
-)
 
 
 def values(job: Job) -> dict[str, Any]:
@@ -23,6 +20,7 @@ def values(job: Job) -> dict[str, Any]:
     KeepAlive on failure only: launchd has no limit of starts, so stallguard counts and exits 0 when it gives up.
     It implies a start at load; `agent work` ends that at once where nothing is due.
     ProcessType Interactive: anything else is throttled, which would slow the training and look like a stall.
+    No Umask: the training's own files would get it.  Ours are private because their directories are (0700).
     """
     return {
         "Label": label(job.name),
@@ -39,7 +37,6 @@ def values(job: Job) -> dict[str, Any]:
         "SoftResourceLimits": {"NumberOfFiles": OPEN_FILES},
         "StandardOutPath": job.log,
         "StandardErrorPath": job.log,
-        "Umask": PRIVATE,
     }
 
 

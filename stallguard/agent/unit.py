@@ -34,6 +34,8 @@ def service(job: Job) -> str:
 
     KillMode=process: a training outlives the death of stallguard, which finds it again.  OOMPolicy=continue: the
     kernel ending the training is a thing to recover from, not to stop for.
+
+    No UMask: the training's own files would get it.  Ours are private because their directories are (0700).
     """
     return "\n".join([
         "[Unit]",
@@ -52,7 +54,6 @@ def service(job: Job) -> str:
         f"TimeoutStopSec={job.exit_timeout}",
         "KillMode=process",
         "OOMPolicy=continue",
-        "UMask=0077",
         f"StandardOutput=append:{_plain(job.log)}",
         f"StandardError=append:{_plain(job.log)}",
         *(("", "[Install]", "WantedBy=default.target") if job.schedule.login else ()),

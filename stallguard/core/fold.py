@@ -55,7 +55,7 @@ from stallguard.core.limits import Limits
 from stallguard.core.reviewed import Review
 from stallguard.core.run import Run, beats, is_muted
 from stallguard.core.sizes import UNKNOWN, Sizes
-from stallguard.core.steps import Step, exit_code, kill, move, spare, stop
+from stallguard.core.steps import UNSEEN, Step, exit_code, kill, move, spare, stop
 from stallguard.core.training import Training
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.errors import GAVE_UP
@@ -66,12 +66,6 @@ RECONSIDERED = (
 GPU_LOOK = 2.0  # seconds between two looks at a GPU that is busy without us
 STOP_INEXACT = (
     "inexact-stop"  # a note: a training cannot be resumed exactly, and must not be resumed otherwise
-)
-UNSEEN = Decision(
-    action="give_up",
-    why="nobody saw how the training ended: it can have finished, so it is not started again; "
-    "to go on from its checkpoint, start it with --resume",
-    code=GAVE_UP,
 )
 NOTES = {
     "aside": "aside", "resume": "resumed", "micro": "smaller", "whole": "whole", "regrown": "smaller",

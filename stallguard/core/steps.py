@@ -21,6 +21,13 @@ OWN_CODE = -1  # of a decision: the child's end has the last word
 SIGNALLED = 128  # a shell's exit code for a death by signal is this + its number
 SAVE_LOOK = 1.0  # seconds between two looks at a checkpoint that holds SIGKILL back
 
+UNSEEN = Decision(
+    action="give_up",
+    why="nobody saw how the training ended: it can have finished, so it is not started again; "
+    "to go on from its checkpoint, start it with --resume",
+    code=GAVE_UP,
+)
+
 
 def move(run: Run, trigger: str, **changes: object) -> Run:
     """Return the run after `trigger`, as the table of the lifecycle has it, with `changes`."""

@@ -84,9 +84,13 @@ class Pump:
         return self._settled.wait(seconds)
 
     def finish(self) -> None:
-        """Carry what is there, then end.  The child must have ended."""
+        """Carry what is there, then end.  The child must have ended.
+
+        The last close of a terminal's slave waits and then drops what is unread (xnu, ptsclose), so that is `join`'s.
+        """
         self._closing = True
-        os.close(self.line.theirs)
+        if not self.line.terminal:
+            os.close(self.line.theirs)
         os.write(self._wake, b"f")
 
     def join(self, seconds: float | None) -> bool:
@@ -94,6 +98,8 @@ class Pump:
         self._thread.join(seconds)
         if self._thread.is_alive():
             return False
+        if self.line.terminal:
+            os.close(self.line.theirs)
         os.close(self._wake)
         os.close(self._woken)
         return True

@@ -58,8 +58,8 @@ def test_times_become_calendar_intervals():
     assert found["RunAtLoad"] is False
 
 
-def test_the_file_mask_is_decimal():
-    assert b"<key>Umask</key>\n\t<integer>63</integer>" in plist.render(JOB)
+def test_the_training_writes_its_files_with_the_users_own_mask():
+    assert b"Umask" not in plist.render(JOB)
 
 
 def test_launchd_waits_longer_than_stallguard_needs_to_end_a_training():

@@ -41,6 +41,10 @@ def analyze(*words: str, **env: str):
 PATH = "/usr/bin:/bin"
 
 
+def test_the_training_writes_its_files_with_the_users_own_mask():
+    assert "UMask" not in unit.service(JOB)
+
+
 def test_hostile_words_are_read_back_as_they_were():
     assert read_back(unit.program(unit.service(JOB))) == ("night", JOB.schedule, JOB.run)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import select
 import struct
 import subprocess
 import sys
@@ -130,6 +131,29 @@ def test_a_descriptor_that_somebody_made_nonblocking_loses_nothing(stage, finish
     side._thread.start()
     assert child.wait(LONG) == 0
     assert finished(show) == b"n" * 300_000
+
+
+def test_a_terminal_is_closed_when_nothing_is_unread(stage, finished, monkeypatch):
+    """macOS drops what is unread when the last of a slave's descriptors is closed."""
+    scene = stage(Side("terminal", read=False))
+    scene.start(python("print('x' * 200_000)"))
+    scene.until_blocked()
+    [pump] = scene.output._pumps
+    plain, unread = os.close, []
+
+    def close(descriptor):
+        if descriptor == pump.line.theirs:
+            ready = select.select([pump.line.ours], [], [], 0)[0] if pump._thread.is_alive() else []
+            unread.append(bool(ready))
+        plain(descriptor)
+
+    for child in scene.children:
+        os.killpg(child.pid, 9)
+        child.wait()
+    monkeypatch.setattr("stallguard.supervisor.output.os.close", close)
+    scene.out._thread.start()
+    finished(scene)
+    assert unread == [False]
 
 
 def test_an_orphan_that_chatters_cannot_hold_the_end(stage, finished):
