@@ -233,7 +233,11 @@ def _rates(points: tuple[Point, ...]) -> Rates | None:
         seconds,
         cpu=max(0.0, last.cpu - first.cpu) / seconds,
         io=max(0.0, last.io - first.io) / seconds,
-        faults=None if None in (first.faults, last.faults) else max(0, last.faults - first.faults) / seconds,
+        faults=(
+            None
+            if first.faults is None or last.faults is None
+            else max(0, last.faults - first.faults) / seconds
+        ),
         major=max(0.0, last.major - first.major) / seconds,
         queue=max(0.0, last.queue - first.queue) / seconds,
     )

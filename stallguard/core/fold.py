@@ -64,9 +64,8 @@ RECONSIDERED = (
     10.0  # seconds until a stall that the policy left alone is diagnosed again, which costs a millisecond
 )
 GPU_LOOK = 2.0  # seconds between two looks at a GPU that is busy without us
-STOP_INEXACT = (
-    "inexact-stop"  # a note: a training cannot be resumed exactly, and must not be resumed otherwise
-)
+LEAVES_ALONE = ("wait", "notify")  # decisions that change nothing
+STOP_INEXACT = "inexact-stop"  # a note: it cannot be resumed exactly, and must not be resumed otherwise
 NOTES = {
     "aside": "aside", "resume": "resumed", "micro": "smaller", "whole": "whole", "regrown": "smaller",
     "trouble": "trouble", "sensor": "broken", "inexact": "inexact", "inexact-stop": "inexact",
@@ -196,9 +195,11 @@ def _collected(run: Run, event: Collected, limits: Limits) -> Step:
     findings = diagnosis.diagnose(run.history, run.judge.judgement, run.now)
     run = move(run, "collected", findings=findings)
     told = [Tell("evidence", words.evidence(event)), *words.diagnosis(findings)]
-    due = _due(run, limits)
+    due, next_step = _due(run, limits), policy.decide(findings, _past(run, findings), limits.policy)
     if limits.observe or is_muted(run):
         told.append(Tell("observing"))
+    elif next_step.action in LEAVES_ALONE:
+        told.append(Tell("left_alone", {"why": next_step.why}))
     elif due is not None and due - run.now > 1:
         told.append(Tell("holding", {"seconds": words.duration(due - run.now)}))
     return run, [Found(incident=run.totals.incidents, findings=findings), *told]
@@ -332,7 +333,7 @@ def _act_when_due(run: Run, limits: Limits) -> Step:
     findings = diagnosis.diagnose(run.history, run.judge.judgement, run.now)
     tried = _past(run, findings)
     decision = policy.decide(findings, tried, limits.policy)
-    if decision.action in ("wait", "notify"):
+    if decision.action in LEAVES_ALONE:
         return replace(run, declined=run.now), []
     found = Found(incident=run.totals.incidents, findings=findings, decision=decision)
     lost = run.totals.lost + run.now - run.judge.judgement.since
@@ -353,11 +354,9 @@ def _deadline_passed(run: Run, limits: Limits) -> Step:
         return _unkillable(run, Unkillable(at=run.now, attempt=run.attempt), limits)
     if run.decision is None:
         return run, []
-    return (
-        _next_attempt(run, run.decision)
-        if run.state == lifecycle.BACKOFF
-        else stop(run, run.decision, limits)
-    )
+    if run.state == lifecycle.BACKOFF:
+        return _next_attempt(run, run.decision)
+    return stop(run, run.decision, limits)
 
 
 def _next_attempt(run: Run, decision: Decision) -> Step:

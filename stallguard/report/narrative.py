@@ -23,6 +23,7 @@ SPOKEN = {
     "also": "it could also be {cause} ({confidence}): {because}",
     "advice": "what helps: {text}",
     "holding": "it may come back by itself; acting in {seconds} unless it does",
+    "left_alone": "nothing is done about it for now: {why}",
     "observing": "observing only: nothing is done about it",
     "recovered": "recovered by itself after {gap} of silence",
     "continued": "somebody let the process continue after {gap}; it was left alone",

@@ -350,3 +350,15 @@ def test_a_steady_training_is_never_called_stalled(every: float, jitter: float) 
         world.train(every * (1 + jitter * (number % 3)), every=every)
 
     assert "stalled" not in world.told()
+
+
+def test_what_is_only_notified_of_announces_no_act() -> None:
+    policy = msgspec.structs.replace(LIMITS.policy, on_stall="notify")
+    world = World(limits=msgspec.structs.replace(LIMITS, policy=policy)).start()
+    world.train(60)
+    world.train(120, stuck=True)
+
+    assert "holding" not in world.told()
+    [left] = [tell for tell in world.actions(Tell) if isinstance(tell, Tell) and tell.kind == "left_alone"]
+    assert left.facts["why"] == "you asked only to be told"
+    assert world.actions(Signal) == []

@@ -33,7 +33,8 @@ def test_it_is_left_alone_while_it_is_stopped_and_when_it_goes_on(seconds):
     world = World().start()
     world.train(60)
     stopped(world, seconds)
-    assert world.told()[-1] != "holding", "nothing is announced that will not be done"
+    assert "holding" not in world.told(), "nothing is announced that will not be done"
+    assert world.told()[-1] == "left_alone"
 
     stopped(world, 3, state="sleeping")
     assert world.told()[-1] == "continued"

@@ -194,7 +194,7 @@ def test_several_causes_are_counted(tmp_path):
     text = told(known, tries, [one, one, other])
 
     assert "It stalled 3 times, first at 10:00:50" in text
-    assert "the causes: a step that waits for its device, or its library, without end (twice); a dead" in text
+    assert "the causes: a step that waits for its device, or its library, without end (twice); a wait for a" in text
 
 
 def test_what_is_not_exact_is_in_the_report_of_a_run_without_an_incident(tmp_path):
