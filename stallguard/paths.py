@@ -9,6 +9,7 @@ import dataclasses
 import datetime
 import os
 import re
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -60,6 +61,17 @@ class RunDir:
     def has_checkpoints(self) -> bool:
         """Return whether the run left anything to resume from: a generation of some process' fit or loop."""
         return any(True for _ in self.backup.glob("*/*/g*"))
+
+    def set_checkpoints_aside(self, attempt: int) -> None:
+        """Keep the checkpoints of the attempts before `attempt` where none resumes from them; the seed stays.
+
+        Raises OSError.
+        """
+        aside = self.path / f"backup-before-{attempt}"
+        self.backup.rename(aside)
+        self.backup.mkdir(mode=0o700)
+        if (aside / SEED).exists():
+            shutil.copy2(aside / SEED, self.backup / SEED)
 
     def dump(self) -> Path:
         """Return the directory for what is asked for now; named by the time, so that none takes another's place."""

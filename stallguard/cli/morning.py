@@ -25,12 +25,14 @@ def command(since: str, as_json: bool) -> None:
       stallguard morning
       stallguard morning --since 3d
     """  # noqa: D301 - click wants the real backspace
+    from stallguard.agent import memory
     from stallguard.report.morning import lines
     from stallguard.report.night import heirs, night
 
     runs = list_runs()
     went_on = heirs(runs)
-    nights = [night(run, heirs=went_on) for run in _since(runs, _began(since))]
+    jobs = {memory.recall(name).run: name for name in memory.names()}
+    nights = [night(run, heirs=went_on, jobs=jobs) for run in _since(runs, _began(since))]
     if as_json:
         click.echo(msgspec.json.encode({"schema": 1, "runs": nights}))
         return

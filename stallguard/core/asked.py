@@ -17,6 +17,7 @@ from stallguard.core.verdicts import Decision
 
 MUTE = 3600.0  # seconds that `mute` lasts
 STOP_VERBS = ("interrupt", "stop", "restart")
+FROM_SCRATCH = "from scratch"  # argument of restart: leave the checkpoints aside
 
 
 def take(run: Run, event: Asked, limits: Limits) -> Step:
@@ -47,7 +48,7 @@ def _end(run: Run, event: Asked, limits: Limits) -> Step:
     again = event.verb == "restart"
     decision = Decision(
         action="restart" if again else "finish", why=f"you asked to {event.verb}", factor=run.factor,
-        device=run.device, code=OWN_CODE,
+        device=run.device, code=OWN_CODE, resume=event.argument != FROM_SCRATCH,
     )  # fmt: skip
     run = replace(run, interrupts=count, decision=decision)
     if event.verb == "interrupt":

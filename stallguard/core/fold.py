@@ -119,7 +119,10 @@ def _launched(run: Run, event: Launched, limits: Limits) -> Step:
         arranged=False, obeyed=False, spared=0.0, review=Review(),
         totals=replace(run.totals, lost=lost), sized=event.at, regrowing=False, cut=False,
     )  # fmt: skip
-    return mathematics.told(run, limits.policy)
+    scratch = event.attempt > 1 and not event.resumed
+    told: list[Action] = [Tell("from_scratch", {"attempt": str(event.attempt)})] if scratch else []
+    run, changed = mathematics.told(run, limits.policy)
+    return run, [*told, *changed]
 
 
 def _failed(run: Run, event: Failed, _limits: Limits) -> Step:
@@ -355,7 +358,9 @@ def _next_attempt(run: Run, decision: Decision) -> Step:
 
 
 def _launch(run: Run, decision: Decision) -> Launch:
-    return Launch(attempt=run.attempt + 1, factor=decision.factor, device=decision.device, resume=True)
+    return Launch(
+        attempt=run.attempt + 1, factor=decision.factor, device=decision.device, resume=decision.resume
+    )
 
 
 # ---- after the end of an attempt ---------------------------------------------------------------------------------

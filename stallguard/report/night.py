@@ -20,10 +20,16 @@ BY_REQUEST = ("you asked", "interrupted")  # how the core words an end that some
 NOBODY: Mapping[str, str] = MappingProxyType({})
 
 
-def night(run: RunDir, zone: dt.tzinfo | None = None, heirs: Mapping[str, str] = NOBODY) -> Night:
+def night(
+    run: RunDir,
+    zone: dt.tzinfo | None = None,
+    heirs: Mapping[str, str] = NOBODY,
+    jobs: Mapping[str, str] = NOBODY,
+) -> Night:
     """Return the summary of a run.
 
-    `zone`: of the clock that is shown, None for the system's; `heirs`: from a run's id to that which went on from it.
+    `zone`: of the clock that is shown, None for the system's; `heirs`: from a run's id to that which went on from it;
+    `jobs`: from a run's id to the overnight job that it is the newest run of.
     """
     known = record.read(run.journal)
     tries, troubles = attempts.attempts(known), incidents.incidents(known)
@@ -52,6 +58,7 @@ def night(run: RunDir, zone: dt.tzinfo | None = None, heirs: Mapping[str, str] =
         heir_of=asked.heir_of if asked else "",
         heir=heirs.get(run.id, ""),
         resumable=run.has_checkpoints(),
+        job=jobs.get(run.id, ""),
     )
 
 

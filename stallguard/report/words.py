@@ -190,7 +190,8 @@ def _row(attempt: Attempt) -> tuple[str, ...]:
     epoch = "" if attempt.epoch is None else f"epoch {attempt.epoch + 1}"
     device = sentence("on cpu", {}) if attempt.device == "cpu" else ""
     how = "" if attempt.code is None else exit_facts(attempt.number, attempt.code)["how"]
-    number = f"{attempt.number}, resumed" if attempt.resumed else str(attempt.number)
+    begun = ", resumed" if attempt.resumed else ", from scratch" if attempt.number > 1 else ""
+    number = f"{attempt.number}{begun}"
     return number, lasted, count(attempt.batches, "", "").strip(), epoch, batch(attempt.factor) + device, how
 
 

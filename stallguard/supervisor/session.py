@@ -25,6 +25,7 @@ from stallguard.core.run import Run, beats
 from stallguard.core.sizes import Sizes
 from stallguard.core.steps import Step
 from stallguard.core.words import counted
+from stallguard.errors import STOPPED_ON_TIME
 from stallguard.host.clock import SleepWatch, SystemClock
 from stallguard.journal import Journal
 from stallguard.outcome import Identity
@@ -310,6 +311,8 @@ class Session:
             outcome.write(self.dir.path / "outcome.json", end)
 
     def _tell_where_it_is_told(self, run: Run) -> None:
+        if run.code == STOPPED_ON_TIME:
+            self._tell("resumable" if self.dir.has_checkpoints() else "left_nothing", {"run": self.dir.id})
         if run.totals.incidents or run.code:
             self._tell("report", {"path": self._report(run)})
 

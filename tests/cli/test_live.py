@@ -205,7 +205,7 @@ def test_ps_lists_a_run_that_does_not_answer(home, life, other):
     ("command", "words", "wish"),
     [
         (stop.command, (), ("stop", "")),
-        (restart.command, ("one",), ("restart", "")),
+        (restart.command, ("one", "--from-scratch"), ("restart", "from scratch")),
         (mute.command, (), ("mute", "3600.0")),
         (mute.command, ("90s",), ("mute", "90.0")),
         (mute.command, ("0", "--run", "one"), ("mute", "0.0")),
@@ -216,6 +216,18 @@ def test_an_order_reaches_the_run_and_nothing_is_said_on_standard_output(life, c
 
     assert (answer.exit_code, answer.stdout) == (0, "")
     assert life.wishes() == [wish]
+
+
+def test_a_restart_without_a_checkpoint_is_wanted_in_so_many_words(life):
+    with pytest.raises(StallguardError) as error:
+        say(restart.command)
+    assert error.value.code == 2
+    assert "--from-scratch" in error.value.cure
+    assert life.wishes() == []
+
+    (life.run.backup / "process" / "fit-0001" / "g1").mkdir(parents=True)
+    assert "from its last checkpoint" in say(restart.command).stderr
+    assert life.wishes() == [("restart", "")]
 
 
 @pytest.mark.parametrize("command", [stop.command, restart.command, mute.command])

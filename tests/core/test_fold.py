@@ -199,6 +199,24 @@ def test_a_stop_holds_although_the_attempt_is_being_ended_for_a_restart() -> Non
     assert len(world.actions(Conclude)) == 1
 
 
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_a_restart_says_if_it_begins_from_scratch(checkpoints: bool) -> None:
+    world = World(checkpoints=checkpoints).start()
+    world.tell(Asked(at=world.now, verb="restart"))
+    world.train(5)
+
+    assert ("from_scratch" in world.told()) is not checkpoints
+
+
+def test_a_restart_from_scratch_uses_no_checkpoint() -> None:
+    world = World().start()
+    world.tell(Asked(at=world.now, verb="restart", argument="from scratch"))
+    world.train(5)
+
+    assert [action.resume for action in world.actions(Launch) if isinstance(action, Launch)] == [False, False]
+    assert "from_scratch" in world.told()
+
+
 def test_batches_of_all_attempts_are_added_up() -> None:
     world = World().start()
     world.train(60)

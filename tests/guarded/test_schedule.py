@@ -36,6 +36,7 @@ def test_a_run_that_ends_on_time_goes_on_the_next_night_and_comes_to_the_same(
 
     assert first.code == 75, first.err
     assert first.told("paused"), first.err
+    assert first.told("resumable"), first.err
     assert first.actions("signal") == [], "asked, not killed"
     assert said(first) != undisturbed
     assert second.code == 0, second.err

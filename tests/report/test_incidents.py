@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+from types import SimpleNamespace
 
 from stallguard.core.actions import Collect, Conclude, Found, Signal, Tell
 from stallguard.core.events import Collected, Exited, Heard, Launched, Slept
 from stallguard.core.verdicts import Decision, Finding
-from stallguard.report import attempts, incidents, record, story, totals
+from stallguard.report import attempts, incidents, record, story, totals, words
 from tests.report.nights import journal
 
 SILENT = {"silence": "no progress for 75 s inside a training step", "what": "the processor is idle"}
@@ -109,6 +110,16 @@ def test_attempts_know_how_far_they_came_and_what_was_trained_twice(tmp_path):
         (2, 2, True, 0, 200),
     ]
     assert attempts.repeated(tries) == 90 - 81
+
+
+def test_an_attempt_is_resumed_only_if_it_was_given_a_checkpoint():
+    begun = [
+        words.attempts(
+            SimpleNamespace(attempts=[attempts.Attempt(number=number, began=0.0, resumed=resumed)])
+        )[0][0]
+        for number, resumed in ((1, False), (2, True), (2, False))
+    ]
+    assert begun == ["1", "2, resumed", "2, from scratch"]
 
 
 def test_batches_that_a_resume_passes_over_are_not_trained_twice(tmp_path):

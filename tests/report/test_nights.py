@@ -62,7 +62,7 @@ def test_a_night_that_ended_on_time_and_the_one_that_finished_it(tmp_path: Path,
     one, two = first.run.name, second.run.name
     assert f"{script} 120: stopped on time at " in early[0]
     assert early[2] == (
-        f"  no stalls; its job goes on from the checkpoint at the next start; by hand: --resume {one}"
+        f"  no stalls; it left a checkpoint: stallguard run --resume {one} with the same command goes on from it"
     )
     assert len(told) == 6
     assert told[2] == f"  no stalls; it went on as {two}"
