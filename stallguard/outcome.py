@@ -62,7 +62,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     batches: int
     incidents: int
     attempts: int
-    lost: float  # seconds of silence before restarts, and pauses between attempts
+    lost: float  # seconds that stalls, crashes and restarts cost (core.lost)
 
 
 def utc() -> str:

@@ -20,6 +20,7 @@ from stallguard.core import (
     diagnosis,
     history,
     lifecycle,
+    lost,
     mathematics,
     past,
     policy,
@@ -90,13 +91,17 @@ def advance(run: Run, event: Event, limits: Limits) -> Step:
         return run, []
     at = max(event.at, run.now)
     seen = event if event.at == at else replace(event, at=at)
-    run = trainings.focused(trainings.observe(replace(run, now=at), seen, limits.detector))
+    run = replace(run, now=at, lost=lost.after(run.lost, at, seen))
+    run = trainings.focused(trainings.observe(run, seen, limits.detector))
     handler = HANDLERS.get(type(event))
     run, actions = handler(run, seen, limits) if handler else (run, [])
     run = trainings.focused(run)
     run, more = _converge(run, limits)
     run, told = review.look(run)
-    return run, actions + more + told
+    actions = actions + more + told
+    for action in actions:
+        run = replace(run, lost=lost.after(run.lost, at, action))
+    return run, actions
 
 
 def next_wake(run: Run, limits: Limits) -> float:
@@ -112,12 +117,11 @@ def next_wake(run: Run, limits: Limits) -> float:
 
 
 def _launched(run: Run, event: Launched, limits: Limits) -> Step:
-    lost = run.totals.lost + (event.at - run.ended if run.attempt else 0.0)
     run = move(
         run, "launched", attempt=event.attempt, pid=event.pid, factor=event.factor, device=event.device,
         launched=event.at, deadline=math.inf, decision=None, findings=(), urgent=False, interrupts=0, step="off",
         arranged=False, obeyed=False, spared=0.0, review=Review(),
-        totals=replace(run.totals, lost=lost), sized=event.at, regrowing=False, cut=False,
+        sized=event.at, regrowing=False, cut=False,
     )  # fmt: skip
     scratch = event.attempt > 1 and not event.resumed
     told: list[Action] = [Tell("from_scratch", {"attempt": str(event.attempt)})] if scratch else []
@@ -318,8 +322,7 @@ def _act_when_due(run: Run, limits: Limits) -> Step:
     if decision.action in ("wait", "notify"):
         return run, []
     found = Found(incident=run.totals.incidents, findings=findings, decision=decision)
-    lost = run.totals.lost + run.now - run.judge.judgement.since
-    run = replace(run, findings=findings, past=tried, totals=replace(run.totals, lost=lost))
+    run = replace(run, findings=findings, past=tried)
     run, actions = stop(run, decision, limits)
     facts = {"attempt": str(run.attempt), "why": decision.why}
     return run, [found, Tell("stopping", facts), *actions]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stallguard.core import signatures
+from stallguard.core import lost, signatures
 from stallguard.core.actions import Tell
 from stallguard.core.causes import TITLES
 from stallguard.core.events import DUMP, Collected, Matched
@@ -196,7 +196,7 @@ def totals(run: Run, beats: int, now: float) -> dict[str, str]:
         told = (
             counted(stalls, "stall"),
             counted(run.attempt, "attempt"),
-            f"{duration(run.totals.lost)} lost",
+            f"{duration(lost.total(lost.concluded(run.lost, now), now))} lost",
         )
         trouble += f", {', '.join(told)}"
     return {"batches": str(beats), "duration": duration(now - run.began), "trouble": trouble}

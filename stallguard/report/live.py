@@ -175,8 +175,7 @@ def _memory(process: Snapshot, memory: Snapshot) -> str:
 def _stalls(snapshot: Snapshot) -> str:
     if not snapshot.get("incidents"):
         return ""
-    now = 0.0 if is_well(snapshot) else snapshot.get("silent") or 0.0
-    lost = snapshot.get("lost", 0.0) + now
+    lost = snapshot.get("lost", 0.0)
     return count(snapshot["incidents"], "stall", "stalls") + (f", {duration(lost)} lost" if lost else "")
 
 

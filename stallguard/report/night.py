@@ -33,15 +33,15 @@ def night(
     """
     known = record.read(run.journal)
     tries, troubles = attempts.attempts(known), incidents.incidents(known)
-    sums = totals.totals(known, tries, troubles)
     asked, end, state = outcome.asked(run), outcome.outcome(run), outcome.state(run)
+    sums = totals.totals(known, tries, troubles, end)
     advice = story.advice(troubles)
     causes = [TITLES.get(one.findings[0].cause, one.findings[0].cause) for one in troubles if one.findings]
     return Night(
         run=run.id,
         command=" ".join(asked.command) if asked else "?",
         state="ended" if state == "failed" and end and end.why.startswith(BY_REQUEST) else state,
-        seconds=end.seconds if end else sums.seconds,
+        seconds=sums.seconds,
         ended="" if state == "running" else _clock(known, zone),
         why=end.why if end else "",
         epoch=sums.epoch,

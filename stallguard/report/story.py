@@ -128,7 +128,9 @@ def _deeds(totals: Totals, attempts: Sequence[Attempt]) -> Iterator[str]:
         }
         yield sentence("story restarted", facts)
     if totals.lost >= ENOUGH_TO_SAY:
-        yield sentence("story cost", {"lost": duration(totals.lost)} | _cost(totals))
+        number = totals.repeated or 0
+        twice = sentence("story repeated", {"count": count(number, "batch", "batches")}) if number else ""
+        yield sentence("story cost", {"lost": duration(totals.lost), "repeated": twice})
     if totals.slept >= ENOUGH_TO_SAY:
         yield sentence("story slept", {"duration": duration(totals.slept)})
 
@@ -136,15 +138,6 @@ def _deeds(totals: Totals, attempts: Sequence[Attempt]) -> Iterator[str]:
 def batch(factor: int) -> str:
     """Return how a batch is computed."""
     return sentence("whole batch" if factor == 1 else "part batch", {"factor": str(factor)})
-
-
-def _cost(totals: Totals) -> dict[str, str]:
-    again = {"again": duration(totals.again)}
-    twice = {"count": count(totals.repeated or 0, "batch was", "batches were")}
-    return {
-        "again": sentence("story again", again) if totals.again >= ENOUGH_TO_SAY else "",
-        "repeated": sentence("story repeated", twice) if totals.repeated else "",
-    }
 
 
 def advice(incidents: Sequence[Incident]) -> list[str]:

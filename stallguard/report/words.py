@@ -42,8 +42,9 @@ def name(trouble: Trouble) -> str:
 
 
 def summary(trouble: Trouble) -> str:
-    """Return when an incident was, how long it lasted, and how it came out."""
-    return ", ".join(filter(None, (trouble.clock, _worth(trouble.seconds), OUTCOMES[trouble.outcome])))
+    """Return when an incident was, what it cost, and how it came out."""
+    cost = f"{duration(trouble.seconds)} lost" if trouble.seconds >= LONG else ""
+    return ", ".join(filter(None, (trouble.clock, cost, OUTCOMES[trouble.outcome])))
 
 
 def threads(group: Folded) -> str:
@@ -69,7 +70,7 @@ def figures(totals: Totals) -> list[tuple[str, str]]:
     rows = [
         ("training", _worth(totals.training)),
         ("starting", _worth(totals.starting)),
-        ("lost in silence", _worth(totals.lost)),
+        ("lost", _worth(totals.lost)),
         ("asleep", _worth(totals.slept)),
         ("in all", duration(totals.seconds)),
         (

@@ -18,7 +18,7 @@ import msgspec
 
 from stallguard import keep, outcome, paths
 from stallguard.config import Loaded
-from stallguard.core import bystander, fold, trainings
+from stallguard.core import bystander, fold, lost, trainings
 from stallguard.core.actions import Launch, Tell
 from stallguard.core.events import Noted
 from stallguard.core.run import Run, beats
@@ -305,7 +305,7 @@ class Session:
             batches=beats(run),
             incidents=run.totals.incidents,
             attempts=run.attempt,
-            lost=round(run.totals.lost, 3),
+            lost=round(lost.total(run.lost, run.now), 3),
         )
         with contextlib.suppress(OSError):  # a full disk: the journal has the same, if anything has
             outcome.write(self.dir.path / "outcome.json", end)

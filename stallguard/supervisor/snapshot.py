@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from stallguard.core import measures
+from stallguard.core import lost, measures
 from stallguard.core.history import History
 from stallguard.core.run import Run, beats
 from stallguard.core.training import Over, Training
@@ -39,7 +39,7 @@ def snapshot(name: str, run: Run | None, now: float) -> dict[str, Any]:
         "rates": {"batches": pace(run.history), "cpu": measures.cpu(run.history, now)},
         "findings": msgspec.to_builtins(run.findings),
         "incidents": run.totals.incidents,
-        "lost": round(run.totals.lost, 1),
+        "lost": round(lost.total(run.lost, now), 1),
         "trainings": [over(one) for one in run.over] + [
             living(one, run, now) for one in run.trainings if one.trains and not one.over
         ],

@@ -144,9 +144,9 @@ def test_a_stalled_run_shows_the_line_that_it_hangs_at(life):
 
 
 def test_a_silence_that_lasts_is_lost_already():
-    told = dict(live.rows(STALLED | {"lost": 0.0}))
+    told = dict(live.rows(STALLED | {"lost": 75.0}))
 
-    assert told["stalls"] == "1 stall, 1 min 15 s lost"
+    assert told["stalls"] == "1 stall, 1 min 15 s lost", "the silence is in it"
     assert told["silent"] == "for 1 min 15 s, 12 s is a stall"
     assert dict(live.rows(SNAPSHOT | {"lost": 0.0}))["stalls"] == "1 stall"
 
