@@ -94,7 +94,7 @@ class TestVerdicts:
         assert (found.kind, "said only after the first step" in found.detail) == ("SILENT", True)
 
     def test_where_a_fit_goes_on_does_not_say_that_it_differs(self, tmp_path):
-        write_journal(tmp_path, (0.5, "resume", "fit 1 goes on in epoch 2 after batch 3"))
+        write_journal(tmp_path, (0.5, "resume", "resuming from the 21:56 checkpoint (epoch 2, batch 3)"))
         assert verdict(ran(tmp_path, {"loss": 1.0}), ran(tmp_path, {"loss": 2.0})).detail == "loss"
 
     def test_another_exit_code_or_a_new_error_is_a_crash(self, tmp_path):

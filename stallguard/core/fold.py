@@ -152,7 +152,7 @@ def _noted(run: Run, event: Noted, limits: Limits) -> Step:
     run, changed = mathematics.told(run, limits.policy) if event.kind == regrow.GROWN else (run, [])
     run, sliced = slices.noted(run, event, limits)
     changed += sliced
-    text = words.of_one(run, event.pid) + event.text
+    text = words.of_one(run, event.pid) + event.text + words.trained_again(run, event)
     said = [*changed, Tell(NOTES.get(event.kind, "note"), {"text": text})]
     if event.kind != STOP_INEXACT:
         return run, said

@@ -27,6 +27,7 @@ class Process(msgspec.Struct, frozen=True):
     place: str = ""
     entered: int = -1
     position: Position | None = None
+    size: int = 0  # batches of an epoch; 0: not known
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -40,6 +41,7 @@ class Span(msgspec.Struct, frozen=True):
     stalled: bool = False
     place: str = ""
     goal: Position | None = None
+    size: int = 0  # batches of an epoch of that training; 0: not known
     restarted: bool = False  # an attempt has begun since
 
     def seconds(self, now: float) -> float:
@@ -121,7 +123,7 @@ def _heard(lost: Lost, at: float, heard: Heard) -> Lost:
     entered = heard.epoch if before.entered < 0 else before.entered
     position = _position(heard, entered) if heard.beats else before.position
     progress = at - max(0.0, heard.at - heard.progress_at)
-    lost = _with(lost, heard.pid, Process(progress, before.place, entered, position))
+    lost = _with(lost, heard.pid, Process(progress, before.place, entered, position, max(heard.batches, 0)))
     span = lost.open
     if span is None or not span.restarted or position is None or span.place != before.place:
         return lost
@@ -147,8 +149,23 @@ def _interrupted(lost: Lost, at: float, pid: int, *, stalled: bool) -> Lost:
     last = max(
         each, key=lambda one: (one.position is not None, one.progress), default=Process(lost.launched or at)
     )
-    began = Span(min(last.progress, at), stalled=stalled, place=last.place, goal=last.position)
+    began = Span(
+        min(last.progress, at), stalled=stalled, place=last.place, goal=last.position, size=last.size
+    )
     return replace(lost, spans=(*lost.spans, began))
+
+
+def trained_again(lost: Lost, pid: int, resumed: Position) -> int | None:
+    """Return how many batches lie between where process `pid` resumes and where its training was interrupted.
+
+    None if that is not known.
+    """
+    span, process = lost.open, lost.processes.get(pid)
+    if span is None or span.goal is None or process is None or span.place != process.place:
+        return None
+    fit, epoch, batch = span.goal
+    known = fit == resumed[0] and epoch >= 0 and (span.size or epoch == resumed[1])
+    return max(0, (epoch - resumed[1]) * span.size + batch - resumed[2]) if known else None
 
 
 def _closed(lost: Lost, at: float) -> Lost:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from stallguard.core import lost, signatures
 from stallguard.core.actions import Tell
 from stallguard.core.causes import TITLES
-from stallguard.core.events import DUMP, Collected, Matched
+from stallguard.core.events import DUMP, Collected, Matched, Noted
 from stallguard.core.quoting import cut
 from stallguard.core.run import Run
 from stallguard.core.training import Training
@@ -83,6 +83,18 @@ def of_one(run: Run, pid: int) -> str:
         return ""
     found = [training for training in run.trainings if training.pid == pid]
     return f"{name(found[-1])}: " if found else ""
+
+
+def trained_again(run: Run, event: Noted) -> str:
+    """Return how many batches a resumed training trains a second time, as the end of the note that says so."""
+    facts = event.facts
+    if event.kind != "resume" or not {"fit", "epoch", "batch"} <= facts.keys():
+        return ""
+    position = int(facts["fit"]), int(facts["epoch"]), int(facts["batch"])
+    number = lost.trained_again(run.lost, event.pid, position)
+    if number is None:
+        return ""
+    return f"; {number} batches are trained again" if number != 1 else "; 1 batch is trained again"
 
 
 HOW = {

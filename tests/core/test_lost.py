@@ -6,7 +6,7 @@ import pytest
 
 from stallguard.core import lost
 from stallguard.core.actions import Conclude, Tell
-from stallguard.core.events import Event, Exited, Greeted, Heard, Launched
+from stallguard.core.events import Event, Exited, Greeted, Heard, Launched, Noted
 from tests.core.world import World
 
 
@@ -87,3 +87,33 @@ def test_the_core_counts_what_it_sees() -> None:
     assert world.run.attempt > 1
 
     assert lost.total(world.run.lost, world.now) == pytest.approx(world.now - silent, abs=1.0)
+
+
+@pytest.mark.parametrize(
+    ("resumed", "number"), [((1, 0, 40), 50), ((1, 0, 90), 0), ((2, 0, 0), None), ((1, 0, 95), 0)]
+)
+def test_a_resume_says_how_many_batches_are_trained_again(resumed: lost.Position, number: int | None) -> None:
+    known = lost.NOTHING
+    for what in (*BEGUN, *AGAIN):
+        known = lost.after(known, what.at, what)
+
+    assert lost.trained_again(known, 8, resumed) == number
+
+
+def test_the_note_of_a_resume_is_told_with_that_number() -> None:
+    world = World().start()
+    world.train(60)
+    world.exit(-9)
+    world.train(5)
+    text, facts = (
+        "resuming from the 21:56 checkpoint (epoch 1, batch 20)",
+        {"fit": "1", "epoch": "0", "batch": "20"},
+    )
+    world.tell(Noted(at=world.now, attempt=2, kind="resume", text=text, facts=facts))
+
+    said = [
+        tell.facts["text"]
+        for tell in world.actions(Tell)
+        if isinstance(tell, Tell) and tell.kind == "resumed"
+    ]
+    assert said == [f"{text}; 100 batches are trained again"]

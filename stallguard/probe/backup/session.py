@@ -199,9 +199,9 @@ class Session:
             raise StartOver(reason, seam)
         self.say("inexact", words.ALL_THE_SAME % (fit.ordinal, reason))
 
-    def say(self, kind: str, text: str) -> None:
+    def say(self, kind: str, text: str, **facts: object) -> None:
         """Have a sentence on its way to the supervisor before anything else happens."""
-        self.context.note(kind, text)
+        self.context.note(kind, text, **facts)
         self.guarded("sending a note", self.context.flush)
 
     # ---- events of the framework's loop ---------------------------------------------------------------------
@@ -320,7 +320,8 @@ class Session:
         fit.resumed = True
         batches = fit.executions * fit.per_execution
         fast_forward.check_next(self, fit)
-        self.say("resume", words.resumed(fit.ordinal, fit.epoch, batches))
+        text = words.resumed(fit.ordinal, fit.epoch, batches, fit.past.made)
+        self.say("resume", text, fit=fit.ordinal, epoch=fit.epoch, batch=batches)
 
     @property
     def resuming(self) -> bool:
