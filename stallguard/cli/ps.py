@@ -40,12 +40,16 @@ def _snapshot(run: RunDir) -> dict[str, Any]:
 
 def line(snapshot: dict[str, Any]) -> str:
     """Return a run as one line."""
+    from stallguard.report.live import muted
+
     rate, silent = snapshot.get("rates", {}).get("batches"), snapshot.get("silent")
     words = (
         f"{snapshot['run']:<36}",
         f"{snapshot.get('pid', ''):>8}",
         f"{snapshot['state']:<10}",
         f"{rate:8.3g}/s" if rate is not None else f"{'':>10}",
-        f"silent {duration(silent)}" if silent is not None else "",
+        ", ".join(
+            filter(None, (f"silent {duration(silent)}" if silent is not None else "", muted(snapshot)))
+        ),
     )
     return "  ".join(words).rstrip()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from stallguard.core import arranged, lifecycle
+from stallguard.core import arranged, lifecycle, words
 from stallguard.core.actions import Collect, Conclude, Signal, Tell
 from stallguard.core.events import DUMP, Asked
 from stallguard.core.limits import Limits
@@ -23,7 +23,9 @@ FROM_SCRATCH = "from scratch"  # argument of restart: leave the checkpoints asid
 def take(run: Run, event: Asked, limits: Limits) -> Step:
     """Return the run after it was asked for something, and what is to be done."""
     if event.verb == "mute":
-        return replace(run, quiet_until=run.now + float(event.argument or MUTE)), []
+        seconds = float(event.argument or MUTE)
+        told = Tell("muted", {"duration": words.duration(seconds)}) if seconds > 0 else Tell("unmuted")
+        return replace(run, quiet_until=run.now + max(0.0, seconds)), [told]
     if event.verb == "dump":
         return run, [Collect(incident=DUMP, attempt=run.attempt)]
     if event.verb == "finish":

@@ -5,6 +5,7 @@ Made from the snapshot that the control socket shows (supervisor.snapshot).  Pur
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,6 +38,7 @@ def rows(snapshot: Snapshot, last_words: str = "", where: str = "") -> Rows:
     readings = snapshot.get("readings", {})
     told = [
         ("state", _state(snapshot)),
+        ("paused", muted(snapshot)),
         ("doing", _doing(heard)),
         ("silent", _silence(snapshot.get("judgement", {}), snapshot.get("silent"))),
         ("progress", progress(heard, snapshot.get("rates", {}).get("batches"))),
@@ -60,6 +62,15 @@ def _state(snapshot: Snapshot) -> str:
     factor = f", {batch(snapshot['factor'])}" if snapshot.get("factor", 1) > 1 else ""
     device = ", on the CPU" if snapshot.get("device") == "cpu" else ""
     return f"{state}: {MEANING.get(state, state)}{since}{attempt}{factor}{device}"
+
+
+def muted(snapshot: Snapshot, now: dt.datetime | None = None) -> str:
+    """Return until when stall handling is paused, as a time of day; "" if it is not.  `now`: local time."""
+    left = snapshot.get("muted")
+    if not left:
+        return ""
+    until = (now or dt.datetime.now()) + dt.timedelta(seconds=left)  # noqa: DTZ005 - the clock on the user's wall
+    return f"stall handling paused until {until:%H:%M}"
 
 
 def _doing(heard: Snapshot) -> str:

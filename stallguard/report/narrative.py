@@ -24,6 +24,8 @@ SPOKEN = {
     "advice": "what helps: {text}",
     "holding": "it may come back by itself; acting in {seconds} unless it does",
     "observing": "observing only: nothing is done about it",
+    "muted": "stall handling is paused for {duration}",
+    "unmuted": "stall handling is on again",
     "recovered": "recovered by itself after {gap} of silence",
     "stopping": "ending attempt {attempt}: {why}",
     "killing": "it did not answer SIGTERM within {grace}; SIGKILL",

@@ -8,7 +8,7 @@ import msgspec
 
 from stallguard.core import lost, measures
 from stallguard.core.history import History
-from stallguard.core.run import Run, beats
+from stallguard.core.run import Run, beats, is_muted
 from stallguard.core.training import Over, Training
 
 SCHEMA = 1
@@ -40,6 +40,7 @@ def snapshot(name: str, run: Run | None, now: float) -> dict[str, Any]:
         "findings": msgspec.to_builtins(run.findings),
         "incidents": run.totals.incidents,
         "lost": round(lost.total(run.lost, now), 1),
+        "muted": round(run.quiet_until - now, 1) if is_muted(run) else None,
         "trainings": [over(one) for one in run.over] + [
             living(one, run, now) for one in run.trainings if one.trains and not one.over
         ],

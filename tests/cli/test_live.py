@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import pty
@@ -250,11 +251,23 @@ def test_an_order_for_a_run_that_is_over_is_a_no(home):
     assert error.value.code == 3
 
 
-def test_a_time_that_is_none_is_wrong_usage(life):
+def test_a_pause_is_shown_wherever_the_run_is(life):
+    now = dt.datetime(2026, 3, 7, 21, 25, 30)  # noqa: DTZ001 - as the user's clock
+    assert live.muted({"muted": 3599.0}, now) == "stall handling paused until 22:25"
+    assert live.muted({"muted": None}) == ""
+
+    life.snapshot = life.snapshot | {"muted": 3599.0}
+    for shown in (status.command, ps.command):
+        assert "stall handling paused until" in say(shown).output
+
+
+@pytest.mark.parametrize("words", ["a while", "-5m"])
+def test_a_time_that_is_none_is_wrong_usage(life, words):
     with pytest.raises(StallguardError) as error:
-        say(mute.command, "a while")
+        say(mute.command, words)
 
     assert error.value.code == 2
+    assert "mute 0" in error.value.cure
     assert life.wishes() == []
 
 
@@ -312,7 +325,11 @@ def test_top_shows_the_run_takes_its_keys_and_gives_the_terminal_back(life):
         os.write(mine, b"d")
         seen += until(mine, b"a dump is being kept")
         os.write(mine, b"m")
-        seen += until(mine, b"left alone for an hour")
+        seen += until(mine, b"is paused for an hour")
+        life.snapshot = life.snapshot | {"muted": 3599.0}
+        seen += until(mine, b"stall handling paused until")
+        os.write(mine, b"m")
+        until(mine, b"is on again")
         os.write(mine, b"q")
         seen += until(mine, b"\x1b[?1049l")
         assert process.wait(10) == 0
@@ -320,7 +337,7 @@ def test_top_shows_the_run_takes_its_keys_and_gives_the_terminal_back(life):
         process.kill()
         process.wait()
         os.close(mine)
-    assert life.wishes() == [("dump", ""), ("mute", "")]
+    assert life.wishes() == [("dump", ""), ("mute", ""), ("mute", "0")]
     assert b"51/100 loss: 0.25" in seen
 
 

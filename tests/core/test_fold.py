@@ -26,6 +26,7 @@ from stallguard.core.events import (
 from stallguard.core.limits import Limits
 from stallguard.core.run import beats
 from stallguard.errors import GAVE_UP
+from stallguard.supervisor.snapshot import snapshot
 from tests.core.world import LIMITS, World
 
 
@@ -55,6 +56,9 @@ def test_a_run_that_is_muted_is_judged_but_left_alone_for_as_long() -> None:
     world = World().start()
     world.train(60)
     world.tell(Asked(at=world.now, verb="mute", argument="600"))
+    assert world.told()[-1] == "muted"
+    assert world.run is not None
+    assert snapshot("r", world.run, world.now)["muted"] == 600.0
     world.train(500, stuck=True)
     assert world.actions(Signal) == []
     world.train(200, stuck=True)
