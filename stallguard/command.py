@@ -51,6 +51,10 @@ class Chosen(Protocol):
     def why(self) -> str:
         """Why it was chosen."""
 
+    @property
+    def hint(self) -> str:
+        """How to name the project's own environment, if it was not found; else empty."""
+
 
 class Place(Protocol):
     """What must be known of the file system."""

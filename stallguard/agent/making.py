@@ -51,7 +51,7 @@ def make(asked: Asked, config: Config, env: Mapping[str, str], cwd: Path, places
     name = checked_name(asked.name)
     place = Disk(env, str(cwd))
     python = config.run.python or None
-    command = resolve(asked.words, lambda: interpreter.choose(python, env, place.which), place)
+    command = resolve(asked.words, lambda: interpreter.choose(python, env, place.which, cwd=cwd), place)
     chosen = (_absolute(command.interpreter.path, cwd),) if command.interpreter else ()
     words = _words(asked.words, command.argv, cwd, is_script=bool(chosen))
     options = _without_python(asked.options) + (("--python", chosen[0]) if chosen else ())

@@ -36,7 +36,7 @@ def command(ctx: click.Context, /, *, as_json: bool, deep: bool, **parameters: A
     from stallguard.doctor import checks, gather, interrogate
 
     wanted = config.load(given(parameters), os.environ, Path.cwd()).config.run
-    choice = interpreter.choose(wanted.python, os.environ, shutil.which)
+    choice = interpreter.choose(wanted.python, os.environ, shutil.which, cwd=Path.cwd())
     environment = interrogate.environment(choice, deep=deep)
     facts = gather.facts(environment, os.environ, let_sleep=wanted.let_sleep)
     findings = checks.examine(facts)

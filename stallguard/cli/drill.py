@@ -49,7 +49,7 @@ def command(kind: str, **parameters: Any) -> None:
 
 def require_tensorflow(python: str) -> None:
     """Refuse an interpreter that has no TensorFlow.  Raises StallguardError (exit code 126)."""
-    chosen = interpreter.choose(python or None, os.environ, shutil.which)
+    chosen = interpreter.choose(python or None, os.environ, shutil.which, cwd=Path.cwd())
     found = subprocess.run([chosen.path, "-c", HAS_TENSORFLOW], check=False, capture_output=True)
     if found.returncode:
         raise StallguardError(

@@ -13,6 +13,7 @@ SPOKEN = {
     "goes_on": "going on from the checkpoints of run {run}",
     "guarding": "guarding {command} (run {run})",
     "taken_up": "stallguard had ended without a word; guarding run {run} again: {what}",
+    "elsewhere": "the script runs with {python}; {hint}",
     "outside": "cannot look inside: {why}; guarding from outside",
     "beyond": "{text}",
     "aside": "the probe stepped aside: {text}; guarding from outside",

@@ -60,7 +60,7 @@ def prepare(words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], cwd:
 def command_of(words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], cwd: Path) -> Command:
     """Return what COMMAND starts.  Raises StallguardError."""
     place, chosen = Disk(env, str(cwd)), loaded.config.run.python or None
-    return resolve(words, lambda: interpreter.choose(chosen, env, place.which), place)
+    return resolve(words, lambda: interpreter.choose(chosen, env, place.which, cwd=cwd), place)
 
 
 def name_of(words: tuple[str, ...]) -> str:

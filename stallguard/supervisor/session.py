@@ -215,6 +215,8 @@ class Session:
         chosen, reach = self.request.command.interpreter, self.request.reach
         if chosen is not None:
             self._tell("interpreter", {"python": chosen.path, "why": chosen.why})
+            if chosen.hint:
+                self._tell("elsewhere", {"python": chosen.path, "hint": chosen.hint})
         if self.request.heir_of:
             self._tell("goes_on", {"run": self.request.heir_of})
         if not reach.injectable:
