@@ -18,11 +18,8 @@ from stallguard.errors import GAVE_UP, STOPPED_ON_TIME
 from stallguard.paths import RunDir
 
 SCHEMA = 1
-ENDINGS = {
-    0: "finished",
-    STOPPED_ON_TIME: "stopped",
-    GAVE_UP: "gave up",
-}  # by the run's exit code; else: failed
+ENDINGS = {0: "finished", STOPPED_ON_TIME: "stopped", GAVE_UP: "gave up"}  # by the run's exit code
+REASONS = {"you asked": "stopped", "interrupted": "interrupted"}  # by the beginning of why it ended
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -106,9 +103,14 @@ def outcome(run: RunDir) -> Outcome | None:
 
 
 def state(run: RunDir) -> str:
-    """Return running, finished, stopped (on time), gave up, failed, or lost (stallguard ended without a word)."""
+    """Return the state of a run.
+
+    running; finished; stopped (on time, or by an order); interrupted (Ctrl-C); gave up; failed; lost (stallguard ended
+    without a word); trial (a try of find-batch that is over).
+    """
     end = outcome(run)
     if end is not None:
-        return ENDINGS.get(end.code, "failed")
+        reason = next((state for begun, state in REASONS.items() if end.why.startswith(begun)), "failed")
+        return "trial" if run.is_trial else ENDINGS.get(end.code, reason)
     start = asked(run)
     return "running" if start is not None and lives(start.supervisor) else "lost"

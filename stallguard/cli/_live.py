@@ -6,7 +6,7 @@ from typing import Any
 
 from stallguard import outcome
 from stallguard.errors import NO_SUCH_RUN, StallguardError
-from stallguard.paths import RunDir, find_run, list_runs
+from stallguard.paths import NEWEST, RunDir, find_run, list_runs
 from stallguard.supervisor import control
 
 NO = 1  # the exit code of "no"
@@ -19,7 +19,7 @@ def living() -> list[RunDir]:
 
 def pick(text: str | None) -> RunDir:
     """Return the run that is meant; without a name the newest that lives, else the newest of all."""
-    alive = living() if text is None else []
+    alive = living() if text in (None, *NEWEST) else []
     return alive[-1] if alive else find_run(text)
 
 
@@ -42,9 +42,10 @@ def only_live(text: str | None) -> RunDir:
 
     Raises StallguardError (exit code 3) where there is none, or more than one.
     """
-    if text is not None:
-        return find_run(text)
     alive = living()
+    if text is not None:
+        meant = [run for run in alive if text in run.id]
+        return find_run(text, among=meant) if meant else find_run(text)
     if len(alive) == 1:
         return alive[0]
     raise StallguardError(

@@ -114,7 +114,7 @@ class Finder:
         """Run one try and tell of it.  Raises StallguardError where no other size would do better."""
         size = f"{rows} rows" if rows else "the whole batch" if factor == 1 else f"{factor} parts"
         with held() as kept:
-            request = prepare(self._words, loaded, os.environ, self._cwd)
+            request = prepare(self._words, loaded, os.environ, self._cwd, trial=True)
             trial = Trial(request, loaded, os.environ, steps=self._steps, factor=factor)
             trial.guard(kept)
         verdict = trial.verdict()

@@ -29,7 +29,7 @@ def command(since: str, as_json: bool) -> None:
     from stallguard.report.morning import lines
     from stallguard.report.night import heirs, night
 
-    runs = list_runs()
+    runs = [run for run in list_runs() if not run.is_trial]
     went_on = heirs(runs)
     jobs = {memory.recall(name).run: name for name in memory.names()}
     nights = [night(run, heirs=went_on, jobs=jobs) for run in _since(runs, _began(since))]

@@ -78,6 +78,7 @@ STORY = {
     "story finished": "the training finished after {duration}: {progress}",
     "story ended": "the training ended with exit code {code} after {duration}: {progress}",
     "story stopped": "the training was ended on time after {duration}, to go on another time: {progress}",
+    "story by request": "the training was ended after {duration}, because {why}: {progress}",
     "story gave up": "stallguard gave up after {duration}: {why}; the training had come to {progress}",
     "story lost": "stallguard itself ended without a word after {duration}, and this is what it had written; "
     "the training had come to {progress}",

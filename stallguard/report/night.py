@@ -11,12 +11,13 @@ from types import MappingProxyType
 
 from stallguard import outcome
 from stallguard.core.causes import TITLES
+from stallguard.errors import STOPPED_ON_TIME
 from stallguard.paths import RunDir
 from stallguard.report import attempts, incidents, record, story, totals
 from stallguard.report.morning import Night
 from stallguard.report.record import Record
 
-BY_REQUEST = ("you asked", "interrupted")  # how the core words an end that somebody wanted
+BY_REQUEST = ("stopped", "interrupted")  # states that somebody wanted, and of a time that had come
 NOBODY: Mapping[str, str] = MappingProxyType({})
 
 
@@ -40,7 +41,7 @@ def night(
     return Night(
         run=run.id,
         command=" ".join(asked.command) if asked else "?",
-        state="ended" if state == "failed" and end and end.why.startswith(BY_REQUEST) else state,
+        state="ended" if state in BY_REQUEST and end and end.code != STOPPED_ON_TIME else state,
         seconds=sums.seconds,
         ended="" if state == "running" else _clock(known, zone),
         why=end.why if end else "",

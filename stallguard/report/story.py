@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from stallguard.core import words
 from stallguard.core.causes import TITLES
 from stallguard.core.words import duration
+from stallguard.errors import STOPPED_ON_TIME
 from stallguard.report.attempts import Attempt
 from stallguard.report.incidents import CRASH, RECOVERED, STALL, Incident
 from stallguard.report.narrative import prose, sentence
@@ -36,7 +37,7 @@ def story(
     """
     facts = {"duration": duration(totals.seconds), "progress": progress(totals), **facts}
     paragraphs = (
-        [sentence(ENDINGS.get(state, "story ended"), facts), *_trainings(trainings)],
+        [sentence(_ending(state, facts), facts), *_trainings(trainings)],
         _trouble(incidents, clock),
         _deeds(totals, attempts),
         [sentence("mathematics", {"text": text}) for text in [facts.get("mathematics")] if text],
@@ -54,10 +55,16 @@ def _trainings(each: Sequence[Training]) -> Iterator[str]:
         yield sentence("story trainings", {"count": str(len(each)), "done": told})
 
 
+def _ending(state: str, facts: dict[str, str]) -> str:
+    on_time = facts.get("code") == str(STOPPED_ON_TIME)
+    return "story by request" if state == "stopped" and not on_time else ENDINGS.get(state, "story ended")
+
+
 ENDINGS = {
     "finished": "story finished",
     "gave up": "story gave up",
     "stopped": "story stopped",
+    "interrupted": "story by request",
     "lost": "story lost",
     "running": "story running",
 }

@@ -39,8 +39,13 @@ class Request(NamedTuple):
         return self.cwd / named if named else None
 
 
-def prepare(words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], cwd: Path) -> Request:
-    """Resolve COMMAND, make the run's directory and write run.json.  Raises StallguardError, nothing left over."""
+def prepare(
+    words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], cwd: Path, *, trial: bool = False
+) -> Request:
+    """Resolve COMMAND, make the run's directory and write run.json.  Raises StallguardError, nothing left over.
+
+    `trial`: it is a try of find-batch.
+    """
     command = command_of(words, loaded, env, cwd)
     reached = (
         reach(command.argv, Disk(env, str(cwd)))
@@ -51,7 +56,7 @@ def prepare(words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], cwd:
     old = heritage(wanted, command.argv, cwd) if wanted not in ("", NONE) else None
     stamp = datetime.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
     batch.given(command.argv, env, loaded.config.policy)  # a size that cannot be known is said now
-    request = Request(paths.new_run(name_of(words), stamp), words, command, reached, cwd)
+    request = Request(paths.new_run(name_of(words), stamp, trial=trial), words, command, reached, cwd)
     request = request._replace(heir_of=old.id if old else "")
     _write_down(request, loaded, old)
     return request

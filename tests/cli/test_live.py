@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from stallguard import outcome, paths
-from stallguard.cli import mute, ps, restart, status, stop
+from stallguard.cli import ls, mute, ps, restart, status, stop
 from stallguard.core.events import Event
 from stallguard.errors import StallguardError
 from stallguard.outcome import AskedFor, Outcome
@@ -173,6 +173,37 @@ def test_an_ended_run_has_its_outcome(home, code, exit_code, word):
     assert answer.exit_code == exit_code
     assert word in answer.output
     assert json.loads(say(status.command, "--json").output)["outcome"]["code"] == code
+
+
+@pytest.mark.parametrize(
+    ("code", "why", "trial", "state"),
+    [
+        (143, "you asked to stop", False, "stopped"),
+        (130, "interrupted by you", False, "interrupted"),
+        (75, "it is 07:30", False, "stopped"),
+        (1, "the script ended with an error of its own", False, "failed"),
+        (0, "you asked to stop", False, "finished"),
+        (143, "you asked to stop", True, "trial"),
+    ],
+)
+def test_a_run_that_somebody_ended_did_not_fail(home, code, why, trial, state):
+    run = over(home, code=code)
+    outcome.write(
+        run.path / "outcome.json", Outcome(1, code, why, "2026-03-07T23:30:00Z", 60.0, 5, 0, 1, 0.0)
+    )
+    if trial:
+        (run.path / "trial").touch()
+
+    assert outcome.state(run) == state
+    assert state in say(ls.command, "--all").output
+    assert ("ended" in say(ls.command).output) is not trial, "a try of find-batch is hidden"
+
+
+def test_ls_shows_the_newest_runs_only_if_asked_for(home):
+    over(home, "one")
+    over(home, "two")
+
+    assert [line.split()[0] for line in say(ls.command, "-n", "1").output.splitlines()] == ["two"]
 
 
 def test_a_live_run_is_meant_before_a_newer_one_that_ended(home, life):
