@@ -183,6 +183,9 @@ def _program(word: str, place: Place) -> str:
 
 
 def _not_executable(word: str, place: Place) -> StallguardError:
+    if word.endswith(".ipynb"):
+        cure = f"stallguard run jupyter nbconvert --to notebook --execute {word}, or make a script of it"
+        return StallguardError(f"{word} is a notebook, not a program", cure=cure, code=CANNOT_RUN)
     runner = "python" if b"python" in place.first_line(word) else "bash"
     cure = f"chmod +x {word}, or stallguard run {runner} {word}"
     return StallguardError(f"{word} is not executable", cure=cure, code=CANNOT_RUN)

@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -23,7 +23,8 @@ from stallguard.core.learned import Learned
 from stallguard.core.sizes import Sizes
 from stallguard.paths import home
 
-SCHEMA = 1
+SCHEMA = 2
+SIZES = "sizes-"  # prefix of the files of batch sizes
 STALE = 60 * 86400.0  # seconds
 LEAST = 32  # steps that a run needs to teach anything
 _STREAMS = ("STEP", "BLIND")
@@ -76,7 +77,7 @@ def load(key: Key, trouble: Callable[[str], None], now: float | None = None) -> 
 
 def sizes(key: Key, trouble: Callable[[str], None], now: float | None = None) -> Sizes:
     """Return which batches `key` survives, as far as runs and `find-batch` have seen; `trouble`, `now`: as `load`."""
-    kept = _read(KeptSizes, _path(key, "sizes-"), key, trouble, now)
+    kept = _read(KeptSizes, _path(key, SIZES), key, trouble, now)
     return kept.sizes if kept is not None else Sizes()
 
 
@@ -87,9 +88,44 @@ def keep_sizes(
     if key.command and known != Sizes():
         kept = KeptSizes(SCHEMA, key, time.time() if now is None else now, known)
         try:
-            _write(_path(key, "sizes-"), msgspec.json.encode(kept))
+            _write(_path(key, SIZES), msgspec.json.encode(kept))
         except OSError as error:
             trouble(f"which batches survive could not be kept ({error.strerror})")
+
+
+class Known(NamedTuple):
+    """One kept file.  `name`: to forget it by; `what`: in words; `saved`: seconds since the epoch."""
+
+    name: str
+    path: Path
+    key: Key
+    saved: float
+    what: str
+
+
+def everything() -> list[Known]:
+    """Return all that is kept, the oldest first; damaged files are left out."""
+    found = []
+    for path in (home() / "learned").glob("*.json"):
+        with contextlib.suppress(OSError, ValueError):
+            found.append(_known(path))
+    return sorted(found, key=lambda one: one.saved)
+
+
+def _known(path: Path) -> Known:
+    data = path.read_bytes()
+    if path.name.startswith(SIZES):
+        kept = msgspec.json.decode(data, type=KeptSizes)
+        parts = kept.sizes.factor
+        what = (
+            f"up to {kept.sizes.rows} rows survive"
+            if kept.sizes.rows
+            else f"batches survive in {parts} parts"
+        )
+        return Known(path.stem.removeprefix(SIZES)[:8], path, kept.key, kept.saved, what)
+    gaps = msgspec.json.decode(data, type=Kept)
+    steps = sum(row.count for row in gaps.learned.rows.values())
+    return Known(path.stem[:8], path, gaps.key, gaps.saved, f"usual gaps, of {steps} steps")
 
 
 def _read(

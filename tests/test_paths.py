@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stallguard import paths
-from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, StallguardError
+from stallguard.errors import CANNOT_RUN, StallguardError
 
 
 def make(runs: Path, *names: str) -> list[paths.RunDir]:

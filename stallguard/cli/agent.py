@@ -75,6 +75,9 @@ def _made(
     name: str, at: tuple[str, ...], every: str | None, environment: tuple[str, ...], system: str, rest: Any
 ) -> Made:
     words = rest.pop("words", ())
+    if not words:
+        cure = "stallguard agent install --at 23:00 -- train.py"
+        raise StallguardError("a job needs a COMMAND to train by", cure=cure, code=USAGE)
     flags = given(rest)
     loaded = config.load(flags, os.environ, Path.cwd())
     asked = Asked(name, schedule_of(at, every), as_words(flags), words, environment)
@@ -127,6 +130,8 @@ def uninstall(name: str | None) -> None:
     """End a job and remove it; its runs and its log stay."""
     own = _own()
     which = _which(own, name)
+    if which not in own.places.names() and not _is_loaded(own, which):
+        raise _no_job(which)
     back = read_back(own.program(which))
     own.uninstall(which)
     left = status.unfinished(memory.recall(which).run)
@@ -153,7 +158,7 @@ def _start(own: Manager, name: str) -> None:
 @command.command("stop")
 @click.option("--name", help="Name of the job; the only one where it is left out.")
 def stop(name: str | None) -> None:
-    """End a job's training, with a checkpoint; it stays installed and starts again at its time."""
+    """End a job's training, with a checkpoint if one can be made; it stays installed and starts again at its time."""
     own = _own()
     _stop(own, _installed(own, name))
 
@@ -166,7 +171,7 @@ def _stop(own: Manager, name: str) -> None:
 @command.command("restart")
 @click.option("--name", help="Name of the job; the only one where it is left out.")
 def restart(name: str | None) -> None:
-    """End a job's training and start it again; it goes on from its checkpoint."""
+    """End a job's training and start it again; it goes on from its checkpoint if it has one."""
     own = _own()
     which = _installed(own, name)
     _stop(own, which)
@@ -221,9 +226,20 @@ def _which(own: Manager, name: str | None) -> str:
 def _installed(own: Manager, name: str | None) -> str:
     which = _which(own, name)
     if not read_back(own.program(which)):
-        cure = "stallguard agent list shows what there is"
-        raise StallguardError(f"there is no job {which}", cure=cure, code=NO_SUCH_RUN)
+        raise _no_job(which)
     return which
+
+
+def _no_job(name: str) -> StallguardError:
+    cure = "stallguard agent list shows what there is"
+    return StallguardError(f"there is no job {name}", cure=cure, code=NO_SUCH_RUN)
+
+
+def _is_loaded(own: Manager, name: str) -> bool:
+    try:
+        return own.known(name).loaded
+    except StallguardError:  # no service manager answers: what is installed is a file then
+        return False
 
 
 @command.command("logs")

@@ -28,7 +28,8 @@ def command(runs: str | None, age: str | None, size: str | None, dry_run: bool, 
       stallguard prune --runs 10 --age 30d
     """  # noqa: D301 - click wants the real backspace
     flags = {"keep.runs": runs, "keep.age": age, "keep.size": size}
-    settings = config.load(flags, os.environ, Path.cwd()).config.keep
+    typed = {path: f"--{path.removeprefix('keep.')}" for path in flags}
+    settings = config.load(flags, os.environ, Path.cwd(), typed).config.keep
     doomed = keep.prune(settings, runs_dir(), dry=dry_run)
     if as_json:
         rows = [{"id": item.run.id, "bytes": item.size, "why": item.why} for item in doomed]

@@ -40,11 +40,17 @@ class Request(NamedTuple):
 
 
 def prepare(
-    words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], cwd: Path, *, trial: bool = False
+    words: tuple[str, ...],
+    loaded: Loaded,
+    env: Mapping[str, str],
+    cwd: Path,
+    *,
+    trial: bool = False,
+    name: str = "",
 ) -> Request:
     """Resolve COMMAND, make the run's directory and write run.json.  Raises StallguardError, nothing left over.
 
-    `trial`: it is a try of find-batch.
+    `trial`: it is a try of find-batch; `name`: of the run, instead of the script's.
     """
     command = command_of(words, loaded, env, cwd)
     reached = (
@@ -56,7 +62,7 @@ def prepare(
     old = heritage(wanted, command.argv, cwd) if wanted not in ("", NONE) else None
     stamp = datetime.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
     batch.given(command.argv, env, loaded.config.policy)  # a size that cannot be known is said now
-    request = Request(paths.new_run(name_of(words), stamp, trial=trial), words, command, reached, cwd)
+    request = Request(paths.new_run(name or name_of(words), stamp, trial=trial), words, command, reached, cwd)
     request = request._replace(heir_of=old.id if old else "")
     _write_down(request, loaded, old)
     return request

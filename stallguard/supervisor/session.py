@@ -146,7 +146,9 @@ class Session:
         output = self.loaded.config.output
         tty = streams.look(2).kind == "terminal"
         color = wants_color(output.color, env, tty=tty)
-        return Terminal(sys.stderr, quiet=output.quiet, color=color, fresh=self.output.fresh)
+        return Terminal(
+            sys.stderr, quiet=output.quiet, color=color, fresh=self.output.fresh, verbose=output.verbose
+        )
 
     def trouble(self, words: str, **facts: str) -> None:
         """Have something of our own told: a full disk, a channel that fails.  `facts`: for the journal alone."""

@@ -34,16 +34,23 @@ class Terminal:
     """Says sentences of the narrative.  `fresh` tells whether the script's output stands at a line's start."""
 
     def __init__(
-        self, stream: TextIO, *, quiet: bool, color: bool, fresh: Callable[[], bool] = lambda: True
+        self,
+        stream: TextIO,
+        *,
+        quiet: bool,
+        color: bool,
+        fresh: Callable[[], bool] = lambda: True,
+        verbose: bool = False,
     ) -> None:
-        """Speak on `stream`; say nothing where `quiet`."""
+        """Speak on `stream`; say nothing if `quiet`, and what only the journal has if `verbose`."""
+        self._verbose = verbose
         self._stream, self._quiet, self._color, self._fresh = stream, quiet, color, fresh
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
 
     def tell(self, kind: str, facts: Mapping[str, str]) -> None:
         """Say the sentence of `kind`, if it is one that is said aloud."""
-        if not self._quiet and spoken(kind):
+        if not self._quiet and (self._verbose or spoken(kind)):
             self.say(sentence(kind, facts))
 
     def say(self, words: str) -> None:

@@ -78,7 +78,7 @@ def test_a_job_is_installed_listed_shown_and_removed(agent, fake, home):
     agent("uninstall")
     assert "no jobs" in agent("list")
     assert fake.state["jobs"] == {}
-    agent("uninstall")
+    agent("uninstall", code=3)
 
 
 def test_now_is_remembered_before_launchd_starts_the_job(agent, fake):
