@@ -23,9 +23,15 @@ from stallguard.core.learned import Learned
 from stallguard.core.sizes import Sizes
 from stallguard.paths import home
 
-SCHEMA = 2
+SCHEMA = 1
 SIZES = "sizes-"  # prefix of the files of batch sizes
 STALE = 60 * 86400.0  # seconds
+# Options of scripts that say how long, from where, and where to, but not what a batch is.
+IMMATERIAL = frozenset({
+    "epochs", "num_epochs", "max_epochs", "steps", "max_steps", "seed", "random_seed", "lr", "learning_rate",
+    "patience", "resume", "checkpoint", "checkpoint_dir", "ckpt", "ckpt_dir", "log_dir", "logdir", "logs", "output",
+    "output_dir", "out", "save_dir", "save", "name", "run_name", "run_id", "experiment",
+})  # fmt: skip
 LEAST = 32  # steps that a run needs to teach anything
 _STREAMS = ("STEP", "BLIND")
 
@@ -63,7 +69,22 @@ File = TypeVar("File", Kept, KeptSizes)
 def key_of(command: Sequence[str], cwd: Path) -> Key:
     """Return the key of a command as it would run in `cwd` on this machine."""
     machine = f"{platform.node()} {platform.system()} {platform.machine()}"
-    return Key(tuple(command), str(cwd), _digest(command, cwd), machine)
+    return Key(tuple(_what_matters(command)), str(cwd), _digest(command, cwd), machine)
+
+
+def _what_matters(command: Sequence[str]) -> list[str]:
+    """Return a command without the options that change neither the time nor the memory of a batch."""
+    kept, skip = [], False
+    for index, word in enumerate(command):
+        name, equals, _ = word.partition("=")
+        if skip:
+            skip = False
+        elif name.startswith("-") and name.lstrip("-").replace("-", "_") in IMMATERIAL:
+            following = command[index + 1 : index + 2]
+            skip = not equals and bool(following) and not following[0].startswith("-")
+        else:
+            kept.append(word)
+    return kept
 
 
 def load(key: Key, trouble: Callable[[str], None], now: float | None = None) -> Learned | None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil
 
 from stallguard.errors import GAVE_UP, STOPPED_ON_TIME
 from stallguard.paths import RunDir
@@ -69,11 +68,15 @@ def utc() -> str:
 
 def identity(pid: int) -> Identity:
     """Return the identity of a live process.  Raises psutil.NoSuchProcess."""
+    import psutil
+
     return Identity(pid=pid, started=psutil.Process(pid).create_time())
 
 
 def lives(who: Identity) -> bool:
     """Tell whether that very process is still there; a zombie, which nobody has waited for yet, is not."""
+    import psutil  # 40 ms that only a run without an end needs
+
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(who.pid)
         same = abs(process.create_time() - who.started) < 1.0

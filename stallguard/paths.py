@@ -9,13 +9,9 @@ import dataclasses
 import datetime
 import os
 import re
-import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-
-import platformdirs
 
 from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, StallguardError, nearest
 
@@ -76,6 +72,8 @@ class RunDir:
 
         Raises OSError.
         """
+        import shutil
+
         aside = self.path / f"backup-before-{attempt}"
         self.backup.rename(aside)
         self.backup.mkdir(mode=0o700)
@@ -94,7 +92,11 @@ class RunDir:
 def home() -> Path:
     """Return the directory that holds all that stallguard keeps; STALLGUARD_HOME overrides it."""
     override = os.environ.get("STALLGUARD_HOME")
-    return Path(override) if override else Path(platformdirs.user_data_dir("stallguard", appauthor=False))
+    if override:
+        return Path(override)
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("stallguard", appauthor=False))
 
 
 def runs_dir() -> Path:
@@ -198,6 +200,8 @@ def socket_dir(base: str | None = None) -> Path:
 
     Raises StallguardError where even the shortest place is too long.
     """
+    import tempfile
+
     for place in [base] if base else [tempfile.gettempdir(), "/tmp"]:  # noqa: S108 - made private by mkdtemp
         try:
             path = Path(tempfile.mkdtemp(prefix="stallguard-", dir=place))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import os
 import sys
 from typing import Any
@@ -130,6 +131,9 @@ def say_error(error: StallguardError) -> None:
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line and exit."""
     words = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without our characters shows others
     try:
         code = cli.main(args=words, prog_name="stallguard", standalone_mode=False)
     except StallguardError as error:

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from stallguard import outcome
-from stallguard.core.words import counted, duration
+from stallguard.core.text import counted, duration
 from stallguard.paths import RunDir, list_runs
 
 

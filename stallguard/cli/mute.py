@@ -6,7 +6,7 @@ import click
 
 from stallguard import units
 from stallguard.cli._live import ask, only_live
-from stallguard.core.words import duration as said
+from stallguard.core.text import duration as said
 from stallguard.errors import USAGE, StallguardError
 
 

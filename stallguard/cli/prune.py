@@ -9,8 +9,8 @@ import click
 import msgspec
 
 from stallguard import config, keep
+from stallguard.core.text import quantity
 from stallguard.paths import runs_dir
-from stallguard.units import show_size
 
 
 @click.command("prune")
@@ -36,8 +36,7 @@ def command(runs: str | None, age: str | None, size: str | None, dry_run: bool, 
         click.echo(msgspec.json.encode({"schema": 1, "removed": not dry_run, "runs": rows}))
         return
     for item in doomed:
-        click.echo(f"{item.run.id:<36}  {show_size(round(item.size, -3)):>8}  {item.why}")
+        click.echo(f"{item.run.id:<36}  {quantity(item.size, 'bytes'):>8}  {item.why}")
     done = "would be removed" if dry_run else "removed"
-    click.echo(
-        f"{len(doomed)} runs {done}, {show_size(round(sum(item.size for item in doomed), -3))}", err=True
-    )
+    room = quantity(sum(item.size for item in doomed), "bytes")
+    click.echo(f"{len(doomed)} runs {done}, {room}", err=True)

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from stallguard.cli._live import ask, living
-from stallguard.core.words import duration
+from stallguard.core.text import duration
 from stallguard.errors import StallguardError
 from stallguard.paths import RunDir
 

@@ -69,8 +69,7 @@ def _over(run: RunDir, *, as_json: bool) -> tuple[bool, Any]:
     if as_json:
         told = {"schema": 1, "run": run.id, "state": state, "outcome": end}
         return state == "finished", msgspec.json.encode(told)
-    from stallguard.core.words import duration
-    from stallguard.report.story import count
+    from stallguard.core.text import count, duration
 
     rows = [("state", state)]
     if end is not None:

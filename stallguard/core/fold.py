@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import reduce
 
 from msgspec.structs import replace
 
@@ -99,9 +100,9 @@ def advance(run: Run, event: Event, limits: Limits) -> Step:
     run, more = _converge(run, limits)
     run, told = review.look(run)
     actions = actions + more + told
-    for action in actions:
-        run = replace(run, lost=lost.after(run.lost, at, action))
-    return run, actions
+    return replace(
+        run, lost=reduce(lambda known, action: lost.after(known, at, action), actions, run.lost)
+    ), actions
 
 
 def next_wake(run: Run, limits: Limits) -> float:
@@ -123,10 +124,9 @@ def _launched(run: Run, event: Launched, limits: Limits) -> Step:
         arranged=False, obeyed=False, spared=0.0, review=Review(),
         sized=event.at, regrowing=False, cut=False,
     )  # fmt: skip
+    run, told = mathematics.told(run, limits.policy)
     scratch = event.attempt > 1 and not event.resumed
-    told: list[Action] = [Tell("from_scratch", {"attempt": str(event.attempt)})] if scratch else []
-    run, changed = mathematics.told(run, limits.policy)
-    return run, [*told, *changed]
+    return run, [Tell("from_scratch", {"attempt": str(event.attempt)}), *told] if scratch else told
 
 
 def _failed(run: Run, event: Failed, _limits: Limits) -> Step:

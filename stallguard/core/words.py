@@ -6,16 +6,22 @@ This module may not decide anything; the sentences themselves are report.narrati
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from stallguard.core import lost, signatures
 from stallguard.core.actions import Tell
 from stallguard.core.causes import TITLES
 from stallguard.core.events import DUMP, Collected, Matched, Noted
 from stallguard.core.quoting import cut
-from stallguard.core.run import Run
-from stallguard.core.training import Training
-from stallguard.core.verdicts import Finding
+from stallguard.core.text import HOW, WHILE, counted, duration
 from stallguard.errors import STOPPED_ON_TIME
+
+if TYPE_CHECKING:  # whoever wants words only must not wait for the whole core
+    from stallguard.core.run import Run
+    from stallguard.core.training import Training
+    from stallguard.core.verdicts import Finding
+
+__all__ = ["HOW", "WHILE", "counted", "duration"]
 
 ALSO = 0.3  # confidence from which a second cause is told too
 LINE = 120  # characters of a line of the output
@@ -31,22 +37,6 @@ SIGNALS = {
     11: "SIGSEGV",
     15: "SIGTERM",
 }
-WHILE = {
-    "step": "inside a training step",
-    "between": "between two steps",
-    "input": "waiting for input",
-    "tracing": "while a graph is traced",
-    "first run": "in the first run of a graph",
-    "epoch start": "at the start of an epoch",
-    "epoch end": "at the end of an epoch",
-    "validation": "in validation",
-    "prediction": "in prediction",
-    "checkpoint": "while saving",
-    "importing": "before the first batch",
-    "idle": "outside of training",
-    "finishing": "after the training, before the process ended",
-    "named": "in a phase that the script named",
-}
 DOING = {
     "deadlock": "every thread waits for another and the processor is idle",
     "external wait": "the processor is idle, waiting for something outside",
@@ -54,20 +44,6 @@ DOING = {
     "working": "the processor is busy",
     "unknown": "what the process does is not known",
 }
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as people say them: 0.4 s, 12 s, 3 min 5 s, 7 h 30 min."""
-    if seconds < 9.95:  # noqa: PLR2004 - below ten, one decimal is worth reading
-        return f"{max(seconds, 0.0):.1f} s"
-    whole = round(seconds)
-    if whole < 60:  # noqa: PLR2004
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 60:  # noqa: PLR2004
-        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
 
 
 def name(training: Training) -> str:
@@ -95,15 +71,6 @@ def trained_again(run: Run, event: Noted) -> str:
     if number is None:
         return ""
     return f"; {number} batches are trained again" if number != 1 else "; 1 batch is trained again"
-
-
-HOW = {
-    "ended": "came to its end",
-    "failed": "ended by an error",
-    "vanished": "was killed, or crashed",
-    "replaced": "replaced itself by another program",
-    "exited": "ended with its attempt",
-}
 
 
 def end_of_training(run: Run, gone: Training) -> dict[str, str]:
@@ -193,11 +160,6 @@ def ending(decision_code: int, code: int) -> str:
     if decision_code == STOPPED_ON_TIME:
         return "paused"
     return "finished" if code == 0 else "ended"
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: 1 stall, 2 stalls."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def totals(run: Run, beats: int, now: float) -> dict[str, str]:

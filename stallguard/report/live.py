@@ -11,10 +11,9 @@ from typing import Any
 
 from stallguard.core.causes import TITLES
 from stallguard.core.lifecycle import COLLECTING, FAILED, HOLDING, MEANING, UNGUARDED
-from stallguard.core.words import HOW, WHILE, duration
+from stallguard.core.text import HOW, WHILE, count, duration, quantity
+from stallguard.report.narrative import batch
 from stallguard.report.plain import plain
-from stallguard.report.story import batch, count
-from stallguard.report.words import quantity
 
 Snapshot = Mapping[str, Any]
 Rows = list[tuple[str, str]]

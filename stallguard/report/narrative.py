@@ -140,3 +140,8 @@ def prose(text: str) -> str:
 def spoken(kind: str) -> bool:
     """Tell whether this kind is said on the terminal."""
     return kind in SPOKEN
+
+
+def batch(factor: int) -> str:
+    """Return how a batch is computed."""
+    return sentence("whole batch" if factor == 1 else "part batch", {"factor": str(factor)})

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from stallguard.core import words
 from stallguard.core.causes import TITLES
-from stallguard.core.words import duration
+from stallguard.core.text import count, duration
 from stallguard.errors import STOPPED_ON_TIME
 from stallguard.report.attempts import Attempt
 from stallguard.report.incidents import CRASH, RECOVERED, STALL, Incident
-from stallguard.report.narrative import prose, sentence
+from stallguard.report.narrative import batch, prose, sentence
 from stallguard.report.programs import Training
 from stallguard.report.totals import Totals
 
@@ -81,11 +81,6 @@ def progress(totals: Totals) -> str:
     return ", ".join(parts)
 
 
-def count(number: int, one: str, many: str) -> str:
-    """Return a number of things, in groups of three digits."""
-    return f"{number:,} {one if number == 1 else many}".replace(",", "\u202f")
-
-
 def times(number: int) -> str:
     """Return how often."""
     return {1: "once", 2: "twice"}.get(number) or f"{number} times"
@@ -140,11 +135,6 @@ def _deeds(totals: Totals, attempts: Sequence[Attempt]) -> Iterator[str]:
         yield sentence("story cost", {"lost": duration(totals.lost), "repeated": twice})
     if totals.slept >= ENOUGH_TO_SAY:
         yield sentence("story slept", {"duration": duration(totals.slept)})
-
-
-def batch(factor: int) -> str:
-    """Return how a batch is computed."""
-    return sentence("whole batch" if factor == 1 else "part batch", {"factor": str(factor)})
 
 
 def advice(incidents: Sequence[Incident]) -> list[str]:

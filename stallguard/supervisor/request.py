@@ -60,7 +60,7 @@ def prepare(
     )
     wanted = loaded.config.run.resume
     old = heritage(wanted, command.argv, cwd) if wanted not in ("", NONE) else None
-    stamp = datetime.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%SZ")  # sorts over a change of the clock
     batch.given(command.argv, env, loaded.config.policy)  # a size that cannot be known is said now
     request = Request(paths.new_run(name or name_of(words), stamp, trial=trial), words, command, reached, cwd)
     request = request._replace(heir_of=old.id if old else "")
