@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import io
 import os
+import shutil
 import sys
 from typing import Any
 
@@ -122,10 +123,13 @@ def cli(ctx: click.Context, /, quiet: bool, no_color: bool, **_others: bool) -> 
 
 def say_error(error: StallguardError) -> None:
     """Print what happened, why we think so, and what to do next."""
+    from stallguard.core.text import wrapped
+
+    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
     first, *rest = error.lines()
-    click.echo(f"stallguard: {first}", err=True)
+    click.echo(wrapped(f"stallguard: {first}", width), err=True)
     for line in rest:
-        click.echo(f"  {line}", err=True)
+        click.echo(wrapped(f"  {line}", width), err=True)
 
 
 def main(arguments: list[str] | None = None) -> Any:

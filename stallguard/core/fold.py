@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import reduce
 
 from msgspec.structs import replace
 
@@ -100,9 +99,7 @@ def advance(run: Run, event: Event, limits: Limits) -> Step:
     run, more = _converge(run, limits)
     run, told = review.look(run)
     actions = actions + more + told
-    return replace(
-        run, lost=reduce(lambda known, action: lost.after(known, at, action), actions, run.lost)
-    ), actions
+    return replace(run, lost=lost.after_all(run.lost, at, actions)), actions
 
 
 def next_wake(run: Run, limits: Limits) -> float:

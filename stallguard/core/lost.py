@@ -11,6 +11,8 @@ the journal, so both show the same seconds.  Pure; must not judge.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from msgspec.structs import replace
 
@@ -111,6 +113,13 @@ def after(lost: Lost, at: float, what: object) -> Lost:
             return _closed(lost, at)
         case Conclude():
             return concluded(lost, at)
+    return lost
+
+
+def after_all(lost: Lost, at: float, each: Sequence[object]) -> Lost:
+    """Return what is lost after several actions of one moment."""
+    for what in each:
+        lost = after(lost, at, what)
     return lost
 
 

@@ -65,3 +65,24 @@ def quantity(value: float, unit: str) -> str:
     steps = STEPS.get(unit, ((1.0, ""),))
     size, name = next((step for step in steps if abs(value) >= step[0]), steps[-1])
     return f"{value / size:.3g} {name}".rstrip()
+
+
+def wrapped(text: str, width: int | None, indent: str = "  ") -> str:
+    """Return a line broken between words for `width` columns, `indent` before the rest; as it is for None.
+
+    A word that is longer than a line, such as a path, stays whole: it can be copied then.
+    """
+    if width is None or len(text) <= width:
+        return text
+    import textwrap
+
+    lead = text[: len(text) - len(text.lstrip())]
+    return "\n".join(
+        textwrap.wrap(
+            text,
+            max(width, 20),
+            subsequent_indent=lead + indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    )

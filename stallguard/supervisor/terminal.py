@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TextIO
 
+from stallguard.core.text import wrapped
 from stallguard.report.narrative import sentence, spoken
 
 LAST_WORDS = 5.0  # seconds that a terminal which takes nothing can hold up the end
@@ -70,9 +71,15 @@ class Terminal:
         while (words := self._lines.get()) is not None:
             self._write(words)
 
+    def _width(self) -> int | None:
+        """Return the columns of the terminal; None if there is none, whose reader wants whole lines."""
+        with contextlib.suppress(OSError, ValueError):
+            return os.get_terminal_size(self._stream.fileno()).columns or None
+        return None
+
     def _write(self, words: str) -> None:
         start = "" if self._fresh() else "\n"
-        line = f"stallguard: {words}"
+        line = wrapped(f"stallguard: {words}", self._width())
         text = f"{start}{DIM}{line}{RESET}\n" if self._color else f"{start}{line}\n"
         with contextlib.suppress(OSError, ValueError):
             os.write(self._stream.fileno(), text.encode(errors="replace"))
