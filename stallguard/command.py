@@ -51,6 +51,10 @@ class Chosen(Protocol):
     def why(self) -> str:
         """Why it was chosen."""
 
+    @property
+    def hint(self) -> str:
+        """How to name the project's own environment, if it was not found; else empty."""
+
 
 class Place(Protocol):
     """What must be known of the file system."""
@@ -179,6 +183,9 @@ def _program(word: str, place: Place) -> str:
 
 
 def _not_executable(word: str, place: Place) -> StallguardError:
+    if word.endswith(".ipynb"):
+        cure = f"stallguard run jupyter nbconvert --to notebook --execute {word}, or make a script of it"
+        return StallguardError(f"{word} is a notebook, not a program", cure=cure, code=CANNOT_RUN)
     runner = "python" if b"python" in place.first_line(word) else "bash"
     cure = f"chmod +x {word}, or stallguard run {runner} {word}"
     return StallguardError(f"{word} is not executable", cure=cure, code=CANNOT_RUN)

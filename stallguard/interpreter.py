@@ -1,12 +1,17 @@
-"""Which Python runs a script: one rule, for `run`, `drill` and `doctor` alike.
+"""Which Python runs a script: one rule, for `run`, `drill`, `doctor` and jobs alike.
 
-Pure: the environment and the search along PATH enter as arguments.  This module may not start anything.
+In this order: --python, the active environment, `.venv` or `venv` of the project (the directories from the working
+one upwards, as uv and poetry look for it), python3 on PATH, our own.  A project whose environment lies elsewhere
+(poetry, pipenv, pixi, conda) is recognised by its files: the choice then says how to name that environment.
+
+Pure: the environment, the file system and the search along PATH enter as arguments.  Must not start anything.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from stallguard.errors import NOT_FOUND, StallguardError
@@ -17,25 +22,49 @@ Which = Callable[[str], str | None]
 ACTIVE = (("VIRTUAL_ENV", "the virtual environment"), ("CONDA_PREFIX", "the conda environment"))
 
 
+LOCAL = (".venv", "venv")
+# A file of a project whose environment lies elsewhere: how its program is started there.
+SIGNS = (
+    ("poetry.lock", "poetry run"),
+    ("uv.lock", "uv run"),
+    ("Pipfile", "pipenv run"),
+    ("pixi.toml", "pixi run"),
+    ("pdm.lock", "pdm run"),
+    ("environment.yml", "conda run -n NAME --no-capture-output"),
+    ("environment.yaml", "conda run -n NAME --no-capture-output"),
+)
+
+
 class Choice(NamedTuple):
     """An interpreter, and why it is that one, in words for the journal."""
 
     path: str
     why: str
+    hint: str = ""  # how to name the project's own environment, if there are signs of one that was not found
 
 
-def choose(python: str | None, env: Mapping[str, str], which: Which, own: str = sys.executable) -> Choice:
-    """Return the interpreter: `python`, else the active environment's, else PATH's python3, else our own.
+def choose(
+    python: str | None,
+    env: Mapping[str, str],
+    which: Which,
+    own: str = sys.executable,
+    cwd: Path | None = None,
+    there: Callable[[Path], bool] = Path.exists,
+) -> Choice:
+    """Return the interpreter: `python`, else the active environment's, the project's, PATH's python3, our own.
 
     `python`: the option, a path, a name on PATH or the directory of an environment; empty where not given.
-    `which`: as shutil.which, None for what cannot be run.  Raises StallguardError (127) where `python` is none.
+    `which`: as shutil.which, None for what cannot be run.  `cwd`: where the project is looked for,
+    None: nowhere; `there`: whether a file exists.  Raises StallguardError (127) where `python` is none.
     """
     if python:
         return _asked_for(python, which)
-    return next(
-        _candidates(env, which),
-        Choice(own, "stallguard's own: there is no active environment and no python3"),
-    )
+    if (found := next(_environments(env, which, cwd), None)) is not None:
+        return found
+    hint = _hint(cwd, there)
+    if python3 := which("python3"):
+        return Choice(python3, "python3 on PATH; no environment is active", hint)
+    return Choice(own, "stallguard's own: there is no active environment and no python3", hint)
 
 
 def _asked_for(python: str, which: Which) -> Choice:
@@ -49,10 +78,26 @@ def _asked_for(python: str, which: Which) -> Choice:
     )
 
 
-def _candidates(env: Mapping[str, str], which: Which) -> Iterator[Choice]:
+def _environments(env: Mapping[str, str], which: Which, cwd: Path | None) -> Iterator[Choice]:
     for variable, kind in ACTIVE:
         home = env.get(variable)
         if home and (found := which(f"{home}/bin/python")):  # the variable outlives a deleted environment
             yield Choice(found, f"{kind} {home} is active")
-    if found := which("python3"):
-        yield Choice(found, "python3 on PATH; no environment is active")
+    for directory in _upwards(cwd):
+        for name in LOCAL:
+            if found := which(f"{directory / name}/bin/python"):
+                yield Choice(found, f"the environment {directory / name} of the project")
+
+
+def _upwards(cwd: Path | None) -> tuple[Path, ...]:
+    return (cwd, *cwd.parents[:-1]) if cwd is not None else ()
+
+
+def _hint(cwd: Path | None, there: Callable[[Path], bool]) -> str:
+    """Return how to start the script in the project's own environment; "" if there are no signs of one."""
+    for directory in _upwards(cwd):
+        for sign, starter in SIGNS:
+            if there(directory / sign):
+                its = f"{directory / sign} belongs to another environment"
+                return f"{its}: {starter} stallguard run, or --python PATH"
+    return ""

@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -26,7 +26,14 @@ from stallguard.errors import UNREADABLE
 from stallguard.paths import home
 
 SCHEMA = 1
+SIZES = "sizes-"  # prefix of the files of batch sizes
 STALE = 60 * 86400.0  # seconds
+# Options of scripts that say how long, from where, and where to, but not what a batch is.
+IMMATERIAL = frozenset({
+    "epochs", "num_epochs", "max_epochs", "steps", "max_steps", "seed", "random_seed", "lr", "learning_rate",
+    "patience", "resume", "checkpoint", "checkpoint_dir", "ckpt", "ckpt_dir", "log_dir", "logdir", "logs", "output",
+    "output_dir", "out", "save_dir", "save", "name", "run_name", "run_id", "experiment",
+})  # fmt: skip
 LEAST = 32  # steps that a run needs to teach anything
 _STREAMS = ("STEP", "BLIND")
 
@@ -64,7 +71,22 @@ File = TypeVar("File", Kept, KeptSizes)
 def key_of(command: Sequence[str], cwd: Path) -> Key:
     """Return the key of a command as it would run in `cwd` on this machine."""
     machine = f"{platform.node()} {platform.system()} {platform.machine()}"
-    return Key(tuple(command), str(cwd), _digest(command, cwd), machine)
+    return Key(tuple(_what_matters(command)), str(cwd), _digest(command, cwd), machine)
+
+
+def _what_matters(command: Sequence[str]) -> list[str]:
+    """Return a command without the options that change neither the time nor the memory of a batch."""
+    kept, skip = [], False
+    for index, word in enumerate(command):
+        name, equals, _ = word.partition("=")
+        if skip:
+            skip = False
+        elif name.startswith("-") and name.lstrip("-").replace("-", "_") in IMMATERIAL:
+            following = command[index + 1 : index + 2]
+            skip = not equals and bool(following) and not following[0].startswith("-")
+        else:
+            kept.append(word)
+    return kept
 
 
 def load(key: Key, trouble: Callable[[str], None], now: float | None = None) -> Learned | None:
@@ -78,7 +100,7 @@ def load(key: Key, trouble: Callable[[str], None], now: float | None = None) -> 
 
 def sizes(key: Key, trouble: Callable[[str], None], now: float | None = None) -> Sizes:
     """Return which batches `key` survives, as far as runs and `find-batch` have seen; `trouble`, `now`: as `load`."""
-    kept = _read(KeptSizes, _path(key, "sizes-"), key, trouble, now)
+    kept = _read(KeptSizes, _path(key, SIZES), key, trouble, now)
     return kept.sizes if kept is not None else Sizes()
 
 
@@ -89,9 +111,44 @@ def keep_sizes(
     if key.command and known != Sizes():
         kept = KeptSizes(SCHEMA, key, time.time() if now is None else now, known)
         try:
-            _write(_path(key, "sizes-"), jsontext.exact(kept))
+            _write(_path(key, SIZES), jsontext.exact(kept))
         except OSError as error:
             trouble(f"which batches survive could not be kept ({error.strerror})")
+
+
+class Known(NamedTuple):
+    """One kept file.  `name`: to forget it by; `what`: in words; `saved`: seconds since the epoch."""
+
+    name: str
+    path: Path
+    key: Key
+    saved: float
+    what: str
+
+
+def everything() -> list[Known]:
+    """Return all that is kept, the oldest first; damaged files are left out."""
+    found = []
+    for path in (home() / "learned").glob("*.json"):
+        with contextlib.suppress(OSError, *UNREADABLE):
+            found.append(_known(path))
+    return sorted(found, key=lambda one: one.saved)
+
+
+def _known(path: Path) -> Known:
+    data = path.read_bytes()
+    if path.name.startswith(SIZES):
+        kept = jsontext.decode(data, KeptSizes)
+        parts = kept.sizes.factor
+        what = (
+            f"up to {kept.sizes.rows} rows survive"
+            if kept.sizes.rows
+            else f"batches survive in {parts} parts"
+        )
+        return Known(path.stem.removeprefix(SIZES)[:8], path, kept.key, kept.saved, what)
+    gaps = jsontext.decode(data, Kept)
+    steps = sum(row.count for row in gaps.learned.rows.values())
+    return Known(path.stem[:8], path, gaps.key, gaps.saved, f"usual gaps, of {steps} steps")
 
 
 def _read(

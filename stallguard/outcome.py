@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil
 
 from stallguard import jsontext
 from stallguard.errors import GAVE_UP, STOPPED_ON_TIME, UNREADABLE
@@ -21,11 +20,8 @@ from stallguard.host import system
 from stallguard.paths import RunDir
 
 SCHEMA = 1
-ENDINGS = {
-    0: "finished",
-    STOPPED_ON_TIME: "stopped",
-    GAVE_UP: "gave up",
-}  # by the run's exit code; else: failed
+ENDINGS = {0: "finished", STOPPED_ON_TIME: "stopped", GAVE_UP: "gave up"}  # by the run's exit code
+REASONS = {"you asked": "stopped", "interrupted": "interrupted"}  # by the beginning of why it ended
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -71,7 +67,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     batches: int
     incidents: int
     attempts: int
-    lost: float  # seconds of silence before restarts, and pauses between attempts
+    lost: float  # seconds that stalls, crashes and restarts cost (core.lost)
 
 
 def utc() -> str:
@@ -91,6 +87,8 @@ def lives(who: Identity) -> bool:
     """Tell whether that very process is still there; a zombie, which nobody has waited for yet, is not."""
     if who.boot:
         return who.boot == system.boot() and system.alive(who.pid, who.started)
+    import psutil  # 40 ms that only a run of an older version without an end needs
+
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(who.pid)
         same = abs(process.create_time() - who.started) < 1.0
@@ -100,7 +98,11 @@ def lives(who: Identity) -> bool:
 
 def is_of_another_boot(who: Identity) -> bool:
     """Tell whether the machine was started anew since that process began."""
-    return who.boot != system.boot() if who.boot else who.started < psutil.boot_time()
+    if who.boot:
+        return who.boot != system.boot()
+    import psutil
+
+    return who.started < psutil.boot_time()
 
 
 def write(path: Path, value: msgspec.Struct) -> None:
@@ -125,9 +127,14 @@ def outcome(run: RunDir) -> Outcome | None:
 
 
 def state(run: RunDir) -> str:
-    """Return running, finished, stopped (on time), gave up, failed, or lost (stallguard ended without a word)."""
+    """Return the state of a run.
+
+    running; finished; stopped (on time, or by an order); interrupted (Ctrl-C); gave up; failed; lost (stallguard ended
+    without a word); trial (a try of find-batch that is over).
+    """
     end = outcome(run)
     if end is not None:
-        return ENDINGS.get(end.code, "failed")
+        reason = next((state for begun, state in REASONS.items() if end.why.startswith(begun)), "failed")
+        return "trial" if run.is_trial else ENDINGS.get(end.code, reason)
     start = asked(run)
     return "running" if start is not None and lives(start.supervisor) else "lost"

@@ -9,14 +9,15 @@ import dataclasses
 import datetime
 import os
 import re
-import tempfile
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-
-import platformdirs
 
 from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, StallguardError, nearest
 
 LATEST = "latest"
+NEWEST = ("last", LATEST)  # words for the newest run
+TRIAL = "trial"  # an empty file
 SEED = "seed"  # file of the backup: the run's seed
 SOCKET_PATH_MAX = 103  # bytes; sun_path is 104 with its NUL on macOS (108 on Linux)
 
@@ -61,6 +62,24 @@ class RunDir:
         """Return whether the run left anything to resume from: a generation of some process' fit or loop."""
         return any(True for _ in self.backup.glob("*/*/g*"))
 
+    @property
+    def is_trial(self) -> bool:
+        """Whether it is one of the tries of find-batch, which lists leave out."""
+        return (self.path / TRIAL).exists()
+
+    def set_checkpoints_aside(self, attempt: int) -> None:
+        """Keep the checkpoints of the attempts before `attempt` where none resumes from them; the seed stays.
+
+        Raises OSError.
+        """
+        import shutil
+
+        aside = self.path / f"backup-before-{attempt}"
+        self.backup.rename(aside)
+        self.backup.mkdir(mode=0o700)
+        if (aside / SEED).exists():
+            shutil.copy2(aside / SEED, self.backup / SEED)
+
     def dump(self) -> Path:
         """Return the directory for what is asked for now; named by the time, so that none takes another's place."""
         return self.path / "dumps" / f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S.%fZ}"
@@ -73,7 +92,11 @@ class RunDir:
 def home() -> Path:
     """Return the directory that holds all that stallguard keeps; STALLGUARD_HOME overrides it."""
     override = os.environ.get("STALLGUARD_HOME")
-    return Path(override) if override else Path(platformdirs.user_data_dir("stallguard", appauthor=False))
+    if override:
+        return Path(override)
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("stallguard", appauthor=False))
 
 
 def runs_dir() -> Path:
@@ -81,8 +104,8 @@ def runs_dir() -> Path:
     return home() / "runs"
 
 
-def new_run(name: str, stamp: str, runs: Path | None = None) -> RunDir:
-    """Make a run directory `<stamp>-<name>` and point `latest` at it.
+def new_run(name: str, stamp: str, runs: Path | None = None, *, trial: bool = False) -> RunDir:
+    """Make a run directory `<stamp>-<name>` and point `latest` at it, but for a trial of find-batch.
 
     Raises StallguardError where the place cannot be written.
     """
@@ -92,6 +115,8 @@ def new_run(name: str, stamp: str, runs: Path | None = None) -> RunDir:
         base.mkdir(parents=True, exist_ok=True, mode=0o700)
         run = _claim(base, stem)
         run.probe.mkdir(mode=0o700)
+        if trial:
+            (run.path / TRIAL).touch()
     except OSError as error:
         raise StallguardError(
             f"cannot make a run directory in {base}",
@@ -99,7 +124,8 @@ def new_run(name: str, stamp: str, runs: Path | None = None) -> RunDir:
             cure="give another place: STALLGUARD_HOME=/some/writable/directory",
             code=CANNOT_RUN,
         ) from error
-    _point_latest(base, run)
+    if not trial:
+        _point_latest(base, run)
     return run
 
 
@@ -134,37 +160,36 @@ def list_runs(runs: Path | None = None) -> list[RunDir]:
     return [RunDir(path) for path in sorted(found) if (path / "run.json").exists()]
 
 
-def find_run(text: str | None = None, runs: Path | None = None) -> RunDir:
-    """Return the run named by a directory, an id, or a unique part of one; the newest for None.
+def find_run(
+    text: str | None = None, runs: Path | None = None, among: Sequence[RunDir] | None = None
+) -> RunDir:
+    """Return the run that is meant: one rule for every verb.
 
-    Raises StallguardError (exit code 3) where there is none, or more than one.
+    None, `last` and `latest` mean the newest run that is no trial of find-batch; else a directory, an id, the
+    beginning of ids, or a part of them means the newest that fits, and if several fit, that is said on standard error.
+    `among`: the runs that can be meant, all by default.  Raises StallguardError (exit code 3) if there is none.
     """
     if text and (Path(text) / "run.json").exists():
         return RunDir(Path(text).resolve())
-    known = list_runs(runs)
+    known = list_runs(runs) if among is None else among
     if not known:
         raise StallguardError(
             f"there is no run in {runs or runs_dir()}",
             cure="start one: stallguard run train.py",
             code=NO_SUCH_RUN,
         )
-    if text is None or text == LATEST:
-        return known[-1]
-    return _match(text, known)
+    if text in (None, *NEWEST):
+        return next((run for run in reversed(known) if not run.is_trial), known[-1])
+    return _match(text or "", known)
 
 
-def _match(text: str, known: list[RunDir]) -> RunDir:
+def _match(text: str, known: Sequence[RunDir]) -> RunDir:
     hits = [run for run in known if run.id == text] or [run for run in known if run.id.startswith(text)]
     hits = hits or [run for run in known if text in run.id]
-    if len(hits) == 1:
-        return hits[0]
     if hits:
-        raise StallguardError(
-            f"{text!r} fits {len(hits)} runs",
-            why=", ".join(run.id for run in hits[-5:]),
-            cure="give more of the id; stallguard ls lists them",
-            code=NO_SUCH_RUN,
-        )
+        if len(hits) > 1:
+            sys.stderr.write(f"stallguard: {text!r} fits {len(hits)} runs; the newest is {hits[-1].id}\n")
+        return hits[-1]
     near = nearest(text, (run.id for run in known), cutoff=0.3)
     hint = f"did you mean {near}? " if near else ""
     raise StallguardError(f"no run {text!r}", cure=f"{hint}stallguard ls lists them", code=NO_SUCH_RUN)
@@ -175,6 +200,8 @@ def socket_dir(base: str | None = None) -> Path:
 
     Raises StallguardError where even the shortest place is too long.
     """
+    import tempfile
+
     for place in [base] if base else [tempfile.gettempdir(), "/tmp"]:  # noqa: S108 - made private by mkdtemp
         try:
             path = Path(tempfile.mkdtemp(prefix="stallguard-", dir=place))

@@ -96,7 +96,7 @@ class TestVerdicts:
         assert (found.kind, "said only after the first step" in found.detail) == ("SILENT", True)
 
     def test_where_a_fit_goes_on_does_not_say_that_it_differs(self, tmp_path):
-        write_journal(tmp_path, (0.5, "resume", "fit 1 goes on in epoch 2 after batch 3"))
+        write_journal(tmp_path, (0.5, "resume", "resuming from the 21:56 checkpoint (epoch 2, batch 3)"))
         assert verdict(ran(tmp_path, {"loss": 1.0}), ran(tmp_path, {"loss": 2.0})).detail == "loss"
 
     def test_slices_that_were_asked_for_must_be_answered(self, tmp_path):

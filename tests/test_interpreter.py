@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from stallguard.errors import NOT_FOUND, StallguardError
@@ -46,10 +48,41 @@ def test_without_an_environment_the_python_that_the_user_would_start_is_taken():
 
 
 def test_our_own_is_the_last_resort_and_says_so():
-    path, why = choose("", {}, lambda _name: None, own="/own/python")
+    path, why, _ = choose("", {}, lambda _name: None, own="/own/python")
     assert path == "/own/python"
     assert "stallguard's own" in why
 
 
 def test_the_reason_names_the_environment():
     assert choose("", {"CONDA_PREFIX": "/conda"}, which).why == "the conda environment /conda is active"
+
+
+PROJECT = {"/home/me/project/.venv/bin/python": "/home/me/project/.venv/bin/python"}
+
+
+def in_project(env=None, programs=PROJECT, files=()):
+    return choose(
+        "", env or {}, {**ON_PATH, **programs, "/env/bin/python": "/env/bin/python"}.get,
+        cwd=Path("/home/me/project/src"), there=lambda path: str(path) in files,
+    )  # fmt: skip
+
+
+def test_the_environment_of_the_project_is_found_from_the_working_directory_upwards():
+    found = in_project()
+
+    assert found.path == "/home/me/project/.venv/bin/python"
+    assert "/home/me/project/.venv of the project" in found.why
+    assert in_project({"VIRTUAL_ENV": "/env"}).path == "/env/bin/python", "what is active wins"
+
+
+@pytest.mark.parametrize(
+    ("file", "starter"),
+    [("poetry.lock", "poetry run"), ("uv.lock", "uv run"), ("environment.yml", "conda run -n NAME")],
+)
+def test_an_environment_that_lies_elsewhere_is_named(file, starter):
+    found = in_project(programs={}, files={f"/home/me/project/{file}"})
+
+    assert found.path == "/usr/bin/python3"
+    assert f"{starter}" in found.hint
+    assert in_project(programs={}).hint == ""
+    assert in_project(files={f"/home/me/project/{file}"}).hint == "", "it was found"

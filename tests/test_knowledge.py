@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from click.testing import CliRunner
 
 from stallguard import knowledge
+from stallguard.cli import learned as verb
+from stallguard.cli.find_batch import Tried, table
 from stallguard.core import detector
 from stallguard.core.learned import Learned
+from stallguard.core.sizes import Sizes
 from tests.core.scene import Scene
 
 DAY = 86400.0
@@ -106,3 +110,36 @@ def test_no_temporary_file_is_left_behind(place, words):
 def test_nothing_known_is_no_trouble(place, words):
     assert knowledge.load(key(place), words.append) is None
     assert words == []
+
+
+def test_options_that_do_not_change_a_batch_are_no_other_script(place):
+    def of(*options: str) -> knowledge.Key:
+        return knowledge.key_of(("python", "train.py", *options), place)
+
+    assert of("--epochs", "2", "--size", "8") == of("--size", "8", "--epochs=3", "--resume")
+    assert of("--size", "8") != of("--size", "16")
+
+
+def test_what_is_kept_is_listed_and_can_be_forgotten(place, words):
+    knowledge.save(key(place), learned(), words.append)
+    knowledge.keep_sizes(key(place), Sizes(rows=512), words.append)
+
+    told = {one.what for one in knowledge.everything()}
+    assert "up to 512 rows survive" in told
+    assert len(told) == 2
+
+    assert CliRunner().invoke(verb.command, ["show"]).output.count("train.py") == 2
+    assert CliRunner().invoke(verb.command, ["forget", "train.py"]).exit_code == 0
+    assert knowledge.everything() == []
+
+
+def test_the_sizes_that_were_tried_are_a_table():
+    tries = [
+        Tried(1, True, 64, "", 50, 2_000_000_000, 10.0),
+        Tried(1, False, 128, "it stalled", 3, None, None),
+    ]
+    assert table(tries) == [
+        "size      memory  batches/s  rows/s  outcome",
+        "64 rows   2 GB    10         640     survives",
+        "128 rows  ?       ?                  it stalled",
+    ]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stallguard import paths
-from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, StallguardError
+from stallguard.errors import CANNOT_RUN, StallguardError
 
 
 def make(runs: Path, *names: str) -> list[paths.RunDir]:
@@ -32,20 +32,23 @@ def test_a_run_is_found_by_a_unique_part_of_its_id(tmp_path: Path) -> None:
     assert paths.find_run(str(alpha.path), tmp_path).id == alpha.id
 
 
+def test_checkpoints_that_nobody_resumes_from_are_kept_aside_and_the_seed_stays(tmp_path: Path) -> None:
+    [run] = make(tmp_path, "train")
+    generation = run.backup / "process" / "fit-0001" / "g1"
+    generation.mkdir(parents=True)
+    (run.backup / "seed").write_text("42")
+
+    run.set_checkpoints_aside(2)
+
+    assert not run.has_checkpoints()
+    assert (run.backup / "seed").read_text() == "42"
+    assert (run.path / "backup-before-2" / "process" / "fit-0001" / "g1").is_dir()
+
+
 def test_no_name_means_the_newest(tmp_path: Path) -> None:
     _, beta = make(tmp_path, "alpha", "beta")
 
     assert paths.find_run(None, tmp_path) == beta
-
-
-def test_an_ambiguous_part_lists_what_it_fits(tmp_path: Path) -> None:
-    make(tmp_path, "alpha", "beta")
-
-    with pytest.raises(StallguardError, match="fits 2 runs") as caught:
-        paths.find_run("2026", tmp_path)
-
-    assert caught.value.code == NO_SUCH_RUN
-    assert "beta" in caught.value.why
 
 
 def test_a_wrong_name_is_answered_with_the_nearest(tmp_path: Path) -> None:
@@ -84,3 +87,29 @@ def test_a_socket_path_that_would_not_fit_is_refused_and_nothing_is_left(tmp_pat
 
     assert caught.value.code == CANNOT_RUN
     assert list(deep.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["train", "20260101", "train-2"])
+def test_the_newest_run_that_fits_is_meant_and_that_is_said(
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = make(tmp_path, "train", "train", "train")
+
+    found = paths.find_run(text, tmp_path)
+
+    assert found == (made[1] if text == "train-2" else made[2])
+    said = capsys.readouterr().err
+    assert said == (
+        "" if text == "train-2" else f"stallguard: '{text}' fits 3 runs; the newest is {found.id}\n"
+    )
+
+
+@pytest.mark.parametrize("text", [None, "last", "latest"])
+def test_a_trial_of_find_batch_is_never_meant_by_the_newest(tmp_path: Path, text: str | None) -> None:
+    [alpha] = make(tmp_path, "alpha")
+    trial = paths.new_run("zeta", "20270101-000000", tmp_path, trial=True)
+    trial.asked.write_text("{}")
+
+    assert paths.find_run(text, tmp_path) == alpha
+    assert paths.find_run("zeta", tmp_path) == trial
+    assert (tmp_path / "latest").resolve() == alpha.path

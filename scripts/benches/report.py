@@ -97,11 +97,20 @@ class Teller:
                     at=0.0,
                     attempt=self._attempt,
                     kind="resume",
-                    text=f"fit 1 goes on in epoch {self._epoch() + 1}",
+                    text=self._resumed(),
                 ),
             )
-            yield at, Tell("resumed", {"text": f"fit 1 goes on in epoch {self._epoch() + 1}"})
+            yield (
+                at,
+                Tell(
+                    "resumed",
+                    {"text": self._resumed()},
+                ),
+            )
         self._began, self._silent, self._beats = at, -1.0, 0
+
+    def _resumed(self) -> str:
+        return f"resuming from the 21:56 checkpoint (epoch {self._epoch() + 1}, batch 0)"
 
     def _epoch(self) -> int:
         return int(self._total / (EPOCH * self._night.rate))

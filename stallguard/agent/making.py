@@ -62,7 +62,7 @@ def make(asked: Asked, config: Config, env: Mapping[str, str], cwd: Path, places
     name = checked_name(asked.name)
     place = Disk(env, str(cwd))
     python = config.run.python or None
-    command = resolve(asked.words, lambda: interpreter.choose(python, env, place.which), place)
+    command = resolve(asked.words, lambda: interpreter.choose(python, env, place.which, cwd=cwd), place)
     chosen = (_python(_absolute(command.interpreter.path, cwd), env, cwd),) if command.interpreter else ()
     words = _words(asked.words, command.argv, cwd, is_script=bool(chosen))
     if not chosen and Path(words[0]).name.startswith("python"):

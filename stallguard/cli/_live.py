@@ -6,7 +6,7 @@ from typing import Any
 
 from stallguard import outcome
 from stallguard.errors import NO_SUCH_RUN, StallguardError
-from stallguard.paths import RunDir, find_run, list_runs
+from stallguard.paths import NEWEST, RunDir, find_run, list_runs
 from stallguard.supervisor import control, orphan
 
 NO = 1  # the exit code of "no"
@@ -24,7 +24,7 @@ def unguarded() -> list[RunDir]:
 
 def pick(text: str | None) -> RunDir:
     """Return the run that is meant; without a name the newest that lives, else the newest of all."""
-    alive = living() or unguarded() if text is None else []
+    alive = living() or unguarded() if text in (None, *NEWEST) else []
     return alive[-1] if alive else find_run(text)
 
 
@@ -48,9 +48,10 @@ def only_live(text: str | None, *, or_unguarded: bool = False) -> RunDir:
     `or_unguarded`: a training whose stallguard was killed counts.
     Raises StallguardError (exit code 3) if there is none, or more than one.
     """
-    if text is not None:
-        return find_run(text)
     alive = living() + (unguarded() if or_unguarded else [])
+    if text is not None:
+        meant = [run for run in alive if text in run.id]
+        return find_run(text, among=meant) if meant else find_run(text)
     if len(alive) == 1:
         return alive[0]
     raise StallguardError(

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import click
 
 from stallguard.config.table import EVERYDAY
+from stallguard.core.text import wrapped
 
 EXITS = (
     ("the script's own", "it ended by itself"),
@@ -114,6 +115,27 @@ def _paragraphs(text: str) -> list[str]:
 
 def _first_sentence(text: str) -> str:
     return re.split(r"(?<=[.])\s", " ".join(text.split()))[0].rstrip(".")
+
+
+def readable(roff: str, width: int) -> str:
+    """Return the page as plain text of so many columns, for a pipe or a machine without man(1)."""
+    lines: list[str] = []
+    indent, kept = "", False
+    for raw in roff.splitlines():
+        request, _, rest = raw.partition(" ")
+        text = re.sub(r"\\f[A-Z]|\\&", "", rest if request.startswith(".") else raw)
+        text = text.replace(r"\-", "-").replace(r"\e", "\\")
+        if request in (".SH", ".SS"):
+            indent = ""
+            lines += ["", text if request == ".SH" else f"  {text}"]
+        elif request in (".PP", ".TP"):
+            lines.append("")
+            indent = "    "
+        elif request in (".nf", ".fi"):
+            kept = request == ".nf"
+        elif request != ".TH":
+            lines.append(f"    {text}" if kept or not indent else wrapped(f"{indent}{text}", width, ""))
+    return "\n".join(lines).strip() + "\n"
 
 
 def _plain(text: str) -> str:

@@ -15,6 +15,13 @@ from stallguard.config.kinds import SWITCH
 from stallguard.config.table import EVERYDAY, KEYS, Key
 
 Decorator = Callable[[Any], Any]
+SHORT = {"--quiet": ("-q",), "--verbose": ("-v",)}
+# Options before the verb, and the settings that they are for the verbs that have settings.
+BEFORE = {
+    "quiet": ("output.quiet", True),
+    "verbose": ("output.verbose", True),
+    "no_color": ("output.color", "never"),
+}
 
 
 def settings(keys: Iterable[Key] = EVERYDAY) -> Decorator:
@@ -45,8 +52,8 @@ def _option(key: Key) -> Decorator:
     name = key.path.replace(".", "__")
     shown = f"  [{key.kind.show(key.default)}]" if key.default != "" else ""
     if key.kind is SWITCH:
-        flags = f"{key.flag}/--no-{key.flag.removeprefix('--')}"
-        return click.option(flags, name, default=None, help=key.help + shown)
+        flags = [*SHORT.get(key.flag, ()), f"{key.flag}/--no-{key.flag.removeprefix('--')}"]
+        return click.option(*flags, name, default=None, help=key.help + shown)
     return click.option(key.flag, name, metavar=key.kind.metavar, help=key.help + shown)
 
 
@@ -58,6 +65,11 @@ def given(parameters: Mapping[str, Any]) -> dict[str, Any]:
     flags = {
         name.replace("__", "."): raw for name, raw in parameters.items() if "__" in name and name != "set__"
     }
+    context = click.get_current_context(silent=True)
+    before = context.find_root().params if context else {}
+    for name, (path, value) in BEFORE.items():
+        if before.get(name) and flags.get(path) is None:
+            flags[path] = value
     return flags | parse_set(parameters.get("set__", ()))
 
 

@@ -75,6 +75,9 @@ def _made(
     name: str, at: tuple[str, ...], every: str | None, environment: tuple[str, ...], system: str, rest: Any
 ) -> Made:
     words = rest.pop("words", ())
+    if not words:
+        cure = "stallguard agent install --at 23:00 -- train.py"
+        raise StallguardError("a job needs a COMMAND to train by", cure=cure, code=USAGE)
     flags = given(rest)
     loaded = config.load(flags, os.environ, Path.cwd())
     asked = Asked(name, schedule_of(at, every), as_words(flags), words, environment)
@@ -155,7 +158,7 @@ def _start(own: Manager, name: str) -> None:
 @command.command("stop")
 @click.option("--name", help="Name of the job; the only one where it is left out.")
 def stop(name: str | None) -> None:
-    """End a job's training, with a checkpoint; it stays installed and starts again at its time."""
+    """End a job's training, with a checkpoint if one can be made; it stays installed and starts again at its time."""
     own = _own()
     _stop(own, _installed(own, name))
 
@@ -168,7 +171,7 @@ def _stop(own: Manager, name: str) -> None:
 @command.command("restart")
 @click.option("--name", help="Name of the job; the only one where it is left out.")
 def restart(name: str | None) -> None:
-    """End a job's training and start it again; it goes on from its checkpoint."""
+    """End a job's training and start it again; it goes on from its checkpoint if it has one."""
     own = _own()
     which = _installed(own, name)
     _stop(own, which)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,16 @@ import msgspec
 from stallguard import config
 from stallguard.config import layers, schema
 from stallguard.config.table import EVERYDAY, KEYS, Key, value_of
+from stallguard.errors import CANNOT_RUN, USAGE, StallguardError, nearest
+
+
+def _names(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
+    return [path for path in KEYS if path.startswith(begun)]
 
 
 @click.group("config")
 def command() -> None:
-    """Show the settings and where they come from."""
+    """Show and change the settings, and where they come from."""
 
 
 def _loaded() -> config.Loaded:
@@ -72,3 +79,95 @@ def path() -> None:
 def print_schema() -> None:
     """Print the JSON schema of stallguard.toml, for editors."""
     click.echo(msgspec.json.format(msgspec.json.encode(schema.schema()), indent=2))
+
+
+@command.command("get")
+@click.argument("name", shell_complete=_names)
+def get(name: str) -> None:
+    """Print the value of the setting NAME, as it holds in this directory."""
+    key = _key(name)
+    click.echo(key.kind.show(value_of(_loaded().config, key.path)))
+
+
+@command.command("set")
+@click.argument("name", shell_complete=_names)
+@click.argument("value")
+@click.option("--user", is_flag=True, help="In your own file instead of the project's.")
+def set_(name: str, value: str, user: bool) -> None:
+    """Write the setting NAME into stallguard.toml of this project, or into your own file."""
+    key = _key(name)
+    config.load({key.path: value}, {}, Path.cwd(), {key.path: value})  # refused before it is written
+    target = layers.user_file(os.environ) if user else layers.project_file(Path.cwd()) or Path(layers.OWN)
+    if target.name == layers.SHARED:
+        raise StallguardError(
+            f"the settings of this project are in {target}", cure=f"edit [{layers.TABLE}] there", code=USAGE
+        )
+    _write(target, edited(target.read_text() if target.exists() else "", key.path, _toml(key, value)))
+    click.echo(f"{key.path} = {value} in {target}", err=True)
+
+
+@command.command("init")
+def init() -> None:
+    """Write a stallguard.toml in this directory that shows the everyday settings and their defaults."""
+    target = Path(layers.OWN)
+    if target.exists():
+        raise StallguardError(
+            f"{target} is there already", cure="stallguard config set NAME VALUE", code=USAGE
+        )
+    sections: dict[str, list[str]] = {}
+    for key in EVERYDAY:
+        section, _, name = key.path.rpartition(".")
+        shown = _toml(key, key.kind.show(key.default) if key.default != "" else "")
+        sections.setdefault(section, []).append(f"# {key.help}\n# {name} = {shown}")
+    blocks = (f"[{section}]\n" + "\n".join(lines) for section, lines in sections.items())
+    _write(target, "\n\n".join(blocks) + "\n")
+    click.echo(f"wrote {target}", err=True)
+
+
+def _key(name: str) -> Key:
+    if name not in KEYS:
+        near = nearest(name, KEYS)
+        raise StallguardError(
+            f"there is no setting {name}", why=f"did you mean {near}?" if near else "",
+            cure="stallguard config show --all lists them", code=USAGE,
+        )  # fmt: skip
+    return KEYS[name]
+
+
+def _toml(key: Key, value: str) -> str:
+    """Return a value as it stands in the file: lists, numbers and switches bare, all else as text."""
+    if isinstance(key.default, tuple):
+        return "[" + ", ".join(json.dumps(item.strip()) for item in value.split(",") if item.strip()) + "]"
+    if isinstance(key.default, bool):
+        return "true" if key.kind.read(value) else "false"
+    return value if re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) and key.default != "" else json.dumps(value)
+
+
+def edited(text: str, path: str, value: str) -> str:
+    """Return the text of a settings file with one setting changed or added; all else stays as it is."""
+    section, _, name = path.rpartition(".")
+    lines = text.splitlines()
+    heads = [number for number, line in enumerate(lines) if line.strip().startswith("[")]
+    begin = next((number for number in heads if lines[number].strip() == f"[{section}]"), None)
+    if begin is None:
+        return "\n".join([*lines, *([""] if lines else []), f"[{section}]", f"{name} = {value}", ""])
+    end = next((number for number in heads if number > begin), len(lines))
+    place = next(
+        (number for number in range(begin + 1, end) if re.match(rf"\s*{re.escape(name)}\s*=", lines[number])),
+        None,
+    )
+    new = f"{name} = {value}"
+    lines[begin + 1 : begin + 1] = [] if place is not None else [new]
+    if place is not None:
+        lines[place] = new
+    return "\n".join([*lines, ""])
+
+
+def _write(target: Path, text: str) -> None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+    except OSError as error:
+        raise StallguardError(
+            f"cannot write {target}", why=error.strerror or str(error), code=CANNOT_RUN
+        ) from error

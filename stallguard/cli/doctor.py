@@ -37,7 +37,7 @@ def command(ctx: click.Context, /, *, as_json: bool, deep: bool, **parameters: A
     from stallguard.doctor import checks, gather, interrogate
 
     wanted = config.load(given(parameters), os.environ, Path.cwd()).config
-    choice = interpreter.choose(wanted.run.python, os.environ, shutil.which)
+    choice = interpreter.choose(wanted.run.python, os.environ, shutil.which, cwd=Path.cwd())
     environment = interrogate.environment(choice, deep=deep)
     facts = gather.facts(environment, os.environ, wanted)
     findings = checks.examine(facts)

@@ -41,12 +41,15 @@ def command(kind: str, **parameters: Any) -> None:
     flags = REHEARSAL | SOONER.get(kind, {}) | {k: v for k, v in given(parameters).items() if v is not None}
     loaded = config.load(flags, os.environ, Path.cwd())
     require_tensorflow(loaded.config.run.python)
+    ours = "the drill sets policy.on_stall = halve and detector.act_after = 1s, so that it is over soon"
+    if not loaded.config.output.quiet:
+        click.echo(f"stallguard: {ours}", err=True)
     sys.exit(guard((str(TRAIN), "--kind", kind), loaded))
 
 
 def require_tensorflow(python: str) -> None:
     """Refuse an interpreter that has no TensorFlow.  Raises StallguardError (exit code 126)."""
-    chosen = interpreter.choose(python or None, os.environ, shutil.which)
+    chosen = interpreter.choose(python or None, os.environ, shutil.which, cwd=Path.cwd())
     found = subprocess.run([chosen.path, "-c", HAS_TENSORFLOW], check=False, capture_output=True)
     if found.returncode:
         raise StallguardError(

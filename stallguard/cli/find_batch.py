@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from stallguard.cli._options import given, settings
 from stallguard.cli.run import RunCommand
 from stallguard.core import bisection
 from stallguard.core.bisection import Search
+from stallguard.core.text import quantity
 from stallguard.errors import StallguardError
 from stallguard.supervisor import batch
 from stallguard.supervisor.request import command_of, prepare
@@ -33,6 +34,9 @@ class Tried(msgspec.Struct, frozen=True, omit_defaults=True):
     survived: bool
     rows: int = 0
     trouble: str = ""
+    batches: int = 0
+    memory: int | None = None  # bytes of the training at most
+    rate: float | None = None  # batches a second
 
 
 @click.command("find-batch", cls=RunCommand, options_metavar="[OPTIONS] [--] COMMAND...")
@@ -63,8 +67,28 @@ def command(ctx: click.Context, /, steps: int, most: int | None, as_json: bool, 
     if as_json:
         click.echo(msgspec.json.encode({"schema": 1, **found, "tries": finder.tries}))
     else:
+        click.echo("\n".join(table(finder.tries)))
         click.echo(_result(found, gives_size=finder.limits.gives_size))
     sys.exit(0 if any(found.values()) else NONE_SURVIVES)
+
+
+def table(tries: Sequence[Tried]) -> list[str]:
+    """Return the sizes that were tried as lines: what each took, how fast it was, and how it came out."""
+    rows = [("size", "memory", "batches/s", "rows/s", "outcome")]
+    for one in sorted(tries, key=lambda one: (one.rows, -one.factor)):
+        memory = quantity(one.memory, "bytes") if one.memory else "?"
+        rate = f"{one.rate:.3g}" if one.rate else "?"
+        rows_a_second = f"{one.rate * one.rows:.3g}" if one.rate and one.rows else ""
+        rows.append((_size(one.factor, one.rows), memory, rate, rows_a_second, one.trouble or "survives"))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    return [
+        "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[4]]).rstrip()
+        for row in rows
+    ]
+
+
+def _size(factor: int, rows: int) -> str:
+    return f"{rows} rows" if rows else "the whole batch" if factor == 1 else f"{factor} parts"
 
 
 def _result(found: Mapping[str, int], *, gives_size: bool) -> str:
@@ -112,9 +136,9 @@ class Finder:
 
     def _try(self, factor: int, loaded: config.Loaded, rows: int) -> Verdict:
         """Run one try and tell of it.  Raises StallguardError where no other size would do better."""
-        size = f"{rows} rows" if rows else "the whole batch" if factor == 1 else f"{factor} parts"
+        size = _size(factor, rows)
         with held() as kept:
-            request = prepare(self._words, loaded, os.environ, self._cwd)
+            request = prepare(self._words, loaded, os.environ, self._cwd, trial=True)
             trial = Trial(request, loaded, os.environ, steps=self._steps, factor=factor)
             trial.guard(kept)
         verdict = trial.verdict()
@@ -123,7 +147,17 @@ class Finder:
             raise StallguardError(
                 f"the try with {size} says nothing about its batch", why=why, cure=cure, code=1
             )
-        self.tries.append(Tried(factor, not verdict.trouble, rows, verdict.trouble))
+        self.tries.append(
+            Tried(
+                factor,
+                not verdict.trouble,
+                rows,
+                verdict.trouble,
+                verdict.batches,
+                verdict.memory,
+                verdict.rate,
+            )
+        )
         outcome = f"fails: {verdict.trouble}" if verdict.trouble else "survives"
         click.echo(f"stallguard: {size}: {outcome} ({verdict.batches} batches, run {trial.dir.id})", err=True)
         return verdict

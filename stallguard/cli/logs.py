@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -23,14 +26,32 @@ CHUNK = 1 << 16
 @click.command("logs")
 @click.argument("run", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Go on as long as the run lives.")
+@click.option("-n", "most", type=click.IntRange(0), metavar="COUNT", help="Only the last COUNT lines.")
 @click.option("--output", "output", is_flag=True, help="What the script printed, byte for byte.")
 @click.option("--json", "as_json", is_flag=True, help="The journal as it is: JSON lines.")
-def command(run: str | None, follow: bool, output: bool, as_json: bool) -> None:
+def command(run: str | None, follow: bool, most: int | None, output: bool, as_json: bool) -> None:
     """Show what happened in RUN (default: the newest): stallguard's own words, one a line."""
     which = find_run(run)
     path = which.output if output else which.journal
-    for chunk in _chunks(which, path, follow=follow):
-        _show(chunk, raw=output or as_json)
+    raw = output or as_json
+    if most is not None:
+        last = _last(path, most, raw=raw)
+        sys.stdout.buffer.write(b"".join(last))
+        sys.stdout.flush()
+    for chunk in _chunks(which, path, follow=follow, new=most is not None):
+        _show(chunk, raw=raw)
+
+
+def _last(path: Path, most: int, *, raw: bool) -> deque[bytes]:
+    """Return the last lines that are shown of what there is."""
+    kept: deque[bytes] = deque(maxlen=most)
+    for part in journal.parts(path):
+        with contextlib.suppress(FileNotFoundError), part.open("rb") as file:
+            for line in file:
+                words = line if raw else (told(line) or "").encode()
+                if words:
+                    kept.append(words if raw else words + b"\n")
+    return kept
 
 
 def _show(chunk: bytes, *, raw: bool) -> None:
@@ -54,12 +75,17 @@ def told(line: bytes) -> str | None:
         return None  # a line cut by a kill, or of a later schema
 
 
-def _chunks(run: RunDir, path: Path, *, follow: bool) -> Iterator[bytes]:
-    for part in journal.parts(path)[:-1]:
+def _chunks(run: RunDir, path: Path, *, follow: bool, new: bool = False) -> Iterator[bytes]:
+    """Yield what there is, or only what comes from now on (`new`)."""
+    if new and not follow:
+        return
+    for part in [] if new else journal.parts(path)[:-1]:
         yield part.read_bytes()
     if not path.exists() and not follow:
         return
     with _opened(path, run) as file:
+        if new:
+            file.seek(0, os.SEEK_END)
         yield from _whole_lines(file, run, follow=follow)
 
 

@@ -7,15 +7,18 @@ from typing import Any
 import click
 
 from stallguard import jsontext, outcome
-from stallguard.core.words import counted, duration
+from stallguard.core.text import counted, duration
 from stallguard.paths import RunDir, list_runs
 
 
 @click.command("ls")
+@click.option("-n", "most", type=click.IntRange(1), metavar="COUNT", help="Only the newest COUNT runs.")
+@click.option("--all", "trials", is_flag=True, help="The tries of find-batch too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object with all runs.")
-def command(as_json: bool) -> None:
+def command(most: int | None, trials: bool, as_json: bool) -> None:
     """List the runs, newest last."""
-    rows = [row(run) for run in list_runs()]
+    shown = [run for run in list_runs() if trials or not run.is_trial]
+    rows = [row(run) for run in shown[-(most or len(shown)) :]]
     if as_json:
         click.echo(jsontext.readable({"schema": 1, "runs": rows}))
         return
@@ -48,7 +51,7 @@ def line(fields: dict[str, Any]) -> str:
     stalls = counted(fields["incidents"], "stall") if fields["incidents"] else ""
     words = (
         f"{fields['id']:<36}",
-        f"{fields['state']:<9}",
+        f"{fields['state']:<11}",
         f"{took:>12}",
         f"{stalls:>9}",
         " ".join(fields["command"]),

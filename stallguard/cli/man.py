@@ -29,8 +29,11 @@ def command(ctx: click.Context, /, roff: bool) -> None:
     assert isinstance(root, click.Group)  # noqa: S101 - the one that holds all verbs
     text = _manual.page(root, __version__)
     reader = shutil.which("man")
-    if roff or reader is None or not sys.stdout.isatty():
+    if roff:
         click.echo(text, nl=False)
+        return
+    if reader is None or not sys.stdout.isatty():
+        click.echo(_manual.readable(text, shutil.get_terminal_size((80, 24)).columns), nl=False)
         return
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "stallguard.1"

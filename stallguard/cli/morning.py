@@ -25,15 +25,16 @@ def command(since: str, as_json: bool) -> None:
       stallguard morning
       stallguard morning --since 3d
     """  # noqa: D301 - click wants the real backspace
-    from stallguard.agent import missed
+    from stallguard.agent import memory, missed
     from stallguard.agent.choose import manager, own_system
     from stallguard.report.morning import lines
     from stallguard.report.night import heirs, night
 
-    runs = list_runs()
+    runs = [run for run in list_runs() if not run.is_trial]
     went_on = heirs(runs)
+    jobs = {memory.recall(name).run: name for name in memory.names()}
     began = _began(since)
-    nights = [night(run, heirs=went_on) for run in _since(runs, began)]
+    nights = [night(run, heirs=went_on, jobs=jobs) for run in _since(runs, began)]
     over = missed.since(began, manager(own_system(), os.environ), dt.datetime.now().astimezone())
     if as_json:
         told = [{"job": one.job, "at": one.at, "words": one.words} for one in over]

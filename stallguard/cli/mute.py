@@ -1,4 +1,4 @@
-"""`stallguard mute`: leave a run alone for a while."""
+"""`stallguard mute`: pause the handling of stalls for a while."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import click
 
 from stallguard import units
 from stallguard.cli._live import ask, only_live
-from stallguard.core.words import duration as said
+from stallguard.core.text import duration as said
 from stallguard.errors import USAGE, StallguardError
 
 
-@click.command("mute")
+@click.command("mute", context_settings={"ignore_unknown_options": True})
 @click.argument("duration", required=False, default="1h")
-@click.option("--run", metavar="RUN", help="The run that is meant, where several live.")
+@click.option("--run", metavar="RUN", help="The run that is meant, if several live.")
 def command(duration: str, run: str | None) -> None:
-    """Judge, but do not act on a stall for DURATION (default: 1h; 0 ends it): when you stop in a debugger, say."""
+    """Detect stalls, but do not act on them for DURATION (default: 1h; 0 ends the pause): for a debugger, say."""
     try:
         seconds = units.duration(duration)
     except ValueError as error:
+        option = duration.startswith("-")
         raise StallguardError(
-            f"{duration!r} is no duration", cure="write it as 90s, 30m or 2h", code=USAGE
+            f"{duration!r} is no duration",
+            why="a pause cannot be negative" if option else "",
+            cure="stallguard mute 0 ends a pause; a duration is written 90s, 30m or 2h",
+            code=USAGE,
         ) from error
     which = only_live(run)
     ask(which, "mute", str(seconds))
-    click.echo(
-        f"run {which.id} is left alone for {said(seconds)}"
-        if seconds
-        else f"run {which.id} is guarded again",
-        err=True,
-    )
+    state = f"paused for {said(seconds)}" if seconds else "on again"
+    click.echo(f"run {which.id}: stall handling is {state}", err=True)

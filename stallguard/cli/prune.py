@@ -9,8 +9,8 @@ import click
 import msgspec
 
 from stallguard import config, keep
+from stallguard.core.text import quantity
 from stallguard.paths import runs_dir
-from stallguard.units import show_size
 
 
 @click.command("prune")
@@ -28,15 +28,15 @@ def command(runs: str | None, age: str | None, size: str | None, dry_run: bool, 
       stallguard prune --runs 10 --age 30d
     """  # noqa: D301 - click wants the real backspace
     flags = {"keep.runs": runs, "keep.age": age, "keep.size": size}
-    settings = config.load(flags, os.environ, Path.cwd()).config.keep
+    typed = {path: f"--{path.removeprefix('keep.')}" for path in flags}
+    settings = config.load(flags, os.environ, Path.cwd(), typed).config.keep
     doomed = keep.prune(settings, runs_dir(), dry=dry_run)
     if as_json:
         rows = [{"id": item.run.id, "bytes": item.size, "why": item.why} for item in doomed]
         click.echo(msgspec.json.encode({"schema": 1, "removed": not dry_run, "runs": rows}))
         return
     for item in doomed:
-        click.echo(f"{item.run.id:<36}  {show_size(round(item.size, -3)):>8}  {item.why}")
+        click.echo(f"{item.run.id:<36}  {quantity(item.size, 'bytes'):>8}  {item.why}")
     done = "would be removed" if dry_run else "removed"
-    click.echo(
-        f"{len(doomed)} runs {done}, {show_size(round(sum(item.size for item in doomed), -3))}", err=True
-    )
+    room = quantity(sum(item.size for item in doomed), "bytes")
+    click.echo(f"{len(doomed)} runs {done}, {room}", err=True)

@@ -9,7 +9,7 @@ import msgspec
 
 from stallguard import outcome
 from stallguard.cli._live import ask
-from stallguard.core.words import duration
+from stallguard.core.text import duration
 from stallguard.errors import StallguardError
 from stallguard.paths import RunDir, list_runs
 from stallguard.supervisor import orphan
@@ -48,12 +48,22 @@ def _snapshot(run: RunDir) -> dict[str, Any] | None:
 
 def line(snapshot: dict[str, Any]) -> str:
     """Return a run as one line."""
+    from stallguard.report.live import muted
+
     rate, silent = snapshot.get("rates", {}).get("batches"), snapshot.get("silent")
     words = (
         f"{snapshot['run']:<36}",
         f"{snapshot.get('pid', ''):>8}",
         f"{snapshot['state']:<10}",
         f"{rate:8.3g}/s" if rate is not None else f"{'':>10}",
-        f"silent {duration(silent)}" if silent is not None else snapshot.get("why", ""),
+        ", ".join(
+            filter(
+                None,
+                (
+                    f"silent {duration(silent)}" if silent is not None else snapshot.get("why", ""),
+                    muted(snapshot),
+                ),
+            )
+        ),
     )
     return "  ".join(words).rstrip()

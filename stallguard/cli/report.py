@@ -11,9 +11,11 @@ import click
 
 from stallguard import jsontext
 from stallguard.errors import CANNOT_RUN, StallguardError
-from stallguard.paths import RunDir, find_run
+from stallguard.paths import NEWEST, RunDir, find_run, list_runs
 
-IN_THE_RUN = "-"  # of --html without a file: report.html in the run's directory
+IN_THE_RUN = ""  # of --html without a file: report.html in the run's directory
+PAGES = (".html", ".htm")
+STDOUT = "-"
 
 
 @click.command("report")
@@ -24,7 +26,7 @@ IN_THE_RUN = "-"  # of --html without a file: report.html in the run's directory
     is_flag=False,
     flag_value=IN_THE_RUN,
     metavar="[FILE]",
-    help="Write one HTML file that can be mailed.  [report.html in the run's directory]",
+    help="Write one HTML file that can be mailed.  -: standard output.  [report.html in the run's directory]",
 )
 @click.option("--json", "as_json", is_flag=True, help="All of it as one JSON object.")
 @click.option("--open", "show", is_flag=True, help="Write the HTML file and open it in the browser.")
@@ -37,14 +39,33 @@ def command(run: str | None, html_file: str | None, as_json: bool, show: bool) -
       stallguard report --open
       stallguard report 2026 --html hang.html
     """  # noqa: D301 - click wants the real backspace
+    if run is None and html_file and not html_file.endswith(PAGES) and _names_a_run(html_file):
+        run, html_file = html_file, IN_THE_RUN  # `report --html RUN`: --html without its file
     which = find_run(run)
-    if html_file or show:
+    if html_file == STDOUT:
+        if as_json or show:
+            raise click.UsageError(
+                "--html - writes the page on standard output, and nothing else can be written there"
+            )
+        _print_page(which)
+        return
+    if html_file is not None or show:
         path = _write(which, html_file)
-        click.echo(path)
+        click.echo(path, err=as_json)
         if show:
             webbrowser.open(path.resolve().as_uri())
-        return
-    _print(which, as_json=as_json)
+    if as_json or (html_file is None and not show):
+        _print(which, as_json=as_json)
+
+
+def _names_a_run(text: str) -> bool:
+    return text in NEWEST or any(text in run.id for run in list_runs())
+
+
+def _print_page(run: RunDir) -> None:
+    from stallguard.report import document, html
+
+    sys.stdout.buffer.write(html.render(document.make(run, os.environ)).encode(errors="replace"))
 
 
 def _write(run: RunDir, file: str | None) -> Path:
@@ -73,4 +94,8 @@ def _print(run: RunDir, *, as_json: bool) -> None:
 
     from stallguard.report import terminal
 
-    terminal.show(made, Console(width=None if sys.stdout.isatty() else terminal.PIPED))
+    tty = sys.stdout.isatty()
+    columns = os.environ.get("COLUMNS", "")
+    width = None if tty else int(columns) if columns.isdigit() and int(columns) > 0 else terminal.PIPED
+    plain = bool(os.environ.get("NO_COLOR")) or click.get_current_context().color is False
+    terminal.show(made, Console(width=width, color_system=None if plain else "auto"))

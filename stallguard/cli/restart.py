@@ -1,16 +1,40 @@
-"""`stallguard restart`: end a run's training and start it anew."""
+"""`stallguard restart`: end a run's training and start it again."""
 
 from __future__ import annotations
 
+import sys
+
 import click
 
-from stallguard.cli._live import ask, only_live
+from stallguard.cli._live import NO, ask, only_live
+from stallguard.core.asked import FROM_SCRATCH
+from stallguard.errors import USAGE, StallguardError
+from stallguard.paths import RunDir
 
 
 @click.command("restart")
 @click.argument("run", required=False)
-def command(run: str | None) -> None:
-    """End the training of RUN, which may be left out where only one lives, and start it anew from its checkpoint."""
+@click.option(
+    "--from-scratch", is_flag=True, help="Start the script from its beginning, without its checkpoints."
+)
+def command(run: str | None, from_scratch: bool) -> None:
+    """End the training of RUN, which may be left out if only one lives, and start it again from its checkpoint."""
     which = only_live(run)
-    ask(which, "restart")
-    click.echo(f"run {which.id} is being started anew", err=True)
+    if not from_scratch and not which.has_checkpoints():
+        _confirm(which)
+    ask(which, "restart", FROM_SCRATCH if from_scratch else "")
+    start = (
+        "again from its last checkpoint" if which.has_checkpoints() and not from_scratch else "from scratch"
+    )
+    click.echo(f"run {which.id} is being started {start}", err=True)
+
+
+def _confirm(run: RunDir) -> None:
+    """Ask before what was trained is lost.  Raises StallguardError (exit code 2) if nobody can be asked."""
+    lost = f"run {run.id} has no checkpoint: a restart begins from scratch"
+    if not sys.stdin.isatty():
+        raise StallguardError(
+            lost, cure="if that is what you want: stallguard restart --from-scratch", code=USAGE
+        )
+    if not click.confirm(f"{lost}. Restart it?", err=True):
+        sys.exit(NO)

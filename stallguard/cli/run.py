@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -45,9 +46,11 @@ class RunCommand(click.Command):
 
 
 @click.command("run", cls=RunCommand, options_metavar="[OPTIONS] [--] COMMAND...")
+@click.option("--name", default="", help="Name of the run, for its id.  [that of the script]")
+@click.option("--dry-run", is_flag=True, help="Only show what would be started, and how.")
 @settings()
 @click.pass_context
-def command(ctx: click.Context, /, **parameters: Any) -> None:
+def command(ctx: click.Context, /, name: str, dry_run: bool, **parameters: Any) -> None:
     """Start a training and guard it.
 
     COMMAND is `train.py ARGS`, `-m package.module ARGS`, or any program: `python train.py`, `bash train.sh`.
@@ -65,11 +68,36 @@ def command(ctx: click.Context, /, **parameters: Any) -> None:
     def load() -> config.Loaded:
         return config.load(flags, os.environ, cwd)
 
-    sys.exit(guard(words, load(), load))
+    if dry_run:
+        click.echo(_plan(words, load(), cwd))
+        return
+    sys.exit(guard(words, load(), load, name))
+
+
+def _plan(words: tuple[str, ...], loaded: config.Loaded, cwd: Path) -> str:
+    """Return what would be started, by which interpreter and with which settings.  Raises StallguardError."""
+    from stallguard.command import Disk, reach
+    from stallguard.config.table import KEYS, value_of
+    from stallguard.supervisor.request import command_of
+
+    made = command_of(words, loaded, os.environ, cwd)
+    inside = reach(made.argv, Disk(os.environ, str(cwd)))
+    rows = [("command", shlex.join(made.argv)), ("directory", str(cwd))]
+    if made.interpreter:
+        rows.append(("interpreter", "; ".join(filter(None, (made.interpreter.why, made.interpreter.hint)))))
+    rows.append(("probe", "in the training" if inside.injectable else f"not possible: {inside.why}"))
+    rows += [
+        ("setting", f"{path} = {KEYS[path].kind.show(value_of(loaded.config, path))} ({origin})")
+        for path, origin in loaded.origins.items() if origin != config.DEFAULT
+    ]  # fmt: skip
+    return "\n".join(f"{name:<11}  {text}" for name, text in rows)
 
 
 def guard(
-    words: tuple[str, ...], loaded: config.Loaded, reload: Callable[[], config.Loaded] | None = None
+    words: tuple[str, ...],
+    loaded: config.Loaded,
+    reload: Callable[[], config.Loaded] | None = None,
+    name: str = "",
 ) -> int:
     """Resolve the command, run it under guard, and return the exit code.  `reload`: reads the settings anew."""
     from stallguard.supervisor.request import prepare
@@ -77,5 +105,5 @@ def guard(
     from stallguard.supervisor.signals import held
 
     with held() as kept:
-        request = prepare(words, loaded, os.environ, Path.cwd())
+        request = prepare(words, loaded, os.environ, Path.cwd(), name=name)
         return Session(request, loaded, os.environ, reload).guard(kept)

@@ -72,8 +72,7 @@ def _over(run: RunDir, *, as_json: bool) -> tuple[bool, Any]:
         if attempt is not None:
             told |= {"state": "unguarded", "pid": attempt.process.pid}
         return state == "finished", msgspec.json.encode(told)
-    from stallguard.core.words import duration
-    from stallguard.report.story import count
+    from stallguard.core.text import count, duration
 
     rows = [("state", state)]
     if attempt is not None:

@@ -1,4 +1,4 @@
-"""`stallguard top`: a run as it lives.  Keys: q leaves, d keeps a dump as evidence, m leaves it alone for an hour."""
+"""`stallguard top`: a run as it lives.  Keys: q leaves, d keeps a dump as evidence, m pauses stall handling."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from stallguard.errors import StallguardError
 from stallguard.paths import RunDir
 
 EVERY = 1.0  # seconds between two looks
-KEYS = {"d": ("dump", "a dump is being kept as evidence"), "m": ("mute", "it is left alone for an hour")}
-HELP = "q quit   d dump   m mute for an hour"
+HELP = "q quit   d dump   m pause stall handling for an hour, or end the pause"
 
 
 @click.command("top")
@@ -30,7 +29,7 @@ HELP = "q quit   d dump   m mute for an hour"
 def command(ctx: click.Context, run: str | None) -> None:
     """Watch RUN (default: the newest that lives); where no terminal looks on, show its status once.
 
-    Keys: q leaves, d keeps a dump as evidence, m leaves the run alone for an hour.
+    Keys: q leaves, d keeps a dump as evidence, m pauses stall handling for an hour, or ends the pause.
     """
     which = pick(run)
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or outcome.state(which) != "running":
@@ -51,14 +50,18 @@ def _watch(run: RunDir) -> None:
             key = _pressed()
             if key in ("q", "\x03", "\x04"):
                 return
-            if key in KEYS:
-                said = _order(run, *KEYS[key])
+            if key == "d":
+                said = _order(run, "a dump is being kept as evidence", "dump")
+            elif key == "m" and snapshot.get("muted"):
+                said = _order(run, "stall handling is on again", "mute", "0")
+            elif key == "m":
+                said = _order(run, "stall handling is paused for an hour", "mute")
 
 
-def _order(run: RunDir, verb: str, done: str) -> str:
-    """Return `done` where the run takes the order, else what it says."""
+def _order(run: RunDir, done: str, verb: str, argument: str = "") -> str:
+    """Return `done` if the run takes the order, else what it says."""
     try:
-        ask(run, verb)
+        ask(run, verb, argument)
     except StallguardError as error:
         return "; ".join(error.lines())
     return done

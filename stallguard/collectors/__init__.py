@@ -22,6 +22,7 @@ PLUGINS = "stallguard.collectors"
 BUDGET = 10.0  # seconds for all collectors together: no restart waits longer for its evidence
 STACKS_SIGNAL = int(signal.SIGUSR1)
 STACKS, STACKS_AGAIN = "stacks", "stacks-again"  # the collectors whose facts the manifest repeats
+COUNTERS = ("beats", "changes")  # of the probe's record: batches, and progress of any kind
 
 
 class Nothing(Exception):

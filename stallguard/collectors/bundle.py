@@ -11,14 +11,14 @@ from __future__ import annotations
 import datetime
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from stallguard import jsontext
-from stallguard.collectors import STACKS, STACKS_AGAIN, Collector, Context, Facts, Nothing
+from stallguard.collectors import COUNTERS, STACKS, STACKS_AGAIN, Collector, Context, Facts, Nothing
 from stallguard.collectors.redact import Redactor
 from stallguard.collectors.sheet import File, Sheet
 from stallguard.core.events import Collected
@@ -198,11 +198,16 @@ def _manifest(context: Context, items: Sequence[Item], seconds: float) -> Manife
         where=first.get("where", ""),
         classes=tuple(classes),
         fingerprint=mark,
-        moved=again["fingerprint"] != mark if mark and again else None,
+        moved=_moved(first, again) if mark and again else None,
         missing=tuple(item.name for item in items if item.state in (FAILED, LATE)),
         removed=_sum(item.removed for item in items),
         items=tuple(items),
     )
+
+
+def _moved(first: Mapping[str, Any], again: Mapping[str, Any]) -> bool:
+    """Tell whether the training went on between two dumps: a fast loop is often seen twice in the same place."""
+    return any(first.get(fact) != again.get(fact) for fact in ("fingerprint", *COUNTERS))
 
 
 def _sum(counts: Iterable[dict[str, int]]) -> dict[str, int]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from stallguard import plugins
 from stallguard.collectors import (
+    COUNTERS,
     PLUGINS,
     STACKS,
     STACKS_AGAIN,
@@ -28,6 +29,7 @@ from stallguard.collectors.frames import LOCK, USER
 from stallguard.collectors.sheet import Sheet
 from stallguard.host.evidence import system as evidence
 from stallguard.host.evidence_rows import Table, Tool
+from stallguard.probe import wire
 
 KB, MB = 1 << 10, 1 << 20
 ANSWER = 2.0  # seconds for the process to write its stacks; it takes 10 ms where it can at all
@@ -67,12 +69,22 @@ def stacks_again(context: Context, sheet: Sheet) -> Facts:
 
 
 def _taken(name: str, context: Context, sheet: Sheet) -> Facts:
+    batches = _batches(context)
     text = ask.stacks(context, ANSWER)
     sheet.text(name, text)
     reading = stacks.read(text, context.cwd)
     classes = _named_lock(reading.classes, evidence.main_wait(context.pid))
     where = sheet.redactor.text(reading.where)
-    return {"where": where, "classes": list(classes), "fingerprint": reading.fingerprint}
+    return {"where": where, "classes": list(classes), "fingerprint": reading.fingerprint} | batches
+
+
+def _batches(context: Context) -> dict[str, int]:
+    """Return the probe's count of batches and of other progress; nothing if its page cannot be read."""
+    try:
+        record = wire.unpack(context.stacks.with_suffix(".page").read_bytes())
+    except OSError:
+        return {}
+    return {} if record is None else {name: record[name] for name in COUNTERS}
 
 
 def _named_lock(classes: tuple[str, ...], main_wait: str) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ from stallguard.config.table import KEYS, Key, sections, value_of
 from stallguard.errors import USAGE, StallguardError, nearest
 
 DEFAULT = "default"
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -42,15 +44,17 @@ class Loaded(msgspec.Struct, frozen=True):
     ignored: tuple[str, ...] = ()
 
 
-def load(flags: Mapping[str, Any], env: Mapping[str, str], cwd: Path) -> Loaded:
+def load(
+    flags: Mapping[str, Any], env: Mapping[str, str], cwd: Path, typed: Mapping[str, str] = NOTHING
+) -> Loaded:
     """Return the configuration for a command started in `cwd`.
 
-    `flags`: raw values by path; None where not given.  Raises StallguardError (exit code 2) for an unknown
-    setting, a value of the wrong form, or a file that cannot be read.
+    `flags`: raw values by path; None where not given; `typed`: layers.from_flags.  Raises StallguardError (exit code 2)
+    for an unknown setting, a value of the wrong form, or a file that cannot be read.
     """
     project = project_file(cwd)
     files = (user_file(env), *([project] if project else []))
-    layers, ignored = [from_environment(env), from_flags(flags)], list[str]()
+    layers, ignored = [from_environment(env), from_flags(flags, typed)], list[str]()
     for file in reversed(files):
         try:
             layers.insert(0, from_file(file))

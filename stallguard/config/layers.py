@@ -111,10 +111,14 @@ def _path(variable: str) -> str:
     return variable.removeprefix(PREFIX).lower().replace("__", ".")
 
 
-def from_flags(flags: Mapping[str, Any]) -> list[Setting]:
-    """Return the settings given on the command line, by path; None means: not given."""
+def from_flags(flags: Mapping[str, Any], typed: Mapping[str, str]) -> list[Setting]:
+    """Return the settings given on the command line, by path; None means: not given.
+
+    `typed`: the options of a verb that has others for some of them, by path.
+    """
     given = {path: raw for path, raw in flags.items() if raw is not None}
-    return [Setting(path, raw, _option(path)) for path, raw in given.items()]
+    names = {path: f"option {typed[path]}" if path in typed else _option(path) for path in given}
+    return [Setting(path, raw, names[path]) for path, raw in given.items()]
 
 
 def _option(path: str) -> str:

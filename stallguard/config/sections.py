@@ -42,6 +42,7 @@ class OutputSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """stallguard's own words on the terminal."""
 
     quiet: bool = False
+    verbose: bool = False
     color: str = "auto"
 
 

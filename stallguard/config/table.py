@@ -104,6 +104,7 @@ _EVERYDAY = [
     Key("evidence.budget", DURATION, "Longest time for gathering evidence before a restart.", live=True),
     Key("evidence.include_source", SWITCH, "Keep the script's text as evidence.", "--include-source", live=True),
     Key("output.quiet", SWITCH, "Say nothing but errors.", "--quiet"),
+    Key("output.verbose", SWITCH, "Say what else only the journal has.", "--verbose"),
     Key("output.color", choice("auto", "always", "never"), "Colour of stallguard's own words.", "--color"),
     Key("notify.desktop", SWITCH, "Show notifications on the desktop.", live=True),
     Key("notify.command", TEXT, "Command to run for each notification; it reads the message.", live=True),

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from stallguard.core import fold, lifecycle, trainings
+from stallguard.core import fold, lifecycle, lost, trainings
 from stallguard.core.actions import Launch
 from stallguard.core.events import Event
 from stallguard.core.learned import Learned
@@ -60,6 +60,7 @@ def on_a_new_clock(run: Run, limits: Limits, at: float) -> Step:
         beyond=run.beyond,
         learned=run.learned,
         whole=run.whole,
+        lost=lost.moved(run.lost, run.now, at),
         totals=replace(run.totals, beats=beats(run)),
     )
     return kept, [Launch(attempt=run.attempt + 1, factor=run.factor, device=run.device, resume=True)]

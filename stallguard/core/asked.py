@@ -9,7 +9,7 @@ import math
 
 from msgspec.structs import replace
 
-from stallguard.core import arranged, bystander, lifecycle
+from stallguard.core import arranged, bystander, lifecycle, words
 from stallguard.core.actions import Collect, Conclude, Signal, Tell
 from stallguard.core.events import DUMP, Asked
 from stallguard.core.limits import Limits
@@ -20,12 +20,15 @@ from stallguard.core.verdicts import Decision
 MUTE = 3600.0  # seconds that `mute` lasts
 OUTLIVED = 10.0  # seconds after an interrupt, in which a second one is sure to end the training at once
 STOP_VERBS = ("interrupt", "stop", "restart")
+FROM_SCRATCH = "from scratch"  # argument of restart: leave the checkpoints aside
 
 
 def take(run: Run, event: Asked, limits: Limits) -> Step:
     """Return the run after it was asked for something, and what is to be done."""
     if event.verb == "mute":
-        return replace(run, quiet_until=run.now + float(event.argument or MUTE)), []
+        seconds = float(event.argument or MUTE)
+        told = Tell("muted", {"duration": words.duration(seconds)}) if seconds > 0 else Tell("unmuted")
+        return replace(run, quiet_until=run.now + max(0.0, seconds)), [told]
     if event.verb == "dump":
         return run, [Collect(incident=DUMP, attempt=run.attempt)]
     if event.verb == "finish":
@@ -71,7 +74,7 @@ def _end(run: Run, event: Asked, limits: Limits) -> Step:
     again = event.verb == "restart"
     decision = Decision(
         action="restart" if again else "finish", why=f"you asked to {event.verb}", factor=run.factor,
-        device=run.device, code=OWN_CODE,
+        device=run.device, code=OWN_CODE, resume=event.argument != FROM_SCRATCH,
     )  # fmt: skip
     run = replace(run, interrupts=count, decision=decision)
     if event.verb == "interrupt":

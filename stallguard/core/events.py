@@ -27,7 +27,7 @@ class Launched(Event, frozen=True, tag="launched"):
     pid: int
     factor: int = 1  # micro-batches a batch
     device: str = "default"  # default, or cpu where the GPU is hidden
-    resumed: bool = False
+    resumed: bool = False  # it was given checkpoints, and there were some
 
 
 class Failed(Event, frozen=True, tag="failed"):

@@ -21,6 +21,7 @@ from stallguard.core import (
     diagnosis,
     history,
     lifecycle,
+    lost,
     mathematics,
     past,
     policy,
@@ -93,13 +94,15 @@ def advance(run: Run, event: Event, limits: Limits) -> Step:
         return run, []
     at = max(event.at, run.now)
     seen = event if event.at == at else replace(event, at=at)
-    run = trainings.focused(trainings.observe(replace(run, now=at), seen, limits.detector))
+    run = replace(run, now=at, lost=lost.after(run.lost, at, seen))
+    run = trainings.focused(trainings.observe(run, seen, limits.detector))
     handler = HANDLERS.get(type(event))
     run, actions = handler(run, seen, limits) if handler else (run, [])
     run = trainings.focused(run)
     run, more = _converge(run, limits)
     run, told = review.look(run)
-    return run, actions + more + told
+    actions = actions + more + told
+    return replace(run, lost=lost.after_all(run.lost, at, actions)), actions
 
 
 def next_wake(run: Run, limits: Limits) -> float:
@@ -123,14 +126,15 @@ def next_wake(run: Run, limits: Limits) -> float:
 
 
 def _launched(run: Run, event: Launched, limits: Limits) -> Step:
-    lost = run.totals.lost + (event.at - run.ended if run.attempt else 0.0)
     run = move(
         run, "launched", attempt=event.attempt, pid=event.pid, factor=event.factor, device=event.device,
         launched=event.at, deadline=math.inf, decision=None, findings=(), urgent=False, interrupts=0, step="off",
         interrupted=None, arranged=False, obeyed=False, saved=(), spared=0.0, declined=-math.inf, review=Review(),
-        totals=replace(run.totals, lost=lost), sized=event.at, regrowing=False, cut=False,
+        sized=event.at, regrowing=False, cut=False,
     )  # fmt: skip
-    return mathematics.told(run, limits.policy)
+    run, told = mathematics.told(run, limits.policy)
+    scratch = event.attempt > 1 and not event.resumed
+    return run, [Tell("from_scratch", {"attempt": str(event.attempt)}), *told] if scratch else told
 
 
 def _failed(run: Run, event: Failed, _limits: Limits) -> Step:
@@ -156,7 +160,7 @@ def _noted(run: Run, event: Noted, limits: Limits) -> Step:
     run, changed = mathematics.told(run, limits.policy) if event.kind == regrow.GROWN else (run, [])
     run, sliced = slices.noted(run, event, limits)
     changed += sliced
-    text = words.of_one(run, event.pid) + event.text
+    text = words.of_one(run, event.pid) + event.text + words.trained_again(run, event)
     said = [*changed, Tell(NOTES.get(event.kind, "note"), {"text": text})]
     if event.kind != STOP_INEXACT:
         return run, [*said, *ended]
@@ -336,8 +340,7 @@ def _act_when_due(run: Run, limits: Limits) -> Step:
     if decision.action in LEAVES_ALONE:
         return replace(run, declined=run.now), []
     found = Found(incident=run.totals.incidents, findings=findings, decision=decision)
-    lost = run.totals.lost + run.now - run.judge.judgement.since
-    run = replace(run, findings=findings, past=tried, totals=replace(run.totals, lost=lost))
+    run = replace(run, findings=findings, past=tried)
     run, actions = stop(run, decision, limits)
     facts = {"attempt": str(run.attempt), "why": decision.why}
     return run, [found, Tell("stopping", facts), *actions]
@@ -366,7 +369,9 @@ def _next_attempt(run: Run, decision: Decision) -> Step:
         return replace(run, deadline=run.now + min(wait, GPU_LOOK)), []
     findings = readiness.gpu_busy(run.history)
     if not findings:
-        order = Launch(attempt=run.attempt + 1, factor=decision.factor, device=decision.device, resume=True)
+        order = Launch(
+            attempt=run.attempt + 1, factor=decision.factor, device=decision.device, resume=decision.resume
+        )
         return run, [order]
     told = [Found(incident=run.totals.incidents, findings=findings), *words.diagnosis(findings)]
     why = findings[0].evidence[0]

@@ -52,13 +52,14 @@ def _remedy(findings: Sequence[Finding], last: Attempt | None, limits: PolicyLim
     """Return the remedy, and whether the user ordered it."""
     cause = findings[0].cause if findings and findings[0].confidence >= TRUSTED else causes.UNKNOWN
     own = remedies.REMEDIES.get(cause, remedies.REMEDIES[causes.UNKNOWN])
-    order = orders(limits.causes).get(cause, "")
+    order, setting = orders(limits.causes).get(cause, ""), "policy.causes"
     if not order and last is not None and last.code is None and own.ladder:
-        order = (
-            limits.on_stall
-        )  # an order for stalls says nothing of crashes, nor of what no restart can help
+        # An order for stalls says nothing of crashes, nor of what no restart can help.
+        order, setting = limits.on_stall, "policy.on_stall"
     ordered = remedies.ORDERS.get(order)
-    return (own, False) if ordered is None else (ordered, True)
+    if ordered is None:
+        return own, False
+    return ordered._replace(why=ordered.why.format(setting=f"the setting {setting}")), True
 
 
 def orders(pairs: Sequence[str]) -> dict[str, str]:

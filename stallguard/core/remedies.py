@@ -97,11 +97,11 @@ REMEDIES: dict[str, Remedy] = {
     causes.SAVING: _no_ladder(WAIT, "a checkpoint is being written"),
 }
 
-# What the user may order instead, for all stalls or for one cause.
+# What the settings may order instead: policy.on_stall for all stalls, policy.causes for one cause.
 ORDERS: dict[str, Remedy] = {
-    "restart": Remedy((SAME,), "you asked for a restart", persists=True),
-    "halve": Remedy((HALF,), "you asked for a smaller batch", persists=True),
-    "cpu": Remedy((CPU, SAME), "you asked for the CPU", persists=True),
-    "stop": _no_ladder(STOP, "you asked to stop at a stall"),
-    "notify": _no_ladder(NOTIFY, "you asked only to be told"),
+    "restart": Remedy((SAME,), "{setting} asks for a restart", persists=True),
+    "halve": Remedy((HALF,), "{setting} asks for a smaller batch", persists=True),
+    "cpu": Remedy((CPU, SAME), "{setting} asks for the CPU", persists=True),
+    "stop": _no_ladder(STOP, "{setting} asks to stop at a stall"),
+    "notify": _no_ladder(NOTIFY, "{setting} asks for a notification and nothing else"),
 }

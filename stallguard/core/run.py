@@ -13,6 +13,7 @@ from stallguard.core import lifecycle
 from stallguard.core.detector import Judge
 from stallguard.core.history import History
 from stallguard.core.learned import Learned
+from stallguard.core.lost import NOTHING, Lost
 from stallguard.core.past import Past
 from stallguard.core.reviewed import Review
 from stallguard.core.sizes import Sizes
@@ -21,11 +22,10 @@ from stallguard.core.verdicts import Decision, Finding
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """What the end of the story adds up; seconds and counts over all attempts."""
+    """What the end of the story adds up; counts over all attempts."""
 
     beats: int = 0  # batches of trainings that are over, in all attempts
     incidents: int = 0
-    lost: float = 0.0  # silence before a stall was ended, and pauses between attempts
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -76,6 +76,7 @@ class Run(msgspec.Struct, frozen=True):
     )
     quiet_until: float = 0.0  # muted by the user: judged, never acted upon
     totals: Totals = Totals()
+    lost: Lost = NOTHING
     code: int = 0
 
     @property

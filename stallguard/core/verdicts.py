@@ -47,7 +47,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `action`: wait, restart, give_up, finish, notify.  `factor`, `device`: of the next attempt.
     `delay`: seconds before it.  `why`: one sentence.  `mathematics`: one sentence on what changes for the
-    training.
+    training.  `resume`: whether the next attempt uses the checkpoints.
     """
 
     action: str
@@ -57,3 +57,4 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     delay: float = 0.0
     code: int = 0
     mathematics: str = "nothing changes for the mathematics of the training"
+    resume: bool = True

@@ -6,17 +6,23 @@ This module may not decide anything; the sentences themselves are report.narrati
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from stallguard.core import signatures
+from stallguard.core import lost, signatures
 from stallguard.core.actions import Tell
 from stallguard.core.causes import TITLES
 from stallguard.core.detector_limits import LEAST_PATIENCE, NEVER
-from stallguard.core.events import DUMP, Collected, Matched
+from stallguard.core.events import DUMP, Collected, Matched, Noted
 from stallguard.core.quoting import cut
-from stallguard.core.run import Run
-from stallguard.core.training import Training
-from stallguard.core.verdicts import Finding
+from stallguard.core.text import HOW, WHILE, counted, duration
 from stallguard.errors import STOPPED_ON_TIME
+
+if TYPE_CHECKING:  # whoever wants words only must not wait for the whole core
+    from stallguard.core.run import Run
+    from stallguard.core.training import Training
+    from stallguard.core.verdicts import Finding
+
+__all__ = ["HOW", "WHILE", "counted", "duration"]
 
 ALSO = 0.3  # confidence from which a second cause is told too
 LINE = 120  # characters of a line of the output
@@ -33,22 +39,6 @@ SIGNALS = {
     11: "SIGSEGV",
     15: "SIGTERM",
 }
-WHILE = {
-    "step": "inside a training step",
-    "between": "between two steps",
-    "input": "waiting for input",
-    "tracing": "while a graph is traced",
-    "first run": "in the first run of a graph",
-    "epoch start": "at the start of an epoch",
-    "epoch end": "at the end of an epoch",
-    "validation": "in validation",
-    "prediction": "in prediction",
-    "checkpoint": "while saving",
-    "importing": "before the first batch",
-    "idle": "outside of training",
-    "finishing": "after the training, before the process ended",
-    "named": "in a phase that the script named",
-}
 DOING = {
     "deadlock": "nothing in the process can wake its threads, and the processor is idle",
     "external wait": "the processor is idle, waiting for something outside",
@@ -61,20 +51,6 @@ DOING = {
 def limit(threshold: float) -> float | None:
     """Return the seconds after which a silence is a stall, None where the phase has no such limit."""
     return threshold if threshold < NEVER * LEAST_PATIENCE else None
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as people say them: 0.4 s, 12 s, 3 min 5 s, 7 h 30 min."""
-    if seconds < 9.95:  # noqa: PLR2004 - below ten, one decimal is worth reading
-        return f"{max(seconds, 0.0):.1f} s"
-    whole = round(seconds)
-    if whole < 60:  # noqa: PLR2004
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 60:  # noqa: PLR2004
-        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
 
 
 def name(training: Training) -> str:
@@ -92,13 +68,16 @@ def of_one(run: Run, pid: int) -> str:
     return f"{name(found[-1])}: " if found else ""
 
 
-HOW = {
-    "ended": "came to its end",
-    "failed": "ended by an error",
-    "vanished": "was killed, or crashed",
-    "replaced": "replaced itself by another program",
-    "exited": "ended with its attempt",
-}
+def trained_again(run: Run, event: Noted) -> str:
+    """Return how many batches a resumed training trains a second time, as the end of the note that says so."""
+    facts = event.facts
+    if event.kind != "resume" or not {"fit", "epoch", "batch"} <= facts.keys():
+        return ""
+    position = int(facts["fit"]), int(facts["epoch"]), int(facts["batch"])
+    number = lost.trained_again(run.lost, event.pid, position)
+    if number is None:
+        return ""
+    return f"; {number} batches are trained again" if number != 1 else "; 1 batch is trained again"
 
 
 def end_of_training(run: Run, gone: Training) -> dict[str, str]:
@@ -190,11 +169,6 @@ def ending(decision_code: int, code: int) -> str:
     return "finished" if code == 0 else "ended"
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: 1 stall, 2 stalls."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def totals(run: Run, beats: int, now: float) -> dict[str, str]:
     """Return the sums told at the end."""
     stalls = run.totals.incidents
@@ -203,7 +177,7 @@ def totals(run: Run, beats: int, now: float) -> dict[str, str]:
         told = (
             counted(stalls, "stall"),
             counted(run.attempt, "attempt"),
-            f"{duration(run.totals.lost)} lost",
+            f"{duration(lost.total(lost.concluded(run.lost, now), now))} lost",
         )
         trouble += f", {', '.join(told)}"
     return {"batches": str(beats), "duration": duration(now - run.began), "trouble": trouble}

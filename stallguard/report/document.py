@@ -131,7 +131,7 @@ def _made(run: RunDir, environment: Mapping[str, str], zone: dt.tzinfo | None) -
     trained = programs.trainings(started)
     troubles = incidents.incidents(known)
     clock = _clock(known, zone)
-    sums = totals.totals(known, tries, troubles)
+    sums = totals.totals(known, tries, troubles, outcome.outcome(run))
     cwd = asked.cwd if asked else ""
     here = dt.datetime.fromtimestamp(known.first, zone).astimezone(zone)
     offset = (here.utcoffset() or dt.timedelta()).total_seconds()
@@ -156,7 +156,7 @@ def _made(run: RunDir, environment: Mapping[str, str], zone: dt.tzinfo | None) -
         totals=sums,
         attempts=tries,
         trainings=trained,
-        incidents=_troubles(run, troubles, known, clock, cwd),
+        incidents=_troubles(run, troubles, clock, cwd),
         advice=story.advice(troubles),
         beyond=[line.facts.get("text", "") for line in _tells(known) if line.kind == "beyond"],
         told=_lines(known, clock),
@@ -228,27 +228,25 @@ def _versions(known: Record) -> dict[str, str]:
 
 
 def _troubles(
-    run: RunDir, troubles: Sequence[Incident], known: Record, clock: Callable[[float], str], cwd: str
+    run: RunDir, troubles: Sequence[Incident], clock: Callable[[float], str], cwd: str
 ) -> list[Trouble]:
     seen: dict[str, int] = {}
     shown = []
     for one in troubles:
         same = seen.setdefault(one.fingerprint, one.number) if one.fingerprint else one.number
         kept = evidence.read(run.incident(one.number), cwd) if one.number else None
-        shown.append(_trouble(one, known, clock, same if same != one.number else 0, kept))
+        shown.append(_trouble(one, clock, same if same != one.number else 0, kept))
     return shown
 
 
-def _trouble(
-    one: Incident, known: Record, clock: Callable[[float], str], same_as: int, kept: Evidence | None
-) -> Trouble:
+def _trouble(one: Incident, clock: Callable[[float], str], same_as: int, kept: Evidence | None) -> Trouble:
     decided = one.decision
     return Trouble(
         number=one.number,
         kind=one.kind,
         clock=clock(one.began),
         began=one.began,
-        seconds=one.lasted(known.last),
+        seconds=one.lost,
         attempt=one.attempt,
         outcome=one.outcome,
         headline=prose(sentence("stalled" if one.kind == incidents.STALL else "crashed", one.facts)),

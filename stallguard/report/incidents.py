@@ -6,12 +6,17 @@ no sentence of its own.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
+from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 
+from stallguard.core import lost
 from stallguard.core.actions import Collect, Conclude, Found, Signal, Tell
-from stallguard.core.events import Collected, Exited, Launched
+from stallguard.core.events import Collected, Exited, Launched, Slept
+from stallguard.core.lost import Lost
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.report.record import Happening, Record, ago
 
@@ -50,10 +55,7 @@ class Incident(msgspec.Struct, omit_defaults=True):
     findings: tuple[Finding, ...] = ()
     decision: Decision | None = None
     told: list[Told] = []
-
-    def lasted(self, until: float) -> float:
-        """Return the seconds without progress; `until`: the present, for an incident that still lasts."""
-        return max(0.0, (self.ended if self.ended is not None else until) - self.began)
+    lost: float = 0.0  # seconds that it cost (core.lost)
 
 
 def incidents(record: Record) -> list[Incident]:
@@ -63,7 +65,45 @@ def incidents(record: Record) -> list[Incident]:
         how = _TAKE.get(type(what))
         if how is not None:
             how(reader, at, what)
+    _share(interruptions(record), reader.found)
     return reader.found
+
+
+class Interruptions(NamedTuple):
+    """What interrupted a run, on a clock that stands still while the machine sleeps, as the supervisor's does.
+
+    `naps`: (when it was noticed, seconds slept in all until then); `now`: the end of the journal, on that clock.
+    """
+
+    lost: Lost
+    naps: list[tuple[float, float]]
+    now: float
+
+    def awake(self, at: float) -> float:
+        """Return a time of the wall's clock on that clock."""
+        return at - max((slept for when, slept in self.naps if when <= at), default=0.0)
+
+
+def interruptions(record: Record) -> Interruptions:
+    """Return the interruptions of a run, from its journal."""
+    known, slept = lost.NOTHING, 0.0
+    naps: list[tuple[float, float]] = []
+    for at, what in heapq.merge(record.heard, record.happened, key=lambda pair: pair[0]):
+        if isinstance(what, Slept) and what.why == "asleep":
+            slept += what.seconds
+            naps.append((at, slept))
+        known = lost.after(known, at - slept, what)
+    return Interruptions(known, naps, record.last - slept)
+
+
+def _share(found: Interruptions, incidents: list[Incident]) -> None:
+    """Divide each span among the incidents noticed in it: each costs what passes until the next one begins."""
+    for span in found.lost.spans:
+        end = found.now if span.ended is None else span.ended
+        mine = [one for one in incidents if span.began <= found.awake(one.noticed) <= end]
+        begins = [span.began, *(max(span.began, found.awake(one.began)) for one in mine[1:]), end]
+        for one, (begin, until) in zip(mine, pairwise(begins), strict=False):
+            one.lost = max(0.0, until - begin)
 
 
 class _Reader:

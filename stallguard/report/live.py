@@ -5,15 +5,16 @@ Made from the snapshot that the control socket shows (supervisor.snapshot).  Pur
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 from typing import Any
 
 from stallguard.core.causes import TITLES
 from stallguard.core.lifecycle import COLLECTING, FAILED, HOLDING, MEANING, UNGUARDED
-from stallguard.core.words import HOW, NO_LIMIT, WHILE, duration
+from stallguard.core.text import HOW, WHILE, count, duration, quantity
+from stallguard.core.words import NO_LIMIT
+from stallguard.report.narrative import batch
 from stallguard.report.plain import plain
-from stallguard.report.story import batch, count
-from stallguard.report.words import quantity
 
 Snapshot = Mapping[str, Any]
 Rows = list[tuple[str, str]]
@@ -37,6 +38,7 @@ def rows(snapshot: Snapshot, last_words: str = "", where: str = "") -> Rows:
     readings = snapshot.get("readings", {})
     told = [
         ("state", _state(snapshot)),
+        ("paused", muted(snapshot)),
         ("doing", _doing(heard)),
         ("silent", _silence(snapshot.get("judgement", {}), snapshot.get("silent"))),
         ("progress", progress(heard, snapshot.get("rates", {}).get("batches"))),
@@ -60,6 +62,15 @@ def _state(snapshot: Snapshot) -> str:
     factor = f", {batch(snapshot['factor'])}" if snapshot.get("factor", 1) > 1 else ""
     device = ", on the CPU" if snapshot.get("device") == "cpu" else ""
     return f"{state}: {MEANING.get(state, state)}{since}{attempt}{factor}{device}"
+
+
+def muted(snapshot: Snapshot, now: dt.datetime | None = None) -> str:
+    """Return until when stall handling is paused, as a time of day; "" if it is not.  `now`: local time."""
+    left = snapshot.get("muted")
+    if not left:
+        return ""
+    until = (now or dt.datetime.now()) + dt.timedelta(seconds=left)  # noqa: DTZ005 - the clock on the user's wall
+    return f"stall handling paused until {until:%H:%M}"
 
 
 def _doing(heard: Snapshot) -> str:
@@ -177,8 +188,7 @@ def _memory(process: Snapshot, memory: Snapshot) -> str:
 def _stalls(snapshot: Snapshot) -> str:
     if not snapshot.get("incidents"):
         return ""
-    now = 0.0 if is_well(snapshot) else snapshot.get("silent") or 0.0
-    lost = snapshot.get("lost", 0.0) + now
+    lost = snapshot.get("lost", 0.0)
     return count(snapshot["incidents"], "stall", "stalls") + (f", {duration(lost)} lost" if lost else "")
 
 

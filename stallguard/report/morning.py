@@ -33,6 +33,7 @@ class Night(msgspec.Struct, frozen=True, omit_defaults=True):
     heir_of: str = ""  # the run that it went on from
     heir: str = ""  # the run that went on from it
     resumable: bool = False  # it left a checkpoint
+    job: str = ""  # the overnight job that it is the newest run of
 
 
 STATES = {
@@ -53,8 +54,9 @@ TO_DO = {
     "lost": "see stallguard logs {run}; {next}",
     "running": "stallguard status shows how it stands",
 }
-GOES_ON = "its job goes on from the checkpoint at the next start; by hand: --resume {run}"
-ANEW = "it left no checkpoint: the next start begins anew"
+GOES_ON = "the job {job} resumes it from its checkpoint at the next start; by hand: --resume {run}"
+BY_HAND = "it left a checkpoint: stallguard run --resume {run} with the same command goes on from it"
+ANEW = "it left no checkpoint: the next start begins from scratch"
 
 
 def lines(night: Night) -> list[str]:
@@ -99,7 +101,8 @@ def _trouble(night: Night) -> str:
 def _to_do(night: Night) -> str:
     if night.heir:
         return f"it went on as {night.heir}"
-    follows = (GOES_ON if night.resumable else ANEW).format(run=night.run)
+    after = (GOES_ON if night.job else BY_HAND) if night.resumable else ANEW
+    follows = after.format(run=night.run, job=night.job)
     return TO_DO.get(night.state, "").format(run=night.run, next=follows)
 
 

@@ -13,6 +13,7 @@ SPOKEN = {
     "goes_on": "going on from the checkpoints of run {run}",
     "guarding": "guarding {command} (run {run})",
     "taken_up": "stallguard had ended without a word; guarding run {run} again: {what}",
+    "elsewhere": "the script runs with {python}; {hint}",
     "outside": "cannot look inside: {why}; guarding from outside",
     "beyond": "{text}",
     "aside": "the probe stepped aside: {text}; guarding from outside",
@@ -25,6 +26,8 @@ SPOKEN = {
     "holding": "it may come back by itself; acting in {seconds} unless it does",
     "left_alone": "nothing is done about it for now: {why}",
     "observing": "observing only: nothing is done about it",
+    "muted": "stall handling is paused for {duration}",
+    "unmuted": "stall handling is on again",
     "recovered": "recovered by itself after {gap} of silence",
     "continued": "somebody let the process continue after {gap}; it was left alone",
     "stopping": "ending attempt {attempt}: {why}",
@@ -33,6 +36,7 @@ SPOKEN = {
     "crashed": "attempt {attempt} ended by itself: {how}",
     "waiting": "next attempt in {delay}",
     "restart": "starting attempt {attempt}: {why}; {mathematics}",
+    "from_scratch": "attempt {attempt} starts from scratch: there is no checkpoint to resume from",
     "resumed": "{text}",
     "inexact": "not exact: {text}",
     "stalled_too": "another training stalled as well: {silence}; {what}",
@@ -42,12 +46,13 @@ SPOKEN = {
     "interrupted": "passed your interrupt on to the training; once more ends it at once",
     "outlived": "the training went on after your interrupt: it is guarded as before",
     "ending": "ending the training",
-    "arranged": "{why}: ending the training after this batch, with a checkpoint where one can be made",
+    "arranged": "{why}: ending the training after this batch, with a checkpoint if one can be made",
     "noticed": "the training goes on; there are signs of {cause} ({confidence}): {because}",
     "gave_up": "gave up: {why}",
     "finished": "finished: {batches} batches in {duration}{trouble}",
-    "paused": "ended on time after {duration}, {batches} batches{trouble}; "
-    "--resume last goes on from its checkpoint, where it left one",
+    "paused": "ended on time after {duration}, {batches} batches{trouble}",
+    "resumable": "it left a checkpoint: stallguard run --resume {run} with the same command goes on from it",
+    "left_nothing": "it left no checkpoint: the next run starts from scratch",
     "ended": "the training ended with exit code {code} after {duration}{trouble}",
     "slept": "the machine slept for {duration}; that is not counted as silence",
     "trouble": "{text}",
@@ -76,6 +81,7 @@ STORY = {
     "story finished": "the training finished after {duration}: {progress}",
     "story ended": "the training ended with exit code {code} after {duration}: {progress}",
     "story stopped": "the training was ended on time after {duration}, to go on another time: {progress}",
+    "story by request": "the training was ended after {duration}, because {why}: {progress}",
     "story gave up": "stallguard gave up after {duration}: {why}; the training had come to {progress}",
     "story lost": "stallguard itself ended without a word after {duration}, and this is what it had written; "
     "the training had come to {progress}",
@@ -89,9 +95,8 @@ STORY = {
     "story hung again": "it hung at {where}, and so it did each time that its stacks could be read",
     "story causes": "most likely these were the causes: {causes}",
     "story restarted": "it was started again {times}, {last}with {batch}{device}",
-    "story cost": "no batch ended for {lost} in all{again}{repeated}",
-    "story again": "; starting again took another {again}",
-    "story repeated": "; {count} trained a second time",
+    "story cost": "{lost} were lost in all to silence, ending and starting again{repeated}",
+    "story repeated": ", with {count} trained a second time",
     "story slept": "the machine slept for {duration} in all; that is not counted as silence",
     "same stacks": "its stacks are those of stall {number}",
     "no stacks": "no Python stacks: {why}",
@@ -138,3 +143,8 @@ def prose(text: str) -> str:
 def spoken(kind: str) -> bool:
     """Tell whether this kind is said on the terminal."""
     return kind in SPOKEN
+
+
+def batch(factor: int) -> str:
+    """Return how a batch is computed."""
+    return sentence("whole batch" if factor == 1 else "part batch", {"factor": str(factor)})

@@ -11,31 +11,38 @@ from types import MappingProxyType
 
 from stallguard import outcome
 from stallguard.core.causes import TITLES
+from stallguard.errors import STOPPED_ON_TIME
 from stallguard.paths import RunDir
 from stallguard.report import attempts, incidents, record, story, totals
 from stallguard.report.morning import Night
 from stallguard.report.record import Record
 
-BY_REQUEST = ("you asked", "interrupted")  # how the core words an end that somebody wanted
+BY_REQUEST = ("stopped", "interrupted")  # states that somebody wanted, and of a time that had come
 NOBODY: Mapping[str, str] = MappingProxyType({})
 
 
-def night(run: RunDir, zone: dt.tzinfo | None = None, heirs: Mapping[str, str] = NOBODY) -> Night:
+def night(
+    run: RunDir,
+    zone: dt.tzinfo | None = None,
+    heirs: Mapping[str, str] = NOBODY,
+    jobs: Mapping[str, str] = NOBODY,
+) -> Night:
     """Return the summary of a run.
 
-    `zone`: of the clock that is shown, None for the system's; `heirs`: from a run's id to that which went on from it.
+    `zone`: of the clock that is shown, None for the system's; `heirs`: from a run's id to that which went on from it;
+    `jobs`: from a run's id to the overnight job that it is the newest run of.
     """
     known = record.read(run.journal)
     tries, troubles = attempts.attempts(known), incidents.incidents(known)
-    sums = totals.totals(known, tries, troubles)
     asked, end, state = outcome.asked(run), outcome.outcome(run), outcome.state(run)
+    sums = totals.totals(known, tries, troubles, end)
     advice = story.advice(troubles)
     causes = [TITLES.get(one.findings[0].cause, one.findings[0].cause) for one in troubles if one.findings]
     return Night(
         run=run.id,
         command=" ".join(asked.command) if asked else "?",
-        state="ended" if state == "failed" and end and end.why.startswith(BY_REQUEST) else state,
-        seconds=end.seconds if end else sums.seconds,
+        state="ended" if state in BY_REQUEST and end and end.code != STOPPED_ON_TIME else state,
+        seconds=sums.seconds,
         ended="" if state == "running" else _clock(known, zone),
         why=end.why if end else "",
         epoch=sums.epoch,
@@ -52,6 +59,7 @@ def night(run: RunDir, zone: dt.tzinfo | None = None, heirs: Mapping[str, str] =
         heir_of=asked.heir_of if asked else "",
         heir=heirs.get(run.id, ""),
         resumable=run.has_checkpoints(),
+        job=jobs.get(run.id, ""),
     )
 
 

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from stallguard.core import words
 from stallguard.core.causes import TITLES
-from stallguard.core.words import duration
+from stallguard.core.text import count, duration
+from stallguard.errors import STOPPED_ON_TIME
 from stallguard.report.attempts import Attempt
 from stallguard.report.incidents import CRASH, RECOVERED, STALL, Incident
-from stallguard.report.narrative import prose, sentence
+from stallguard.report.narrative import batch, prose, sentence
 from stallguard.report.programs import Training
 from stallguard.report.totals import Totals
 
@@ -37,7 +38,7 @@ def story(
     """
     facts = {"duration": duration(totals.seconds), "progress": progress(totals), **facts}
     paragraphs = (
-        [sentence(ENDINGS.get(state, "story ended"), facts), *_trainings(trainings)],
+        [sentence(_ending(state, facts), facts), *_trainings(trainings)],
         _trouble(incidents, clock),
         _deeds(totals, attempts),
         [sentence("mathematics", {"text": text}) for text in [facts.get("mathematics")] if text],
@@ -56,10 +57,16 @@ def _trainings(each: Sequence[Training]) -> Iterator[str]:
         yield sentence("story trainings", {"count": str(len(each)), "done": told})
 
 
+def _ending(state: str, facts: dict[str, str]) -> str:
+    on_time = facts.get("code") == str(STOPPED_ON_TIME)
+    return "story by request" if state == "stopped" and not on_time else ENDINGS.get(state, "story ended")
+
+
 ENDINGS = {
     "finished": "story finished",
     "gave up": "story gave up",
     "stopped": "story stopped",
+    "interrupted": "story by request",
     "lost": "story lost",
     "running": "story running",
 }
@@ -74,11 +81,6 @@ def progress(totals: Totals) -> str:
         first = "" if totals.first_loss is None else f" (from {totals.first_loss:.4g})"
         parts.append(f"loss {totals.loss:.4g}{first}")
     return ", ".join(parts)
-
-
-def count(number: int, one: str, many: str) -> str:
-    """Return a number of things, in groups of three digits."""
-    return f"{number:,} {one if number == 1 else many}".replace(",", "\u202f")
 
 
 def times(number: int) -> str:
@@ -130,23 +132,11 @@ def _deeds(totals: Totals, attempts: Sequence[Attempt]) -> Iterator[str]:
         }
         yield sentence("story restarted", facts)
     if totals.lost >= ENOUGH_TO_SAY:
-        yield sentence("story cost", {"lost": duration(totals.lost)} | _cost(totals))
+        number = totals.repeated or 0
+        twice = sentence("story repeated", {"count": count(number, "batch", "batches")}) if number else ""
+        yield sentence("story cost", {"lost": duration(totals.lost), "repeated": twice})
     if totals.slept >= ENOUGH_TO_SAY:
         yield sentence("story slept", {"duration": duration(totals.slept)})
-
-
-def batch(factor: int) -> str:
-    """Return how a batch is computed."""
-    return sentence("whole batch" if factor == 1 else "part batch", {"factor": str(factor)})
-
-
-def _cost(totals: Totals) -> dict[str, str]:
-    again = {"again": duration(totals.again)}
-    twice = {"count": count(totals.repeated or 0, "batch was", "batches were")}
-    return {
-        "again": sentence("story again", again) if totals.again >= ENOUGH_TO_SAY else "",
-        "repeated": sentence("story repeated", twice) if totals.repeated else "",
-    }
 
 
 def advice(incidents: Sequence[Incident]) -> list[str]:

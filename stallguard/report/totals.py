@@ -10,22 +10,23 @@ from collections.abc import Sequence
 import msgspec
 
 from stallguard.core.events import Noted, Slept
+from stallguard.core.lost import total
+from stallguard.outcome import Outcome
 from stallguard.report.attempts import Attempt, repeated
-from stallguard.report.incidents import STALL, Incident
+from stallguard.report.incidents import STALL, Incident, interruptions
 from stallguard.report.record import Record
 
 
 class Totals(msgspec.Struct, frozen=True):
     """Seconds, batches and counts of a whole run; None where it cannot be known.
 
-    `training`: from the first batch of each attempt to its last, without silences and sleep; `starting`: before the
-    first batch of each attempt; `again`: that of all attempts but the first; `lost`: in silence and in pauses.
+    `seconds` is the sum of `starting` (before the first batch), `training`, `lost` (to stalls, crashes and restarts, by
+    core.lost) and `slept`.
     """
 
     seconds: float
     training: float
     starting: float
-    again: float
     lost: float
     slept: float
     batches: int
@@ -45,26 +46,33 @@ class Totals(msgspec.Struct, frozen=True):
     trainings: int = 0  # of the attempt that had the most
 
 
-def totals(record: Record, attempts: Sequence[Attempt], incidents: Sequence[Incident]) -> Totals:
-    """Return the sums."""
-    lost = sum(one.lasted(record.last) for one in incidents)
-    slept = sum(what.seconds for _, what in record.happened if isinstance(what, Slept))
-    starts = [_starting(attempt, record.last) for attempt in attempts]
-    training = max(0.0, sum(map(_trained, attempts)) - _inside(attempts, incidents) - slept)
-    batches = sum(attempt.batches for attempt in attempts)
+def totals(
+    record: Record, attempts: Sequence[Attempt], incidents: Sequence[Incident], end: Outcome | None = None
+) -> Totals:
+    """Return the sums.  `end`: what the run itself wrote of them, with the supervisor's clock."""
+    found = interruptions(record)
+    seconds = end.seconds if end else record.last - record.first
+    lost = end.lost if end else total(found.lost, found.now)
+    slept = sum(
+        what.seconds for _, what in record.happened if isinstance(what, Slept) and what.why == "asleep"
+    )
+    firsts = [attempt.first_beat for attempt in attempts if attempt.first_beat is not None]
+    begun = [span.began for span in found.lost.spans[:1]]
+    starting = max(0.0, min([*firsts[:1], *begun, record.first + seconds]) - record.first)
+    training = max(0.0, seconds - starting - lost - slept) if firsts else 0.0
+    batches, twice = sum(attempt.batches for attempt in attempts), repeated(attempts)
     last = next((attempt for attempt in reversed(attempts) if attempt.batches), Attempt(number=0, began=0.0))
     losses = [attempt.first_loss for attempt in attempts if attempt.first_loss is not None]
     stalls = sum(one.kind == STALL for one in incidents)
     return Totals(
-        seconds=record.last - record.first,
+        seconds=seconds,
         training=training,
-        starting=sum(starts),
-        again=sum(starts[1:]),
+        starting=starting,
         lost=lost,
         slept=slept,
         batches=batches,
-        rate=batches / training if training > 0 and batches > 1 else None,
-        repeated=repeated(attempts),
+        rate=(batches - (twice or 0)) / training if training > 0 and batches > 1 else None,
+        repeated=twice,
         attempts=len(attempts),
         stalls=stalls,
         crashes=len(incidents) - stalls,
@@ -77,27 +85,6 @@ def totals(record: Record, attempts: Sequence[Attempt], incidents: Sequence[Inci
         loss=last.loss,
         saves=sum(attempt.saves for attempt in attempts),
         trainings=max((attempt.trainings for attempt in attempts), default=0),
-    )
-
-
-def _starting(attempt: Attempt, now: float) -> float:
-    until = attempt.first_beat or attempt.ended or now
-    return max(0.0, until - attempt.began)
-
-
-def _trained(attempt: Attempt) -> float:
-    if attempt.first_beat is None or attempt.last_beat is None:
-        return 0.0
-    return attempt.last_beat - attempt.first_beat
-
-
-def _inside(attempts: Sequence[Attempt], incidents: Sequence[Incident]) -> float:
-    """Return the seconds of silence between two batches of one attempt: those that ended by themselves."""
-    return sum(
-        max(0.0, min(one.ended or attempt.last_beat, attempt.last_beat) - one.began)
-        for one in incidents
-        for attempt in attempts
-        if attempt.number == one.attempt and attempt.last_beat is not None
     )
 
 

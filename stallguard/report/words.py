@@ -9,12 +9,14 @@ import datetime as dt
 from typing import TYPE_CHECKING
 
 from stallguard.core.advice import ADVICE
-from stallguard.core.words import HOW, duration, exit_facts
+from stallguard.core.text import HOW, count, duration, quantity
+from stallguard.core.words import exit_facts
 from stallguard.report.evidence import Evidence, Item
 from stallguard.report.folded import Folded, Segment
 from stallguard.report.incidents import OPEN, OVER, RECOVERED, RESTARTED, STALL
-from stallguard.report.narrative import DOES, prose, sentence
-from stallguard.report.story import batch, count
+from stallguard.report.narrative import DOES, batch, prose, sentence
+
+__all__ = ["count", "duration", "quantity"]
 
 if TYPE_CHECKING:  # whoever wants words only must not wait for arrays
     from stallguard.report.attempts import Attempt
@@ -42,8 +44,9 @@ def name(trouble: Trouble) -> str:
 
 
 def summary(trouble: Trouble) -> str:
-    """Return when an incident was, how long it lasted, and how it came out."""
-    return ", ".join(filter(None, (trouble.clock, _worth(trouble.seconds), OUTCOMES[trouble.outcome])))
+    """Return when an incident was, what it cost, and how it came out."""
+    cost = f"{duration(trouble.seconds)} lost" if trouble.seconds >= LONG else ""
+    return ", ".join(filter(None, (trouble.clock, cost, OUTCOMES[trouble.outcome])))
 
 
 def threads(group: Folded) -> str:
@@ -69,7 +72,7 @@ def figures(totals: Totals) -> list[tuple[str, str]]:
     rows = [
         ("training", _worth(totals.training)),
         ("starting", _worth(totals.starting)),
-        ("lost in silence", _worth(totals.lost)),
+        ("lost", _worth(totals.lost)),
         ("asleep", _worth(totals.slept)),
         ("in all", duration(totals.seconds)),
         (
@@ -109,12 +112,6 @@ def _epoch(totals: Totals) -> str:
 # ---- the timeline ---------------------------------------------------------------------------------------------
 
 KINDS = ("starting", "training", "validation", "saving", "outside", "silence", "asleep")
-STEPS = {
-    "s": ((3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "us")),
-    "bytes": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")),
-    "share": ((0.01, "%"),),
-    "watts": ((1.0, "W"),),
-}
 
 
 def kinds(timeline: Timeline) -> list[str]:
@@ -125,13 +122,6 @@ def kinds(timeline: Timeline) -> list[str]:
 def top(series: Series) -> float:
     """Return the highest value of a series."""
     return max((value for value in series.values if value is not None), default=0.0)
-
-
-def quantity(value: float, unit: str) -> str:
-    """Return a number with its unit, in the size that reads best."""
-    steps = STEPS.get(unit, ((1.0, ""),))
-    size, name = next((step for step in steps if abs(value) >= step[0]), steps[-1])
-    return f"{value / size:.3g} {name}".rstrip()
 
 
 def quiet(timeline: Timeline) -> str:
@@ -190,7 +180,8 @@ def _row(attempt: Attempt) -> tuple[str, ...]:
     epoch = "" if attempt.epoch is None else f"epoch {attempt.epoch + 1}"
     device = sentence("on cpu", {}) if attempt.device == "cpu" else ""
     how = "" if attempt.code is None else exit_facts(attempt.number, attempt.code)["how"]
-    number = f"{attempt.number}, resumed" if attempt.resumed else str(attempt.number)
+    begun = ", resumed" if attempt.resumed else ", from scratch" if attempt.number > 1 else ""
+    number = f"{attempt.number}{begun}"
     return number, lasted, count(attempt.batches, "", "").strip(), epoch, batch(attempt.factor) + device, how
 
 

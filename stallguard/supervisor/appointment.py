@@ -1,4 +1,4 @@
-"""When a run is to end, by the clock on the wall: at a time of day, or after a length of time.
+"""When a run is to end: at a time of day by the clock on the wall, or after a length of time by the run's own.
 
 Pure: times are local and without an offset, so that 07:30 is 07:30 in the night of a clock change too.
 May not end anything; the core does.
@@ -15,11 +15,14 @@ from stallguard.core.words import duration
 A_DAY = dt.timedelta(days=1)
 
 
-def due(settings: RunSettings, began: dt.datetime, now: dt.datetime) -> str:
-    """Return why a run that began at `began` is to end now; "" where it is not."""
+def due(settings: RunSettings, began: dt.datetime, now: dt.datetime, elapsed: float) -> str:
+    """Return why a run that began at `began` is to end now; "" if it is not.
+
+    `elapsed`: seconds that it has lasted by its own clock, which no change of the wall's moves.
+    """
     if settings.stop_at and now >= appointed(settings.stop_at, began):
         return f"it is {settings.stop_at}"
-    if (now - began).total_seconds() >= settings.max_time:
+    if elapsed >= settings.max_time:
         return f"{duration(settings.max_time)} have passed"
     return ""
 

@@ -115,7 +115,10 @@ class Detached(Session):
         if run.state in lifecycle.ENDED:
             return run, [Conclude(code=run.code, why="")]
         if outcome.is_of_another_boot(left.supervisor) and not self._end:
-            self._say("the machine was started anew; resuming from the last checkpoint")
+            onward = (
+                "resuming from the last checkpoint" if self.dir.has_checkpoints() else "it left no checkpoint"
+            )
+            self._say(f"the machine was started anew; {onward}")
             return again.on_a_new_clock(run, self.loop.limits, self.clock.monotonic())
         run, actions = self._find_the_training(run)
         if self._end:
@@ -125,7 +128,10 @@ class Detached(Session):
     def _find_the_training(self, run: Run) -> Step:
         now, before = self.clock.monotonic(), self._numbered(run)
         if before is not None and before.number > run.attempt:  # it died before the journal had it
-            launched = Launched(at=now, attempt=before.number, pid=before.process.pid, factor=run.factor)
+            resumed = before.number > 1 and self.dir.has_checkpoints()
+            launched = Launched(
+                at=now, attempt=before.number, pid=before.process.pid, factor=run.factor, resumed=resumed
+            )
             self.mailbox.post_next(launched)
         elif run.state not in lifecycle.ALIVE:
             self._say("between two attempts")

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from stallguard import outcome
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
-from stallguard.paths import RunDir, find_run, list_runs
+from stallguard.paths import NEWEST, RunDir, find_run, list_runs
 from stallguard.supervisor import orphan
 
-LAST, NONE = "last", "no"
+NONE = "no"
 
 
 def heritage(wanted: str, argv: Sequence[str], cwd: Path) -> RunDir:
@@ -25,7 +25,7 @@ def heritage(wanted: str, argv: Sequence[str], cwd: Path) -> RunDir:
     Raises StallguardError: exit code 3 where there is none, 2 where it is still going on, or ran another command:
     its checkpoints belong to that (probe/place.py).
     """
-    run = newest(argv, cwd) if wanted == LAST else find_run(wanted)
+    run = newest(argv, cwd) if wanted in NEWEST else find_run(wanted)
     if run is None or not run.has_checkpoints():
         raise StallguardError(
             f"run {run.id} left no checkpoint" if run else "there is no earlier run of this command with a checkpoint",

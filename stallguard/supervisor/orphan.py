@@ -11,7 +11,7 @@ import signal
 
 from stallguard import journal, outcome
 from stallguard.config.sections import Config
-from stallguard.core import again
+from stallguard.core import again, lost
 from stallguard.core.run import beats
 from stallguard.core.steps import SIGNALLED
 from stallguard.paths import RunDir
@@ -47,7 +47,7 @@ def end(run: RunDir, attempt: Attempt) -> list[int]:
                 batches=beats(was) if was else 0,
                 incidents=was.totals.incidents if was else 0,
                 attempts=attempt.number,
-                lost=round(was.totals.lost, 3) if was else 0.0,
+                lost=round(lost.total(was.lost, was.now), 3) if was else 0.0,
             ),
         )
     return left

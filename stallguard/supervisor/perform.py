@@ -93,6 +93,8 @@ class Performer:
     def launch(self, action: Launch, _run: Run) -> None:
         """Start an attempt; what fails becomes an event."""
         session, token = self._session, int.from_bytes(os.urandom(TOKEN_BYTES), "little")
+        self._leave_checkpoints(action)
+        resumed = action.resume and session.dir.has_checkpoints()
         try:
             given = self._start(action, token)
         except StallguardError as error:
@@ -105,13 +107,21 @@ class Performer:
         session.mailbox.post_next(
             Launched(
                 at=session.clock.monotonic(), attempt=action.attempt, pid=self.child.pid, factor=action.factor,
-                device=action.device, resumed=action.resume,
+                device=action.device, resumed=resumed,
             )
         )  # fmt: skip
         self._memory = system.MemoryKill(self.child.pid)
         self._aim(self.child.pid)
         session.attempt_began(action, token, self.child.identity)
         self._tell_size(given, action.attempt)
+
+    def _leave_checkpoints(self, action: Launch) -> None:
+        """Set aside what an attempt that starts from scratch must not be mixed with."""
+        if action.attempt > 1 and not action.resume and self._session.dir.has_checkpoints():
+            try:
+                self._session.dir.set_checkpoints_aside(action.attempt)
+            except OSError as error:
+                self._session.trouble(f"the checkpoints of the attempts before stay in their place ({error})")
 
     def _start(self, action: Launch, token: int) -> batch.Given:
         session = self._session

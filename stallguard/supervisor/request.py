@@ -39,8 +39,19 @@ class Request(NamedTuple):
         return self.cwd / named if named else None
 
 
-def prepare(words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], cwd: Path) -> Request:
-    """Resolve COMMAND, make the run's directory and write run.json.  Raises StallguardError, nothing left over."""
+def prepare(
+    words: tuple[str, ...],
+    loaded: Loaded,
+    env: Mapping[str, str],
+    cwd: Path,
+    *,
+    trial: bool = False,
+    name: str = "",
+) -> Request:
+    """Resolve COMMAND, make the run's directory and write run.json.  Raises StallguardError, nothing left over.
+
+    `trial`: it is a try of find-batch; `name`: of the run, instead of the script's.
+    """
     command = command_of(words, loaded, env, cwd)
     reached = (
         reach(command.argv, Disk(env, str(cwd)))
@@ -49,9 +60,9 @@ def prepare(words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], cwd:
     )
     wanted = loaded.config.run.resume
     old = heritage(wanted, command.argv, cwd) if wanted not in ("", NONE) else None
-    stamp = datetime.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%SZ")  # sorts over a change of the clock
     batch.given(command.argv, env, loaded.config.policy)  # a size that cannot be known is said now
-    request = Request(paths.new_run(name_of(words), stamp), words, command, reached, cwd)
+    request = Request(paths.new_run(name or name_of(words), stamp, trial=trial), words, command, reached, cwd)
     request = request._replace(heir_of=old.id if old else "")
     _write_down(request, loaded, old)
     return request
@@ -60,7 +71,7 @@ def prepare(words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], cwd:
 def command_of(words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], cwd: Path) -> Command:
     """Return what COMMAND starts.  Raises StallguardError."""
     place, chosen = Disk(env, str(cwd)), loaded.config.run.python or None
-    return resolve(words, lambda: interpreter.choose(chosen, env, place.which), place)
+    return resolve(words, lambda: interpreter.choose(chosen, env, place.which, cwd=cwd), place)
 
 
 def name_of(words: tuple[str, ...]) -> str:

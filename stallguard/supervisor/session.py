@@ -18,13 +18,14 @@ import msgspec
 
 from stallguard import keep, outcome, paths
 from stallguard.config import Loaded
-from stallguard.core import asked, fold, trainings
+from stallguard.core import asked, fold, lost, trainings
 from stallguard.core.actions import Launch, Tell
 from stallguard.core.events import Noted
 from stallguard.core.run import Run, beats
 from stallguard.core.sizes import Sizes
 from stallguard.core.steps import Step
 from stallguard.core.words import counted
+from stallguard.errors import STOPPED_ON_TIME
 from stallguard.host.clock import SleepWatch, SystemClock
 from stallguard.journal import Journal
 from stallguard.outcome import Identity
@@ -159,7 +160,9 @@ class Session:
         output = self.loaded.config.output
         tty = streams.look(2).kind == "terminal"
         color = wants_color(output.color, env, tty=tty)
-        return Terminal(sys.stderr, quiet=output.quiet, color=color, fresh=self.output.fresh)
+        return Terminal(
+            sys.stderr, quiet=output.quiet, color=color, fresh=self.output.fresh, verbose=output.verbose
+        )
 
     def trouble(self, words: str, **facts: str) -> None:
         """Have something of our own told: a full disk, a channel that fails.  `facts`: for the journal alone."""
@@ -231,6 +234,8 @@ class Session:
         chosen, reach = self.request.command.interpreter, self.request.reach
         if chosen is not None:
             self._tell("interpreter", {"python": chosen.path, "why": chosen.why})
+            if chosen.hint:
+                self._tell("elsewhere", {"python": chosen.path, "hint": chosen.hint})
         if self.request.heir_of:
             self._tell("goes_on", {"run": self.request.heir_of})
         if not reach.injectable:
@@ -321,12 +326,14 @@ class Session:
             batches=beats(run),
             incidents=run.totals.incidents,
             attempts=run.attempt,
-            lost=round(run.totals.lost, 3),
+            lost=round(lost.total(run.lost, run.now), 3),
         )
         with contextlib.suppress(OSError):  # a full disk: the journal has the same, if anything has
             outcome.write(self.dir.path / "outcome.json", end)
 
     def _tell_where_it_is_told(self, run: Run) -> None:
+        if run.code == STOPPED_ON_TIME:
+            self._tell("resumable" if self.dir.has_checkpoints() else "left_nothing", {"run": self.dir.id})
         if run.totals.incidents or run.code:
             self._tell("report", {"path": self._report(run)})
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from stallguard.core import measures
+from stallguard.core import lost, measures
 from stallguard.core.history import History
-from stallguard.core.run import Run, beats
+from stallguard.core.run import Run, beats, is_muted
 from stallguard.core.training import Over, Training
 from stallguard.core.verdicts import Judgement
 from stallguard.core.words import limit
@@ -41,7 +41,8 @@ def snapshot(name: str, run: Run | None, now: float) -> dict[str, Any]:
         "rates": {"batches": pace(run.history), "cpu": measures.cpu(run.history, now)},
         "findings": msgspec.to_builtins(run.findings),
         "incidents": run.totals.incidents,
-        "lost": round(run.totals.lost, 1),
+        "lost": round(lost.total(run.lost, now), 1),
+        "muted": round(run.quiet_until - now, 1) if is_muted(run) else None,
         "trainings": [over(one) for one in run.over] + [
             living(one, run, now) for one in run.trainings if one.trains and not one.over
         ],

@@ -68,13 +68,14 @@ class Surroundings:
         """Look at the clock and at what keeps the machine awake, now and then; on the deciding thread."""
         if run.now - self._looked >= LOOK_EVERY:
             self._looked = run.now
-            self._look_at_the_clock()
+            self._look_at_the_clock(run.now - run.began)
         if run.now - self._asked >= ASK_EVERY:
             self._asked = run.now
             self._look_at_the_machine(run)
 
-    def _look_at_the_clock(self) -> None:
-        why = appointment.due(self._session.loaded.config.run, self._began, dt.datetime.now())  # noqa: DTZ005 - local
+    def _look_at_the_clock(self, elapsed: float) -> None:
+        now = dt.datetime.now()  # noqa: DTZ005 - local
+        why = appointment.due(self._session.loaded.config.run, self._began, now, elapsed)
         if why and not self._told_time:
             self._session.mailbox.post(Asked(at=self._session.clock.monotonic(), verb="finish", argument=why))
         self._told_time = bool(why)

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TextIO
 
+from stallguard.core.text import wrapped
 from stallguard.report.narrative import sentence, spoken
 
 LAST_WORDS = 5.0  # seconds that a terminal which takes nothing can hold up the end
@@ -34,16 +35,26 @@ class Terminal:
     """Says sentences of the narrative.  `fresh` tells whether the script's output stands at a line's start."""
 
     def __init__(
-        self, stream: TextIO | None, *, quiet: bool, color: bool, fresh: Callable[[], bool] = lambda: True
+        self,
+        stream: TextIO | None,
+        *,
+        quiet: bool,
+        color: bool,
+        fresh: Callable[[], bool] = lambda: True,
+        verbose: bool = False,
     ) -> None:
-        """Write to `stream`; say nothing if it is None (closed when we were started), or `quiet`."""
+        """Write to `stream`; say nothing if it is None (closed when we were started), or `quiet`.
+
+        `verbose`: say what only the journal has, too.
+        """
+        self._verbose = verbose
         self._stream, self._quiet, self._color, self._fresh = stream, quiet, color, fresh
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
 
     def tell(self, kind: str, facts: Mapping[str, str]) -> None:
         """Say the sentence of `kind`, if it is one that is said aloud."""
-        if not self._quiet and spoken(kind):
+        if not self._quiet and (self._verbose or spoken(kind)):
             self.say(sentence(kind, facts))
 
     def say(self, words: str) -> None:
@@ -66,9 +77,16 @@ class Terminal:
             self._write(words)
 
     def _write(self, words: str) -> None:
-        start = "" if self._fresh() else "\n"
-        line = f"stallguard: {words}"
-        text = f"{start}{DIM}{line}{RESET}\n" if self._color else f"{start}{line}\n"
         assert self._stream is not None  # noqa: S101 - `say` has looked
+        start = "" if self._fresh() else "\n"
+        line = wrapped(f"stallguard: {words}", _width(self._stream))
+        text = f"{start}{DIM}{line}{RESET}\n" if self._color else f"{start}{line}\n"
         with contextlib.suppress(OSError, ValueError):
             os.write(self._stream.fileno(), text.encode(errors="replace"))
+
+
+def _width(stream: TextIO) -> int | None:
+    """Return the columns of a terminal; None if it is none, whose reader wants whole lines."""
+    with contextlib.suppress(OSError, ValueError):
+        return os.get_terminal_size(stream.fileno()).columns or None
+    return None

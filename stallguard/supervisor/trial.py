@@ -18,6 +18,7 @@ from stallguard.core.sizes import UNKNOWN, Sizes
 from stallguard.supervisor.filed import PARTS, Filed
 from stallguard.supervisor.request import Request
 from stallguard.supervisor.session import Session
+from stallguard.supervisor.snapshot import pace
 
 # What a try is run with, over the user's own settings: it ends at the first trouble, and leaves nothing behind.
 SETTINGS = {
@@ -43,11 +44,13 @@ NOT_THE_BATCH = frozenset(
 
 
 class Verdict(NamedTuple):
-    """How a try ended.  `trouble`: in words, "" where it survived; `hopeless`: no other size can help."""
+    """How a try ended.  `trouble`: in words, "" if it survived; `hopeless`: no other size can help."""
 
     batches: int
     trouble: str = ""
     hopeless: bool = False
+    memory: int | None = None  # bytes of the training at most
+    rate: float | None = None  # batches a second
 
 
 class Trial(Session):
@@ -64,7 +67,9 @@ class Trial(Session):
     def verdict(self) -> Verdict:
         """Return how it went; once `guard` has come back."""
         run = self.loop.run
-        return Verdict(0, "it never began", hopeless=True) if run is None else judged(run, self._steps)
+        if run is None:
+            return Verdict(0, "it never began", hopeless=True)
+        return judged(run, self._steps)._replace(memory=largest(run), rate=pace(run.history))
 
     def sizes(self) -> Sizes:
         """Return nothing: a try is not bound by what was found before."""
@@ -89,6 +94,13 @@ class Trial(Session):
         if not self._ending and (beats(run) >= self._steps or run.totals.incidents):
             self._ending = True
             self.mailbox.post(Asked(at=self.clock.monotonic(), verb="stop"))
+
+
+def largest(run: Run) -> int | None:
+    """Return the bytes that the training took at most, as far as was seen."""
+    seen = (seen.reading for seen in run.history.process)
+    sizes = [reading.footprint or reading.rss or 0 for reading in seen]
+    return max(sizes, default=0) or None
 
 
 def judged(run: Run, steps: int) -> Verdict:

@@ -12,7 +12,7 @@ from stallguard.core.limits import Limits
 from stallguard.core.readings import Memory
 from stallguard.core.run import Run, Totals
 from stallguard.core.verdicts import Finding
-from stallguard.supervisor.trial import judged, pressed
+from stallguard.supervisor.trial import Verdict, judged, pressed
 
 STEPS = 50
 
@@ -29,7 +29,7 @@ def remembering(run: Run, history: History) -> Run:
 
 
 def test_a_try_that_was_stopped_after_its_batches_survived() -> None:
-    assert judged(ended(code=143), STEPS) == (STEPS, "", False)
+    assert judged(ended(code=143), STEPS) == Verdict(STEPS)
 
 
 def test_so_did_a_training_that_came_to_its_end_before() -> None:

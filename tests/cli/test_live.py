@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import pty
@@ -16,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from stallguard import outcome, paths
-from stallguard.cli import mute, ps, restart, status, stop
+from stallguard.cli import ls, mute, ps, restart, status, stop
 from stallguard.core.events import Event
 from stallguard.errors import StallguardError
 from stallguard.outcome import AskedFor, Outcome
@@ -144,9 +145,9 @@ def test_a_stalled_run_shows_the_line_that_it_hangs_at(life):
 
 
 def test_a_silence_that_lasts_is_lost_already():
-    told = dict(live.rows(STALLED | {"lost": 0.0}))
+    told = dict(live.rows(STALLED | {"lost": 75.0}))
 
-    assert told["stalls"] == "1 stall, 1 min 15 s lost"
+    assert told["stalls"] == "1 stall, 1 min 15 s lost", "the silence is in it"
     assert told["silent"] == "for 1 min 15 s, 12 s is a stall"
     assert dict(live.rows(SNAPSHOT | {"lost": 0.0}))["stalls"] == "1 stall"
 
@@ -172,6 +173,37 @@ def test_an_ended_run_has_its_outcome(home, code, exit_code, word):
     assert answer.exit_code == exit_code
     assert word in answer.output
     assert json.loads(say(status.command, "--json").output)["outcome"]["code"] == code
+
+
+@pytest.mark.parametrize(
+    ("code", "why", "trial", "state"),
+    [
+        (143, "you asked to stop", False, "stopped"),
+        (130, "interrupted by you", False, "interrupted"),
+        (75, "it is 07:30", False, "stopped"),
+        (1, "the script ended with an error of its own", False, "failed"),
+        (0, "you asked to stop", False, "finished"),
+        (143, "you asked to stop", True, "trial"),
+    ],
+)
+def test_a_run_that_somebody_ended_did_not_fail(home, code, why, trial, state):
+    run = over(home, code=code)
+    outcome.write(
+        run.path / "outcome.json", Outcome(1, code, why, "2026-03-07T23:30:00Z", 60.0, 5, 0, 1, 0.0)
+    )
+    if trial:
+        (run.path / "trial").touch()
+
+    assert outcome.state(run) == state
+    assert state in say(ls.command, "--all").output
+    assert ("ended" in say(ls.command).output) is not trial, "a try of find-batch is hidden"
+
+
+def test_ls_shows_the_newest_runs_only_if_asked_for(home):
+    over(home, "one")
+    over(home, "two")
+
+    assert [line.split()[0] for line in say(ls.command, "-n", "1").output.splitlines()] == ["two"]
 
 
 def test_a_live_run_is_meant_before_a_newer_one_that_ended(home, life):
@@ -205,7 +237,7 @@ def test_ps_lists_a_run_that_does_not_answer(home, life, other):
     ("command", "words", "wish"),
     [
         (stop.command, (), ("stop", "")),
-        (restart.command, ("one",), ("restart", "")),
+        (restart.command, ("one", "--from-scratch"), ("restart", "from scratch")),
         (mute.command, (), ("mute", "3600.0")),
         (mute.command, ("90s",), ("mute", "90.0")),
         (mute.command, ("0", "--run", "one"), ("mute", "0.0")),
@@ -216,6 +248,18 @@ def test_an_order_reaches_the_run_and_nothing_is_said_on_standard_output(life, c
 
     assert (answer.exit_code, answer.stdout) == (0, "")
     assert life.wishes() == [wish]
+
+
+def test_a_restart_without_a_checkpoint_is_wanted_in_so_many_words(life):
+    with pytest.raises(StallguardError) as error:
+        say(restart.command)
+    assert error.value.code == 2
+    assert "--from-scratch" in error.value.cure
+    assert life.wishes() == []
+
+    (life.run.backup / "process" / "fit-0001" / "g1").mkdir(parents=True)
+    assert "from its last checkpoint" in say(restart.command).stderr
+    assert life.wishes() == [("restart", "")]
 
 
 @pytest.mark.parametrize("command", [stop.command, restart.command, mute.command])
@@ -238,11 +282,23 @@ def test_an_order_for_a_run_that_is_over_is_a_no(home):
     assert error.value.code == 3
 
 
-def test_a_time_that_is_none_is_wrong_usage(life):
+def test_a_pause_is_shown_wherever_the_run_is(life):
+    now = dt.datetime(2026, 3, 7, 21, 25, 30)  # noqa: DTZ001 - as the user's clock
+    assert live.muted({"muted": 3599.0}, now) == "stall handling paused until 22:25"
+    assert live.muted({"muted": None}) == ""
+
+    life.snapshot = life.snapshot | {"muted": 3599.0}
+    for shown in (status.command, ps.command):
+        assert "stall handling paused until" in say(shown).output
+
+
+@pytest.mark.parametrize("words", ["a while", "-5m"])
+def test_a_time_that_is_none_is_wrong_usage(life, words):
     with pytest.raises(StallguardError) as error:
-        say(mute.command, "a while")
+        say(mute.command, words)
 
     assert error.value.code == 2
+    assert "mute 0" in error.value.cure
     assert life.wishes() == []
 
 
@@ -300,7 +356,11 @@ def test_top_shows_the_run_takes_its_keys_and_gives_the_terminal_back(life):
         os.write(mine, b"d")
         seen += until(mine, b"a dump is being kept")
         os.write(mine, b"m")
-        seen += until(mine, b"left alone for an hour")
+        seen += until(mine, b"is paused for an hour")
+        life.snapshot = life.snapshot | {"muted": 3599.0}
+        seen += until(mine, b"stall handling paused until")
+        os.write(mine, b"m")
+        until(mine, b"is on again")
         os.write(mine, b"q")
         seen += until(mine, b"\x1b[?1049l")
         assert process.wait(10) == 0
@@ -308,7 +368,7 @@ def test_top_shows_the_run_takes_its_keys_and_gives_the_terminal_back(life):
         process.kill()
         process.wait()
         os.close(mine)
-    assert life.wishes() == [("dump", ""), ("mute", "")]
+    assert life.wishes() == [("dump", ""), ("mute", ""), ("mute", "0")]
     assert b"51/100 loss: 0.25" in seen
 
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from stallguard.cli import _manual, cli
 from stallguard.config.table import EVERYDAY
+from stallguard.core.text import wrapped
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +62,21 @@ def test_every_verb_has_a_first_sentence_and_those_with_options_an_example_or_fe
     for name, command in _manual.verbs(cli):
         assert isinstance(command, click.Command)
         assert command.get_short_help_str(200).endswith("."), name
+
+
+def test_what_is_piped_is_text_for_people(page):
+    text = _manual.readable(page, 60)
+
+    assert CliRunner().invoke(cli, ["man"]).output.startswith("NAME\n")
+    assert not re.search(r"^\.[A-Z]|\\", text, re.MULTILINE)
+    assert "--on-stall" in text
+    assert all(len(line) <= 60 or line.startswith("    ") for line in text.splitlines())
+
+
+def test_a_message_is_broken_between_words_and_paths_stay_whole():
+    path = "/a/very/long/path/that/somebody/may/want/to/copy/from/the/terminal/report.html"
+    text = wrapped(f"stallguard: the whole story: stallguard report 2026, or {path}", 40)
+
+    assert path in text.splitlines()[-1]
+    assert [len(line) <= 40 for line in text.splitlines()[:-1]] == [True] * (len(text.splitlines()) - 1)
+    assert wrapped("one line", None) == "one line"

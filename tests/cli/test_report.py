@@ -61,6 +61,41 @@ def test_html_goes_where_it_is_wanted_and_its_place_is_said(home, tmp_path):
     assert there.stdout.strip() == str(home / "runs" / "night" / "report.html")
 
 
+def test_the_order_of_arguments_is_no_trap(home):
+    answer = stallguard(home, "report", "--html", "night")
+
+    assert answer.stdout.strip() == str(home / "runs" / "night" / "report.html")
+    assert not (home / "night").exists()
+
+
+def test_the_page_can_go_to_standard_output_and_json_beside_a_file(home, tmp_path):
+    page = stallguard(home, "report", "--html", "-")
+    both = stallguard(home, "report", "--html", str(tmp_path / "r.html"), "--json")
+
+    assert page.stdout.startswith("<!doctype html>")
+    assert not (home / "-").exists()
+    assert json.loads(both.stdout)["run"] == "night"
+    assert both.stderr.strip() == str(tmp_path / "r.html")
+    assert stallguard(home, "report", "--html", "-", "--json").returncode == 2
+
+
+def test_a_terminal_without_our_characters_gets_others(home):
+    answer = stallguard(home, "report", PYTHONIOENCODING="ascii")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert "It stalled twice" in answer.stdout
+
+
+def test_a_report_is_as_wide_as_columns_says(home):
+    answer = stallguard(home, "report", COLUMNS="60")
+    assert max(map(len, answer.stdout.splitlines())) <= 60
+
+
+def test_no_color_turns_all_styling_off(home):
+    for words, environment in (((), {"NO_COLOR": "1"}), (("--no-color",), {})):
+        shown = stallguard(home, *words, "report", FORCE_COLOR="1", **environment).stdout
+        assert "\x1b" not in shown
+
+
 def test_open_hands_the_file_to_the_browser(home, tmp_path):
     answer = stallguard(
         home, "report", "--html", str(tmp_path / "r.html"), "--open", BROWSER="echo opened %s"

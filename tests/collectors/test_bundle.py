@@ -14,6 +14,7 @@ import pytest
 from stallguard import outcome
 from stallguard.collectors import Collector, bundle, registry
 from stallguard.collectors.system import tail
+from stallguard.probe import wire
 from tests.collectors.stuck import LONG, SECRET, context, item
 
 # ---- what is gathered ------------------------------------------------------------------------------------------
@@ -80,6 +81,24 @@ def test_a_second_dump_tells_whether_it_moved(stuck, moves):
         Collector("stacks-again", registry.stacks_again, LONG, 10_000),
     ]
     assert bundle.gather(process.context(again=0.1), collectors).moved is moves
+
+
+def test_the_count_of_batches_decides_where_the_stacks_are_the_same(stuck):
+    process = stuck("lock")
+    values = [wire.MAGIC] + [0] * (wire.SLOTS - 1)
+    page = process.stacks.with_suffix(".page")
+
+    def train(*_):
+        values[wire.SLOT["beats"]] += 240
+        page.write_bytes(wire.pack(values))
+
+    train()
+    collectors = [
+        Collector("stacks", registry.python_stacks, LONG, 10_000, first=True),
+        Collector("train", train, LONG, 1, first=True),
+        Collector("stacks-again", registry.stacks_again, LONG, 10_000),
+    ]
+    assert bundle.gather(process.context(again=0.1), collectors).moved is True
 
 
 def test_without_a_second_dump_nobody_says_whether_it_moved(stuck):

@@ -26,6 +26,7 @@ from stallguard.core.events import (
 from stallguard.core.limits import Limits
 from stallguard.core.run import beats
 from stallguard.errors import GAVE_UP
+from stallguard.supervisor.snapshot import snapshot
 from tests.core.world import LIMITS, World
 
 
@@ -55,6 +56,9 @@ def test_a_run_that_is_muted_is_judged_but_left_alone_for_as_long() -> None:
     world = World().start()
     world.train(60)
     world.tell(Asked(at=world.now, verb="mute", argument="600"))
+    assert world.told()[-1] == "muted"
+    assert world.run is not None
+    assert snapshot("r", world.run, world.now)["muted"] == 600.0
     world.train(500, stuck=True)
     assert world.actions(Signal) == []
     world.train(200, stuck=True)
@@ -209,6 +213,24 @@ def test_a_stop_holds_although_the_attempt_is_being_ended_for_a_restart() -> Non
 
     assert len(world.actions(Launch)) == 1, "what the service manager waits for must not be started anew"
     assert len(world.actions(Conclude)) == 1
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_a_restart_says_if_it_begins_from_scratch(checkpoints: bool) -> None:
+    world = World(checkpoints=checkpoints).start()
+    world.tell(Asked(at=world.now, verb="restart"))
+    world.train(5)
+
+    assert ("from_scratch" in world.told()) is not checkpoints
+
+
+def test_a_restart_from_scratch_uses_no_checkpoint() -> None:
+    world = World().start()
+    world.tell(Asked(at=world.now, verb="restart", argument="from scratch"))
+    world.train(5)
+
+    assert [action.resume for action in world.actions(Launch) if isinstance(action, Launch)] == [False, False]
+    assert "from_scratch" in world.told()
 
 
 def test_batches_of_all_attempts_are_added_up() -> None:

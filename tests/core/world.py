@@ -32,6 +32,7 @@ class World:
     cpu: float = 0.0
     polite: bool = True  # the probe has the framework end when it is asked to
     alive: bool = False
+    checkpoints: bool = True  # the training has made one
     run: Run | None = None
     done: list[tuple[float, Action]] = dataclasses.field(default_factory=list)
     seen: list[Event] = dataclasses.field(default_factory=list)
@@ -55,7 +56,10 @@ class World:
     def _do(self, action: Action) -> None:
         if isinstance(action, Launch):
             self.alive, self.beats = True, 0
-            self.tell(Launched(at=self.now, attempt=action.attempt, pid=7, factor=action.factor))
+            resumed = action.resume and self.checkpoints
+            self.tell(
+                Launched(at=self.now, attempt=action.attempt, pid=7, factor=action.factor, resumed=resumed)
+            )
             self.tell(Greeted(at=self.now, attempt=action.attempt, pid=7, armed=True))
         elif isinstance(action, Collect):
             self.tell(Collected(at=self.now, incident=action.incident, seconds=0.1))

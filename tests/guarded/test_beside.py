@@ -135,6 +135,9 @@ def test_a_loop_of_ones_own_ends_on_time_by_a_signal(tmp_path: Path, beating: Pa
     assert run.code == 75, run.err
     assert [action["name"] for action in run.actions("signal")] == ["TERM"]
     assert run.told("paused")
+    assert run.told("left_nothing")
+    assert not run.told("resumable")
+    assert "checkpoint to resume" not in run.err
     assert time.monotonic() - began < 30
 
 

@@ -211,7 +211,7 @@ def test_a_signal_that_comes_while_the_training_is_being_started_ends_it(
     done = signalled(tmp_path, name, f"stallguard.{where}", "sleep", "60")
 
     assert done.returncode == 128 + getattr(signal, name), done.stderr
-    assert outcome.state(RunDir((tmp_path / "runs" / "latest").resolve())) == "failed"
+    assert outcome.state(RunDir((tmp_path / "runs" / "latest").resolve())) in ("stopped", "interrupted")
     assert not list(Path(tempfile.gettempdir()).glob("stallguard-*"))
 
 

@@ -68,7 +68,7 @@ def test_a_kill_outside_of_the_epochs_changes_nothing(train, other_python, backe
 
     assert printed(resumed) == printed(plain) != []
     assert resumed.notes("inexact") == []
-    assert any("goes on in epoch" in said for said in resumed.notes())
+    assert any("resuming from the" in said for said in resumed.notes())
 
 
 ENDED = """
@@ -164,5 +164,5 @@ def test_a_resumed_training_that_is_asked_for_slices_computes_slices(train, tmp_
     resumed = run.attempt(resume=True, STALLGUARD_FACTOR="2")
 
     assert printed(resumed) == ["[[4, 4]]"]
-    assert any("goes on in epoch" in said for said in resumed.notes())
+    assert any("resuming from the" in said for said in resumed.notes())
     assert resumed.notes("whole") == []

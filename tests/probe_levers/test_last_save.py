@@ -93,7 +93,7 @@ def test_a_training_that_somebody_kills_goes_on_by_itself_and_comes_to_the_same(
     path = tmp_path / "home" / "runs" / "latest" / "journal.jsonl"
     assert [event.attempt for event in journal.events(path) if isinstance(event, Launched)] == [1, 2]
     assert any(
-        "goes on in epoch 1" in event.text for event in journal.events(path) if isinstance(event, Noted)
+        "checkpoint (epoch 1," in event.text for event in journal.events(path) if isinstance(event, Noted)
     )
 
 
@@ -111,6 +111,6 @@ def test_sigterm_makes_a_last_checkpoint_and_the_next_run_goes_on_there(tmp_path
     assert resumed.code == 0, resumed.err
     assert resumed.out.decode().splitlines()[-1] == undisturbed
     said = [
-        re.search(r"goes on in epoch 1 after batch (\d+)", fact["text"]) for fact in resumed.told("resumed")
+        re.search(r"checkpoint \(epoch 1, batch (\d+)\)", fact["text"]) for fact in resumed.told("resumed")
     ]
     assert [match for match in said if match and int(match[1]) >= 10], resumed.err

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+from types import SimpleNamespace
 
 from stallguard.core.actions import Collect, Conclude, Found, Signal, Tell
 from stallguard.core.events import Collected, Exited, Heard, Launched, Slept
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.paths import RunDir
-from stallguard.report import attempts, document, incidents, record, story, totals
+from stallguard.report import attempts, document, incidents, record, story, totals, words
 from tests.report.nights import journal
 
 SILENT = {"silence": "no progress for 75 s inside a training step", "what": "the processor is idle"}
@@ -79,16 +80,16 @@ def test_the_last_findings_and_the_decision_stand(tmp_path):
 
 
 def test_a_stall_that_recovers_is_over_without_a_deed(tmp_path):
-    known, _, [one] = read(tmp_path, *STALL[:7], (140, Tell("recovered", {"gap": "90 s"})), heard(141, 91))
+    _, _, [one] = read(tmp_path, *STALL[:7], (140, Tell("recovered", {"gap": "90 s"})), heard(141, 91))
 
-    assert (one.outcome, one.acted, round(one.lasted(known.last))) == (incidents.RECOVERED, None, 90)
+    assert (one.outcome, one.acted, round(one.lost)) == (incidents.RECOVERED, None, 90)
 
 
 def test_a_stall_at_the_end_of_the_journal_still_lasts(tmp_path):
-    known, _, [one] = read(tmp_path, *STALL[:5], (200, Slept(0.0, 1.0)))
+    _, _, [one] = read(tmp_path, *STALL[:5], (200, Slept(0.0, 1.0)))
 
     assert one.outcome == incidents.OPEN
-    assert round(one.lasted(known.last)) == 150
+    assert round(one.lost) == 149, "a second of sleep is not lost"
 
 
 def test_a_crash_is_an_incident_and_a_crash_inside_a_stall_is_not_another(tmp_path):
@@ -110,6 +111,16 @@ def test_attempts_know_how_far_they_came_and_what_was_trained_twice(tmp_path):
         (2, 2, True, 0, 200),
     ]
     assert attempts.repeated(tries) == 90 - 81
+
+
+def test_an_attempt_is_resumed_only_if_it_was_given_a_checkpoint():
+    begun = [
+        words.attempts(
+            SimpleNamespace(attempts=[attempts.Attempt(number=number, began=0.0, resumed=resumed)])
+        )[0][0]
+        for number, resumed in ((1, False), (2, True), (2, False))
+    ]
+    assert begun == ["1", "2, resumed", "2, from scratch"]
 
 
 def test_batches_that_a_resume_passes_over_are_not_trained_twice(tmp_path):
@@ -140,10 +151,15 @@ def test_the_sums_tell_training_from_starting_and_from_silence(tmp_path):
     known, tries, troubles = read(tmp_path, *STALL, *END)
     sums = totals.totals(known, tries, troubles)
 
-    assert [round(x) for x in (sums.seconds, sums.starting, sums.again, sums.lost)] == [190, 20, 10, 82]
-    assert round(sums.training) == 40 + 40
+    assert [round(x) for x in (sums.seconds, sums.starting, sums.training, sums.lost)] == [
+        190,
+        10,
+        48,
+        132,
+    ]
+    assert sum(one.lost for one in troubles) == sums.lost
     assert (sums.batches, sums.epoch, sums.epochs, sums.first_loss, sums.loss) == (290, 3, 3, 0.5, 0.25)
-    assert sums.rate == 290 / sums.training
+    assert sums.rate == (290 - 9) / sums.training, "what is trained again is time lost"
 
 
 def test_a_silence_that_ended_by_itself_is_no_training(tmp_path):
@@ -163,7 +179,7 @@ def test_the_story_says_what_when_where_why_what_was_done_and_what_helps(tmp_pat
     assert "Most likely a step that waits for its device" in text
     assert "It was started again once, with 1/2 of the batch at a time." in text
     assert (
-        "No batch ended for 1 min 22 s in all; starting again took another 10 s; 9 batches were trained"
+        "2 min 12 s were lost in all to silence, ending and starting again, with 9 batches trained a second time."
         in text
     )
     assert text.endswith("What helps: restart it.")
@@ -194,7 +210,10 @@ def test_several_causes_are_counted(tmp_path):
     text = told(known, tries, [one, one, other])
 
     assert "It stalled 3 times, first at 10:00:50" in text
-    assert "the causes: a step that waits for its device, or its library, without end (twice); a wait for a" in text
+    assert (
+        "the causes: a step that waits for its device, or its library, without end (twice); a wait for a"
+        in text
+    )
 
 
 def test_what_is_not_exact_is_in_the_report_of_a_run_without_an_incident(tmp_path):

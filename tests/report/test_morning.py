@@ -73,7 +73,10 @@ def test_a_night_that_crashed_but_did_not_stall_is_no_quiet_one():
 
 def test_what_is_to_do_depends_on_what_the_run_left():
     stopped = Night(run="r1", command="c", state="stopped", resumable=True)
-    assert lines(stopped)[2].endswith("by hand: --resume r1")
-    assert lines(replace(stopped, resumable=False))[2].endswith("begins anew")
+    assert "stallguard run --resume r1" in lines(stopped)[2]
+    assert "job" not in lines(stopped)[2], "there is none"
+    assert "the job nightly resumes it from its checkpoint" in lines(replace(stopped, job="nightly"))[2]
+    for job in ("", "nightly"):
+        assert lines(replace(stopped, resumable=False, job=job))[2].endswith("begins from scratch")
     assert lines(replace(stopped, heir="r2"))[2].endswith("it went on as r2")
     assert lines(replace(stopped, heir_of="r0"))[0].endswith("(r1, going on from r0)")

@@ -62,7 +62,7 @@ def test_a_night_that_ended_on_time_and_the_one_that_finished_it(tmp_path: Path,
     one, two = first.run.name, second.run.name
     assert f"{script} 120: stopped on time at " in early[0]
     assert early[2] == (
-        f"  no stalls; its job goes on from the checkpoint at the next start; by hand: --resume {one}"
+        f"  no stalls; it left a checkpoint: stallguard run --resume {one} with the same command goes on from it"
     )
     assert len(told) == 6
     assert told[2] == f"  no stalls; it went on as {two}"
@@ -95,7 +95,9 @@ def test_one_that_was_ended_or_lost_says_how_to_go_on(
         end = time.monotonic() + 20
         while not (pages := list(home.glob("runs/latest/probe/*.page"))) and time.monotonic() < end:
             time.sleep(0.05)
-        time.sleep(0.5)
+        while not list(home.glob("runs/latest/journal.jsonl")) and time.monotonic() < end:
+            time.sleep(0.05)
+        time.sleep(1.5)  # the journal is written once a second
         guarding.send_signal(number)
         guarding.wait(30)
     if number == signal.SIGKILL:
@@ -106,4 +108,4 @@ def test_one_that_was_ended_or_lost_says_how_to_go_on(
 
     words = {"ended": ": ended at ", "lost": ": stallguard was ended at "}
     assert words[state] in told[0]
-    assert told[2].endswith("it left no checkpoint: the next start begins anew")
+    assert told[2].endswith("it left no checkpoint: the next start begins from scratch")

@@ -23,7 +23,7 @@ EVENING = at("2026-11-20T23:00:00")
     ],
 )
 def test_a_night_ends_at_its_hour_of_the_next_day(now: dt.datetime, why: str) -> None:
-    assert appointment.due(RunSettings(stop_at="07:30"), EVENING, now) == why
+    assert appointment.due(RunSettings(stop_at="07:30"), EVENING, now, 60.0) == why
 
 
 def test_an_hour_still_to_come_is_one_of_the_same_day() -> None:
@@ -35,10 +35,13 @@ def test_a_run_that_begins_at_its_very_hour_has_a_whole_day() -> None:
 
 
 @pytest.mark.parametrize(("hours", "why"), [(7.9, ""), (8.0, "8 h have passed")])
-def test_a_length_of_time_ends_it_too(hours: float, why: str) -> None:
-    now = EVENING + dt.timedelta(hours=hours)
-    assert appointment.due(RunSettings(max_time=8 * 3600.0), EVENING, now) == why
+@pytest.mark.parametrize("stepped", [-1, 0, 1])
+def test_a_length_of_time_ends_it_too_whatever_the_clock_on_the_wall_does(
+    hours: float, why: str, stepped: int
+) -> None:
+    now = EVENING + dt.timedelta(hours=hours + stepped)
+    assert appointment.due(RunSettings(max_time=8 * 3600.0), EVENING, now, hours * 3600) == why
 
 
 def test_without_an_appointment_a_run_goes_on() -> None:
-    assert appointment.due(RunSettings(), EVENING, EVENING + dt.timedelta(days=30)) == ""
+    assert appointment.due(RunSettings(), EVENING, EVENING + dt.timedelta(days=30), 30 * 86400.0) == ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import encoding, tensors
-from .store import NEXT
+from .store import MADE, NEXT
 
 FORMAT = 2
 
@@ -39,6 +39,7 @@ class Saved:
         self.stopped: bool = facts["stop"]
         self.unkept: dict[str, str] = facts["unkept"]
         self.prints: dict[str, str] = {**facts["prints"], **facts.get(NEXT, {})}
+        self.made: float = facts.get(MADE, 0.0)  # seconds since the epoch
         self.verified = True  # whether its fingerprints hold for the batches that come now
 
     @property

@@ -320,7 +320,8 @@ class Session:
         fit.resumed = True
         batches = fit.executions * fit.per_execution
         fast_forward.check_next(self, fit)
-        self.say("resume", words.resumed(fit.ordinal, fit.epoch, batches))
+        text = words.resumed(fit.ordinal, fit.epoch, batches, fit.past.made)
+        self.say("resume", text, fit=fit.ordinal, epoch=fit.epoch, batch=batches)
 
     @property
     def resuming(self) -> bool:

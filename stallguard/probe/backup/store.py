@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _BLOBS = "tensors.bin"
-NEXT = "next"
+NEXT, MADE = "next", "made"
 _PIECE = 16 << 20  # bytes that are checked at once: the other threads of the training run between them
 
 
@@ -65,6 +65,7 @@ class Store:
                 facts[NEXT] = read_facts(folder, NEXT)
             except (Damaged, OSError, ValueError):
                 facts[NEXT] = {}  # the process ended before its next batch
+            facts[MADE] = os.path.getmtime(os.path.join(folder, _BLOBS))
             yield facts, blobs
 
 

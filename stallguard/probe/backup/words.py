@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 STARTS_OVER = "fit %d starts over: its checkpoint is not used, because %s"
 BACK = "fit %d goes back to the beginning of epoch %d, because %s"
 ALL_THE_SAME = "fit %d goes on as it is, though %s (checkpoint.inexact = continue)"
@@ -14,8 +16,7 @@ DAMAGED = "checkpoint %s is damaged (%s); the one before it is used"
 ANOTHERS = "the script's loop starts over: its checkpoint was made by another function (%s)"
 EDITED = "the script has changed since the checkpoint was made (%s)"
 LOADED = "the script's own load() was given its newest checkpoint"
-RESUMED = "fit %d goes on in epoch %d"
-PASSED_OVER = " after batch %d; the batches before are passed over, not trained again"
+RESUMED = "resuming from the %s checkpoint (%sepoch %d, batch %d)"
 FINISHED = "fit %d was finished before: it is not trained again"
 LONGER = "fit %d had ended after %d epochs; the script asks for %d now, so it goes on from there"
 SHORTER = "it was trained to the end of epoch %d, and the script asks for %d epochs"
@@ -52,9 +53,16 @@ MASKS = (
 RESIZED = "the batch is %d now and was %d: the fit goes on after as many samples"
 
 
-def resumed(ordinal: int, epoch: int, batches: int) -> str:
-    """Return where a fit goes on; `epoch` is counted from 0."""
-    return RESUMED % (ordinal, epoch + 1) + (PASSED_OVER % batches if batches else "")
+def resumed(ordinal: int, epoch: int, batches: int, made: float) -> str:
+    """Return where a fit goes on: after so many batches of `epoch`, which is counted from 0.
+
+    `made`: when the checkpoint was made, seconds since the epoch; shown as the time of day, with its day if that is
+    another.
+    """
+    then = time.localtime(made)
+    today = then[:3] == time.localtime()[:3]
+    which = "fit %d, " % ordinal if ordinal > 1 else ""
+    return RESUMED % (time.strftime("%H:%M" if today else "%d %b %H:%M", then), which, epoch + 1, batches)
 
 
 def listed(names: list[str], most: int = 4) -> str:
