@@ -4,6 +4,9 @@ One thread owns the socket and the pages.  It keeps one track a program (track.p
 It merges records so that the core gets about one a second of each while all is well and one at once when a silence
 ends, reads the mapped page of a program that is silent, finds out when one has ended without a goodbye, and drains
 all of them after the child's end before it passes the exit on.  It must not judge anything.
+
+Any process of this user may write to the socket.  So the token is compared before anything is decoded, what does not
+carry it is counted and dropped, and an error in one message never ends the thread.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import select
 import selectors
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -27,11 +31,11 @@ from stallguard.supervisor.track import PAGE_AFTER, REPLACED, SOON, VANISHED, Re
 
 RECEIVE_BUFFER = 1 << 16  # bytes; macOS' default of 4096 holds a dozen records
 STICKY = ("stop",)  # commands that hold for every program of the attempt, one that begins later too
+FOREIGN, UNREADABLE = "without this attempt's token", "that cannot be read"
 NOWHERE = "?"  # the place of a process that could not find its own
 
 
 class _Note(msgspec.Struct):
-    token: int
     pid: int
     kind: str
     text: str = ""
@@ -68,6 +72,7 @@ class Beats:
         self._drop_all()
         self._attempt, self._token = attempt, token
         self._asked: tuple[str, ...] = ()
+        self._dropped = Counter[str]()  # messages, by why
         self._exit: tuple[int, bool | None] | None = None
 
     def follow(self, attempt: int, token: int, known: Collection[int] = ()) -> None:
@@ -151,7 +156,18 @@ class Beats:
                 data = self._socket.recv(4096)
             except (BlockingIOError, InterruptedError):
                 return
-            self._take(data)
+            try:
+                self._take(data)
+            except Exception as error:  # noqa: BLE001 - one message must not end the listening
+                self._drop_unreadable(error)
+
+    def _drop_unreadable(self, error: Exception) -> None:
+        """Count a message with our token that cannot be taken; the first is told at once, with its trace."""
+        self._dropped[UNREADABLE] += 1
+        if self._dropped[UNREADABLE] == 1:
+            text = f"a message of the probe cannot be taken ({surprise.words(error)}): it is left out"
+            facts = {"trace": surprise.trace(error)}
+            self._post(Noted(at=self._now(), attempt=self._attempt, kind="trouble", text=text, facts=facts))
 
     def _look(self) -> None:
         """Post what was merged for long enough, and look after the programs that are silent."""
@@ -164,12 +180,15 @@ class Beats:
                 self._end(track, how)
 
     def _take(self, data: bytes) -> None:
-        if data[:1] == b"{":
-            self._take_note(data)
+        if data.startswith(b'{"token":%d,' % self._token):  # probe/mail.py puts it first
+            note = msgspec.json.decode(data, type=_Note)
+            self._post(_note_event(note, self._attempt, self._now()))
             return
         record = wire.unpack(data)
         if record is not None and record["token"] == self._token:
             self._take_record(record)
+        else:
+            self._dropped[FOREIGN] += 1
 
     def _take_record(self, record: Record) -> None:
         now, track = self._now(), self._tracks.get(record["pid"])
@@ -205,14 +224,6 @@ class Beats:
         del self._tracks[track.pid]
         track.close()
 
-    def _take_note(self, data: bytes) -> None:
-        try:
-            note = msgspec.json.decode(data, type=_Note)
-        except ValueError:  # msgspec's errors, and text that is no UTF-8
-            return  # not from our probe; anyone of this user may write to the socket
-        if note.token == self._token:
-            self._post(_note_event(note, self._attempt, self._now()))
-
     def _tell_the_last(self) -> None:
         if self._attempt < 0:
             return
@@ -227,6 +238,10 @@ class Beats:
     def _tell_the_end(self) -> None:
         if self._attempt < 0:
             return
+        if self._dropped:
+            counts = ", ".join(f"{number} {why}" for why, number in self._dropped.items())
+            text = f"messages on the probe's socket that were left out: {counts}"
+            self._post(Noted(at=self._now(), attempt=self._attempt, kind="dropped", text=text))
         code, memory_kill = self._exit or (0, None)
         self._post(Exited(at=self._now(), attempt=self._attempt, code=code, memory_kill=memory_kill))
 
