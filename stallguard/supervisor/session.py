@@ -65,7 +65,7 @@ class Session:
         self.request, self.dir, self.loaded = request, request.run, loaded
         self.clock = SystemClock()
         self.mailbox = Mailbox(self.clock.monotonic)
-        self.matching = Matching(self.mailbox.post, self.clock.monotonic)
+        self.matching = Matching(self.mailbox.post, self.clock.monotonic, lambda: self.attempt)
         self.place = self._open_place()
         self.beats = Beats(self.place, self.dir.probe, self.mailbox.post, self.clock.monotonic)
         self.output = self._open_output()
