@@ -55,7 +55,8 @@ def told(line: bytes) -> str | None:
 
 def _chunks(run: RunDir, path: Path, *, follow: bool) -> Iterator[bytes]:
     for part in journal.parts(path)[:-1]:
-        yield part.read_bytes()
+        with journal.opened(part) as older:
+            yield older.read()
     if not path.exists() and not follow:
         return
     with _opened(path, run) as file:

@@ -101,11 +101,16 @@ def advance(run: Run, event: Event, limits: Limits) -> Step:
 
 def next_wake(run: Run, limits: Limits) -> float:
     """Return when the run wants to hear a Ticked at the latest (monotonic seconds; infinity: never)."""
+    due, check = next_deadline(run, limits), trainings.next_check(run) if run.state in WATCHED else None
+    return due if check is None else min(due, check)
+
+
+def next_deadline(run: Run, limits: Limits) -> float:
+    """Return when something is due although all trainings go on (monotonic seconds; infinity: never)."""
     if run.state not in WATCHED:
         return run.deadline
     due = _due(run, limits) if run.state == HOLDING else arranged.segment_ends(run, limits)
-    check = trainings.next_check(run)
-    return min(run.deadline, math.inf if due is None else due, math.inf if check is None else check)
+    return min(run.deadline, math.inf if due is None else due)
 
 
 # ---- one handler an event ----------------------------------------------------------------------------------

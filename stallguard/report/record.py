@@ -75,14 +75,13 @@ def _decoded(path: Path) -> Iterator[tuple[float, Any]]:
     """Yield what happened and what was done, a line decoded in one go: a night has a hundred thousand."""
     decode = msgspec.json.Decoder(_Happened | _Done).decode
     for part in journal.parts(path):
-        with part.open("rb") as file:
-            for raw in file:
-                try:
-                    line = decode(raw)
-                    at = line.utc.timestamp()
-                except (ValueError, OverflowError):  # msgspec's own errors are ValueErrors
-                    continue
-                yield at, line.data
+        for raw in journal.lines(part):
+            try:
+                line = decode(raw)
+                at = line.utc.timestamp()
+            except (*journal.NO_LINE, OverflowError):
+                continue
+            yield at, line.data
 
 
 def ago(at: float, now: float, then: float) -> float:

@@ -28,7 +28,7 @@ from stallguard.errors import NO_SUCH_RUN, StallguardError
 from stallguard.outcome import AskedFor, Identity
 from stallguard.paths import RunDir
 from stallguard.probe import wire
-from stallguard.supervisor import attempts
+from stallguard.supervisor import attempts, saved
 from stallguard.supervisor.adopted import UNKNOWN
 from stallguard.supervisor.attempts import Attempt
 from stallguard.supervisor.filed import PARTS, Filed
@@ -64,6 +64,7 @@ class Detached(Session):
     ) -> None:
         """As Session.  `end`: a run that is taken up is to be ended at once."""
         self._left, self._end = left, end
+        self._saver: saved.Saver | None = None
         self._before = attempts.current(request.run) if left else None
         super().__init__(request, loaded, env, reload)
 
@@ -88,6 +89,16 @@ class Detached(Session):
         if self._left is None:
             super()._announce()
 
+    def _open_journal(self) -> None:
+        """Open it, and save beside it from then on what folding it brings."""
+        super()._open_journal()
+        self._saver = saved.Saver(self.dir, self.journal)
+
+    def _tune(self, run: Run) -> None:
+        super()._tune(run)
+        if self._saver is not None:
+            self._saver.look(run)
+
     def _name_control(self) -> None:
         """Take the run over in run.json, so that it counts as guarded."""
         with contextlib.suppress(OSError):  # a full disk: the run is only harder to find
@@ -101,8 +112,11 @@ class Detached(Session):
     def _begin(self) -> Step:
         if self._left is None:
             return super()._begin()
-        events = journal.events(self.dir.journal)
-        run = again.rebuilt(events, self.loop.limits, self.performer.learned(), self.performer.sizes())
+        before, place = saved.load(self.dir) or (None, None)
+        events = journal.events(self.dir.journal, place)
+        run = again.rebuilt(
+            events, self.loop.limits, self.performer.learned(), self.performer.sizes(), before
+        )
         if run is None and self._before is None:
             return super()._begin()
         return self._taken_up(run or super()._begin()[0], self._left)

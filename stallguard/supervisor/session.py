@@ -159,7 +159,7 @@ class Session:
 
     def status(self) -> Any:
         """Return what the control socket shows."""
-        return snapshot(self.dir.id, self.loop.run, self.clock.monotonic())
+        return snapshot(self.dir.id, self.loop.newest(), self.clock.monotonic())
 
     def _refuses(self, verb: str) -> str:
         return bystander.refuses(self.loop.run, verb) if self.loop.run else ""
@@ -202,9 +202,11 @@ class Session:
         return self.loop.until_concluded()
 
     def _open_journal(self) -> None:
-        journal = Journal(self.dir.journal, self.trouble, self.loaded.config.keep.journal)
-        self._files.callback(journal.close)
-        self.loop.open_journal(journal)
+        self.journal = Journal(
+            self.dir.journal, self.trouble, self.loaded.config.keep.journal, self.clock.monotonic
+        )
+        self._files.callback(self.journal.close)
+        self.loop.open_journal(self.journal)
 
     def _open_stacks(self) -> None:
         self.loop.stacks = self._files.enter_context((self.dir.path / "stallguard.stacks").open("w"))
