@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 import psutil
@@ -18,6 +19,7 @@ from stallguard.errors import GAVE_UP, STOPPED_ON_TIME
 from stallguard.paths import RunDir
 
 SCHEMA = 1
+ROOM = 16 << 10  # bytes kept for an outcome; it takes some 300, and says in one sentence why
 ENDINGS = {
     0: "finished",
     STOPPED_ON_TIME: "stopped",
@@ -85,10 +87,72 @@ def lives(who: Identity) -> bool:
 
 
 def write(path: Path, value: msgspec.Struct) -> None:
-    """Write `value` as JSON, whole or not at all."""
+    """Write `value` as JSON, whole or not at all, and so that it outlives a loss of power.  Raises OSError."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
-    draft.replace(path)
+    try:
+        with draft.open("wb") as file:
+            file.write(_text(value))
+            _sync(file)
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def _text(value: msgspec.Struct) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_directory(path: Path) -> None:
+    with contextlib.suppress(OSError):  # a file system that syncs no directories: the file itself is there
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def keep_room(run: RunDir) -> None:
+    """Take the room that the outcome will need, while there is some.  Raises OSError."""
+    with _room(run).open("wb") as file:
+        file.write(b" " * ROOM)
+        _sync(file)
+
+
+def conclude(run: RunDir, end: Outcome) -> None:
+    """Write outcome.json, on a full disk into the room that was kept for it.  Raises OSError."""
+    path, room = run.path / "outcome.json", _room(run)
+    try:
+        write(path, end)
+    except OSError:
+        with contextlib.suppress(
+            OSError
+        ):  # a file system that overwrites nothing in place: give its room back, below
+            _write_into(room, _text(end), path)
+            return
+        room.unlink(missing_ok=True)
+        write(path, end)
+    room.unlink(missing_ok=True)
+
+
+def _write_into(room: Path, text: bytes, path: Path) -> None:
+    """Write `text` over the beginning of `room`, whose spaces are no part of JSON, and name it `path`."""
+    with room.open("r+b") as file:
+        if len(text) > ROOM:
+            raise OSError(errno.ENOSPC, "the room that was kept is too small")
+        file.write(text)
+        _sync(file)
+    room.replace(path)
+
+
+def _room(run: RunDir) -> Path:
+    return run.path / ".outcome.room"
 
 
 def asked(run: RunDir) -> AskedFor | None:

@@ -38,28 +38,31 @@ class Work(NamedTuple):
     say: Callable[[str], None]
 
     def do(self) -> None:
-        """Do what is due; what was left to be ended comes first."""
-        while self._do() == due.END:
-            pass
+        """Do what is due; what was left to be ended, or had ended and nobody had noted it, comes first."""
+        first = True
+        while self._do(first=first):
+            first = False
 
-    def _do(self) -> str:
+    def _do(self, *, first: bool) -> bool:
+        """Do one thing; return whether something else may be due still."""
         try:
-            plan, left = self._decide()
+            plan, left = self._decide(first=first)
         except Exception as error:  # noqa: BLE001 - to die here would have launchd start us every 30 s for ever
             self.say(f"{self.name}: cannot tell what is due: {type(error).__name__}: {error}")
-            return due.NOTHING
+            return False
         self.say(f"{self.clock():%Y-%m-%d %H:%M} {self.name}: {plan.action}, {plan.why}")
         try:
             self._perform(plan, left)
         except StallguardError as error:  # trying again would bring the same
             self._fail(error)
-            return due.NOTHING
-        return plan.action
+            return False
+        taken_up = plan.action == due.GO_ON and unfinished(memory.recall(self.name).run) is None
+        return plan.action == due.END or taken_up
 
-    def _decide(self) -> tuple[due.Plan, RunDir | None]:
+    def _decide(self, *, first: bool) -> tuple[due.Plan, RunDir | None]:
         past, now = memory.recall(self.name), self.clock()
         left = unfinished(past.run)
-        plan = due.plan(self.schedule, past, now, unfinished=left is not None)
+        plan = due.plan(self.schedule, past, now, unfinished=left is not None, first=first)
         memory.keep(self.name, due.remembered(past, plan, now))
         return plan, left
 

@@ -192,6 +192,7 @@ class Session:
         self._each(
             {
                 "opening the journal": self._open_journal,
+                "keeping room for its outcome": self._keep_room,
                 "opening the file of its own stacks": self._open_stacks,
                 "saying where its socket is": self._name_control,
                 "starting the sensors": self._start_sensors,
@@ -207,6 +208,10 @@ class Session:
         )
         self._files.callback(self.journal.close)
         self.loop.open_journal(self.journal)
+
+    def _keep_room(self) -> None:
+        with contextlib.suppress(OSError):  # a full disk now: perhaps not at the end
+            outcome.keep_room(self.dir)
 
     def _open_stacks(self) -> None:
         self.loop.stacks = self._files.enter_context((self.dir.path / "stallguard.stacks").open("w"))
@@ -309,7 +314,7 @@ class Session:
             lost=round(run.totals.lost, 3),
         )
         with contextlib.suppress(OSError):  # a full disk: the journal has the same, if anything has
-            outcome.write(self.dir.path / "outcome.json", end)
+            outcome.conclude(self.dir, end)
 
     def _tell_where_it_is_told(self, run: Run) -> None:
         if run.totals.incidents or run.code:
