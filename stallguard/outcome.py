@@ -19,6 +19,7 @@ from stallguard.errors import GAVE_UP, STOPPED_ON_TIME
 from stallguard.paths import RunDir
 
 SCHEMA = 1
+DAMAGED = (OSError, ValueError, RecursionError)  # what reading a small file of JSON can raise
 ROOM = 16 << 10  # bytes kept for an outcome; it takes some 300, and says in one sentence why
 ENDINGS = {
     0: "finished",
@@ -156,15 +157,26 @@ def _room(run: RunDir) -> Path:
 
 
 def asked(run: RunDir) -> AskedFor | None:
-    """Return what was asked, or None where run.json is damaged."""
-    with contextlib.suppress(OSError, ValueError):
-        return msgspec.json.decode(run.asked.read_bytes(), type=AskedFor)
+    """Return what was asked, from its copy if run.json is damaged; None if both are."""
+    for path in (run.asked, _copy(run)):
+        with contextlib.suppress(*DAMAGED):
+            return msgspec.json.decode(path.read_bytes(), type=AskedFor)
     return None
+
+
+def keep_asked(run: RunDir, value: AskedFor) -> None:
+    """Write what is asked, twice: a training that goes on must be found by it.  Raises OSError."""
+    write(_copy(run), value)
+    write(run.asked, value)
+
+
+def _copy(run: RunDir) -> Path:
+    return run.asked.with_name(".run.json.copy")
 
 
 def outcome(run: RunDir) -> Outcome | None:
     """Return what came of it, or None where the run has no end yet."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(*DAMAGED):
         return msgspec.json.decode((run.path / "outcome.json").read_bytes(), type=Outcome)
     return None
 

@@ -126,12 +126,20 @@ def _point_latest(base: Path, run: RunDir) -> None:
 
 
 def list_runs(runs: Path | None = None) -> list[RunDir]:
-    """Return all runs, oldest first."""
+    """Return all runs, oldest first.  Raises StallguardError if they may not be read."""
     base = runs or runs_dir()
-    if not base.is_dir():
-        return []
-    found = [path for path in base.iterdir() if path.is_dir() and not path.is_symlink()]
-    return [RunDir(path) for path in sorted(found) if (path / "run.json").exists()]
+    try:
+        if not base.is_dir():
+            return []
+        found = [path for path in base.iterdir() if path.is_dir() and not path.is_symlink()]
+        return [RunDir(path) for path in sorted(found) if (path / "run.json").exists()]
+    except PermissionError as error:
+        raise StallguardError(
+            f"cannot read {error.filename or base}",
+            why="it belongs to another user, or may not be read",
+            cure="set STALLGUARD_HOME to a directory of yours",
+            code=CANNOT_RUN,
+        ) from error
 
 
 def find_run(text: str | None = None, runs: Path | None = None) -> RunDir:

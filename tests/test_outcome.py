@@ -112,3 +112,14 @@ def test_a_draft_that_found_no_room_does_not_stay(tmp_path: Path, monkeypatch) -
 
 def _refuses(_descriptor: int) -> None:
     raise OSError(28, "No space left on device")
+
+
+def test_what_was_asked_is_known_although_run_json_is_empty_or_nested_too_deep(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    asked = outcome.AskedFor(
+        1, "one", ["train.py"], ["python", "train.py"], "/", "", outcome.Identity(1, 0.0)
+    )
+    outcome.keep_asked(run, asked)
+    for damage in (b"", b"[" * 100_000, b"\xff"):
+        run.asked.write_bytes(damage)
+        assert outcome.asked(run) == asked

@@ -39,7 +39,7 @@ def file(name: str) -> Path:
 
 def recall(name: str) -> Memory:
     """Return what a job remembers; nothing where the file is absent or damaged: it will be written anew."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(*outcome.DAMAGED):
         return msgspec.json.decode(file(name).read_bytes(), type=Memory)
     return Memory()
 

@@ -14,6 +14,7 @@ import msgspec
 from stallguard import journal, outcome
 from stallguard.paths import RunDir, find_run
 from stallguard.report.narrative import sentence
+from stallguard.report.plain import plain
 
 POLL = 0.2  # seconds between two looks while following
 CHUNK = 1 << 16
@@ -37,7 +38,7 @@ def _show(chunk: bytes, *, raw: bool) -> None:
         sys.stdout.buffer.write(chunk)
     else:
         for words in filter(None, map(told, chunk.splitlines())):
-            click.echo(words)
+            click.echo(plain(words))
     sys.stdout.flush()
 
 

@@ -10,6 +10,7 @@ import msgspec
 from stallguard import outcome
 from stallguard.core.words import counted, duration
 from stallguard.paths import RunDir, list_runs
+from stallguard.report.plain import plain
 
 
 @click.command("ls")
@@ -52,6 +53,6 @@ def line(fields: dict[str, Any]) -> str:
         f"{fields['state']:<9}",
         f"{took:>12}",
         f"{stalls:>9}",
-        " ".join(fields["command"]),
+        plain(" ".join(fields["command"])).replace("\n", "\u240a"),
     )
     return "  ".join(words).rstrip()

@@ -10,6 +10,7 @@ import msgspec
 from stallguard import outcome, units
 from stallguard.errors import USAGE, StallguardError
 from stallguard.paths import RunDir, list_runs
+from stallguard.report.plain import plain
 
 
 @click.command("morning")
@@ -35,7 +36,7 @@ def command(since: str, as_json: bool) -> None:
         click.echo(msgspec.json.encode({"schema": 1, "runs": nights}))
         return
     for one in nights:
-        click.echo("\n".join(lines(one)))
+        click.echo(plain("\n".join(lines(one))))
     if not nights:
         click.echo(f"no run in the last {since}", err=True)
 

@@ -58,7 +58,7 @@ def from_file(path: Path) -> list[Setting]:
         return []
     except OSError as error:
         raise _unreadable(path, f"{error.strerror}", "make it readable, or remove it") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _unreadable(
             path, f"it is not TOML: {error}", "https://toml.io shows how TOML is written"
         ) from error

@@ -60,6 +60,6 @@ def keep(run: RunDir, attempt: Attempt) -> None:
 
 def recall(run: RunDir) -> Attempt | None:
     """Return it, or None where there is none or it is damaged."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(*outcome.DAMAGED):
         return msgspec.json.decode(file(run).read_bytes(), type=Attempt)
     return None

@@ -149,6 +149,9 @@ class Session:
 
     def trouble(self, words: str, **facts: str) -> None:
         """Have something of our own told: a full disk, a channel that fails.  `facts`: for the journal alone."""
+        if self.loop.code is not None:  # the last notification, say: nobody takes an event any more
+            self._tell("trouble", {"text": words})
+            return
         now, attempt = self.clock.monotonic(), self.attempt
         self.mailbox.post(Noted(at=now, attempt=attempt, kind="trouble", text=words, facts=facts))
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TextIO
 
 from stallguard.report.narrative import sentence, spoken
+from stallguard.report.plain import plain
 
 LAST_WORDS = 5.0  # seconds that a terminal which takes nothing can hold up the end
 DIM, RESET = "\x1b[2m", "\x1b[0m"
@@ -65,7 +66,7 @@ class Terminal:
 
     def _write(self, words: str) -> None:
         start = "" if self._fresh() else "\n"
-        line = f"stallguard: {words}"
+        line = f"stallguard: {plain(words)}"
         text = f"{start}{DIM}{line}{RESET}\n" if self._color else f"{start}{line}\n"
         with contextlib.suppress(OSError, ValueError):
             os.write(self._stream.fileno(), text.encode(errors="replace"))
