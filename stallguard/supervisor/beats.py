@@ -27,6 +27,7 @@ import msgspec
 from stallguard.core.events import Event, Exited, Greeted, Heard, Left, Noted
 from stallguard.probe import wire
 from stallguard.supervisor import surprise
+from stallguard.supervisor.sockets import LOOK, Named
 from stallguard.supervisor.track import PAGE_AFTER, REPLACED, SOON, VANISHED, Record, Track, is_news
 
 RECEIVE_BUFFER = 1 << 16  # bytes; macOS' default of 4096 holds a dozen records
@@ -58,11 +59,9 @@ class Beats:
         """Bind the socket `directory`/beats.  `pages`: where the probes keep their pages."""
         self.path = directory / "beats"
         self._pages, self._post, self._now = pages, post, now
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.setblocking(False)
-        with contextlib.suppress(OSError):  # a smaller buffer only loses records, and those are absolute
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-        self._socket.bind(str(self.path))
+        self._named = Named(self.path, socket.SOCK_DGRAM, buffer=RECEIVE_BUFFER)
+        self._named.socket.setblocking(False)
+        self._bound_at, self._unbound = now(), False
         self._ended, self._wake = os.pipe()
         self._thread: threading.Thread | None = None
         self._tracks: dict[int, Track] = {}
@@ -108,8 +107,7 @@ class Beats:
             os.write(self._wake, b"x")
             self._thread.join(5)
         self._drop_all()
-        self._socket.close()
-        self.path.unlink(missing_ok=True)
+        self._named.close()
         os.close(self._ended)
         os.close(self._wake)
 
@@ -137,15 +135,39 @@ class Beats:
 
     def _listen_until_its_end(self) -> None:
         with selectors.DefaultSelector() as selector:
-            selector.register(self._socket, selectors.EVENT_READ)
+            selector.register(self._named.socket, selectors.EVENT_READ)
             selector.register(self._ended, selectors.EVENT_READ)
             while self._exit is None:
                 spoke = bool(selector.select(self._patience()))
                 self._drain()
                 self._look()
+                self._keep_the_name(selector)
                 if spoke and self._exit is None:
                     # Twenty records a second say no more than four: let them queue, wake a fifth as often.
                     select.select([self._ended], [], [], SOON)
+
+    def _keep_the_name(self, selector: selectors.BaseSelector) -> None:
+        """Bind the socket again if its name is gone: a probe that begins later could not find it."""
+        now, before = self._now(), self._named.socket
+        if now - self._bound_at < LOOK:
+            return
+        self._bound_at = now
+        try:
+            if not self._named.renew():
+                return
+            text = f"the probe's socket was removed from {self.path.parent}: it is there again"
+        except OSError as error:
+            text = f"the probe's socket was removed from {self.path.parent}: the next attempt is guarded from outside"
+            text = f"{text} ({error.strerror})"
+            if self._unbound:
+                return
+            self._unbound = True
+        else:
+            selector.unregister(before)
+            self._named.socket.setblocking(False)
+            selector.register(self._named.socket, selectors.EVENT_READ)
+            self._unbound = False
+        self._post(Noted(at=now, attempt=self._attempt, kind="trouble", text=text))
 
     def _patience(self) -> float:
         return SOON if any(track.pending or track.leaving for track in self._tracks.values()) else PAGE_AFTER
@@ -153,7 +175,7 @@ class Beats:
     def _drain(self) -> None:
         for _ in range(1000):  # a flood must not keep us from the exit
             try:
-                data = self._socket.recv(4096)
+                data = self._named.socket.recv(4096)
             except (BlockingIOError, InterruptedError):
                 return
             try:

@@ -20,6 +20,7 @@ import msgspec
 
 from stallguard.core.events import Asked, Event
 from stallguard.errors import NO_SUCH_RUN, StallguardError
+from stallguard.supervisor.sockets import LOOK, Named
 
 VERBS = ("stop", "restart", "mute", "dump")
 LINE_MAX = 4096  # bytes of a question
@@ -50,9 +51,7 @@ class Control:
         or "".
         """
         self.path, self._post, self._now, self._status, self._refuses = path, post, now, status, refuses
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.bind(str(path))
-        self._socket.listen(4)
+        self._named = Named(path, socket.SOCK_STREAM, backlog=4)
         self._ended, self._wake = os.pipe()
         self._thread = threading.Thread(target=self._serve, name="control", daemon=True)
         self._thread.start()
@@ -61,24 +60,34 @@ class Control:
         """Stop answering and remove the socket."""
         os.write(self._wake, b"x")
         self._thread.join(PATIENCE * 2)
-        self._socket.close()
-        self.path.unlink(missing_ok=True)
+        self._named.close()
         os.close(self._wake)
         os.close(self._ended)
 
     def _serve(self) -> None:
         with selectors.DefaultSelector() as selector:
-            selector.register(self._socket, selectors.EVENT_READ)
+            selector.register(self._named.socket, selectors.EVENT_READ)
             selector.register(self._ended, selectors.EVENT_READ)
             while True:
-                ready = [key.fd for key, _ in selector.select()]
+                ready = [key.fd for key, _ in selector.select(LOOK)]
                 if self._ended in ready:
                     return
+                if not ready:
+                    self._keep_the_name(selector)
+                    continue
                 with contextlib.suppress(OSError):  # a client that went away is its own matter
                     self._answer()
 
+    def _keep_the_name(self, selector: selectors.BaseSelector) -> None:
+        """Bind the socket again if its name is gone, so that `stallguard stop` reaches the run."""
+        before = self._named.socket
+        with contextlib.suppress(OSError):  # no place for it: the probe's socket tells of that
+            if self._named.renew():
+                selector.unregister(before)
+                selector.register(self._named.socket, selectors.EVENT_READ)
+
     def _answer(self) -> None:
-        client, _ = self._socket.accept()
+        client, _ = self._named.socket.accept()
         with client:
             client.settimeout(PATIENCE)
             client.sendall(msgspec.json.encode(self._reply(_line(client))) + b"\n")

@@ -74,7 +74,7 @@ class Detached(Session):
             place = Path(self._before.place)
             with contextlib.suppress(OSError):  # gone or not ours: its page tells the same, only later
                 return _cleared(place)
-        return paths.socket_dir()
+        return paths.socket_dir(owner=self.dir.path)
 
     def _open_output(self) -> Filed:
         part = self.loaded.config.keep.output // PARTS
@@ -190,7 +190,7 @@ def guess(pages: Sequence[Path], output: Path) -> int:
 
 def _cleared(place: Path) -> Path:
     """Make `place` fit for our sockets again.  Raises OSError where it is not ours alone."""
-    place.mkdir(mode=0o700, exist_ok=True)
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
     facts = place.lstat()
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or stat.S_IMODE(facts.st_mode) & 0o077:
         raise PermissionError(f"{place} is not ours alone")

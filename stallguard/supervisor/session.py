@@ -89,7 +89,7 @@ class Session:
     # ---- what a run that outlives us does otherwise (supervisor.detached) ------------------------------------
 
     def _open_place(self) -> Path:
-        return paths.socket_dir()
+        return paths.socket_dir(owner=self.dir.path)
 
     def _open_output(self) -> Output | Filed:
         log = OutputLog(self.dir.output, self.trouble, self.loaded.config.keep.output // 3)

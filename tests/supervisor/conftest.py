@@ -42,7 +42,7 @@ def finished():
 
 @pytest.fixture
 def ear(tmp_path: Path) -> Iterator[Ear]:
-    place = paths.socket_dir()
+    place = paths.socket_dir("/tmp")
     made = Ear(place, tmp_path)
     yield made
     made.beats.close()

@@ -239,7 +239,7 @@ def test_a_process_that_runs_a_program_without_a_probe_has_left(ear: Ear) -> Non
 
 
 def test_processes_of_an_earlier_stallguard_are_looked_after(tmp_path: Path) -> None:
-    place = paths.socket_dir()
+    place = paths.socket_dir("/tmp")
     ear = Ear(place, tmp_path)
     probe = ear.probe()
     probe.store(beats=4, changes=4)
@@ -285,7 +285,7 @@ def test_an_end_that_was_asked_for_is_asked_of_what_begins_later_too(
 
 
 def test_closing_leaves_no_socket_behind(tmp_path: Path) -> None:
-    place = paths.socket_dir()
+    place = paths.socket_dir("/tmp")
     ear = Ear(place, tmp_path)
     ear.beats.close()
 
