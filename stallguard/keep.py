@@ -15,13 +15,14 @@ from typing import NamedTuple
 
 import psutil
 
-from stallguard import outcome
+from stallguard import outcome, paths
 from stallguard.config.sections import KeepSettings
 from stallguard.core.words import duration
 from stallguard.host.psutil_errors import ERRORS
 from stallguard.paths import LATEST, RunDir, list_runs
 from stallguard.units import show_size
 
+SWEEP_AFTER = 3600.0  # seconds: a run that has just been started has not said yet that it lives
 GONE = ".gone-"  # prefix of a directory that is being removed: what a kill leaves is removed the next time
 
 
@@ -110,7 +111,19 @@ def prune(keep: KeepSettings, runs: Path, *, dry: bool = False) -> list[Doomed]:
         for item in doomed:
             _remove(item.run.path)
         _mend_latest(runs)
+        sweep()
     return doomed
+
+
+def sweep(places: Sequence[Path] | None = None) -> None:
+    """Remove the directories of sockets whose run is over, which a kill at its start or its end left behind."""
+    for place in paths.sockets_dirs() if places is None else places:
+        for found in place.glob(f"{paths.SOCKETS}*"):
+            with contextlib.suppress(OSError):  # somebody else's
+                owner = RunDir(Path(os.fsdecode((found / paths.OWNER).read_bytes())))
+                old = time.time() - found.stat().st_mtime > SWEEP_AFTER
+                if old and found.stat().st_uid == os.getuid() and not is_alive(owner):
+                    shutil.rmtree(found, ignore_errors=True)
 
 
 def _remove(path: Path) -> None:

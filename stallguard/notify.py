@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import queue
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -155,10 +157,23 @@ def has_apprise() -> bool:
 
 
 def _run(command: list[str], env: Mapping[str, str] | None = None) -> None:
-    subprocess.run(
+    """Run a command in a group of its own, and end the whole group if it does not end in time.
+
+    Raises OSError, subprocess.CalledProcessError and subprocess.TimeoutExpired.
+    """
+    process = subprocess.Popen(
         command, env=dict(env) if env is not None else None, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL, timeout=DEADLINE, check=True,
+        stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
+    try:
+        code = process.wait(DEADLINE)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(OSError):  # it has just ended
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+    if code:
+        raise subprocess.CalledProcessError(code, command)
 
 
 class Notifier:

@@ -10,7 +10,7 @@ import datetime
 import errno
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -20,6 +20,7 @@ from stallguard.host import system
 from stallguard.paths import RunDir
 
 SCHEMA = 1
+ROOM = 16 << 10  # bytes kept for an outcome; it takes some 300, and says in one sentence why
 ENDINGS = {0: "finished", STOPPED_ON_TIME: "stopped", GAVE_UP: "gave up"}  # by the run's exit code
 REASONS = {"you asked": "stopped", "interrupted": "interrupted"}  # by the beginning of why it ended
 
@@ -106,17 +107,90 @@ def is_of_another_boot(who: Identity) -> bool:
 
 
 def write(path: Path, value: msgspec.Struct) -> None:
-    """Write `value` as JSON, whole or not at all."""
+    """Write `value` as JSON, whole or not at all, and so that it outlives a loss of power.  Raises OSError."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_bytes(jsontext.exact(value, indent=2) + b"\n")
-    draft.replace(path)
+    try:
+        with draft.open("wb") as file:
+            file.write(_text(value))
+            _sync(file)
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def _text(value: msgspec.Struct) -> bytes:
+    return jsontext.exact(value, indent=2) + b"\n"
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_directory(path: Path) -> None:
+    with contextlib.suppress(OSError):  # a file system that syncs no directories: the file itself is there
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def keep_room(run: RunDir) -> None:
+    """Take the room that the outcome will need, while there is some.  Raises OSError."""
+    with _room(run).open("wb") as file:
+        file.write(b" " * ROOM)
+        _sync(file)
+
+
+def conclude(run: RunDir, end: Outcome) -> None:
+    """Write outcome.json, on a full disk into the room that was kept for it.  Raises OSError."""
+    path, room = run.path / "outcome.json", _room(run)
+    try:
+        write(path, end)
+    except OSError:
+        with contextlib.suppress(
+            OSError
+        ):  # a file system that overwrites nothing in place: give its room back, below
+            _write_into(room, _text(end), path)
+            return
+        room.unlink(missing_ok=True)
+        write(path, end)
+    room.unlink(missing_ok=True)
+
+
+def _write_into(room: Path, text: bytes, path: Path) -> None:
+    """Write `text` over the beginning of `room`, whose spaces are no part of JSON, and name it `path`."""
+    with room.open("r+b") as file:
+        if len(text) > ROOM:
+            raise OSError(errno.ENOSPC, "the room that was kept is too small")
+        file.write(text)
+        _sync(file)
+    room.replace(path)
+
+
+def _room(run: RunDir) -> Path:
+    return run.path / ".outcome.room"
 
 
 def asked(run: RunDir) -> AskedFor | None:
-    """Return what was asked, or None where run.json is damaged."""
-    with contextlib.suppress(OSError, *UNREADABLE):
-        return jsontext.decode(run.asked.read_bytes(), AskedFor)
+    """Return what was asked, from its copy if run.json is damaged; None if both are."""
+    for path in (run.asked, _copy(run)):
+        with contextlib.suppress(OSError, *UNREADABLE):
+            return jsontext.decode(path.read_bytes(), AskedFor)
     return None
+
+
+def keep_asked(run: RunDir, value: AskedFor) -> None:
+    """Write what is asked, twice: a training that goes on must be found by it.  Raises OSError."""
+    write(_copy(run), value)
+    write(run.asked, value)
+
+
+def _copy(run: RunDir) -> Path:
+    return run.asked.with_name(".run.json.copy")
 
 
 def outcome(run: RunDir) -> Outcome | None:

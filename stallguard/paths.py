@@ -19,6 +19,7 @@ LATEST = "latest"
 NEWEST = ("last", LATEST)  # words for the newest run
 TRIAL = "trial"  # an empty file
 SEED = "seed"  # file of the backup: the run's seed
+SOCKETS, OWNER = "stallguard-", "run"  # prefix of directories of sockets; the file that names the run of one
 SOCKET_PATH_MAX = 103  # bytes; sun_path is 104 with its NUL on macOS (108 on Linux)
 
 
@@ -152,12 +153,20 @@ def _point_latest(base: Path, run: RunDir) -> None:
 
 
 def list_runs(runs: Path | None = None) -> list[RunDir]:
-    """Return all runs, oldest first."""
+    """Return all runs, oldest first.  Raises StallguardError if they may not be read."""
     base = runs or runs_dir()
-    if not base.is_dir():
-        return []
-    found = [path for path in base.iterdir() if path.is_dir() and not path.is_symlink()]
-    return [RunDir(path) for path in sorted(found) if (path / "run.json").exists()]
+    try:
+        if not base.is_dir():
+            return []
+        found = [path for path in base.iterdir() if path.is_dir() and not path.is_symlink()]
+        return [RunDir(path) for path in sorted(found) if (path / "run.json").exists()]
+    except PermissionError as error:
+        raise StallguardError(
+            f"cannot read {error.filename or base}",
+            why="it belongs to another user, or may not be read",
+            cure="set STALLGUARD_HOME to a directory of yours",
+            code=CANNOT_RUN,
+        ) from error
 
 
 def find_run(
@@ -195,19 +204,34 @@ def _match(text: str, known: Sequence[RunDir]) -> RunDir:
     raise StallguardError(f"no run {text!r}", cure=f"{hint}stallguard ls lists them", code=NO_SUCH_RUN)
 
 
-def socket_dir(base: str | None = None) -> Path:
-    """Make a private directory (0700) whose sockets have paths short enough for AF_UNIX.
+def sockets_dirs() -> list[Path]:
+    """Return where directories of sockets may lie, the best first.
 
-    Raises StallguardError where even the shortest place is too long.
+    Beside the runs nobody tidies up; macOS empties its temporary directories of what is three days old.
     """
     import tempfile
 
-    for place in [base] if base else [tempfile.gettempdir(), "/tmp"]:  # noqa: S108 - made private by mkdtemp
+    return [home() / "s", Path(tempfile.gettempdir()), Path("/tmp")]  # noqa: S108 - made private by mkdtemp
+
+
+def socket_dir(base: str | None = None, owner: Path | None = None) -> Path:
+    """Make a private directory (0700) whose sockets have paths short enough for AF_UNIX.
+
+    `owner`: the directory of the run that it is for, which is noted in it.  Raises StallguardError if even the shortest
+    place is too long.
+    """
+    import tempfile
+
+    for place in [Path(base)] if base else sockets_dirs():
         try:
-            path = Path(tempfile.mkdtemp(prefix="stallguard-", dir=place))
+            if place.parent == home():
+                place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path = Path(tempfile.mkdtemp(prefix=SOCKETS, dir=place))
         except OSError:
             continue  # the next place, then one error for all
-        if len(os.fsencode(path / "control")) <= SOCKET_PATH_MAX:
+        if len(os.fsencode(path / "control")) <= SOCKET_PATH_MAX and _takes_sockets(path):
+            if owner is not None:
+                (path / OWNER).write_bytes(os.fsencode(owner))
             return path
         path.rmdir()
     raise StallguardError(
@@ -216,3 +240,17 @@ def socket_dir(base: str | None = None) -> Path:
         cure="set TMPDIR to a short writable directory",
         code=CANNOT_RUN,
     )
+
+
+def _takes_sockets(place: Path) -> bool:
+    """Tell whether the file system has sockets: some that come over a network have none."""
+    import socket
+
+    path = place / "try"
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
+            made.bind(str(path))
+        path.unlink()
+    except OSError:
+        return False
+    return True

@@ -1,13 +1,18 @@
 """Parts of a file that may not grow for ever: `journal.1.jsonl` is its beginning, `journal.jsonl` its end.
 
-The beginning is always kept, because it says what was asked; what is lost lies between.  May not read the files.
+The beginning is always kept, because it says what was asked; what is lost lies between.  An older part may be packed
+(`journal.1.jsonl.gz`).  May not interpret the files.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gzip
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
+
+PACKED = ".gz"
 
 
 def plan(numbers: Sequence[int], most: int) -> tuple[int, tuple[int, ...]]:
@@ -37,5 +42,48 @@ def part(path: Path, number: int) -> Path:
 
 def numbers(path: Path) -> list[int]:
     """Return the numbers of the older parts, ascending."""
-    names = [found.stem.rpartition(".")[2] for found in path.parent.glob(f"{path.stem}.*{path.suffix}")]
-    return sorted(int(name) for name in names if name.isdigit())
+    return [number(found) for found in parts(path)]
+
+
+def parts(path: Path) -> list[Path]:
+    """Return the older parts, oldest first; of one that was just being packed the whole original."""
+    found = {}
+    for packed in (PACKED, ""):
+        for old in path.parent.glob(f"{path.stem}.*{path.suffix}{packed}"):
+            if number(old):
+                found[number(old)] = old
+    return [found[key] for key in sorted(found)]
+
+
+def number(part: Path) -> int:
+    """Return the number of an older part; 0 if it is none."""
+    name = part.name.removesuffix(PACKED)
+    middle = name.rpartition(".")[0].rpartition(".")[2]
+    return int(middle) if middle.isdecimal() else 0
+
+
+def pack(path: Path, number: int) -> None:
+    """Compress an older part; nothing if it is packed already.  Raises OSError."""
+    plain = part(path, number)
+    if not plain.exists():
+        return
+    packed = plain.with_name(f"{plain.name}{PACKED}")
+    draft = plain.with_name(f".{packed.name}")
+    try:
+        with plain.open("rb") as source, gzip.open(draft, "wb", compresslevel=6) as target:
+            shutil.copyfileobj(source, target, 1 << 16)
+        draft.replace(packed)
+    finally:
+        draft.unlink(missing_ok=True)
+    plain.unlink(missing_ok=True)
+
+
+def shrink(path: Path, most: int) -> None:
+    """Delete older parts until they take at most `most` bytes: the second first; the beginning stays."""
+    old = parts(path)
+    sizes = {one: one.stat().st_size for one in old if one.exists()}
+    for one in old[1:-1]:
+        if sum(sizes.values()) <= most:
+            return
+        sizes.pop(one, None)
+        one.unlink(missing_ok=True)

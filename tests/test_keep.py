@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallguard import keep, outcome
+from stallguard import keep, outcome, paths
 from stallguard.cli.prune import command
 from stallguard.config.sections import KeepSettings
 from stallguard.paths import RunDir, list_runs
@@ -178,3 +179,30 @@ def test_the_verb_takes_durations_and_counts_and_tells_the_rest(runs):
     assert [row["id"] for row in said["runs"]] == ["run-1"]
     assert said["runs"][0]["bytes"] >= 10_000
     assert left(runs) == ["run-2", "run-3"]
+
+
+@pytest.fixture
+def short():
+    """A directory whose path leaves room for that of a socket."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        yield place
+
+
+def test_sockets_of_runs_that_are_over_are_swept_and_those_of_others_stay(tmp_path, short, monkeypatch):
+    monkeypatch.setattr(keep, "SWEEP_AFTER", -1.0)
+    live = RunDir(tmp_path / "runs" / "live")
+    live.path.mkdir(parents=True)
+    outcome.write(live.asked, outcome.AskedFor(1, "live", [], [], "/", "", outcome.identity(os.getpid())))
+    over = paths.socket_dir(short, owner=tmp_path / "runs" / "killed-at-its-start")
+    alive = paths.socket_dir(short, owner=live.path)
+    foreign = paths.socket_dir(short)
+
+    keep.sweep([Path(short)])
+
+    assert (over.exists(), alive.exists(), foreign.exists()) == (False, True, True)
+
+
+def test_sockets_of_a_run_that_begins_stay(tmp_path, short):
+    begun = paths.socket_dir(short, owner=tmp_path / "runs" / "begins")
+    keep.sweep([Path(short)])
+    assert begun.exists()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from stallguard import notify
@@ -92,6 +94,29 @@ def test_a_channel_that_failed_gets_the_next_word() -> None:
 
     assert got == ["over"]
     assert told == ["notifications by net do not go out: no network"]
+
+
+def test_a_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(notify, "DEADLINE", 1.0)
+    told: list[str] = []
+    send = notify.command_sender(f"sleep 600 & echo $! > {tmp_path}/pid; wait", dict(os.environ))
+    notifier = notify.Notifier({"the command": send}, told.append)
+    notifier.notify("finished", "t", "x", 0.0)
+    notifier.close()
+
+    assert told == ["notifications by the command do not go out: it did not end within 1 s"]
+    child = int((tmp_path / "pid").read_text())
+    until = time.monotonic() + 20
+    while is_alive(child) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not is_alive(child)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_what_a_command_that_fails_was_is_not_told() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -69,11 +70,29 @@ def test_a_place_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> No
     assert caught.value.code == CANNOT_RUN
 
 
-def test_a_socket_directory_is_private_and_short() -> None:
+def test_a_socket_directory_is_private_and_short_and_lies_beside_the_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as home:
+        monkeypatch.setenv("STALLGUARD_HOME", home)
+        made = paths.socket_dir(owner=Path("/runs/one"))
+
+        assert made.parent == Path(home) / "s"
+        assert made.stat().st_mode & 0o777 == 0o700
+        assert len(str(made / "control")) <= paths.SOCKET_PATH_MAX
+        assert (made / paths.OWNER).read_text() == "/runs/one"
+
+
+def test_a_home_that_is_too_long_for_sockets_has_them_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("d" * 90)
+    monkeypatch.setenv("STALLGUARD_HOME", str(deep))
     made = paths.socket_dir()
     try:
         assert made.stat().st_mode & 0o777 == 0o700
-        assert len(str(made / "beats")) <= paths.SOCKET_PATH_MAX
+        assert len(str(made / "control")) <= paths.SOCKET_PATH_MAX
+        assert list((deep / "s").iterdir()) == []
     finally:
         made.rmdir()
 

@@ -34,11 +34,15 @@ class Plan(NamedTuple):
     why: str
 
 
-def plan(schedule: Schedule, memory: Memory, now: Moment, *, unfinished: bool) -> Plan:
-    """Return what to do.  `unfinished`: the job's last run has no end, and nobody guards it."""
+def plan(schedule: Schedule, memory: Memory, now: Moment, *, unfinished: bool, first: bool = True) -> Plan:
+    """Return what to do.
+
+    `unfinished`: the job's last run has no end, and nobody guards it; `first`: the service manager has just started
+    us, so it may be a login.
+    """
     if unfinished and memory.halted:
         return Plan(END, "you stopped the job while stallguard was gone")
-    why = _due(schedule, memory, now)
+    why = _due(schedule, memory, now, first=first)
     if not unfinished and not why:
         return Plan(NOTHING, f"nothing is due; this job starts {schedule.words()}")
     if len(recent(memory, now)) >= MOST_RESTARTS:
@@ -46,7 +50,7 @@ def plan(schedule: Schedule, memory: Memory, now: Moment, *, unfinished: bool) -
     return Plan(GO_ON, "stallguard had ended without a word") if unfinished else Plan(BEGIN, why)
 
 
-def _due(schedule: Schedule, memory: Memory, now: Moment) -> str:
+def _due(schedule: Schedule, memory: Memory, now: Moment, *, first: bool) -> str:
     if memory.wanted:
         return "you asked for it"
     for time in schedule.at:
@@ -58,7 +62,7 @@ def _due(schedule: Schedule, memory: Memory, now: Moment) -> str:
     if schedule.every and _is_next(memory.started, schedule.every, now):
         return f"{units.show_duration(schedule.every)} have passed"
     # A start by the hour cannot be told from one at login; what the interval makes due begins at either.
-    return "login" if schedule.login and not schedule.is_hourly else ""
+    return "login" if schedule.login and first and not schedule.is_hourly else ""
 
 
 def missed(schedule: Schedule, memory: Memory, now: Moment) -> Moment | None:

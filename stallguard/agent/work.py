@@ -46,33 +46,36 @@ class Work(NamedTuple):
     system: str
 
     def do(self) -> None:
-        """Do what is due; what was left to be ended comes first."""
-        while self._do() == due.END:
-            pass
+        """Do what is due; what was left to be ended, or had ended and nobody had noted it, comes first."""
+        first = True
+        while self._do(first=first):
+            first = False
 
-    def _do(self) -> str:
+    def _do(self, *, first: bool) -> bool:
+        """Do one thing; return whether something else may be due still."""
         try:
-            plan, left = self._decide()
+            plan, left = self._decide(first=first)
         except Exception as error:  # noqa: BLE001 - to die here would have launchd start us every 30 s for ever
             self.say(f"{self.name}: cannot tell what is due: {type(error).__name__}: {error}")
-            return due.NOTHING
+            return False
         if plan.action != due.NOTHING or not self.schedule.is_hourly:  # else 24 lines a day that say nothing
             self.say(f"{self.clock():%Y-%m-%d %H:%M} {self.name}: {plan.action}, {plan.why}")
         try:
             self._perform(plan, left)
         except StallguardError as error:  # trying again would bring the same
             self._fail(error)
-            return due.NOTHING
+            return False
         finally:
             self._remember_end(plan)
-        return plan.action
+        taken_up = plan.action == due.GO_ON and unfinished(memory.recall(self.name).run) is None
+        return plan.action == due.END or taken_up
 
-    def _decide(self) -> tuple[due.Plan, RunDir | None]:
+    def _decide(self, *, first: bool) -> tuple[due.Plan, RunDir | None]:
         past, now = recollected(self.name, self.command), self.clock()
         if past.damaged:
             self.say(f"{self.name}: {past.trouble}")
         left = unfinished(past.run)
-        plan = due.plan(self.schedule, past, now, unfinished=left is not None)
+        plan = due.plan(self.schedule, past, now, unfinished=left is not None, first=first)
         over = due.missed(self.schedule, past, now) if plan.action == due.NOTHING else None
         is_news = over is not None and over != past.missed
         memory.keep(self.name, replace(due.remembered(past, plan, now), missed=over or past.missed))

@@ -125,9 +125,10 @@ def cli(ctx: click.Context, /, quiet: bool, no_color: bool, **_others: bool) -> 
 def say_error(error: StallguardError) -> None:
     """Print what happened, why we think so, and what to do next."""
     from stallguard.core.text import wrapped
+    from stallguard.report.plain import plain
 
     width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
-    first, *rest = error.lines()
+    first, *rest = map(plain, error.lines())
     click.echo(wrapped(f"stallguard: {first}", width), err=True)
     for line in rest:
         click.echo(wrapped(f"  {line}", width), err=True)

@@ -27,6 +27,7 @@ from stallguard.cli._options import as_words, given, settings
 from stallguard.cli.run import RunCommand
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.paths import RunDir
+from stallguard.report.plain import one_line, plain
 from stallguard.supervisor.signals import held
 
 POLL = 0.5  # seconds between two looks at a log that is followed
@@ -188,7 +189,7 @@ def show_status(name: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.encode({"schema": 1, "job": job}))
     else:
-        click.echo("\n".join(status.lines(job, _now())))
+        click.echo(plain("\n".join(status.lines(job, _now()))))
     sys.exit(0 if job.loaded else 1 if job.installed else NO_SUCH_RUN)
 
 
@@ -203,7 +204,7 @@ def show_list(as_json: bool) -> None:
         return
     for job in jobs:
         state = "running" if job.running else "waiting" if job.loaded else "not loaded"
-        click.echo(f"{job.name:<20}  {state:<10}  {job.schedule:<20}  {' '.join(job.command)}")
+        click.echo(f"{job.name:<20}  {state:<10}  {job.schedule:<20}  {one_line(' '.join(job.command))}")
     if not jobs:
         click.echo("no jobs; install one: stallguard agent install --at 23:00 -- train.py", err=True)
 

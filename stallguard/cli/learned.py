@@ -10,6 +10,7 @@ import click
 from stallguard import knowledge
 from stallguard.core.words import counted
 from stallguard.errors import NO_SUCH_RUN, StallguardError
+from stallguard.report.plain import one_line
 
 
 @click.group("learned")
@@ -26,9 +27,8 @@ def show(as_json: bool) -> None:
         click.echo(json.dumps({"schema": 1, "learned": [_row(one) for one in kept]}))
         return
     for one in kept:
-        click.echo(
-            f"{one.name}  {_day(one.saved)}  {one.what:<34}  {' '.join(one.key.command)}  ({one.key.directory})"
-        )
+        script = one_line(f"{' '.join(one.key.command)}  ({one.key.directory})")
+        click.echo(f"{one.name}  {_day(one.saved)}  {one.what:<34}  {script}")
     if not kept:
         click.echo("nothing was learned yet", err=True)
 

@@ -18,6 +18,7 @@ from stallguard import journal, outcome
 from stallguard.errors import UNREADABLE
 from stallguard.paths import RunDir, find_run
 from stallguard.report.narrative import sentence
+from stallguard.report.plain import plain
 
 POLL = 0.2  # seconds between two looks while following
 CHUNK = 1 << 16
@@ -59,7 +60,7 @@ def _show(chunk: bytes, *, raw: bool) -> None:
         sys.stdout.buffer.write(chunk)
     else:
         for words in filter(None, map(told, chunk.splitlines())):
-            click.echo(words)
+            click.echo(plain(words))
     sys.stdout.flush()
 
 
@@ -80,7 +81,8 @@ def _chunks(run: RunDir, path: Path, *, follow: bool, new: bool = False) -> Iter
     if new and not follow:
         return
     for part in [] if new else journal.parts(path)[:-1]:
-        yield part.read_bytes()
+        with journal.opened(part) as older:
+            yield older.read()
     if not path.exists() and not follow:
         return
     with _opened(path, run) as file:

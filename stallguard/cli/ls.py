@@ -9,6 +9,7 @@ import click
 from stallguard import jsontext, outcome
 from stallguard.core.text import counted, duration
 from stallguard.paths import RunDir, list_runs
+from stallguard.report.plain import one_line
 
 
 @click.command("ls")
@@ -54,6 +55,6 @@ def line(fields: dict[str, Any]) -> str:
         f"{fields['state']:<11}",
         f"{took:>12}",
         f"{stalls:>9}",
-        " ".join(fields["command"]),
+        one_line(" ".join(fields["command"])),
     )
     return "  ".join(words).rstrip()

@@ -10,6 +10,7 @@ import click
 from stallguard import jsontext, outcome, units
 from stallguard.errors import USAGE, StallguardError
 from stallguard.paths import RunDir, list_runs
+from stallguard.report.plain import plain
 
 
 @click.command("morning")
@@ -43,7 +44,7 @@ def command(since: str, as_json: bool) -> None:
     for one in over:
         click.echo(f"{one.job}: {one.words}")
     for done in nights:
-        click.echo("\n".join(lines(done)))
+        click.echo(plain("\n".join(lines(done))))
     if not nights and not over:
         click.echo(f"no run in the last {since}", err=True)
 

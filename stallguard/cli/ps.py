@@ -12,6 +12,7 @@ from stallguard.cli._live import ask
 from stallguard.core.text import duration
 from stallguard.errors import StallguardError
 from stallguard.paths import RunDir, list_runs
+from stallguard.report.plain import plain
 from stallguard.supervisor import orphan
 
 
@@ -27,9 +28,9 @@ def command(as_json: bool) -> None:
         click.echo(msgspec.json.encode({"schema": 1, "runs": snapshots}))
         return
     for snapshot in snapshots:
-        click.echo(line(snapshot))
+        click.echo(plain(line(snapshot)))
         for name, text in trainings(snapshot):
-            click.echo(f"    {name}: {text}")
+            click.echo(plain(f"    {name}: {text}"))
     if not snapshots:
         click.echo("no run is alive", err=True)
 

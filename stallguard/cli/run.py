@@ -78,6 +78,7 @@ def _plan(words: tuple[str, ...], loaded: config.Loaded, cwd: Path) -> str:
     """Return what would be started, by which interpreter and with which settings.  Raises StallguardError."""
     from stallguard.command import Disk, reach
     from stallguard.config.table import KEYS, value_of
+    from stallguard.report.plain import one_line
     from stallguard.supervisor.request import command_of
 
     made = command_of(words, loaded, os.environ, cwd)
@@ -90,7 +91,7 @@ def _plan(words: tuple[str, ...], loaded: config.Loaded, cwd: Path) -> str:
         ("setting", f"{path} = {KEYS[path].kind.show(value_of(loaded.config, path))} ({origin})")
         for path, origin in loaded.origins.items() if origin != config.DEFAULT
     ]  # fmt: skip
-    return "\n".join(f"{name:<11}  {text}" for name, text in rows)
+    return "\n".join(f"{name:<11}  {one_line(text)}" for name, text in rows)
 
 
 def guard(

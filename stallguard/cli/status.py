@@ -11,6 +11,7 @@ import msgspec
 from stallguard import outcome
 from stallguard.cli._live import NO, ask, pick
 from stallguard.paths import RunDir
+from stallguard.report.plain import plain
 from stallguard.supervisor import orphan
 
 
@@ -30,7 +31,7 @@ def command(run: str | None, as_json: bool) -> None:
         well, told = _live(which, as_json=as_json)
     else:
         well, told = _over(which, as_json=as_json)
-    click.echo(told)
+    click.echo(told if as_json else plain(told))
     sys.exit(0 if well else NO)
 
 

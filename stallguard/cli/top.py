@@ -18,6 +18,7 @@ from stallguard.cli import status
 from stallguard.cli._live import ask, pick
 from stallguard.errors import StallguardError
 from stallguard.paths import RunDir
+from stallguard.report.plain import plain
 
 EVERY = 1.0  # seconds between two looks
 HELP = "q quit   d dump   m pause stall handling for an hour, or end the pause"
@@ -102,12 +103,12 @@ def _screen(run: RunDir, snapshot: dict[str, Any], said: str) -> Any:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="ellipsis")
     well = live.is_well(snapshot)
-    table.add_row("", Text(status.lines(run, [])[0], style="bold"))
+    table.add_row("", Text(plain(status.lines(run, [])[0]), style="bold"))
     for name, text in status.live_rows(run, snapshot):
-        table.add_row(name, Text(text, style="" if well or name != "state" else "bold dark_orange3"))
+        table.add_row(name, Text(plain(text), style="" if well or name != "state" else "bold dark_orange3"))
         if name == "silent" and (bar := live.silence_bar(snapshot)):
             table.add_row("", Text(bar, style="dim" if well else "dark_orange3"))
     table.add_row("", Text(HELP, style="dim"))
     if said:
-        table.add_row("", Text(said, style="dim"))
+        table.add_row("", Text(plain(said), style="dim"))
     return table

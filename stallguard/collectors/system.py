@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from stallguard import __version__, journal
+from stallguard import __version__, journal, rotation
 from stallguard.collectors import Context, Facts, Nothing, gpu_reports
 from stallguard.collectors.sheet import Sheet
 from stallguard.host.evidence import system as evidence
@@ -117,9 +117,11 @@ def tail(path: Path, size: int, *, parts: bool = True) -> bytes:
     """
     data = b""
     for part in reversed(journal.parts(path) if parts else [path]):
-        with part.open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - (size - len(data) + 1)))
-            data = file.read(size - len(data) + 1) + data
+        room = size - len(data) + 1
+        with journal.opened(part) as file:
+            if part.suffix != rotation.PACKED:  # that must be read from its beginning; it is small
+                file.seek(max(0, file.seek(0, 2) - room))
+            data = file.read()[-room:] + data
         if len(data) > size:
             begin = _LINE_ENDS.search(data)
             return data[begin.end() :] if begin else b""

@@ -35,6 +35,8 @@ class Settings:
             newest = self._load()
         except StallguardError as error:
             return [f"the settings stay as they were: {'; '.join(error.lines())}"]
+        except Exception as error:  # noqa: BLE001 - whatever stands in the file, the watching goes on
+            return [f"the settings stay as they were: {type(error).__name__}: {error}"]
         taken, refused = config.changes(self.loaded, newest)
         told = [f"{_told(key, newest)}, from now on" for key in taken]
         told += [

@@ -23,10 +23,13 @@ from stallguard.core.steps import Step
 
 
 def rebuilt(
-    events: Iterable[Event], limits: Limits, learned: Learned | None = None, sizes: Sizes = UNKNOWN
+    events: Iterable[Event],
+    limits: Limits,
+    learned: Learned | None = None,
+    sizes: Sizes = UNKNOWN,
+    run: Run | None = None,
 ) -> Run | None:
-    """Return the run as it was after the last of `events`; None where there are none."""
-    run = None
+    """Return the run as it was after the last of `events`; None if there are none.  `run`: as it was before them."""
     for event in events:
         if run is None:
             run, _ = fold.begin(limits, event.at, learned=learned, sizes=sizes)

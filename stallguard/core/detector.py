@@ -175,7 +175,7 @@ def wanted(judge: Judge, limits: DetectorLimits) -> Wanted:
 
 
 def _pass_time(judge: Judge, event: Event, limits: DetectorLimits) -> Judge:
-    clock, missed = watched.advance(judge.clock, event.at, limits)
+    clock, missed = watched.advance(judge.clock, event.at, limits, event.steady)
     judge = replace(judge, clock=clock)
     return _restart_evidence(judge) if missed else judge
 

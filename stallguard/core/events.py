@@ -14,10 +14,17 @@ from stallguard.core.readings import AnyReading
 DUMP = 0  # the incident of evidence that the user asked for: it is about none
 
 
-class Event(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
-    """Base of all events.  `at`: seconds on the supervisor's monotonic clock."""
-
+class _Timed(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
     at: float
+
+
+class Event(_Timed, frozen=True, kw_only=True):
+    """Base of all events.  `at`: seconds on the supervisor's monotonic clock.
+
+    `steady`: seconds before `at` that were summed up (supervisor/summing.py): stallguard ran, all trainings went on.
+    """
+
+    steady: float = 0.0
 
 
 class Launched(Event, frozen=True, tag="launched"):

@@ -106,7 +106,13 @@ def advance(run: Run, event: Event, limits: Limits) -> Step:
 
 
 def next_wake(run: Run, limits: Limits) -> float:
-    """Return when the run needs a Ticked at the latest (monotonic seconds; infinity: never).
+    """Return when the run needs a Ticked at the latest (monotonic seconds; infinity: never)."""
+    due, check = next_deadline(run, limits), trainings.next_check(run) if run.state in WATCHED else None
+    return due if check is None else min(due, check)
+
+
+def next_deadline(run: Run, limits: Limits) -> float:
+    """Return when something is due although all trainings go on (monotonic seconds; infinity: never).
 
     What was due by `run.now` is no reason to wake: `advance` has just done it, or had a reason not to (observed, muted,
     a checkpoint under way, a remedy that only notifies).  That reason is looked at again with the next event, and a
@@ -118,8 +124,7 @@ def next_wake(run: Run, limits: Limits) -> float:
         return run.deadline
     acts = _due(run, limits) if run.state == HOLDING else arranged.segment_ends(run, limits)
     later = acts if acts is not None and acts > run.now and run.decision is None else math.inf
-    check = trainings.next_check(run)
-    return min(run.deadline, later, math.inf if check is None else check)
+    return min(run.deadline, later)
 
 
 # ---- one handler an event ----------------------------------------------------------------------------------

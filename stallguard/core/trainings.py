@@ -76,9 +76,8 @@ def observe(run: Run, event: Event, limits: DetectorLimits) -> Run:
     if not mine and isinstance(event, Heard | Greeted | Noted):
         run = _appear(run, event)
         mine = {run.trainings[-1].key}
-    tick = Ticked(
-        at=event.at
-    )  # the others' clocks run on: one that is silent must not wait for a quiet moment
+    # The others' clocks run on: one that is silent must not wait for a quiet moment.
+    tick = Ticked(at=event.at, steady=event.steady)
     each = tuple(
         _take(run, training, event, limits) if training.key in mine
         else _take(run, training, tick, limits) if _is_due(training, event.at) else training

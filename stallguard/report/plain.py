@@ -24,6 +24,11 @@ def plain(text: str) -> str:
     return _UNSAFE.sub(_visible, text)
 
 
+def one_line(text: str) -> str:
+    """Return `text` as `plain` does, with line ends visible too: for a list that has a line for each item."""
+    return plain(text).replace("\n", "\u240a")
+
+
 def _visible(match: re.Match[str]) -> str:
     code = ord(match[0])
     if code < 0x20:  # noqa: PLR2004 - the C0 controls

@@ -76,14 +76,13 @@ def _decoded(path: Path) -> Iterator[tuple[float, Any]]:
     """Yield what happened and what was done, a line decoded in one go: a night has a hundred thousand."""
     decode = msgspec.json.Decoder(_Happened | _Done).decode
     for part in journal.parts(path):
-        with part.open("rb") as file:
-            for raw in file:
-                try:
-                    line = decode(raw)
-                    at = line.utc.timestamp()
-                except (OverflowError, *UNREADABLE):
-                    continue
-                yield at, line.data
+        for raw in journal.lines(part):
+            try:
+                line = decode(raw)
+                at = line.utc.timestamp()
+            except (OverflowError, *UNREADABLE):
+                continue
+            yield at, line.data
 
 
 def ago(at: float, now: float, then: float) -> float:

@@ -55,6 +55,10 @@ class Matcher:
         self._told_to -= kept
         return told
 
+    def skip(self) -> None:
+        """Forget the unfinished line and block: what comes next does not follow from them."""
+        self._tail, self._searched, self._told_to, self._before, self._block = b"", 0, 0, b"", None
+
     def finish(self, at: float) -> list[Matched]:
         """Return what the unfinished last line shows; call when the output ends."""
         body, searched, self._tail, self._searched = self._tail, self._searched, b"", 0

@@ -4,6 +4,9 @@ One thread owns the socket and the pages.  It keeps one track a program (track.p
 It merges records so that the core gets about one a second of each while all is well and one at once when a silence
 ends, reads the mapped page of a program that is silent, finds out when one has ended without a goodbye, and drains
 all of them after the child's end before it passes the exit on.  It must not judge anything.
+
+Any process of this user may write to the socket.  So the token is compared before anything is decoded, what does not
+carry it is counted and dropped, and an error in one message never ends the thread.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import select
 import selectors
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -24,15 +28,16 @@ from stallguard import jsontext
 from stallguard.core.events import Event, Exited, Greeted, Heard, Left, Noted
 from stallguard.probe import wire
 from stallguard.supervisor import surprise
+from stallguard.supervisor.sockets import LOOK, Named
 from stallguard.supervisor.track import PAGE_AFTER, REPLACED, SOON, VANISHED, Record, Track, is_news
 
 RECEIVE_BUFFER = 1 << 16  # bytes; macOS' default of 4096 holds a dozen records
 STICKY = ("stop",)  # commands that hold for every program of the attempt, one that begins later too
+FOREIGN, UNREADABLE = "without this attempt's token", "that cannot be read"
 NOWHERE = "?"  # the place of a process that could not find its own
 
 
 class _Note(msgspec.Struct):
-    token: int
     pid: int
     kind: str
     text: str = ""
@@ -55,11 +60,9 @@ class Beats:
         """Bind the socket `directory`/beats.  `pages`: where the probes keep their pages."""
         self.path = directory / "beats"
         self._pages, self._post, self._now = pages, post, now
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.setblocking(False)
-        with contextlib.suppress(OSError):  # a smaller buffer only loses records, and those are absolute
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-        self._socket.bind(str(self.path))
+        self._named = Named(self.path, socket.SOCK_DGRAM, buffer=RECEIVE_BUFFER)
+        self._named.socket.setblocking(False)
+        self._bound_at, self._unbound = now(), False
         self._ended, self._wake = os.pipe()
         self._thread: threading.Thread | None = None
         self._tracks: dict[int, Track] = {}
@@ -69,6 +72,7 @@ class Beats:
         self._drop_all()
         self._attempt, self._token = attempt, token
         self._asked: tuple[str, ...] = ()
+        self._dropped = Counter[str]()  # messages, by why
         self._exit: tuple[int | None, bool | None] | None = None
 
     def follow(self, attempt: int, token: int, known: Collection[int] = ()) -> None:
@@ -107,8 +111,7 @@ class Beats:
             os.write(self._wake, b"x")
             self._thread.join(5)
         self._drop_all()
-        self._socket.close()
-        self.path.unlink(missing_ok=True)
+        self._named.close()
         os.close(self._ended)
         os.close(self._wake)
 
@@ -136,15 +139,39 @@ class Beats:
 
     def _listen_until_its_end(self) -> None:
         with selectors.DefaultSelector() as selector:
-            selector.register(self._socket, selectors.EVENT_READ)
+            selector.register(self._named.socket, selectors.EVENT_READ)
             selector.register(self._ended, selectors.EVENT_READ)
             while self._exit is None:
                 spoke = bool(selector.select(self._patience()))
                 self._drain()
                 self._look()
+                self._keep_the_name(selector)
                 if spoke and self._exit is None:
                     # Twenty records a second say no more than four: let them queue, wake a fifth as often.
                     select.select([self._ended], [], [], SOON)
+
+    def _keep_the_name(self, selector: selectors.BaseSelector) -> None:
+        """Bind the socket again if its name is gone: a probe that begins later could not find it."""
+        now, before = self._now(), self._named.socket
+        if now - self._bound_at < LOOK:
+            return
+        self._bound_at = now
+        try:
+            if not self._named.renew():
+                return
+            text = f"the probe's socket was removed from {self.path.parent}: it is there again"
+        except OSError as error:
+            text = f"the probe's socket was removed from {self.path.parent}: the next attempt is guarded from outside"
+            text = f"{text} ({error.strerror})"
+            if self._unbound:
+                return
+            self._unbound = True
+        else:
+            selector.unregister(before)
+            self._named.socket.setblocking(False)
+            selector.register(self._named.socket, selectors.EVENT_READ)
+            self._unbound = False
+        self._post(Noted(at=now, attempt=self._attempt, kind="trouble", text=text))
 
     def _patience(self) -> float:
         return SOON if any(track.pending or track.leaving for track in self._tracks.values()) else PAGE_AFTER
@@ -152,10 +179,21 @@ class Beats:
     def _drain(self) -> None:
         for _ in range(1000):  # a flood must not keep us from the exit
             try:
-                data = self._socket.recv(4096)
+                data = self._named.socket.recv(4096)
             except (BlockingIOError, InterruptedError):
                 return
-            self._take(data)
+            try:
+                self._take(data)
+            except Exception as error:  # noqa: BLE001 - one message must not end the listening
+                self._drop_unreadable(error)
+
+    def _drop_unreadable(self, error: Exception) -> None:
+        """Count a message with our token that cannot be taken; the first is told at once, with its trace."""
+        self._dropped[UNREADABLE] += 1
+        if self._dropped[UNREADABLE] == 1:
+            text = f"a message of the probe cannot be taken ({surprise.words(error)}): it is left out"
+            facts = {"trace": surprise.trace(error)}
+            self._post(Noted(at=self._now(), attempt=self._attempt, kind="trouble", text=text, facts=facts))
 
     def _look(self) -> None:
         """Post what was merged for long enough, and look after the programs that are silent."""
@@ -168,12 +206,15 @@ class Beats:
                 self._end(track, how)
 
     def _take(self, data: bytes) -> None:
-        if data[:1] == b"{":
-            self._take_note(data)
+        if data.startswith(b'{"token":%d,' % self._token):  # probe/mail.py puts it first
+            note = jsontext.decode(data, _Note)
+            self._post(_note_event(note, self._attempt, self._now()))
             return
         record = wire.unpack(data)
         if record is not None and record["token"] == self._token:
             self._take_record(record)
+        else:
+            self._dropped[FOREIGN] += 1
 
     def _take_record(self, record: Record) -> None:
         now, track = self._now(), self._tracks.get(record["pid"])
@@ -209,14 +250,6 @@ class Beats:
         del self._tracks[track.pid]
         track.close()
 
-    def _take_note(self, data: bytes) -> None:
-        try:
-            note = jsontext.decode(data, _Note)
-        except ValueError:  # msgspec's errors, and text that is no UTF-8
-            return  # not from our probe; anyone of this user may write to the socket
-        if note.token == self._token:
-            self._post(_note_event(note, self._attempt, self._now()))
-
     def _tell_the_last(self) -> None:
         if self._attempt < 0:
             return
@@ -231,6 +264,10 @@ class Beats:
     def _tell_the_end(self) -> None:
         if self._attempt < 0:
             return
+        if self._dropped:
+            counts = ", ".join(f"{number} {why}" for why, number in self._dropped.items())
+            text = f"messages on the probe's socket that were left out: {counts}"
+            self._post(Noted(at=self._now(), attempt=self._attempt, kind="dropped", text=text))
         code, memory_kill = self._exit or (0, None)
         known = code is not None
         end = Exited(

@@ -25,6 +25,7 @@ from stallguard import jsontext
 from stallguard.core.events import Asked, Event
 from stallguard.errors import NO_SUCH_RUN, UNREADABLE, StallguardError
 from stallguard.supervisor import surprise
+from stallguard.supervisor.sockets import LOOK, Named
 
 VERBS = ("stop", "restart", "mute", "dump")
 LINE_MAX = 4096  # bytes of a question
@@ -69,9 +70,7 @@ class Control:
         self._trouble, self.failed = trouble, 0  # how many messages could not be answered
         self._clients: list[_Client] = []
         self.path, self._post, self._now, self._status, self._refuses = path, post, now, status, refuses
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.bind(str(path))
-        self._socket.listen(MOST_CLIENTS)
+        self._named = Named(path, socket.SOCK_STREAM, backlog=MOST_CLIENTS)
         self._ended, self._wake = os.pipe()
         self._thread = threading.Thread(target=self._serve, name="control", daemon=True)
         self._thread.start()
@@ -80,35 +79,46 @@ class Control:
         """Stop answering and remove the socket."""
         os.write(self._wake, b"x")
         self._thread.join(PATIENCE * 2)
-        self._socket.close()
-        self.path.unlink(missing_ok=True)
+        self._named.close()
         os.close(self._wake)
         os.close(self._ended)
 
     def _serve(self) -> None:
         with selectors.DefaultSelector() as selector, contextlib.ExitStack() as clients:
-            selector.register(self._socket, selectors.EVENT_READ)
+            selector.register(self._named.socket, selectors.EVENT_READ)
             selector.register(self._ended, selectors.EVENT_READ)
             while True:
                 ready = {key.fd: key.data for key, _ in selector.select(self._patience())}
                 if self._ended in ready:
                     return
-                if self._socket.fileno() in ready:
+                if not ready:
+                    self._keep_the_name(selector)
+                if self._named.socket.fileno() in ready:
                     self._admit(selector, clients)
                 for client in filter(None, ready.values()):
                     self._attend(client, selector)
                 for client in [one for one in self._clients if one.until <= time.monotonic()]:
                     self._dismiss(client, selector)
 
-    def _patience(self) -> float | None:
-        """Return the seconds until the first client's time is over."""
-        first = min((client.until for client in self._clients), default=None)
-        return None if first is None else max(0.0, first - time.monotonic())
+    def _keep_the_name(self, selector: selectors.BaseSelector) -> None:
+        """Bind the socket again if its name is gone, so that `stallguard stop` reaches the run."""
+        before = self._named.socket
+        with contextlib.suppress(OSError):  # no place for it: the probe's socket tells of that
+            if self._named.renew():
+                selector.unregister(before)
+                selector.register(self._named.socket, selectors.EVENT_READ)
+
+    def _patience(self) -> float:
+        """Return the seconds until the first client's time is over, or the next look at the name is due."""
+        first = min((client.until for client in self._clients), default=math.inf)
+        return min(LOOK, max(0.0, first - time.monotonic()))
 
     def _admit(self, selector: selectors.BaseSelector, closing: contextlib.ExitStack) -> None:
         """Take a new client; the oldest makes room."""
         with contextlib.suppress(OSError):  # it has gone away
-            client = _Client(closing.enter_context(self._socket.accept()[0]), time.monotonic() + PATIENCE)
+            client = _Client(
+                closing.enter_context(self._named.socket.accept()[0]), time.monotonic() + PATIENCE
+            )
             client.socket.setblocking(False)
             self._clients.append(client)
             selector.register(client.socket, selectors.EVENT_READ, client)

@@ -27,7 +27,7 @@ from stallguard.core.steps import Step
 from stallguard.errors import NO_SUCH_RUN, StallguardError
 from stallguard.outcome import AskedFor
 from stallguard.paths import RunDir
-from stallguard.supervisor import attempts
+from stallguard.supervisor import attempts, saved
 from stallguard.supervisor.adopted import Adopted
 from stallguard.supervisor.attempts import Attempt
 from stallguard.supervisor.child import Child
@@ -61,6 +61,7 @@ class Detached(Session):
     ) -> None:
         """As Session.  `end`: a run that is taken up is to be ended at once."""
         self._left, self._end = left, end
+        self._saver: saved.Saver | None = None
         self._before = attempts.current(request.run) if left else None
         super().__init__(request, loaded, env, reload)
 
@@ -70,7 +71,7 @@ class Detached(Session):
             place = Path(self._before.place)
             with contextlib.suppress(OSError):  # gone or not ours: its page tells the same, only later
                 return _cleared(place)
-        return paths.socket_dir()
+        return paths.socket_dir(owner=self.dir.path)
 
     def _open_output(self) -> Filed:
         part = self.loaded.config.keep.output // PARTS
@@ -92,6 +93,16 @@ class Detached(Session):
         if self._left is None:
             super()._announce()
 
+    def _open_journal(self) -> None:
+        """Open it, and save beside it from then on what folding it brings."""
+        super()._open_journal()
+        self._saver = saved.Saver(self.dir, self.journal)
+
+    def _tune(self, run: Run) -> None:
+        super()._tune(run)
+        if self._saver is not None:
+            self._saver.look(run)
+
     def _name_control(self) -> None:
         """Take the run over in run.json, so that it counts as guarded."""
         with contextlib.suppress(OSError):  # a full disk: the run is only harder to find
@@ -105,8 +116,11 @@ class Detached(Session):
     def _begin(self) -> Step:
         if self._left is None:
             return super()._begin()
-        events = journal.events(self.dir.journal)
-        run = again.rebuilt(events, self.loop.limits, self.performer.learned(), self.performer.sizes())
+        before, place = saved.load(self.dir) or (None, None)
+        events = journal.events(self.dir.journal, place)
+        run = again.rebuilt(
+            events, self.loop.limits, self.performer.learned(), self.performer.sizes(), before
+        )
         if run is None and self._before is None:
             return super()._begin()
         return self._taken_up(run or super()._begin()[0], self._left)
@@ -163,7 +177,7 @@ class Detached(Session):
 
 def _cleared(place: Path) -> Path:
     """Make `place` fit for our sockets again.  Raises OSError where it is not ours alone."""
-    place.mkdir(mode=0o700, exist_ok=True)
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
     facts = place.lstat()
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or stat.S_IMODE(facts.st_mode) & 0o077:
         raise PermissionError(f"{place} is not ours alone")

@@ -26,9 +26,12 @@ class Filed:
     """Standard output and error of a run, in a file."""
 
     def __init__(
-        self, path: Path, trouble: Callable[[str], None], part_max: int, tap: Callable[[bytes], None]
+        self, path: Path, trouble: Callable[[str], None], part_max: int, tap: Callable[[bytes, int], None]
     ) -> None:
-        """Open `path` for appending.  `tap` is shown what comes; `trouble` is told once where the disk refuses."""
+        """Open `path` for appending.
+
+        `tap` is shown what comes, and how many bytes before it are skipped; `trouble` is told once if the disk refuses.
+        """
         self._path, self._trouble, self._part_max, self._tap = path, trouble, part_max, tap
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._seen = os.fstat(self._descriptor).st_size
@@ -91,13 +94,16 @@ class Filed:
 
     def _show(self) -> None:
         size = os.fstat(self._descriptor).st_size
-        self._seen = max(min(self._seen, size), size - MOST)
+        seen = min(self._seen, size)
+        self._seen = max(seen, size - MOST)
+        skipped = self._seen - seen
         while self._seen < size:
             data = os.pread(self._descriptor, CHUNK, self._seen)
             if not data:
                 return
             self._seen += len(data)
-            self._tap(data)
+            self._tap(data, skipped)
+            skipped = 0
 
     def _turn(self) -> None:
         number, doomed = rotation.plan(rotation.numbers(self._path), PARTS)

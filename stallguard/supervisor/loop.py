@@ -25,6 +25,7 @@ from stallguard.core.run import Run
 from stallguard.core.steps import Step
 from stallguard.supervisor import surprise
 from stallguard.supervisor.mailbox import Mailbox
+from stallguard.supervisor.summing import Summing
 
 OWN_HANG = 60.0  # seconds after which this loop dumps its own stacks: the watchdog watches itself
 REARM = 20.0  # seconds between two re-armings
@@ -59,6 +60,7 @@ class Loop:
         self.journal: Recorder | None = None
         self._early: deque[tuple[float, str, object]] = deque(maxlen=EARLY)
         self._surprises = Counter[str]()  # errors of our own, by what was being done
+        self._summing = Summing()
         self.run: Run | None = None
         self.code: int | None = None
         self.after: Callable[[Run], None] = lambda _run: None  # told of every new state
@@ -79,9 +81,27 @@ class Loop:
             assert self.run is not None  # noqa: S101 - `start` came first
             wake = self._wake(self.run)
             self._expected = self._mailbox.wait(wake)
-            self.fold(self._mailbox.next(wake))
+            self.take(self._mailbox.next(wake))
         faulthandler.cancel_dump_traceback_later()
         return self.code
+
+    def take(self, event: Event) -> None:
+        """Take one event, or what it sums up, through the core; one that says nothing new is held for a while."""
+        assert self.run is not None  # noqa: S101 - `start` came first
+        events = [event]
+        with self.passing_over("summing up what says nothing new"):
+            events = self._summing.take(event, self.run)
+        for one in events:
+            self.fold(one)
+
+    def newest(self) -> Run | None:
+        """Return the run as it is with what is held; for those who look, from any thread."""
+        run = self.run
+        if run is not None:
+            with contextlib.suppress(Exception):  # the core takes it, or tells why not, when it is let go
+                for event in self._summing.preview(run):
+                    run, _ = fold.advance(run, event, self.limits)
+        return run
 
     def fold(self, event: Event) -> None:
         """Take one event through the core."""
@@ -96,6 +116,8 @@ class Loop:
         if run.state == lifecycle.UNGUARDED:
             return math.inf
         with self.passing_over("looking at its deadlines"):
+            if self._summing.held:
+                return min(fold.next_deadline(run, self.limits), self._summing.wake(run))
             return fold.next_wake(run, self.limits)
         return self._now() + 1.0
 
@@ -154,7 +176,7 @@ class Loop:
     def _notice_sleep(self) -> None:
         gap = self._missed(self._expected)
         if gap is not None:
-            self.fold(Slept(at=self._now(), seconds=gap[0], why=gap[1]))
+            self.take(Slept(at=self._now(), seconds=gap[0], why=gap[1]))
 
     def _watch_self(self) -> None:
         if self.stacks is not None and self._now() - self._armed > REARM:

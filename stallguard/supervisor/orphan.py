@@ -36,8 +36,8 @@ def end(run: RunDir, attempt: Attempt) -> list[int]:
     if not left and outcome.state(run) == "lost":
         shutil.rmtree(attempt.place, ignore_errors=True)  # the directory of its sockets
         was = again.rebuilt(journal.events(run.journal), Config().limits())
-        outcome.write(
-            run.path / "outcome.json",
+        outcome.conclude(
+            run,
             outcome.Outcome(
                 schema=outcome.SCHEMA,
                 code=SIGNALLED + signal.SIGTERM,

@@ -11,11 +11,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import queue
 import select
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from stallguard.supervisor.outputlog import OutputLog
@@ -25,10 +25,12 @@ CHUNK = 1 << 16  # bytes; what a pipe holds
 LAST = 1 << 20  # bytes read after the child's end: the most that a pipe holds, so all more is an orphan's
 LAST_PAUSE = 0.05  # seconds of silence after which nothing more can come from a child that has ended
 HUNG_UP = (errno.EIO, errno.ENXIO, errno.EBADF)  # how a terminal says that it is gone
-TAP_CHUNKS = 64  # chunks that wait for the tap; more are not shown to it
+TAP_CHUNKS = 64  # chunks that wait for the tap; if more come, it is not shown the oldest
+TAP_REST = 19.0  # seconds of rest for each second of processor time that the tap used
 TAP_PATIENCE = 0.5  # seconds for the tap to read what still waits at the end
 
-Tap = Callable[[bytes], None]
+Keep = Callable[[bytes], None]
+Tap = Callable[[bytes, int], None]  # a chunk, and how many bytes before it are not shown
 
 
 class Waiter:
@@ -62,7 +64,9 @@ class Waiter:
 class Pump:
     """One line and the thread that carries its bytes."""
 
-    def __init__(self, name: str, line: Line, target: int, keep: Tap, trouble: Callable[[str], None]) -> None:
+    def __init__(
+        self, name: str, line: Line, target: int, keep: Keep, trouble: Callable[[str], None]
+    ) -> None:
         """Carry from `line` to `target`, and show `keep` each chunk.  `trouble`: told once of lost output."""
         self.line, self.target = line, target
         self.blocked_since: float | None = None  # monotonic seconds: the user's end takes nothing
@@ -174,36 +178,70 @@ class Pump:
 
 
 class TapThread:
-    """Shows chunks to a reader that may be slow; what it has no room for is not shown."""
+    """Shows chunks to a reader that may be slow, on a thread of its own; the newest that wait, and no more.
+
+    Searching holds the interpreter's lock, which the threads that carry the output need after every system call.  So
+    this thread rests in proportion to the processor time that it used: a twentieth of the time is its own at most.  Of
+    a flood it shows samples, each of TAP_CHUNKS chunks without a gap.
+    """
 
     def __init__(self, tap: Tap, trouble: Callable[[str], None]) -> None:
-        """Show chunks to `tap`, on a thread of its own.  `trouble`: told where the tap fails."""
+        """Show chunks to `tap`.  `trouble`: told once if the tap fails."""
         self._tap, self._trouble = tap, trouble
-        self._queue: queue.Queue[bytes | None] = queue.Queue(TAP_CHUNKS)
-        self._closing = False
+        self._changed = threading.Condition()
+        self._waiting: deque[bytes] = deque()
+        self._skipped = 0  # bytes before those that wait that are not shown
+        self._idle, self._closing = True, False
+        self._hurried = threading.Event()
         self._thread = threading.Thread(target=self._run, name="output-tap", daemon=True)
         self._thread.start()
 
     def show(self, data: bytes) -> None:
-        """Queue a chunk; never blocks."""
-        with contextlib.suppress(queue.Full):
-            self._queue.put_nowait(data)
+        """Queue a chunk; never waits for the tap."""
+        with self._changed:
+            self._waiting.append(data)
+            self._idle = False
+            if len(self._waiting) > TAP_CHUNKS:
+                self._skipped += len(self._waiting.popleft())
+            self._changed.notify_all()
+
+    def settle(self, seconds: float) -> bool:
+        """Have what waits shown without a rest; False if that takes longer, or the tap failed."""
+        self._hurried.set()
+        with self._changed:
+            done = self._changed.wait_for(lambda: self._idle or not self._thread.is_alive(), seconds)
+        self._hurried.clear()
+        return done and self._idle
 
     def close(self) -> None:
-        """Let it read what waits, for a moment."""
-        self._closing = True  # for a tap so slow that there is no room even for the last word
-        with contextlib.suppress(queue.Full):
-            self._queue.put(None, timeout=TAP_PATIENCE)
+        """Have what waits shown, for a moment, and end."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._hurried.set()
         self._thread.join(TAP_PATIENCE)
 
     def _run(self) -> None:
         try:
-            while (data := self._queue.get()) is not None:
-                self._tap(data)
-                if self._closing and self._queue.empty():
-                    return
+            while (sample := self._next()) is not None:
+                skipped, chunks = sample
+                for data in chunks:
+                    before = time.thread_time()
+                    self._tap(data, skipped)
+                    skipped = 0
+                    self._hurried.wait(TAP_REST * (time.thread_time() - before))
         except Exception as error:  # noqa: BLE001 - a reader's mistake must not reach the output
             self._trouble(f"the output is not read for signatures any more: {type(error).__name__}: {error}")
+
+    def _next(self) -> tuple[int, deque[bytes]] | None:
+        """Return what waits, and how many bytes before it were skipped; None at the end."""
+        with self._changed:
+            self._idle = not self._waiting
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._waiting or self._closing)
+            sample = self._skipped, self._waiting
+            self._skipped, self._waiting = 0, deque()
+            return sample if sample[1] else None
 
 
 class Output:
@@ -265,9 +303,11 @@ class Output:
         return max((now - at for at in since if at is not None), default=0.0)
 
     def settle(self, seconds: float) -> bool:
-        """Wait until all that the child wrote so far has been passed on; False where that takes longer."""
+        """Wait until all that the child wrote so far has been passed on and shown; False if that takes longer."""
         until = time.monotonic() + seconds
         settled = [pump.settle(max(until - time.monotonic(), 0.0)) for pump in self._pumps]
+        if self._tap:
+            settled.append(self._tap.settle(max(until - time.monotonic(), 0.0)))
         return all(settled)
 
     def finish(self, seconds: float | None = None) -> bool:

@@ -100,7 +100,7 @@ def _write_down(request: Request, loaded: Loaded, old: RunDir | None) -> None:
         heir_of=request.heir_of,
     )
     try:
-        outcome.write(request.run.asked, value)
+        outcome.keep_asked(request.run, value)
         if old is not None:
             take_over(old, request.run)
     except OSError as error:

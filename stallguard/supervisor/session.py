@@ -69,7 +69,7 @@ class Session:
         self.request, self.dir, self.loaded = request, request.run, loaded
         self.clock = SystemClock()
         self.mailbox = Mailbox(self.clock.monotonic)
-        self.matching = Matching(self.mailbox.post, self.clock.monotonic)
+        self.matching = Matching(self.mailbox.post, self.clock.monotonic, lambda: self.attempt)
         self.place = self._open_place()
         self.beats = Beats(self.place, self.dir.probe, self.mailbox.post, self.clock.monotonic)
         self.output = self._open_output()
@@ -98,7 +98,7 @@ class Session:
     # ---- what a run that outlives us does otherwise (supervisor.detached) ------------------------------------
 
     def _open_place(self) -> Path:
-        return paths.socket_dir()
+        return paths.socket_dir(owner=self.dir.path)
 
     def _open_output(self) -> Output | Filed:
         log = OutputLog(self.dir.output, self.trouble, self.loaded.config.keep.output // 3)
@@ -166,6 +166,9 @@ class Session:
 
     def trouble(self, words: str, **facts: str) -> None:
         """Have something of our own told: a full disk, a channel that fails.  `facts`: for the journal alone."""
+        if self.loop.code is not None:  # the last notification, say: nobody takes an event any more
+            self._tell("trouble", {"text": words})
+            return
         now, attempt = self.clock.monotonic(), self.attempt
         self.mailbox.post(Noted(at=now, attempt=attempt, kind="trouble", text=words, facts=facts))
 
@@ -177,7 +180,7 @@ class Session:
 
     def status(self) -> Any:
         """Return what the control socket shows."""
-        return snapshot(self.dir.id, self.loop.run, self.clock.monotonic())
+        return snapshot(self.dir.id, self.loop.newest(), self.clock.monotonic())
 
     def _refuses(self, verb: str) -> str:
         return asked.refuses(self.loop.run, verb) if self.loop.run else ""
@@ -210,6 +213,7 @@ class Session:
         self._each(
             {
                 "opening the journal": self._open_journal,
+                "keeping room for its outcome": self._keep_room,
                 "opening the file of its own stacks": self._open_stacks,
                 "saying where its socket is": self._name_control,
                 "starting the sensors": self._start_sensors,
@@ -220,9 +224,15 @@ class Session:
         return self.loop.until_concluded()
 
     def _open_journal(self) -> None:
-        journal = Journal(self.dir.journal, self.trouble, self.loaded.config.keep.journal)
-        self._files.callback(journal.close)
-        self.loop.open_journal(journal)
+        self.journal = Journal(
+            self.dir.journal, self.trouble, self.loaded.config.keep.journal, self.clock.monotonic
+        )
+        self._files.callback(self.journal.close)
+        self.loop.open_journal(self.journal)
+
+    def _keep_room(self) -> None:
+        with contextlib.suppress(OSError):  # a full disk now: perhaps not at the end
+            outcome.keep_room(self.dir)
 
     def _open_stacks(self) -> None:
         self.loop.stacks = self._files.enter_context((self.dir.path / "stallguard.stacks").open("w"))
@@ -329,7 +339,7 @@ class Session:
             lost=round(lost.total(run.lost, run.now), 3),
         )
         with contextlib.suppress(OSError):  # a full disk: the journal has the same, if anything has
-            outcome.write(self.dir.path / "outcome.json", end)
+            outcome.conclude(self.dir, end)
 
     def _tell_where_it_is_told(self, run: Run) -> None:
         if run.code == STOPPED_ON_TIME:

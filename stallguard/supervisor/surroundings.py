@@ -17,6 +17,7 @@ from stallguard.config import Loaded
 from stallguard.core.events import Asked, Noted
 from stallguard.core.run import Run
 from stallguard.supervisor import appointment
+from stallguard.supervisor.sockets import identity
 
 if TYPE_CHECKING:
     from stallguard.config.watch import Watch
@@ -32,6 +33,7 @@ class Surroundings:
 
     def __init__(self, session: Session, began: dt.datetime, reload: Reload | None) -> None:
         """`began`: when the run did, by the clock on the wall."""
+        self._directory = identity(session.dir.path)
         self._session, self._began, self._reload = session, began, reload
         self._awake: awake.Awake | None = None
         self._watch: Watch | None = None
@@ -69,6 +71,7 @@ class Surroundings:
         if run.now - self._looked >= LOOK_EVERY:
             self._looked = run.now
             self._look_at_the_clock(run.now - run.began)
+            self._look_at_the_directory()
         if run.now - self._asked >= ASK_EVERY:
             self._asked = run.now
             self._look_at_the_machine(run)
@@ -79,6 +82,13 @@ class Surroundings:
         if why and not self._told_time:
             self._session.mailbox.post(Asked(at=self._session.clock.monotonic(), verb="finish", argument=why))
         self._told_time = bool(why)
+
+    def _look_at_the_directory(self) -> None:
+        path = self._session.dir.path
+        if identity(path) != self._directory:  # gone, or made again by one of our own writers
+            self._say(
+                "trouble", f"the run's directory {path} was removed: from now on nothing of the run is kept"
+            )
 
     def _look_at_the_machine(self, run: Run) -> None:
         if self._awake is None:

@@ -15,6 +15,7 @@ from typing import TextIO
 
 from stallguard.core.text import wrapped
 from stallguard.report.narrative import sentence, spoken
+from stallguard.report.plain import plain
 
 LAST_WORDS = 5.0  # seconds that a terminal which takes nothing can hold up the end
 DIM, RESET = "\x1b[2m", "\x1b[0m"
@@ -79,7 +80,7 @@ class Terminal:
     def _write(self, words: str) -> None:
         assert self._stream is not None  # noqa: S101 - `say` has looked
         start = "" if self._fresh() else "\n"
-        line = wrapped(f"stallguard: {words}", _width(self._stream))
+        line = wrapped(f"stallguard: {plain(words)}", _width(self._stream))
         text = f"{start}{DIM}{line}{RESET}\n" if self._color else f"{start}{line}\n"
         with contextlib.suppress(OSError, ValueError):
             os.write(self._stream.fileno(), text.encode(errors="replace"))

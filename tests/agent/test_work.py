@@ -79,6 +79,30 @@ def test_a_run_that_is_to_be_ended_is_ended_before_the_next_begins(kept):
     assert memory.recall("night").run == "run-2"
 
 
+@pytest.mark.parametrize(("schedule", "begins"), [(NIGHTLY, True), (Schedule(login=True), False)])
+def test_what_is_due_begins_after_a_run_was_taken_up_that_had_ended(kept, schedule, begins):
+    """The disk was full when its outcome was to be written, so it looked as if stallguard had died."""
+    run = RunDir(kept / "runs" / "run-1")
+    run.path.mkdir(parents=True)
+    nobody = outcome.Identity(pid=1, started=0.0)
+    asked = outcome.AskedFor(schema=1, id="run-1", command=[], argv=[], cwd="/", began="", supervisor=nobody)
+    outcome.write(run.asked, asked)
+    memory.keep("night", memory.Memory(run="run-1", started=NOW - datetime.timedelta(days=1)))
+    done = []
+
+    def go_on(which, end):
+        done.append("go on")
+        outcome.conclude(which, outcome.Outcome(1, 0, "", "", 1.0, 0, 0, 1, 0.0))
+
+    def begin(remember):
+        done.append("begin")
+        remember("run-2")
+
+    Work("night", schedule, lambda: NOW, begin, go_on, lambda _: None).do()
+
+    assert done == ["go on", "begin"] if begins else ["go on"]
+
+
 def test_what_cannot_be_started_is_said_and_remembered_for_status(kept):
     def begin(_remember):
         raise StallguardError("no such script: train.py", cure="look at the path")

@@ -46,7 +46,7 @@ class Life:
     def __init__(self, home: Path, name: str) -> None:
         self.run = paths.RunDir(home / "runs" / name)
         self.run.path.mkdir(parents=True)
-        self.place = paths.socket_dir()
+        self.place = paths.socket_dir("/tmp")
         self.posted: list[Event] = []
         self.snapshot = SNAPSHOT | {"run": name}
         self.refusal = ""

@@ -55,6 +55,23 @@ def test_a_mistake_leaves_everything_as_it_was(project, settings):
     assert settings.loaded.config.stop.grace == 10.0
 
 
+def test_a_file_nested_too_deep_ends_no_watching(project, settings):
+    write(project, "x = " + "[" * 100_000)
+    said = settings.renew()
+    assert len(said) == 1
+    assert "stay as they were" in said[0]
+    write(project, "stop.grace = '30s'\n")
+    assert settings.renew() == ["stop.grace is now 30s, from now on"]
+
+
+def test_an_error_of_our_own_ends_no_watching(settings):
+    def broken():
+        raise KeyError("x")
+
+    settings._load = broken
+    assert settings.renew() == ["the settings stay as they were: KeyError: 'x'"]
+
+
 def test_a_touch_changes_nothing(project, settings):
     (project / "stallguard.toml").touch()
     assert settings.renew() == []

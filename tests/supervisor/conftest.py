@@ -1,11 +1,16 @@
-"""Fixtures for the output of a run."""
+"""Fixtures for the output of a run, and for the receiver of records."""
 
 from __future__ import annotations
 
 import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from stallguard import paths
+from tests.supervisor.listening import Ear
 from tests.supervisor.stage import LONG, Stage
 
 
@@ -33,3 +38,14 @@ def finished():
         return stage.out.data
 
     return finish
+
+
+@pytest.fixture
+def ear(tmp_path: Path) -> Iterator[Ear]:
+    place = paths.socket_dir("/tmp")
+    made = Ear(place, tmp_path)
+    yield made
+    made.beats.close()
+    for probe in made.probes:
+        probe.end()
+    shutil.rmtree(place)

@@ -5,98 +5,17 @@ from __future__ import annotations
 import queue
 import shutil
 import signal
-import socket
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from stallguard import paths
-from stallguard.core.events import Event, Exited, Greeted, Heard, Left, Noted
+from stallguard.core.events import Exited, Greeted, Heard, Left, Noted
 from stallguard.probe import wire
-from stallguard.supervisor.beats import Beats
 from stallguard.supervisor.track import is_news
-
-TOKEN = 77
-
-
-class Probe:
-    """Speaks as the probe of one process would: a living one, which has the page open."""
-
-    def __init__(
-        self, address: Path, pages: Path, began: int = 1, process: subprocess.Popen | None = None
-    ) -> None:
-        draft = pages / "draft"
-        draft.write_bytes(bytes(wire.SIZE))
-        with draft.open("rb") as file:
-            self.process = process or subprocess.Popen(["sleep", "60"], pass_fds=[file.fileno()])
-        self.pid = self.process.pid
-        self.page = draft.rename(pages / f"{self.pid}.page")
-        self.values = [0] * wire.SLOTS
-        self.set(magic=wire.MAGIC, token=TOKEN, pid=self.pid, kind=1, factor=1, began_ns=began)
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.socket.connect(str(address))
-
-    def end(self) -> None:
-        self.socket.close()
-        self.process.kill()
-        self.process.wait()
-
-    def set(self, **fields: int) -> None:
-        for name, value in fields.items():
-            self.values[wire.SLOT[name]] = value
-
-    def store(self, **fields: int) -> None:
-        self.set(**{"progress_ns": time.monotonic_ns(), **fields})
-        with self.page.open("r+b") as file:
-            file.write(wire.pack(self.values))
-
-    def send(self, **fields: int) -> None:
-        self.store(sent_ns=time.monotonic_ns(), **fields)
-        self.socket.send(wire.pack(self.values))
-
-    def say(self, text: str) -> None:
-        self.socket.send(text.replace("PID", str(self.pid)).encode())
-
-
-class Ear:
-    """A Beats with its mailbox."""
-
-    def __init__(self, place: Path, pages: Path) -> None:
-        self.heard: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self.pages = pages
-        self.beats = Beats(place, pages, self.heard.put, time.monotonic)
-        self.beats.follow(1, TOKEN)
-        self.probes: list[Probe] = []
-
-    def probe(self, began: int = 1, process: subprocess.Popen | None = None) -> Probe:
-        self.probes.append(Probe(self.beats.path, self.pages, began, process))
-        return self.probes[-1]
-
-    def until_exit(self) -> list[Event]:
-        events: list[Event] = []
-        while not events or not isinstance(events[-1], Exited):
-            events.append(self.next(Event))
-        return events
-
-    def next(self, kind: type[Event] = Heard) -> Event:
-        while True:
-            event = self.heard.get(timeout=5)
-            if isinstance(event, kind):
-                return event
-
-
-@pytest.fixture
-def ear(tmp_path: Path) -> Iterator[Ear]:
-    place = paths.socket_dir()
-    made = Ear(place, tmp_path)
-    yield made
-    made.beats.close()
-    for probe in made.probes:
-        probe.end()
-    shutil.rmtree(place)
+from tests.supervisor.listening import TOKEN, Ear
 
 
 def test_a_record_arrives_as_an_event_in_seconds(ear: Ear) -> None:
@@ -320,7 +239,7 @@ def test_a_process_that_runs_a_program_without_a_probe_has_left(ear: Ear) -> Non
 
 
 def test_processes_of_an_earlier_stallguard_are_looked_after(tmp_path: Path) -> None:
-    place = paths.socket_dir()
+    place = paths.socket_dir("/tmp")
     ear = Ear(place, tmp_path)
     probe = ear.probe()
     probe.store(beats=4, changes=4)
@@ -366,7 +285,7 @@ def test_an_end_that_was_asked_for_is_asked_of_what_begins_later_too(
 
 
 def test_closing_leaves_no_socket_behind(tmp_path: Path) -> None:
-    place = paths.socket_dir()
+    place = paths.socket_dir("/tmp")
     ear = Ear(place, tmp_path)
     ear.beats.close()
 

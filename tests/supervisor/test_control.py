@@ -44,7 +44,7 @@ class Desk:
 
 @pytest.fixture
 def desk() -> Iterator[Desk]:
-    place = paths.socket_dir()
+    place = paths.socket_dir("/tmp")
     made = Desk(place)
     yield made
     made.control.close()

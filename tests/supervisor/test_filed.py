@@ -15,10 +15,15 @@ def filed(tmp_path):
     opened = []
 
     def start(part_max: int = 10_000, tap=None):
-        shown = bytearray()
+        shown, skipped = bytearray(), []
+
+        def show(data, before):
+            shown.extend(data)
+            skipped.append(before)
+
         trouble: list[str] = []
-        output = Filed(tmp_path / "output.log", trouble.append, part_max, tap or shown.extend)
-        output.shown, output.troubles = shown, trouble
+        output = Filed(tmp_path / "output.log", trouble.append, part_max, tap or show)
+        output.shown, output.skipped, output.troubles = shown, skipped, trouble
         opened.append(output)
         return output
 
@@ -69,6 +74,7 @@ def test_a_flood_is_skipped_rather_than_chewed(filed):
     os.ftruncate(output.stdout, 2 * MOST)
     output.settle(1)
     assert len(output.shown) <= MOST
+    assert len(output.shown) + sum(output.skipped) == 2 * MOST
 
 
 def test_a_disk_that_refuses_is_told_once(filed, tmp_path, monkeypatch):

@@ -1,0 +1,173 @@
+"""Sums up what says nothing new, before it becomes an event: a training that trains needs no line a second.
+
+While every training goes on, batch after batch, the records of its probe and the readings of the sensors are held for
+`HOLD` seconds at most, and the newest of each takes the place of the one before.  What is left becomes events in the
+order in which it came, each with the time that passed uneventfully before it (`Event.steady`).  A record always stands
+before the readings that came after it, so the core never sees a silence that was none.  Anything else, a record
+without a new batch or one that is late, another phase, a reading that differs in more than its numbers, lets go of
+what is held first.  So the core judges a silence by all that was seen, the journal holds exactly what it judged by,
+and a replay decides the same.
+
+Pure: no clock, no thread.  It may not judge.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from msgspec.structs import asdict, replace
+
+from stallguard.core import lifecycle, trainings
+from stallguard.core.events import Event, Heard, Sampled
+from stallguard.core.readings import Process, Reading
+from stallguard.core.run import Run
+
+HOLD = 5.0  # seconds
+LATE = 1.25  # seconds after which a training's next record is late: the receiver merges them to one a second
+PAUSE = 1.0  # seconds: a longer one between two batches, or between two events, is news
+# Phases that alternate while a training trains, and those of a stream of beats that knows no phases.
+STEPPING = frozenset({"step", "between", "input", "importing", "idle"})
+AT_WORK = frozenset({"running", "sleeping"})  # states of a process that alternate as well
+# Of a record, what must be as before; all else is counters and times.
+SAME = (
+    "attempt", "trains", "fits", "epoch", "checks", "traces", "source", "saves", "factor", "expect_until", "page",
+    "aside",
+)  # fmt: skip
+# Of a reading, numbers that must be as before too, and what need not be although it is no number.
+COUNTS = frozenset({"pid", "members", "workers", "recoveries", "oom_kills", "limit", "total"})
+FREE = frozenset({"busiest", "census", "main_site"})
+
+
+class Summing:
+    """Holds events back.  Feed it each event; the core takes what it returns, in that order."""
+
+    def __init__(self) -> None:
+        """Hold nothing."""
+        self.held: tuple[Event, ...] = ()  # in the order in which they came
+        self._newest: dict[Any, Event] = {}  # of each kind, held or not
+
+    def take(self, event: Event, run: Run) -> list[Event]:
+        """Return the events that the core is to take now; none if `event` is held.  `run`: before them."""
+        key = _key(event)
+        before = self._newest.get(key) if key else None
+        steady = before is not None and is_calm(run) and self._says_nothing_new(event, before, run)
+        if key:
+            self._newest[key] = event
+        if not steady:
+            return [*self._let_go(run, len(self.held)), event]
+        self.held = _with(self.held, event)
+        if event.at - self.held[0].at < HOLD:
+            return []
+        readings = [index for index, one in enumerate(self.held) if not isinstance(one, Heard)]
+        return self._let_go(run, readings[-1] + 1 if readings else len(self.held))
+
+    def preview(self, run: Run) -> list[Event]:
+        """Return what is held as the core would take it now."""
+        return _spaced(self.held, run.now)
+
+    def wake(self, run: Run) -> float:
+        """Return until when the next event can be awaited while something is held (monotonic seconds)."""
+        late = min((heard.at + LATE for heard in self._records(run)), default=run.now)
+        return min(late, self.held[0].at + HOLD + LATE)
+
+    def _let_go(self, run: Run, count: int) -> list[Event]:
+        events, self.held = self.held[:count], self.held[count:]
+        return _spaced(events, run.now)
+
+    def _says_nothing_new(self, event: Event, before: Event, run: Run) -> bool:
+        if isinstance(event, Heard) and isinstance(before, Heard):
+            return _goes_on(before, event)
+        if isinstance(event, Sampled) and isinstance(before, Sampled):
+            on_time = all(event.at - heard.at <= LATE for heard in self._records(run))
+            return on_time and _is_alike(before.reading, event.reading)
+        return False
+
+    def _records(self, run: Run) -> list[Event]:
+        """Return the newest record of each training that is judged."""
+        return [
+            self._newest[key] for one in trainings.judged(run) if (key := (Heard, one.pid)) in self._newest
+        ]
+
+
+def is_calm(run: Run) -> bool:
+    """Tell whether a run trains, and nothing of it is doubted or about to happen."""
+    return run.state == lifecycle.RUNNING and math.isinf(run.deadline) and all(
+        one.trains and one.judge.judgement.step == "healthy" for one in trainings.judged(run)
+    )  # fmt: skip
+
+
+def _key(event: Event) -> Any:
+    if isinstance(event, Heard):
+        return Heard, event.pid
+    if isinstance(event, Sampled):
+        return type(event.reading), getattr(event.reading, "pid", 0)
+    return None
+
+
+def _goes_on(before: Heard, heard: Heard) -> bool:
+    """Tell whether a record shows new batches and nothing else; of a program that does not train: nothing at all."""
+    if heard.at - before.at > 2 * PAUSE or any(
+        getattr(heard, name) != getattr(before, name) for name in SAME
+    ):
+        return False
+    if not heard.trains:
+        return (heard.changes, heard.phase) == (before.changes, before.phase)
+    return heard.beats > before.beats and heard.longest < PAUSE and {heard.phase, before.phase} <= STEPPING
+
+
+def _is_alike(before: Reading, reading: Reading) -> bool:
+    """Tell whether a reading differs from the one before in numbers alone; a census is always news."""
+    if isinstance(reading, Process) and (reading.census is not None or reading.workers):
+        return False
+    old = asdict(before)
+    return all(_same(name, old[name], new) for name, new in asdict(reading).items())
+
+
+def _same(name: str, old: Any, new: Any) -> bool:
+    if name in FREE or old == new:
+        return True
+    if name == "state":
+        return {old, new} <= AT_WORK
+    return name not in COUNTS and type(old) in (int, float) and type(new) in (int, float)
+
+
+def _with(held: tuple[Event, ...], event: Event) -> tuple[Event, ...]:
+    """Return what is held with `event`; it takes the place of what it makes superfluous."""
+    key = _key(event)
+    if isinstance(event, Heard):
+        return _merged([*held, event])
+    return _merged([*(one for one in held if _key(one) != key), event])
+
+
+def _merged(events: list[Event]) -> tuple[Event, ...]:
+    """Return the events with records of one program made one if no reading lies between them."""
+    found: list[Event] = []
+    since: dict[Any, int] = {}  # where in `found` the record of a program stands that no reading follows
+    for event in events:
+        if isinstance(event, Heard) and event.pid in since:
+            found[since[event.pid]] = _longer(found[since[event.pid]], event)
+            continue
+        if isinstance(event, Heard):
+            since[event.pid] = len(found)
+        else:
+            since = {}
+        found.append(event)
+    return tuple(found)
+
+
+def _longer(before: Event, heard: Heard) -> Heard:
+    """Return the newer record with the longest pause of both."""
+    if isinstance(before, Heard) and before.longest > heard.longest:
+        return replace(heard, longest=before.longest, longest_phase=before.longest_phase)
+    return heard
+
+
+def _spaced(events: tuple[Event, ...], now: float) -> list[Event]:
+    """Return the events, each with the uneventful time before it if that is longer than the core expects."""
+    found = []
+    for event in events:
+        passed = round(event.at - now, 4)
+        found.append(replace(event, steady=passed) if passed > PAUSE else event)
+        now = max(now, event.at)
+    return found

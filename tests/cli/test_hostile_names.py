@@ -1,0 +1,97 @@
+"""What a user, or a stranger, put into arguments and names steers no terminal; a home of others is one clear error."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from stallguard import knowledge, outcome, paths
+from stallguard.cli import cli, learned, logs, ls, morning, status
+from stallguard.core.actions import Tell
+from stallguard.core.sizes import Sizes
+from stallguard.journal import Journal
+from stallguard.supervisor.terminal import Terminal
+
+ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202etxt"
+STEERING = ("\x1b", "\x07", "\x9b", "\u202e")
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> paths.RunDir:
+    monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
+    made = paths.new_run("train", "20260101-000000")
+    command = ["train.py", ESCAPES, "two\nlines"]
+    asked = outcome.AskedFor(1, made.id, command, command, "/", outcome.utc(), outcome.Identity(1, 0.0))
+    outcome.keep_asked(made, asked)
+    outcome.conclude(made, outcome.Outcome(1, 1, f"because {ESCAPES}", outcome.utc(), 1.0, 0, 0, 1, 0.0))
+    journal = Journal(made.journal, print)
+    journal.write(1.0, "action", Tell("guarding", {"command": " ".join(command), "run": made.id}))
+    journal.close()
+    return made
+
+
+@pytest.mark.parametrize("verb", [ls.command, status.command, morning.command, logs.command])
+def test_arguments_reach_the_terminal_as_text(run: paths.RunDir, verb) -> None:
+    shown = CliRunner().invoke(verb, []).output
+
+    assert "train.py" in shown
+    assert not [character for character in STEERING if character in shown]
+
+
+def test_a_list_has_one_line_a_run(run: paths.RunDir) -> None:
+    assert len(CliRunner().invoke(ls.command, []).output.splitlines()) == 1
+
+
+def test_a_script_of_which_something_was_learned_is_text_on_one_line(run: paths.RunDir) -> None:
+    key = knowledge.Key(("train.py", ESCAPES, "two\nlines"), "/", "digest", "machine")
+    knowledge.keep_sizes(key, Sizes(rows=8))
+    [line] = CliRunner().invoke(learned.command, ["show"]).output.splitlines()
+
+    assert "train.py" in line
+    assert not [character for character in STEERING if character in line]
+
+
+def test_a_dry_run_shows_arguments_as_text(run: paths.RunDir) -> None:
+    shown = CliRunner().invoke(cli, ["run", "--dry-run", "--", sys.executable, "-c", "pass", ESCAPES]).output
+
+    assert "command" in shown
+    assert not [character for character in STEERING if character in shown]
+
+
+def test_what_is_told_during_a_run_is_text(tmp_path: Path) -> None:
+    with (tmp_path / "said").open("w+") as stream:
+        terminal = Terminal(stream, quiet=False, color=False)
+        terminal.say(f"guarding {ESCAPES}")
+        terminal.close()
+        stream.seek(0)
+        said = stream.read()
+
+    assert said.startswith("stallguard: guarding ")
+    assert not [character for character in STEERING if character in said]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_the_runs_of_another_user_are_one_clear_error(run: paths.RunDir) -> None:
+    run.path.parent.chmod(0o700)
+    script = f"""
+import sys
+sys.path[:] = {sys.path!r}
+from stallguard.cli import ls
+from stallguard import paths
+from stallguard.errors import StallguardError
+import os
+os.setuid(65534)
+try:
+    ls.command.main([], standalone_mode=False)
+except StallguardError as error:
+    print(error.code, *error.lines())
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+
+    assert ended.stdout.startswith("126 cannot read"), ended.stderr
+    assert "STALLGUARD_HOME" in ended.stdout

@@ -1,0 +1,84 @@
+"""What speaks to the receiver of records in tests, and the receiver with its mailbox."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from stallguard.core.events import Event, Exited, Heard, Noted
+from stallguard.probe import wire
+from stallguard.supervisor.beats import Beats
+
+TOKEN = 77
+
+
+class Probe:
+    """Speaks as the probe of one process would: a living one, which has the page open."""
+
+    def __init__(
+        self, address: Path, pages: Path, began: int = 1, process: subprocess.Popen | None = None
+    ) -> None:
+        draft = pages / "draft"
+        draft.write_bytes(bytes(wire.SIZE))
+        with draft.open("rb") as file:
+            self.process = process or subprocess.Popen(["sleep", "60"], pass_fds=[file.fileno()])
+        self.pid = self.process.pid
+        self.page = draft.rename(pages / f"{self.pid}.page")
+        self.values = [0] * wire.SLOTS
+        self.set(magic=wire.MAGIC, token=TOKEN, pid=self.pid, kind=1, factor=1, began_ns=began)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.connect(str(address))
+
+    def end(self) -> None:
+        self.socket.close()
+        self.process.kill()
+        self.process.wait()
+
+    def set(self, **fields: int) -> None:
+        for name, value in fields.items():
+            self.values[wire.SLOT[name]] = value
+
+    def store(self, **fields: int) -> None:
+        self.set(**{"progress_ns": time.monotonic_ns(), **fields})
+        with self.page.open("r+b") as file:
+            file.write(wire.pack(self.values))
+
+    def send(self, **fields: int) -> None:
+        self.store(sent_ns=time.monotonic_ns(), **fields)
+        self.socket.send(wire.pack(self.values))
+
+    def say(self, text: str) -> None:
+        self.socket.send(text.replace("PID", str(self.pid)).encode())
+
+
+class Ear:
+    """A Beats with its mailbox."""
+
+    def __init__(self, place: Path, pages: Path) -> None:
+        self.heard: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.pages = pages
+        self.beats = Beats(place, pages, self.heard.put, time.monotonic)
+        self.beats.follow(1, TOKEN)
+        self.probes: list[Probe] = []
+        self.told: list[Noted] = []  # notes that came before what the test waited for
+
+    def probe(self, began: int = 1, process: subprocess.Popen | None = None) -> Probe:
+        self.probes.append(Probe(self.beats.path, self.pages, began, process))
+        return self.probes[-1]
+
+    def until_exit(self) -> list[Event]:
+        events: list[Event] = []
+        while not events or not isinstance(events[-1], Exited):
+            events.append(self.next(Event))
+        return events
+
+    def next(self, kind: type[Event] = Heard) -> Event:
+        while True:
+            event = self.heard.get(timeout=5)
+            if isinstance(event, kind):
+                return event
+            if isinstance(event, Noted):
+                self.told.append(event)
