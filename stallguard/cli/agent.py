@@ -238,7 +238,7 @@ def _no_job(name: str) -> StallguardError:
 
 def _is_there(own: Manager, name: str) -> bool:
     """Tell whether the job has a definition, or is loaded although its definition was deleted."""
-    if own.places.definition(name).exists():
+    if own.program(name) or own.places.definition(name).exists():
         return True
     try:
         return own.known(name).loaded
