@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from stallguard.core import (
     arranged,
     asked,
-    causes,
+    deadlines,
     detector,
     diagnosis,
     history,
@@ -105,28 +105,6 @@ def advance(run: Run, event: Event, limits: Limits) -> Step:
     return replace(run, lost=lost.after_all(run.lost, at, actions)), actions
 
 
-def next_wake(run: Run, limits: Limits) -> float:
-    """Return when the run needs a Ticked at the latest (monotonic seconds; infinity: never)."""
-    due, check = next_deadline(run, limits), trainings.next_check(run) if run.state in WATCHED else None
-    return due if check is None else min(due, check)
-
-
-def next_deadline(run: Run, limits: Limits) -> float:
-    """Return when something is due although all trainings go on (monotonic seconds; infinity: never).
-
-    What was due by `run.now` is no reason to wake: `advance` has just done it, or had a reason not to (observed, muted,
-    a checkpoint under way, a remedy that only notifies).  That reason is looked at again with the next event, and a
-    detector asks for one within a second.  Otherwise the deciding thread would wake again and again for nothing.
-    """
-    if run.state in ENDED:
-        return math.inf
-    if run.state not in WATCHED:
-        return run.deadline
-    acts = _due(run, limits) if run.state == HOLDING else arranged.segment_ends(run, limits)
-    later = acts if acts is not None and acts > run.now and run.decision is None else math.inf
-    return min(run.deadline, later)
-
-
 # ---- one handler an event ----------------------------------------------------------------------------------
 
 
@@ -204,7 +182,10 @@ def _collected(run: Run, event: Collected, limits: Limits) -> Step:
     findings = diagnosis.diagnose(run.history, run.judge.judgement, run.now)
     run = move(run, "collected", findings=findings)
     told = [Tell("evidence", words.evidence(event)), *words.diagnosis(findings)]
-    due, next_step = _due(run, limits), policy.decide(findings, _past(run, findings), limits.policy)
+    due, next_step = (
+        deadlines.acts_at(run, limits),
+        policy.decide(findings, _past(run, findings), limits.policy),
+    )
     if limits.observe or is_muted(run):
         told.append(Tell("observing"))
     elif next_step.action in LEAVES_ALONE:
@@ -318,23 +299,8 @@ def _recovered(run: Run, before: str) -> Step:
     return move(run, "recovered", findings=()), [Tell(kind, {"gap": gap})]
 
 
-def _due(run: Run, limits: Limits) -> float | None:
-    """Return when acting is due: at once for what only gets worse, else as the detector says.
-
-    A process that somebody stopped is left alone for as long as they like, unless the user ordered a remedy for just
-    this (policy.causes); it is then given the time of a silent one.
-    """
-    if run.judge.judgement.step == "stopped":
-        if causes.STOPPED not in policy.orders(limits.policy.causes):
-            return None
-        return run.judge.judgement.since + limits.detector.act_after * limits.detector.patience
-    if run.urgent:
-        return run.now
-    return detector.act_at(run.judge, limits.detector)
-
-
 def _act_when_due(run: Run, limits: Limits) -> Step:
-    due = _due(run, limits)
+    due = deadlines.acts_at(run, limits)
     if due is None or run.now < max(due, run.declined + RECONSIDERED):
         return run, []
     if limits.observe or is_muted(run) or history.is_saving(run.history, run.now):

@@ -17,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import Protocol, TextIO
 
-from stallguard.core import bystander, fold, lifecycle
+from stallguard.core import bystander, deadlines, fold, lifecycle
 from stallguard.core.actions import Action, Conclude, Tell
 from stallguard.core.events import Event, Slept
 from stallguard.core.limits import Limits
@@ -117,8 +117,8 @@ class Loop:
             return math.inf
         with self.passing_over("looking at its deadlines"):
             if self._summing.held:
-                return min(fold.next_deadline(run, self.limits), self._summing.wake(run))
-            return fold.next_wake(run, self.limits)
+                return min(deadlines.next_deadline(run, self.limits), self._summing.wake(run))
+            return deadlines.next_wake(run, self.limits)
         return self._now() + 1.0
 
     def _advance(self, run: Run, event: Event) -> Step:

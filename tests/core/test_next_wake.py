@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stallguard.core import fold, lifecycle
+from stallguard.core import deadlines, lifecycle
 from stallguard.core.events import Asked, Event, Left, Matched, Noted, Sampled, Slept, Ticked
 from stallguard.core.limits import Limits
 from stallguard.core.readings import Device, Files, Process
@@ -37,7 +37,7 @@ class Clocked(World):
 
     def wake(self) -> float:
         assert self.run is not None
-        return fold.next_wake(self.run, self.limits)
+        return deadlines.next_wake(self.run, self.limits)
 
     def sleep_until_woken(self, seconds: float) -> int:
         """Let time pass in which nothing happens but what the run asks for; return the number of wakes."""

@@ -56,7 +56,7 @@ def broken(place: Path, where: str, only: str = "") -> Guarded:
         (ADVANCE, "Sampled"),
         (ADVANCE, "Launched"),
         (ADVANCE, "Exited"),
-        ("stallguard.core.fold/next_wake", ""),
+        ("stallguard.core.deadlines/next_wake", ""),
         ("stallguard.supervisor.perform/Performer/look", ""),
         ("stallguard.supervisor.perform/Performer/open_notifier", ""),
         ("stallguard.supervisor.session/Journal", ""),
