@@ -89,7 +89,7 @@ def recollected(name: str, command: Sequence[str]) -> Memory:
     past = memory.recall(name)
     if not past.damaged:
         return past
-    known = ((run, outcome.asked(run)) for run in reversed(list_runs()))
+    known = ((run, outcome.asked(run)) for run in reversed(list_runs()) if not run.is_trial)
     for run, asked in known:
         if asked is not None and asked.command == list(command):
             end = outcome.outcome(run)

@@ -47,8 +47,8 @@ def _last(path: Path, most: int, *, raw: bool) -> deque[bytes]:
     """Return the last lines that are shown of what there is."""
     kept: deque[bytes] = deque(maxlen=most)
     for part in journal.parts(path):
-        with contextlib.suppress(FileNotFoundError), part.open("rb") as file:
-            for line in file:
+        with contextlib.suppress(FileNotFoundError):
+            for line in journal.lines(part):
                 words = line if raw else (told(line) or "").encode()
                 if words:
                     kept.append(words if raw else words + b"\n")
@@ -60,7 +60,7 @@ def _show(chunk: bytes, *, raw: bool) -> None:
         sys.stdout.buffer.write(chunk)
     else:
         for words in filter(None, map(told, chunk.splitlines())):
-            click.echo(plain(words))
+            click.echo(words)
     sys.stdout.flush()
 
 
@@ -71,7 +71,7 @@ def told(line: bytes) -> str | None:
         data = entry["data"]
         if entry["kind"] != "action" or data.get("do") != "tell":
             return None
-        return f"{entry['utc'][11:19]}  {sentence(data['kind'], data.get('facts', {}))}"
+        return plain(f"{entry['utc'][11:19]}  {sentence(data['kind'], data.get('facts', {}))}")
     except (KeyError, TypeError, AttributeError, *UNREADABLE):
         return None  # a line cut by a kill, or of a later schema
 
