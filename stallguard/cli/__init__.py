@@ -49,7 +49,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "config": "Show and change the settings.",
         "learned": "Show or forget what runs taught.",
         "notify": "Test the notifications.",
-        "completion": "Print the code that completes words in a shell.",
+        "completion": "Print the code for completion in a shell.",
         "man": "Show the manual page.",
         "help": "Show the help of a verb.",
     },

@@ -9,15 +9,10 @@ from __future__ import annotations
 import shutil
 import signal
 
-from stallguard import journal, outcome
-from stallguard.config.sections import Config
-from stallguard.core import again, lost
-from stallguard.core.run import beats
-from stallguard.core.steps import SIGNALLED
+from stallguard import outcome
 from stallguard.paths import RunDir
 from stallguard.supervisor import attempts
 from stallguard.supervisor.attempts import Attempt
-from stallguard.supervisor.child import GRACE, sweep
 
 WHY = "you asked to stop; stallguard itself had been killed before"
 
@@ -30,6 +25,13 @@ def find(run: RunDir) -> Attempt | None:
 
 def end(run: RunDir, attempt: Attempt) -> list[int]:
     """End the attempt's group: SIGTERM, the run's grace, SIGKILL; note the outcome and return what would not go."""
+    from stallguard import journal  # and the core: `ps` and `status` only look for one
+    from stallguard.config.sections import Config
+    from stallguard.core import again, lost
+    from stallguard.core.run import beats
+    from stallguard.core.steps import SIGNALLED
+    from stallguard.supervisor.child import GRACE, sweep
+
     asked = outcome.asked(run)
     grace = asked.config.get("stop", {}).get("grace", GRACE) if asked else GRACE
     left = sweep(attempt.process.pid, grace)
