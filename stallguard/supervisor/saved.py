@@ -76,5 +76,6 @@ class Saver:
             first, self._last = not self._last, run.now
             place = None if first else self._journal.place()
             if place is not None:
-                with contextlib.suppress(OSError):  # a full disk: more of the journal is folded then
+                # A full disk, or text that is not UTF-8, which msgpack cannot hold: more is folded then.
+                with contextlib.suppress(OSError, UnicodeEncodeError):
                     save(self._directory, run, place)

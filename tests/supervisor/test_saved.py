@@ -157,3 +157,17 @@ def test_it_is_saved_now_and_then(directory: RunDir) -> None:
 
     assert ages
     assert max(ages) <= saved.EVERY
+
+
+def test_a_training_whose_command_is_not_utf_8_is_not_saved_and_nothing_fails(directory: RunDir) -> None:
+    book = journal.Journal(directory.journal, lambda _: None)
+    saver = saved.Saver(directory, book)
+    run, _ = fold.begin(LIMITS, 0.0)
+    events = [Launched(at=1.0, attempt=1, pid=7), Greeted(at=2.0, attempt=1, pid=7, command="x.py \udcff")]
+    for event in [*events, *(Heard(at=at, attempt=1, pid=7, beats=int(at)) for at in (400.0, 800.0))]:
+        book.write(event.at, "event", event)
+        run, _ = fold.advance(run, event, LIMITS)
+        saver.look(run)
+    book.close()
+
+    assert saved.load(directory) is None

@@ -1,0 +1,45 @@
+"""`stallguard logs -n`: the last lines, wherever they are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from stallguard import journal, outcome, paths
+from stallguard.cli import logs
+from stallguard.core.actions import Tell
+from stallguard.journal import Journal
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> paths.RunDir:
+    """A run whose journal has compressed parts, and lines that would steer a terminal."""
+    monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
+    made = paths.new_run("train", "20260101-000000Z")
+    outcome.keep_asked(
+        made, outcome.AskedFor(1, made.id, ["x"], ["x"], "/", outcome.utc(), outcome.Identity(1, 0.0))
+    )
+    written = Journal(made.journal, print, most=40_000)
+    for number in range(100):
+        written.write(float(number), "action", Tell("trouble", {"text": f"line {number} \x1b[2J"}))
+    written.close()
+    assert [part for part in journal.parts(made.journal) if part.suffix == ".gz"]
+    return made
+
+
+def test_the_last_lines_reach_into_compressed_parts(run: paths.RunDir) -> None:
+    shown = CliRunner().invoke(logs.command, ["-n", "95"]).output.splitlines()
+
+    assert len(shown) == 95
+    assert "line 5 " in shown[0]
+    assert "line 99 " in shown[-1]
+    assert "\x1b" not in "".join(shown)
+
+
+def test_lines_of_json_stay_as_they_are(run: paths.RunDir) -> None:
+    shown = CliRunner().invoke(logs.command, ["-n", "95", "--json"]).output.splitlines()
+
+    assert len(shown) == 95
+    assert all('"schema":1' in line for line in shown)
