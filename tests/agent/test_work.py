@@ -28,10 +28,14 @@ def kept(tmp_path, monkeypatch):
 
 
 def at_work(
-    begin=lambda _remember: None, go_on=lambda _run, _end: None, notify=lambda _text: None, now=NOW
+    begin=lambda _remember: None,
+    go_on=lambda _run, _end: None,
+    notify=lambda _text: None,
+    now=NOW,
+    schedule=NIGHTLY,
 ) -> list[str]:
     said: list[str] = []
-    Work("night", ("train.py",), NIGHTLY, lambda: now, begin, go_on, said.append, notify, LAUNCHD).do()
+    Work("night", ("train.py",), schedule, lambda: now, begin, go_on, said.append, notify, LAUNCHD).do()
     return said
 
 
@@ -98,9 +102,9 @@ def test_what_is_due_begins_after_a_run_was_taken_up_that_had_ended(kept, schedu
         done.append("begin")
         remember("run-2")
 
-    Work("night", schedule, lambda: NOW, begin, go_on, lambda _: None).do()
+    at_work(begin, go_on, schedule=schedule)
 
-    assert done == ["go on", "begin"] if begins else ["go on"]
+    assert done == (["go on", "begin"] if begins else ["go on"])
 
 
 def test_what_cannot_be_started_is_said_and_remembered_for_status(kept):
