@@ -85,10 +85,13 @@ def _chunks(run: RunDir, path: Path, *, follow: bool, new: bool = False) -> Iter
             yield older.read()
     if not path.exists() and not follow:
         return
-    with _opened(path, run) as file:
-        if new:
-            file.seek(0, os.SEEK_END)
-        yield from _whole_lines(file, run, follow=follow)
+    goes_on = True
+    while goes_on:
+        with _opened(path, run) as file:
+            if new:
+                file.seek(0, os.SEEK_END)
+            yield from _whole_lines(file, path, run, follow=follow)
+            goes_on, new = follow and _is_followed(file, path), False
 
 
 def _opened(path: Path, run: RunDir) -> BinaryIO:
@@ -97,9 +100,17 @@ def _opened(path: Path, run: RunDir) -> BinaryIO:
     return path.open("rb")
 
 
-def _whole_lines(file: BinaryIO, run: RunDir, *, follow: bool) -> Iterator[bytes]:
+def _is_followed(part: BinaryIO, path: Path) -> bool:
+    """Tell whether a next part has begun, so that nothing is added to this one any more."""
+    with contextlib.suppress(FileNotFoundError):  # it is just being begun
+        return not os.path.samestat(os.fstat(part.fileno()), path.stat())
+    return False
+
+
+def _whole_lines(file: BinaryIO, path: Path, run: RunDir, *, follow: bool) -> Iterator[bytes]:
     rest = b""
     while True:
+        complete = follow and _is_followed(file, path)
         data = file.read(CHUNK)
         head, newline, tail = (rest + data).rpartition(b"\n")
         if newline:
@@ -107,7 +118,7 @@ def _whole_lines(file: BinaryIO, run: RunDir, *, follow: bool) -> Iterator[bytes
         rest = tail
         if data:
             continue
-        if not follow or outcome.state(run) != "running":
+        if complete or not follow or outcome.state(run) != "running":
             break
         time.sleep(POLL)
     if rest:

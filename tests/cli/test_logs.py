@@ -1,9 +1,11 @@
-"""`stallguard logs -n`: the last lines, wherever they are kept."""
+"""`stallguard logs`: the last lines, wherever they are kept, and those that come, wherever they will be kept."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -13,14 +15,17 @@ from stallguard.core.actions import Tell
 from stallguard.journal import Journal
 
 
+def begun(home: Path, supervisor: outcome.Identity) -> paths.RunDir:
+    made = paths.new_run("train", "20260101-000000Z")
+    outcome.keep_asked(made, outcome.AskedFor(1, made.id, ["x"], ["x"], str(home), outcome.utc(), supervisor))
+    return made
+
+
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> paths.RunDir:
     """A run whose journal has compressed parts, and lines that would steer a terminal."""
     monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
-    made = paths.new_run("train", "20260101-000000Z")
-    outcome.keep_asked(
-        made, outcome.AskedFor(1, made.id, ["x"], ["x"], "/", outcome.utc(), outcome.Identity(1, 0.0))
-    )
+    made = begun(tmp_path, outcome.Identity(1, 0.0))
     written = Journal(made.journal, print, most=40_000)
     for number in range(100):
         written.write(float(number), "action", Tell("trouble", {"text": f"line {number} \x1b[2J"}))
@@ -43,3 +48,25 @@ def test_lines_of_json_stay_as_they_are(run: paths.RunDir) -> None:
 
     assert len(shown) == 95
     assert all('"schema":1' in line for line in shown)
+
+
+def test_following_goes_on_in_the_next_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
+    made = begun(tmp_path, outcome.identity(os.getpid()))
+    written = Journal(made.journal, print, most=40_000)
+    written.write(0.0, "note", {"number": 0})
+    chunks = logs._chunks(made, made.journal, follow=True)
+    seen = [next(chunks)]
+    for number in range(1, 150):
+        written.write(float(number), "note", {"number": number})
+        if number % 20 == 0:
+            seen.append(next(chunks))
+    written.close()
+    outcome.conclude(made, outcome.Outcome(1, 0, "", outcome.utc(), 1.0, 0, 0, 1, 0.0))
+    seen += chunks
+
+    found = [
+        line.data for line in map(msgspec.json.Decoder(journal.Line).decode, b"".join(seen).splitlines())
+    ]
+    assert [msgspec.json.decode(data)["number"] for data in found] == list(range(150))
+    assert len(journal.parts(made.journal)) > 1
