@@ -382,5 +382,5 @@ def test_what_is_only_notified_of_announces_no_act() -> None:
 
     assert "holding" not in world.told()
     [left] = [tell for tell in world.actions(Tell) if isinstance(tell, Tell) and tell.kind == "left_alone"]
-    assert left.facts["why"] == "you asked only to be told"
+    assert left.facts["why"] == "the setting policy.on_stall asks for a notification and nothing else"
     assert world.actions(Signal) == []
