@@ -37,11 +37,15 @@ def test_a_run_whose_files_are_nested_too_deeply_is_a_damaged_run(run: RunDir) -
     assert not traces.is_trace(run.journal)
 
 
-def test_what_a_job_remembers_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_job_remembers_is_damaged_which_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
     memory.file("night").parent.mkdir()
     memory.file("night").write_text(DEEP)
-    assert memory.recall("night") == memory.Memory()
+    past = memory.recall("night")
+    assert past.damaged
+    assert str(memory.file("night")) in past.trouble
 
 
 def test_what_was_learned_is_left_aside_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
