@@ -122,6 +122,50 @@ def test_an_end_after_the_last_batch_of_an_epoch_changes_nothing(
         assert "each batch of epoch 2 was trained" in said
 
 
+REORDERED = """
+import json, os, signal
+import numpy as np
+from tensorflow import keras
+keras.utils.set_random_seed(3)
+x = np.random.rand(48, 4).astype("float32")
+class Rows(keras.utils.Sequence):
+    def __init__(self):
+        self.order = np.arange(48)
+    def __len__(self):
+        return 6
+    def __getitem__(self, index):
+        part = self.order[8 * index:8 * index + 8]
+        return x[part] * np.random.uniform(0.9, 1.1), x[part].sum(1, keepdims=True)
+    def on_epoch_end(self):
+        np.random.shuffle(self.order)
+class Kill(keras.callbacks.Callback):
+    def reach(self, *place):
+        if os.environ.get("KILL") == "%d %d" % place:
+            os.kill(os.getpid(), signal.SIGKILL)
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+        self.reach(epoch, -1)
+    def on_train_batch_end(self, batch, logs=None):
+        self.reach(self.epoch, batch)
+model = keras.Sequential([keras.layers.Dense(3, input_shape=(4,)), keras.layers.Dense(1)])
+model.compile(keras.optimizers.SGD(0.1), "mse")
+history = model.fit(Rows(), epochs=4, shuffle=False, verbose=0, callbacks=[Kill()])
+print(json.dumps([[history.epoch, history.history, [w.tolist() for w in model.get_weights()]]]))
+"""
+
+
+@pytest.mark.parametrize("kill", ["1 -1", "2 -1", "1 3", "2 3"])
+def test_a_sequence_of_keras_2_that_reorders_itself_goes_on_in_its_order(train, other_python, tmp_path, kill):
+    run = train(other_python("keras2"))
+    (tmp_path / "train.py").write_text(REORDERED)
+    plain = run.attempt(guarded=False)
+    run.attempt(kill=kill)
+    resumed = run.attempt(resume=True)
+
+    assert printed(resumed) == printed(plain) != []
+    assert resumed.notes("inexact") == []
+
+
 def test_a_script_that_asks_for_fewer_epochs_gets_so_many(train):
     run = train(sys.executable)
     plain = run.attempt(guarded=False, EPOCHS="1")

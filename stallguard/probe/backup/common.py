@@ -12,8 +12,8 @@ import sys
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import kinds, words
+from .call import Call
 from .fit import callbacks_of
-from .session import Call
 
 if TYPE_CHECKING:
     from .fit import Fit

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from ..lookahead import train_function
@@ -88,11 +89,15 @@ def _walk(session: Session, fit: Fit, handler: Any, original: Any) -> Iterator[A
             handler._inferred_steps = fit.past.facts["length"]
     drawing = _must_be_drawn(fit, handler)
     stream = original(handler)
-    while True:
+    for coming in count(fit.first):
         resuming = fit.saved is not None and not fit.passed
         if not resuming:
             session.guarded("noting the pipeline's state", fit.note_data)
             now = randomness.capture()
+        elif coming == target and handler._adapter.should_recreate_iterator():
+            # Keras 2 ends an epoch (Sequence.on_epoch_end) only as it opens the next one, after what was noted.
+            fit.restore_data()
+            randomness.restore(now if fit.past.seam else fit.past.random("open"))
         item = next(stream, None)
         if item is None:
             return
@@ -106,9 +111,8 @@ def _walk(session: Session, fit: Fit, handler: Any, original: Any) -> Iterator[A
             fast_forward.repeat_others(session, fit, epoch - fit.first + 1)
             continue
         if resuming:
-            fit.restore_data()
-            if handler._adapter.should_recreate_iterator():
-                randomness.restore(now if fit.past.seam else fit.past.random("open"))
+            if not handler._adapter.should_recreate_iterator():
+                fit.restore_data()
             fast_forward.draw(session, fit, iterator, now, now)
         fit.opening(iterator, now)
         yield epoch, iterator

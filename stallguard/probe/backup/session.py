@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable
 
 from ..lookahead import Lookahead
 from . import fast_forward, fingerprint, identity, pipelines, records, seeds, words
@@ -26,24 +26,11 @@ from .saver import Saver
 
 if TYPE_CHECKING:
     from ..context import Context
+    from .call import Call
 
 SOON = 1.0  # s: a save due within that is looked for at each batch, else once a second
 PRINT_EVERY = 2.0  # s between two fingerprints of epochs' first batches
 MOST = 1_000_000_000  # bytes of callbacks' own data in a checkpoint
-
-
-class Call(NamedTuple):
-    """One call of `fit` by the script.  `start(epoch)` trains from that epoch on, `skip()` trains nothing."""
-
-    model: Any
-    callbacks: Any
-    validation: Any
-    first: int
-    epochs: int
-    site: str
-    obstacle: str  # why it is left alone, "" if it is not
-    start: Callable[[int], Any]
-    skip: Callable[[], Any]
 
 
 class Session:
@@ -73,6 +60,7 @@ class Session:
         self._trained_again = False  # whether an earlier fit had to be trained again in this attempt
         self._printed = 0.0
         self._stopping = False
+        self._has_own_backup = False  # the running fit has a BackupAndRestore of the script's
         self._process = os.getpid()
         self._seed = seeds.of_process(context)
         context.after_batch.append(self.batch_ended)
@@ -101,7 +89,11 @@ class Session:
         self._ordinal += 1
         if call.obstacle:
             self.context.note("resume", call.obstacle)
-            return call.start(call.first)
+            self._has_own_backup = call.obstacle == words.OWN_BACKUP
+            try:
+                return call.start(call.first)
+            finally:
+                self._has_own_backup = False
         began = time.monotonic()
         store = self._records.store(self._ordinal)
         self.fit = fit = Fit(call.model, self._ordinal, store, call.first, call.epochs, call.site)
@@ -367,8 +359,14 @@ class Session:
             self._saver.save(fit, self.openings.others)
 
     def stop(self, callbacks: Any) -> None:
-        """Make a last checkpoint: the training is about to be ended after this batch (after `batch_ended`)."""
+        """Make a last checkpoint: the training is about to be ended after this batch (after `batch_ended`).
+
+        A fit with a BackupAndRestore of the script's ends as it is: that callback removes its backup if Keras ends it.
+        """
         fit = self.fit
+        if fit is None and self._has_own_backup:
+            self.say("stop", words.OWN_STOPPED, saved=1)
+            self.farewell.wait()
         if fit is None or self.stopped:
             return
         if callbacks is fit.callbacks:

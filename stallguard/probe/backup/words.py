@@ -12,6 +12,7 @@ LATER = "; the checkpoints of %d later fits are dropped, because they follow fro
 FILES = "fit %d: a file that its callbacks write to could not be given its lines back (%s)"
 NOT_SAVED = "no checkpoint could be written (%s); the one before stays"
 STOPPED = "saved the training after its batch, and waits to be ended"
+OWN_STOPPED = "waits to be ended: the script's own BackupAndRestore goes on from what it saved last"
 DAMAGED = "checkpoint %s is damaged (%s); the one before it is used"
 ANOTHERS = "the script's loop starts over: its checkpoint was made by another function (%s)"
 EDITED = "the script has changed since the checkpoint was made (%s)"

@@ -1,0 +1,19 @@
+"""A call of `fit` by the script, as every Keras has it."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, NamedTuple
+
+
+class Call(NamedTuple):
+    """One call of `fit` by the script.  `start(epoch)` trains from that epoch on, `skip()` trains nothing."""
+
+    model: Any
+    callbacks: Any
+    validation: Any
+    first: int
+    epochs: int
+    site: str
+    obstacle: str  # why it is left alone, "" if it is not
+    start: Callable[[int], Any]
+    skip: Callable[[], Any]
