@@ -63,7 +63,7 @@ class Loop:
         self._summing = Summing()
         self.run: Run | None = None
         self.code: int | None = None
-        self.after: Callable[[Run], None] = lambda _run: None  # told of every new state
+        self.after: Callable[[Run], None] = lambda _run: None  # given the run after every event
         self.stacks: TextIO | None = None  # where our own go, should this loop hang
 
     def start(self, run: Run, actions: list[Action]) -> None:
@@ -86,13 +86,18 @@ class Loop:
         return self.code
 
     def take(self, event: Event) -> None:
-        """Take one event, or what it sums up, through the core; one that says nothing new is held for a while."""
+        """Take one event, or what it sums up, through the core; one that says nothing new is held for a while.
+
+        What looks after the run does so in either case: an appointed time comes while nothing is new, too.
+        """
         assert self.run is not None  # noqa: S101 - `start` came first
         events = [event]
         with self.passing_over("summing up what says nothing new"):
             events = self._summing.take(event, self.run)
         for one in events:
             self.fold(one)
+        with self.passing_over("looking after the run"):
+            self.after(self.run)
 
     def newest(self) -> Run | None:
         """Return the run as it is with what is held; for those who look, from any thread."""
@@ -109,8 +114,6 @@ class Loop:
         self.remember(event.at, "event", event)
         self.run, actions = self._advance(self.run, event)
         self._do(actions)
-        with self.passing_over("looking after the run"):
-            self.after(self.run)
 
     def _wake(self, run: Run) -> float:
         if run.state == lifecycle.UNGUARDED:

@@ -68,12 +68,13 @@ class Surroundings:
 
     def look(self, run: Run) -> None:
         """Look at the clock and at what keeps the machine awake, now and then; on the deciding thread."""
-        if run.now - self._looked >= LOOK_EVERY:
-            self._looked = run.now
-            self._look_at_the_clock(run.now - run.began)
+        now = self._session.clock.monotonic()  # not the run's, which stands still while its events are summed up
+        if now - self._looked >= LOOK_EVERY:
+            self._looked = now
+            self._look_at_the_clock(now - run.began)
             self._look_at_the_directory()
-        if run.now - self._asked >= ASK_EVERY:
-            self._asked = run.now
+        if now - self._asked >= ASK_EVERY:
+            self._asked = now
             self._look_at_the_machine(run)
 
     def _look_at_the_clock(self, elapsed: float) -> None:
