@@ -132,7 +132,11 @@ def _greeted(run: Run, event: Greeted, _limits: Limits) -> Step:
 
 
 def _heard(run: Run, event: Heard, limits: Limits) -> Step:
-    return regrow.ask(move(run, "progress"), limits) if event.beats > 0 else (run, [])
+    if not event.beats:
+        return run, []
+    run, told = slices.heard(run, event, limits)
+    run, asked_for = regrow.ask(move(run, "progress"), limits)
+    return run, [*told, *asked_for]
 
 
 def _noted(run: Run, event: Noted, limits: Limits) -> Step:

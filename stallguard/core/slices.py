@@ -1,4 +1,4 @@
-"""What the probe says of slices: from which note on a batch is trained in how many, or stays whole.
+"""What the probe says of slices: from which note or record on a batch is trained in how many, or stays whole.
 
 Slices that would train something else are not made (probe/levers/compare.py).  Then a smaller batch is no remedy for
 this script, in this attempt and in later ones, unless the script takes its size as an option.  Pure, as core.fold.
@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from stallguard.core import mathematics
-from stallguard.core.actions import Action
-from stallguard.core.events import Noted
+from stallguard.core import mathematics, words
+from stallguard.core.actions import Action, Tell
+from stallguard.core.events import Heard, Noted
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run
 
 CUT, WHOLE = "micro", "whole"  # kinds of the probe's notes
+# Sources of beats (probe/wire.py) in loops of the script's own; slices are made in Keras' train_step.
+LOOPS = frozenset({"function", "tape", "optimizer", "session", "torch", "hand"})
+IN_A_LOOP = (
+    "batches stay whole: the script trains in a loop of its own, and slices are made in Keras' fit alone; --batch-flag "
+    "and --batch-env give a script its batch size"
+)
 
 
 def factor(event: Noted) -> int | None:
@@ -36,3 +42,16 @@ def noted(run: Run, event: Noted, limits: Limits) -> tuple[Run, list[Action]]:
     else:
         run = replace(run, whole=event.text, factor=run.factor if run.cut else said or run.factor)
     return mathematics.told(run, limits.policy)
+
+
+def heard(run: Run, event: Heard, limits: Limits) -> tuple[Run, list[Action]]:
+    """Return the run after a record, told that batches stay whole if it was asked for slices and trains in a loop.
+
+    A script that cuts its batches itself (stallguard.microbatches) says so in the record's factor.
+    """
+    loop = event.trains and event.beats > 0 and event.fits == 0 and event.source in LOOPS
+    asked = run.factor > 1 and not run.cut and not run.whole and not limits.policy.gives_size
+    if not (loop and asked) or event.factor > 1:
+        return run, []
+    run, told = mathematics.told(replace(run, whole=IN_A_LOOP, factor=1), limits.policy)
+    return run, [*told, Tell("whole", {"text": words.of_one(run, event.pid) + IN_A_LOOP})]

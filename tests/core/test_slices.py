@@ -7,7 +7,7 @@ import pytest
 
 from stallguard.core import causes, fold, policy, regrow, sizes
 from stallguard.core.actions import Conclude, Launch, Tell
-from stallguard.core.events import Noted
+from stallguard.core.events import Heard, Noted
 from stallguard.core.history import History
 from stallguard.core.limits import Limits
 from stallguard.core.past import Past, add_attempt
@@ -61,6 +61,48 @@ def test_a_script_whose_batches_stay_whole_is_not_halved_again_in_any_later_atte
     assert (
         said(world, "mathematics")[-1].count("nothing changes for the mathematics") == 2
     )  # at first, and now again
+
+
+def in_a_loop(world: World, source: str = "tape", **facts: int) -> None:
+    assert world.run is not None
+    record = {"attempt": world.run.attempt, "pid": world.run.training.pid, "trains": True, "beats": 3}
+    world.tell(Heard(at=world.now, source=source, **record, **facts))
+
+
+def test_a_loop_that_no_slices_reach_is_not_halved_again_and_that_is_said_once() -> None:
+    world = in_halves()
+    in_a_loop(world)
+    in_a_loop(world)
+    world.train(90)
+    stalled(world)
+
+    assert factors(world)[:3] == [1, 2, 1]
+    assert len(said(world, "whole")) == 1
+    assert "a loop of its own" in said(world, "whole")[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "facts"),
+    [
+        pytest.param("callbacks", {}, id="a fit of Keras"),
+        pytest.param("tape", {"factor": 2}, id="a loop that cuts its batches itself"),
+        pytest.param("function", {"fits": 1}, id="a function beside a fit"),
+    ],
+)
+def test_what_trains_in_slices_or_can_is_not_said_to_stay_whole(source: str, facts: dict[str, int]) -> None:
+    world = in_halves()
+    in_a_loop(world, source, **facts)
+    assert not said(world, "whole")
+    world.train(90)
+    stalled(world)
+    assert factors(world)[:3] == [1, 2, 4]
+
+
+def test_a_loop_that_is_given_its_batch_size_is_made_smaller_by_it() -> None:
+    given = msgspec.structs.replace(POLICY, batch_flag="--batch")
+    world = in_halves(msgspec.structs.replace(LIMITS, policy=given))
+    in_a_loop(world)
+    assert not said(world, "whole")
 
 
 def test_for_want_of_memory_nothing_is_left_to_try_and_that_is_said() -> None:

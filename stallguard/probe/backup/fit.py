@@ -98,6 +98,10 @@ class Fit:
             state.enter(callback, "%s%d]" % (CALLBACKS, index))
         return data, state
 
+    def datasets(self) -> list[Any]:
+        """Return the pipelines of tf.data that it draws from; what else it may draw from as well."""
+        return [pipelines.dataset_of(self.iterator), self.validation]
+
     def begin(self) -> list[str]:
         """Training begins: take the baselines.  Return the kinds of objects that cannot be kept, for a message."""
         data, state = self.walk()

@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any, Callable
 
 from ..lookahead import Lookahead
-from . import fast_forward, fingerprint, identity, pipelines, records, seeds, words
+from . import caches, fast_forward, fingerprint, identity, pipelines, records, seeds, words
 from .farewell import Farewell
 from .fit import Fit, callbacks_of
 from .openings import Openings
@@ -44,6 +44,7 @@ class Session:
         self.inexact = environment.get("STALLGUARD_INEXACT") or "fallback"
         self._ordinal = 0
         self._records = records.Records(context.backup_directory, context.place, context.resuming)
+        self._locks = caches.Locks(self._records.folder, time.time())
         every = records.number(environment.get("STALLGUARD_CHECKPOINT_EVERY"), EVERY)
         share = records.number(environment.get("STALLGUARD_CHECKPOINT_COST"), SHARE)
         self.pace = Pace(every, share, time.monotonic())
@@ -88,12 +89,15 @@ class Session:
         """Run one outermost fit."""
         self._ordinal += 1
         if call.obstacle:
-            self.context.note("resume", call.obstacle)
             self._has_own_backup = call.obstacle == words.OWN_BACKUP
+            inexact = self._has_own_backup and self.context.resuming
+            self.context.note("inexact" if inexact else "resume", call.obstacle)
             try:
                 return call.start(call.first)
             finally:
                 self._has_own_backup = False
+        for lock in self.guarded("removing locks of caches", self._locks.release) or ():
+            self.say("resume", caches.REMOVED % lock)
         began = time.monotonic()
         store = self._records.store(self._ordinal)
         self.fit = fit = Fit(call.model, self._ordinal, store, call.first, call.epochs, call.site)
@@ -244,6 +248,7 @@ class Session:
         elif unknown:
             self.context.beyond(words.KEPT_NOT % words.listed(unknown))
         self._name_limits(fit)
+        self.guarded("noting caches", lambda: self._locks.note(fit.datasets()))
         if fit.saved is not None:
             self.context.restored()
             self._restore(fit, self._keep_undo)

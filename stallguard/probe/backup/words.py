@@ -22,7 +22,10 @@ FINISHED = "fit %d was finished before: it is not trained again"
 LONGER = "fit %d had ended after %d epochs; the script asks for %d now, so it goes on from there"
 SHORTER = "it was trained to the end of epoch %d, and the script asks for %d epochs"
 AGAIN = "fit %d is trained again: no checkpoint was made of its end"
-OWN_BACKUP = "the script's own BackupAndRestore resumes this fit; stallguard leaves it alone"
+OWN_BACKUP = (
+    "the script's own BackupAndRestore resumes this fit, without the history and the order of the data of the attempts "
+    "before; stallguard leaves it alone"
+)
 REPLICAS = "a distribution strategy trains on several devices: checkpoints are left to the script"
 UNBUILT = "the model's variables could not be created before its first batch (%s)"
 KEPT_NOT = "a resume cannot restore what these keep, if they change: %s"
