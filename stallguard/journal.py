@@ -63,7 +63,9 @@ def _import_structlog() -> Any:
     """
     asyncio = types.ModuleType("asyncio")
     asyncio.__getattr__ = lambda name: getattr(importlib.import_module("asyncio"), name)  # type: ignore[method-assign]
-    spared = {name: module for name, module in (("asyncio", asyncio), ("rich", None)) if name not in sys.modules}
+    spared = {
+        name: module for name, module in (("asyncio", asyncio), ("rich", None)) if name not in sys.modules
+    }
     sys.modules.update(spared)  # type: ignore[arg-type]  # None: as if it were not installed
     try:
         return importlib.import_module("structlog")

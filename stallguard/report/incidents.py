@@ -22,7 +22,13 @@ from stallguard.report.record import Happening, Record, ago
 
 STALL, CRASH = "stall", "crash"
 RESTARTED, RECOVERED, OVER, OPEN = "restarted", "recovered", "over", "open"
-AFTER = ("resumed", "inexact", "smaller", "whole", "beyond")  # what the next attempt says about its own beginning
+AFTER = (
+    "resumed",
+    "inexact",
+    "smaller",
+    "whole",
+    "beyond",
+)  # what the next attempt says about its own beginning
 
 
 class Told(msgspec.Struct, frozen=True):

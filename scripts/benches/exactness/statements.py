@@ -14,8 +14,10 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from stallguard import journal
-from stallguard.core.events import Greeted, Launched, Noted
+from stallguard.core.events import Greeted, Noted
 
 INEXACT = "inexact"
 BEYOND = "beyond"  # of a sentence in the hello
@@ -77,12 +79,16 @@ def _counts(one: Statement, sliced: bool) -> bool:
 
 def without_word_of_slices(run: Path | None) -> list[int]:
     """Return the attempts that were asked for slices, and of which nothing says whether batches are cut or whole."""
-    asked = {
-        event.attempt
-        for event in (journal.events(run / "journal.jsonl") if run else ())
-        if isinstance(event, Launched) and event.factor > 1
-    }
+    asked: set[int] = set()
     answered = {one.attempt for one in all_in(run) if one.kind in OF_SLICES or _WHOLE.search(one.text)}
+    attempt = 0
+    for line in journal.read(run / "journal.jsonl") if run else ():
+        data = msgspec.json.decode(line.data)
+        if line.kind == "event" and data["type"] == "launched":
+            attempt = data["attempt"]
+            asked |= {attempt} if data.get("factor", 1) > 1 else set()
+        elif line.kind == "action" and data.get("kind") in OF_SLICES:
+            answered.add(attempt)  # said by stallguard itself: the script trains in a loop of its own
     return sorted(asked - answered)
 
 
