@@ -10,8 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import platform
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -70,6 +68,8 @@ File = TypeVar("File", Kept, KeptSizes)
 
 def key_of(command: Sequence[str], cwd: Path) -> Key:
     """Return the key of a command as it would run in `cwd` on this machine."""
+    import platform  # with tempfile, milliseconds that must not stand before the child's first line
+
     machine = f"{platform.node()} {platform.system()} {platform.machine()}"
     return Key(tuple(_what_matters(command)), str(cwd), _digest(command, cwd), machine)
 
@@ -199,6 +199,8 @@ def _path(key: Key, prefix: str = "") -> Path:
 
 def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    import tempfile
+
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".learned-")
     try:
         with os.fdopen(handle, "wb") as file:

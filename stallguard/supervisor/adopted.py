@@ -35,8 +35,8 @@ from stallguard.supervisor.child import (
     identity_of,
     refused,
     signal_group,
-    sweep,
 )
+from stallguard.supervisor.groups import sweep
 
 LOOK = 0.5  # seconds between two looks where the system cannot wake us
 ROOM = b" " * 8  # in an exit code's file, so that a disk that is full later has room for it

@@ -10,11 +10,9 @@ import os
 from pathlib import Path
 
 import msgspec
-import psutil
 
 from stallguard import jsontext, outcome
 from stallguard.errors import UNREADABLE
-from stallguard.host.psutil_errors import ERRORS
 from stallguard.outcome import Identity
 from stallguard.paths import RunDir
 
@@ -49,6 +47,10 @@ def current(run: RunDir) -> Attempt | None:
 
 def found(run: RunDir) -> Attempt | None:
     """Return the attempt whose process lives, found by what it was told of this run; its number is not known: 0."""
+    import psutil  # 10 ms that must not stand before the child's first line
+
+    from stallguard.host.psutil_errors import ERRORS
+
     try:
         processes = list(psutil.process_iter())
     except ERRORS:

@@ -20,7 +20,7 @@ from stallguard import interpreter, journal, outcome, paths
 from stallguard.command import Command, Reach
 from stallguard.config import Loaded
 from stallguard.core import again, lifecycle
-from stallguard.core.actions import Collect, Conclude
+from stallguard.core.actions import Collect, Conclude, Launch
 from stallguard.core.events import Asked, Launched
 from stallguard.core.run import Run
 from stallguard.core.steps import Step
@@ -113,17 +113,18 @@ class Detached(Session):
                     self.dir.asked, msgspec.structs.replace(asked, supervisor=mine, control=control)
                 )
 
-    def _begin(self) -> Step:
+    def _first(self) -> Launch | None:
+        return super()._first() if self._left is None else None
+
+    def _begin(self, first: Launch | None) -> Step:
         if self._left is None:
-            return super()._begin()
+            return super()._begin(first)
         before, place = saved.load(self.dir) or (None, None)
         events = journal.events(self.dir.journal, place)
-        run = again.rebuilt(
-            events, self.loop.limits, self.performer.learned(), self.performer.sizes(), before
-        )
+        run = again.rebuilt(events, self.loop.limits, self.performer.learned(), self.sizes(), before)
         if run is None and self._before is None:
-            return super()._begin()
-        return self._taken_up(run or super()._begin()[0], self._left)
+            return super()._begin(first)
+        return self._taken_up(run or super()._begin(first)[0], self._left)
 
     def _taken_up(self, run: Run, left: AskedFor) -> Step:
         if run.state in lifecycle.ENDED:
@@ -169,10 +170,10 @@ class Detached(Session):
         went = f"the training (pid {before.process.pid}) went on" if lives else "the training has ended"
         self._say(went)
         known = [training.pid for training in run.trainings if training.pid and not training.over]
-        self.performer.adopt(before, known if before.number == run.attempt else ())
+        self.launcher.adopt(before, known if before.number == run.attempt else ())
 
     def _say(self, what: str) -> None:
-        self._tell("taken_up", {"run": self.dir.id, "what": what})
+        self.tell("taken_up", {"run": self.dir.id, "what": what})
 
 
 def _cleared(place: Path) -> Path:

@@ -13,9 +13,9 @@ import contextlib
 import faulthandler
 import math
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from stallguard.core import bystander, deadlines, fold, lifecycle
 from stallguard.core.actions import Action, Conclude, Tell
@@ -24,21 +24,14 @@ from stallguard.core.limits import Limits
 from stallguard.core.run import Run
 from stallguard.core.steps import Step
 from stallguard.supervisor import surprise
+from stallguard.supervisor.journaling import Journaling
 from stallguard.supervisor.mailbox import Mailbox
 from stallguard.supervisor.summing import Summing
 
 OWN_HANG = 60.0  # seconds after which this loop dumps its own stacks: the watchdog watches itself
 REARM = 20.0  # seconds between two re-armings
-EARLY = 1000  # lines that wait for the journal
 JUDGING = "judging what happened"
 UNJUDGED = 3  # events that the core could not take, after which the bystander takes its place
-
-
-class Recorder(Protocol):
-    """Where events and actions are remembered."""
-
-    def write(self, at: float, kind: str, data: object) -> None:
-        """Append one line."""
 
 
 class Loop:
@@ -51,14 +44,17 @@ class Loop:
         perform: Callable[[Action, Run], None],
         now: Callable[[], float] = time.monotonic,
         missed: Callable[[float], tuple[float, str] | None] = lambda _expected: None,
+        journaling: Journaling | None = None,
     ) -> None:
-        """`perform` does an action; `missed(expected wait)`: seconds that we did not run, and why, or None."""
+        """`perform` does an action; `missed(expected wait)`: seconds that we did not run, and why, or None.
+
+        `journaling`: where events and actions are remembered.
+        """
         self._mailbox, self.limits, self._perform = mailbox, limits, perform
         self._now, self._missed = now, missed
         self._expected = 0.0  # seconds that the last wait was meant to take at most
         self._armed = -REARM
-        self.journal: Recorder | None = None
-        self._early: deque[tuple[float, str, object]] = deque(maxlen=EARLY)
+        self._journaling = journaling or Journaling()
         self._surprises = Counter[str]()  # errors of our own, by what was being done
         self._summing = Summing()
         self.run: Run | None = None
@@ -66,10 +62,10 @@ class Loop:
         self.after: Callable[[Run], None] = lambda _run: None  # given the run after every event
         self.stacks: TextIO | None = None  # where our own go, should this loop hang
 
-    def start(self, run: Run, actions: list[Action]) -> None:
-        """Take the first value of the run and perform its first actions."""
+    def start(self, run: Run, actions: list[Action], done: Action | None = None) -> None:
+        """Take the first value of the run and perform its first actions, but for the one that is done already."""
         self.run = run
-        self._do(actions)
+        self._do([action for action in actions if action != done])
 
     def until_concluded(self) -> int:
         """Fold until the run is over; return its exit code."""
@@ -153,19 +149,9 @@ class Loop:
             self._do([Tell("surprise", facts)])
 
     def remember(self, at: float, kind: str, data: object) -> None:
-        """Write to the journal; kept until it is open, so that the child need not wait for it."""
-        if self.journal is None:
-            self._early.append((at, kind, data))
-        else:
-            with self.passing_over("writing the journal"):
-                self.journal.write(at, kind, data)
-
-    def open_journal(self, journal: Recorder) -> None:
-        """Begin to write, with what was kept."""
-        self.journal = journal
-        for at, kind, data in self._early:
-            journal.write(at, kind, data)
-        self._early.clear()
+        """Write to the journal."""
+        with self.passing_over("writing the journal"):
+            self._journaling.write(at, kind, data)
 
     def _do(self, actions: list[Action]) -> None:
         for action in actions:

@@ -30,7 +30,7 @@ def end(run: RunDir, attempt: Attempt) -> list[int]:
     from stallguard.core import again, lost
     from stallguard.core.run import beats
     from stallguard.core.steps import SIGNALLED
-    from stallguard.supervisor.child import GRACE, sweep
+    from stallguard.supervisor.groups import GRACE, sweep
 
     asked = outcome.asked(run)
     grace = asked.config.get("stop", {}).get("grace", GRACE) if asked else GRACE

@@ -19,7 +19,7 @@ from stallguard.agent.places import SYSTEMD, places
 from stallguard.config import Config
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
 from stallguard.report import aside
-from stallguard.supervisor import child, session
+from stallguard.supervisor import groups, session
 
 ENV = {"PATH": "/usr/bin:/bin", "VIRTUAL_ENV": ""}
 
@@ -113,7 +113,7 @@ def test_a_service_manager_waits_longer_than_our_own_way_of_ending_takes():
     ours = Config().stop
     the_trainings_end = ours.grace + ours.saving_wait + ours.kill_wait
     our_own_end = (
-        child.GRACE + child.KILLED + session.LAST_WORDS + aside.PATIENCE + notify.FAREWELL
+        groups.GRACE + groups.KILLED + session.LAST_WORDS + aside.PATIENCE + notify.FAREWELL
     )  # one after another
     assert exit_timeout(Config()) > the_trainings_end + our_own_end
     patient = replace(ours, saving_wait=3600.0)

@@ -47,7 +47,7 @@ class Orphan:
         )  # fmt: skip
 
     def group(self) -> list[int]:
-        from stallguard.supervisor.child import members
+        from stallguard.supervisor.groups import members
 
         return members(self.pid)
 

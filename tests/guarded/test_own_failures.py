@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from stallguard import outcome
 from stallguard.paths import RunDir
 
 from .runs import SPOILED, Guarded
@@ -57,9 +58,9 @@ def broken(place: Path, where: str, only: str = "") -> Guarded:
         (ADVANCE, "Launched"),
         (ADVANCE, "Exited"),
         ("stallguard.core.deadlines/next_wake", ""),
-        ("stallguard.supervisor.perform/Performer/look", ""),
+        ("stallguard.supervisor.launching/Launcher/look", ""),
         ("stallguard.supervisor.perform/Performer/open_notifier", ""),
-        ("stallguard.supervisor.session/Journal", ""),
+        ("stallguard.journal/Journal", ""),
         ("stallguard.journal/Journal/write", ""),
         ("stallguard.host.clock/SleepWatch/tick", ""),
         ("stallguard.sensors.registry/sensors", ""),
@@ -67,13 +68,15 @@ def broken(place: Path, where: str, only: str = "") -> Guarded:
         ("stallguard.supervisor.beats/Track", ""),
         ("stallguard.supervisor.track/Track/ended", ""),
         ("stallguard.core.trainings/observe", "Heard"),
-        ("stallguard.supervisor.child/sweep", ""),
+        ("stallguard.supervisor.groups/sweep", ""),
         ("stallguard.supervisor.session/Session/settle", ""),
         ("stallguard.host/system/MemoryKill/killed", ""),
         ("stallguard.supervisor.matching/Matching/feed", ""),
         ("stallguard.keep/prune", ""),
         ("stallguard.knowledge/save", ""),
         ("stallguard.supervisor.control/Control/close", ""),
+        ("stallguard.supervisor.loop/Loop", ""),
+        ("stallguard.core.fold/begin", ""),
     ],
 )
 def test_the_training_goes_its_way_to_its_own_end(tmp_path: Path, where: str, only: str) -> None:
@@ -116,7 +119,7 @@ def test_who_wants_it_to_end_is_heard_all_the_same(tmp_path: Path) -> None:
         assert run.wait(20) == 128 + signal.SIGTERM
 
 
-@pytest.mark.parametrize("verb", ["restart", "mute"])
+@pytest.mark.parametrize("verb", ["restart --from-scratch", "mute"])
 def test_an_unguarded_run_refuses_what_it_cannot_do(tmp_path: Path, verb: str) -> None:
     environment = {**os.environ, "STALLGUARD_HOME": str(tmp_path)}
     words = command(tmp_path, ADVANCE, "Launched")
@@ -125,7 +128,7 @@ def test_an_unguarded_run_refuses_what_it_cannot_do(tmp_path: Path, verb: str) -
         assert run.stderr is not None
         while b"goes on unguarded" not in run.stderr.readline():
             pass
-        asking = [sys.executable, "-m", "stallguard", verb]
+        asking = [sys.executable, "-m", "stallguard", *verb.split()]
         asked = subprocess.run(asking, env=environment, capture_output=True, text=True, check=False)
         run.terminate()
         run.communicate(timeout=30)
@@ -135,9 +138,26 @@ def test_an_unguarded_run_refuses_what_it_cannot_do(tmp_path: Path, verb: str) -
 
 
 def test_a_start_that_fails_for_a_reason_of_ours_ends_the_run_with_its_code(tmp_path: Path) -> None:
-    run = broken(tmp_path, "stallguard.supervisor.perform/child_environment")
+    run = broken(tmp_path, "stallguard.supervisor.launching/child_environment")
 
     assert (run.code, run.out) == (125, b"")
     assert "the training cannot be started" in run.err
     assert run.err.count("a mistake of ours") == 1
     assert not list(RunDir(tmp_path).path.glob("stallguard-*"))
+
+
+@pytest.mark.parametrize("verb", ["stop", "interrupt"])
+def test_a_training_whose_guard_cannot_be_loaded_can_be_ended(tmp_path: Path, verb: str) -> None:
+    number = {"stop": signal.SIGTERM, "interrupt": signal.SIGINT}[verb]
+    with subprocess.Popen(
+        command(tmp_path, "stallguard.supervisor.loop/Loop", ""),
+        env={**os.environ, "STALLGUARD_HOME": str(tmp_path)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as run:  # fmt: skip
+        assert run.stdout is not None
+        assert run.stdout.readline() == b"step 0\n"
+        run.send_signal(number)
+        _, told = run.communicate(timeout=30)
+
+    assert run.returncode in (128 + number, 1), "Python ends by 1 at KeyboardInterrupt in some versions"
+    assert b"goes on unguarded" in told
+    assert outcome.state(RunDir((tmp_path / "runs" / "latest").resolve())) != "lost"

@@ -202,7 +202,7 @@ def signalled(home: Path, number: str, where: str, *words: str) -> subprocess.Co
 
 @pytest.mark.parametrize(
     "where",
-    ["outcome/write", "supervisor.session/Beats", "supervisor.session/Loop", "supervisor.child/Child/start"],
+    ["outcome/write", "supervisor.session/Beats", "supervisor.loop/Loop", "supervisor.child/Child/start"],
 )
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_a_signal_that_comes_while_the_training_is_being_started_ends_it(
@@ -278,3 +278,24 @@ def test_an_error_said_in_the_very_first_moment_is_read(tmp_path: Path) -> None:
 
     assert run.code == 1
     assert run.actions("found")[-1]["findings"][0]["cause"] == "out-of-memory"
+
+
+LOADED = """
+import sys
+def look(event, words):
+    if event == "subprocess.Popen" and words[1][0] == "true":
+        print([name for name in wanted if name in sys.modules], file=sys.stderr)
+wanted = sys.argv.pop(1).split()
+sys.addaudithook(look)
+from stallguard.cli import main
+main()
+"""
+
+
+def test_a_training_is_started_before_what_guards_it_is_loaded(tmp_path: Path) -> None:
+    slow = "stallguard.core.fold stallguard.collectors.bundle stallguard.sensors.registry psutil structlog rich"
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, slow, "run", "--quiet", "true"], capture_output=True, check=True, text=True,
+        env={**os.environ, "STALLGUARD_HOME": str(tmp_path)}, timeout=60,
+    )  # fmt: skip
+    assert done.stderr == "[]\n"

@@ -15,7 +15,8 @@ import pytest
 
 from stallguard.errors import StallguardError
 from stallguard.outcome import identity
-from stallguard.supervisor.child import Child, from_kevent, members, signal_group, sweep
+from stallguard.supervisor.child import Child, from_kevent, signal_group
+from stallguard.supervisor.groups import members, sweep
 
 LONG = 20.0  # seconds; only a broken test waits that long
 

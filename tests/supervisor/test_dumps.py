@@ -19,7 +19,7 @@ def test_one_dump_at_a_time_and_another_when_it_is_over(monkeypatch) -> None:
     posted: queue.SimpleQueue[Any] = queue.SimpleQueue()
     session = SimpleNamespace(
         dir=SimpleNamespace(path="/"), request=SimpleNamespace(cwd="/"), mailbox=SimpleNamespace(post=posted.put),
-        clock=SimpleNamespace(monotonic=lambda: 1.0), trouble=print,
+        clock=SimpleNamespace(monotonic=lambda: 1.0), trouble=print, launcher=None,
     )  # fmt: skip
     begun, go_on = threading.Semaphore(0), threading.Semaphore(0)
 

@@ -1,0 +1,52 @@
+"""A training whose guard cannot be loaded goes its way: its end is the run's, and who wants it to end is obeyed.
+
+The child is started before most of stallguard is imported (supervisor.session), so an installation that is damaged, or
+replaced in that instant, is noticed when the training runs already.  Later errors are core.bystander's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import TYPE_CHECKING
+
+from stallguard import outcome
+from stallguard.core.events import Asked, Exited, Failed
+from stallguard.errors import GAVE_UP
+from stallguard.supervisor import surprise
+
+if TYPE_CHECKING:
+    from stallguard.supervisor.session import Session
+
+ENDING = {
+    "interrupt": "INT",
+    "stop": "TERM",
+    "finish": "TERM",
+}  # of what is asked for, the signal that does it
+SIGNALLED = 128  # + the number of a signal: the exit code that shells use
+
+
+def wait(session: Session, error: Exception) -> int:
+    """Wait for the end of the training; return the exit code of the run."""
+    why = surprise.words(error)
+    session.tell("unguarded", {"error": why})
+    while True:
+        event = session.mailbox.next(math.inf)
+        if isinstance(event, Failed):
+            return event.code
+        if isinstance(event, Asked) and event.verb in ENDING and session.launcher.child is not None:
+            session.launcher.child.signal(ENDING[event.verb])
+        if isinstance(event, Exited):
+            code = event.code if event.code >= 0 else SIGNALLED - event.code
+            return _noted(session, code if event.known else GAVE_UP, why)
+
+
+def _noted(session: Session, code: int, why: str) -> int:
+    """Write the outcome down; what was not counted is zero there, as in a run without a probe."""
+    end = outcome.Outcome(
+        schema=outcome.SCHEMA, code=code, why=f"it went on unguarded: {why}", ended=outcome.utc(),
+        seconds=round(session.clock.monotonic() - session.start, 3), batches=0, incidents=0, attempts=1, lost=0.0,
+    )  # fmt: skip
+    with contextlib.suppress(OSError):  # a full disk
+        outcome.conclude(session.dir, end)
+    return code
