@@ -29,7 +29,7 @@ BEATS_FOR = 20.0  # seconds
 BEATS_PER_SECOND = 200
 
 # (name, unit, goal: at most)
-STEP_CPU, SLOW_DOWN, START, MEMORY, CPU = 10.0, 0.5, 150.0, 45.0, 0.5
+STEP_CPU, SLOW_DOWN, START, MEMORY, CPU = 10.0, 0.5, 80.0, 35.0, 0.5
 CALLS = 1.5  # Python calls a step: the one that the stopwatch sees, and some in a few steps of a hundred
 
 BEATING = f"""
