@@ -184,8 +184,11 @@ def test_sigterm_ends_the_training_by_the_ladder(tmp_path: Path) -> None:
 SIGNALLED = """
 import os, signal
 number = getattr(signal, sys.argv.pop(1))
+calls = []
 def signalled(*args, **named):
-    os.kill(os.getpid(), number)
+    calls.append(args)
+    if len(calls) == 1:  # who asks twice does not want to wait
+        os.kill(os.getpid(), number)
     return whole(*args, **named)
 spoil(signalled)
 """
@@ -293,7 +296,9 @@ main()
 
 
 def test_a_training_is_started_before_what_guards_it_is_loaded(tmp_path: Path) -> None:
-    slow = "stallguard.core.fold stallguard.collectors.bundle stallguard.sensors.registry psutil structlog rich"
+    slow = (
+        "stallguard.core.fold stallguard.collectors.bundle stallguard.sensors.registry psutil structlog rich"
+    )
     done = subprocess.run(
         [sys.executable, "-c", LOADED, slow, "run", "--quiet", "true"], capture_output=True, check=True, text=True,
         env={**os.environ, "STALLGUARD_HOME": str(tmp_path)}, timeout=60,

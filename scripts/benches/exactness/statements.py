@@ -23,7 +23,8 @@ INEXACT = "inexact"
 BEYOND = "beyond"  # of a sentence in the hello
 # These only say where the training goes on, or that nothing changes.
 ROUTINE = re.compile(
-    r"goes on (in|at|from) epoch|was finished before|as if whole \(compared on \d+ of its rows\)$"
+    r"goes on (in|at|from) epoch|^resuming from the [^()]* checkpoint \([^()]*\)$"
+    r"|was finished before|as if whole \(compared on \d+ of its rows\)$"
     r"|own load\(\) was given|the one before it is used"
 )
 OF_SLICES = ("micro", "whole")  # kinds of notes: batches are cut, or stay whole
