@@ -12,16 +12,13 @@ import click
 import msgspec
 
 from stallguard import config
+from stallguard.cli import _complete
 from stallguard.config import layers, schema
 from stallguard.config.table import EVERYDAY, KEYS, Key, value_of
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError, nearest
 
 
-def _names(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
-    return [path for path in KEYS if path.startswith(begun)]
-
-
-@click.group("config")
+@click.group("config", cls=_complete.Group)
 def command() -> None:
     """Show and change the settings, and where they come from."""
 
@@ -82,7 +79,7 @@ def print_schema() -> None:
 
 
 @command.command("get")
-@click.argument("name", shell_complete=_names)
+@click.argument("name", shell_complete=_complete.settings)
 def get(name: str) -> None:
     """Print the value of the setting NAME, as it holds in this directory."""
     key = _key(name)
@@ -90,8 +87,8 @@ def get(name: str) -> None:
 
 
 @command.command("set")
-@click.argument("name", shell_complete=_names)
-@click.argument("value")
+@click.argument("name", shell_complete=_complete.settings)
+@click.argument("value", shell_complete=_complete.value_of_setting)
 @click.option("--user", is_flag=True, help="In your own file instead of the project's.")
 def set_(name: str, value: str, user: bool) -> None:
     """Write the setting NAME into stallguard.toml of this project, or into your own file."""

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -14,14 +14,11 @@ import msgspec
 from stallguard import config, knowledge
 from stallguard.cli._options import given, settings
 from stallguard.cli.run import RunCommand
-from stallguard.core import bisection
-from stallguard.core.bisection import Search
 from stallguard.core.text import quantity
 from stallguard.errors import StallguardError
-from stallguard.supervisor import batch
-from stallguard.supervisor.request import command_of, prepare
-from stallguard.supervisor.signals import held
-from stallguard.supervisor.trial import SETTINGS, Trial, Verdict
+
+if TYPE_CHECKING:  # whoever completes a word must not wait for what trains
+    from stallguard.supervisor.trial import Verdict
 
 NONE_SURVIVES = 1  # the exit code
 UPWARDS = 16  # times the script's own batch: the most that is tried where --most says nothing
@@ -105,6 +102,8 @@ class Finder:
 
     def __init__(self, words: tuple[str, ...], flags: Mapping[str, Any], steps: int) -> None:
         """`flags`: settings as given on the command line."""
+        from stallguard.supervisor.request import command_of
+
         self._words, self._flags, self._steps = words, dict(flags), steps
         self._cwd = Path.cwd()
         loaded = self._load({})
@@ -113,12 +112,17 @@ class Finder:
         self._argv = command_of(words, loaded, os.environ, self._cwd).argv
 
     def _load(self, more: Mapping[str, Any]) -> config.Loaded:
+        from stallguard.supervisor.trial import SETTINGS
+
         return config.load({**self._flags, **SETTINGS, **more}, os.environ, self._cwd)
 
     def by_rows(self, most: int | None) -> dict[str, int]:
         """Return the most rows that survive, 0 where none do."""
+        from stallguard.core import bisection
+        from stallguard.supervisor import batch
+
         whole = batch.given(self._argv, os.environ, self.limits).whole or 1
-        search = Search(first=whole, most=most or whole * UPWARDS, least=self.limits.min_batch)
+        search = bisection.Search(first=whole, most=most or whole * UPWARDS, least=self.limits.min_batch)
         while (rows := bisection.next_rows(search)) is not None:
             verdict = self._try(1, self._load({"policy.batch": rows}), rows)
             search = bisection.tried(search, rows, survived=not verdict.trouble)
@@ -126,6 +130,8 @@ class Finder:
 
     def by_parts(self) -> dict[str, int]:
         """Return the fewest parts that a batch survives in, 0 where it does in none."""
+        from stallguard.core import bisection
+
         failed, loaded = 0, self._load({})
         least = self.limits.microbatches
         while (factor := bisection.next_factor(failed, self.limits.max_factor, least)) is not None:
@@ -136,6 +142,10 @@ class Finder:
 
     def _try(self, factor: int, loaded: config.Loaded, rows: int) -> Verdict:
         """Run one try and tell of it.  Raises StallguardError where no other size would do better."""
+        from stallguard.supervisor.request import prepare
+        from stallguard.supervisor.signals import held
+        from stallguard.supervisor.trial import Trial
+
         size = _size(factor, rows)
         with held() as kept:
             request = prepare(self._words, loaded, os.environ, self._cwd, trial=True)
@@ -163,6 +173,8 @@ class Finder:
         return verdict
 
     def _keep(self, name: str, value: int) -> dict[str, int]:
+        from stallguard.supervisor import batch
+
         if value:
             key = knowledge.key_of(batch.unsized(self._argv, self.limits), self._cwd)
             known = msgspec.structs.replace(knowledge.sizes(key, _say), **{name: value})

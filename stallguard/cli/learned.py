@@ -8,12 +8,13 @@ import json
 import click
 
 from stallguard import knowledge
+from stallguard.cli import _complete
 from stallguard.core.words import counted
 from stallguard.errors import NO_SUCH_RUN, StallguardError
 from stallguard.report.plain import one_line
 
 
-@click.group("learned")
+@click.group("learned", cls=_complete.Group)
 def command() -> None:
     """Show or forget what runs and find-batch taught of a script: its usual gaps, and the batches that survive."""
 
@@ -45,7 +46,7 @@ def _row(one: knowledge.Known) -> dict[str, object]:
 
 
 @command.command("forget")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=_complete.learned)
 @click.option("--all", "everything", is_flag=True, help="Everything of every script.")
 def forget(name: str | None, everything: bool) -> None:
     """Forget what is kept under NAME, as `learned show` has it, or of a script whose command has NAME in it."""

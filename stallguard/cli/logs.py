@@ -16,6 +16,7 @@ import click
 import msgspec
 
 from stallguard import journal, outcome
+from stallguard.cli import _complete
 from stallguard.errors import UNREADABLE
 from stallguard.paths import RunDir, find_run
 from stallguard.report.clock import clock
@@ -27,7 +28,7 @@ CHUNK = 1 << 16
 
 
 @click.command("logs")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=_complete.runs)
 @click.option("-f", "--follow", is_flag=True, help="Go on as long as the run lives.")
 @click.option("-n", "most", type=click.IntRange(0), metavar="COUNT", help="Only the last COUNT lines.")
 @click.option("--output", "output", is_flag=True, help="What the script printed, byte for byte.")

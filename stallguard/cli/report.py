@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from stallguard import jsontext
+from stallguard.cli import _complete
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.paths import NEWEST, RunDir, find_run, list_runs
 
@@ -19,13 +20,14 @@ STDOUT = "-"
 
 
 @click.command("report")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=_complete.runs)
 @click.option(
     "--html",
     "html_file",
     is_flag=False,
     flag_value=IN_THE_RUN,
     metavar="[FILE]",
+    shell_complete=_complete.files,
     help="Write one HTML file that can be mailed.  -: standard output.  [report.html in the run's directory]",
 )
 @click.option("--json", "as_json", is_flag=True, help="All of it as one JSON object.")

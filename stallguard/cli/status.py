@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from stallguard import outcome
+from stallguard.cli import _complete
 from stallguard.cli._live import NO, ask, pick
 from stallguard.paths import RunDir
 from stallguard.report.plain import plain
@@ -16,7 +17,7 @@ from stallguard.supervisor import orphan
 
 
 @click.command("status")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=_complete.runs)
 @click.option("--json", "as_json", is_flag=True, help="The snapshot, as one JSON object.")
 def command(run: str | None, as_json: bool) -> None:
     """Show how RUN (default: the newest that lives) stands; exit code 1 where it is stalled or has failed.
