@@ -23,6 +23,7 @@ from stallguard.agent.job import schedule as schedule_of
 from stallguard.agent.manager import Manager
 from stallguard.agent.places import LAUNCHD, SYSTEMD
 from stallguard.cli import _complete
+from stallguard.cli._json import prints_json
 from stallguard.cli._options import as_words, given, settings
 from stallguard.cli.run import RunCommand
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
@@ -197,26 +198,26 @@ def restart(name: str | None) -> None:
 
 @command.command("status")
 @_which_job
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@prints_json("One JSON object.", "stallguard.agent.status:OneJob")
 def show_status(name: str | None, as_json: bool) -> None:
     """Show how a job stands; exit code 1 where it is not in force, 3 where it is not installed."""
     own = _own()
     job = status.status(own, _which(own, name), _now())
     if as_json:
-        click.echo(msgspec.json.encode({"schema": 1, "job": job}))
+        click.echo(msgspec.json.encode(status.OneJob(status.SCHEMA, job)))
     else:
         click.echo(plain("\n".join(status.lines(job, _now()))))
     sys.exit(0 if job.loaded else 1 if job.installed else NO_SUCH_RUN)
 
 
 @command.command("list")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object with all jobs.")
+@prints_json("One JSON object with all jobs.", "stallguard.agent.status:AllJobs")
 def show_list(as_json: bool) -> None:
     """List the installed jobs."""
     own = _own()
     jobs = [status.status(own, name, _now()) for name in _ours(own)]
     if as_json:
-        click.echo(msgspec.json.encode({"schema": 1, "jobs": jobs}))
+        click.echo(msgspec.json.encode(status.AllJobs(status.SCHEMA, jobs)))
         return
     for job in jobs:
         state = "running" if job.running else "waiting" if job.loaded else "not loaded"

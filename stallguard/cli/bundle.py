@@ -12,6 +12,7 @@ import msgspec
 
 from stallguard import outcome
 from stallguard.cli import _complete
+from stallguard.cli._json import prints_json
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.paths import RunDir, find_run
 
@@ -25,10 +26,10 @@ if TYPE_CHECKING:  # whoever completes a word must not wait for what packs
 @click.option(
     "-o", "--output", type=click.Path(), help="The file to write, - for standard output.  [RUN.tar.gz]"
 )
-@click.option("--json", "as_json", is_flag=True, help="What was packed, as one JSON object.")
+@prints_json("What was packed, as one JSON object.", "stallguard.collectors.pack:Packed")
 def command(run: str | None, output: str | None, as_json: bool) -> None:
     """Pack RUN (default: the newest) into one file without secrets, to be attached to a bug report."""
-    from stallguard.collectors.pack import pack
+    from stallguard.collectors.pack import Packed, pack
 
     which = find_run(run)
     if output == "-":
@@ -37,7 +38,7 @@ def command(run: str | None, output: str | None, as_json: bool) -> None:
     path = Path(output or f"{which.id}.tar.gz")
     contents = _write(which, path)
     if as_json:
-        click.echo(msgspec.json.encode({"schema": 1, "path": str(path), "contents": contents}))
+        click.echo(msgspec.json.encode(Packed(contents.schema, str(path), contents)))
         return
     click.echo(path)
     removed = ", ".join(f"{count} x {rule}" for rule, count in sorted(contents.removed.items()))

@@ -13,9 +13,28 @@ import msgspec
 
 from stallguard import config
 from stallguard.cli import _complete
+from stallguard.cli._json import prints_json
 from stallguard.config import layers, schema
 from stallguard.config.table import EVERYDAY, KEYS, Key, value_of
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError, nearest
+
+SCHEMA = 1
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One setting."""
+
+    value: Any  # durations in seconds, sizes in bytes
+    shown: str  # as it would be written in stallguard.toml
+    origin: str  # where the value comes from: a file, a variable, an option, or default
+    default: Any
+
+
+class Output(msgspec.Struct, frozen=True):
+    """All settings as they hold in this directory, by their names."""
+
+    schema: int
+    settings: dict[str, Row]
 
 
 @click.group("config", cls=_complete.Group)
@@ -29,13 +48,13 @@ def _loaded() -> config.Loaded:
 
 @command.command("show")
 @click.option("--all", "everything", is_flag=True, help="The detector's fine tuning too.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object with all settings.")
+@prints_json("One JSON object with all settings.", "stallguard.cli.config:Output")
 def show(everything: bool, as_json: bool) -> None:
     """Show each setting, its value and its origin, as they hold in this directory."""
     loaded = _loaded()
     if as_json:
         rows = {key.path: _row(loaded, key) for key in KEYS.values()}
-        click.echo(msgspec.json.encode({"schema": 1, "settings": rows}))
+        click.echo(msgspec.json.encode(Output(SCHEMA, rows)))
         return
     for text in loaded.ignored:
         click.echo(f"stallguard: {text}", err=True)
@@ -50,14 +69,9 @@ def _is_changed(loaded: config.Loaded, key: Key) -> bool:
     return loaded.origins[key.path] != config.DEFAULT
 
 
-def _row(loaded: config.Loaded, key: Key) -> dict[str, Any]:
+def _row(loaded: config.Loaded, key: Key) -> Row:
     value = value_of(loaded.config, key.path)
-    return {
-        "value": value,
-        "shown": key.kind.show(value),
-        "origin": loaded.origins[key.path],
-        "default": key.default,
-    }
+    return Row(value, key.kind.show(value), loaded.origins[key.path], key.default)
 
 
 @command.command("path")

@@ -12,6 +12,7 @@ import click
 
 from stallguard import jsontext
 from stallguard.cli import _complete
+from stallguard.cli._json import prints_json
 from stallguard.cli._live import pick
 from stallguard.errors import NO_SUCH_RUN, StallguardError
 from stallguard.paths import list_runs
@@ -30,7 +31,7 @@ if TYPE_CHECKING:  # whoever completes a word must not wait for what collects
 @click.option(
     "--again", type=float, default=0.0, metavar="SECONDS", help="Dump twice, and tell whether it moved."
 )
-@click.option("--json", "as_json", is_flag=True, help="The manifest, as one JSON object.")
+@prints_json("The manifest, as one JSON object.", "stallguard.collectors.bundle:Manifest")
 def command(what: str | None, output: Path | None, deep: bool, again: float, as_json: bool) -> None:
     """Show the Python stacks of RUN (default: the newest) or of a guarded process, and keep all evidence.
 

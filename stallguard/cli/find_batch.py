@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from stallguard import config, knowledge
+from stallguard.cli._json import prints_json
 from stallguard.cli._options import given, settings
 from stallguard.cli.run import RunCommand
 from stallguard.core.text import quantity
@@ -20,6 +21,7 @@ from stallguard.errors import StallguardError
 if TYPE_CHECKING:  # whoever completes a word must not wait for what trains
     from stallguard.supervisor.trial import Verdict
 
+SCHEMA = 1
 NONE_SURVIVES = 1  # the exit code
 UPWARDS = 16  # times the script's own batch: the most that is tried where --most says nothing
 
@@ -36,6 +38,15 @@ class Tried(msgspec.Struct, frozen=True, omit_defaults=True):
     rate: float | None = None  # batches a second
 
 
+class Output(msgspec.Struct, frozen=True):
+    """The largest batch that survives: in rows if the script is told its size, else in parts.  0: none does."""
+
+    schema: int
+    tries: list[Tried]
+    rows: int | msgspec.UnsetType = msgspec.UNSET
+    factor: int | msgspec.UnsetType = msgspec.UNSET  # parts of a batch; 1: the whole batch survives
+
+
 @click.command("find-batch", cls=RunCommand, options_metavar="[OPTIONS] [--] COMMAND...")
 @click.option(
     "--steps", type=click.IntRange(1), default=50, show_default=True, help="Batches that a size must survive."
@@ -43,7 +54,7 @@ class Tried(msgspec.Struct, frozen=True, omit_defaults=True):
 @click.option(
     "--most", type=click.IntRange(1), help="Rows that are tried at most.  [16 times the script's own batch]"
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@prints_json("Print the result as JSON.", "stallguard.cli.find_batch:Output")
 @settings()
 @click.pass_context
 def command(ctx: click.Context, /, steps: int, most: int | None, as_json: bool, **parameters: Any) -> None:
@@ -62,7 +73,7 @@ def command(ctx: click.Context, /, steps: int, most: int | None, as_json: bool, 
     finder = Finder(words, given(parameters), steps)
     found = finder.by_rows(most) if finder.limits.gives_size else finder.by_parts()
     if as_json:
-        click.echo(msgspec.json.encode({"schema": 1, **found, "tries": finder.tries}))
+        click.echo(msgspec.json.encode(Output(SCHEMA, finder.tries, **found)))
     else:
         click.echo("\n".join(table(finder.tries)))
         click.echo(_result(found, gives_size=finder.limits.gives_size))

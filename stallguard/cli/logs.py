@@ -17,6 +17,7 @@ import msgspec
 
 from stallguard import journal, outcome
 from stallguard.cli import _complete
+from stallguard.cli._json import prints_json
 from stallguard.errors import UNREADABLE
 from stallguard.paths import RunDir, find_run
 from stallguard.report.clock import clock
@@ -32,7 +33,7 @@ CHUNK = 1 << 16
 @click.option("-f", "--follow", is_flag=True, help="Go on as long as the run lives.")
 @click.option("-n", "most", type=click.IntRange(0), metavar="COUNT", help="Only the last COUNT lines.")
 @click.option("--output", "output", is_flag=True, help="What the script printed, byte for byte.")
-@click.option("--json", "as_json", is_flag=True, help="The journal as it is: JSON lines.")
+@prints_json("The journal as it is: JSON lines.", "stallguard.journal:Line")
 def command(run: str | None, follow: bool, most: int | None, output: bool, as_json: bool) -> None:
     """Show what happened in RUN (default: the newest): stallguard's own words, one a line."""
     which = find_run(run)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import os
 from collections.abc import Mapping
 from functools import reduce
@@ -14,14 +13,11 @@ import msgspec
 
 from stallguard import config, outcome
 from stallguard.cli import _complete
+from stallguard.cli._json import prints_json
 from stallguard.paths import RunDir, find_run
 
 if TYPE_CHECKING:  # whoever completes a word must not wait for the whole core
     from stallguard.core.limits import Limits
-    from stallguard.report.replay import Replayed
-    from stallguard.report.replayed import Source
-
-SCHEMA = 2
 
 
 @click.command("replay")
@@ -35,7 +31,7 @@ SCHEMA = 2
     shell_complete=_complete.assignments,
 )
 @click.option("--compare", is_flag=True, help="Show the settings as they are beside those of --set.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@prints_json("One JSON object.", "stallguard.report.replayed:Output")
 def command(what: str | None, sets: tuple[str, ...], compare: bool, as_json: bool) -> None:
     """Tell when a recorded RUN (default: the newest) or TRACE would have been suspected, dumped and restarted."""
     from stallguard.report import replayed
@@ -46,7 +42,7 @@ def command(what: str | None, sets: tuple[str, ...], compare: bool, as_json: boo
     then = _recorded(source.path)
     found = [(choice, replayed.decide(source, _limits({**then, **choice}))) for choice in choices]
     if as_json:
-        click.echo(msgspec.json.encode(_as_json(source, found, compare=compare)))
+        click.echo(msgspec.json.encode(replayed.output(source, found, compare=compare)))
         return
     if title := replayed.title(source):
         click.echo(title)
@@ -76,12 +72,3 @@ def _recorded(path: Path) -> dict[str, Any]:
 def _limits(changed: Mapping[str, Any]) -> Limits:
     """Return the limits of the settings that hold here, with some of them changed."""
     return config.load(changed, os.environ, Path.cwd()).config.limits()
-
-
-def _as_json(
-    source: Source, found: list[tuple[dict[str, str], Replayed]], *, compare: bool
-) -> dict[str, Any]:
-    results = [{"settings": choice, **msgspec.to_builtins(result)} for choice, result in found]
-    began = None if source.began is None else dt.datetime.fromtimestamp(source.began, dt.UTC).isoformat()
-    head = {"schema": SCHEMA, "source": str(source.path), "began": began}
-    return head | ({"compared": results} if compare else results[0])

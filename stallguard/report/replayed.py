@@ -6,8 +6,11 @@ This module must not judge: report.replay has the core do it.
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from stallguard import traces
 from stallguard.core.limits import Limits
@@ -33,6 +36,35 @@ DEEDS = {
     "end": "would end the run",
 }
 
+SCHEMA = 2
+
+
+class Output(msgspec.Struct, frozen=True):
+    """What a replay found: once, or with --compare for the settings as they are and for others.
+
+    All times (`at`, `act_at`) are seconds since the recording began.
+    """
+
+    schema: int
+    source: str  # the file that was replayed
+    began: str | None  # UTC, ISO 8601; null for a trace, of which nobody knows it
+    compared: list[Result] | msgspec.UnsetType = msgspec.UNSET  # with --compare, in place of all below
+    settings: dict[str, str] | msgspec.UnsetType = msgspec.UNSET  # that differ from those of the run
+    verdicts: list[Verdict] | msgspec.UnsetType = msgspec.UNSET
+    slowdowns: list[Slow] | msgspec.UnsetType = msgspec.UNSET
+    actions: list[Deed] | msgspec.UnsetType = msgspec.UNSET
+    events: int | msgspec.UnsetType = msgspec.UNSET  # that were decided about
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What was found with some settings."""
+
+    settings: dict[str, str]  # that differ from those of the run
+    verdicts: list[Verdict]
+    slowdowns: list[Slow]
+    actions: list[Deed]
+    events: int  # that were decided about
+
 
 class Source(NamedTuple):
     """What is replayed: a recorded run, or a trace, which has neither orders nor a place on the wall's clock."""
@@ -57,6 +89,16 @@ def decide(what: Source, limits: Limits) -> Replayed:
     if what.recording is None:
         return replay.replay(traces.events(traces.read(what.path)), limits.detector)
     return replay.replay_run(what.recording.events, limits, orders=what.recording.orders)
+
+
+def output(what: Source, found: Sequence[tuple[dict[str, str], Replayed]], *, compare: bool) -> Output:
+    """Return what `--json` prints.  `found`: settings that differ, and what was found with them."""
+    began = None if what.began is None else dt.datetime.fromtimestamp(what.began, dt.UTC).isoformat()
+    if compare:
+        results = [Result(**msgspec.structs.asdict(one), settings=settings) for settings, one in found]
+        return Output(SCHEMA, str(what.path), began, compared=results)
+    settings, one = found[0]
+    return Output(SCHEMA, str(what.path), began, settings=settings, **msgspec.structs.asdict(one))
 
 
 def title(what: Source) -> str:
