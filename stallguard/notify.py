@@ -131,11 +131,21 @@ def channels(
     return found
 
 
+SCHEMA = 1  # of Tested
+
+
 class Result(msgspec.Struct, frozen=True):
     """What became of a test.  `why`: why it failed; "" if it was sent."""
 
     channel: str
     why: str = ""
+
+
+class Tested(msgspec.Struct, frozen=True):
+    """What became of each channel that is set."""
+
+    schema: int
+    channels: list[Result]
 
 
 def test(channels: Mapping[str, Send], title: str, text: str) -> list[Result]:

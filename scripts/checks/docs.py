@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from json_reference import Reference
 
 from stallguard.cli import cli
 from stallguard.config import schema
@@ -91,10 +92,16 @@ def diagram() -> str:
     return f"```mermaid\n{lifecycle.diagram()}\n```"
 
 
+def json_reference() -> str:
+    """Return the reference of what `--json` prints and of the files of a run."""
+    return Reference().text(list(verbs(cli)))
+
+
 PARTS = [
     ("README.md", "verbs", verb_table),
     ("README.md", "keys", key_tables),
     ("ARCHITECTURE.md", "lifecycle", diagram),
+    ("docs/json.md", "json", json_reference),
 ]
 
 

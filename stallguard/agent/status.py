@@ -19,6 +19,8 @@ from stallguard.agent.manager import Known, Manager
 from stallguard.agent.memory import Memory, Moment
 from stallguard.paths import RunDir, list_runs
 
+SCHEMA = 1
+
 
 class Status(msgspec.Struct, frozen=True):
     """One job.  "" or None: not known, or nothing to tell."""
@@ -41,6 +43,20 @@ class Status(msgspec.Struct, frozen=True):
     trouble: str = ""
     definition: str = ""
     log: str = ""
+
+
+class OneJob(msgspec.Struct, frozen=True):
+    """How a job stands."""
+
+    schema: int
+    job: Status
+
+
+class AllJobs(msgspec.Struct, frozen=True):
+    """How each installed job stands."""
+
+    schema: int
+    jobs: list[Status]
 
 
 def status(manager: Manager, name: str, now: Moment) -> Status:

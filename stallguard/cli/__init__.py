@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from stallguard import __version__
+from stallguard.cli import _complete
 from stallguard.errors import OWN_FAILURE, USAGE, StallguardError, nearest
 
 # Every verb with its summary, so that `--help` imports none of them.
@@ -70,12 +71,16 @@ SUPERVISES = (
 )  # they speak while a training runs: by their own settings
 
 
-class Verbs(click.Group):
+class Verbs(_complete.Group):
     """Finds each verb in the module of its name, so that `stallguard run` pays for nothing else."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs."""
         return sorted(SUMMARIES)
+
+    def summaries(self, ctx: click.Context) -> dict[str, str]:
+        """Return the verbs, each with what it does; none is imported for that."""
+        return SUMMARIES
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command, or None if there is no such verb."""
@@ -137,6 +142,8 @@ def say_error(error: StallguardError) -> None:
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line and exit."""
     words = sys.argv[1:] if arguments is None else arguments
+    if _complete.is_asked(os.environ):
+        sys.exit(_complete.answer(cli, "stallguard"))
     if None in (sys.stdin, sys.stdout, sys.stderr):  # closed when we were started
         from stallguard.supervisor import streams
 

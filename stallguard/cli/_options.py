@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from stallguard.cli import _complete
 from stallguard.config import parse_set
 from stallguard.config.kinds import SWITCH
 from stallguard.config.table import EVERYDAY, KEYS, Key
@@ -37,6 +38,7 @@ def settings(keys: Iterable[Key] = EVERYDAY) -> Decorator:
             multiple=True,
             metavar="KEY=VALUE",
             help="Any setting, as `stallguard config show` names it.",
+            shell_complete=_complete.assignments,
         )
     )
 
@@ -54,7 +56,10 @@ def _option(key: Key) -> Decorator:
     if key.kind is SWITCH:
         flags = [*SHORT.get(key.flag, ()), f"{key.flag}/--no-{key.flag.removeprefix('--')}"]
         return click.option(*flags, name, default=None, help=key.help + shown)
-    return click.option(key.flag, name, metavar=key.kind.metavar, help=key.help + shown)
+    offered = _complete.values_of(key)
+    return click.option(
+        key.flag, name, metavar=key.kind.metavar, help=key.help + shown, shell_complete=offered
+    )
 
 
 def given(parameters: Mapping[str, Any]) -> dict[str, Any]:

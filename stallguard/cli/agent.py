@@ -9,20 +9,21 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 from msgspec.structs import replace
 
-from stallguard import config, keep, outcome
-from stallguard.agent import memory, refusals, status
+from stallguard import config, outcome
+from stallguard.agent import memory, status
 from stallguard.agent.choose import manager, own_places, own_system
 from stallguard.agent.job import DEFAULT_NAME, Schedule, checked_name, command_in, read_back
 from stallguard.agent.job import schedule as schedule_of
-from stallguard.agent.making import Asked, Made, make
 from stallguard.agent.manager import Manager
 from stallguard.agent.places import LAUNCHD, SYSTEMD
+from stallguard.cli import _complete
+from stallguard.cli._json import prints_json
 from stallguard.cli._options import as_words, given, settings
 from stallguard.cli.run import RunCommand
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
@@ -32,8 +33,11 @@ from stallguard.supervisor.signals import held
 
 POLL = 0.5  # seconds between two looks at a log that is followed
 
+if TYPE_CHECKING:
+    from stallguard.agent.making import Made
 
-@click.group("agent")
+
+@click.group("agent", cls=_complete.Group)
 def command() -> None:
     """Train overnight: jobs that start on time and survive a crash.
 
@@ -54,20 +58,27 @@ def _own() -> Manager:
     return manager(own_system(), os.environ)
 
 
+_which_job = click.option(
+    "--name", help="Name of the job; the only one if it is left out.", shell_complete=_complete.jobs
+)
+
+
 def _options_of_a_job(function: Callable[..., None]) -> Callable[..., None]:
     for option in (
         settings(),
         click.option(
-            "--env", "environment", multiple=True, metavar="NAME[=VALUE]", help="Environment for the job."
+            "--env", "environment", multiple=True, metavar="NAME[=VALUE]", help="Environment for the job.",
+            shell_complete=_complete.variables,
+        ),
+        click.option("--every", metavar="DURATION", help="Start every so often: 6h, 7d; the first time at once."),
+        click.option(
+            "--at", multiple=True, metavar="HH:MM|login", help="Start at this time of day, or at login.",
+            shell_complete=_complete.words("login"),
         ),
         click.option(
-            "--every", metavar="DURATION", help="Start every so often: 6h, 7d; the first time at once."
+            "--name", default=DEFAULT_NAME, show_default=True, help="Name of the job.", shell_complete=_complete.jobs
         ),
-        click.option(
-            "--at", multiple=True, metavar="HH:MM|login", help="Start at this time of day, or at login."
-        ),
-        click.option("--name", default=DEFAULT_NAME, show_default=True, help="Name of the job."),
-    ):
+    ):  # fmt: skip
         function = option(function)
     return function
 
@@ -75,6 +86,8 @@ def _options_of_a_job(function: Callable[..., None]) -> Callable[..., None]:
 def _made(
     name: str, at: tuple[str, ...], every: str | None, environment: tuple[str, ...], system: str, rest: Any
 ) -> Made:
+    from stallguard.agent.making import Asked, make
+
     words = rest.pop("words", ())
     if not words:
         cure = "stallguard agent install --at 23:00 -- train.py"
@@ -100,6 +113,8 @@ def install(
 
     COMMAND is what `stallguard run` takes, and so are the options.
     """
+    from stallguard.agent import refusals
+
     own = _own()
     made = _made(name, at, every, environment, own.places.system, rest)
     if made.job.schedule == Schedule() and not at_once:
@@ -126,9 +141,11 @@ def _put_in_force(own: Manager, made: Made, *, at_once: bool) -> None:
 
 
 @command.command("uninstall")
-@click.option("--name", help="Name of the job; the only one where it is left out.")
+@_which_job
 def uninstall(name: str | None) -> None:
     """End a job and remove it; its runs and its log stay."""
+    from stallguard import keep  # 25 ms
+
     own = _own()
     which = _which(own, name)
     if not _is_there(own, which):
@@ -144,7 +161,7 @@ def uninstall(name: str | None) -> None:
 
 
 @command.command("start")
-@click.option("--name", help="Name of the job; the only one where it is left out.")
+@_which_job
 def start(name: str | None) -> None:
     """Start a job now, whatever its times."""
     own = _own()
@@ -157,7 +174,7 @@ def _start(own: Manager, name: str) -> None:
 
 
 @command.command("stop")
-@click.option("--name", help="Name of the job; the only one where it is left out.")
+@_which_job
 def stop(name: str | None) -> None:
     """End a job's training, with a checkpoint if one can be made; it stays installed and starts again at its time."""
     own = _own()
@@ -170,7 +187,7 @@ def _stop(own: Manager, name: str) -> None:
 
 
 @command.command("restart")
-@click.option("--name", help="Name of the job; the only one where it is left out.")
+@_which_job
 def restart(name: str | None) -> None:
     """End a job's training and start it again; it goes on from its checkpoint if it has one."""
     own = _own()
@@ -180,27 +197,27 @@ def restart(name: str | None) -> None:
 
 
 @command.command("status")
-@click.option("--name", help="Name of the job; the only one where it is left out.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@_which_job
+@prints_json("One JSON object.", "stallguard.agent.status:OneJob")
 def show_status(name: str | None, as_json: bool) -> None:
     """Show how a job stands; exit code 1 where it is not in force, 3 where it is not installed."""
     own = _own()
     job = status.status(own, _which(own, name), _now())
     if as_json:
-        click.echo(msgspec.json.encode({"schema": 1, "job": job}))
+        click.echo(msgspec.json.encode(status.OneJob(status.SCHEMA, job)))
     else:
         click.echo(plain("\n".join(status.lines(job, _now()))))
     sys.exit(0 if job.loaded else 1 if job.installed else NO_SUCH_RUN)
 
 
 @command.command("list")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object with all jobs.")
+@prints_json("One JSON object with all jobs.", "stallguard.agent.status:AllJobs")
 def show_list(as_json: bool) -> None:
     """List the installed jobs."""
     own = _own()
     jobs = [status.status(own, name, _now()) for name in _ours(own)]
     if as_json:
-        click.echo(msgspec.json.encode({"schema": 1, "jobs": jobs}))
+        click.echo(msgspec.json.encode(status.AllJobs(status.SCHEMA, jobs)))
         return
     for job in jobs:
         state = "running" if job.running else "waiting" if job.loaded else "not loaded"
@@ -252,7 +269,7 @@ def _remembered(own: Manager, name: str) -> memory.Memory:
 
 
 @command.command("logs")
-@click.option("--name", help="Name of the job; the only one where it is left out.")
+@_which_job
 @click.option("-f", "--follow", is_flag=True, help="Go on until interrupted.")
 def logs(name: str | None, follow: bool) -> None:
     """Show what stallguard said in a job; what the training printed: stallguard logs --output."""

@@ -5,25 +5,32 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from stallguard import outcome
-from stallguard.collectors.pack import Contents, pack
-from stallguard.collectors.redact import Redactor
+from stallguard.cli import _complete
+from stallguard.cli._json import prints_json
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.paths import RunDir, find_run
 
+if TYPE_CHECKING:  # whoever completes a word must not wait for what packs
+    from stallguard.collectors.pack import Contents
+    from stallguard.collectors.redact import Redactor
+
 
 @click.command("bundle")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=_complete.runs)
 @click.option(
     "-o", "--output", type=click.Path(), help="The file to write, - for standard output.  [RUN.tar.gz]"
 )
-@click.option("--json", "as_json", is_flag=True, help="What was packed, as one JSON object.")
+@prints_json("What was packed, as one JSON object.", "stallguard.collectors.pack:Packed")
 def command(run: str | None, output: str | None, as_json: bool) -> None:
     """Pack RUN (default: the newest) into one file without secrets, to be attached to a bug report."""
+    from stallguard.collectors.pack import Packed, pack
+
     which = find_run(run)
     if output == "-":
         pack(which, _redactor(which), sys.stdout.buffer)
@@ -31,7 +38,7 @@ def command(run: str | None, output: str | None, as_json: bool) -> None:
     path = Path(output or f"{which.id}.tar.gz")
     contents = _write(which, path)
     if as_json:
-        click.echo(msgspec.json.encode({"schema": 1, "path": str(path), "contents": contents}))
+        click.echo(msgspec.json.encode(Packed(contents.schema, str(path), contents)))
         return
     click.echo(path)
     removed = ", ".join(f"{count} x {rule}" for rule, count in sorted(contents.removed.items()))
@@ -41,6 +48,8 @@ def command(run: str | None, output: str | None, as_json: bool) -> None:
 
 
 def _write(run: RunDir, path: Path) -> Contents:
+    from stallguard.collectors.pack import pack
+
     draft = path.with_name(f".{path.name}.part")
     try:
         with draft.open("wb") as file:
@@ -59,5 +68,7 @@ def _write(run: RunDir, path: Path) -> Contents:
 
 def _redactor(run: RunDir) -> Redactor:
     """The secrets of this shell are removed too: most likely the training had the same."""
+    from stallguard.collectors.redact import Redactor
+
     asked = outcome.asked(run)
     return Redactor(os.environ, asked.argv if asked else (), str(Path.home()))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from stallguard.cli._complete import VARIABLE
+
 SHELLS = ("bash", "zsh", "fish")
-VARIABLE = "_STALLGUARD_COMPLETE"  # click's own name for a program called stallguard
 
 
 @click.command("completion")

@@ -12,16 +12,32 @@ import click
 import msgspec
 
 from stallguard import config
+from stallguard.cli import _complete
+from stallguard.cli._json import prints_json
 from stallguard.config import layers, schema
 from stallguard.config.table import EVERYDAY, KEYS, Key, value_of
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError, nearest
 
-
-def _names(_context: click.Context, _option: click.Parameter, begun: str) -> list[str]:
-    return [path for path in KEYS if path.startswith(begun)]
+SCHEMA = 1
 
 
-@click.group("config")
+class Row(msgspec.Struct, frozen=True):
+    """One setting."""
+
+    value: Any  # durations in seconds, sizes in bytes
+    shown: str  # as it would be written in stallguard.toml
+    origin: str  # where the value comes from: a file, a variable, an option, or default
+    default: Any
+
+
+class Output(msgspec.Struct, frozen=True):
+    """All settings as they hold in this directory, by their names."""
+
+    schema: int
+    settings: dict[str, Row]
+
+
+@click.group("config", cls=_complete.Group)
 def command() -> None:
     """Show and change the settings, and where they come from."""
 
@@ -32,13 +48,13 @@ def _loaded() -> config.Loaded:
 
 @command.command("show")
 @click.option("--all", "everything", is_flag=True, help="The detector's fine tuning too.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object with all settings.")
+@prints_json("One JSON object with all settings.", "stallguard.cli.config:Output")
 def show(everything: bool, as_json: bool) -> None:
     """Show each setting, its value and its origin, as they hold in this directory."""
     loaded = _loaded()
     if as_json:
         rows = {key.path: _row(loaded, key) for key in KEYS.values()}
-        click.echo(msgspec.json.encode({"schema": 1, "settings": rows}))
+        click.echo(msgspec.json.encode(Output(SCHEMA, rows)))
         return
     for text in loaded.ignored:
         click.echo(f"stallguard: {text}", err=True)
@@ -53,14 +69,9 @@ def _is_changed(loaded: config.Loaded, key: Key) -> bool:
     return loaded.origins[key.path] != config.DEFAULT
 
 
-def _row(loaded: config.Loaded, key: Key) -> dict[str, Any]:
+def _row(loaded: config.Loaded, key: Key) -> Row:
     value = value_of(loaded.config, key.path)
-    return {
-        "value": value,
-        "shown": key.kind.show(value),
-        "origin": loaded.origins[key.path],
-        "default": key.default,
-    }
+    return Row(value, key.kind.show(value), loaded.origins[key.path], key.default)
 
 
 @command.command("path")
@@ -82,7 +93,7 @@ def print_schema() -> None:
 
 
 @command.command("get")
-@click.argument("name", shell_complete=_names)
+@click.argument("name", shell_complete=_complete.settings)
 def get(name: str) -> None:
     """Print the value of the setting NAME, as it holds in this directory."""
     key = _key(name)
@@ -90,8 +101,8 @@ def get(name: str) -> None:
 
 
 @command.command("set")
-@click.argument("name", shell_complete=_names)
-@click.argument("value")
+@click.argument("name", shell_complete=_complete.settings)
+@click.argument("value", shell_complete=_complete.value_of_setting)
 @click.option("--user", is_flag=True, help="In your own file instead of the project's.")
 def set_(name: str, value: str, user: bool) -> None:
     """Write the setting NAME into stallguard.toml of this project, or into your own file."""

@@ -11,8 +11,10 @@ import click
 import msgspec
 
 from stallguard import config, interpreter
+from stallguard.cli._json import prints_json
 from stallguard.cli._options import given, settings
 from stallguard.config.table import KEYS
+from stallguard.doctor.facts import Facts
 from stallguard.doctor.findings import FAIL, NOTE, OK, WARN, Finding, worst
 from stallguard.report.plain import plain
 
@@ -20,10 +22,17 @@ SCHEMA = 1
 COLORS = {OK: "green", NOTE: "cyan", WARN: "yellow", FAIL: "red"}
 
 
+class Output(msgspec.Struct, frozen=True):
+    """What would spoil a night, and the facts that tell it."""
+
+    schema: int
+    verdict: str  # the worst severity of the findings: ok, note, warn or fail
+    findings: list[Finding]
+    facts: Facts
+
+
 @click.command("doctor")
-@click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object: the findings and the facts behind them."
-)
+@prints_json("One JSON object: the findings and the facts behind them.", "stallguard.cli.doctor:Output")
 @click.option(
     "--deep", is_flag=True, help="Import the framework in its own environment and compute on its devices."
 )
@@ -43,8 +52,7 @@ def command(ctx: click.Context, /, *, as_json: bool, deep: bool, **parameters: A
     findings = checks.examine(facts)
     verdict = worst(findings)
     if as_json:
-        told = {"schema": SCHEMA, "verdict": verdict, "findings": findings, "facts": facts}
-        click.echo(msgspec.json.encode(told))
+        click.echo(msgspec.json.encode(Output(SCHEMA, verdict, findings, facts)))
     else:
         for finding in findings:
             click.echo("\n".join(lines(finding)), color=False if "NO_COLOR" in os.environ else None)

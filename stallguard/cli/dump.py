@@ -6,20 +6,24 @@ import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from stallguard import jsontext
+from stallguard.cli import _complete
+from stallguard.cli._json import prints_json
 from stallguard.cli._live import pick
-from stallguard.collectors import bundle, training
 from stallguard.errors import NO_SUCH_RUN, StallguardError
 from stallguard.paths import list_runs
-from stallguard.report import folded, words
 from stallguard.report.plain import plain
+
+if TYPE_CHECKING:  # whoever completes a word must not wait for what collects
+    from stallguard.collectors import bundle, training
 
 
 @click.command("dump")
-@click.argument("what", metavar="[RUN|PID]", required=False)
+@click.argument("what", metavar="[RUN|PID]", required=False, shell_complete=_complete.living)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Keep the evidence in this directory.")
 @click.option(
     "--deep", is_flag=True, help="Also what stops the training for seconds: a debugger's native stacks."
@@ -27,12 +31,14 @@ from stallguard.report.plain import plain
 @click.option(
     "--again", type=float, default=0.0, metavar="SECONDS", help="Dump twice, and tell whether it moved."
 )
-@click.option("--json", "as_json", is_flag=True, help="The manifest, as one JSON object.")
+@prints_json("The manifest, as one JSON object.", "stallguard.collectors.bundle:Manifest")
 def command(what: str | None, output: Path | None, deep: bool, again: float, as_json: bool) -> None:
     """Show the Python stacks of RUN (default: the newest) or of a guarded process, and keep all evidence.
 
     Exits with 1 where the process does not tell its stacks; what can be seen from outside is kept all the same.
     """
+    from stallguard.collectors import bundle, training
+
     found = _training(what)
     directory = output or found.run.dump()
     context = training.context(found, directory)
@@ -45,6 +51,8 @@ def command(what: str | None, output: Path | None, deep: bool, again: float, as_
 
 
 def _training(what: str | None) -> training.Training:
+    from stallguard.collectors import training
+
     by_pid = what is not None and what.isdigit()
     runs = list(reversed(list_runs())) if by_pid else [pick(what)]
     for run in runs:
@@ -82,6 +90,8 @@ def told(text: str, cwd: str = "") -> Iterator[str]:
 
     Threads that do the same are one, and our own are left out; the file that is kept has all of them.
     """
+    from stallguard.report import folded, words
+
     for group in folded.fold(text, cwd):
         yield words.threads(group)
         for segment in group.segments:

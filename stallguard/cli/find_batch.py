@@ -6,23 +6,22 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from stallguard import config, knowledge
+from stallguard.cli._json import prints_json
 from stallguard.cli._options import given, settings
 from stallguard.cli.run import RunCommand
-from stallguard.core import bisection
-from stallguard.core.bisection import Search
 from stallguard.core.text import quantity
 from stallguard.errors import StallguardError
-from stallguard.supervisor import batch
-from stallguard.supervisor.request import command_of, prepare
-from stallguard.supervisor.signals import held
-from stallguard.supervisor.trial import SETTINGS, Trial, Verdict
 
+if TYPE_CHECKING:  # whoever completes a word must not wait for what trains
+    from stallguard.supervisor.trial import Verdict
+
+SCHEMA = 1
 NONE_SURVIVES = 1  # the exit code
 UPWARDS = 16  # times the script's own batch: the most that is tried where --most says nothing
 
@@ -39,6 +38,15 @@ class Tried(msgspec.Struct, frozen=True, omit_defaults=True):
     rate: float | None = None  # batches a second
 
 
+class Output(msgspec.Struct, frozen=True):
+    """The largest batch that survives: in rows if the script is told its size, else in parts.  0: none does."""
+
+    schema: int
+    tries: list[Tried]
+    rows: int | msgspec.UnsetType = msgspec.UNSET
+    factor: int | msgspec.UnsetType = msgspec.UNSET  # parts of a batch; 1: the whole batch survives
+
+
 @click.command("find-batch", cls=RunCommand, options_metavar="[OPTIONS] [--] COMMAND...")
 @click.option(
     "--steps", type=click.IntRange(1), default=50, show_default=True, help="Batches that a size must survive."
@@ -46,7 +54,7 @@ class Tried(msgspec.Struct, frozen=True, omit_defaults=True):
 @click.option(
     "--most", type=click.IntRange(1), help="Rows that are tried at most.  [16 times the script's own batch]"
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@prints_json("Print the result as JSON.", "stallguard.cli.find_batch:Output")
 @settings()
 @click.pass_context
 def command(ctx: click.Context, /, steps: int, most: int | None, as_json: bool, **parameters: Any) -> None:
@@ -65,7 +73,7 @@ def command(ctx: click.Context, /, steps: int, most: int | None, as_json: bool, 
     finder = Finder(words, given(parameters), steps)
     found = finder.by_rows(most) if finder.limits.gives_size else finder.by_parts()
     if as_json:
-        click.echo(msgspec.json.encode({"schema": 1, **found, "tries": finder.tries}))
+        click.echo(msgspec.json.encode(Output(SCHEMA, finder.tries, **found)))
     else:
         click.echo("\n".join(table(finder.tries)))
         click.echo(_result(found, gives_size=finder.limits.gives_size))
@@ -105,6 +113,8 @@ class Finder:
 
     def __init__(self, words: tuple[str, ...], flags: Mapping[str, Any], steps: int) -> None:
         """`flags`: settings as given on the command line."""
+        from stallguard.supervisor.request import command_of
+
         self._words, self._flags, self._steps = words, dict(flags), steps
         self._cwd = Path.cwd()
         loaded = self._load({})
@@ -113,12 +123,17 @@ class Finder:
         self._argv = command_of(words, loaded, os.environ, self._cwd).argv
 
     def _load(self, more: Mapping[str, Any]) -> config.Loaded:
+        from stallguard.supervisor.trial import SETTINGS
+
         return config.load({**self._flags, **SETTINGS, **more}, os.environ, self._cwd)
 
     def by_rows(self, most: int | None) -> dict[str, int]:
         """Return the most rows that survive, 0 where none do."""
+        from stallguard.core import bisection
+        from stallguard.supervisor import batch
+
         whole = batch.given(self._argv, os.environ, self.limits).whole or 1
-        search = Search(first=whole, most=most or whole * UPWARDS, least=self.limits.min_batch)
+        search = bisection.Search(first=whole, most=most or whole * UPWARDS, least=self.limits.min_batch)
         while (rows := bisection.next_rows(search)) is not None:
             verdict = self._try(1, self._load({"policy.batch": rows}), rows)
             search = bisection.tried(search, rows, survived=not verdict.trouble)
@@ -126,6 +141,8 @@ class Finder:
 
     def by_parts(self) -> dict[str, int]:
         """Return the fewest parts that a batch survives in, 0 where it does in none."""
+        from stallguard.core import bisection
+
         failed, loaded = 0, self._load({})
         least = self.limits.microbatches
         while (factor := bisection.next_factor(failed, self.limits.max_factor, least)) is not None:
@@ -136,6 +153,10 @@ class Finder:
 
     def _try(self, factor: int, loaded: config.Loaded, rows: int) -> Verdict:
         """Run one try and tell of it.  Raises StallguardError where no other size would do better."""
+        from stallguard.supervisor.request import prepare
+        from stallguard.supervisor.signals import held
+        from stallguard.supervisor.trial import Trial
+
         size = _size(factor, rows)
         with held() as kept:
             request = prepare(self._words, loaded, os.environ, self._cwd, trial=True)
@@ -163,6 +184,8 @@ class Finder:
         return verdict
 
     def _keep(self, name: str, value: int) -> dict[str, int]:
+        from stallguard.supervisor import batch
+
         if value:
             key = knowledge.key_of(batch.unsized(self._argv, self.limits), self._cwd)
             known = msgspec.structs.replace(knowledge.sizes(key, _say), **{name: value})

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import click
 
+from stallguard.cli import _complete
+
 
 @click.command("help")
-@click.argument("words", metavar="[VERB]...", nargs=-1)
+@click.argument("words", metavar="[VERB]...", nargs=-1, shell_complete=_complete.verbs)
 @click.pass_context
 def command(ctx: click.Context, words: tuple[str, ...]) -> None:
     """Show the help of VERB, or of all verbs."""

@@ -3,28 +3,49 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 
 import click
+import msgspec
 
-from stallguard import knowledge
+from stallguard import jsontext, knowledge
+from stallguard.cli import _complete
+from stallguard.cli._json import prints_json
 from stallguard.core.words import counted
 from stallguard.errors import NO_SUCH_RUN, StallguardError
 from stallguard.report.plain import one_line
 
+SCHEMA = 1
 
-@click.group("learned")
+
+class Row(msgspec.Struct, frozen=True):
+    """What is kept of one script on this machine."""
+
+    name: str  # to forget it by
+    saved: float  # seconds since the epoch
+    what: str  # in words
+    command: list[str]
+    directory: str
+
+
+class Output(msgspec.Struct, frozen=True):
+    """What was learned, the newest last."""
+
+    schema: int
+    learned: list[Row]
+
+
+@click.group("learned", cls=_complete.Group)
 def command() -> None:
     """Show or forget what runs and find-batch taught of a script: its usual gaps, and the batches that survive."""
 
 
 @command.command("show")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@prints_json("One JSON object.", "stallguard.cli.learned:Output")
 def show(as_json: bool) -> None:
     """Show what is kept of each script on this machine, the newest last."""
     kept = knowledge.everything()
     if as_json:
-        click.echo(json.dumps({"schema": 1, "learned": [_row(one) for one in kept]}))
+        click.echo(jsontext.readable(Output(SCHEMA, [_row(one) for one in kept])))
         return
     for one in kept:
         script = one_line(f"{' '.join(one.key.command)}  ({one.key.directory})")
@@ -37,15 +58,12 @@ def _day(saved: float) -> str:
     return f"{dt.datetime.fromtimestamp(saved).astimezone():%Y-%m-%d}"
 
 
-def _row(one: knowledge.Known) -> dict[str, object]:
-    return {
-        "name": one.name, "saved": one.saved, "what": one.what, "command": list(one.key.command),
-        "directory": one.key.directory,
-    }  # fmt: skip
+def _row(one: knowledge.Known) -> Row:
+    return Row(one.name, one.saved, one.what, list(one.key.command), one.key.directory)
 
 
 @command.command("forget")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=_complete.learned)
 @click.option("--all", "everything", is_flag=True, help="Everything of every script.")
 def forget(name: str | None, everything: bool) -> None:
     """Forget what is kept under NAME, as `learned show` has it, or of a script whose command has NAME in it."""

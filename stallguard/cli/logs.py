@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import os
 import sys
 import time
@@ -15,8 +16,11 @@ import click
 import msgspec
 
 from stallguard import journal, outcome
+from stallguard.cli import _complete
+from stallguard.cli._json import prints_json
 from stallguard.errors import UNREADABLE
 from stallguard.paths import RunDir, find_run
+from stallguard.report.clock import clock
 from stallguard.report.narrative import sentence
 from stallguard.report.plain import plain
 
@@ -25,54 +29,69 @@ CHUNK = 1 << 16
 
 
 @click.command("logs")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=_complete.runs)
 @click.option("-f", "--follow", is_flag=True, help="Go on as long as the run lives.")
 @click.option("-n", "most", type=click.IntRange(0), metavar="COUNT", help="Only the last COUNT lines.")
 @click.option("--output", "output", is_flag=True, help="What the script printed, byte for byte.")
-@click.option("--json", "as_json", is_flag=True, help="The journal as it is: JSON lines.")
+@prints_json("The journal as it is: JSON lines.", "stallguard.journal:Line")
 def command(run: str | None, follow: bool, most: int | None, output: bool, as_json: bool) -> None:
     """Show what happened in RUN (default: the newest): stallguard's own words, one a line."""
     which = find_run(run)
     path = which.output if output else which.journal
-    raw = output or as_json
+    raw, began = output or as_json, _began(path)
     if most is not None:
-        last = _last(path, most, raw=raw)
+        last = _last(path, most, raw=raw, began=began)
         sys.stdout.buffer.write(b"".join(last))
         sys.stdout.flush()
     for chunk in _chunks(which, path, follow=follow, new=most is not None):
-        _show(chunk, raw=raw)
+        _show(chunk, raw=raw, began=began)
 
 
-def _last(path: Path, most: int, *, raw: bool) -> deque[bytes]:
+def _began(path: Path) -> float | None:
+    """Return when the first line was written, seconds since the epoch; None if that is not known."""
+    with contextlib.suppress(OSError, *UNREADABLE):
+        first = next(journal.read(path), None)
+        return None if first is None else dt.datetime.fromisoformat(first.utc).timestamp()
+    return None
+
+
+def _last(path: Path, most: int, *, raw: bool, began: float | None) -> deque[bytes]:
     """Return the last lines that are shown of what there is."""
     kept: deque[bytes] = deque(maxlen=most)
     for part in journal.parts(path):
         with contextlib.suppress(FileNotFoundError):
             for line in journal.lines(part):
-                words = line if raw else (told(line) or "").encode()
+                words = line if raw else (told(line, began) or "").encode()
                 if words:
                     kept.append(words if raw else words + b"\n")
     return kept
 
 
-def _show(chunk: bytes, *, raw: bool) -> None:
+def _show(chunk: bytes, *, raw: bool, began: float | None) -> None:
     if raw:
         sys.stdout.buffer.write(chunk)
     else:
-        for words in filter(None, map(told, chunk.splitlines())):
-            click.echo(words)
+        for words in (told(line, began) for line in chunk.splitlines()):
+            if words:
+                click.echo(words)
     sys.stdout.flush()
 
 
-def told(line: bytes) -> str | None:
-    """Return a journal line as words, or None where it is none of the things that are told."""
+def told(line: bytes, began: float | None = None) -> str | None:
+    """Return a journal line as words, or None if it is none of the things that are told.
+
+    Its time is that of the user's clock, with the day if the run saw several.  `began`: when it did, seconds since the
+    epoch.
+    """
     try:
         entry = msgspec.json.decode(line)
         data = entry["data"]
         if entry["kind"] != "action" or data.get("do") != "tell":
             return None
-        return plain(f"{entry['utc'][11:19]}  {sentence(data['kind'], data.get('facts', {}))}")
-    except (KeyError, TypeError, AttributeError, *UNREADABLE):
+        at = dt.datetime.fromisoformat(entry["utc"]).timestamp()
+        shown = clock(at if began is None else began, at)(at)
+        return plain(f"{shown}  {sentence(data['kind'], data.get('facts', {}))}")
+    except (KeyError, TypeError, AttributeError, OverflowError, *UNREADABLE):
         return None  # a line cut by a kill, or of a later schema
 
 

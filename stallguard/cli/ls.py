@@ -2,26 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
+import msgspec
 
 from stallguard import jsontext, outcome
+from stallguard.cli._json import prints_json
 from stallguard.core.text import counted, duration
 from stallguard.paths import RunDir, list_runs
 from stallguard.report.plain import one_line
+
+SCHEMA = 1
+
+
+class Row(msgspec.Struct, frozen=True):
+    """What is known of a run without its journal.  null: not known, or it is not over."""
+
+    id: str
+    path: str  # its directory
+    state: str  # running, finished, stopped, interrupted, gave up, failed, lost, trial
+    began: str | None  # UTC, ISO 8601
+    command: list[str]
+    code: int | None  # exit code of the run
+    seconds: float | None  # that it took
+    batches: int | None
+    incidents: int | None  # stalls
+    attempts: int | None
+
+
+class Output(msgspec.Struct, frozen=True):
+    """The runs, the newest last."""
+
+    schema: int
+    runs: list[Row]
 
 
 @click.command("ls")
 @click.option("-n", "most", type=click.IntRange(1), metavar="COUNT", help="Only the newest COUNT runs.")
 @click.option("--all", "trials", is_flag=True, help="The tries of find-batch too.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object with all runs.")
+@prints_json("One JSON object with all runs.", "stallguard.cli.ls:Output")
 def command(most: int | None, trials: bool, as_json: bool) -> None:
     """List the runs, newest last."""
     shown = [run for run in list_runs() if trials or not run.is_trial]
     rows = [row(run) for run in shown[-(most or len(shown)) :]]
     if as_json:
-        click.echo(jsontext.readable({"schema": 1, "runs": rows}))
+        click.echo(jsontext.readable(Output(SCHEMA, rows)))
         return
     for fields in rows:
         click.echo(line(fields))
@@ -29,32 +53,32 @@ def command(most: int | None, trials: bool, as_json: bool) -> None:
         click.echo("no runs yet; start one: stallguard run train.py", err=True)
 
 
-def row(run: RunDir) -> dict[str, Any]:
+def row(run: RunDir) -> Row:
     """Return what is known of a run without reading its journal."""
     start, end = outcome.asked(run), outcome.outcome(run)
-    return {
-        "id": run.id,
-        "path": str(run.path),
-        "state": outcome.state(run),
-        "began": start.began if start else None,
-        "command": start.command if start else [],
-        "code": end.code if end else None,
-        "seconds": end.seconds if end else None,
-        "batches": end.batches if end else None,
-        "incidents": end.incidents if end else None,
-        "attempts": end.attempts if end else None,
-    }
+    return Row(
+        id=run.id,
+        path=str(run.path),
+        state=outcome.state(run),
+        began=start.began if start else None,
+        command=start.command if start else [],
+        code=end.code if end else None,
+        seconds=end.seconds if end else None,
+        batches=end.batches if end else None,
+        incidents=end.incidents if end else None,
+        attempts=end.attempts if end else None,
+    )
 
 
-def line(fields: dict[str, Any]) -> str:
+def line(fields: Row) -> str:
     """Return one line of the list."""
-    took = duration(fields["seconds"]) if fields["seconds"] is not None else ""
-    stalls = counted(fields["incidents"], "stall") if fields["incidents"] else ""
+    took = duration(fields.seconds) if fields.seconds is not None else ""
+    stalls = counted(fields.incidents, "stall") if fields.incidents else ""
     words = (
-        f"{fields['id']:<36}",
-        f"{fields['state']:<11}",
+        f"{fields.id:<36}",
+        f"{fields.state:<11}",
         f"{took:>12}",
         f"{stalls:>9}",
-        one_line(" ".join(fields["command"])),
+        one_line(" ".join(fields.command)),
     )
     return "  ".join(words).rstrip()

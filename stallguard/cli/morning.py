@@ -8,6 +8,7 @@ import os
 import click
 
 from stallguard import jsontext, outcome, units
+from stallguard.cli._json import prints_json
 from stallguard.errors import USAGE, StallguardError
 from stallguard.paths import RunDir, list_runs
 from stallguard.report.plain import plain
@@ -17,7 +18,7 @@ from stallguard.report.plain import plain
 @click.option(
     "--since", default="16h", show_default=True, metavar="DURATION", help="How far back the night began."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object with all of them.")
+@prints_json("One JSON object with all of them.", "stallguard.report.morning:Output")
 def command(since: str, as_json: bool) -> None:
     """Tell of each run of the last night: did it finish, how far it came, what was lost, what to do.
 
@@ -28,7 +29,7 @@ def command(since: str, as_json: bool) -> None:
     """  # noqa: D301 - click wants the real backspace
     from stallguard.agent import memory, missed
     from stallguard.agent.choose import manager, own_system
-    from stallguard.report.morning import lines
+    from stallguard.report.morning import SCHEMA, MissedStart, Output, lines
     from stallguard.report.night import heirs, night
 
     runs = [run for run in list_runs() if not run.is_trial]
@@ -38,8 +39,8 @@ def command(since: str, as_json: bool) -> None:
     nights = [night(run, heirs=went_on, jobs=jobs) for run in _since(runs, began)]
     over = missed.since(began, manager(own_system(), os.environ), dt.datetime.now().astimezone())
     if as_json:
-        told = [{"job": one.job, "at": one.at, "words": one.words} for one in over]
-        click.echo(jsontext.readable({"schema": 1, "runs": nights, "missed": told}))
+        told = [MissedStart(one.job, one.at, one.words) for one in over]
+        click.echo(jsontext.readable(Output(SCHEMA, nights, told)))
         return
     for one in over:
         click.echo(f"{one.job}: {one.words}")

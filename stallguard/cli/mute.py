@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from stallguard import units
+from stallguard.cli import _complete
 from stallguard.cli._live import ask, only_live
 from stallguard.core.text import duration as said
 from stallguard.errors import USAGE, StallguardError
@@ -12,7 +13,9 @@ from stallguard.errors import USAGE, StallguardError
 
 @click.command("mute", context_settings={"ignore_unknown_options": True})
 @click.argument("duration", required=False, default="1h")
-@click.option("--run", metavar="RUN", help="The run that is meant, if several live.")
+@click.option(
+    "--run", metavar="RUN", help="The run that is meant, if several live.", shell_complete=_complete.living
+)
 def command(duration: str, run: str | None) -> None:
     """Detect stalls, but do not act on them for DURATION (default: 1h; 0 ends the pause): for a debugger, say."""
     try:

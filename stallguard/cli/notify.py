@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from stallguard import config
+from stallguard.cli._json import prints_json
 from stallguard.cli._options import given, settings
 from stallguard.errors import USAGE, StallguardError
 
@@ -19,7 +20,7 @@ TITLE, TEXT = "stallguard: a test", "Notifications arrive. Nothing happened to a
 
 @click.command("notify")
 @click.option("--test", "is_test", is_flag=True, help="Send a test by each channel of the settings.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object: what became of each channel.")
+@prints_json("One JSON object: what became of each channel.", "stallguard.notify:Tested")
 @settings(())
 def command(is_test: bool, as_json: bool, **parameters: Any) -> None:
     """Send a test notification by each channel that is set; exit code 1 if one fails or none is set.
@@ -40,7 +41,7 @@ def command(is_test: bool, as_json: bool, **parameters: Any) -> None:
     results = notify.test(notify.channels(wanted, os.environ, failed.append), TITLE, TEXT)
     results += [notify.Result("Apprise", why) for why in failed]
     if as_json:
-        click.echo(msgspec.json.encode({"schema": 1, "channels": results}))
+        click.echo(msgspec.json.encode(notify.Tested(notify.SCHEMA, results)))
     for one in results if not as_json else ():
         click.echo(f"{one.channel}: {f'failed: {one.why}' if one.why else 'sent'}")
     if not results:

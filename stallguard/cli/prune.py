@@ -9,8 +9,27 @@ import click
 import msgspec
 
 from stallguard import config, keep
+from stallguard.cli._json import prints_json
 from stallguard.core.text import quantity
 from stallguard.paths import runs_dir
+
+SCHEMA = 1
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A run that is, or would be, removed."""
+
+    id: str
+    bytes: int
+    why: str  # a sentence
+
+
+class Output(msgspec.Struct, frozen=True):
+    """What was removed."""
+
+    schema: int
+    removed: bool  # false with --dry-run: nothing was
+    runs: list[Row]
 
 
 @click.command("prune")
@@ -18,7 +37,7 @@ from stallguard.paths import runs_dir
 @click.option("--age", metavar="DURATION", help="Remove what is older.  [keep.age: 60d]")
 @click.option("--size", metavar="SIZE", help="Room for all runs together.  [keep.size: 5GB]")
 @click.option("-n", "--dry-run", is_flag=True, help="Only say what would be removed.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@prints_json("One JSON object.", "stallguard.cli.prune:Output")
 def command(runs: str | None, age: str | None, size: str | None, dry_run: bool, as_json: bool) -> None:
     """Remove runs that are too many, too old or too large; never one that still goes on.
 
@@ -32,8 +51,8 @@ def command(runs: str | None, age: str | None, size: str | None, dry_run: bool, 
     settings = config.load(flags, os.environ, Path.cwd(), typed).config.keep
     doomed = keep.prune(settings, runs_dir(), dry=dry_run)
     if as_json:
-        rows = [{"id": item.run.id, "bytes": item.size, "why": item.why} for item in doomed]
-        click.echo(msgspec.json.encode({"schema": 1, "removed": not dry_run, "runs": rows}))
+        rows = [Row(item.run.id, item.size, item.why) for item in doomed]
+        click.echo(msgspec.json.encode(Output(SCHEMA, not dry_run, rows)))
         return
     for item in doomed:
         click.echo(f"{item.run.id:<36}  {quantity(item.size, 'bytes'):>8}  {item.why}")

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from stallguard import outcome
+from stallguard.cli._json import prints_json
 from stallguard.cli._live import ask
 from stallguard.core.text import duration
 from stallguard.errors import StallguardError
@@ -17,7 +18,7 @@ from stallguard.supervisor import orphan
 
 
 @click.command("ps")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object with all live runs.")
+@prints_json("One JSON object with all live runs.", "stallguard.supervisor.snapshot:Living")
 def command(as_json: bool) -> None:
     """List the runs that live: their process, state, pace and silence, and each training of those that have several."""
     from stallguard.report.live import trainings

@@ -10,6 +10,8 @@ from pathlib import Path
 import click
 
 from stallguard import jsontext
+from stallguard.cli import _complete
+from stallguard.cli._json import prints_json
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.paths import NEWEST, RunDir, find_run, list_runs
 
@@ -19,16 +21,17 @@ STDOUT = "-"
 
 
 @click.command("report")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=_complete.runs)
 @click.option(
     "--html",
     "html_file",
     is_flag=False,
     flag_value=IN_THE_RUN,
     metavar="[FILE]",
+    shell_complete=_complete.files,
     help="Write one HTML file that can be mailed.  -: standard output.  [report.html in the run's directory]",
 )
-@click.option("--json", "as_json", is_flag=True, help="All of it as one JSON object.")
+@prints_json("All of it as one JSON object.", "stallguard.report.document:Document")
 @click.option("--open", "show", is_flag=True, help="Write the HTML file and open it in the browser.")
 def command(run: str | None, html_file: str | None, as_json: bool, show: bool) -> None:
     """Tell what happened in RUN (default: the newest), why, what was done, what it cost and what to change.

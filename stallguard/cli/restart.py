@@ -6,19 +6,21 @@ import sys
 
 import click
 
+from stallguard.cli import _complete
 from stallguard.cli._live import NO, ask, only_live
-from stallguard.core.asked import FROM_SCRATCH
 from stallguard.errors import USAGE, StallguardError
 from stallguard.paths import RunDir
 
 
 @click.command("restart")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=_complete.living)
 @click.option(
     "--from-scratch", is_flag=True, help="Start the script from its beginning, without its checkpoints."
 )
 def command(run: str | None, from_scratch: bool) -> None:
     """End the training of RUN, which may be left out if only one lives, and start it again from its checkpoint."""
+    from stallguard.core.asked import FROM_SCRATCH
+
     which = only_live(run)
     if not from_scratch and not which.has_checkpoints():
         _confirm(which)

@@ -27,8 +27,13 @@ class RunCommand(click.Command):
         ctx.params["words"] = tuple(words)
         return rest
 
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return our options and arguments; behind the first word of COMMAND a shell is offered none of them."""
+        begun = ctx.resilient_parsing and ctx.params.get("words")
+        return [] if begun else super().get_params(ctx)
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Offer our options, and where none fits the files of COMMAND."""
+        """Offer our options, and if none fits the files of COMMAND."""
         return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
 
     def command_begins(self, args: list[str]) -> int:

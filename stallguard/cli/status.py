@@ -9,15 +9,34 @@ import click
 import msgspec
 
 from stallguard import outcome
+from stallguard.cli import _complete
+from stallguard.cli._json import prints_json
 from stallguard.cli._live import NO, ask, pick
+from stallguard.outcome import Outcome
 from stallguard.paths import RunDir
 from stallguard.report.plain import plain
 from stallguard.supervisor import orphan
 
+SCHEMA = 1
+
+
+class Over(msgspec.Struct, frozen=True):
+    """A run that is over, or whose stallguard was killed."""
+
+    schema: int
+    run: str
+    state: str  # as in `ls`; unguarded: stallguard was killed, and the training lives on
+    outcome: Outcome | None  # null: stallguard was killed before it could write it
+    pid: int | msgspec.UnsetType = msgspec.UNSET  # of the training, if it is unguarded
+
 
 @click.command("status")
-@click.argument("run", required=False)
-@click.option("--json", "as_json", is_flag=True, help="The snapshot, as one JSON object.")
+@click.argument("run", required=False, shell_complete=_complete.runs)
+@prints_json(
+    "The snapshot, as one JSON object.",
+    "stallguard.supervisor.snapshot:Snapshot",
+    "stallguard.cli.status:Over",
+)
 def command(run: str | None, as_json: bool) -> None:
     """Show how RUN (default: the newest that lives) stands; exit code 1 where it is stalled or has failed.
 
@@ -69,9 +88,9 @@ def lines(run: RunDir, rows: list[tuple[str, str]]) -> list[str]:
 def _over(run: RunDir, *, as_json: bool) -> tuple[bool, Any]:
     end, state, attempt = outcome.outcome(run), outcome.state(run), orphan.find(run)
     if as_json:
-        told = {"schema": 1, "run": run.id, "state": state, "outcome": end}
+        told = Over(SCHEMA, run.id, state, end)
         if attempt is not None:
-            told |= {"state": "unguarded", "pid": attempt.process.pid}
+            told = Over(SCHEMA, run.id, "unguarded", end, attempt.process.pid)
         return state == "finished", msgspec.json.encode(told)
     from stallguard.core.text import count, duration
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from stallguard.cli import _complete
 from stallguard.cli._live import ask, only_live
 from stallguard.errors import GAVE_UP, StallguardError
 from stallguard.paths import RunDir
@@ -12,7 +13,7 @@ from stallguard.supervisor.attempts import Attempt
 
 
 @click.command("stop")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=_complete.living)
 def command(run: str | None) -> None:
     """End the training of RUN, which may be left out where only one lives: SIGTERM, and SIGKILL after its grace."""
     which = only_live(run, or_unguarded=True)

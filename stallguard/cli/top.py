@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from stallguard import outcome
-from stallguard.cli import status
+from stallguard.cli import _complete, status
 from stallguard.cli._live import ask, pick
 from stallguard.errors import StallguardError
 from stallguard.paths import RunDir
@@ -25,7 +25,7 @@ HELP = "q quit   d dump   m pause stall handling for an hour, or end the pause"
 
 
 @click.command("top")
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=_complete.living)
 @click.pass_context
 def command(ctx: click.Context, run: str | None) -> None:
     """Watch RUN (default: the newest that lives); where no terminal looks on, show its status once.

@@ -44,6 +44,14 @@ class Contents(msgspec.Struct, frozen=True):
     removed: dict[str, int]
 
 
+class Packed(msgspec.Struct, frozen=True):
+    """The pack that was written."""
+
+    schema: int
+    path: str  # of the pack
+    contents: Contents
+
+
 def pack(run: RunDir, redactor: Redactor, into: BinaryIO) -> Contents:
     """Write the run as a gzipped tar to `into`.  Raises OSError."""
     members = []

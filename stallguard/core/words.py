@@ -27,6 +27,7 @@ __all__ = ["HOW", "WHILE", "counted", "duration"]
 ALSO = 0.3  # confidence from which a second cause is told too
 LINE = 120  # characters of a line of the output
 STREAM = "BLIND"  # the detector's row for beats without phases
+STOPPED = "somebody stopped the process"
 NO_LIMIT = "no limit in this phase"
 LIKELY, PERHAPS = 0.75, 0.45
 SIGNALS = {
@@ -93,16 +94,21 @@ def end_of_training(run: Run, gone: Training) -> dict[str, str]:
     }
 
 
+def place(row: str, phase: str) -> str:
+    """Return where in the training a silence is.  `row`: of the detector; `phase`: as the probe says it."""
+    return "between two beats" if row == STREAM else WHILE.get(phase, phase)
+
+
 def silence(run: Run, training: Training | None = None) -> dict[str, str]:
     """Return the facts of a suspicion or a stall of `training`, by default of the one in focus."""
     training = training or run.training
     judgement = training.judge.judgement
     stopped = judgement.step == "stopped"
-    what = "somebody stopped the process" if stopped else DOING.get(judgement.evidence, DOING["unknown"])
-    where = "between two beats" if judgement.row == STREAM else WHILE.get(judgement.phase, judgement.phase)
+    what = STOPPED if stopped else DOING.get(judgement.evidence, DOING["unknown"])
     whose = {"pid": str(training.pid)} if training.pid else {}
     return whose | {
-        "silence": f"{of_one(run, training.pid)}no progress for {duration(judgement.gap)} {where}",
+        "silence": f"{of_one(run, training.pid)}no progress for {duration(judgement.gap)} "
+        f"{place(judgement.row, judgement.phase)}",
         "what": what,
         "gap": duration(judgement.gap),
         "phase": judgement.phase,

@@ -25,6 +25,7 @@ from stallguard.core.verdicts import Finding
 from stallguard.paths import RunDir
 from stallguard.report import attempts, evidence, incidents, programs, record, story, timeline, totals
 from stallguard.report.attempts import Attempt
+from stallguard.report.clock import clock
 from stallguard.report.evidence import Evidence
 from stallguard.report.incidents import Incident
 from stallguard.report.narrative import prose, sentence
@@ -130,7 +131,7 @@ def _made(run: RunDir, environment: Mapping[str, str], zone: dt.tzinfo | None) -
     tries = attempts.attempts(known, started)
     trained = programs.trainings(started)
     troubles = incidents.incidents(known)
-    clock = _clock(known, zone)
+    shown = clock(known.first, known.last, zone)
     sums = totals.totals(known, tries, troubles, outcome.outcome(run))
     cwd = asked.cwd if asked else ""
     here = dt.datetime.fromtimestamp(known.first, zone).astimezone(zone)
@@ -149,17 +150,17 @@ def _made(run: RunDir, environment: Mapping[str, str], zone: dt.tzinfo | None) -
             sums,
             tries,
             troubles,
-            clock,
+            shown,
             trained,
             _inexact(known, troubles),
         ),
         totals=sums,
         attempts=tries,
         trainings=trained,
-        incidents=_troubles(run, troubles, clock, cwd),
+        incidents=_troubles(run, troubles, shown, cwd),
         advice=story.advice(troubles),
         beyond=[line.facts.get("text", "") for line in _tells(known) if line.kind == "beyond"],
-        told=_lines(known, clock),
+        told=_lines(known, shown),
         output=evidence.last_lines(run.output),
         versions=_versions(known),
         removed={},
@@ -183,13 +184,6 @@ def _shown(value: Any) -> Any:
     if isinstance(value, dict):
         return {plain(key): _shown(item) for key, item in value.items()}
     return [_shown(item) for item in value] if isinstance(value, list) else value
-
-
-def _clock(known: Record, zone: dt.tzinfo | None) -> Callable[[float], str]:
-    """Return how a time of this run is written: with its day only where the run saw more than one."""
-    days = {dt.datetime.fromtimestamp(at, zone).date() for at in (known.first, known.last)}
-    form = "%H:%M:%S" if len(days) == 1 else "%a %H:%M:%S"
-    return lambda at: dt.datetime.fromtimestamp(at, zone).strftime(form)
 
 
 def _end(run: RunDir) -> dict[str, str]:

@@ -5,9 +5,13 @@ Pure: a summary in, lines out.  This module may not look anything up.
 
 from __future__ import annotations
 
+import datetime as dt
+
 import msgspec
 
 from stallguard.core.words import duration
+
+SCHEMA = 1
 
 
 class Night(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -34,6 +38,22 @@ class Night(msgspec.Struct, frozen=True, omit_defaults=True):
     heir: str = ""  # the run that went on from it
     resumable: bool = False  # it left a checkpoint
     job: str = ""  # the overnight job that it is the newest run of
+
+
+class MissedStart(msgspec.Struct, frozen=True):
+    """A start of a job that did not happen."""
+
+    job: str
+    at: dt.datetime  # local time with its offset
+    words: str  # what happened and what to do
+
+
+class Output(msgspec.Struct, frozen=True):
+    """Each run of the night, and the starts that it missed."""
+
+    schema: int
+    runs: list[Night]
+    missed: list[MissedStart]
 
 
 STATES = {

@@ -21,14 +21,15 @@ from stallguard.core.limits import Limits
 from stallguard.core.readings import Process
 from stallguard.core.run import Run
 from stallguard.core.verdicts import Judgement
-from stallguard.core.words import NO_LIMIT, limit
+from stallguard.core.words import DOING, NO_LIMIT, STOPPED, duration, limit
+from stallguard.report.recorded import Order, World
 
 SLACK = 0.02  # seconds by which a recorded reading may come before the sampler's own period
 _TOLD = {"suspect": "suspect", "stalled": "stalled", "stopped": "stalled", "recovering": "recovered"}
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """One change of the opinion.  `at`: seconds on the recording's clock; `gap`, `threshold`: seconds.
+    """One change of the opinion.  `at`: seconds since the recording began; `gap`, `threshold`: seconds.
 
     `step`: suspect, stalled or recovered; `verdict`: the same in the detector's own words (stopped and stalled
     are two); `cause`: the class of evidence; `act_at`: when acting would be due if nothing moved till then.
@@ -63,7 +64,7 @@ class Deed(msgspec.Struct, frozen=True):
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """What a replay found."""
+    """What a replay found.  All times are seconds since the recording began, by the supervisor's clock."""
 
     verdicts: list[Verdict]
     slowdowns: list[Slow]
@@ -106,30 +107,34 @@ def replay(events: Iterable[Event], limits: DetectorLimits) -> Replayed:
     return found.replayed()
 
 
-def replay_run(events: Iterable[Event], limits: Limits, learned: Learned | None = None) -> Replayed:
+def replay_run(
+    events: Iterable[Event], limits: Limits, learned: Learned | None = None, orders: Iterable[Order] = ()
+) -> Replayed:
     """Return what a run would have told and done over the events of its journal: the whole core again.
 
-    The events are what happened in the run as it was: a child that was ended then ends in the replay too.
+    `orders`: what the run did, with its times.  What followed an order then follows it now (report.recorded).
     """
-    found = _Notes(limits.detector)
-    run: Run | None = None
-    for event in events:
-        run = fold.begin(limits, event.at, learned=learned)[0] if run is None else run
+    world = World(events, orders)
+    found = _Notes(limits.detector, world.begins)
+    run, _ = fold.begin(limits, world.begins, learned=learned)
+    while (event := world.next(run)) is not None:
         before = {training.key: training.judge for training in trainings.judged(run)}
         run, actions = fold.advance(run, event, limits)
         found.count()
         for training in trainings.judged(run):
             if training.key in before:
                 found.note(event.at, before[training.key], training.judge)
-        found.actions += [deed for action in actions if (deed := _deed(event.at, action, run)) is not None]
+        for action in actions:
+            world.follow(action, run)
+        found.do(event.at, actions, run)
     return found.replayed()
 
 
 class _Notes:
     """Collects the changes of the opinion."""
 
-    def __init__(self, limits: DetectorLimits) -> None:
-        self._limits, self._events = limits, 0
+    def __init__(self, limits: DetectorLimits, began: float = 0.0) -> None:
+        self._limits, self._began, self._events = limits, began, 0
         self._verdicts: list[Verdict] = []
         self._slowdowns: list[Slow] = []
         self.actions: list[Deed] = []
@@ -142,11 +147,31 @@ class _Notes:
         """Take the states of one detector around an event; return the verdict where there is one."""
         old, new = before.judgement, after.judgement
         if (new.slow > 1.0) != (old.slow > 1.0):
-            self._slowdowns.append(Slow(round(at, 3), round(new.slow, 2), new.slow_cause))
+            self._slowdowns.append(Slow(round(at - self._began, 3), round(new.slow, 2), new.slow_cause))
         if new.step == old.step or (new.step not in _TOLD and old.step != "stopped"):
             return None
-        self._verdicts.append(_verdict(at, old, new, after, self._limits))
+        self._verdicts.append(self._verdict(at, old, after))
         return self._verdicts[-1]
+
+    def do(self, at: float, actions: Iterable[Action], run: Run) -> None:
+        """Take what the core wants done."""
+        self.actions += [deed for one in actions if (deed := _deed(at - self._began, one, run)) is not None]
+
+    def _verdict(self, at: float, old: Judgement, after: Judge) -> Verdict:
+        new, due = after.judgement, detector.act_at(after, self._limits)
+        seen = old if new.step in ("recovering", "healthy") else new  # a recovery ends what was there before
+        return Verdict(
+            at=round(at - self._began, 3),
+            step=_TOLD.get(new.step, "recovered"),  # healthy at once: somebody let it continue
+            verdict=new.step,
+            cause="stopped" if after.evidence.state == "stopped" else seen.evidence,
+            row=seen.row,
+            phase=seen.phase,
+            gap=round(seen.gap, 2),
+            threshold=limit(round(seen.threshold, 2)),
+            certain=new.certain,
+            act_at=None if due is None else round(due - self._began, 3),
+        )
 
     def replayed(self) -> Replayed:
         """Return all of it."""
@@ -154,13 +179,12 @@ class _Notes:
 
 
 def _deed(at: float, action: Action, run: Run) -> Deed | None:
-    """Return an action of the core as something done to the training, None where it only tells."""
+    """Return an action of the core as something done to the training, None if it only tells."""
+    at = round(at, 3)
     match action:
         case Collect(incident=incident) if incident:
             seen = run.judge.judgement
-            return Deed(
-                at, "dump", f"{seen.evidence} for {seen.gap:.1f} s, threshold {_shown(seen.threshold)}"
-            )
+            return Deed(at, "dump", _why(seen.evidence, seen.gap, seen.threshold))
         case Signal(name="TERM") if run.decision is not None:
             return Deed(at, run.decision.action, run.decision.why)
         case Signal(name="KILL"):
@@ -170,35 +194,18 @@ def _deed(at: float, action: Action, run: Run) -> Deed | None:
     return None
 
 
-def _shown(threshold: float | None) -> str:
-    return NO_LIMIT if threshold is None or limit(threshold) is None else f"{threshold:.1f} s"
+def _why(evidence: str, gap: float, threshold: float | None) -> str:
+    bound = None if threshold is None else limit(threshold)
+    shown = NO_LIMIT if bound is None else f"the limit is {duration(bound)}"
+    what = STOPPED if evidence == "stopped" else DOING.get(evidence, DOING["unknown"])
+    return f"{what} for {duration(gap)}; {shown}"
 
 
 def _dump(verdict: Verdict) -> Deed:
-    return Deed(
-        verdict.at, "dump", f"{verdict.cause} for {verdict.gap:.1f} s, threshold {_shown(verdict.threshold)}"
-    )
+    return Deed(verdict.at, "dump", _why(verdict.cause, verdict.gap, verdict.threshold))
 
 
 def _restart(at: float, judge: Judge) -> Deed:
     silent = judge.clock.now - judge.began
     sure = "the evidence is certain" if judge.judgement.certain else "it did not recover by itself"
     return Deed(round(at, 3), "restart", f"silent for {silent:.1f} s, and {sure}")
-
-
-def _verdict(at: float, old: Judgement, new: Judgement, after: Judge, limits: DetectorLimits) -> Verdict:
-    ended = new.step in ("recovering", "healthy")
-    seen = old if ended else new  # a recovery ends what was there before
-    due = detector.act_at(after, limits)
-    return Verdict(
-        at=round(at, 3),
-        step=_TOLD.get(new.step, "recovered"),  # healthy at once: somebody let it continue
-        verdict=new.step,
-        cause="stopped" if after.evidence.state == "stopped" else seen.evidence,
-        row=seen.row,
-        phase=seen.phase,
-        gap=round(seen.gap, 2),
-        threshold=limit(round(seen.threshold, 2)),
-        certain=new.certain,
-        act_at=None if due is None else round(due, 3),
-    )

@@ -2,8 +2,9 @@
 
 One thread owns the socket and the pages.  It keeps one track a program (track.py): a run is often several processes.
 It merges records so that the core gets about one a second of each while all is well and one at once when a silence
-ends, reads the mapped page of a program that is silent, finds out when one has ended without a goodbye, and drains
-all of them after the child's end before it passes the exit on.  It must not judge anything.
+ends, reads the mapped page of a program that is silent, and of one that never could send because the socket had no
+name when it began, finds out when one has ended without a goodbye, and drains all of them after the child's end before
+it passes the exit on.  It must not judge anything.
 
 Any process of this user may write to the socket.  So the token is compared before anything is decoded, what does not
 carry it is counted and dropped, and an error in one message never ends the thread.
@@ -26,6 +27,7 @@ import msgspec
 
 from stallguard import jsontext
 from stallguard.core.events import Event, Exited, Greeted, Heard, Left, Noted
+from stallguard.host import system
 from stallguard.probe import wire
 from stallguard.supervisor import surprise
 from stallguard.supervisor.sockets import LOOK, Named
@@ -74,6 +76,10 @@ class Beats:
         self._asked: tuple[str, ...] = ()
         self._dropped = Counter[str]()  # messages, by why
         self._exit: tuple[int | None, bool | None] | None = None
+        self._over: set[tuple[int, int]] = (
+            set()
+        )  # programs of this attempt that are over: number, when they began
+        self._searched = self._now()
 
     def follow(self, attempt: int, token: int, known: Collection[int] = ()) -> None:
         """Begin to listen for `attempt`; call before its child starts, and after the one before has ended.
@@ -145,6 +151,7 @@ class Beats:
                 spoke = bool(selector.select(self._patience()))
                 self._drain()
                 self._look()
+                self._find_silent()
                 self._keep_the_name(selector)
                 if spoke and self._exit is None:
                     # Twenty records a second say no more than four: let them queue, wake a fifth as often.
@@ -161,8 +168,8 @@ class Beats:
                 return
             text = f"the probe's socket was removed from {self.path.parent}: it is there again"
         except OSError as error:
-            text = f"the probe's socket was removed from {self.path.parent}: the next attempt is guarded from outside"
-            text = f"{text} ({error.strerror})"
+            text = f"the probe's socket was removed from {self.path.parent} ({error.strerror}): "
+            text += "what begins now is followed by its page alone"
             if self._unbound:
                 return
             self._unbound = True
@@ -241,6 +248,34 @@ class Beats:
                 return
         self._post(Left(at=self._now(), attempt=self._attempt, pid=pid, how=VANISHED))
 
+    def _find_silent(self) -> None:
+        """Follow a program that never sent a record, by its page alone: it began while the socket had no name."""
+        now = self._now()
+        if now - self._searched < PAGE_AFTER:
+            return
+        self._searched = now
+        for path in self._pages.glob("*.page"):
+            if path.stem.isdigit() and int(path.stem) not in self._tracks:
+                record = self._silent(path, now)
+                if record is not None:
+                    self._post(self._begin(record).event(now, page=True))
+
+    def _silent(self, path: Path, now: float) -> Record | None:
+        """Return the record in a page of this attempt whose program lives and had time to send one; else None."""
+        with contextlib.suppress(OSError):
+            record = wire.unpack(path.read_bytes())
+            if (
+                record is None
+                or record["token"] != self._token
+                or now - record["began_ns"] / 1e9 < PAGE_AFTER
+            ):
+                return None
+            pid = record["pid"]
+            if (pid, record["began_ns"]) in self._over or system.start_time(pid) is None:
+                return None
+            return record if system.has_open(pid, str(path)) is not False else None
+        return None
+
     def _end(self, track: Track, how: str) -> None:
         """Post that a program is over, after its last record."""
         track.look_once_more()
@@ -248,6 +283,7 @@ class Beats:
             self._post(track.event(self._now()))
         self._post(Left(at=self._now(), attempt=self._attempt, pid=track.pid, how=how))
         del self._tracks[track.pid]
+        self._over.add((track.pid, track.began))
         track.close()
 
     def _tell_the_last(self) -> None:
@@ -258,6 +294,8 @@ class Beats:
             track.look_once_more()
             if track.pending:
                 self._post(track.event(self._now()))
+            if self._exit is not None and self._exit[0] == 0 and not track.spoke:
+                continue  # without a socket it could not say goodbye; an attempt that ended well was not killed
             if track.leaving or not track.lives():
                 self._end(track, track.leaving or VANISHED)
 

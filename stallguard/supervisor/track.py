@@ -118,6 +118,7 @@ class Track:
         self.pid, self.began = record["pid"], record["began_ns"]
         self.record = record
         self.last: Heard | None = None
+        self.spoke = False  # a record of it came over the socket
         self.pending = False  # there is something that the core does not know yet
         self.leaving = (
             ""  # how it left, once it said goodbye: its process may still hang in the interpreter's end
@@ -135,7 +136,7 @@ class Track:
 
     def take(self, record: Record, now: float) -> None:
         """Take the next record."""
-        self.record, self._received, self.pending = record, now, True
+        self.record, self._received, self.pending, self.spoke = record, now, True, True
         self._longest = max(self._longest, record["longest_ns"])
         if record["kind"] == _BYE:
             self.leaving = OVER[bool(record["flags"] & wire.FLAG_FAILED)]

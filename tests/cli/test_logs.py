@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import msgspec
@@ -41,6 +42,36 @@ def test_the_last_lines_reach_into_compressed_parts(run: paths.RunDir) -> None:
     assert "line 5 " in shown[0]
     assert "line 99 " in shown[-1]
     assert "\x1b" not in "".join(shown)
+
+
+def test_times_are_those_of_the_users_clock_with_the_day_after_midnight(
+    run: paths.RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Etc/GMT-2")
+    time.tzset()
+    try:
+        for part in journal.parts(run.journal):
+            part.unlink()
+        run.journal.write_bytes(
+            b"".join(
+                msgspec.json.encode(
+                    {
+                        "schema": 1,
+                        "utc": utc,
+                        "at": at,
+                        "kind": "action",
+                        "data": Tell("trouble", {"text": "so"}),
+                    }
+                )
+                + b"\n"
+                for utc, at in (("2026-01-01T21:30:00Z", 1.0), ("2026-01-01T22:30:00Z", 2.0))
+            )
+        )
+        shown = CliRunner().invoke(logs.command, []).output.splitlines()
+        assert shown == ["23:30:00  so", "Fri 00:30:00  so"]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_lines_of_json_stay_as_they_are(run: paths.RunDir) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,8 +14,12 @@ from click.testing import CliRunner
 
 from stallguard import journal, traces
 from stallguard.cli.replay import command
+from stallguard.core.actions import Collect, Launch, Signal
+from stallguard.core.events import Collected, Event, Exited, Heard, Launched, Left
 from stallguard.errors import StallguardError
+from stallguard.report.recorded import moved
 
+STALLED = 16.75  # seconds into the trace stall_lock at which it is called a stall
 RECORDINGS = Path(__file__).parents[1] / "recordings" / "traces"
 
 
@@ -21,6 +28,9 @@ def nowhere(monkeypatch, tmp_path):
     """No settings of whoever runs the tests."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
+    yield
+    monkeypatch.undo()
+    time.tzset()
 
 
 def told(*arguments: str) -> str:
@@ -39,10 +49,13 @@ def test_the_words_name_every_step_and_why():
     assert [line.split("would ")[1].split()[0] for line in output.splitlines()] == [
         "suspect",
         "call",
-        "dump:",
-        "restart:",
+        "collect",
+        "restart",
     ]
     assert "nothing in the process can wake its threads" in output
+    assert "inside a training step" in output
+    assert output.startswith("+0:00:")
+    assert "STEP" not in output, "words of the detector's own"
 
 
 def test_a_healthy_training_gives_one_line():
@@ -52,7 +65,8 @@ def test_a_healthy_training_gives_one_line():
 def test_json_is_one_object_with_the_verdicts_to_be_scored():
     found = json.loads(told(trace("stall_sigstop"), "--json"))
 
-    assert found["schema"] == 1
+    assert found["schema"] == 2
+    assert found["began"] is None, "a trace has no place on the wall's clock"
     assert [(v["step"], v["cause"]) for v in found["verdicts"]] == [
         ("suspect", "stopped"),
         ("stalled", "stopped"),
@@ -102,6 +116,118 @@ def test_a_journal_is_decided_again_like_a_trace(tmp_path):
 
     found = json.loads(told(str(path), "--json"))
     assert [v["step"] for v in found["verdicts"]] == ["suspect", "stalled"]
+
+
+UPTIME, SECOND = 37_700.0, 1_767_225_600.0  # of the run's first line: of the machine, and since the epoch
+
+
+def recorded(path: Path, *happened: tuple[float, object]) -> str:
+    """Write a journal of (second, event or action) of a run that began at midnight, UTC, of a new year."""
+    lines = []
+    for second, what in happened:
+        event = isinstance(what, Event)
+        utc = dt.datetime.fromtimestamp(SECOND + second, dt.UTC).isoformat()
+        data = moved(what, UPTIME) if event else what
+        kind = "event" if event else "action"
+        lines.append({"schema": 1, "utc": utc, "at": UPTIME + second, "kind": kind, "data": data})
+    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    return str(path)
+
+
+@pytest.fixture
+def night(tmp_path: Path) -> str:
+    """A run that stalled, was found out after 10 s, and was started again 3 s later; it then went on for 5 s."""
+    events = [
+        event for event in traces.events(traces.read(Path(trace("stall_lock")))) if event.at < STALLED + 2.0
+    ]
+    again = [
+        Heard(
+            at=STALLED + at,
+            attempt=2,
+            sent_at=STALLED + at,
+            beats=int(at),
+            beat_at=STALLED + at,
+            progress_at=STALLED + at,
+            changes=int(at),
+            phase="between",
+            trains=True,
+            fits=1,
+        )
+        for at in (4, 5, 6, 7)
+    ]
+    happened = [
+        (0.0, Launched(at=0.0, attempt=1, pid=7)),
+        *((event.at, event) for event in events),
+        (STALLED, Collect(incident=1, attempt=1)),
+        (STALLED + 2.0, Collected(at=STALLED + 2.0, incident=1, seconds=2.0, where="train.py:12 in step")),
+        (STALLED + 2.0, Signal(attempt=1, name="TERM")),
+        (STALLED + 2.5, Left(at=STALLED + 2.5, attempt=1, pid=0, how="vanished")),
+        (STALLED + 2.5, Exited(at=STALLED + 2.5, attempt=1, code=-15)),
+        (STALLED + 2.5, Launch(attempt=2)),
+        (STALLED + 2.6, Launched(at=STALLED + 2.6, attempt=2, pid=8)),
+        *((event.at, event) for event in again),
+        (STALLED + 8.0, Exited(at=STALLED + 8.0, attempt=2, code=0)),
+    ]  # fmt: skip
+    return recorded(tmp_path / "journal.jsonl", *sorted(happened, key=lambda one: one[0]))
+
+
+def times(found: dict[str, Any]) -> dict[str, float]:
+    """Return when the first of each verdict and each deed came."""
+    told = [(v["step"], v["at"]) for v in found["verdicts"]] + [
+        (d["action"], d["at"]) for d in found["actions"]
+    ]
+    return dict(reversed(told))
+
+
+def compared(night: str, setting: str) -> tuple[dict[str, float], dict[str, float]]:
+    found = json.loads(told(night, "--compare", "--set", setting, "--json"))
+    before, after = map(times, found["compared"])
+    return before, after
+
+
+def test_with_the_settings_as_they_were_a_run_is_decided_as_it_was(night):
+    found = times(json.loads(told(night, "--json")))
+
+    assert found["stalled"] == pytest.approx(STALLED, abs=0.3)
+    assert found["dump"] == found["stalled"]
+    assert found["restart"] == pytest.approx(STALLED + 2.0, abs=0.3)
+    assert found["end"] == pytest.approx(STALLED + 8.0, abs=0.01)
+
+
+@pytest.mark.parametrize("limit", ["5s", "15s", "25s"])
+def test_another_setting_moves_the_verdict_and_all_that_follows_it(night, limit):
+    before, after = compared(night, f"detector.rows.step.deadlock={limit}")
+
+    by = after["stalled"] - before["stalled"]
+    assert by == pytest.approx(float(limit[:-1]) - 10.0, abs=0.8)
+    assert after["restart"] - before["restart"] == pytest.approx(by, abs=0.1)
+    assert after["end"] - before["end"] == pytest.approx(by, abs=0.1)
+
+
+def test_a_run_that_would_have_been_left_alone_is_not_followed_behind_its_end(night):
+    _, after = compared(night, "policy.on_stall=notify")
+
+    assert after.keys() == {"suspect", "stalled", "dump"}
+
+
+def test_a_restart_that_never_was_ends_the_replay(tmp_path):
+    """The training of the recording went on by itself: nobody knows what another attempt would have done."""
+    events = list(traces.events(traces.read(Path(trace("stall_lock")))))
+    path = recorded(
+        tmp_path / "journal.jsonl", (0.0, Launched(at=0.0, attempt=1, pid=7)), *((e.at, e) for e in events)
+    )
+
+    assert [deed["action"] for deed in json.loads(told(path, "--json"))["actions"]] == ["dump", "restart"]
+
+
+def test_times_are_those_of_the_clock_and_of_the_run(night, monkeypatch):
+    monkeypatch.setenv("TZ", "Etc/GMT-2")
+    time.tzset()
+    first, *lines = told(night).splitlines()
+
+    assert "Thursday, 01 January 2026, 02:00:00" in first
+    assert [line.split("  ")[:2] for line in lines if "would call" in line] == [["02:00:16", "+0:00:16.8"]]
+    assert str(int(UPTIME))[:3] not in "".join(lines), "no uptime of the machine"
 
 
 def test_what_is_not_there_is_refused_with_the_code_for_no_such_run(monkeypatch, tmp_path):

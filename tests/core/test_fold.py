@@ -58,7 +58,7 @@ def test_a_run_that_is_muted_is_judged_but_left_alone_for_as_long() -> None:
     world.tell(Asked(at=world.now, verb="mute", argument="600"))
     assert world.told()[-1] == "muted"
     assert world.run is not None
-    assert snapshot("r", world.run, world.now)["muted"] == 600.0
+    assert snapshot("r", world.run, world.now).muted == 600.0
     world.train(500, stuck=True)
     assert world.actions(Signal) == []
     world.train(200, stuck=True)

@@ -18,7 +18,7 @@ from tests.core.world import World
 )
 def test_a_limit_out_of_reach_is_none(threshold, shown):
     assert words.limit(threshold) == shown
-    assert judged(Judgement(threshold=threshold))["threshold"] == shown
+    assert judged(Judgement(threshold=threshold)).threshold == shown
 
 
 def test_status_of_a_run_that_imports_says_so_in_words_and_in_json():
@@ -31,9 +31,10 @@ def test_status_of_a_run_that_imports_says_so_in_words_and_in_json():
     )
     one = msgspec.structs.replace(world.run.training, judge=msgspec.structs.replace(judge, judgement=busy))
     each = tuple(one if old.key == one.key else old for old in world.run.trainings)
-    shown = snapshot("night", msgspec.structs.replace(world.run, trainings=each), world.now)
+    run = msgspec.structs.replace(world.run, trainings=each)
+    shown = msgspec.json.decode(msgspec.json.encode(snapshot("night", run, world.now)))
 
-    assert msgspec.json.decode(msgspec.json.encode(shown))["judgement"]["threshold"] is None
+    assert shown["judgement"]["threshold"] is None
     said = dict(live.rows(shown))
     assert said["silent"] == "for 40 s, no limit in this phase"
     assert live.silence_bar(shown) == ""

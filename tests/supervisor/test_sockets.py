@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from stallguard import paths
-from stallguard.core.events import Heard, Noted
+from stallguard.core.events import Heard, Left, Noted
 from stallguard.errors import StallguardError
-from stallguard.supervisor import beats, control
+from stallguard.supervisor import beats, control, track
 from stallguard.supervisor.control import Control, ask
-from tests.supervisor.listening import Ear
+from tests.supervisor.listening import TOKEN, Ear, Probe
 
 
 @pytest.fixture
@@ -64,8 +65,65 @@ def test_a_socket_that_cannot_be_bound_again_is_told_once(place: Path, tmp_path:
     place.unlink()
 
     assert isinstance(note, Noted)
-    assert "guarded from outside" in note.text
+    assert "followed by its page alone" in note.text
     assert not any(isinstance(event, Noted) for event in rest)
+
+
+def test_a_program_that_finds_no_socket_is_followed_by_its_page(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins after the directory was swept, and the socket cannot be bound again."""
+    for module in (beats, track):
+        monkeypatch.setattr(module, "PAGE_AFTER", 0.4)
+    ear = Ear(place, tmp_path)
+    shutil.rmtree(place)
+    place.write_text("in the way")
+    elsewhere = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    elsewhere.bind(str(tmp_path / "nobody"))
+    of_before, mine = (Probe(tmp_path / "nobody", tmp_path) for _ in range(2))
+    of_before.store(beats=9, changes=9, token=TOKEN + 1)
+    mine.store(beats=3, changes=3)
+    first = ear.next()
+    mine.store(beats=5, changes=5)
+    second = ear.next()
+    asked = ear.beats.ask("stop")
+    mine.end()
+    left = ear.next(Left)
+    time.sleep(2.0)  # its page is still there, and is no new program
+    ear.beats.exited(0, None)
+    rest = ear.until_exit()
+    ear.beats.close()
+    of_before.end()
+    elsewhere.close()
+    place.unlink()
+
+    assert isinstance(first, Heard)
+    assert (first.pid, first.beats, first.page) == (mine.pid, 3, True)
+    assert isinstance(second, Heard)
+    assert (second.pid, second.beats) == (mine.pid, 5)
+    assert asked
+    assert isinstance(left, Left)
+    assert left.pid == mine.pid
+    assert not any(isinstance(event, Heard) for event in rest)
+
+
+@pytest.mark.parametrize(("code", "how"), [(0, []), (-9, ["vanished"])])
+def test_one_that_could_not_say_goodbye_is_killed_only_if_its_attempt_was(
+    code: int, how: list[str], place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beats, "PAGE_AFTER", 0.4)
+    ear = Ear(place, tmp_path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as elsewhere:
+        elsewhere.bind(str(tmp_path / "nobody"))
+        mine = Probe(tmp_path / "nobody", tmp_path)
+        mine.store(beats=3, changes=3)
+        ear.next()
+        mine.end()
+        ear.beats.exited(code, None)
+        rest = ear.until_exit()
+        ear.beats.close()
+
+    assert [event.how for event in rest if isinstance(event, Left)] == how
 
 
 def test_an_order_reaches_a_run_whose_socket_was_removed(place: Path) -> None:

@@ -1,0 +1,308 @@
+"""What the shell completes: verbs, runs, jobs, settings and their values, files.
+
+Click's own mechanism: an option or an argument has a function that offers items, and the shell's code, which
+`stallguard completion` prints, calls `stallguard` with a variable set.  Two things are added to it here.  bash splits
+words at `=`, so `--set policy.on_stall=re` reaches us in pieces; they are put together again (`Bash`).  And an error,
+of a wrong verb for one, must not be printed into the line that the user is typing (`answer`).
+
+What a function needs is imported in it: whoever completes waits for it at each key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    FishComplete,
+    ShellComplete,
+    ZshComplete,
+    add_completion_class,
+)
+
+if TYPE_CHECKING:
+    from stallguard.config.table import Key
+    from stallguard.paths import RunDir
+
+VARIABLE = "_STALLGUARD_COMPLETE"  # click's own name for a program called stallguard
+DESCRIBED = 50  # runs whose command is shown beside their id, the newest
+WHOLE = 1000  # characters of a summary: none is cut
+
+Items = list["CompletionItem[str]"]
+Completer = Callable[[click.Context, click.Parameter, str], Items]
+
+
+class Group(click.Group):
+    """A group of verbs whose summaries are shown as a whole."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> Items:
+        """Return the verbs and options that begin with `incomplete`."""
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [*begun(incomplete, self.summaries(ctx).items()), *options]
+
+    def summaries(self, ctx: click.Context) -> dict[str, str]:
+        """Return the verbs, each with what it does."""
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        return {
+            name: one.get_short_help_str(WHOLE) for name, one in commands.items() if one and not one.hidden
+        }
+
+
+def begun(incomplete: str, words: Iterable[tuple[str, str]]) -> Items:
+    """Return those (word, help) whose word begins with `incomplete`."""
+    return [CompletionItem(word, help=text or None) for word, text in words if word.startswith(incomplete)]
+
+
+# ---- what can be offered -----------------------------------------------------------------------------------------
+
+
+def files(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Items:
+    """Offer files."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def runs(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Items:
+    """Offer the ids of runs, the newest first: those that begin so, else those that have it somewhere in them."""
+    from stallguard.paths import list_runs
+
+    known = list_runs()[::-1]
+    found = [run for run in known if run.id.startswith(incomplete)] or [
+        run for run in known if incomplete in run.id
+    ]
+    shown = [run for run in found if not run.is_trial] or found
+    return [
+        CompletionItem(run.id, help=_command(run) if place < DESCRIBED else None)
+        for place, run in enumerate(shown)
+    ]
+
+
+def runs_and_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
+    """Offer runs, and files if none fits."""
+    return runs(ctx, param, incomplete) or files(ctx, param, incomplete)
+
+
+def living(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
+    """Offer the runs that live, or whose training does."""
+    from stallguard import outcome
+    from stallguard.paths import find_run
+    from stallguard.supervisor import orphan
+
+    def lives(run: RunDir) -> bool:
+        unended = outcome.outcome(run) is None
+        return unended and (outcome.state(run) == "running" or orphan.find(run) is not None)
+
+    return [item for item in runs(ctx, param, incomplete) if lives(find_run(item.value))]
+
+
+def _command(run: RunDir) -> str | None:
+    import json
+
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        return " ".join(json.loads(run.asked.read_bytes())["command"]) or None
+    return None
+
+
+def jobs(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Items:
+    """Offer the names of the jobs that are installed."""
+    from stallguard.agent.choose import own_places, own_system
+
+    return begun(incomplete, ((name, "") for name in own_places(own_system(), os.environ).names()))
+
+
+def learned(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Items:
+    """Offer what was learned, by name."""
+    from stallguard import knowledge
+
+    kept = {one.name: f"{one.what}: {' '.join(one.key.command)}" for one in knowledge.everything()}
+    return begun(incomplete, kept.items())
+
+
+def variables(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Items:
+    """Offer the names of environment variables."""
+    return begun(incomplete, ((name, "") for name in sorted(os.environ) if not name.startswith("COMP_")))
+
+
+def words(*offered: str) -> Completer:
+    """Return a function that offers these words."""
+    return lambda _ctx, _param, incomplete: begun(incomplete, ((word, "") for word in offered))
+
+
+def verbs(ctx: click.Context, _param: click.Parameter, incomplete: str) -> Items:
+    """Offer the verbs that can follow those that stand there, for `help`."""
+    at: click.Command | None = ctx.find_root().command
+    for word in ctx.params.get("words") or ():
+        at = at.get_command(ctx, word) if isinstance(at, click.Group) else None
+    return at.shell_complete(ctx, incomplete) if isinstance(at, click.Group) else []
+
+
+# ---- settings ----------------------------------------------------------------------------------------------------
+
+
+def settings(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Items:
+    """Offer the names of settings."""
+    from stallguard.config.table import KEYS
+
+    return begun(incomplete, ((key.path, key.help) for key in KEYS.values()))
+
+
+def assignments(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
+    """Offer KEY= and, behind it, the values that the setting can have."""
+    from stallguard.config.table import KEYS
+
+    name, equals, value = incomplete.partition("=")
+    if equals:
+        offered = values_of(KEYS[name])(ctx, param, value) if name in KEYS else []
+        return [CompletionItem(f"{name}={one.value}", type=one.type, help=one.help) for one in offered]
+    return begun(incomplete, ((f"{key.path}=", key.help) for key in KEYS.values()))
+
+
+def value_of_setting(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
+    """Offer the values of the setting that stands before."""
+    from stallguard.config.table import KEYS
+
+    key = KEYS.get(ctx.params.get("name") or "")
+    return values_of(key)(ctx, param, incomplete) if key else []
+
+
+def values_of(key: Key) -> Completer:
+    """Return the function that offers the values of a setting; it offers none if any number or text will do."""
+    from stallguard.config.kinds import SWITCH
+
+    own = {"run.python": files, "run.resume": _resumes, "policy.batch_env": variables}
+    if key.path in own:
+        return own[key.path]
+    if key.kind is SWITCH:
+        return words("on", "off")
+    schema = key.kind.schema
+    if "enum" in schema:
+        return words(*schema["enum"])
+    members = schema.get("items", {})
+    if "enum" in members:
+        return _listed(words(*members["enum"]))
+    return _listed(_paired(members["pattern"])) if "pattern" in members else words()
+
+
+def _resumes(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
+    return [*words("last", "no")(ctx, param, incomplete), *runs(ctx, param, incomplete)]
+
+
+def _listed(member: Completer) -> Completer:
+    """Return what offers the next member of a list that is written with commas."""
+
+    def offer(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
+        before, comma, last = incomplete.rpartition(",")
+        return [CompletionItem(f"{before}{comma}{one.value}") for one in member(ctx, param, last)]
+
+    return offer
+
+
+def _paired(pattern: str) -> Completer:
+    """Return what offers one=other, by a pattern of the form ^(one|...)=(other|...)$."""
+    lefts, rights = (found.split("|") for found in re.findall(r"\(([^)]*)\)", pattern))
+
+    def offer(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
+        left, equals, right = incomplete.partition("=")
+        if not equals:
+            return words(*(f"{one}=" for one in lefts))(ctx, param, left)
+        return [CompletionItem(f"{left}={one.value}") for one in words(*rights)(ctx, param, right)]
+
+    return offer
+
+
+# ---- the shells --------------------------------------------------------------------------------------------------
+
+# Click's function, and behind it that no space follows a word that goes on.
+NO_SPACE = """
+%(complete_func)s_whole() {
+    %(complete_func)s "$@"
+    if [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]]; then
+        compopt -o nospace
+    fi
+}
+
+complete -o nosort -F %(complete_func)s_whole %(prog_name)s
+"""
+
+
+class Bash(BashComplete):
+    """bash, which takes `=` for a word of its own and wants what is behind it only."""
+
+    def source(self) -> str:
+        """Return the code for bash."""
+        return f"{super().source()}{NO_SPACE % self.source_vars()}"
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        """Return the words before the one that is completed, and that one, each as it was typed."""
+        pieces, incomplete = super().get_completion_args()
+        whole = list(_whole([*pieces, incomplete]))
+        return whole[:-1], whole[-1]
+
+    def get_completions(self, args: list[str], incomplete: str) -> Items:
+        """Return what can stand in place of the last piece."""
+        items = super().get_completions(args, incomplete)
+        before = "" if incomplete.startswith("-") else incomplete[: incomplete.rfind("=") + 1]
+        return [_with(item, item.value.removeprefix(before)) for item in items]
+
+
+class _InOneWord(ShellComplete):
+    """A shell that replaces the whole word: of `--color=al` too, of which click offers the value alone."""
+
+    def get_completions(self, args: list[str], incomplete: str) -> Items:
+        """Return what can stand in place of the word."""
+        items = super().get_completions(args, incomplete)
+        option, equals, _ = incomplete.partition("=")
+        before = f"{option}=" if equals and option.startswith("-") else ""
+        return [_with(item, before + item.value) for item in items]
+
+
+class Zsh(_InOneWord, ZshComplete):
+    """zsh."""
+
+
+class Fish(_InOneWord, FishComplete):
+    """fish."""
+
+
+def _with(item: CompletionItem[str], value: str) -> CompletionItem[str]:
+    return CompletionItem(value, type=item.type, help=" ".join(item.help.split()) if item.help else None)
+
+
+def _whole(pieces: Iterable[str]) -> Iterator[str]:
+    """Put together what bash took apart: a piece that is `=` belongs to the one before and to the one behind."""
+    word, goes_on = "", False
+    for place, piece in enumerate(pieces):
+        if piece == "=" or goes_on:
+            word, goes_on = word + piece, piece == "="
+            continue
+        if place:
+            yield word
+        word = piece
+    yield word
+
+
+for _shell in (Bash, Zsh, Fish):
+    add_completion_class(_shell)
+
+
+def answer(command: click.Command, prog_name: str) -> int:
+    """Print what the shell asks for; an error prints nothing, and nothing is offered then.  Return the exit code."""
+    with Path(os.devnull).open("w") as silence, contextlib.redirect_stderr(silence):
+        try:
+            command.main(args=[], prog_name=prog_name, complete_var=VARIABLE)
+        except SystemExit as end:
+            return end.code if isinstance(end.code, int) else 1
+        except Exception:  # noqa: BLE001 - whatever it is, nobody asked for more than a word
+            return 1
+    return 0
+
+
+def is_asked(environment: Any) -> bool:
+    """Tell whether a shell asks what could stand in its line."""
+    return str(environment.get(VARIABLE, "")).endswith("_complete")
