@@ -68,7 +68,9 @@ class Surroundings:
 
     def look(self, run: Run) -> None:
         """Look at the clock and at what keeps the machine awake, now and then; on the deciding thread."""
-        now = self._session.clock.monotonic()  # not the run's, which stands still while its events are summed up
+        now = (
+            self._session.clock.monotonic()
+        )  # not the run's, which stands still while its events are summed up
         if now - self._looked >= LOOK_EVERY:
             self._looked = now
             self._look_at_the_clock(now - run.began)
