@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import stat
+import sys
 import tempfile
 import threading
 import time
@@ -63,6 +64,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the cheap tests first, of several workers last, so that all end together; say why a test cannot run here."""
+    for item in items:
+        if _is_of_whole_runs(item):
+            item.add_marker(pytest.mark.live)
     items.sort(
         key=lambda item: bool(item.get_closest_marker("tf")) + 2 * bool(item.get_closest_marker("live")),
         reverse=hasattr(config, "workerinput"),
@@ -77,6 +81,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(
                 pytest.mark.skip(reason="needs a Mac with Apple silicon and its user's consent: scripts/live")
             )
+
+
+STARTERS = ("tests.guarded.runs", "tests.agent.little_launchd")  # modules whose functions start whole runs
+
+
+def _is_of_whole_runs(item: pytest.Item) -> bool:
+    """Tell whether a test is `live` by what it uses: whoever forgets the mark must not slow `scripts/test --fast`.
+
+    That is each test of a file that guards whole runs or jobs, and each that starts another environment's framework.
+    """
+    fixtures = getattr(item, "fixturenames", ())
+    used = vars(item.module).values() if isinstance(item, pytest.Function) else ()
+    return (
+        item.path.is_relative_to(ROOT / "tests/guarded")
+        or "other_python" in fixtures
+        or any(getattr(one, "__module__", "") in STARTERS for one in used)
+    )
 
 
 @pytest.fixture(scope="session")
@@ -103,7 +124,15 @@ def _sockets() -> set[tuple[int, int]]:
 
 
 def _children() -> set[psutil.Process]:
-    return set(psutil.Process().children())
+    """psutil asks every process of the machine for its parent, twice a test; Linux keeps a list of a thread's."""
+    lists = list(Path("/proc/self/task").glob("*/children"))
+    if not lists:
+        return set(psutil.Process().children())
+    found = set()
+    for one in lists:
+        with contextlib.suppress(OSError, psutil.Error):  # the thread, or the child, is gone
+            found |= {psutil.Process(int(pid)) for pid in one.read_text().split()}
+    return found
 
 
 def _threads() -> set[threading.Thread]:
@@ -120,6 +149,15 @@ NOT_OURS = ("pytest-of-", "__autograph_generated_file")
 
 
 LEAKS = {"thread": _threads, "child process": _children, "socket": _sockets, "file in TMPDIR": _temporary}
+
+
+@pytest.fixture(autouse=True)
+def says_that_it_needs_tensorflow(request: pytest.FixtureRequest):
+    """Fail a test that imports TensorFlow here without being marked so; only the first one could be found later."""
+    before = "tensorflow" in sys.modules
+    yield
+    if not before and "tensorflow" in sys.modules and not request.node.get_closest_marker("tf"):
+        pytest.fail("it imports TensorFlow: mark it with pytest.mark.tf", pytrace=False)
 
 
 @pytest.fixture(autouse=True)

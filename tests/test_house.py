@@ -181,3 +181,38 @@ def test_the_suite_finds_a_process_whose_parent_is_gone(pytester):
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*left behind by a test: *sleep*"])
+
+
+def test_what_needs_tensorflow_or_a_whole_run_is_not_in_the_fast_half(pytester):
+    pytester.makeconftest(impatient_house())
+    pytester.syspathinsert(ROOT)
+    (pytester.path / "tensorflow.py").write_text("")
+    pytester.makepyfile(
+        test_marked="import pytest\n@pytest.mark.tf\ndef test_it(): import tensorflow",
+        test_unmarked="def test_it(): import sys; sys.modules.pop('tensorflow', None); import tensorflow",
+        test_whole="from tests.guarded.runs import guard\ndef test_it(): pass",
+        test_elsewhere="def test_it(other_python): pass",
+    )
+    fast = pytester.runpytest_subprocess("-m", "not tf and not live")
+    fast.assert_outcomes(passed=1, errors=1, deselected=3)
+    fast.stdout.fnmatch_lines(["*it imports TensorFlow: mark it with pytest.mark.tf*"])
+
+
+def test_the_fast_half_is_asked_for_by_an_option_and_takes_arguments(tmp_path):
+    """`python` of this environment is a program that notes its words."""
+    (tmp_path / "scripts").mkdir()
+    for name in ("test", "_env.sh"):
+        (tmp_path / "scripts" / name).write_bytes((ROOT / "scripts" / name).read_bytes())
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    for program, text in (("scripts/setup", ""), (".venv/bin/python", 'printf "%s|" "$@"')):
+        (tmp_path / program).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / program).chmod(0o755)
+
+    def said(*words):
+        return subprocess.run(
+            ["sh", tmp_path / "scripts/test", *words], check=True, capture_output=True, text=True
+        ).stdout
+
+    assert "|-m|not tf and not live|tests/core|-x|" in said("--fast", "tests/core", "-x")
+    assert "not tf" not in said()
+    assert said("tests/core") == "-m|pytest|tests/core|"

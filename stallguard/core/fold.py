@@ -30,6 +30,7 @@ from stallguard.core import (
     review,
     slices,
     trainings,
+    unheeded,
     words,
 )
 from stallguard.core.actions import Action, Collect, Conclude, Found, Launch, Tell
@@ -250,6 +251,9 @@ def _converge(run: Run, limits: Limits) -> Step:
     """Follow the judgement while the child is watched, and the deadlines everywhere."""
     if run.now >= run.deadline:
         return _deadline_passed(run, limits)
+    if run.state == lifecycle.STOPPING and unheeded.is_in_vain(run, limits):
+        run, actions = kill(run, limits)
+        return run, [Tell("unheeded"), *actions]
     run, told = asked.drop_outlived(run, limits)
     if run.state not in WATCHED or run.decision is not None:
         return run, []

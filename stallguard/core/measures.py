@@ -80,6 +80,11 @@ def io(history: History, now: float, seconds: float = 10.0) -> float | None:
     return rate(history.process, lambda seen: seen.io, now, seconds)
 
 
+def disk(history: History, now: float, seconds: float = 10.0) -> float | None:
+    """Return the bytes a second of the tree that reached the disk."""
+    return rate(history.process, lambda seen: seen.disk, now, seconds)
+
+
 def page_ins(history: History, now: float, seconds: float = 20.0) -> float | None:
     """Return the major page faults (page-ins) a second of the tree."""
     return rate(history.process, lambda seen: seen.major_faults, now, seconds)

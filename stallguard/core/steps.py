@@ -5,6 +5,8 @@ This module may not decide when.
 
 from __future__ import annotations
 
+import math
+
 from msgspec.structs import replace
 
 from stallguard.core import history, trainings
@@ -37,9 +39,11 @@ def move(run: Run, trigger: str, **changes: object) -> Run:
 def stop(run: Run, decision: Decision, limits: Limits) -> Step:
     """Ask the child to end, by SIGTERM; `decision` is what follows."""
     actions: list[Action] = [Signal(attempt=run.attempt, name="TERM")]
-    if any(training.judge.judgement.step == "stopped" for training in trainings.judged(run)):
+    steps = {training.judge.judgement.step for training in trainings.judged(run)}
+    if "stopped" in steps:
         actions.append(Signal(attempt=run.attempt, name="CONT"))  # a stopped process keeps SIGTERM pending
-    run = move(run, "stop", decision=decision, deadline=run.now + limits.stop.grace)
+    still = run.now if steps == {"stalled"} else math.inf
+    run = move(run, "stop", decision=decision, deadline=run.now + limits.stop.grace, still=still)
     return run, actions
 
 

@@ -32,6 +32,7 @@ SPOKEN = {
     "continued": "somebody let the process continue after {gap}; it was left alone",
     "stopping": "ending attempt {attempt}: {why}",
     "killing": "it did not answer SIGTERM within {grace}; SIGKILL",
+    "unheeded": "SIGTERM changes nothing: the training stays as still as it was, and saves nothing; SIGKILL",
     "unkillable": "process {pid} cannot be ended ({state}); it is stuck in the kernel: a reboot will be needed",
     "crashed": "attempt {attempt} ended by itself: {how}",
     "waiting": "next attempt in {delay}",

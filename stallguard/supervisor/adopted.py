@@ -17,7 +17,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -31,12 +30,14 @@ from stallguard.supervisor.child import (
     SHELL,
     Ended,
     Post,
+    Watcher,
     from_kevent,
     identity_of,
     refused,
     signal_group,
 )
 from stallguard.supervisor.groups import sweep
+from stallguard.supervisor.surprise import persistently
 
 LOOK = 0.5  # seconds between two looks where the system cannot wake us
 ROOM = b" " * 8  # in an exit code's file, so that a disk that is full later has room for it
@@ -133,16 +134,19 @@ class Adopted:
         post: Post,
         before_post: Callable[[], None] = lambda: None,
         parent: subprocess.Popen[bytes] | None = None,
+        watcher: Watcher | None = None,
     ) -> None:
         """Watch the process `who`, whose waiter writes to `file` and is `parent`, if it is our child.
 
-        `post` and `before_post` are called as Child's; the code is None if nobody can know it.
+        `post` and `before_post` are called as Child's; the code is None if nobody can know it.  `watcher`: what
+        does it, else one is started.  Raises StallguardError if there can be none.
         """
         self.pid, self.identity = who.pid, who
         self._file, self._post, self._before_post, self._parent = file, post, before_post, parent
         self._asked = False
-        self._thread = threading.Thread(target=self._watch, name="adopted", daemon=True)
-        self._thread.start()
+        watcher = watcher or Watcher("adopted")
+        self._thread = watcher.thread
+        watcher.give(self._watch)
 
     @classmethod
     def start(
@@ -158,8 +162,9 @@ class Adopted:
         before_post: Callable[[], None] = lambda: None,
     ) -> Adopted:
         """Start `argv` in a session of its own, below a waiter that writes to `file`.  Raises as start_waiter."""
-        process, pid = start_waiter(argv, env, cwd, (stdout, stderr), file)
-        return cls(identity_of(pid), file, post, before_post, process)
+        with Watcher("adopted") as watcher:
+            process, pid = start_waiter(argv, env, cwd, (stdout, stderr), file)
+            return cls(identity_of(pid), file, post, before_post, process, watcher)
 
     def signal(self, name: str) -> bool:
         """Send a signal to the whole group; False if nobody is left."""
@@ -174,7 +179,7 @@ class Adopted:
     def _watch(self) -> None:
         end, code = None, None
         try:
-            end = wait(self.identity)
+            end = persistently(lambda: wait(self.identity))
             code = exit_code(self._file)
             if self._parent is not None:
                 self._parent.wait()
@@ -183,7 +188,7 @@ class Adopted:
                 sweep(self.pid)
             self._before_post()
         finally:
-            self._post(code, end.memory_kill if end else None)
+            persistently(lambda: self._post(code, end.memory_kill if end else None))
 
 
 def is_anothers(group: int) -> bool:

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import errno
 import os
+import queue
 import select
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from stallguard.errors import CANNOT_RUN, NOT_FOUND, StallguardError
 from stallguard.host import darwin_exits
 from stallguard.outcome import Identity, identity
+from stallguard.supervisor.surprise import persistently
 
 SHELL = "/bin/sh"  # runs a script that does not begin with #!
 
@@ -94,17 +96,61 @@ def refused(error: OSError | ValueError, argv: Sequence[str], cwd: str | None) -
     return StallguardError(what, why=why, code=CANNOT_RUN)
 
 
+class Watcher:
+    """A thread that is given its work later: to watch a process, once there is one.
+
+    It begins before the process does: a system that grants no thread must refuse while there is no training that
+    nobody would guard.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Start the thread.  Raises StallguardError if the system grants none."""
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        try:
+            self.thread.start()
+        except RuntimeError as error:
+            raise StallguardError(
+                "the training cannot be started",
+                why=f"the system grants stallguard no thread to watch it ({error})",
+                cure="look at the limits of memory and of processes here: ulimit -v, ulimit -u",
+            ) from error
+
+    def __enter__(self) -> Self:
+        """Return it; what was not given work by the end of the block ends then."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Let the thread end after its work, or without any."""
+        self._work.put(None)
+
+    def give(self, work: Callable[[], None]) -> None:
+        """Have the thread do `work`, once."""
+        self._work.put(work)
+
+    def _run(self) -> None:
+        work = self._work.get()
+        if work is not None:
+            work()
+
+
 class Child:
     """One attempt's process.  `start`, `signal`, `reap` belong to the deciding thread; none of them blocks."""
 
-    def __init__(self, process: subprocess.Popen[bytes], post: Post, before_post: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        post: Post,
+        before_post: Callable[[], None],
+        thread: threading.Thread,
+    ) -> None:
         """Use `Child.start`."""
         self.pid = process.pid
         self.identity = identity_of(process.pid)
         self._process, self._post, self._before_post = process, post, before_post
         self._asked = False  # we asked it to end
         self._gone = False  # reaped: the number may already be another's
-        self._thread = threading.Thread(target=self._watch, name="child", daemon=True)
+        self._thread = thread
 
     @classmethod
     def start(
@@ -125,8 +171,9 @@ class Child:
         `before_post` runs just before and may wait a little, for the last output.
         Raises StallguardError (126 or 127).
         """
-        child = cls(spawn(argv, env, cwd, stdout, stderr), post, before_post)
-        child._thread.start()
+        with Watcher("child") as watcher:
+            child = cls(spawn(argv, env, cwd, stdout, stderr), post, before_post, watcher.thread)
+            watcher.give(child._watch)
         return child
 
     def signal(self, name: str) -> bool:
@@ -142,7 +189,7 @@ class Child:
         self._process.poll()
 
     def _watch(self) -> None:
-        end = wait_unreaped(self.pid)
+        end = persistently(lambda: wait_unreaped(self.pid))
         self._gone = end.reaped
         try:
             if self._asked or end.code != 0:
@@ -151,7 +198,7 @@ class Child:
                 groups.sweep(self.pid)
             self._before_post()
         finally:  # whatever fails before: without this the run would wait for ever
-            self._post(end.code, end.memory_kill)
+            persistently(lambda: self._post(end.code, end.memory_kill))
 
 
 def identity_of(pid: int) -> Identity:

@@ -15,6 +15,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TextIO
 
 from stallguard.core import bystander, deadlines, fold, lifecycle
@@ -77,7 +78,7 @@ class Loop:
             assert self.run is not None  # noqa: S101 - `start` came first
             wake = self._wake(self.run)
             self._expected = self._mailbox.wait(wake)
-            self.take(self._mailbox.next(wake))
+            self.take(surprise.persistently(partial(self._mailbox.next, wake)))
         faulthandler.cancel_dump_traceback_later()
         return self.code
 
@@ -137,7 +138,8 @@ class Loop:
         try:
             yield
         except Exception as error:  # noqa: BLE001 - it may not cost the training
-            self._surprised(doing, error)
+            with contextlib.suppress(MemoryError):  # no room even for the words
+                self._surprised(doing, error)
 
     def _surprised(self, doing: str, error: Exception) -> None:
         """Tell it, the first time that this fails."""

@@ -70,19 +70,30 @@ class Performer:
                 return
             self._dumping.set()
         work = threading.Thread(target=self._gather, args=(action, run), name="collect", daemon=True)
-        work.start()
+        try:
+            work.start()
+        except RuntimeError as error:  # the system grants no thread: the restart must come all the same
+            self._collected_nothing(action, error)
 
     def _gather(self, action: Collect, run: Run) -> None:
         session = self._session
-        began = session.clock.monotonic()
         try:
             collected = bundle.collect(self._context(action, run))
         except Exception as error:  # noqa: BLE001 - evidence is wanted, but the restart must come
-            session.trouble(f"the evidence is incomplete: {type(error).__name__}: {error}")
-            collected = Collected(at=began, incident=action.incident, seconds=0.0, missing=("everything",))
+            self._collected_nothing(action, error)
+            return
         if action.incident == DUMP:
             self._dumping.clear()
         session.mailbox.post(collected)
+
+    def _collected_nothing(self, action: Collect, error: Exception) -> None:
+        session, now = self._session, self._session.clock.monotonic()
+        if action.incident == DUMP:
+            self._dumping.clear()
+        session.trouble(f"the evidence is incomplete: {type(error).__name__}: {error}")
+        session.mailbox.post(
+            Collected(at=now, incident=action.incident, seconds=0.0, missing=("everything",))
+        )
 
     def _context(self, action: Collect, run: Run) -> bundle.Context:
         session, greeted = self._session, run.history.greeted

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import datetime
 import os
+import resource
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -17,10 +19,15 @@ import msgspec
 from stallguard import interpreter, outcome, paths
 from stallguard.command import Command, Disk, Reach, reach, resolve
 from stallguard.config import Loaded
+from stallguard.core.text import quantity
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.paths import RunDir
 from stallguard.supervisor import batch
 from stallguard.supervisor.inherit import NONE, heritage, take_over
+
+# Bytes.  15 threads, each with a stack of 8 MB and up to 64 MB that the C library sets apart for it: 1.2 GB are seen,
+# below 0.4 GB threads are refused.  macOS holds no process to such a limit.
+ADDRESSES = 1e9
 
 
 class Request(NamedTuple):
@@ -53,6 +60,7 @@ def prepare(
     `trial`: it is a try of find-batch; `name`: of the run, instead of the script's.
     """
     command = command_of(words, loaded, env, cwd)
+    _refuse_too_little_memory()
     reached = (
         reach(command.argv, Disk(env, str(cwd)))
         if loaded.config.run.probe
@@ -66,6 +74,21 @@ def prepare(
     request = request._replace(heir_of=old.id if old else "")
     _write_down(request, loaded, old)
     return request
+
+
+def _refuse_too_little_memory() -> None:
+    """A limit of addresses that some of our threads do not fit in would cost the training's output, or its end."""
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if sys.platform == "darwin" or most == resource.RLIM_INFINITY or most >= ADDRESSES:
+        return
+    raise StallguardError(
+        f"the address space is limited to {quantity(most, 'bytes')}",
+        why=f"stallguard reserves {quantity(ADDRESSES, 'bytes')} for its threads, though it uses little of that; "
+        "a training framework reserves more",
+        cure="raise the limit (ulimit -v), or set it for the training alone: "
+        "stallguard run -- sh -c 'ulimit -v KILOBYTES; exec python train.py'",
+        code=CANNOT_RUN,
+    )
 
 
 def command_of(words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], cwd: Path) -> Command:

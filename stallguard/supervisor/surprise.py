@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-import traceback
+import time
+from collections.abc import Callable
+from typing import TypeVar
 
+T = TypeVar("T")
+# What the interpreter raises if an allocation fails; the second if it had no room for the first.
+NO_MEMORY = (MemoryError, SystemError)
+RETRY = 0.5  # seconds until what there was no memory for is tried again
 LONGEST = 4000  # characters of a trace: the end of it, where the error is
 
 
@@ -14,4 +20,15 @@ def words(error: BaseException | None) -> str:
 
 def trace(error: BaseException | None) -> str:
     """Return its trace, for the journal."""
+    import traceback  # milliseconds that must not stand before a child's first line
+
     return "".join(traceback.format_exception(error))[-LONGEST:]
+
+
+def persistently(do: Callable[[], T]) -> T:
+    """Return what `do` returns, once there is memory for it: a run must not wait for ever for want of a little."""
+    while True:
+        try:
+            return do()
+        except NO_MEMORY:
+            time.sleep(RETRY)

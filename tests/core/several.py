@@ -90,22 +90,22 @@ class Several:
         self.scripts.clear()
         self.tell(Exited(at=self.now, attempt=self.attempt, code=code))
 
-    def go_on(self, seconds: float) -> Several:
-        """Let time pass."""
+    def go_on(self, seconds: float, tick: float = TICK) -> Several:
+        """Let time pass; `tick`: seconds between two readings, which are 1 while nobody is in doubt."""
         until = self.now + seconds
         while self.now < until:
-            self.now += TICK
+            self.now += tick
             for script in list(self.scripts.values()):
-                self._live(script)
+                self._live(script, tick)
             self._sample()
             self.tell(Ticked(at=self.now))
         return self
 
-    def _live(self, script: Script) -> None:
+    def _live(self, script: Script, tick: float) -> None:
         working = script.busy if script.stuck else bool(script.step)
-        script.cpu += 0.9 * TICK * working
+        script.cpu += 0.9 * tick * working
         if script.step and not script.stuck and self.now >= script.due:
-            script.beats += max(1, round(TICK / script.step))
+            script.beats += max(1, round(tick / script.step))
             script.due, script.progress = self.now + script.step, self.now
         if script.pid in self.scripts and self.now % 1.0 < TICK:
             self.tell(self.heard(script))

@@ -80,7 +80,7 @@ def test_a_launcher_is_never_taken_for_a_training_however_long_it_waits() -> Non
     world = Several()
     world.start(10, step=0.0)  # it imports torch, say, and launches
     world.start(11)
-    world.go_on(7200)
+    world.go_on(7200, tick=1.0)
 
     assert world.told("suspect") == []
     assert world.run.training.pid == 11
@@ -93,7 +93,7 @@ def test_a_launcher_that_hangs_between_two_trainings_is_caught_from_then_on() ->
     world = Several(limits)
     launcher = world.start(10, step=0.0)
     world.start(11)
-    world.go_on(600)
+    world.go_on(600, tick=1.0)
     world.leave(11)
     world.go_on(60)
 
@@ -107,7 +107,7 @@ def test_the_time_in_which_a_launcher_waited_for_a_training_is_no_silence_of_its
     world = Several()
     world.start(10, step=0.0, phase="named")  # with stallguard.phase("sweep"): ...
     world.start(11)
-    world.go_on(4000)
+    world.go_on(4000, tick=1.0)
     world.leave(11)
     world.start(12, step=0.0)
     world.leave(12)

@@ -15,7 +15,7 @@ from stallguard.supervisor.output import Output
 from stallguard.supervisor.outputlog import OutputLog
 from stallguard.supervisor.streams import choose, look
 
-LONG = 20.0  # seconds; only a broken test waits that long
+LONG = 60.0  # seconds; only a broken test waits that long
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -24,7 +24,7 @@ class Side:
 
     def __init__(self, kind, read=True):
         self.ours, self.given = os.openpty() if kind == "terminal" else os.pipe()
-        self.data = b""
+        self.data = bytearray()
         self._thread = threading.Thread(target=self._read, daemon=True)
         if read:
             self._thread.start()

@@ -102,7 +102,11 @@ def test_a_child_that_is_silent_while_its_reader_leaves_fails_at_its_next_word(s
     show = stage(side, Side("pipe"))
     child = show.start(["/bin/sh", "-c", "read go; echo late; echo later; exit 9"], stdin=subprocess.PIPE)
     os.close(side.ours)
-    time.sleep(0.2)  # the reader leaves, then the child speaks
+    line = select.poll()
+    line.register(show.output.stdout, 0)
+    assert line.poll(
+        LONG * 1000
+    )  # an error: the reader has left, and the child's line has no reader any more
     child.stdin.write(b"go\n")
     child.stdin.close()
     assert child.wait(LONG) == -13

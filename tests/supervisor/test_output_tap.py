@@ -37,16 +37,17 @@ def test_a_tap_that_fails_is_told_and_harms_nobody(stage, finished):
 
 
 def test_a_flood_is_shown_in_samples_with_its_end_and_the_rest_is_counted(stage, finished):
-    shown = []
+    shown, over = [], threading.Event()
 
     def slow(data, skipped):
         shown.append((skipped, data))
-        time.sleep(0.01)
+        over.wait(LONG)
 
     size, side = 30_000_000, Side("pipe", read=False)
     threading.Thread(target=drain, args=(side.ours,), daemon=True).start()
     show = stage(side, tap=slow)
     assert show.run(python(f"import os; os.write(1, b'a' * {size}); os.write(1, b'the end')")) == 0
+    over.set()
     assert show.output.settle(LONG)
 
     assert b"".join(data for _, data in shown).endswith(b"the end")
