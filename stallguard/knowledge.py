@@ -8,9 +8,9 @@ This module may not judge what it keeps.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import time
+from _blake2 import blake2b  # hashlib loads OpenSSL as well: milliseconds before the child's first line
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -188,12 +188,16 @@ def _digest(command: Sequence[str], cwd: Path) -> str:
     for word in command:
         if word.endswith(".py"):
             with contextlib.suppress(OSError):  # named, but not there: the run itself will say so
-                return hashlib.sha256((cwd / word).read_bytes()).hexdigest()
+                return _hex((cwd / word).read_bytes())
     return ""
 
 
+def _hex(data: bytes) -> str:
+    return blake2b(data, digest_size=32).hexdigest()
+
+
 def _path(key: Key, prefix: str = "") -> Path:
-    name = hashlib.sha256(jsontext.exact(key)).hexdigest()[:24]
+    name = _hex(jsontext.exact(key))[:24]
     return home() / "learned" / f"{prefix}{name}.json"
 
 

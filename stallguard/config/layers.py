@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,9 +52,6 @@ def from_file(path: Path) -> list[Setting]:
     """
     try:
         text = path.read_bytes().decode()
-        table = tomllib.loads(text)
-        own = table.get("tool", {}).get("stallguard", {}) if path.name == SHARED else table
-        return [Setting(key, raw, f"{path}{_at(text, key)}") for key, raw in _flat(own, "")]
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -64,6 +60,12 @@ def from_file(path: Path) -> list[Setting]:
         raise _unreadable(
             path, f"it is not TOML, which is UTF-8: {error}", "save it as UTF-8", NotText
         ) from error
+    import tomllib  # only if there is a file: the child's first line waits for it
+
+    try:
+        table = tomllib.loads(text)
+        own = table.get("tool", {}).get("stallguard", {}) if path.name == SHARED else table
+        return [Setting(key, raw, f"{path}{_at(text, key)}") for key, raw in _flat(own, "")]
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise _unreadable(
             path, f"it is not TOML: {error}", "https://toml.io shows how TOML is written"

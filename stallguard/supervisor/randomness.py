@@ -5,13 +5,13 @@ A run that goes on from the checkpoints of another inherits it with them.
 
 from __future__ import annotations
 
-import hashlib
-import secrets
+import os
+from _blake2 import blake2b  # hashlib loads OpenSSL as well: milliseconds before the child's first line
 from pathlib import Path
 
 from stallguard.paths import SEED
 
-BITS = 128
+BYTES = 16
 
 
 def seed(folder: Path) -> str:
@@ -35,10 +35,10 @@ def seed(folder: Path) -> str:
 
 def drawn_seed() -> str:
     """Return a seed that nobody has."""
-    return str(secrets.randbits(BITS))
+    return str(int.from_bytes(os.urandom(BYTES), "little"))
 
 
 def hash_seed(seed: str) -> str:
     """Return the PYTHONHASHSEED of a run.  Never 0: that would turn hash randomization off."""
-    digest = hashlib.blake2b(seed.encode(), digest_size=4, person=b"hashes").digest()
+    digest = blake2b(seed.encode(), digest_size=4, person=b"hashes").digest()
     return str(max(1, int.from_bytes(digest, "little")))
