@@ -144,8 +144,8 @@ def _temporary() -> set[Path]:
 
 
 # pytest's own directories are kept until the session ends, so that a failure can be looked into; a TensorFlow that
-# is killed (as many are here) leaves the sources that AutoGraph wrote.
-NOT_OURS = ("pytest-of-", "__autograph_generated_file")
+# is killed (as many are here) leaves the sources that AutoGraph wrote, and each one their bytecode.
+NOT_OURS = ("pytest-of-", "__autograph_generated_file", "__pycache__")
 
 
 LEAKS = {"thread": _threads, "child process": _children, "socket": _sockets, "file in TMPDIR": _temporary}
