@@ -15,6 +15,7 @@ NOT_FOUND = 127
 STOPPED_ON_TIME = 75  # sysexits.h EX_TEMPFAIL: not finished; the same command later goes on from here
 USAGE = 2
 NO_SUCH_RUN = 3
+SIGNALLED = 128  # + the number of the signal that ended a program, as shells have it
 
 # What decoders of JSON and TOML raise for bytes that are not what they should be; deep nesting is a RecursionError.
 UNREADABLE = (ValueError, RecursionError)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import time
 from _blake2 import blake2b  # hashlib loads OpenSSL as well: milliseconds before the child's first line
 from collections.abc import Callable, Sequence
@@ -68,8 +69,6 @@ File = TypeVar("File", Kept, KeptSizes)
 
 def key_of(command: Sequence[str], cwd: Path) -> Key:
     """Return the key of a command as it would run in `cwd` on this machine."""
-    import platform  # with tempfile, milliseconds that must not stand before the child's first line
-
     machine = f"{platform.node()} {platform.system()} {platform.machine()}"
     return Key(tuple(_what_matters(command)), str(cwd), _digest(command, cwd), machine)
 
@@ -203,7 +202,7 @@ def _path(key: Key, prefix: str = "") -> Path:
 
 def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    import tempfile
+    import tempfile  # and random: 2 ms that must not stand before the start of a training
 
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".learned-")
     try:

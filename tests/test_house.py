@@ -164,6 +164,7 @@ def impatient_house() -> str:
     return re.sub(r"PATIENCE = [\d.]+", "PATIENCE = 0.1", house)
 
 
+@pytest.mark.waits
 def test_the_suite_notices_what_a_test_leaves_behind(pytester):
     pytester.makeconftest(impatient_house())
     pytester.makepyfile(LEAKY)
@@ -193,7 +194,7 @@ def test_what_needs_tensorflow_or_a_whole_run_is_not_in_the_fast_half(pytester):
         test_whole="from tests.guarded.runs import guard\ndef test_it(): pass",
         test_elsewhere="def test_it(other_python): pass",
     )
-    fast = pytester.runpytest_subprocess("-m", "not tf and not live")
+    fast = pytester.runpytest_subprocess("-m", "not tf and not live and not waits")
     fast.assert_outcomes(passed=1, errors=1, deselected=3)
     fast.stdout.fnmatch_lines(["*it imports TensorFlow: mark it with pytest.mark.tf*"])
 
@@ -213,6 +214,6 @@ def test_the_fast_half_is_asked_for_by_an_option_and_takes_arguments(tmp_path):
             ["sh", tmp_path / "scripts/test", *words], check=True, capture_output=True, text=True
         ).stdout
 
-    assert "|-m|not tf and not live|tests/core|-x|" in said("--fast", "tests/core", "-x")
+    assert "|-m|not tf and not live and not waits|tests/core|-x|" in said("--fast", "tests/core", "-x")
     assert "not tf" not in said()
     assert said("tests/core") == "-m|pytest|tests/core|"

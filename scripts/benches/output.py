@@ -25,9 +25,8 @@ from stallguard.supervisor.streams import Streams
 
 SECONDS = 10.0
 GOAL = 300.0  # MB/s, at least, with the matcher on
-SHARE = (
-    300 / 962
-)  # of what a plain pipe carries: that of the machine where GOAL was set; others are slower, or shared
+# Of what a plain pipe carries: that of the machine on which GOAL was set; others are slower, or shared.
+SHARE = 300 / 962
 MB = 1e6
 
 WRITER = """

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 from json_reference import Reference
 
-from stallguard.cli import cli
+from stallguard.cli._verbs import cli
 from stallguard.config import schema
 from stallguard.config.detector_keys import EVIDENCE, PHASES
 from stallguard.config.table import EVERYDAY, KEYS

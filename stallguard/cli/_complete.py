@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import (
@@ -27,11 +27,12 @@ from click.shell_completion import (
     add_completion_class,
 )
 
+from stallguard.cli import COMPLETION
+
 if TYPE_CHECKING:
     from stallguard.config.table import Key
     from stallguard.paths import RunDir
 
-VARIABLE = "_STALLGUARD_COMPLETE"  # click's own name for a program called stallguard
 DESCRIBED = 50  # runs whose command is shown beside their id, the newest
 WHOLE = 1000  # characters of a summary: none is cut
 
@@ -295,14 +296,9 @@ def answer(command: click.Command, prog_name: str) -> int:
     """Print what the shell asks for; an error prints nothing, and nothing is offered then.  Return the exit code."""
     with Path(os.devnull).open("w") as silence, contextlib.redirect_stderr(silence):
         try:
-            command.main(args=[], prog_name=prog_name, complete_var=VARIABLE)
+            command.main(args=[], prog_name=prog_name, complete_var=COMPLETION)
         except SystemExit as end:
             return end.code if isinstance(end.code, int) else 1
         except Exception:  # noqa: BLE001 - whatever it is, nobody asked for more than a word
             return 1
     return 0
-
-
-def is_asked(environment: Any) -> bool:
-    """Tell whether a shell asks what could stand in its line."""
-    return str(environment.get(VARIABLE, "")).endswith("_complete")

@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from stallguard import config, interpreter
+from stallguard.cli._guard import guard
 from stallguard.cli._options import given, settings
-from stallguard.cli.run import guard
 from stallguard.config.table import KEYS
 from stallguard.errors import CANNOT_RUN, StallguardError
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from stallguard import config
+from stallguard.cli._guard import guard
 from stallguard.cli._options import given, settings
 
 
@@ -97,19 +97,3 @@ def _plan(words: tuple[str, ...], loaded: config.Loaded, cwd: Path) -> str:
         for path, origin in loaded.origins.items() if origin != config.DEFAULT
     ]  # fmt: skip
     return "\n".join(f"{name:<11}  {one_line(text)}" for name, text in rows)
-
-
-def guard(
-    words: tuple[str, ...],
-    loaded: config.Loaded,
-    reload: Callable[[], config.Loaded] | None = None,
-    name: str = "",
-) -> int:
-    """Resolve the command, run it under guard, and return the exit code.  `reload`: reads the settings anew."""
-    from stallguard.supervisor.request import prepare
-    from stallguard.supervisor.session import Session
-    from stallguard.supervisor.signals import held
-
-    with held() as kept:
-        request = prepare(words, loaded, os.environ, Path.cwd(), name=name)
-        return Session(request, loaded, os.environ, reload).guard(kept)

@@ -14,10 +14,9 @@ from stallguard.core.past import KEPT, Attempt, Past, spent, streak, strikes
 from stallguard.core.policy_limits import DEFAULTS, PolicyLimits
 from stallguard.core.remedies import CPU, FINISH, HALF, NOTIFY, SAME, WAIT, Remedy
 from stallguard.core.verdicts import Decision, Finding
-from stallguard.errors import GAVE_UP
+from stallguard.errors import GAVE_UP, SIGNALLED
 
 TRUSTED = 0.35  # confidence below which the remedy of the unknown is used
-SIGNALLED = 128  # a shell's exit code for a death by signal is this + the signal's number
 AT_ONCE = frozenset((causes.GPU_ERROR_STICKY,))  # never wait for the heartbeat: the process computes nonsense
 
 

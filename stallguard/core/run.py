@@ -65,9 +65,8 @@ class Run(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...] = ()
     decision: Decision | None = None  # what follows the end of this attempt
     declined: float = -math.inf  # when the policy last decided to leave this stall alone
-    still: float = (
-        math.inf
-    )  # when SIGTERM was sent to this attempt, if all that trained in it had stalled by then
+    # When SIGTERM was sent to this attempt, if all that trained in it had stalled by then.
+    still: float = math.inf
     spared: float = 0.0  # since when a checkpoint that is being written holds SIGKILL back
     arranged: bool = False  # the decision is an end at a set time, which the training may forestall
     obeyed: bool = False  # the probe has asked the framework to end after the batch

@@ -16,11 +16,10 @@ from stallguard.core.lifecycle import next_state
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run
 from stallguard.core.verdicts import Decision
-from stallguard.errors import GAVE_UP
+from stallguard.errors import GAVE_UP, SIGNALLED
 
 Step = tuple[Run, list[Action]]
 OWN_CODE = -1  # of a decision: the child's end has the last word
-SIGNALLED = 128  # a shell's exit code for a death by signal is this + its number
 SAVE_LOOK = 1.0  # seconds between two looks at a checkpoint that holds SIGKILL back
 
 UNSEEN = Decision(

@@ -76,9 +76,8 @@ class Beats:
         self._asked: tuple[str, ...] = ()
         self._dropped = Counter[str]()  # messages, by why
         self._exit: tuple[int | None, bool | None] | None = None
-        self._over: set[tuple[int, int]] = (
-            set()
-        )  # programs of this attempt that are over: number, when they began
+        # Programs of this attempt that are over: number, when they began.
+        self._over: set[tuple[int, int]] = set()
         self._searched = self._now()
 
     def follow(self, attempt: int, token: int, known: Collection[int] = ()) -> None:

@@ -31,6 +31,7 @@ VERBS = ("stop", "restart", "mute", "dump")
 LINE_MAX = 4096  # bytes of a question
 PATIENCE = 2.0  # seconds for a client in all: to say its line and to take our answer
 MOST_CLIENTS = 32  # at once
+FULL = 0.02  # seconds until a full queue is tried again
 
 
 class Question(msgspec.Struct):
@@ -182,6 +183,21 @@ def _is_span(text: str) -> bool:
     return False
 
 
+def _connect(server: socket.socket, path: str, deadline: float) -> None:
+    """Connect; wait until `deadline` while the queue of the run is full.
+
+    Linux answers a socket that has a time limit with EAGAIN then, and does not wait (connect(2), AF_UNIX).
+    """
+    server.settimeout(PATIENCE * 2)
+    while True:
+        try:
+            return server.connect(path)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(FULL)
+
+
 def ask(path: str, verb: str, argument: str = "") -> dict[str, Any]:
     """Ask the run behind `path`.
 
@@ -189,8 +205,7 @@ def ask(path: str, verb: str, argument: str = "") -> dict[str, Any]:
     """
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
-            server.settimeout(PATIENCE * 2)
-            server.connect(path)
+            _connect(server, path, time.monotonic() + PATIENCE * 2)
             server.sendall(msgspec.json.encode(Question(verb=verb, argument=argument)) + b"\n")
             answer: dict[str, Any] = msgspec.json.decode(_whole(server))
             return answer

@@ -10,6 +10,7 @@ import shutil
 import signal
 
 from stallguard import outcome
+from stallguard.errors import SIGNALLED
 from stallguard.paths import RunDir
 from stallguard.supervisor import attempts
 from stallguard.supervisor.attempts import Attempt
@@ -29,7 +30,6 @@ def end(run: RunDir, attempt: Attempt) -> list[int]:
     from stallguard.config.sections import Config
     from stallguard.core import again, lost
     from stallguard.core.run import beats
-    from stallguard.core.steps import SIGNALLED
     from stallguard.supervisor.groups import GRACE, sweep
 
     asked = outcome.asked(run)

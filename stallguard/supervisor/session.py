@@ -186,9 +186,8 @@ class Session:
 
     def trouble(self, words: str, **facts: str) -> None:
         """Have something of our own told: a full disk, a channel that fails.  `facts`: for the journal alone."""
-        if (
-            self._loaded and self.loop.code is not None
-        ):  # the last notification, say: nobody takes an event any more
+        if self._loaded and self.loop.code is not None:
+            # The run is over, and events are not read any more: this is a failure of the last notification.
             self.tell("trouble", {"text": words})
             return
         now, attempt = self.clock.monotonic(), self.attempt

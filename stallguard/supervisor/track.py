@@ -120,9 +120,8 @@ class Track:
         self.last: Heard | None = None
         self.spoke = False  # a record of it came over the socket
         self.pending = False  # there is something that the core does not know yet
-        self.leaving = (
-            ""  # how it left, once it said goodbye: its process may still hang in the interpreter's end
-        )
+        # How it left, once it said goodbye: its process can still hang in the interpreter's end.
+        self.leaving = ""
         self._attempt = attempt
         self._path = pages / f"{self.pid}.page"
         self._start = system.start_time(self.pid)

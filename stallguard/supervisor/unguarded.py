@@ -12,18 +12,14 @@ from typing import TYPE_CHECKING
 
 from stallguard import outcome
 from stallguard.core.events import Asked, Exited, Failed
-from stallguard.errors import GAVE_UP
+from stallguard.errors import GAVE_UP, SIGNALLED
 from stallguard.supervisor import surprise
 
 if TYPE_CHECKING:
     from stallguard.supervisor.session import Session
 
-ENDING = {
-    "interrupt": "INT",
-    "stop": "TERM",
-    "finish": "TERM",
-}  # of what is asked for, the signal that does it
-SIGNALLED = 128  # + the number of a signal: the exit code that shells use
+# What a user can ask for, with the signal that does it.  As core.bystander's, which may be what cannot be imported.
+ENDING = {"interrupt": "INT", "stop": "TERM", "finish": "TERM"}
 
 
 def wait(session: Session, error: Exception) -> int:

@@ -34,6 +34,7 @@ def test_a_first_install_enables_loads_and_verifies(fake, asking, job):
     assert fake.state["jobs"][LABEL]["exit"] is None, "the folder of the log existed when the job was started"
 
 
+@pytest.mark.waits
 def test_installing_again_waits_until_the_old_one_is_gone(fake, asking, job):
     asking.install(job)
     fake.set(teardown=7)

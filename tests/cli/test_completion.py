@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
+import click
 import msgspec
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from stallguard import outcome
-from stallguard.cli import SUMMARIES, cli
+from stallguard.cli._complete import answer
+from stallguard.cli._verbs import SUMMARIES, cli
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -70,14 +75,23 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     }  # fmt: skip
 
 
-def completed(home: Path, shell: str, *words: str) -> subprocess.CompletedProcess[str]:
+def completed(home: Path, shell: str, *words: str) -> Result:
     """Ask as the shell does, with its variables; the last of `words` is the one that is being typed."""
     line = " ".join(("stallguard", *words))
     at = words[-1] if shell == "fish" else str(len(words))
     env = environment(home, _STALLGUARD_COMPLETE=f"{shell}_complete", COMP_WORDS=line, COMP_CWORD=at)
-    return subprocess.run(
-        ["stallguard"], env=env, cwd=home, capture_output=True, text=True, timeout=60, check=False
-    )
+    with contextlib.chdir(home), patch.dict(os.environ, env, clear=True):
+        return CliRunner().invoke(Answer())
+
+
+class Answer(click.Command):
+    """What `main` does when a shell asks, for click's runner: an interpreter for each question takes 0.2 s."""
+
+    def __init__(self) -> None:
+        super().__init__("stallguard")
+
+    def main(self, *_words: Any, **_more: Any) -> Any:
+        sys.exit(answer(cli, "stallguard"))
 
 
 def offered(home: Path, shell: str, *words: str) -> dict[str, str]:

@@ -347,6 +347,7 @@ def test_top_says_why_an_order_is_refused_and_stays(life):
     assert life.wishes() == []
 
 
+@pytest.mark.waits
 def test_top_shows_the_run_takes_its_keys_and_gives_the_terminal_back(life):
     mine, theirs = pty.openpty()
     process = top(life, stdin=theirs, stdout=theirs)

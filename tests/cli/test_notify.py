@@ -61,6 +61,7 @@ def test_no_channel_at_all_is_said(stallguard):
     assert stallguard("notify").returncode == 2
 
 
+@pytest.mark.waits
 def test_a_run_warns_of_addresses_to_which_nothing_can_be_sent(stallguard, tmp_path):
     (tmp_path / "train.py").write_text("import time; time.sleep(1.5)")
     options = ("--python", sys.executable, *NO_DESKTOP, "--set", "notify.urls=json://localhost")

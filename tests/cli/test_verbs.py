@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from stallguard import cli as package
-from stallguard.cli import GROUPS, SUMMARIES, cli
+from stallguard.cli._verbs import GROUPS, SUMMARIES, cli
 
 ROOT = Path(__file__).parents[2]
 EMPTY = "import sys; sys.exit(0)"
@@ -77,6 +77,7 @@ def test_every_error_has_one_form_and_says_what_to_do(tmp_path, words, code, fir
     assert all(line.startswith("  ") for line in lines[1:])
 
 
+@pytest.mark.waits
 def test_options_before_the_verb_reach_a_run(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(EMPTY)

@@ -55,12 +55,14 @@ def test_stacks_are_written_even_while_c_code_holds_the_gil(receiver):
     assert child.communicate()[0] == "done\n"  # and the program went on as if nothing had been
 
 
+@pytest.mark.waits
 def test_no_pulse_while_the_gil_is_held(receiver):
     heard = receiver.run(python(HOLD_THE_GIL))
     sent = [record["sent_ns"] for record in heard.records]
     assert max(later - earlier for earlier, later in pairwise(sent)) > 2.5e9
 
 
+@pytest.mark.waits
 def test_pulses_go_on_while_the_main_thread_waits(receiver):
     heard = receiver.run(python("import stallguard, time; stallguard.beat(); time.sleep(2.6)"))
     assert [wire.KINDS[record["kind"]] for record in heard.records].count("pulse") >= 2
@@ -75,6 +77,7 @@ def test_the_probe_says_which_threads_are_its_own(receiver):
     assert heard.hello()["threads"] == [thread for thread in threads if thread != main] != []
 
 
+@pytest.mark.waits
 def test_another_signal_can_be_chosen(receiver):
     code = "import stallguard, time\nwith stallguard.phase('x'): time.sleep(3)"  # it must still live at the signal
     child = receiver.start(python(code), STALLGUARD_SIGNAL=str(int(signal.SIGUSR2)))
@@ -85,6 +88,7 @@ def test_another_signal_can_be_chosen(receiver):
     assert "most recent call first" in receiver.stacks(child.pid)
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize(
     "taken",
     [
@@ -140,6 +144,7 @@ def test_the_scripts_own_fault_handler_still_speaks(receiver):
     assert "Fatal Python error" in heard.err
 
 
+@pytest.mark.waits
 def test_an_exit_that_hangs_is_seen_finishing_and_still_pulsing(receiver):
     code = "import stallguard, threading, time; threading.Thread(target=time.sleep, args=(2.5,)).start()"
     heard = receiver.run(python(code + "; stallguard.beat()"))

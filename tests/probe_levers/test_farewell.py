@@ -120,6 +120,7 @@ def test_a_main_thread_that_runs_saves_and_dies_of_the_signal():
     assert terminated(ALIVE)[:2] == (-signal.SIGTERM, ["ready", "saved"])
 
 
+@pytest.mark.waits
 def test_a_main_thread_stuck_in_c_dies_of_it_all_the_same():
     code, _, seconds = terminated(STUCK)
     assert code == -signal.SIGTERM
@@ -137,6 +138,7 @@ def test_a_handler_of_the_script_stays():
     assert terminated(OWN)[:2] == (3, ["ready", "mine"])
 
 
+@pytest.mark.waits
 def test_a_handler_that_the_script_sets_during_the_fit_stays_too():
     assert terminated(MEANWHILE)[:2] == (3, ["ready", "mine"])
 
@@ -145,6 +147,7 @@ def test_many_fits_share_one_thread_which_hears_in_each():
     assert terminated(TWICE)[:2] == (-signal.SIGTERM, ["ready", "attended"])
 
 
+@pytest.mark.waits
 def test_a_forked_worker_dies_of_its_own_and_its_parent_does_not_hear_of_it():
     code, said, _ = terminated(WORKER)
     assert said[:2] == [f"worker {-signal.SIGTERM}", "ready"]

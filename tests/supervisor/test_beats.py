@@ -67,6 +67,7 @@ def test_what_was_stored_but_never_sent_is_read_from_the_page_before_the_exit_is
     assert end.code == 3
 
 
+@pytest.mark.waits
 def test_a_silent_socket_makes_the_page_speak(ear: Ear) -> None:
     probe = ear.probe()
     with probe.socket:
@@ -80,6 +81,7 @@ def test_a_silent_socket_makes_the_page_speak(ear: Ear) -> None:
     assert (event.beats, event.page) == (9, True)
 
 
+@pytest.mark.waits
 def test_a_beat_that_only_its_hook_stored_is_progress_too(ear: Ear) -> None:
     """A probe whose own thread cannot run leaves beats in the page, and nothing of what follows from them."""
     probe = ear.probe()
@@ -168,6 +170,7 @@ def test_a_training_that_begins_to_train_is_news(ear: Ear) -> None:
 BYE = wire.KINDS.index("bye")
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize(("flags", "how"), [(0, "ended"), (wire.FLAG_FAILED, "failed")])
 def test_one_that_said_goodbye_has_left_when_its_process_is_gone_and_not_before(
     ear: Ear, flags: int, how: str
@@ -187,6 +190,7 @@ def test_one_that_said_goodbye_has_left_when_its_process_is_gone_and_not_before(
     assert left == Left(at=left.at, attempt=1, pid=probe.pid, how=how)
 
 
+@pytest.mark.waits
 def test_one_that_was_killed_has_left_after_the_last_that_its_page_shows(ear: Ear) -> None:
     probe = ear.probe()
     probe.send(beats=3, changes=3)
@@ -201,6 +205,7 @@ def test_one_that_was_killed_has_left_after_the_last_that_its_page_shows(ear: Ea
     assert left == Left(at=left.at, attempt=1, pid=probe.pid, how="vanished")
 
 
+@pytest.mark.waits
 def test_a_process_that_is_stopped_has_not_left(ear: Ear) -> None:
     probe = ear.probe()
     probe.send(beats=3, changes=3)
@@ -228,6 +233,7 @@ def test_another_program_in_the_same_process_is_another_training(ear: Ear) -> No
     assert wire.unpack(after.page.read_bytes())["command"] == wire.COMMANDS.index("stop")
 
 
+@pytest.mark.waits
 def test_a_process_that_runs_a_program_without_a_probe_has_left(ear: Ear) -> None:
     """As after os.execv("/bin/sh", ...): nobody says goodbye, and the page is closed."""
     probe = ear.probe(process=subprocess.Popen(["sleep", "60"]))
@@ -238,6 +244,7 @@ def test_a_process_that_runs_a_program_without_a_probe_has_left(ear: Ear) -> Non
     assert left == Left(at=left.at, attempt=1, pid=probe.pid, how="replaced")
 
 
+@pytest.mark.waits
 def test_processes_of_an_earlier_stallguard_are_looked_after(tmp_path: Path) -> None:
     place = paths.socket_dir("/tmp")
     ear = Ear(place, tmp_path)

@@ -122,6 +122,7 @@ def test_a_signal_reaches_the_whole_group(ends, tmp_path):
     )
 
 
+@pytest.mark.waits
 def test_orphans_of_a_crash_are_gone_before_its_end_is_told(ends, tmp_path):
     said = tmp_path / "said"
     worker = f"trap '' TERM; echo x > {said}; while :; do sleep 1; done"
@@ -210,6 +211,7 @@ def test_an_unknown_group_hears_nothing():
         assert signal_group(2**22 - 1, signal.SIGTERM) is False
 
 
+@pytest.mark.waits
 def test_a_group_is_known_although_psutil_cannot_list_processes(ends, monkeypatch):
     child = ends.start(["/bin/sh", "-c", "sleep 60"])
 

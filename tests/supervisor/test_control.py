@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import shutil
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -115,6 +117,7 @@ def test_clients_that_are_slow_delay_nobody(desk: Desk) -> None:
         client.close()
 
 
+@pytest.mark.waits
 def test_a_client_has_one_deadline_however_it_talks(desk: Desk) -> None:
     with desk.connect() as client:
         began = time.monotonic()
@@ -137,6 +140,33 @@ def test_more_clients_than_there_is_room_for_leave_it_alive(desk: Desk) -> None:
     for client in crowd:
         client.close()
     assert threading.active_count() < MOST_CLIENTS
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="other systems refuse a connection when the queue is full"
+)
+def test_a_run_whose_queue_is_full_is_asked_once_there_is_room(tmp_path: Path) -> None:
+    path = str(tmp_path / "control")
+    with contextlib.ExitStack() as opened, concurrent.futures.ThreadPoolExecutor() as pool:
+        server = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        server.bind(path)
+        server.listen(0)
+        crowd = []
+        with pytest.raises(BlockingIOError):  # noqa: PT012 - until one is refused
+            while True:
+                crowd.append(opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)))
+                crowd[-1].setblocking(False)
+                crowd[-1].connect(path)
+        for client in crowd:
+            client.close()
+        answer = pool.submit(ask, path, "status")
+        with pytest.raises(concurrent.futures.TimeoutError):
+            answer.result(0.1)
+        while not answer.done():
+            accepted = opened.enter_context(server.accept()[0])
+            if accepted.recv(1000):
+                accepted.sendall(b'{"ok": true}\n')
+                assert answer.result() == {"ok": True}
 
 
 def test_an_error_of_our_own_costs_one_answer_and_is_counted_and_said_once(desk: Desk) -> None:

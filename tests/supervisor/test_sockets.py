@@ -27,6 +27,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(made, ignore_errors=True)
 
 
+@pytest.mark.waits
 def test_a_probe_that_begins_after_the_directory_was_swept_is_listened_to(
     place: Path, tmp_path: Path
 ) -> None:
@@ -53,6 +54,7 @@ def test_a_probe_that_begins_after_the_directory_was_swept_is_listened_to(
     assert place.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.waits
 def test_a_socket_that_cannot_be_bound_again_is_told_once(place: Path, tmp_path: Path) -> None:
     ear = Ear(place, tmp_path)
     shutil.rmtree(place)
@@ -69,6 +71,7 @@ def test_a_socket_that_cannot_be_bound_again_is_told_once(place: Path, tmp_path:
     assert not any(isinstance(event, Noted) for event in rest)
 
 
+@pytest.mark.waits
 def test_a_program_that_finds_no_socket_is_followed_by_its_page(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

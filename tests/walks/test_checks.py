@@ -88,6 +88,7 @@ def at_work(scene, monkeypatch, gpus: int):
     monkeypatch.setattr(gpu.darwin_libproc, "seconds_a_tick", lambda: 1e-9)
 
 
+@pytest.mark.waits
 def test_a_training_at_work_is_watched_and_asked_for_its_stacks(scene, tools, monkeypatch):
     from mac import gpu
 

@@ -1,0 +1,140 @@
+"""Every verb, and how click finds it: one module a verb, imported only when it is asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+
+import click
+
+from stallguard import __version__
+from stallguard.cli import INTERRUPTED, _complete, say_error
+from stallguard.errors import USAGE, StallguardError, nearest
+
+# Every verb with its summary, so that `--help` imports none of them.
+GROUPS: dict[str, dict[str, str]] = {
+    "Run": {
+        "run": "Start a training and guard it.",
+        "stop": "End the training of a run.",
+        "restart": "End a training and start it again.",
+        "mute": "Pause the handling of stalls.",
+        "find-batch": "Find the largest batch that survives here.",
+        "drill": "Rehearse a stall with a small training.",
+    },
+    "Watch": {
+        "ps": "List the runs that live.",
+        "status": "Show how a run stands.",
+        "top": "Watch a run as it lives.",
+        "logs": "Show what happened in a run, line by line.",
+        "dump": "Show where a training is right now.",
+    },
+    "Afterwards": {
+        "ls": "List all runs.",
+        "morning": "Sum up each run of the last night.",
+        "report": "Tell what happened in a run, and why.",
+        "replay": "Decide a recorded run again.",
+        "bundle": "Pack a run for a bug report.",
+        "prune": "Remove old runs.",
+    },
+    "Setup": {
+        "doctor": "Check what would spoil a night.",
+        "agent": "Train overnight: jobs of launchd or systemd.",
+        "config": "Show and change the settings.",
+        "learned": "Show or forget what runs taught.",
+        "notify": "Test the notifications.",
+        "completion": "Print the code for completion in a shell.",
+        "man": "Show the manual page.",
+        "help": "Show the help of a verb.",
+    },
+}
+SUMMARIES = {name: summary for group in GROUPS.values() for name, summary in group.items()}
+ALIASES = {"list": "ls"}
+# Words that other programs use for the same.
+MEANT = {
+    "kill": "stop", "end": "stop", "cancel": "stop", "pause": "mute", "start": "run", "exec": "run", "show": "status",
+    "watch": "top", "tail": "logs", "log": "logs", "history": "ls", "runs": "ls", "rm": "prune", "clean": "prune",
+    "settings": "config", "check": "doctor", "test": "drill", "stacks": "dump", "resume": "run",
+}  # fmt: skip
+# These print while a training runs, by their own settings.
+SUPERVISES = ("run", "drill", "find-batch", "agent")
+
+
+class Verbs(_complete.Group):
+    """Finds each verb in the module of its name, so that `stallguard run` pays for nothing else."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the verbs."""
+        return sorted(SUMMARIES)
+
+    def summaries(self, ctx: click.Context) -> dict[str, str]:
+        """Return the verbs, each with what it does; none is imported for that."""
+        return SUMMARIES
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command, or None if there is no such verb."""
+        name = ALIASES.get(cmd_name, cmd_name)
+        if name not in SUMMARIES:
+            return None
+        command: click.Command = importlib.import_module(f"stallguard.cli.{name.replace('-', '_')}").command
+        command.short_help = SUMMARIES[name]
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb; a wrong one is answered with the nearest."""
+        name = ALIASES.get(args[0], args[0])
+        if name not in SUMMARIES and not name.startswith("-"):
+            near = MEANT.get(name) or nearest(name, SUMMARIES)
+            hint = f"did you mean {near}? " if near else ""
+            raise StallguardError(
+                f"there is no verb {args[0]!r}", cure=f"{hint}stallguard --help lists them", code=USAGE
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the verbs in groups."""
+        for title, verbs in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(verbs.items()), col_max=12)
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, "-V", "--version", prog_name="stallguard")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+@click.option("-v", "--verbose", is_flag=True, help="Say on the terminal what else only the journal has.")
+@click.option("--no-color", is_flag=True, help="No colour and no other styling, as NO_COLOR.")
+@click.option("--debug", is_flag=True, help="Show the Python trace of an error.")
+@click.pass_context
+def cli(ctx: click.Context, /, quiet: bool, no_color: bool, **_others: bool) -> None:
+    """Guard a training: notice a stall, explain it, restart it, and tell the story."""
+    if no_color:
+        ctx.color = False
+    if quiet and ctx.invoked_subcommand not in SUPERVISES:
+        silence = ctx.with_resource(open(os.devnull, "w"))  # noqa: SIM115, PTH123 - closed by the context
+        ctx.with_resource(contextlib.redirect_stderr(silence))
+
+
+def invoke(words: list[str]) -> int:
+    """Run the verb that `words` name; return the exit code.  Raises what the verb raises, but no error of click's."""
+    try:
+        code = cli.main(args=words, prog_name="stallguard", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return error.exit_code
+    except click.ClickException as error:
+        say_error(_in_our_words(error))
+        return error.exit_code
+    except click.Abort:
+        return INTERRUPTED
+    return code if isinstance(code, int) else 0
+
+
+def _in_our_words(error: click.ClickException) -> StallguardError:
+    """Return an error of the command line in the form that all errors have."""
+    path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "stallguard"
+    text = error.format_message().rstrip(".")
+    return StallguardError(
+        text[:1].lower() + text[1:], cure=f"{path} --help shows what can be given", code=USAGE
+    )
