@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,6 +18,8 @@ def exact(value: Any, indent: int = 0) -> bytes:
     try:
         text = msgspec.json.encode(value)
     except UnicodeEncodeError:
+        import json  # 2 ms that must not stand before the start of a training, which hardly ever needs it
+
         return json.dumps(msgspec.to_builtins(value), indent=indent or None).encode()
     return msgspec.json.format(text, indent=indent) if indent else text
 
@@ -28,6 +29,8 @@ def readable(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
+        import json
+
         return json.dumps(msgspec.to_builtins(value), ensure_ascii=False).encode(errors="replace")
 
 
@@ -38,4 +41,6 @@ def decode(data: bytes, kind: type[T]) -> T:
     except msgspec.DecodeError:
         if rb"\ud" not in data:
             raise
+        import json
+
         return msgspec.convert(json.loads(data), kind)

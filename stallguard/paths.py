@@ -5,13 +5,13 @@ Knows names and makes directories; may not read or interpret what is in them.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import os
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, StallguardError, nearest
 
@@ -23,8 +23,7 @@ SOCKETS, OWNER = "stallguard-", "run"  # prefix of directories of sockets; the f
 SOCKET_PATH_MAX = 103  # bytes; sun_path is 104 with its NUL on macOS (108 on Linux)
 
 
-@dataclasses.dataclass(frozen=True)
-class RunDir:
+class RunDir(NamedTuple):
     """The directory of one run; its name is the run's identity."""
 
     path: Path

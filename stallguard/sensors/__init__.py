@@ -6,10 +6,11 @@ returns a Sensor.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 from stallguard.core.readings import Reading
 
@@ -43,22 +44,18 @@ class Training(NamedTuple):
     census: bool = False
 
 
-@dataclasses.dataclass
-class Target:
+class Target(msgspec.Struct):
     """What the sensors look at.  The supervisor replaces fields as it learns, at any time, from any thread."""
 
     root: int | None = None  # pid of the child
     main: int | None = None  # pid of the training in focus, or of the process that may become one
-    trainings: tuple[
-        Training, ...
-    ] = ()  # once there are any, each is read by itself, and the whole tree is not
+    # Once there are any, each is read by itself, and the whole tree is not.
+    trainings: tuple[Training, ...] = ()
     places: tuple[Path, ...] = ()  # directories where the training writes
     mine: tuple[Path, ...] = ()  # directories where stallguard writes: not the training's doing
     probe_threads: tuple[int, ...] = ()  # the system's numbers; they are not the training's
     members: tuple[int, ...] = ()  # pids of the tree; kept by the process sensor
-    trees: dict[int, tuple[int, ...]] = dataclasses.field(
-        default_factory=dict
-    )  # the same below each training
+    trees: dict[int, tuple[int, ...]] = {}  # the same below each training
     # Bytes of RSS counted more than once in the tree below each process; kept by the sharing sensor.
-    shared: dict[int, int] = dataclasses.field(default_factory=dict)
+    shared: dict[int, int] = {}
     census_wanted: bool = False  # the detector wants to know where the threads wait

@@ -8,7 +8,6 @@ one that is slow delays no other.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 import os
 import selectors
@@ -41,8 +40,7 @@ class Question(msgspec.Struct):
     argument: str = ""
 
 
-@dataclasses.dataclass(eq=False)
-class _Client:
+class _Client(msgspec.Struct, eq=False):
     """`until`: monotonic seconds; `answer`: what it has not taken of its answer yet."""
 
     socket: socket.socket
