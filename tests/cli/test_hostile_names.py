@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from stallguard import knowledge, outcome, paths
-from stallguard.cli import cli, learned, logs, ls, morning, status
+from stallguard.cli import learned, logs, ls, morning, status
+from stallguard.cli._verbs import cli
 from stallguard.core.actions import Tell
 from stallguard.core.sizes import Sizes
 from stallguard.journal import Journal
@@ -81,6 +82,7 @@ def test_the_runs_of_another_user_are_one_clear_error(run: paths.RunDir) -> None
     script = f"""
 import sys
 sys.path[:] = {sys.path!r}
+import locale, stallguard.cli._verbs  # loaded before: the other user cannot read this interpreter everywhere
 from stallguard.cli import ls
 from stallguard import paths
 from stallguard.errors import StallguardError

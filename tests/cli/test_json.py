@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from stallguard import journal, outcome, paths
-from stallguard.cli import cli
+from stallguard.cli._verbs import cli
 from stallguard.core.actions import AnyAction
 from stallguard.core.events import AnyEvent
 from stallguard.supervisor.snapshot import Snapshot, snapshot

@@ -10,7 +10,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from stallguard.cli import _manual, cli
+from stallguard.cli import _manual
+from stallguard.cli._verbs import cli
 from stallguard.config.table import EVERYDAY
 from stallguard.core.text import wrapped
 
