@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from stallguard import journal
 from stallguard.core.events import Launched, Noted
+from stallguard.storage import journal
 
 BENCHES = Path(__file__).parents[1] / "scripts" / "benches"
 LOOP = """

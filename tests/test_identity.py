@@ -10,8 +10,8 @@ import msgspec
 import psutil
 import pytest
 
-from stallguard import outcome
 from stallguard.host import system
+from stallguard.storage import run_files
 
 
 @pytest.fixture
@@ -29,23 +29,23 @@ def clock_steps(monkeypatch):
 
 @pytest.mark.parametrize("seconds", [-86400.0, -5.0, 5.0, 86400.0])
 def test_a_step_of_the_wall_clock_makes_a_process_no_other(clock_steps, seconds: float) -> None:
-    who = outcome.identity(os.getpid())
+    who = run_files.identity(os.getpid())
     clock_steps(seconds)
-    assert outcome.lives(who)
-    assert outcome.identity(os.getpid()) == who
-    assert not outcome.is_of_another_boot(who)
+    assert run_files.lives(who)
+    assert run_files.identity(os.getpid()) == who
+    assert not run_files.is_of_another_boot(who)
 
 
 def test_a_process_of_the_same_number_is_another() -> None:
-    who = outcome.identity(os.getpid())
-    assert not outcome.lives(msgspec.structs.replace(who, started=who.started - 0.01))
+    who = run_files.identity(os.getpid())
+    assert not run_files.lives(msgspec.structs.replace(who, started=who.started - 0.01))
 
 
 def test_after_a_boot_no_process_is_the_same() -> None:
     """Ticks since the boot can be equal by chance; the boot is not."""
-    who = msgspec.structs.replace(outcome.identity(os.getpid()), boot="an earlier one")
-    assert not outcome.lives(who)
-    assert outcome.is_of_another_boot(who)
+    who = msgspec.structs.replace(run_files.identity(os.getpid()), boot="an earlier one")
+    assert not run_files.lives(who)
+    assert run_files.is_of_another_boot(who)
 
 
 def test_the_boot_has_a_name_that_stays() -> None:
@@ -58,21 +58,21 @@ def test_the_boot_has_a_name_that_stays() -> None:
 
 
 def test_an_identity_survives_its_file(tmp_path) -> None:
-    who = outcome.identity(os.getpid())
-    outcome.write(tmp_path / "who.json", who)
-    assert msgspec.json.decode((tmp_path / "who.json").read_bytes(), type=outcome.Identity) == who
+    who = run_files.identity(os.getpid())
+    run_files.write(tmp_path / "who.json", who)
+    assert msgspec.json.decode((tmp_path / "who.json").read_bytes(), type=run_files.Identity) == who
 
 
 def test_a_run_that_an_earlier_version_noted_is_still_known() -> None:
     process = psutil.Process()
-    who = outcome.Identity(pid=process.pid, started=process.create_time())
-    assert outcome.lives(who)
-    assert not outcome.is_of_another_boot(who)
-    assert not outcome.lives(msgspec.structs.replace(who, started=who.started - 60))
+    who = run_files.Identity(pid=process.pid, started=process.create_time())
+    assert run_files.lives(who)
+    assert not run_files.is_of_another_boot(who)
+    assert not run_files.lives(msgspec.structs.replace(who, started=who.started - 60))
 
 
 def test_a_process_that_is_over_has_no_identity() -> None:
     process = subprocess.Popen([sys.executable, "-c", "pass"])
     process.wait()
     with pytest.raises(ProcessLookupError):
-        outcome.identity(process.pid)
+        run_files.identity(process.pid)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from stallguard import config, journal, knowledge, outcome, traces
-from stallguard.agent import memory
+from stallguard import config
+from stallguard.agent import job_memory
 from stallguard.cli import logs
 from stallguard.errors import USAGE, StallguardError
-from stallguard.paths import RunDir
-from stallguard.report import evidence, record
-from stallguard.supervisor import attempts
+from stallguard.report import evidence_files, journal_record
+from stallguard.storage import attempt_file, journal, learned_store, run_files, traces
+from stallguard.storage.paths import RunDir
 
 DEEP = '{"x": ' + "[" * 100_000
 
@@ -28,11 +28,11 @@ def run(tmp_path: Path) -> RunDir:
 
 
 def test_a_run_whose_files_are_nested_too_deeply_is_a_damaged_run(run: RunDir) -> None:
-    assert (outcome.asked(run), outcome.outcome(run), attempts.recall(run)) == (None, None, None)
-    assert outcome.state(run) == "lost"
+    assert (run_files.asked(run), run_files.outcome(run), attempt_file.recall(run)) == (None, None, None)
+    assert run_files.state(run) == "lost"
     assert list(journal.events(run.journal)) == []
-    assert record.read(run.journal).happened == []
-    assert evidence.manifest(run.path) == evidence.Manifest()
+    assert journal_record.read(run.journal).happened == []
+    assert evidence_files.manifest(run.path) == evidence_files.Manifest()
     assert logs.told(DEEP.encode()) is None
     assert not traces.is_trace(run.journal)
 
@@ -41,21 +41,21 @@ def test_what_a_job_remembers_is_damaged_which_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
-    memory.file("night").parent.mkdir()
-    memory.file("night").write_text(DEEP)
-    past = memory.recall("night")
+    job_memory.file("night").parent.mkdir()
+    job_memory.file("night").write_text(DEEP)
+    past = job_memory.recall("night")
     assert past.damaged
-    assert str(memory.file("night")) in past.trouble
+    assert str(job_memory.file("night")) in past.trouble
 
 
 def test_what_was_learned_is_left_aside_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
-    key = knowledge.key_of(("train.py",), tmp_path)
-    path = knowledge._path(key)
+    key = learned_store.key_of(("train.py",), tmp_path)
+    path = learned_store._path(key)
     path.parent.mkdir(parents=True)
     path.write_text(DEEP)
     said: list[str] = []
-    assert knowledge.load(key, said.append) is None
+    assert learned_store.load(key, said.append) is None
     assert len(said) == 1
 
 

@@ -21,11 +21,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from stallguard import journal
-from stallguard.core import causes, detector, diagnosis, history
+from stallguard.core import history
 from stallguard.core.actions import AnyAction, Found
-from stallguard.core.detector_limits import DetectorLimits
+from stallguard.core.detection import detector
+from stallguard.core.diagnosis import causes, diagnose
 from stallguard.core.events import Heard
+from stallguard.core.limits import DetectorLimits
+from stallguard.storage import journal
 
 ROOT = Path(__file__).resolve().parents[2]
 CHILD = ROOT / "scripts" / "benches" / "causes_child.py"
@@ -159,7 +161,7 @@ def implied(path: Path) -> str:
     for event in journal.events(path):
         story, judge = history.remember(story, event), detector.observe(judge, event, limits)
         if judge.judgement.slow > 1.0:
-            first = diagnosis.diagnose(story, judge.judgement, event.at)[0]
+            first = diagnose.diagnose(story, judge.judgement, event.at)[0]
             best = max(best, (first.cause, first.confidence), key=lambda seen: seen[1])
     return best[0]
 

@@ -27,9 +27,9 @@ from detection.goals import Goal, verdict
 from detection.judges import KINDS_OF_STALL
 from detection.simulation import OURS, OURS_BLIND, Scores, World
 
-from stallguard import traces
-from stallguard.core.detector_limits import DetectorLimits
-from stallguard.traces import Trace
+from stallguard.core.limits import DetectorLimits
+from stallguard.storage import traces
+from stallguard.storage.traces import Trace
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ROOT / "tests" / "recordings" / "traces"

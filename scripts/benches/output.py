@@ -17,11 +17,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from stallguard.core.events import Event, Noted
-from stallguard.sensors.output import Matcher
-from stallguard.supervisor.matching import Matching
-from stallguard.supervisor.output import Output
-from stallguard.supervisor.outputlog import OutputLog
-from stallguard.supervisor.streams import Streams
+from stallguard.sensors.log_matcher import Matcher
+from stallguard.supervisor.output.carrier import Output
+from stallguard.supervisor.output.log import OutputLog
+from stallguard.supervisor.output.matching import Matching
+from stallguard.supervisor.output.terminal import Streams
 
 SECONDS = 10.0
 GOAL = 300.0  # MB/s, at least, with the matcher on

@@ -22,13 +22,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import msgspec
 
-from stallguard.core import causes
 from stallguard.core.actions import Action, Collect, Conclude, Found, Launch, Signal, Tell
-from stallguard.core.advice import ON_CPU
+from stallguard.core.diagnosis import causes
+from stallguard.core.diagnosis.advice import ON_CPU
 from stallguard.core.events import Collected, Event, Exited, Greeted, Heard, Launched, Noted, Sampled
 from stallguard.core.readings import Device, Files, Machine, Memory, Process
 from stallguard.core.verdicts import Decision, Finding
-from stallguard.outcome import AskedFor, Identity, Outcome, write
+from stallguard.storage.run_files import AskedFor, Identity, Outcome, write
 
 SECONDS, BYTES = 2.0, 2e6  # goals, at most: for the HTML, made by the command line, and for its size
 HOURS, RATE, STALLS = 8.0, 200, 10

@@ -26,9 +26,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from stallguard.host.clock import SystemClock
 from stallguard.sensors import Sensor, Target
-from stallguard.sensors.output import Matcher
-from stallguard.sensors.registry import sensors
+from stallguard.sensors.log_matcher import Matcher
 from stallguard.sensors.sampler import Samplers
+from stallguard.sensors.sensor_registry import sensors
 
 HOUR, URGENT, WARM, LIVE = 3600.0, 120.0, 600.0, 30.0  # seconds
 CPU, GROWTH, TICK = 0.5, 1.0, 50.0  # goals, at most: % of a core, MB, ms

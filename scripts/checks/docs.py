@@ -18,7 +18,7 @@ from stallguard.config import schema
 from stallguard.config.detector_keys import EVIDENCE, PHASES
 from stallguard.config.table import EVERYDAY, KEYS
 from stallguard.core import lifecycle
-from stallguard.core.detector_limits import Row
+from stallguard.core.limits import Row
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = "detector.rows."

@@ -28,11 +28,11 @@ PLAIN = {
     str: "text", int: "integer", float: "number", bool: "true or false", type(None): "null", typing.Any: "anything",
 }  # fmt: skip
 FILES = {
-    "run.json": "stallguard.outcome:AskedFor",
-    "outcome.json": "stallguard.outcome:Outcome",
-    "incidents/N/manifest.json": "stallguard.collectors.bundle:Manifest",
+    "run.json": "stallguard.storage.run_files:AskedFor",
+    "outcome.json": "stallguard.storage.run_files:Outcome",
+    "incidents/N/manifest.json": "stallguard.collectors.evidence_bundle:Manifest",
 }
-JOURNAL = "stallguard.journal:Line"
+JOURNAL = "stallguard.storage.journal:Line"
 TOO_PLAIN = ("Output", "Row", "Result", "Item", "Line")  # names that say too little
 ANCHOR = re.compile(r"[^a-z0-9 _-]")
 

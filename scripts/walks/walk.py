@@ -23,7 +23,7 @@ from mac.recordings import Mac
 from mac.scene import Scene, interruptible, undisturbed
 
 from stallguard.collectors.redact import Redactor
-from stallguard.host.darwin_system import facts
+from stallguard.host.darwin.system import facts
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDINGS = ROOT / "tests" / "recordings" / "macos"

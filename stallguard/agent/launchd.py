@@ -11,13 +11,21 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from stallguard.agent import answers, asking, missed, plist, printed, refusals, steps
-from stallguard.agent.answers import ABSENT, BUSY, NO_SESSION, OK, answer
-from stallguard.agent.asking import Said
+from stallguard.agent import (
+    launchctl_codes,
+    launchctl_output,
+    launchctl_steps,
+    missed_starts,
+    plist,
+    preflight,
+    service_tool,
+)
 from stallguard.agent.job import Job, label, read_back
-from stallguard.agent.manager import Known
-from stallguard.agent.places import Places
-from stallguard.agent.steps import PAUSE
+from stallguard.agent.job_files import Places
+from stallguard.agent.launchctl_codes import ABSENT, BUSY, NO_SESSION, OK, answer
+from stallguard.agent.launchctl_steps import PAUSE
+from stallguard.agent.manager_protocol import Known
+from stallguard.agent.service_tool import Said
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.host.preferences import sleep, wakes
 
@@ -28,7 +36,7 @@ DEFAULT_EXIT = 60  # seconds to wait for a job whose definition does not say
 
 def ask(words: Sequence[str]) -> Said:
     """Ask launchctl."""
-    return asking.ask(
+    return service_tool.ask(
         "launchctl", words, PATIENCE, cure="stallguard agent show prints the job without installing it"
     )
 
@@ -79,7 +87,7 @@ class Launchd:
         names = {"domain": self._domain, "target": self._target(job.name), "file": str(file)}
         try:
             ending = max(job.exit_timeout, self._exit_timeout(job.name))  # of the one that is loaded now
-            steps.play(steps.install(ending), names, self._launchctl, self._sleep)
+            launchctl_steps.play(launchctl_steps.install(ending), names, self._launchctl, self._sleep)
         except StallguardError:
             if is_new:
                 file.unlink(missing_ok=True)  # else it would start at the next login
@@ -88,16 +96,18 @@ class Launchd:
     def _refuse_foreign(self, name: str) -> None:
         file = self.places.definition(name)
         if file.exists() and read_back(plist.program(file.read_bytes())) is None:
-            raise refusals.foreign(name, str(file))
+            raise preflight.foreign(name, str(file))
         path = self._print(name).path
         if path and Path(path) != file:
-            raise refusals.foreign(name, path)
+            raise preflight.foreign(name, path)
 
     def uninstall(self, name: str) -> None:
         """Have launchd end and forget the job, then remove its property list."""
         self._refuse_foreign(name)
         names = {"domain": self._domain, "target": self._target(name)}
-        steps.play(steps.uninstall(self._exit_timeout(name)), names, self._launchctl, self._sleep)
+        launchctl_steps.play(
+            launchctl_steps.uninstall(self._exit_timeout(name)), names, self._launchctl, self._sleep
+        )
         self.places.definition(name).unlink(missing_ok=True)
 
     def start(self, name: str) -> None:
@@ -133,7 +143,7 @@ class Launchd:
             raise self._refused(words[0], words[-1], said)
 
     @staticmethod
-    def _refused(verb: str, target: str, said: answers.Answer) -> StallguardError:
+    def _refused(verb: str, target: str, said: launchctl_codes.Answer) -> StallguardError:
         if said.meaning == ABSENT:
             return StallguardError(
                 f"{target} is not loaded", why=said.words, cure="stallguard agent install first"
@@ -143,9 +153,9 @@ class Launchd:
     def _exit_timeout(self, name: str) -> int:
         return self._print(name).exit_timeout or DEFAULT_EXIT
 
-    def _print(self, name: str) -> printed.Printed:
+    def _print(self, name: str) -> launchctl_output.Printed:
         said = self._launchctl(("print", self._target(name)))
-        return printed.parse(said.text) if said.code == 0 else printed.Printed()
+        return launchctl_output.parse(said.text) if said.code == 0 else launchctl_output.Printed()
 
     def known(self, name: str) -> Known:
         """Return what `launchctl print` tells, and whether the job is switched off."""
@@ -153,20 +163,20 @@ class Launchd:
         meaning = answer(*said)
         if meaning.meaning != OK:
             return Known(loaded=False, trouble=self._why_absent(name, meaning))
-        job = printed.parse(said.text)
+        job = launchctl_output.parse(said.text)
         return Known(
             loaded=True,
             running=job.running,
             state=job.state,
             pid=job.pid,
             starts=job.runs,
-            ending=answers.ending(job),
+            ending=launchctl_codes.ending(job),
         )
 
-    def _why_absent(self, name: str, said: answers.Answer) -> str:
-        disabled = printed.parse_disabled(self._launchctl(("print-disabled", self._domain)).text)
+    def _why_absent(self, name: str, said: launchctl_codes.Answer) -> str:
+        disabled = launchctl_output.parse_disabled(self._launchctl(("print-disabled", self._domain)).text)
         if label(name) in disabled:
-            return f"{answers.ANSWERS[119].words}: {answers.ANSWERS[119].cure}"
+            return f"{launchctl_codes.ANSWERS[119].words}: {launchctl_codes.ANSWERS[119].cure}"
         return f"{said.words}: {said.cure}" if said.cure else said.words
 
     def program(self, name: str) -> tuple[str, ...]:
@@ -179,7 +189,7 @@ class Launchd:
         return [
             'macOS may show "Background Items Added"; leave it switched on in System Settings > Login Items',
             "stay logged in and on mains power; a closed lid sleeps",
-            *missed.warning(job.schedule, self.places.system, sleep(), wakes()),
+            *missed_starts.warning(job.schedule, self.places.system, sleep(), wakes()),
         ]
 
 
@@ -205,6 +215,6 @@ def _write(file: Path, data: bytes) -> None:
 def _lint(draft: Path) -> None:
     if shutil.which("plutil") is None:
         return
-    said = asking.ask("plutil", ("-lint", str(draft)), PATIENCE, cure="")
+    said = service_tool.ask("plutil", ("-lint", str(draft)), PATIENCE, cure="")
     if said.code:
         raise StallguardError("the property list is malformed", why=said.text.strip())

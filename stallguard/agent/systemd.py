@@ -10,13 +10,13 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 
-from stallguard.agent import answers, asking, missed, refusals, unit
-from stallguard.agent.asking import Said
+from stallguard.agent import launchctl_codes, missed_starts, preflight, service_tool, unit
 from stallguard.agent.job import Job, read_back
 from stallguard.agent.job import unit as unit_name
-from stallguard.agent.manager import Known
-from stallguard.agent.places import Places
-from stallguard.agent.printed import Printed
+from stallguard.agent.job_files import Places
+from stallguard.agent.launchctl_output import Printed
+from stallguard.agent.manager_protocol import Known
+from stallguard.agent.service_tool import Said
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.host.preferences import sleep, wakes
 
@@ -34,7 +34,7 @@ STARTLESS = {
 
 def ask(words: Sequence[str]) -> Said:
     """Ask the user's own systemd."""
-    return asking.ask("systemctl", ("--user", "--no-pager", *words), PATIENCE, cure=_BY_HAND)
+    return service_tool.ask("systemctl", ("--user", "--no-pager", *words), PATIENCE, cure=_BY_HAND)
 
 
 _BY_HAND = "stallguard agent show prints the unit; its ExecStart can be started by anything, cron included"
@@ -103,7 +103,7 @@ class Systemd:
     def _refuse_foreign(self, name: str) -> None:
         file = self.places.definition(name)
         if file.exists() and self._ours(name) is None:
-            raise refusals.foreign(name, str(file))
+            raise preflight.foreign(name, str(file))
 
     def _ours(self, name: str) -> object:
         return read_back(self.program(name))
@@ -165,7 +165,10 @@ class Systemd:
 
     def advice(self, job: Job) -> list[str]:
         """Return what a night needs."""
-        return [*_advice_on_linger(), *missed.warning(job.schedule, self.places.system, sleep(), wakes())]
+        return [
+            *_advice_on_linger(),
+            *missed_starts.warning(job.schedule, self.places.system, sleep(), wakes()),
+        ]
 
 
 def parse_show(text: str) -> Known:
@@ -189,15 +192,15 @@ def _ending(said: dict[str, str]) -> str:
         return ""
     number = int(status)
     if said["ExecMainCode"] in KILLED:
-        return answers.ending(Printed(signal=number))
-    return STARTLESS.get(number) or answers.ending(Printed(exit_code=number))
+        return launchctl_codes.ending(Printed(signal=number))
+    return STARTLESS.get(number) or launchctl_codes.ending(Printed(exit_code=number))
 
 
 def _advice_on_linger() -> list[str]:
     """Tell a user whose systemd ends with the last login; nothing where that is not known."""
     if shutil.which("loginctl") is None:
         return []
-    said = asking.ask(
+    said = service_tool.ask(
         "loginctl", ("show-user", str(os.getuid()), "-p", "Linger", "--value"), PATIENCE, cure=""
     )
     ends = said.code == 0 and said.text.strip() == "no"

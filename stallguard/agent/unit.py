@@ -9,8 +9,8 @@ import math
 import re
 
 from stallguard import units
-from stallguard.agent.due import MOST_RESTARTS
 from stallguard.agent.job import AN_HOUR, Job, unit
+from stallguard.agent.start_plan import MOST_RESTARTS
 
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "%": "%%"}
 

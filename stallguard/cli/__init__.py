@@ -24,7 +24,7 @@ def say_error(error: StallguardError) -> None:
     import click
 
     from stallguard.core.text import wrapped
-    from stallguard.report.plain import plain
+    from stallguard.report.sanitize import plain
 
     width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
     first, *rest = map(plain, error.lines())
@@ -41,9 +41,9 @@ def main(arguments: list[str] | None = None) -> Any:
 
         sys.exit(_complete.answer(_verbs.cli, "stallguard"))
     if None in (sys.stdin, sys.stdout, sys.stderr):  # closed when we were started
-        from stallguard.supervisor import streams
+        from stallguard.supervisor.output import terminal
 
-        streams.occupy()
+        terminal.occupy()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without our characters shows others

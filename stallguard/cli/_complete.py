@@ -31,7 +31,7 @@ from stallguard.cli import COMPLETION
 
 if TYPE_CHECKING:
     from stallguard.config.table import Key
-    from stallguard.paths import RunDir
+    from stallguard.storage.paths import RunDir
 
 DESCRIBED = 50  # runs whose command is shown beside their id, the newest
 WHOLE = 1000  # characters of a summary: none is cut
@@ -71,7 +71,7 @@ def files(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Item
 
 def runs(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Items:
     """Offer the ids of runs, the newest first: those that begin so, else those that have it somewhere in them."""
-    from stallguard.paths import list_runs
+    from stallguard.storage.paths import list_runs
 
     known = list_runs()[::-1]
     found = [run for run in known if run.id.startswith(incomplete)] or [
@@ -91,13 +91,13 @@ def runs_and_files(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 def living(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
     """Offer the runs that live, or whose training does."""
-    from stallguard import outcome
-    from stallguard.paths import find_run
-    from stallguard.supervisor import orphan
+    from stallguard.launch import orphan
+    from stallguard.storage import run_files
+    from stallguard.storage.paths import find_run
 
     def lives(run: RunDir) -> bool:
-        unended = outcome.outcome(run) is None
-        return unended and (outcome.state(run) == "running" or orphan.find(run) is not None)
+        unended = run_files.outcome(run) is None
+        return unended and (run_files.state(run) == "running" or orphan.find(run) is not None)
 
     return [item for item in runs(ctx, param, incomplete) if lives(find_run(item.value))]
 
@@ -112,16 +112,16 @@ def _command(run: RunDir) -> str | None:
 
 def jobs(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Items:
     """Offer the names of the jobs that are installed."""
-    from stallguard.agent.choose import own_places, own_system
+    from stallguard.agent.service_manager import own_places, own_system
 
     return begun(incomplete, ((name, "") for name in own_places(own_system(), os.environ).names()))
 
 
 def learned(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Items:
     """Offer what was learned, by name."""
-    from stallguard import knowledge
+    from stallguard.storage import learned_store
 
-    kept = {one.name: f"{one.what}: {' '.join(one.key.command)}" for one in knowledge.everything()}
+    kept = {one.name: f"{one.what}: {' '.join(one.key.command)}" for one in learned_store.everything()}
     return begun(incomplete, kept.items())
 
 

@@ -26,7 +26,7 @@ def guard(
     name: str = "",
 ) -> int:
     """Resolve the command, run it under guard, and return the exit code.  `reload`: reads the settings anew."""
-    from stallguard.supervisor.request import prepare
+    from stallguard.launch.request import prepare
     from stallguard.supervisor.session import Session
     from stallguard.supervisor.signals import held
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from stallguard import outcome
 from stallguard.errors import NO_SUCH_RUN, StallguardError
-from stallguard.paths import NEWEST, RunDir, find_run, list_runs
-from stallguard.supervisor import control, orphan
+from stallguard.launch import orphan
+from stallguard.storage import run_files
+from stallguard.storage.paths import NEWEST, RunDir, find_run, list_runs
+from stallguard.supervisor import control
 
 NO = 1  # the exit code of "no"
 
 
 def living() -> list[RunDir]:
     """Return the runs that live, oldest first."""
-    return [run for run in list_runs() if outcome.state(run) == "running"]
+    return [run for run in list_runs() if run_files.state(run) == "running"]
 
 
 def unguarded() -> list[RunDir]:
@@ -30,8 +31,8 @@ def pick(text: str | None) -> RunDir:
 
 def ask(run: RunDir, verb: str, argument: str = "") -> dict[str, Any]:
     """Ask a live run.  Raises StallguardError: exit code 1 where it is over, 3 where it does not answer."""
-    asked = outcome.asked(run)
-    state = outcome.state(run)
+    asked = run_files.asked(run)
+    state = run_files.state(run)
     if asked is None or state != "running":
         raise StallguardError(
             f"run {run.id} is over: {state}", cure=f"stallguard report {run.id} tells how it went", code=NO

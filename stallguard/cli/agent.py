@@ -15,26 +15,27 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from stallguard import config, outcome
-from stallguard.agent import memory, status
-from stallguard.agent.choose import manager, own_places, own_system
+from stallguard import config
+from stallguard.agent import job_memory, job_status
 from stallguard.agent.job import DEFAULT_NAME, Schedule, checked_name, command_in, read_back
 from stallguard.agent.job import schedule as schedule_of
-from stallguard.agent.manager import Manager
-from stallguard.agent.places import LAUNCHD, SYSTEMD
+from stallguard.agent.job_files import LAUNCHD, SYSTEMD
+from stallguard.agent.manager_protocol import Manager
+from stallguard.agent.service_manager import manager, own_places, own_system
 from stallguard.cli import _complete
 from stallguard.cli._json import prints_json
 from stallguard.cli._options import as_words, given, settings
 from stallguard.cli.run import RunCommand
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
-from stallguard.paths import RunDir
-from stallguard.report.plain import one_line, plain
+from stallguard.report.sanitize import one_line, plain
+from stallguard.storage import run_files
+from stallguard.storage.paths import RunDir
 from stallguard.supervisor.signals import held
 
 POLL = 0.5  # seconds between two looks at a log that is followed
 
 if TYPE_CHECKING:
-    from stallguard.agent.making import Made
+    from stallguard.agent.job_builder import Made
 
 
 @click.group("agent", cls=_complete.Group)
@@ -86,7 +87,7 @@ def _options_of_a_job(function: Callable[..., None]) -> Callable[..., None]:
 def _made(
     name: str, at: tuple[str, ...], every: str | None, environment: tuple[str, ...], system: str, rest: Any
 ) -> Made:
-    from stallguard.agent.making import Asked, make
+    from stallguard.agent.job_builder import Asked, make
 
     words = rest.pop("words", ())
     if not words:
@@ -113,28 +114,28 @@ def install(
 
     COMMAND is what `stallguard run` takes, and so are the options.
     """
-    from stallguard.agent import refusals
+    from stallguard.agent import preflight
 
     own = _own()
     made = _made(name, at, every, environment, own.places.system, rest)
     if made.job.schedule == Schedule() and not at_once:
         cure = "--at 23:00, --at login, --every 6h, or --now"
         raise StallguardError("a job needs a time to start at", cure=cure, code=USAGE)
-    refusals.check(made.job, made.interpreters, made.words, own.places.system, Path.home())
+    preflight.check(made.job, made.interpreters, made.words, own.places.system, Path.home())
     own.ready()
     _put_in_force(own, made, at_once=at_once)
-    for line in [*status.lines(status.status(own, name, _now()), _now()), *own.advice(made.job)]:
+    for line in [*job_status.lines(job_status.status(own, name, _now()), _now()), *own.advice(made.job)]:
         click.echo(line, err=True)
 
 
 def _put_in_force(own: Manager, made: Made, *, at_once: bool) -> None:
     name = made.job.name
     before = _remembered(own, name)
-    memory.keep(name, memory.Memory(installed=_now(), wanted=at_once, run=before.run, halted=True))
+    job_memory.keep(name, job_memory.Memory(installed=_now(), wanted=at_once, run=before.run, halted=True))
     try:
         own.install(made.job)
     except StallguardError:
-        memory.keep(name, before)
+        job_memory.keep(name, before)
         raise
     if at_once:
         own.start(name)
@@ -144,7 +145,7 @@ def _put_in_force(own: Manager, made: Made, *, at_once: bool) -> None:
 @_which_job
 def uninstall(name: str | None) -> None:
     """End a job and remove it; its runs and its log stay."""
-    from stallguard import keep  # 25 ms
+    from stallguard.storage import retention  # 25 ms
 
     own = _own()
     which = _which(own, name)
@@ -152,11 +153,11 @@ def uninstall(name: str | None) -> None:
         raise _no_job(which)
     back, past = read_back(own.program(which)), _remembered(own, which)
     own.uninstall(which)
-    left = status.unfinished(past.run)
-    if back is not None and left is not None and keep.is_alive(left):
+    left = job_status.unfinished(past.run)
+    if back is not None and left is not None and retention.is_alive(left):
         with held() as kept:  # stallguard had just died, and nobody will start it again
             _go_on(back.run, left, kept, end=True)
-    memory.forget(which)
+    job_memory.forget(which)
     click.echo(f"{which}: removed; its runs are listed by stallguard ls", err=True)
 
 
@@ -169,7 +170,7 @@ def start(name: str | None) -> None:
 
 
 def _start(own: Manager, name: str) -> None:
-    memory.keep(name, replace(_remembered(own, name), wanted=True))
+    job_memory.keep(name, replace(_remembered(own, name), wanted=True))
     own.start(name)
 
 
@@ -182,7 +183,7 @@ def stop(name: str | None) -> None:
 
 
 def _stop(own: Manager, name: str) -> None:
-    memory.keep(name, replace(_remembered(own, name), wanted=False, halted=True))
+    job_memory.keep(name, replace(_remembered(own, name), wanted=False, halted=True))
     own.stop(name)
 
 
@@ -198,26 +199,26 @@ def restart(name: str | None) -> None:
 
 @command.command("status")
 @_which_job
-@prints_json("One JSON object.", "stallguard.agent.status:OneJob")
+@prints_json("One JSON object.", "stallguard.agent.job_status:OneJob")
 def show_status(name: str | None, as_json: bool) -> None:
     """Show how a job stands; exit code 1 where it is not in force, 3 where it is not installed."""
     own = _own()
-    job = status.status(own, _which(own, name), _now())
+    job = job_status.status(own, _which(own, name), _now())
     if as_json:
-        click.echo(msgspec.json.encode(status.OneJob(status.SCHEMA, job)))
+        click.echo(msgspec.json.encode(job_status.OneJob(job_status.SCHEMA, job)))
     else:
-        click.echo(plain("\n".join(status.lines(job, _now()))))
+        click.echo(plain("\n".join(job_status.lines(job, _now()))))
     sys.exit(0 if job.loaded else 1 if job.installed else NO_SUCH_RUN)
 
 
 @command.command("list")
-@prints_json("One JSON object with all jobs.", "stallguard.agent.status:AllJobs")
+@prints_json("One JSON object with all jobs.", "stallguard.agent.job_status:AllJobs")
 def show_list(as_json: bool) -> None:
     """List the installed jobs."""
     own = _own()
-    jobs = [status.status(own, name, _now()) for name in _ours(own)]
+    jobs = [job_status.status(own, name, _now()) for name in _ours(own)]
     if as_json:
-        click.echo(msgspec.json.encode(status.AllJobs(status.SCHEMA, jobs)))
+        click.echo(msgspec.json.encode(job_status.AllJobs(job_status.SCHEMA, jobs)))
         return
     for job in jobs:
         state = "running" if job.running else "waiting" if job.loaded else "not loaded"
@@ -263,9 +264,9 @@ def _is_there(own: Manager, name: str) -> bool:
         return False
 
 
-def _remembered(own: Manager, name: str) -> memory.Memory:
+def _remembered(own: Manager, name: str) -> job_memory.Memory:
     back = read_back(own.program(name))
-    return status.recollected(name, command_in(back.run) if back else ())
+    return job_status.recollected(name, command_in(back.run) if back else ())
 
 
 @command.command("logs")
@@ -319,7 +320,7 @@ def show(
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
 def work(name: str, at: tuple[str, ...], every: str | None, words: tuple[str, ...]) -> None:
     """Do what is due; for service managers."""
-    from stallguard.agent import work as working
+    from stallguard.agent import runner as working
 
     with contextlib.suppress(OSError):  # to die of it would have the job started again and again
         working.trim(own_places(own_system(), os.environ).log(name))
@@ -377,12 +378,12 @@ def _settings_of(words: tuple[str, ...]) -> tuple[tuple[str, ...], config.Loaded
 
 
 def _begin(name: str, words: tuple[str, ...], remember: Callable[[str], None], kept: list[int]) -> None:
-    from stallguard.supervisor.detached import Detached
-    from stallguard.supervisor.inherit import unfinished
-    from stallguard.supervisor.request import prepare
+    from stallguard.launch.request import prepare
+    from stallguard.launch.resume import unfinished
+    from stallguard.supervisor.detached_run import Detached
 
     command_words, loaded = _settings_of(words)
-    before = unfinished(memory.recall(name).run, command_words, Path.cwd())
+    before = unfinished(job_memory.recall(name).run, command_words, Path.cwd())
     if before and not loaded.config.run.resume:
         going_on = replace(loaded.config.run, resume=before.id)
         loaded = replace(loaded, config=replace(loaded.config, run=going_on))
@@ -392,9 +393,9 @@ def _begin(name: str, words: tuple[str, ...], remember: Callable[[str], None], k
 
 
 def _go_on(words: tuple[str, ...], run: RunDir, kept: list[int], *, end: bool) -> None:
-    from stallguard.supervisor.detached import Detached, reopened
+    from stallguard.supervisor.detached_run import Detached, reopened
 
     def load() -> config.Loaded:
         return _settings_of(words)[1]
 
-    Detached(reopened(run), load(), os.environ, load, left=outcome.asked(run), end=end).guard(kept)
+    Detached(reopened(run), load(), os.environ, load, left=run_files.asked(run), end=end).guard(kept)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from stallguard import outcome
 from stallguard.cli import _complete
 from stallguard.cli._json import prints_json
 from stallguard.errors import CANNOT_RUN, StallguardError
-from stallguard.paths import RunDir, find_run
+from stallguard.storage import run_files
+from stallguard.storage.paths import RunDir, find_run
 
 if TYPE_CHECKING:  # whoever completes a word must not wait for what packs
-    from stallguard.collectors.pack import Contents
+    from stallguard.collectors.bundle_archive import Contents
     from stallguard.collectors.redact import Redactor
 
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:  # whoever completes a word must not wait for what packs
 @click.option(
     "-o", "--output", type=click.Path(), help="The file to write, - for standard output.  [RUN.tar.gz]"
 )
-@prints_json("What was packed, as one JSON object.", "stallguard.collectors.pack:Packed")
+@prints_json("What was packed, as one JSON object.", "stallguard.collectors.bundle_archive:Packed")
 def command(run: str | None, output: str | None, as_json: bool) -> None:
     """Pack RUN (default: the newest) into one file without secrets, to be attached to a bug report."""
-    from stallguard.collectors.pack import Packed, pack
+    from stallguard.collectors.bundle_archive import Packed, pack
 
     which = find_run(run)
     if output == "-":
@@ -48,7 +48,7 @@ def command(run: str | None, output: str | None, as_json: bool) -> None:
 
 
 def _write(run: RunDir, path: Path) -> Contents:
-    from stallguard.collectors.pack import pack
+    from stallguard.collectors.bundle_archive import pack
 
     draft = path.with_name(f".{path.name}.part")
     try:
@@ -70,5 +70,5 @@ def _redactor(run: RunDir) -> Redactor:
     """The secrets of this shell are removed too: most likely the training had the same."""
     from stallguard.collectors.redact import Redactor
 
-    asked = outcome.asked(run)
+    asked = run_files.asked(run)
     return Redactor(os.environ, asked.argv if asked else (), str(Path.home()))

@@ -10,13 +10,14 @@ from typing import Any
 import click
 import msgspec
 
-from stallguard import config, interpreter
+from stallguard import config
 from stallguard.cli._json import prints_json
 from stallguard.cli._options import given, settings
 from stallguard.config.table import KEYS
 from stallguard.doctor.facts import Facts
 from stallguard.doctor.findings import FAIL, NOTE, OK, WARN, Finding, worst
-from stallguard.report.plain import plain
+from stallguard.launch import interpreter
+from stallguard.report.sanitize import plain
 
 SCHEMA = 1
 COLORS = {OK: "green", NOTE: "cyan", WARN: "yellow", FAIL: "red"}

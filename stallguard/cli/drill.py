@@ -11,11 +11,12 @@ from typing import Any
 
 import click
 
-from stallguard import config, interpreter
+from stallguard import config
 from stallguard.cli._guard import guard
 from stallguard.cli._options import given, settings
 from stallguard.config.table import KEYS
 from stallguard.errors import CANNOT_RUN, StallguardError
+from stallguard.launch import interpreter
 
 TRAIN = Path(__file__).resolve().parent.parent / "drills" / "train.py"
 HAS_TENSORFLOW = "import importlib.util, sys; sys.exit(importlib.util.find_spec('tensorflow') is None)"

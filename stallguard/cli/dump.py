@@ -15,11 +15,11 @@ from stallguard.cli import _complete
 from stallguard.cli._json import prints_json
 from stallguard.cli._live import pick
 from stallguard.errors import NO_SUCH_RUN, StallguardError
-from stallguard.paths import list_runs
-from stallguard.report.plain import plain
+from stallguard.report.sanitize import plain
+from stallguard.storage.paths import list_runs
 
 if TYPE_CHECKING:  # whoever completes a word must not wait for what collects
-    from stallguard.collectors import bundle, training
+    from stallguard.collectors import evidence_bundle, training_process
 
 
 @click.command("dump")
@@ -31,18 +31,18 @@ if TYPE_CHECKING:  # whoever completes a word must not wait for what collects
 @click.option(
     "--again", type=float, default=0.0, metavar="SECONDS", help="Dump twice, and tell whether it moved."
 )
-@prints_json("The manifest, as one JSON object.", "stallguard.collectors.bundle:Manifest")
+@prints_json("The manifest, as one JSON object.", "stallguard.collectors.evidence_bundle:Manifest")
 def command(what: str | None, output: Path | None, deep: bool, again: float, as_json: bool) -> None:
     """Show the Python stacks of RUN (default: the newest) or of a guarded process, and keep all evidence.
 
     Exits with 1 where the process does not tell its stacks; what can be seen from outside is kept all the same.
     """
-    from stallguard.collectors import bundle, training
+    from stallguard.collectors import evidence_bundle, training_process
 
     found = _training(what)
     directory = output or found.run.dump()
-    context = training.context(found, directory)
-    manifest = bundle.gather(dataclasses.replace(context, deep=deep, again=again))
+    context = training_process.context(found, directory)
+    manifest = evidence_bundle.gather(dataclasses.replace(context, deep=deep, again=again))
     if as_json:
         click.echo(jsontext.readable(manifest))
     else:
@@ -50,13 +50,13 @@ def command(what: str | None, output: Path | None, deep: bool, again: float, as_
     sys.exit(0 if manifest.fingerprint else 1)
 
 
-def _training(what: str | None) -> training.Training:
-    from stallguard.collectors import training
+def _training(what: str | None) -> training_process.Training:
+    from stallguard.collectors import training_process
 
     by_pid = what is not None and what.isdigit()
     runs = list(reversed(list_runs())) if by_pid else [pick(what)]
     for run in runs:
-        found = training.find(run, int(what or 0) if by_pid else 0)
+        found = training_process.find(run, int(what or 0) if by_pid else 0)
         if found is not None:
             return found
     if by_pid:
@@ -71,7 +71,7 @@ def _training(what: str | None) -> training.Training:
     )
 
 
-def _show(manifest: bundle.Manifest, directory: Path, cwd: str) -> None:
+def _show(manifest: evidence_bundle.Manifest, directory: Path, cwd: str) -> None:
     item = next((item for item in manifest.items if item.name == "stacks"), None)
     if manifest.fingerprint:
         for line in told((directory / "stacks.txt").read_text(errors="replace"), cwd):
@@ -90,10 +90,10 @@ def told(text: str, cwd: str = "") -> Iterator[str]:
 
     Threads that do the same are one, and our own are left out; the file that is kept has all of them.
     """
-    from stallguard.report import folded, words
+    from stallguard.report import labels, stack_groups
 
-    for group in folded.fold(text, cwd):
-        yield words.threads(group)
+    for group in stack_groups.fold(text, cwd):
+        yield labels.threads(group)
         for segment in group.segments:
             sign = " " if segment.package else ">"
             yield from (f"  {sign} {plain(frame)}" for frame in segment.frames)

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from stallguard import config, knowledge
+from stallguard import config
 from stallguard.cli._json import prints_json
 from stallguard.cli._options import given, settings
 from stallguard.cli.run import RunCommand
 from stallguard.core.text import quantity
 from stallguard.errors import StallguardError
+from stallguard.storage import learned_store
 
 if TYPE_CHECKING:  # whoever completes a word must not wait for what trains
-    from stallguard.supervisor.trial import Verdict
+    from stallguard.supervisor.batch_trial import Verdict
 
 SCHEMA = 1
 NONE_SURVIVES = 1  # the exit code
@@ -113,7 +114,7 @@ class Finder:
 
     def __init__(self, words: tuple[str, ...], flags: Mapping[str, Any], steps: int) -> None:
         """`flags`: settings as given on the command line."""
-        from stallguard.supervisor.request import command_of
+        from stallguard.launch.request import command_of
 
         self._words, self._flags, self._steps = words, dict(flags), steps
         self._cwd = Path.cwd()
@@ -123,29 +124,29 @@ class Finder:
         self._argv = command_of(words, loaded, os.environ, self._cwd).argv
 
     def _load(self, more: Mapping[str, Any]) -> config.Loaded:
-        from stallguard.supervisor.trial import SETTINGS
+        from stallguard.supervisor.batch_trial import SETTINGS
 
         return config.load({**self._flags, **SETTINGS, **more}, os.environ, self._cwd)
 
     def by_rows(self, most: int | None) -> dict[str, int]:
         """Return the most rows that survive, 0 where none do."""
-        from stallguard.core import bisection
-        from stallguard.supervisor import batch
+        from stallguard.core.policy import batch_search
+        from stallguard.launch import batch_option
 
-        whole = batch.given(self._argv, os.environ, self.limits).whole or 1
-        search = bisection.Search(first=whole, most=most or whole * UPWARDS, least=self.limits.min_batch)
-        while (rows := bisection.next_rows(search)) is not None:
+        whole = batch_option.given(self._argv, os.environ, self.limits).whole or 1
+        search = batch_search.Search(first=whole, most=most or whole * UPWARDS, least=self.limits.min_batch)
+        while (rows := batch_search.next_rows(search)) is not None:
             verdict = self._try(1, self._load({"policy.batch": rows}), rows)
-            search = bisection.tried(search, rows, survived=not verdict.trouble)
+            search = batch_search.tried(search, rows, survived=not verdict.trouble)
         return self._keep("rows", search.good)
 
     def by_parts(self) -> dict[str, int]:
         """Return the fewest parts that a batch survives in, 0 where it does in none."""
-        from stallguard.core import bisection
+        from stallguard.core.policy import batch_search
 
         failed, loaded = 0, self._load({})
         least = self.limits.microbatches
-        while (factor := bisection.next_factor(failed, self.limits.max_factor, least)) is not None:
+        while (factor := batch_search.next_factor(failed, self.limits.max_factor, least)) is not None:
             if not self._try(factor, loaded, 0).trouble:
                 return self._keep("factor", factor)
             failed = factor
@@ -153,9 +154,9 @@ class Finder:
 
     def _try(self, factor: int, loaded: config.Loaded, rows: int) -> Verdict:
         """Run one try and tell of it.  Raises StallguardError where no other size would do better."""
-        from stallguard.supervisor.request import prepare
+        from stallguard.launch.request import prepare
+        from stallguard.supervisor.batch_trial import Trial
         from stallguard.supervisor.signals import held
-        from stallguard.supervisor.trial import Trial
 
         size = _size(factor, rows)
         with held() as kept:
@@ -184,12 +185,12 @@ class Finder:
         return verdict
 
     def _keep(self, name: str, value: int) -> dict[str, int]:
-        from stallguard.supervisor import batch
+        from stallguard.launch import batch_option
 
         if value:
-            key = knowledge.key_of(batch.unsized(self._argv, self.limits), self._cwd)
-            known = msgspec.structs.replace(knowledge.sizes(key, _say), **{name: value})
-            knowledge.keep_sizes(key, known, _say)
+            key = learned_store.key_of(batch_option.unsized(self._argv, self.limits), self._cwd)
+            known = msgspec.structs.replace(learned_store.sizes(key, _say), **{name: value})
+            learned_store.keep_sizes(key, known, _say)
         return {name: value}
 
 

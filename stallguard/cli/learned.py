@@ -7,12 +7,13 @@ import datetime as dt
 import click
 import msgspec
 
-from stallguard import jsontext, knowledge
+from stallguard import jsontext
 from stallguard.cli import _complete
 from stallguard.cli._json import prints_json
-from stallguard.core.words import counted
+from stallguard.core.messages import counted
 from stallguard.errors import NO_SUCH_RUN, StallguardError
-from stallguard.report.plain import one_line
+from stallguard.report.sanitize import one_line
+from stallguard.storage import learned_store
 
 SCHEMA = 1
 
@@ -43,7 +44,7 @@ def command() -> None:
 @prints_json("One JSON object.", "stallguard.cli.learned:Output")
 def show(as_json: bool) -> None:
     """Show what is kept of each script on this machine, the newest last."""
-    kept = knowledge.everything()
+    kept = learned_store.everything()
     if as_json:
         click.echo(jsontext.readable(Output(SCHEMA, [_row(one) for one in kept])))
         return
@@ -58,7 +59,7 @@ def _day(saved: float) -> str:
     return f"{dt.datetime.fromtimestamp(saved).astimezone():%Y-%m-%d}"
 
 
-def _row(one: knowledge.Known) -> Row:
+def _row(one: learned_store.Known) -> Row:
     return Row(one.name, one.saved, one.what, list(one.key.command), one.key.directory)
 
 
@@ -71,7 +72,7 @@ def forget(name: str | None, everything: bool) -> None:
         raise click.UsageError("name what to forget, or give --all")
     gone = [
         one
-        for one in knowledge.everything()
+        for one in learned_store.everything()
         if everything or (name and (one.name.startswith(name) or name in " ".join(one.key.command)))
     ]
     if not gone and not everything:

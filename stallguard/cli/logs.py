@@ -15,14 +15,14 @@ from typing import BinaryIO
 import click
 import msgspec
 
-from stallguard import journal, outcome
 from stallguard.cli import _complete
 from stallguard.cli._json import prints_json
 from stallguard.errors import UNREADABLE
-from stallguard.paths import RunDir, find_run
-from stallguard.report.clock import clock
 from stallguard.report.narrative import sentence
-from stallguard.report.plain import plain
+from stallguard.report.sanitize import plain
+from stallguard.report.wall_time import clock
+from stallguard.storage import journal, run_files
+from stallguard.storage.paths import RunDir, find_run
 
 POLL = 0.2  # seconds between two looks while following
 CHUNK = 1 << 16
@@ -33,7 +33,7 @@ CHUNK = 1 << 16
 @click.option("-f", "--follow", is_flag=True, help="Go on as long as the run lives.")
 @click.option("-n", "most", type=click.IntRange(0), metavar="COUNT", help="Only the last COUNT lines.")
 @click.option("--output", "output", is_flag=True, help="What the script printed, byte for byte.")
-@prints_json("The journal as it is: JSON lines.", "stallguard.journal:Line")
+@prints_json("The journal as it is: JSON lines.", "stallguard.storage.journal:Line")
 def command(run: str | None, follow: bool, most: int | None, output: bool, as_json: bool) -> None:
     """Show what happened in RUN (default: the newest): stallguard's own words, one a line."""
     which = find_run(run)
@@ -114,7 +114,7 @@ def _chunks(run: RunDir, path: Path, *, follow: bool, new: bool = False) -> Iter
 
 
 def _opened(path: Path, run: RunDir) -> BinaryIO:
-    while not path.exists() and outcome.state(run) == "running":
+    while not path.exists() and run_files.state(run) == "running":
         time.sleep(POLL)
     return path.open("rb")
 
@@ -137,7 +137,7 @@ def _whole_lines(file: BinaryIO, path: Path, run: RunDir, *, follow: bool) -> It
         rest = tail
         if data:
             continue
-        if complete or not follow or outcome.state(run) != "running":
+        if complete or not follow or run_files.state(run) != "running":
             break
         time.sleep(POLL)
     if rest:

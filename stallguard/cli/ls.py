@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 import msgspec
 
-from stallguard import jsontext, outcome
+from stallguard import jsontext
 from stallguard.cli._json import prints_json
 from stallguard.core.text import counted, duration
-from stallguard.paths import RunDir, list_runs
-from stallguard.report.plain import one_line
+from stallguard.report.sanitize import one_line
+from stallguard.storage import run_files
+from stallguard.storage.paths import RunDir, list_runs
 
 SCHEMA = 1
 
@@ -55,11 +56,11 @@ def command(most: int | None, trials: bool, as_json: bool) -> None:
 
 def row(run: RunDir) -> Row:
     """Return what is known of a run without reading its journal."""
-    start, end = outcome.asked(run), outcome.outcome(run)
+    start, end = run_files.asked(run), run_files.outcome(run)
     return Row(
         id=run.id,
         path=str(run.path),
-        state=outcome.state(run),
+        state=run_files.state(run),
         began=start.began if start else None,
         command=start.command if start else [],
         code=end.code if end else None,

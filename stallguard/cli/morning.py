@@ -7,18 +7,19 @@ import os
 
 import click
 
-from stallguard import jsontext, outcome, units
+from stallguard import jsontext, units
 from stallguard.cli._json import prints_json
 from stallguard.errors import USAGE, StallguardError
-from stallguard.paths import RunDir, list_runs
-from stallguard.report.plain import plain
+from stallguard.report.sanitize import plain
+from stallguard.storage import run_files
+from stallguard.storage.paths import RunDir, list_runs
 
 
 @click.command("morning")
 @click.option(
     "--since", default="16h", show_default=True, metavar="DURATION", help="How far back the night began."
 )
-@prints_json("One JSON object with all of them.", "stallguard.report.morning:Output")
+@prints_json("One JSON object with all of them.", "stallguard.report.overnight:Output")
 def command(since: str, as_json: bool) -> None:
     """Tell of each run of the last night: did it finish, how far it came, what was lost, what to do.
 
@@ -27,17 +28,17 @@ def command(since: str, as_json: bool) -> None:
       stallguard morning
       stallguard morning --since 3d
     """  # noqa: D301 - click wants the real backspace
-    from stallguard.agent import memory, missed
-    from stallguard.agent.choose import manager, own_system
-    from stallguard.report.morning import SCHEMA, MissedStart, Output, lines
-    from stallguard.report.night import heirs, night
+    from stallguard.agent import job_memory, missed_starts
+    from stallguard.agent.service_manager import manager, own_system
+    from stallguard.report.overnight import SCHEMA, MissedStart, Output, lines
+    from stallguard.report.overnight_run import heirs, night
 
     runs = [run for run in list_runs() if not run.is_trial]
     went_on = heirs(runs)
-    jobs = {memory.recall(name).run: name for name in memory.names()}
+    jobs = {job_memory.recall(name).run: name for name in job_memory.names()}
     began = _began(since)
     nights = [night(run, heirs=went_on, jobs=jobs) for run in _since(runs, began)]
-    over = missed.since(began, manager(own_system(), os.environ), dt.datetime.now().astimezone())
+    over = missed_starts.since(began, manager(own_system(), os.environ), dt.datetime.now().astimezone())
     if as_json:
         told = [MissedStart(one.job, one.at, one.words) for one in over]
         click.echo(jsontext.readable(Output(SCHEMA, nights, told)))
@@ -65,7 +66,7 @@ def _since(runs: list[RunDir], began: dt.datetime) -> list[RunDir]:
 
 
 def _last_lived(run: RunDir) -> dt.datetime:
-    end = outcome.outcome(run)
+    end = run_files.outcome(run)
     if end is None:
         newest = run.journal if run.journal.exists() else run.path
         return dt.datetime.fromtimestamp(newest.stat().st_mtime, dt.UTC)

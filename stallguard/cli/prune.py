@@ -8,10 +8,11 @@ from pathlib import Path
 import click
 import msgspec
 
-from stallguard import config, keep
+from stallguard import config
 from stallguard.cli._json import prints_json
 from stallguard.core.text import quantity
-from stallguard.paths import runs_dir
+from stallguard.storage import retention
+from stallguard.storage.paths import runs_dir
 
 SCHEMA = 1
 
@@ -49,7 +50,7 @@ def command(runs: str | None, age: str | None, size: str | None, dry_run: bool, 
     flags = {"keep.runs": runs, "keep.age": age, "keep.size": size}
     typed = {path: f"--{path.removeprefix('keep.')}" for path in flags}
     settings = config.load(flags, os.environ, Path.cwd(), typed).config.keep
-    doomed = keep.prune(settings, runs_dir(), dry=dry_run)
+    doomed = retention.prune(settings, runs_dir(), dry=dry_run)
     if as_json:
         rows = [Row(item.run.id, item.size, item.why) for item in doomed]
         click.echo(msgspec.json.encode(Output(SCHEMA, not dry_run, rows)))

@@ -7,21 +7,21 @@ from typing import Any
 import click
 import msgspec
 
-from stallguard import outcome
 from stallguard.cli._json import prints_json
 from stallguard.cli._live import ask
 from stallguard.core.text import duration
 from stallguard.errors import StallguardError
-from stallguard.paths import RunDir, list_runs
-from stallguard.report.plain import plain
-from stallguard.supervisor import orphan
+from stallguard.launch import orphan
+from stallguard.report.sanitize import plain
+from stallguard.storage import run_files
+from stallguard.storage.paths import RunDir, list_runs
 
 
 @click.command("ps")
-@prints_json("One JSON object with all live runs.", "stallguard.supervisor.snapshot:Living")
+@prints_json("One JSON object with all live runs.", "stallguard.supervisor.live_status:Living")
 def command(as_json: bool) -> None:
     """List the runs that live: their process, state, pace and silence, and each training of those that have several."""
-    from stallguard.report.live import trainings
+    from stallguard.report.status_rows import trainings
 
     runs = list_runs()
     snapshots = [one for one in map(_snapshot, runs) if one is not None]
@@ -37,7 +37,7 @@ def command(as_json: bool) -> None:
 
 
 def _snapshot(run: RunDir) -> dict[str, Any] | None:
-    if outcome.state(run) != "running":
+    if run_files.state(run) != "running":
         attempt = orphan.find(run)
         why = "stallguard was killed; stallguard stop ends the training"
         known = {"schema": 1, "run": run.id, "state": "unguarded", "why": why}
@@ -50,7 +50,7 @@ def _snapshot(run: RunDir) -> dict[str, Any] | None:
 
 def line(snapshot: dict[str, Any]) -> str:
     """Return a run as one line."""
-    from stallguard.report.live import muted
+    from stallguard.report.status_rows import muted
 
     rate, silent = snapshot.get("rates", {}).get("batches"), snapshot.get("silent")
     words = (

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from stallguard import config, outcome
+from stallguard import config
 from stallguard.cli import _complete
 from stallguard.cli._json import prints_json
-from stallguard.paths import RunDir, find_run
+from stallguard.storage import run_files
+from stallguard.storage.paths import RunDir, find_run
 
 if TYPE_CHECKING:  # whoever completes a word must not wait for the whole core
     from stallguard.core.limits import Limits
@@ -31,20 +32,20 @@ if TYPE_CHECKING:  # whoever completes a word must not wait for the whole core
     shell_complete=_complete.assignments,
 )
 @click.option("--compare", is_flag=True, help="Show the settings as they are beside those of --set.")
-@prints_json("One JSON object.", "stallguard.report.replayed:Output")
+@prints_json("One JSON object.", "stallguard.report.replay_output:Output")
 def command(what: str | None, sets: tuple[str, ...], compare: bool, as_json: bool) -> None:
     """Tell when a recorded RUN (default: the newest) or TRACE would have been suspected, dumped and restarted."""
-    from stallguard.report import replayed
+    from stallguard.report import replay_output
 
-    source = replayed.source(_file(what))
+    source = replay_output.source(_file(what))
     changed = config.parse_set(sets)
     choices: list[dict[str, str]] = [{}, changed] if compare else [changed]
     then = _recorded(source.path)
-    found = [(choice, replayed.decide(source, _limits({**then, **choice}))) for choice in choices]
+    found = [(choice, replay_output.decide(source, _limits({**then, **choice}))) for choice in choices]
     if as_json:
-        click.echo(msgspec.json.encode(replayed.output(source, found, compare=compare)))
+        click.echo(msgspec.json.encode(replay_output.output(source, found, compare=compare)))
         return
-    if title := replayed.title(source):
+    if title := replay_output.title(source):
         click.echo(title)
     for choice, result in found:
         if compare:
@@ -52,7 +53,7 @@ def command(what: str | None, sets: tuple[str, ...], compare: bool, as_json: boo
                 "with "
                 + (", ".join(f"{key}={raw}" for key, raw in choice.items()) or "the settings as they are")
             )
-        for line in replayed.lines(source, result):
+        for line in replay_output.lines(source, result):
             click.echo(f"  {line}" if compare else line)
 
 
@@ -62,7 +63,7 @@ def _file(what: str | None) -> Path:
 
 def _recorded(path: Path) -> dict[str, Any]:
     """Return the settings that the recorded run was given; none for a trace."""
-    asked = outcome.asked(RunDir(path.parent))
+    asked = run_files.asked(RunDir(path.parent))
     if asked is None:
         return {}
     given = [name for name, origin in asked.origins.items() if origin != config.DEFAULT]

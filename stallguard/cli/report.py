@@ -13,9 +13,9 @@ from stallguard import jsontext
 from stallguard.cli import _complete
 from stallguard.cli._json import prints_json
 from stallguard.errors import CANNOT_RUN, StallguardError
-from stallguard.paths import NEWEST, RunDir, find_run, list_runs
+from stallguard.storage.paths import NEWEST, RunDir, find_run, list_runs
 
-IN_THE_RUN = ""  # of --html without a file: report.html in the run's directory
+IN_THE_RUN = ""  # of --html without a file: report.html_page in the run's directory
 PAGES = (".html", ".htm")
 STDOUT = "-"
 
@@ -66,17 +66,17 @@ def _names_a_run(text: str) -> bool:
 
 
 def _print_page(run: RunDir) -> None:
-    from stallguard.report import document, html
+    from stallguard.report import document, html_page
 
-    sys.stdout.buffer.write(html.render(document.make(run, os.environ)).encode(errors="replace"))
+    sys.stdout.buffer.write(html_page.render(document.make(run, os.environ)).encode(errors="replace"))
 
 
 def _write(run: RunDir, file: str | None) -> Path:
-    from stallguard.report import html
+    from stallguard.report import html_page
 
     target = None if file in (None, IN_THE_RUN) else Path(file)
     try:
-        return html.write(run.path, target)
+        return html_page.write(run.path, target)
     except OSError as error:
         raise StallguardError(
             f"cannot write {error.filename or target}",
@@ -95,10 +95,10 @@ def _print(run: RunDir, *, as_json: bool) -> None:
         return
     from rich.console import Console
 
-    from stallguard.report import terminal
+    from stallguard.report import terminal_page
 
     tty = sys.stdout.isatty()
     columns = os.environ.get("COLUMNS", "")
-    width = None if tty else int(columns) if columns.isdigit() and int(columns) > 0 else terminal.PIPED
+    width = None if tty else int(columns) if columns.isdigit() and int(columns) > 0 else terminal_page.PIPED
     plain = bool(os.environ.get("NO_COLOR")) or click.get_current_context().color is False
-    terminal.show(made, Console(width=width, color_system=None if plain else "auto"))
+    terminal_page.show(made, Console(width=width, color_system=None if plain else "auto"))

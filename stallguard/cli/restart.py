@@ -9,7 +9,7 @@ import click
 from stallguard.cli import _complete
 from stallguard.cli._live import NO, ask, only_live
 from stallguard.errors import USAGE, StallguardError
-from stallguard.paths import RunDir
+from stallguard.storage.paths import RunDir
 
 
 @click.command("restart")
@@ -19,7 +19,7 @@ from stallguard.paths import RunDir
 )
 def command(run: str | None, from_scratch: bool) -> None:
     """End the training of RUN, which may be left out if only one lives, and start it again from its checkpoint."""
-    from stallguard.core.asked import FROM_SCRATCH
+    from stallguard.core.user_commands import FROM_SCRATCH
 
     which = only_live(run)
     if not from_scratch and not which.has_checkpoints():

@@ -81,10 +81,10 @@ def command(ctx: click.Context, /, name: str, dry_run: bool, **parameters: Any) 
 
 def _plan(words: tuple[str, ...], loaded: config.Loaded, cwd: Path) -> str:
     """Return what would be started, by which interpreter and with which settings.  Raises StallguardError."""
-    from stallguard.command import Disk, reach
     from stallguard.config.table import KEYS, value_of
-    from stallguard.report.plain import one_line
-    from stallguard.supervisor.request import command_of
+    from stallguard.launch.command import Disk, reach
+    from stallguard.launch.request import command_of
+    from stallguard.report.sanitize import one_line
 
     made = command_of(words, loaded, os.environ, cwd)
     inside = reach(made.argv, Disk(os.environ, str(cwd)))

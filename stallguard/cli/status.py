@@ -8,14 +8,14 @@ from typing import Any
 import click
 import msgspec
 
-from stallguard import outcome
 from stallguard.cli import _complete
 from stallguard.cli._json import prints_json
 from stallguard.cli._live import NO, ask, pick
-from stallguard.outcome import Outcome
-from stallguard.paths import RunDir
-from stallguard.report.plain import plain
-from stallguard.supervisor import orphan
+from stallguard.launch import orphan
+from stallguard.report.sanitize import plain
+from stallguard.storage import run_files
+from stallguard.storage.paths import RunDir
+from stallguard.storage.run_files import Outcome
 
 SCHEMA = 1
 
@@ -34,7 +34,7 @@ class Over(msgspec.Struct, frozen=True):
 @click.argument("run", required=False, shell_complete=_complete.runs)
 @prints_json(
     "The snapshot, as one JSON object.",
-    "stallguard.supervisor.snapshot:Snapshot",
+    "stallguard.supervisor.live_status:Snapshot",
     "stallguard.cli.status:Over",
 )
 def command(run: str | None, as_json: bool) -> None:
@@ -46,7 +46,7 @@ def command(run: str | None, as_json: bool) -> None:
       stallguard status --json | jq .judgement.step
     """  # noqa: D301 - click wants the real backspace
     which = pick(run)
-    if outcome.state(which) == "running":
+    if run_files.state(which) == "running":
         well, told = _live(which, as_json=as_json)
     else:
         well, told = _over(which, as_json=as_json)
@@ -55,38 +55,38 @@ def command(run: str | None, as_json: bool) -> None:
 
 
 def _live(run: RunDir, *, as_json: bool) -> tuple[bool, Any]:
-    from stallguard.report import live
+    from stallguard.report import status_rows
 
     snapshot = ask(run, "status")
     if as_json:
-        return live.is_well(snapshot), msgspec.json.encode(snapshot)
-    return live.is_well(snapshot), "\n".join(lines(run, live_rows(run, snapshot)))
+        return status_rows.is_well(snapshot), msgspec.json.encode(snapshot)
+    return status_rows.is_well(snapshot), "\n".join(lines(run, live_rows(run, snapshot)))
 
 
 def live_rows(run: RunDir, snapshot: dict[str, Any]) -> list[tuple[str, str]]:
     """Return a snapshot as rows, with what lies beside it: the last line printed, and the line that it hangs at."""
-    from stallguard.report import evidence, live
+    from stallguard.report import evidence_files, status_rows
 
-    kept = evidence.manifest(run.incident(snapshot.get("incidents", 0)))
-    return live.rows(snapshot, last_words(run), kept.where)
+    kept = evidence_files.manifest(run.incident(snapshot.get("incidents", 0)))
+    return status_rows.rows(snapshot, last_words(run), kept.where)
 
 
 def last_words(run: RunDir) -> str:
     """Return the last line that the script printed."""
-    from stallguard.report.evidence import last_lines
+    from stallguard.report.evidence_files import last_lines
 
     return next(iter(last_lines(run.output, 1)), "")
 
 
 def lines(run: RunDir, rows: list[tuple[str, str]]) -> list[str]:
     """Return the rows under the run's name and command."""
-    asked = outcome.asked(run)
+    asked = run_files.asked(run)
     head = [f"{run.id}  {' '.join(asked.command) if asked else ''}".rstrip()]
     return head + [f"  {name:<10}  {text}" for name, text in rows]
 
 
 def _over(run: RunDir, *, as_json: bool) -> tuple[bool, Any]:
-    end, state, attempt = outcome.outcome(run), outcome.state(run), orphan.find(run)
+    end, state, attempt = run_files.outcome(run), run_files.state(run), orphan.find(run)
     if as_json:
         told = Over(SCHEMA, run.id, state, end)
         if attempt is not None:

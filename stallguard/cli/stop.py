@@ -7,9 +7,9 @@ import click
 from stallguard.cli import _complete
 from stallguard.cli._live import ask, only_live
 from stallguard.errors import GAVE_UP, StallguardError
-from stallguard.paths import RunDir
-from stallguard.supervisor import orphan
-from stallguard.supervisor.attempts import Attempt
+from stallguard.launch import orphan
+from stallguard.storage.attempt_file import Attempt
+from stallguard.storage.paths import RunDir
 
 
 @click.command("stop")

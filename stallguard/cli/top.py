@@ -13,12 +13,12 @@ from typing import Any
 
 import click
 
-from stallguard import outcome
 from stallguard.cli import _complete, status
 from stallguard.cli._live import ask, pick
 from stallguard.errors import StallguardError
-from stallguard.paths import RunDir
-from stallguard.report.plain import plain
+from stallguard.report.sanitize import plain
+from stallguard.storage import run_files
+from stallguard.storage.paths import RunDir
 
 EVERY = 1.0  # seconds between two looks
 HELP = "q quit   d dump   m pause stall handling for an hour, or end the pause"
@@ -33,11 +33,11 @@ def command(ctx: click.Context, run: str | None) -> None:
     Keys: q leaves, d keeps a dump as evidence, m pauses stall handling for an hour, or ends the pause.
     """
     which = pick(run)
-    if not (sys.stdin.isatty() and sys.stdout.isatty()) or outcome.state(which) != "running":
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or run_files.state(which) != "running":
         ctx.invoke(status.command, run=which.id, as_json=False)
         return
     _watch(which)
-    if outcome.state(which) != "running":
+    if run_files.state(which) != "running":
         ctx.invoke(status.command, run=which.id, as_json=False)
 
 
@@ -97,16 +97,16 @@ def _screen(run: RunDir, snapshot: dict[str, Any], said: str) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    from stallguard.report import live
+    from stallguard.report import status_rows
 
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="ellipsis")
-    well = live.is_well(snapshot)
+    well = status_rows.is_well(snapshot)
     table.add_row("", Text(plain(status.lines(run, [])[0]), style="bold"))
     for name, text in status.live_rows(run, snapshot):
         table.add_row(name, Text(plain(text), style="" if well or name != "state" else "bold dark_orange3"))
-        if name == "silent" and (bar := live.silence_bar(snapshot)):
+        if name == "silent" and (bar := status_rows.silence_bar(snapshot)):
             table.add_row("", Text(bar, style="dim" if well else "dark_orange3"))
     table.add_row("", Text(HELP, style="dim"))
     if said:

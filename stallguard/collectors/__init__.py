@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stallguard.outcome import Identity
+from stallguard.storage.run_files import Identity
 
 if TYPE_CHECKING:
-    from stallguard.collectors.sheet import Sheet
+    from stallguard.collectors.evidence_text import Sheet
 
 PLUGINS = "stallguard.collectors"
 BUDGET = 10.0  # seconds for all collectors together: no restart waits longer for its evidence

@@ -1,6 +1,6 @@
 """What a frame of a stack says about a wait: one table for Python, one for native code, each row with its source.
 
-The classes are the words that core.clues reads.  Strong rows decide at once; weak ones only where nothing
+The classes are the words that core.diagnosis.clues reads.  Strong rows decide at once; weak ones only where nothing
 stronger lies further out, because every wait ends in some lock.  Pure; may not know how a stack was taken.
 """
 

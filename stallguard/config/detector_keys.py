@@ -1,12 +1,12 @@
 """What each of the detector's settings means: rows of the option table.
 
-Words only; the values and the reasons for them are core.detector_limits.
+Words only; the values and the reasons for them are core.limits.
 """
 
 from __future__ import annotations
 
 from stallguard.config.kinds import COUNT, DURATION, NUMBER, SHARE, SIZE, Kind, at_least
-from stallguard.core.detector_limits import Row, Rows
+from stallguard.core.limits import Row, Rows
 
 PHASES = {
     "first": "the first batch",

@@ -1,13 +1,13 @@
 """What each setting of the restart policy means: rows of the option table.
 
-Words only; the values and the reasons for them are core.policy_limits.
+Words only; the values and the reasons for them are core.limits.
 """
 
 from __future__ import annotations
 
 from stallguard.config.kinds import COUNT, DURATION, POSITIVE, SWITCH, TEXT, Kind, choice, pairs
-from stallguard.core.causes import TITLES
-from stallguard.core.policy_limits import ON_STALL, SCALINGS
+from stallguard.core.diagnosis.causes import TITLES
+from stallguard.core.limits import ON_STALL, SCALINGS
 
 CAUSES = pairs("cause", TITLES, "order", ON_STALL)
 # Name, kind, meaning, option of `run`.

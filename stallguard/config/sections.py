@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stallguard.core.detector_limits import NEVER, DetectorLimits
-from stallguard.core.limits import Limits, StopLimits
-from stallguard.core.policy_limits import PolicyLimits
+from stallguard.core.limits import NEVER, DetectorLimits, Limits, PolicyLimits, StopLimits
 
 
 class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

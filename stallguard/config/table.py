@@ -25,7 +25,7 @@ from stallguard.config.kinds import (
     some,
 )
 from stallguard.config.sections import Config
-from stallguard.core.detector_limits import LEAST_PATIENCE
+from stallguard.core.limits import LEAST_PATIENCE
 
 OCCASIONS = ("stall", "restart", "give_up", "finish")
 

@@ -1,4 +1,4 @@
-"""What the core wants done, as values.  supervisor.perform does them; the journal keeps them.
+"""What the core wants done, as values.  supervisor.executor does them; the journal keeps them.
 
 This module may not do anything.
 """

@@ -21,7 +21,8 @@ class _Timed(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
 class Event(_Timed, frozen=True, kw_only=True):
     """Base of all events.  `at`: seconds on the supervisor's monotonic clock.
 
-    `steady`: seconds before `at` that were summed up (supervisor/summing.py): stallguard ran, all trainings went on.
+    `steady`: seconds before `at` that were summed up (supervisor/sample_summary.py): stallguard ran, all trainings
+    went on.
     """
 
     steady: float = 0.0
@@ -50,9 +51,7 @@ class Greeted(Event, frozen=True, tag="greeted"):
 
     attempt: int
     pid: int
-    place: str = (
-        ""  # which of the run's processes this is (probe/place.py); "" in journals that know of one only
-    )
+    place: str = ""  # which of the run's processes this is (probe/process_key.py); "" in journals that know of one only
     command: str = ""  # what the process runs, as a user would know it
     armed: bool = False  # the stack-dump signal may be sent
     hooks: tuple[str, ...] = ()

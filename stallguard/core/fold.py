@@ -14,26 +14,24 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from stallguard.core import (
-    arranged,
-    asked,
-    deadlines,
-    detector,
-    diagnosis,
+    advisories,
+    grace_period,
     history,
     lifecycle,
-    lost,
-    mathematics,
-    past,
-    policy,
-    readiness,
+    lost_time,
+    messages,
     regrow,
-    review,
-    slices,
+    shutdown,
+    slicing,
+    training_changes,
     trainings,
-    unheeded,
-    words,
+    user_commands,
+    wakeups,
 )
 from stallguard.core.actions import Action, Collect, Conclude, Found, Launch, Tell
+from stallguard.core.detection import detector
+from stallguard.core.detection.learned import Learned
+from stallguard.core.diagnosis import diagnose, gpu_idle
 from stallguard.core.events import (
     DUMP,
     Asked,
@@ -51,14 +49,13 @@ from stallguard.core.events import (
     Slept,
     Unkillable,
 )
-from stallguard.core.learned import Learned
 from stallguard.core.lifecycle import ENDED, HOLDING, WATCHED
 from stallguard.core.limits import Limits
-from stallguard.core.reviewed import Review
-from stallguard.core.run import Run, beats, is_muted
+from stallguard.core.policy import attempts, decide
+from stallguard.core.run import Review, Run, beats, is_muted
 from stallguard.core.sizes import UNKNOWN, Sizes
-from stallguard.core.steps import UNSEEN, Step, exit_code, kill, move, spare, stop
 from stallguard.core.training import Training
+from stallguard.core.transitions import UNSEEN, Step, exit_code, kill, move, spare, stop
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.errors import GAVE_UP
 
@@ -80,7 +77,7 @@ def begin(
     """Return a run about to start its first attempt, and the action that starts it."""
     outside = Training(history.History(), detector.start(limits.detector, learned))
     run = Run(
-        trainings=(outside,), past=past.Past(), now=at, began=at, ended=at, factor=factor, sizes=sizes,
+        trainings=(outside,), past=attempts.Past(), now=at, began=at, ended=at, factor=factor, sizes=sizes,
         inherited=learned,
     )  # fmt: skip
     return run, [Launch(attempt=1, factor=factor)]
@@ -95,15 +92,15 @@ def advance(run: Run, event: Event, limits: Limits) -> Step:
         return run, []
     at = max(event.at, run.now)
     seen = event if event.at == at else replace(event, at=at)
-    run = replace(run, now=at, lost=lost.after(run.lost, at, seen))
+    run = replace(run, now=at, lost=lost_time.after(run.lost, at, seen))
     run = trainings.focused(trainings.observe(run, seen, limits.detector))
     handler = HANDLERS.get(type(event))
     run, actions = handler(run, seen, limits) if handler else (run, [])
     run = trainings.focused(run)
     run, more = _converge(run, limits)
-    run, told = review.look(run)
+    run, told = advisories.look(run)
     actions = actions + more + told
-    return replace(run, lost=lost.after_all(run.lost, at, actions)), actions
+    return replace(run, lost=lost_time.after_all(run.lost, at, actions)), actions
 
 
 # ---- one handler an event ----------------------------------------------------------------------------------
@@ -116,7 +113,7 @@ def _launched(run: Run, event: Launched, limits: Limits) -> Step:
         interrupted=None, arranged=False, obeyed=False, saved=(), spared=0.0, declined=-math.inf, review=Review(),
         sized=event.at, regrowing=False, cut=False,
     )  # fmt: skip
-    run, told = mathematics.told(run, limits.policy)
+    run, told = training_changes.told(run, limits.policy)
     scratch = event.attempt > 1 and not event.resumed
     return run, [Tell("from_scratch", {"attempt": str(event.attempt)}), *told] if scratch else told
 
@@ -135,7 +132,7 @@ def _greeted(run: Run, event: Greeted, _limits: Limits) -> Step:
 def _heard(run: Run, event: Heard, limits: Limits) -> Step:
     if not event.beats:
         return run, []
-    run, told = slices.heard(run, event, limits)
+    run, told = slicing.heard(run, event, limits)
     run, asked_for = regrow.ask(move(run, "progress"), limits)
     return run, [*told, *asked_for]
 
@@ -144,11 +141,11 @@ def _noted(run: Run, event: Noted, limits: Limits) -> Step:
     larger = regrow.restart(run, event, limits)
     if larger is not None:
         return stop(run, larger, limits)
-    run, ended = arranged.noted(regrow.grown(run, event), event, limits)
-    run, changed = mathematics.told(run, limits.policy) if event.kind == regrow.GROWN else (run, [])
-    run, sliced = slices.noted(run, event, limits)
+    run, ended = shutdown.noted(regrow.grown(run, event), event, limits)
+    run, changed = training_changes.told(run, limits.policy) if event.kind == regrow.GROWN else (run, [])
+    run, sliced = slicing.noted(run, event, limits)
     changed += sliced
-    text = words.of_one(run, event.pid) + event.text + words.trained_again(run, event)
+    text = messages.of_one(run, event.pid) + event.text + messages.trained_again(run, event)
     said = [*changed, Tell(NOTES.get(event.kind, "note"), {"text": text})]
     if event.kind != STOP_INEXACT:
         return run, [*said, *ended]
@@ -164,17 +161,19 @@ def _left(run: Run, event: Left, _limits: Limits) -> Step:
         return run, []
     kind = "vanished" if event.how == "vanished" else "over"
     run = move(run, "recovered") if doubted else run
-    return run, [Tell(kind, words.end_of_training(run, gone))]
+    return run, [Tell(kind, messages.end_of_training(run, gone))]
 
 
 def _matched(run: Run, event: Matched, _limits: Limits) -> Step:
-    findings = diagnosis.diagnose(run.history, run.judge.judgement, run.now)
-    run = replace(run, urgent=run.urgent or policy.is_urgent(findings))
-    return run, [*words.signature(event)]
+    findings = diagnose.diagnose(run.history, run.judge.judgement, run.now)
+    run = replace(run, urgent=run.urgent or decide.is_urgent(findings))
+    return run, [*messages.signature(event)]
 
 
 def _slept(run: Run, event: Slept, _limits: Limits) -> Step:
-    return run, [Tell("slept", {"duration": words.duration(event.seconds)})] if event.why == "asleep" else []
+    return run, [
+        Tell("slept", {"duration": messages.duration(event.seconds)})
+    ] if event.why == "asleep" else []
 
 
 def _sensor_blocked(run: Run, event: SensorBlocked, _limits: Limits) -> Step:
@@ -183,37 +182,41 @@ def _sensor_blocked(run: Run, event: SensorBlocked, _limits: Limits) -> Step:
 
 def _collected(run: Run, event: Collected, limits: Limits) -> Step:
     if event.incident == DUMP:
-        return run, [Tell("dumped", words.evidence(event))]
-    findings = diagnosis.diagnose(run.history, run.judge.judgement, run.now)
+        return run, [Tell("dumped", messages.evidence(event))]
+    findings = diagnose.diagnose(run.history, run.judge.judgement, run.now)
     run = move(run, "collected", findings=findings)
-    told = [Tell("evidence", words.evidence(event)), *words.diagnosis(findings)]
+    told = [Tell("evidence", messages.evidence(event)), *messages.diagnosis(findings)]
     due, next_step = (
-        deadlines.acts_at(run, limits),
-        policy.decide(findings, _past(run, findings), limits.policy),
+        wakeups.acts_at(run, limits),
+        decide.decide(findings, _past(run, findings), limits.policy),
     )
     if limits.observe or is_muted(run):
         told.append(Tell("observing"))
     elif next_step.action in LEAVES_ALONE:
         told.append(Tell("left_alone", {"why": next_step.why}))
     elif due is not None and due - run.now > 1:
-        told.append(Tell("holding", {"seconds": words.duration(due - run.now)}))
+        told.append(Tell("holding", {"seconds": messages.duration(due - run.now)}))
     return run, [Found(incident=run.totals.incidents, findings=findings), *told]
 
 
 def _exited(run: Run, event: Exited, limits: Limits) -> Step:
     run = trainings.end_all(replace(run, ended=event.at), limits.detector)
-    if run.decision is not None and not arranged.came_otherwise(run, event):
+    if run.decision is not None and not shutdown.came_otherwise(run, event):
         decided = event.known or run.decision.action == "finish"
         return _after(run, run.decision if decided else UNSEEN, event)
     if not event.known:
         return _after(run, UNSEEN, event)
-    findings = diagnosis.diagnose_exit(run.history, event)
+    findings = diagnose.diagnose_exit(run.history, event)
     tried = _past(run, findings)
-    decision = policy.decide(findings, tried, limits.policy)
+    decision = decide.decide(findings, tried, limits.policy)
     told: list[Action] = []
     if event.code != 0:
         found = Found(incident=run.totals.incidents, findings=findings, decision=decision)
-        told = [Tell("crashed", words.exit_facts(run.attempt, event.code)), *words.diagnosis(findings), found]
+        told = [
+            Tell("crashed", messages.exit_facts(run.attempt, event.code)),
+            *messages.diagnosis(findings),
+            found,
+        ]
     run = replace(run, findings=findings, decision=decision, past=tried)
     run, actions = _after(run, decision, event)
     return run, told + actions
@@ -240,7 +243,7 @@ HANDLERS: dict[type, Callable[..., Step]] = {
     Collected: _collected,
     Exited: _exited,
     Unkillable: _unkillable,
-    Asked: asked.take,
+    Asked: user_commands.take,
 }
 
 
@@ -251,10 +254,10 @@ def _converge(run: Run, limits: Limits) -> Step:
     """Follow the judgement while the child is watched, and the deadlines everywhere."""
     if run.now >= run.deadline:
         return _deadline_passed(run, limits)
-    if run.state == lifecycle.STOPPING and unheeded.is_in_vain(run, limits):
+    if run.state == lifecycle.STOPPING and grace_period.is_in_vain(run, limits):
         run, actions = kill(run, limits)
         return run, [Tell("unheeded"), *actions]
-    run, told = asked.drop_outlived(run, limits)
+    run, told = user_commands.drop_outlived(run, limits)
     if run.state not in WATCHED or run.decision is not None:
         return run, []
     run, actions = _follow_judgement(run, limits)
@@ -271,9 +274,9 @@ def _follow_judgement(run: Run, limits: Limits) -> Step:
     if run.state in (lifecycle.SUSPECT, HOLDING) and step in ("healthy", "recovering"):
         return _recovered(run, before)
     if step == "suspect" and run.state != lifecycle.SUSPECT:
-        return move(run, "suspected"), [Tell("suspect", words.silence(run))]
-    ends = arranged.segment_ends(run, limits)
-    return arranged.next_segment(run, limits) if ends is not None and run.now >= ends else (run, [])
+        return move(run, "suspected"), [Tell("suspect", messages.silence(run))]
+    ends = shutdown.segment_ends(run, limits)
+    return shutdown.next_segment(run, limits) if ends is not None and run.now >= ends else (run, [])
 
 
 def _stalled(run: Run, limits: Limits) -> Step:
@@ -284,7 +287,7 @@ def _stalled(run: Run, limits: Limits) -> Step:
     incident = run.totals.incidents + 1
     totals = replace(run.totals, incidents=incident)
     run = move(run, "stalled", totals=totals, declined=-math.inf, silent_since=run.judge.judgement.since)
-    return run, [Tell("stalled", words.silence(run)), Collect(incident=incident, attempt=run.attempt)]
+    return run, [Tell("stalled", messages.silence(run)), Collect(incident=incident, attempt=run.attempt)]
 
 
 def _others(run: Run) -> Step:
@@ -295,27 +298,27 @@ def _others(run: Run) -> Step:
     ]  # fmt: skip
     for one in also:
         run = trainings.put(run, replace(one, announced=True))
-    return run, [Tell("stalled_too", words.silence(run, one)) for one in also]
+    return run, [Tell("stalled_too", messages.silence(run, one)) for one in also]
 
 
 def _recovered(run: Run, before: str) -> Step:
     judgement = run.judge.judgement
     # Another training came into focus: the gap of its own is not the one that is over.
     seconds = judgement.gap if judgement.step == "recovering" else run.now - run.silent_since
-    gap = words.duration(seconds) if before != "healthy" else "?"
+    gap = messages.duration(seconds) if before != "healthy" else "?"
     kind = "cleared" if run.state != HOLDING else "continued" if before == "stopped" else "recovered"
     return move(run, "recovered", findings=()), [Tell(kind, {"gap": gap})]
 
 
 def _act_when_due(run: Run, limits: Limits) -> Step:
-    due = deadlines.acts_at(run, limits)
+    due = wakeups.acts_at(run, limits)
     if due is None or run.now < max(due, run.declined + RECONSIDERED):
         return run, []
     if limits.observe or is_muted(run) or history.is_saving(run.history, run.now):
         return run, []
-    findings = diagnosis.diagnose(run.history, run.judge.judgement, run.now)
+    findings = diagnose.diagnose(run.history, run.judge.judgement, run.now)
     tried = _past(run, findings)
-    decision = policy.decide(findings, tried, limits.policy)
+    decision = decide.decide(findings, tried, limits.policy)
     if decision.action in LEAVES_ALONE:
         return replace(run, declined=run.now), []
     found = Found(incident=run.totals.incidents, findings=findings, decision=decision)
@@ -330,7 +333,7 @@ def _deadline_passed(run: Run, limits: Limits) -> Step:
         if spared := spare(run, limits):
             return spared, []
         run, actions = kill(run, limits)
-        return run, [Tell("killing", {"grace": words.duration(limits.stop.grace)}), *actions]
+        return run, [Tell("killing", {"grace": messages.duration(limits.stop.grace)}), *actions]
     run = replace(run, deadline=math.inf)
     if run.state == lifecycle.KILLING:
         return _unkillable(run, Unkillable(at=run.now, attempt=run.attempt), limits)
@@ -343,26 +346,26 @@ def _deadline_passed(run: Run, limits: Limits) -> Step:
 
 def _next_attempt(run: Run, decision: Decision) -> Step:
     """Start it as soon as the GPU has come to rest; give up where it does not."""
-    wait = readiness.gpu_wait(run.history, run.now)
+    wait = gpu_idle.gpu_wait(run.history, run.now)
     if wait > 0:
         return replace(run, deadline=run.now + min(wait, GPU_LOOK)), []
-    findings = readiness.gpu_busy(run.history)
+    findings = gpu_idle.gpu_busy(run.history)
     if not findings:
         order = Launch(
             attempt=run.attempt + 1, factor=decision.factor, device=decision.device, resume=decision.resume
         )
         return run, [order]
-    told = [Found(incident=run.totals.incidents, findings=findings), *words.diagnosis(findings)]
+    told = [Found(incident=run.totals.incidents, findings=findings), *messages.diagnosis(findings)]
     why = findings[0].evidence[0]
-    facts = words.totals(run, run.totals.beats, run.now) | {"code": str(GAVE_UP), "why": why}
+    facts = messages.totals(run, run.totals.beats, run.now) | {"code": str(GAVE_UP), "why": why}
     return move(run, "ended", code=GAVE_UP), [*told, Tell("gave_up", facts), Conclude(code=GAVE_UP, why=why)]
 
 
 # ---- after the end of an attempt ---------------------------------------------------------------------------------
 
 
-def _past(run: Run, findings: tuple[Finding, ...]) -> past.Past:
-    return past.add_attempt(
+def _past(run: Run, findings: tuple[Finding, ...]) -> attempts.Past:
+    return attempts.add_attempt(
         run.past, run.history, findings, run.factor, run.device, run.launched, run.now, trainings.reached(run),
         whole=bool(run.whole),
     )  # fmt: skip
@@ -372,8 +375,8 @@ def _after(run: Run, decision: Decision, event: Exited) -> Step:
     if decision.action == "restart":
         return _again(run, decision)
     code = exit_code(decision, event)
-    kind = "gave_up" if decision.action == "give_up" else words.ending(decision.code, code)
-    facts = words.totals(run, beats(run), event.at) | {"code": str(code), "why": decision.why}
+    kind = "gave_up" if decision.action == "give_up" else messages.ending(decision.code, code)
+    facts = messages.totals(run, beats(run), event.at) | {"code": str(code), "why": decision.why}
     last: list[Action] = [Tell(kind, facts), Conclude(code=code, why=decision.why)]
     return move(run, "ended", code=code, deadline=math.inf), last
 
@@ -382,5 +385,5 @@ def _again(run: Run, decision: Decision) -> Step:
     deadline, sizes = run.now + decision.delay, regrow.after(run, decision.factor)
     run = move(run, "again", deadline=deadline, decision=decision, sizes=sizes)
     facts = {"attempt": str(run.attempt + 1), "why": decision.why, "mathematics": decision.mathematics}
-    pause = [Tell("waiting", {"delay": words.duration(decision.delay)})] if decision.delay > 1 else []
+    pause = [Tell("waiting", {"delay": messages.duration(decision.delay)})] if decision.delay > 1 else []
     return run, [*pause, Tell("restart", facts)]

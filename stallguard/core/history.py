@@ -2,7 +2,7 @@
 
 `remember(history, event) -> History` keeps the newest of everything, a thinned trail of the last minutes, and
 the growth of the memory over the whole attempt.  Its size is bounded whatever happens and for however long.
-The questions asked of it are core.measures.  This module may not conclude anything.
+The questions asked of it are core.diagnosis.metrics.  This module may not conclude anything.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from stallguard.core.events import (
     Slept,
     Unkillable,
 )
-from stallguard.core.quoting import cut
 from stallguard.core.readings import Device, Files, Machine, Memory, Process, Reading
+from stallguard.core.text import cut
 
 R = TypeVar("R")
 T = TypeVar("T")

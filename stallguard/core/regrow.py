@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from stallguard.core import lifecycle, policy
+from stallguard.core import lifecycle
 from stallguard.core.actions import Action, Ask
 from stallguard.core.events import Noted
 from stallguard.core.history import batch_rows
-from stallguard.core.limits import Limits
-from stallguard.core.policy_limits import PolicyLimits
+from stallguard.core.limits import Limits, PolicyLimits
+from stallguard.core.policy import decide
 from stallguard.core.run import Run
 from stallguard.core.sizes import Sizes, label, leave
 from stallguard.core.verdicts import Decision
@@ -61,7 +61,7 @@ def restart(run: Run, event: Noted, limits: Limits) -> Decision | None:
     if event.kind != SEAM or not run.regrowing or run.decision is not None:
         return None
     factor = run.factor // 2
-    told = policy.mathematics(factor, run.device, limits.policy)
+    told = decide.mathematics(factor, run.device, limits.policy)
     return Decision(action="restart", why=WHY, factor=factor, device=run.device, mathematics=told)
 
 

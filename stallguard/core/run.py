@@ -10,15 +10,25 @@ import math
 import msgspec
 
 from stallguard.core import lifecycle
-from stallguard.core.detector import Judge
+from stallguard.core.detection.detector import Judge
+from stallguard.core.detection.learned import Learned
 from stallguard.core.history import History
-from stallguard.core.learned import Learned
-from stallguard.core.lost import NOTHING, Lost
-from stallguard.core.past import Past
-from stallguard.core.reviewed import Review
+from stallguard.core.lost_time import NOTHING, Lost
+from stallguard.core.policy.attempts import Past
 from stallguard.core.sizes import Sizes
 from stallguard.core.training import OUTSIDE, Over, Training
 from stallguard.core.verdicts import Decision, Finding
+
+
+class Review(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was said already of a training that goes on, so that it is said once.
+
+    Of the present attempt.  `at`: monotonic seconds of the last look.
+    """
+
+    at: float = 0.0
+    slow: bool = False
+    told: tuple[str, ...] = ()  # causes
 
 
 class Totals(msgspec.Struct, frozen=True):

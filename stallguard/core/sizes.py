@@ -1,4 +1,4 @@
-"""Which batch sizes a script survives on a machine, as a value; stallguard.knowledge keeps it between runs.
+"""Which batch sizes a script survives on a machine, as a value; stallguard.storage.learned_store keeps it between runs.
 
 This module may not decide what is tried.
 """

@@ -86,3 +86,8 @@ def wrapped(text: str, width: int | None, indent: str = "  ") -> str:
             break_on_hyphens=False,
         )
     )
+
+
+def cut(text: str, most: int) -> str:
+    """Return `text`, or its first `most` - 1 characters and an ellipsis where it has more than `most`."""
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"

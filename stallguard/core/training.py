@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import msgspec
 
-from stallguard.core.detector import Judge
+from stallguard.core.detection.detector import Judge
 from stallguard.core.events import Heard
 from stallguard.core.history import History
-from stallguard.core.past import NOTHING, Position, position
+from stallguard.core.policy.attempts import NOTHING, Position, position
 
 OUTSIDE = 0  # key and pid of the run as it is seen from outside, which is all there is until a probe reports
 

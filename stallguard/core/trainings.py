@@ -21,12 +21,13 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from stallguard.core import detector, history, lifecycle
-from stallguard.core.detector import Wanted
-from stallguard.core.detector_limits import DetectorLimits
+from stallguard.core import history, lifecycle
+from stallguard.core.detection import detector
+from stallguard.core.detection.detector import Wanted
+from stallguard.core.detection.learned import Learned, merged
 from stallguard.core.events import Collected, Event, Greeted, Heard, Launched, Left, Noted, Sampled, Ticked
-from stallguard.core.learned import Learned, merged
-from stallguard.core.past import NOTHING, Position, Stand, behind
+from stallguard.core.limits import DetectorLimits
+from stallguard.core.policy.attempts import NOTHING, Position, Stand, behind
 from stallguard.core.readings import Device, Process
 from stallguard.core.run import Run
 from stallguard.core.training import OUTSIDE, Over, Training, record

@@ -16,18 +16,19 @@ from pathlib import Path
 
 import psutil
 
-from stallguard import collectors, notify, outcome, paths, plugins, sensors
-from stallguard.agent import missed
-from stallguard.agent.choose import manager, own_system
+from stallguard import collectors, notify, plugins, sensors
+from stallguard.agent import missed_starts
+from stallguard.agent.service_manager import manager, own_system
 from stallguard.config import Config
 from stallguard.core.readings import Device
 from stallguard.doctor import on_path
 from stallguard.doctor.facts import Environment, Facts, Heavy, Place
 from stallguard.errors import StallguardError
 from stallguard.host import system
-from stallguard.host.darwin_privacy import guarded
+from stallguard.host.guarded_folders import guarded
 from stallguard.host.preferences import preferences
 from stallguard.host.psutil_errors import ERRORS
+from stallguard.storage import paths, run_files
 
 VARIABLES = ("HOME", "KERAS_BACKEND", "TF_USE_LEGACY_KERAS")
 SAMPLE = 0.7  # seconds between two looks at who works
@@ -59,9 +60,9 @@ def facts(environment: Environment, variables: Mapping[str, str], config: Config
         working=str(Path.cwd()),
         guarded=(guarded(Path.cwd(), Path.home()) or "") if sys.platform == "darwin" else "",
         heavy=heavy,
-        runs=tuple(run.id for run in paths.list_runs() if outcome.state(run) == "running"),
+        runs=tuple(run.id for run in paths.list_runs() if run_files.state(run) == "running"),
         added=tuple(entry for group in GROUPS for entry in plugins.installed(group)),
-        jobs=missed.jobs(manager(own_system(), os.environ)),
+        jobs=missed_starts.jobs(manager(own_system(), os.environ)),
         foreign_command=on_path.foreign(shutil.which("stallguard", path=variables.get("PATH", ""))),
         notifies_desktop=config.notify.desktop,
         notifies_addresses=bool(config.notify.urls),

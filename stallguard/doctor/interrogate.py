@@ -17,7 +17,7 @@ import msgspec
 from stallguard.doctor import matrix
 from stallguard.doctor.facts import Deep, Environment, Installed
 from stallguard.errors import UNREADABLE
-from stallguard.interpreter import Choice
+from stallguard.launch.interpreter import Choice
 
 INSIDE = Path(__file__).parent / "inside"
 MARK = b"stallguard-doctor:"  # the scripts put it before their answer; the environment may print as well

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stallguard import notify
-from stallguard.agent import missed
+from stallguard.agent import missed_starts
 from stallguard.agent.job import Schedule
 from stallguard.doctor.facts import Facts, Heavy, Place
 from stallguard.doctor.findings import Said, fail, note, ok, warn
@@ -132,9 +132,11 @@ def sleep(facts: Facts) -> Iterator[Said]:
     else:
         yield ok(f"{minutes}; `stallguard run` holds that off while a training lives")
     for name, times in facts.jobs:
-        time = missed.asleep_at(Schedule(at=times), settings, facts.preferences.wakes)
+        time = missed_starts.asleep_at(Schedule(at=times), settings, facts.preferences.wakes)
         if time is not None:
-            cure = missed.wake_command(time) if facts.system == "Darwin" else missed.AWAKE_ON_LINUX
+            cure = (
+                missed_starts.wake_command(time) if facts.system == "Darwin" else missed_starts.AWAKE_ON_LINUX
+            )
             yield warn(f"{minutes}: if it is asleep at {time}, the job {name} does not start then", cure)
 
 

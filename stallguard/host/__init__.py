@@ -1,16 +1,24 @@
-"""The operating system, behind one set of functions: `system` is host.darwin or host.linux, chosen once here.
+"""The operating system, behind one set of functions, chosen here and nowhere else.
 
-Both have the same public names, take the same arguments and return the same values; what a system cannot tell
-is None there, never zero.  Nothing in this package may judge what it reads, or write anything.
+`system` is host.darwin or host.linux; `part` gives a module of the same package that is not needed at every start.
+Both packages have the same public names, take the same arguments and return the same values; what a system cannot
+tell is None, never zero.  Nothing in this package judges what it reads, or writes anything.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
+from types import ModuleType
 
 if sys.platform == "darwin":
     from stallguard.host import darwin as system
 else:
     from stallguard.host import linux as system
 
-__all__ = ["system"]
+__all__ = ["part", "system"]
+
+
+def part(name: str) -> ModuleType:
+    """Return a module of this system's package: "evidence_tools" or "preferences"."""
+    return importlib.import_module(f"{system.__name__}.{name}")

@@ -1,4 +1,8 @@
-"""The rows that darwin_evidence and linux_evidence are made of."""
+"""What each system can tell about a stuck process: tables that we read and tools that we run, as rows of data.
+
+The rows are in host.darwin.evidence_tools and host.linux.evidence_tools; both have tables(pid), tools(pid, since, now),
+main_wait(pid) and report_places().  Nothing there pauses a process unless its row says `deep`.
+"""
 
 from __future__ import annotations
 

@@ -6,10 +6,9 @@ judge.
 
 from __future__ import annotations
 
-import sys
-from typing import Any
-
 import msgspec
+
+from stallguard import host
 
 
 class Sleep(msgspec.Struct, frozen=True):
@@ -38,24 +37,16 @@ class Preferences(msgspec.Struct, frozen=True):
 
 def preferences() -> Preferences:
     """Ask the system.  Takes up to some seconds on macOS, where two tools are run."""
-    return Preferences(sleep(), _here().gpus(), wakes())
+    return Preferences(sleep(), host.part("preferences").gpus(), wakes())
 
 
 def sleep() -> Sleep | None:
     """Return how the machine goes to sleep by itself; None if the system does not tell."""
-    found: Sleep | None = _here().sleep()
+    found: Sleep | None = host.part("preferences").sleep()
     return found
 
 
 def wakes() -> tuple[str, ...]:
     """Return the times of day at which the machine wakes by itself each day; none if the system does not tell."""
-    found: tuple[str, ...] = _here().wakes()
+    found: tuple[str, ...] = host.part("preferences").wakes()
     return found
-
-
-def _here() -> Any:
-    if sys.platform == "darwin":
-        from stallguard.host import darwin_preferences as here
-    else:
-        from stallguard.host import linux_preferences as here
-    return here

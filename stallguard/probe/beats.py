@@ -15,8 +15,8 @@ from __future__ import annotations
 from _thread import get_ident
 
 from . import wire
-from .clock import monotonic_ns
-from .credit import Credit
+from .beat_source import Credit
+from .monotonic import monotonic_ns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -25,14 +25,14 @@ import os
 import sys
 from _thread import allocate_lock
 
-from . import device, page, place, stacks, wire
+from . import device, page, process_key, stack_signal, wire
+from .api import Script
 from .beats import Beats
-from .clock import monotonic_ns
 from .context import Context
 from .imports import Api, Finder
-from .mail import Mail
+from .monotonic import monotonic_ns
+from .outbox import Mail
 from .patches import Patches
-from .script import Script
 from .sender import LIBRARIES, Sender
 
 TYPE_CHECKING = False
@@ -91,7 +91,7 @@ class Probe:
 
     def _find_place(self) -> str:
         try:
-            return place.of(self.environment)
+            return process_key.of(self.environment)
         except Exception as error:
             self.context.surprise("finding this process' place", error)
             return ""
@@ -120,10 +120,10 @@ class Probe:
             self._add(family.targets)
         for wanted, part in (
             (self._cpu(), "device"),
-            (self.context.factor > 1, "levers"),
-            ("STALLGUARD_REALLY" in self.environment, "levers.really"),
-            ("STALLGUARD_REGROW" in self.environment, "levers.regrow"),
-            (self.context.backup_directory, "backup"),
+            (self.context.factor > 1, "microbatch"),
+            ("STALLGUARD_REALLY" in self.environment, "microbatch.fewer_rows"),
+            ("STALLGUARD_REGROW" in self.environment, "microbatch.grow_batch"),
+            (self.context.backup_directory, "checkpoint"),
         ):
             if wanted:
                 self._load(part)
@@ -169,8 +169,8 @@ class Probe:
 
     def _arm(self, path: str) -> None:
         """Arm the stack-dump signal; the handler that a forked process inherited writes to its parent's file."""
-        number = int(self.environment.get("STALLGUARD_SIGNAL") or stacks.DEFAULT)
-        self._signal = number if stacks.arm(number, path, again=number == self._signal) else 0
+        number = int(self.environment.get("STALLGUARD_SIGNAL") or stack_signal.DEFAULT)
+        self._signal = number if stack_signal.arm(number, path, again=number == self._signal) else 0
         if self._signal:
             self.beats.flag(wire.FLAG_STACKS_ARMED, True)
             self.mail.arm(True)
@@ -206,7 +206,7 @@ class Probe:
         self.beats.begin(page.begin(page.private(), self._token, self._pid, monotonic_ns()))
         self.mail.forked(self._pid)
         # A place of its own, which the next attempt finds again by the number of the fork.
-        self.environment[place.VARIABLE] = "%s.%d" % (self.context.place, self._forks)
+        self.environment[process_key.VARIABLE] = "%s.%d" % (self.context.place, self._forks)
         self.context.forget_place()
         self._forks = 0
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Optional
 
     from .beats import Beats
-    from .mail import Mail
+    from .kept_seeds import Seeds
+    from .outbox import Mail
     from .patches import Maker, Patches
-    from .seeds import Seeds
 
     Targets = dict[str, Callable[[Any], None]]
 

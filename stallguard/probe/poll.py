@@ -13,7 +13,7 @@ from time import thread_time
 
 from . import wire
 from .beats import POLL
-from .clock import monotonic_ns
+from .monotonic import monotonic_ns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

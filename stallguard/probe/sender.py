@@ -19,16 +19,16 @@ from time import sleep
 
 from . import beats as phases
 from . import wire
-from .clock import monotonic_ns
+from .monotonic import monotonic_ns
 from .notebooks import service_threads
-from .stacks import is_caught
+from .stack_signal import is_caught
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Optional
 
     from .beats import Beats
-    from .mail import Mail
+    from .outbox import Mail
 
 LIBRARIES = ("tensorflow", "keras", "tf_keras", "torch", "jax")  # whose versions the hello tells
 TICK = 0.05  # s: 20 records a second

@@ -15,25 +15,34 @@ from typing import Any
 
 import msgspec
 
-from stallguard import outcome
 from stallguard.collectors.redact import Redactor
-from stallguard.core import words
+from stallguard.core import messages
 from stallguard.core.actions import Tell
-from stallguard.core.causes import TITLES
+from stallguard.core.diagnosis.causes import TITLES
 from stallguard.core.events import Greeted
 from stallguard.core.verdicts import Finding
-from stallguard.paths import RunDir
-from stallguard.report import attempts, evidence, incidents, programs, record, story, timeline, totals
-from stallguard.report.attempts import Attempt
-from stallguard.report.clock import clock
-from stallguard.report.evidence import Evidence
+from stallguard.report import (
+    attempt_rows,
+    evidence_files,
+    incidents,
+    journal_record,
+    programs,
+    summary,
+    timeline,
+    totals,
+)
+from stallguard.report.attempt_rows import Attempt
+from stallguard.report.evidence_files import Evidence
 from stallguard.report.incidents import Incident
+from stallguard.report.journal_record import Record
 from stallguard.report.narrative import prose, sentence
-from stallguard.report.plain import plain
 from stallguard.report.programs import Training
-from stallguard.report.record import Record
+from stallguard.report.sanitize import plain
 from stallguard.report.timeline import Timeline
 from stallguard.report.totals import Totals
+from stallguard.report.wall_time import clock
+from stallguard.storage import run_files
+from stallguard.storage.paths import RunDir
 
 SCHEMA = 1
 TOLD_MAX = 2000  # sentences
@@ -125,27 +134,27 @@ def _unswept() -> Iterator[None]:
 
 
 def _made(run: RunDir, environment: Mapping[str, str], zone: dt.tzinfo | None) -> Document:
-    asked = outcome.asked(run)
-    known = record.read(run.journal)
+    asked = run_files.asked(run)
+    known = journal_record.read(run.journal)
     started = programs.programs(known)
-    tries = attempts.attempts(known, started)
+    tries = attempt_rows.attempts(known, started)
     trained = programs.trainings(started)
     troubles = incidents.incidents(known)
     shown = clock(known.first, known.last, zone)
-    sums = totals.totals(known, tries, troubles, outcome.outcome(run))
+    sums = totals.totals(known, tries, troubles, run_files.outcome(run))
     cwd = asked.cwd if asked else ""
     here = dt.datetime.fromtimestamp(known.first, zone).astimezone(zone)
     offset = (here.utcoffset() or dt.timedelta()).total_seconds()
     document = Document(
         schema=SCHEMA,
         run=run.id,
-        state=outcome.state(run),
+        state=run_files.state(run),
         command=asked.command if asked else [],
         cwd=cwd,
         began=f"{here:%A, %d %B %Y, %H:%M}" if known.first else "",
         zone=here.tzname() or "",
-        story=story.story(
-            outcome.state(run),
+        story=summary.story(
+            run_files.state(run),
             _end(run) | _mathematics(known),
             sums,
             tries,
@@ -158,10 +167,10 @@ def _made(run: RunDir, environment: Mapping[str, str], zone: dt.tzinfo | None) -
         attempts=tries,
         trainings=trained,
         incidents=_troubles(run, troubles, shown, cwd),
-        advice=story.advice(troubles),
+        advice=summary.advice(troubles),
         beyond=[line.facts.get("text", "") for line in _tells(known) if line.kind == "beyond"],
         told=_lines(known, shown),
-        output=evidence.last_lines(run.output),
+        output=evidence_files.last_lines(run.output),
         versions=_versions(known),
         removed={},
         timeline=timeline.timeline(known, tries, troubles, offset),
@@ -187,7 +196,7 @@ def _shown(value: Any) -> Any:
 
 
 def _end(run: RunDir) -> dict[str, str]:
-    end = outcome.outcome(run)
+    end = run_files.outcome(run)
     return {"code": str(end.code), "why": end.why} if end else {}
 
 
@@ -228,7 +237,7 @@ def _troubles(
     shown = []
     for one in troubles:
         same = seen.setdefault(one.fingerprint, one.number) if one.fingerprint else one.number
-        kept = evidence.read(run.incident(one.number), cwd) if one.number else None
+        kept = evidence_files.read(run.incident(one.number), cwd) if one.number else None
         shown.append(_trouble(one, clock, same if same != one.number else 0, kept))
     return shown
 
@@ -262,7 +271,7 @@ def _cause(finding: Finding) -> Cause:
     return Cause(
         TITLES.get(finding.cause, finding.cause),
         finding.confidence,
-        words.confidence(finding.confidence),
+        messages.confidence(finding.confidence),
         finding.evidence,
         finding.against,
         finding.mode,

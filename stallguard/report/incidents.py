@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from stallguard.core import lost
+from stallguard.core import lost_time
 from stallguard.core.actions import Collect, Conclude, Found, Signal, Tell
 from stallguard.core.events import Collected, Exited, Launched, Slept
-from stallguard.core.lost import Lost
+from stallguard.core.lost_time import Lost
 from stallguard.core.verdicts import Decision, Finding
-from stallguard.report.record import Happening, Record, ago
+from stallguard.report.journal_record import Happening, Record, ago
 
 STALL, CRASH = "stall", "crash"
 RESTARTED, RECOVERED, OVER, OPEN = "restarted", "recovered", "over", "open"
@@ -61,7 +61,7 @@ class Incident(msgspec.Struct, omit_defaults=True):
     findings: tuple[Finding, ...] = ()
     decision: Decision | None = None
     told: list[Told] = []
-    lost: float = 0.0  # seconds that it cost (core.lost)
+    lost: float = 0.0  # seconds that it cost (core.lost_time)
 
 
 def incidents(record: Record) -> list[Incident]:
@@ -92,13 +92,13 @@ class Interruptions(NamedTuple):
 
 def interruptions(record: Record) -> Interruptions:
     """Return the interruptions of a run, from its journal."""
-    known, slept = lost.NOTHING, 0.0
+    known, slept = lost_time.NOTHING, 0.0
     naps: list[tuple[float, float]] = []
     for at, what in heapq.merge(record.heard, record.happened, key=lambda pair: pair[0]):
         if isinstance(what, Slept) and what.why == "asleep":
             slept += what.seconds
             naps.append((at, slept))
-        known = lost.after(known, at - slept, what)
+        known = lost_time.after(known, at - slept, what)
     return Interruptions(known, naps, record.last - slept)
 
 

@@ -1,7 +1,7 @@
 """What each process of a run came to: the programs of an attempt, and the trainings that go on from one to the next.
 
 A program is known by its process' number; one that replaced itself begins to count anew.  A training is a place
-(probe/place.py), which the next attempt finds again.  Pure: a record in, values out.
+(probe/process_key.py), which the next attempt finds again.  Pure: a record in, values out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from stallguard.core.events import Exited, Greeted, Heard, Left
-from stallguard.report.record import Record, ago
+from stallguard.report.journal_record import Record, ago
 
 
 class Counts(msgspec.Struct, omit_defaults=True):

@@ -11,18 +11,18 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec.structs import replace
 
-from stallguard.core import detector, fold, trainings
+from stallguard.core import fold, trainings
 from stallguard.core.actions import Action, Collect, Conclude, Signal
-from stallguard.core.detector_limits import DetectorLimits
+from stallguard.core.detection import detector
+from stallguard.core.detection.learned import Learned
+from stallguard.core.detection.state import Judge
 from stallguard.core.events import Event, Sampled
-from stallguard.core.judge import Judge
-from stallguard.core.learned import Learned
-from stallguard.core.limits import Limits
+from stallguard.core.limits import DetectorLimits, Limits
+from stallguard.core.messages import DOING, NO_LIMIT, STOPPED, duration, limit
 from stallguard.core.readings import Process
 from stallguard.core.run import Run
 from stallguard.core.verdicts import Judgement
-from stallguard.core.words import DOING, NO_LIMIT, STOPPED, duration, limit
-from stallguard.report.recorded import Order, World
+from stallguard.report.replay_world import Order, World
 
 SLACK = 0.02  # seconds by which a recorded reading may come before the sampler's own period
 _TOLD = {"suspect": "suspect", "stalled": "stalled", "stopped": "stalled", "recovering": "recovered"}
@@ -112,7 +112,7 @@ def replay_run(
 ) -> Replayed:
     """Return what a run would have told and done over the events of its journal: the whole core again.
 
-    `orders`: what the run did, with its times.  What followed an order then follows it now (report.recorded).
+    `orders`: what the run did, with its times.  What followed an order then follows it now (report.replay_world).
     """
     world = World(events, orders)
     found = _Notes(limits.detector, world.begins)

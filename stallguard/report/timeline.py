@@ -18,9 +18,9 @@ import numpy.typing as npt
 from stallguard.core.actions import Tell
 from stallguard.core.events import Heard, Slept
 from stallguard.core.readings import Device, Machine, Memory, Process
-from stallguard.report.attempts import Attempt
+from stallguard.report.attempt_rows import Attempt
 from stallguard.report.incidents import Incident
-from stallguard.report.record import Record, ago
+from stallguard.report.journal_record import Record, ago
 
 Array = npt.NDArray[np.float64]
 POINTS = 2400  # of the even grid: two for each pixel of a wide screen

@@ -10,18 +10,18 @@ from collections.abc import Sequence
 import msgspec
 
 from stallguard.core.events import Noted, Slept
-from stallguard.core.lost import total
-from stallguard.outcome import Outcome
-from stallguard.report.attempts import Attempt, repeated
+from stallguard.core.lost_time import total
+from stallguard.report.attempt_rows import Attempt, repeated
 from stallguard.report.incidents import STALL, Incident, interruptions
-from stallguard.report.record import Record
+from stallguard.report.journal_record import Record
+from stallguard.storage.run_files import Outcome
 
 
 class Totals(msgspec.Struct, frozen=True):
     """Seconds, batches and counts of a whole run; None where it cannot be known.
 
     `seconds` is the sum of `starting` (before the first batch), `training`, `lost` (to stalls, crashes and restarts, by
-    core.lost) and `slept`.
+    core.lost_time) and `slept`.
     """
 
     seconds: float

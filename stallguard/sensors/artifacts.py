@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from stallguard.host.darwin_privacy import never_walked
+from stallguard.host.guarded_folders import never_walked
 
 DIRECTORIES_MAX = 256  # watches; of a tree with more, only the top and checkpoint directories are watched
 ENTRIES_MAX = 5000  # looked at to find that out: some 5 ms

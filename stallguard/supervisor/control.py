@@ -23,7 +23,7 @@ import msgspec
 from stallguard import jsontext
 from stallguard.core.events import Asked, Event
 from stallguard.errors import NO_SUCH_RUN, UNREADABLE, StallguardError
-from stallguard.supervisor import surprise
+from stallguard.supervisor import internal_error
 from stallguard.supervisor.sockets import LOOK, Named
 
 VERBS = ("stop", "restart", "mute", "dump")
@@ -154,7 +154,9 @@ class Control:
         except Exception as error:  # noqa: BLE001 - the next client must be served
             self.failed += 1
             if self.failed == 1:
-                self._trouble(f"a message to the control socket cannot be answered ({surprise.words(error)})")
+                self._trouble(
+                    f"a message to the control socket cannot be answered ({internal_error.words(error)})"
+                )
             why = f"stallguard itself failed ({type(error).__name__})"
             return msgspec.json.encode({"schema": 1, "ok": False, "why": why}) + b"\n"
 

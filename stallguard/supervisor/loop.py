@@ -18,16 +18,16 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TextIO
 
-from stallguard.core import bystander, deadlines, fold, lifecycle
+from stallguard.core import fallback, fold, lifecycle, wakeups
 from stallguard.core.actions import Action, Conclude, Tell
 from stallguard.core.events import Event, Slept
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run
-from stallguard.core.steps import Step
-from stallguard.supervisor import surprise
-from stallguard.supervisor.journaling import Journaling
+from stallguard.core.transitions import Step
+from stallguard.supervisor import internal_error
 from stallguard.supervisor.mailbox import Mailbox
-from stallguard.supervisor.summing import Summing
+from stallguard.supervisor.recorder import Journaling
+from stallguard.supervisor.sample_summary import Summing
 
 OWN_HANG = 60.0  # seconds after which this loop dumps its own stacks: the watchdog watches itself
 REARM = 20.0  # seconds between two re-armings
@@ -78,7 +78,7 @@ class Loop:
             assert self.run is not None  # noqa: S101 - `start` came first
             wake = self._wake(self.run)
             self._expected = self._mailbox.wait(wake)
-            self.take(surprise.persistently(partial(self._mailbox.next, wake)))
+            self.take(internal_error.persistently(partial(self._mailbox.next, wake)))
         faulthandler.cancel_dump_traceback_later()
         return self.code
 
@@ -117,20 +117,20 @@ class Loop:
             return math.inf
         with self.passing_over("looking at its deadlines"):
             if self._summing.held:
-                return min(deadlines.next_deadline(run, self.limits), self._summing.wake(run))
-            return deadlines.next_wake(run, self.limits)
+                return min(wakeups.next_deadline(run, self.limits), self._summing.wake(run))
+            return wakeups.next_wake(run, self.limits)
         return self._now() + 1.0
 
     def _advance(self, run: Run, event: Event) -> Step:
         if run.state == lifecycle.UNGUARDED:
-            return bystander.follow(run, event)
+            return fallback.follow(run, event)
         try:
             return fold.advance(run, event, self.limits)
         except Exception as error:  # noqa: BLE001 - it may not cost the training
             self._surprised(JUDGING, error)
-            if self._surprises[JUDGING] < UNJUDGED and not bystander.is_vital(event):
+            if self._surprises[JUDGING] < UNJUDGED and not fallback.is_vital(event):
                 return run, []
-            return bystander.begin(run, event, surprise.words(error))
+            return fallback.begin(run, event, internal_error.words(error))
 
     @contextlib.contextmanager
     def passing_over(self, doing: str) -> Iterator[None]:
@@ -146,7 +146,7 @@ class Loop:
         self._surprises[doing] += 1
         if self._surprises[doing] > 1:
             return
-        facts = {"doing": doing, "error": surprise.words(error), "trace": surprise.trace(error)}
+        facts = {"doing": doing, "error": internal_error.words(error), "trace": internal_error.trace(error)}
         if self.run is not None:
             self._do([Tell("surprise", facts)])
 

@@ -18,36 +18,37 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from stallguard import outcome, paths
 from stallguard.config import Loaded
 from stallguard.core.actions import Launch, Tell
 from stallguard.core.events import Noted
 from stallguard.core.sizes import Sizes
 from stallguard.host.clock import SleepWatch, SystemClock
-from stallguard.outcome import Identity
-from stallguard.supervisor import attempts, signals, streams
-from stallguard.supervisor.attempts import Attempt
-from stallguard.supervisor.beats import Beats
-from stallguard.supervisor.child import Child
+from stallguard.launch.request import Request
+from stallguard.storage import attempt_file, paths, run_files
+from stallguard.storage.attempt_file import Attempt
+from stallguard.storage.run_files import Identity
+from stallguard.supervisor import signals
 from stallguard.supervisor.control import Control
-from stallguard.supervisor.journaling import Journaling
-from stallguard.supervisor.launching import Launcher
+from stallguard.supervisor.heartbeats import Beats
+from stallguard.supervisor.launcher import Launcher
 from stallguard.supervisor.mailbox import Mailbox
-from stallguard.supervisor.matching import Matching
-from stallguard.supervisor.output import Output
-from stallguard.supervisor.outputlog import OutputLog
-from stallguard.supervisor.request import Request
-from stallguard.supervisor.terminal import Terminal, wants_color
+from stallguard.supervisor.output import terminal
+from stallguard.supervisor.output.carrier import Output
+from stallguard.supervisor.output.log import OutputLog
+from stallguard.supervisor.output.matching import Matching
+from stallguard.supervisor.output.notices import Terminal, wants_color
+from stallguard.supervisor.process.child import Child
+from stallguard.supervisor.recorder import Journaling
 
 if TYPE_CHECKING:
     from stallguard.core.run import Run
-    from stallguard.core.steps import Step
-    from stallguard.supervisor.adopted import Adopted
-    from stallguard.supervisor.filed import Filed
+    from stallguard.core.transitions import Step
+    from stallguard.supervisor.background import Surroundings
+    from stallguard.supervisor.executor import Performer
     from stallguard.supervisor.loop import Loop
-    from stallguard.supervisor.perform import Performer
-    from stallguard.supervisor.surroundings import Surroundings
-    from stallguard.supervisor.watching import Watching
+    from stallguard.supervisor.output.file import Filed
+    from stallguard.supervisor.process.adopted import Adopted
+    from stallguard.supervisor.sensing import Watching
 
 LAST_WORDS = 1.0  # seconds for the last output of an attempt to reach the user before we speak
 LAST_OUTPUT = 60.0  # seconds that a reader who takes nothing can hold up the end of the run
@@ -90,10 +91,10 @@ class Session:
 
     def _load(self) -> None:
         """Import and make what decides and acts; a training may run by now."""
+        from stallguard.supervisor.background import Surroundings
+        from stallguard.supervisor.executor import Performer
         from stallguard.supervisor.loop import Loop
-        from stallguard.supervisor.perform import Performer
-        from stallguard.supervisor.surroundings import Surroundings
-        from stallguard.supervisor.watching import Watching
+        from stallguard.supervisor.sensing import Watching
 
         self.performer: Performer = Performer(self, self._env)
         self.loop: Loop = Loop(
@@ -108,14 +109,14 @@ class Session:
         self.watching: Watching = Watching(self)
         self.loop.after = self._tune
 
-    # ---- what a run that outlives us does otherwise (supervisor.detached) ------------------------------------
+    # ---- what a run that outlives us does otherwise (supervisor.detached_run) ------------------------------------
 
     def _open_place(self) -> Path:
         return paths.socket_dir(owner=self.dir.path)
 
     def _open_output(self) -> Output | Filed:
         log = OutputLog(self.dir.output, self.trouble, self.loaded.config.keep.output // 3)
-        chosen = streams.choose(streams.look(1), streams.look(2))
+        chosen = terminal.choose(terminal.look(1), terminal.look(2))
         return Output(chosen, log, self.trouble, tap=self.matching.feed)
 
     def _new(self) -> Launch:
@@ -136,10 +137,10 @@ class Session:
 
     def _began(self) -> datetime.datetime:
         """Return when the run began, by the clock on the wall."""
-        from stallguard.supervisor import appointment
+        from stallguard.supervisor import deadline
 
-        asked = outcome.asked(self.dir)
-        return appointment.local(asked.began if asked else outcome.utc())
+        user_commands = run_files.asked(self.dir)
+        return deadline.local(user_commands.began if user_commands else run_files.utc())
 
     def _tune(self, run: Run) -> None:
         """Look after the run; called after every event."""
@@ -172,13 +173,15 @@ class Session:
 
     def attempt_began(self, action: Launch, token: int, child: Identity) -> None:
         """Note the attempt that has begun, for whoever looks for it when we are dead."""
-        attempts.keep(self.dir, Attempt(attempts.SCHEMA, action.attempt, child, token, str(self.place)))
+        attempt_file.keep(
+            self.dir, Attempt(attempt_file.SCHEMA, action.attempt, child, token, str(self.place))
+        )
 
     # ---- one run ---------------------------------------------------------------------------------------------
 
     def _terminal(self, env: Mapping[str, str]) -> Terminal:
         output = self.loaded.config.output
-        tty = streams.look(2).kind == "terminal"
+        tty = terminal.look(2).kind == "terminal"
         color = wants_color(output.color, env, tty=tty)
         return Terminal(
             sys.stderr, quiet=output.quiet, color=color, fresh=self.output.fresh, verbose=output.verbose
@@ -201,14 +204,14 @@ class Session:
 
     def status(self) -> Any:
         """Return what the control socket shows."""
-        from stallguard.supervisor.snapshot import snapshot
+        from stallguard.supervisor.live_status import snapshot
 
         return snapshot(self.dir.id, self.loop.newest() if self._loaded else None, self.clock.monotonic())
 
     def _refuses(self, verb: str) -> str:
-        from stallguard.core import asked
+        from stallguard.core import user_commands
 
-        return asked.refuses(self.loop.run, verb) if self._loaded and self.loop.run else ""
+        return user_commands.refuses(self.loop.run, verb) if self._loaded and self.loop.run else ""
 
     def guard(self, kept: list[int]) -> int:
         """Run the training to its end; return the exit code.  `kept`: the signals of the time before (signals.held)."""
@@ -224,13 +227,13 @@ class Session:
             threading.excepthook = before
 
     def _thread_failed(self, what: threading.ExceptHookArgs) -> None:
-        from stallguard.supervisor import surprise
+        from stallguard.supervisor import internal_error
 
         name = what.thread.name if what.thread else "?"
         error = what.exc_value
         self.trouble(
-            f"stallguard itself failed in its thread {name} ({surprise.words(error)})",
-            trace=surprise.trace(error),
+            f"stallguard itself failed in its thread {name} ({internal_error.words(error)})",
+            trace=internal_error.trace(error),
         )
 
     def _guard(self) -> int:
@@ -275,7 +278,7 @@ class Session:
         return None
 
     def _open_journal(self) -> None:
-        from stallguard.journal import Journal
+        from stallguard.storage.journal import Journal
 
         self.journal = Journal(
             self.dir.journal, self.trouble, self.loaded.config.keep.journal, self.clock.monotonic
@@ -285,7 +288,7 @@ class Session:
 
     def _keep_room(self) -> None:
         with contextlib.suppress(OSError):  # a full disk now: perhaps not at the end
-            outcome.keep_room(self.dir)
+            run_files.keep_room(self.dir)
 
     def _open_stacks(self) -> None:
         self.loop.stacks = self._files.enter_context((self.dir.path / "stallguard.stacks").open("w"))
@@ -322,10 +325,12 @@ class Session:
         self.terminal.tell(kind, facts)
 
     def _name_control(self) -> None:
-        asked = outcome.asked(self.dir)
-        if asked is not None:
+        user_commands = run_files.asked(self.dir)
+        if user_commands is not None:
             with contextlib.suppress(OSError):  # a full disk: the run is only harder to find
-                outcome.write(self.dir.asked, msgspec.structs.replace(asked, control=str(self.control.path)))
+                run_files.write(
+                    self.dir.asked, msgspec.structs.replace(user_commands, control=str(self.control.path))
+                )
 
     def settle(self) -> None:
         """Pass on, and read, what an attempt that has ended still said."""
@@ -333,7 +338,7 @@ class Session:
         self.matching.finish()
 
     def _conclude(self) -> None:
-        from stallguard.supervisor import ending
+        from stallguard.supervisor import conclusion
 
         run = self.loop.run
         assert run is not None  # noqa: S101 - concluded
@@ -341,9 +346,9 @@ class Session:
         self._each(
             {
                 "keeping what the run taught": lambda: self._remember(run),
-                "writing its outcome": lambda: ending.write_outcome(self.dir, run, self.performer.why),
-                "removing old runs": lambda: ending.make_room(self.loaded, self.dir, self.tell),
-                "telling the story": lambda: ending.tell_where_it_is_told(self.dir, run, self.tell),
+                "writing its outcome": lambda: conclusion.write_outcome(self.dir, run, self.performer.why),
+                "removing old runs": lambda: conclusion.make_room(self.loaded, self.dir, self.tell),
+                "telling the story": lambda: conclusion.tell_where_it_is_told(self.dir, run, self.tell),
             }
         )
 

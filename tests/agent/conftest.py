@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.agent.asking import Said
 from stallguard.agent.job import Job, Schedule
+from stallguard.agent.job_files import LAUNCHD, places
 from stallguard.agent.launchd import Launchd
-from stallguard.agent.places import LAUNCHD, places
+from stallguard.agent.service_tool import Said
 from tests.agent.fake_launchctl import Fake
 
 FAKE = Path(__file__).with_name("fake_launchctl.py")

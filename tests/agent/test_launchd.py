@@ -88,7 +88,7 @@ def test_a_job_that_was_switched_off_is_switched_on(fake, manager, job):
 def test_an_old_job_that_does_not_end_is_waited_for_and_then_named(fake, manager, job, monkeypatch):
     manager.install(job)
     fake.set(teardown=100_000)
-    monkeypatch.setattr("stallguard.agent.steps.PAUSE", 10.0)  # fewer questions
+    monkeypatch.setattr("stallguard.agent.launchctl_steps.PAUSE", 10.0)  # fewer questions
 
     error = refused(manager.install, job)
 

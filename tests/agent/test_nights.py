@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from stallguard import outcome
-from stallguard.agent import memory, plist
+from stallguard.agent import job_memory, plist
 from stallguard.agent.job import Job
 from stallguard.cli.morning import command as morning
-from stallguard.paths import list_runs
+from stallguard.storage import run_files
+from stallguard.storage.paths import list_runs
 from tests.agent.little_launchd import LittleLaunchd
 
 ROOT = Path(__file__).parent.parent.parent
@@ -40,7 +40,7 @@ def night(tmp_path, monkeypatch):
     )  # fmt: skip
 
     def start(**env: str) -> None:
-        memory.keep("night", replace(memory.recall("night"), wanted=True))
+        job_memory.keep("night", replace(job_memory.recall("night"), wanted=True))
         little = LittleLaunchd(plist.render(replace(job, env=job.env | env)))
         little.start()
         assert little.wait(90), "the job did not end in good order"
@@ -54,9 +54,9 @@ def test_a_job_that_ends_on_time_is_finished_by_the_next_night(night, tmp_path):
     night(PAUSE="0.01")
 
     first, second = list_runs()
-    assert [outcome.state(run) for run in (first, second)] == ["stopped", "finished"]
-    assert outcome.asked(second).heir_of == first.id
-    assert outcome.outcome(first).batches + outcome.outcome(second).batches == BATCHES
+    assert [run_files.state(run) for run in (first, second)] == ["stopped", "finished"]
+    assert run_files.asked(second).heir_of == first.id
+    assert run_files.outcome(first).batches + run_files.outcome(second).batches == BATCHES
     assert "came to epoch 3" in second.output.read_text()
     notified = (tmp_path / "told").read_text().splitlines()
     assert notified[0].startswith("ended on time after ")

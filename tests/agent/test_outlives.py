@@ -16,13 +16,12 @@ import pytest
 from click.testing import CliRunner
 
 import stallguard.cli.agent as verbs
-from stallguard import journal, outcome
-from stallguard.agent import memory, plist
+from stallguard.agent import job_memory, plist
 from stallguard.agent.job import Job
 from stallguard.core.events import Collected, Heard
 from stallguard.errors import GAVE_UP
-from stallguard.paths import RunDir, list_runs
-from stallguard.supervisor import attempts
+from stallguard.storage import attempt_file, journal, run_files
+from stallguard.storage.paths import RunDir, list_runs
 from tests.agent.little_launchd import LittleLaunchd
 
 ROOT = Path(__file__).parent.parent.parent
@@ -67,7 +66,7 @@ def launchd(place):
             log=str(place / "night.log"),
             env=env,
         )
-        memory.keep("night", memory.Memory(wanted=True))
+        job_memory.keep("night", job_memory.Memory(wanted=True))
         little = LittleLaunchd(plist.render(job))
         started.append(little)
         little.start()
@@ -77,8 +76,8 @@ def launchd(place):
     for little in started:
         little.close()
     for run in list_runs():
-        attempt = attempts.recall(run)
-        if attempt and outcome.lives(attempt.process):
+        attempt = attempt_file.recall(run)
+        if attempt and run_files.lives(attempt.process):
             os.killpg(attempt.process.pid, signal.SIGKILL)
 
 
@@ -96,7 +95,7 @@ def steps_of(run: RunDir) -> list[int]:
     return [int(line.split()[1]) for line in text.splitlines() if line.startswith("step")]
 
 
-def running_training(steps: int = 3) -> tuple[RunDir, attempts.Attempt]:
+def running_training(steps: int = 3) -> tuple[RunDir, attempt_file.Attempt]:
     """Return the run and its attempt once some steps are done."""
     run = until(lambda: next(iter(list_runs()), None))
     until(
@@ -105,7 +104,7 @@ def running_training(steps: int = 3) -> tuple[RunDir, attempts.Attempt]:
             and any(isinstance(event, Heard) for event in journal.events(run.journal))
         )
     )
-    return run, until(lambda: attempts.recall(run))
+    return run, until(lambda: attempt_file.recall(run))
 
 
 def told(run: RunDir) -> list[str]:
@@ -119,14 +118,14 @@ def test_a_training_goes_on_while_stallguard_is_dead_and_is_guarded_again(launch
     run, attempt = running_training()
     os.kill(little.process.pid, signal.SIGKILL)
     until(lambda: "taken_up" in told(run))
-    until(lambda: outcome.state(run) == "running")
-    assert outcome.lives(attempt.process)
+    until(lambda: run_files.state(run) == "running")
+    assert run_files.lives(attempt.process)
     done = len(steps_of(run))
     until(lambda: len(steps_of(run)) > done + 5)
     (place / "enough").touch()
 
     assert little.wait(60)
-    end, steps = outcome.outcome(run), steps_of(run)
+    end, steps = run_files.outcome(run), steps_of(run)
     assert (end.code, end.attempts, end.batches) == (0, 1, len(steps))
     assert steps == list(range(len(steps)))
     assert little.codes == [-signal.SIGKILL, 0]
@@ -138,7 +137,7 @@ def test_a_death_before_anything_was_noted_starts_no_second_training(launchd, pl
     little.paused.clear()
     os.kill(little.process.pid, signal.SIGKILL)
     until(lambda: little.codes)
-    attempts.file(run).unlink()
+    attempt_file.file(run).unlink()
     run.journal.unlink()
     little.paused.set()
     until(lambda: "taken_up" in told(run))
@@ -146,9 +145,9 @@ def test_a_death_before_anything_was_noted_starts_no_second_training(launchd, pl
 
     assert little.wait(60)
     steps = steps_of(run)
-    assert outcome.outcome(run).code == 0
+    assert run_files.outcome(run).code == 0
     assert steps == list(range(len(steps)))
-    assert not outcome.lives(attempt.process)
+    assert not run_files.lives(attempt.process)
 
 
 def test_a_training_that_ended_well_in_between_is_not_trained_again(launchd, place):
@@ -157,23 +156,23 @@ def test_a_training_that_ended_well_in_between_is_not_trained_again(launchd, pla
     little.paused.clear()
     os.kill(little.process.pid, signal.SIGKILL)
     (place / "enough").touch()
-    until(lambda: not outcome.lives(attempt.process))
+    until(lambda: not run_files.lives(attempt.process))
     little.paused.set()
 
     assert little.wait(60)
-    end = outcome.outcome(run)
+    end = run_files.outcome(run)
     assert (end.code, end.attempts) == (0, 1)
     assert steps_of(run) == list(range(len(steps_of(run))))
 
 
-def left_alone(little, place, run: RunDir, attempt: attempts.Attempt, *, waiter: bool = True) -> None:
+def left_alone(little, place, run: RunDir, attempt: attempt_file.Attempt, *, waiter: bool = True) -> None:
     """Kill stallguard, let the training end by itself, and let stallguard be started again."""
     little.paused.clear()
     os.kill(little.process.pid, signal.SIGKILL)
     if not waiter:
         psutil.Process(attempt.process.pid).parent().kill()
     (place / "enough").touch()
-    until(lambda: not outcome.lives(attempt.process))
+    until(lambda: not run_files.lives(attempt.process))
     little.paused.set()
 
 
@@ -183,7 +182,7 @@ def test_the_exit_code_of_a_training_that_ended_in_between_is_its_own(launchd, p
     left_alone(little, place, run, attempt)
 
     assert little.wait(60)
-    end = outcome.outcome(run)
+    end = run_files.outcome(run)
     assert (end.code, end.attempts) == (3, 1)
 
 
@@ -193,7 +192,7 @@ def test_a_training_whose_end_nobody_saw_is_not_started_again(launchd, place):
     left_alone(little, place, run, attempt, waiter=False)
 
     assert little.wait(60)
-    end = outcome.outcome(run)
+    end = run_files.outcome(run)
     assert (end.code, end.attempts) == (GAVE_UP, 1)
     assert "--resume" in end.why
 
@@ -204,12 +203,12 @@ def test_a_training_that_was_killed_in_between_is_started_again(launchd, place):
     little.paused.clear()
     os.kill(little.process.pid, signal.SIGKILL)
     os.killpg(attempt.process.pid, signal.SIGKILL)
-    until(lambda: not outcome.lives(attempt.process))
+    until(lambda: not run_files.lives(attempt.process))
     (place / "enough").touch()
     little.paused.set()
 
     assert little.wait(60)
-    end = outcome.outcome(run)
+    end = run_files.outcome(run)
     assert (end.code, end.attempts) == (0, 2)
     assert steps_of(run)[-1] == 0, "the second attempt was told at once that it is enough"
 
@@ -220,14 +219,14 @@ def test_after_a_reboot_the_next_attempt_resumes(launchd, place):
     little.paused.clear()
     os.kill(little.process.pid, signal.SIGKILL)
     os.killpg(attempt.process.pid, signal.SIGKILL)
-    until(lambda: not outcome.lives(attempt.process))
+    until(lambda: not run_files.lives(attempt.process))
     (place / "enough").touch()
-    long_ago = msgspec.structs.replace(outcome.asked(run).supervisor, boot="an earlier one")
-    outcome.write(run.asked, msgspec.structs.replace(outcome.asked(run), supervisor=long_ago))
+    long_ago = msgspec.structs.replace(run_files.asked(run).supervisor, boot="an earlier one")
+    run_files.write(run.asked, msgspec.structs.replace(run_files.asked(run), supervisor=long_ago))
     little.paused.set()
 
     assert little.wait(60)
-    end = outcome.outcome(run)
+    end = run_files.outcome(run)
     assert (end.code, end.attempts) == (0, 2)
     launches = [msgspec.json.decode(line.data) for line in journal.read(run.journal) if line.kind == "action"]
     assert [
@@ -244,9 +243,9 @@ def test_an_adopted_training_is_ended_like_any_other(launchd):
     little.process.terminate()
 
     assert little.wait(60)
-    assert not outcome.lives(attempt.process)
+    assert not run_files.lives(attempt.process)
     assert little.codes == [-signal.SIGKILL, 0], "the service manager must not start it again"
-    assert outcome.outcome(run) is not None
+    assert run_files.outcome(run) is not None
 
 
 def test_uninstalling_ends_a_training_whose_stallguard_has_just_died(launchd, place, monkeypatch):
@@ -270,15 +269,15 @@ def test_uninstalling_ends_a_training_whose_stallguard_has_just_died(launchd, pl
     result = CliRunner().invoke(verbs.command, ["uninstall", "--name", "night"])
 
     assert result.exit_code == 0, result.output
-    assert not outcome.lives(attempt.process)
-    assert outcome.outcome(run).why == "you asked to stop"
-    assert memory.names() == []
+    assert not run_files.lives(attempt.process)
+    assert run_files.outcome(run).why == "you asked to stop"
+    assert job_memory.names() == []
 
 
 def test_a_dead_process_that_nobody_waited_for_does_not_live(place):
     child = subprocess.Popen([sys.executable, "-c", "pass"])
-    who = outcome.identity(child.pid)
-    until(lambda: not outcome.lives(who))
+    who = run_files.identity(child.pid)
+    until(lambda: not run_files.lives(who))
     child.wait()
 
 
@@ -287,7 +286,7 @@ def test_a_script_that_fails_is_not_started_for_ever(launchd):
 
     assert little.wait(60)
     assert little.codes == [0]
-    assert outcome.outcome(next(iter(list_runs()))).code == 1
+    assert run_files.outcome(next(iter(list_runs()))).code == 1
 
 
 def test_the_log_has_stallguards_words_and_not_the_trainings(launchd, place):

@@ -6,7 +6,7 @@ import plistlib
 import re
 
 from stallguard.agent import plist
-from stallguard.agent.answers import ANSWERS
+from stallguard.agent.launchctl_codes import ANSWERS
 from tests.agent.launchd_schema import mistakes
 from tests.agent.sample import FILE, JOB
 

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 import stallguard.cli.agent as verbs
-from stallguard.agent import memory
+from stallguard.agent import job_memory
+from stallguard.agent.job_files import LAUNCHD, places
 from stallguard.agent.launchd import Launchd
-from stallguard.agent.places import LAUNCHD, places
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.host.preferences import Sleep
 
@@ -41,15 +41,15 @@ def agent(fake, home, monkeypatch, tmp_path):
 
 
 def test_a_definition_that_was_spoiled_by_hand_does_not_become_a_loop(agent, capfd, monkeypatch):
-    monkeypatch.setattr("stallguard.agent.work.step_aside", lambda: None)
+    monkeypatch.setattr("stallguard.agent.runner.step_aside", lambda: None)
     assert "no time to start at" in agent("work", "--name", "night", "--at", "25:00", "--", "train.py")
 
 
 def test_an_option_that_is_gone_is_said_by_status_and_does_not_become_a_loop(agent, monkeypatch):
-    monkeypatch.setattr("stallguard.agent.work.step_aside", lambda: None)
-    memory.keep("night", memory.Memory(wanted=True))
+    monkeypatch.setattr("stallguard.agent.runner.step_aside", lambda: None)
+    job_memory.keep("night", job_memory.Memory(wanted=True))
     assert "--long-ago" in agent("work", "--name", "night", "--", "--long-ago", "train.py")
-    assert "install the job again" in memory.recall("night").trouble
+    assert "install the job again" in job_memory.recall("night").trouble
 
 
 NIGHTLY = (
@@ -86,13 +86,13 @@ def test_a_job_is_installed_listed_shown_and_removed(agent, fake, home):
 def test_now_is_remembered_before_launchd_starts_the_job(agent, fake):
     agent("install", "--now", "--python", sys.executable, "--", "train.py")
 
-    assert memory.recall("agent").wanted
+    assert job_memory.recall("agent").wanted
     assert fake.calls[-2:] == ["kickstart", "print"]
 
 
 def test_without_now_a_load_starts_nothing(agent):
     agent(*NIGHTLY)
-    past = memory.recall("night")
+    past = job_memory.recall("night")
     assert (past.wanted, past.started) == (False, None)
 
 
@@ -120,23 +120,23 @@ def test_a_guarded_folder_is_refused_and_nothing_is_left(agent, fake, home, monk
     monkeypatch.chdir(home / "Documents")
 
     assert "macOS guards" in agent(*NIGHTLY, code=126)
-    assert (memory.names(), fake.calls) == ([], [])
+    assert (job_memory.names(), fake.calls) == ([], [])
 
 
 def test_a_failed_install_leaves_the_memory_as_it_was(agent, fake):
     agent(*NIGHTLY)
-    before = memory.recall("night")
+    before = job_memory.recall("night")
     fake.set(bootstrap=[5] * 100)
     agent(*NIGHTLY, code=125)
-    assert memory.recall("night") == before
+    assert job_memory.recall("night") == before
 
 
 def test_stop_stays_stopped_and_start_starts(agent, fake):
     agent(*NIGHTLY)
     agent("stop")
-    assert memory.recall("night").halted
+    assert job_memory.recall("night").halted
     agent("start")
-    assert memory.recall("night").wanted
+    assert job_memory.recall("night").wanted
     assert "running (pid 400" in agent("status")
 
 
@@ -191,8 +191,8 @@ def test_show_prints_either_form_anywhere_without_installing(agent, fake, monkey
 
 def test_a_night_that_did_not_happen_is_said_by_status(agent):
     agent(*NIGHTLY)
-    long_ago = memory.recall("night").installed.replace(year=2020)
-    memory.keep("night", memory.Memory(installed=long_ago))
+    long_ago = job_memory.recall("night").installed.replace(year=2020)
+    job_memory.keep("night", job_memory.Memory(installed=long_ago))
 
     told = agent("status")
 

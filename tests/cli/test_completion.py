@@ -17,9 +17,9 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from stallguard import outcome
 from stallguard.cli._complete import answer
 from stallguard.cli._verbs import SUMMARIES, cli
+from stallguard.storage import run_files
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -40,7 +40,7 @@ def test_another_shell_is_refused():
 def home(tmp_path: Path) -> Path:
     """A place with two runs that are over, one that lives, a job, and a script."""
     runs = tmp_path / "home" / "runs"
-    here = msgspec.json.decode(msgspec.json.encode(outcome.identity(os.getpid())))
+    here = msgspec.json.decode(msgspec.json.encode(run_files.identity(os.getpid())))
     for name, words in (
         ("20260101-100000Z-night", ["train.py", "--epochs", "200"]),
         ("20260102-100000Z-night", ["train.py", "--epochs", "300"]),

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from stallguard import knowledge, outcome, paths
 from stallguard.cli import learned, logs, ls, morning, status
 from stallguard.cli._verbs import cli
 from stallguard.core.actions import Tell
 from stallguard.core.sizes import Sizes
-from stallguard.journal import Journal
-from stallguard.supervisor.terminal import Terminal
+from stallguard.storage import learned_store, paths, run_files
+from stallguard.storage.journal import Journal
+from stallguard.supervisor.output.notices import Terminal
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202etxt"
 STEERING = ("\x1b", "\x07", "\x9b", "\u202e")
@@ -27,9 +27,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> paths.RunDir:
     monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
     made = paths.new_run("train", "20260101-000000")
     command = ["train.py", ESCAPES, "two\nlines"]
-    asked = outcome.AskedFor(1, made.id, command, command, "/", outcome.utc(), outcome.Identity(1, 0.0))
-    outcome.keep_asked(made, asked)
-    outcome.conclude(made, outcome.Outcome(1, 1, f"because {ESCAPES}", outcome.utc(), 1.0, 0, 0, 1, 0.0))
+    asked = run_files.AskedFor(1, made.id, command, command, "/", run_files.utc(), run_files.Identity(1, 0.0))
+    run_files.keep_asked(made, asked)
+    run_files.conclude(
+        made, run_files.Outcome(1, 1, f"because {ESCAPES}", run_files.utc(), 1.0, 0, 0, 1, 0.0)
+    )
     journal = Journal(made.journal, print)
     journal.write(1.0, "action", Tell("guarding", {"command": " ".join(command), "run": made.id}))
     journal.close()
@@ -49,8 +51,8 @@ def test_a_list_has_one_line_a_run(run: paths.RunDir) -> None:
 
 
 def test_a_script_of_which_something_was_learned_is_text_on_one_line(run: paths.RunDir) -> None:
-    key = knowledge.Key(("train.py", ESCAPES, "two\nlines"), "/", "digest", "machine")
-    knowledge.keep_sizes(key, Sizes(rows=8))
+    key = learned_store.Key(("train.py", ESCAPES, "two\nlines"), "/", "digest", "machine")
+    learned_store.keep_sizes(key, Sizes(rows=8))
     [line] = CliRunner().invoke(learned.command, ["show"]).output.splitlines()
 
     assert "train.py" in line
@@ -84,7 +86,7 @@ import sys
 sys.path[:] = {sys.path!r}
 import locale, stallguard.cli._verbs  # loaded before: the other user cannot read this interpreter everywhere
 from stallguard.cli import ls
-from stallguard import paths
+from stallguard.storage import paths
 from stallguard.errors import StallguardError
 import os
 os.setuid(65534)

@@ -14,11 +14,11 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from stallguard import journal, outcome, paths
 from stallguard.cli._verbs import cli
 from stallguard.core.actions import AnyAction
 from stallguard.core.events import AnyEvent
-from stallguard.supervisor.snapshot import Snapshot, snapshot
+from stallguard.storage import journal, paths, run_files
+from stallguard.supervisor.live_status import Snapshot, snapshot
 from tests.core.several import Several
 from tests.report import nights
 
@@ -93,11 +93,13 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     run = nights.night(tmp_path, minutes=5)
-    outcome.keep_asked(
-        run, outcome.AskedFor(1, run.id, ["train.py"], ["python", "train.py"], str(tmp_path), "2026-03-07T10:00:00Z",
-                              outcome.Identity(1, 0.0, "another"), config={}, origins={}),
+    run_files.keep_asked(
+        run, run_files.AskedFor(1, run.id, ["train.py"], ["python", "train.py"], str(tmp_path), "2026-03-07T10:00:00Z",
+                              run_files.Identity(1, 0.0, "another"), config={}, origins={}),
     )  # fmt: skip
-    outcome.conclude(run, outcome.Outcome(1, 0, "finished", "2026-03-07T10:05:00Z", 300.0, 6000, 2, 3, 40.0))
+    run_files.conclude(
+        run, run_files.Outcome(1, 0, "finished", "2026-03-07T10:05:00Z", 300.0, 6000, 2, 3, 40.0)
+    )
     return tmp_path
 
 
@@ -155,8 +157,8 @@ def test_the_lines_of_a_journal_are_what_the_reference_says(home):
 
 def test_the_files_of_a_run_are_what_the_reference_says(home):
     run = paths.find_run("night")
-    conforms(run.asked.read_bytes(), outcome.AskedFor)
-    conforms((run.path / "outcome.json").read_bytes(), outcome.Outcome)
+    conforms(run.asked.read_bytes(), run_files.AskedFor)
+    conforms((run.path / "outcome.json").read_bytes(), run_files.Outcome)
 
 
 def test_the_snapshot_of_a_run_that_lives_is_what_the_reference_says():

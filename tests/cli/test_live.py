@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from stallguard import outcome, paths
 from stallguard.cli import ls, mute, ps, restart, status, stop
 from stallguard.core.events import Event
 from stallguard.errors import StallguardError
-from stallguard.outcome import AskedFor, Outcome
-from stallguard.report import live
+from stallguard.report import status_rows
+from stallguard.storage import paths, run_files
+from stallguard.storage.run_files import AskedFor, Outcome
 from stallguard.supervisor.control import Control
 
 ROOT = Path(__file__).parents[2]
@@ -54,8 +54,8 @@ class Life:
             self.place / "control", self.posted.append, time.monotonic, lambda: self.snapshot,
             lambda _verb: self.refusal,
         )  # fmt: skip
-        me = outcome.identity(os.getpid())
-        outcome.write(
+        me = run_files.identity(os.getpid())
+        run_files.write(
             self.run.asked,
             AskedFor(1, name, ["train.py"], ["python", "train.py"], "/", "2026-03-07T22:30:00Z", me,
                      control=str(self.control.path)),
@@ -93,9 +93,9 @@ def other(home):
 def over(home, name="ended", code=0):
     run = paths.RunDir(home / "runs" / name)
     run.path.mkdir(parents=True)
-    nobody = outcome.Identity(2**22 + 1, 0.0)
-    outcome.write(run.asked, AskedFor(1, name, ["train.py"], [], "/", "2026-03-07T22:30:00Z", nobody))
-    outcome.write(
+    nobody = run_files.Identity(2**22 + 1, 0.0)
+    run_files.write(run.asked, AskedFor(1, name, ["train.py"], [], "/", "2026-03-07T22:30:00Z", nobody))
+    run_files.write(
         run.path / "outcome.json", Outcome(1, code, "it ended", "2026-03-07T23:30:00Z", 60.0, 5, 0, 1, 0.0)
     )
     return run
@@ -145,11 +145,11 @@ def test_a_stalled_run_shows_the_line_that_it_hangs_at(life):
 
 
 def test_a_silence_that_lasts_is_lost_already():
-    told = dict(live.rows(STALLED | {"lost": 75.0}))
+    told = dict(status_rows.rows(STALLED | {"lost": 75.0}))
 
     assert told["stalls"] == "1 stall, 1 min 15 s lost", "the silence is in it"
     assert told["silent"] == "for 1 min 15 s, 12 s is a stall"
-    assert dict(live.rows(SNAPSHOT | {"lost": 0.0}))["stalls"] == "1 stall"
+    assert dict(status_rows.rows(SNAPSHOT | {"lost": 0.0}))["stalls"] == "1 stall"
 
 
 def test_json_is_the_snapshot(life):
@@ -188,13 +188,13 @@ def test_an_ended_run_has_its_outcome(home, code, exit_code, word):
 )
 def test_a_run_that_somebody_ended_did_not_fail(home, code, why, trial, state):
     run = over(home, code=code)
-    outcome.write(
+    run_files.write(
         run.path / "outcome.json", Outcome(1, code, why, "2026-03-07T23:30:00Z", 60.0, 5, 0, 1, 0.0)
     )
     if trial:
         (run.path / "trial").touch()
 
-    assert outcome.state(run) == state
+    assert run_files.state(run) == state
     assert state in say(ls.command, "--all").output
     assert ("ended" in say(ls.command).output) is not trial, "a try of find-batch is hidden"
 
@@ -284,8 +284,8 @@ def test_an_order_for_a_run_that_is_over_is_a_no(home):
 
 def test_a_pause_is_shown_wherever_the_run_is(life):
     now = dt.datetime(2026, 3, 7, 21, 25, 30)  # noqa: DTZ001 - as the user's clock
-    assert live.muted({"muted": 3599.0}, now) == "stall handling paused until 22:25"
-    assert live.muted({"muted": None}) == ""
+    assert status_rows.muted({"muted": 3599.0}, now) == "stall handling paused until 22:25"
+    assert status_rows.muted({"muted": None}) == ""
 
     life.snapshot = life.snapshot | {"muted": 3599.0}
     for shown in (status.command, ps.command):
@@ -305,19 +305,19 @@ def test_a_time_that_is_none_is_wrong_usage(life, words):
 def test_what_is_left_is_known_only_with_a_pace_and_an_end():
     heard = SNAPSHOT["progress"]
 
-    assert live.remaining(heard, 2.5) == (1000 - 250) / 2.5
-    assert live.remaining(heard, None) is None
-    assert live.remaining(heard | {"epochs": -1}, 2.5) is None
+    assert status_rows.remaining(heard, 2.5) == (1000 - 250) / 2.5
+    assert status_rows.remaining(heard, None) is None
+    assert status_rows.remaining(heard | {"epochs": -1}, 2.5) is None
 
 
 def test_a_bar_fills_with_the_silence():
-    assert live.silence_bar(SNAPSHOT).count("█") == 1
-    assert live.silence_bar(STALLED) == "█" * live.BAR
-    assert live.silence_bar({"state": "new"}) == ""
+    assert status_rows.silence_bar(SNAPSHOT).count("█") == 1
+    assert status_rows.silence_bar(STALLED) == "█" * status_rows.BAR
+    assert status_rows.silence_bar({"state": "new"}) == ""
 
 
 def test_hostile_last_words_are_text():
-    [(_, text)] = [row for row in live.rows(SNAPSHOT, "\x1b[2J\u202ex") if row[0] == "last words"]
+    [(_, text)] = [row for row in status_rows.rows(SNAPSHOT, "\x1b[2J\u202ex") if row[0] == "last words"]
     assert text == "\u241b[2J<U+202E>x"
 
 

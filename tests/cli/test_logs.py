@@ -10,15 +10,17 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from stallguard import journal, outcome, paths
 from stallguard.cli import logs
 from stallguard.core.actions import Tell
-from stallguard.journal import Journal
+from stallguard.storage import journal, paths, run_files
+from stallguard.storage.journal import Journal
 
 
-def begun(home: Path, supervisor: outcome.Identity) -> paths.RunDir:
+def begun(home: Path, supervisor: run_files.Identity) -> paths.RunDir:
     made = paths.new_run("train", "20260101-000000Z")
-    outcome.keep_asked(made, outcome.AskedFor(1, made.id, ["x"], ["x"], str(home), outcome.utc(), supervisor))
+    run_files.keep_asked(
+        made, run_files.AskedFor(1, made.id, ["x"], ["x"], str(home), run_files.utc(), supervisor)
+    )
     return made
 
 
@@ -26,7 +28,7 @@ def begun(home: Path, supervisor: outcome.Identity) -> paths.RunDir:
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> paths.RunDir:
     """A run whose journal has compressed parts, and lines that would steer a terminal."""
     monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
-    made = begun(tmp_path, outcome.Identity(1, 0.0))
+    made = begun(tmp_path, run_files.Identity(1, 0.0))
     written = Journal(made.journal, print, most=40_000)
     for number in range(100):
         written.write(float(number), "action", Tell("trouble", {"text": f"line {number} \x1b[2J"}))
@@ -83,7 +85,7 @@ def test_lines_of_json_stay_as_they_are(run: paths.RunDir) -> None:
 
 def test_following_goes_on_in_the_next_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
-    made = begun(tmp_path, outcome.identity(os.getpid()))
+    made = begun(tmp_path, run_files.identity(os.getpid()))
     written = Journal(made.journal, print, most=40_000)
     written.write(0.0, "note", {"number": 0})
     chunks = logs._chunks(made, made.journal, follow=True)
@@ -93,7 +95,7 @@ def test_following_goes_on_in_the_next_part(tmp_path: Path, monkeypatch: pytest.
         if number % 20 == 0:
             seen.append(next(chunks))
     written.close()
-    outcome.conclude(made, outcome.Outcome(1, 0, "", outcome.utc(), 1.0, 0, 0, 1, 0.0))
+    run_files.conclude(made, run_files.Outcome(1, 0, "", run_files.utc(), 1.0, 0, 0, 1, 0.0))
     seen += chunks
 
     found = [

@@ -12,12 +12,12 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from stallguard import journal, traces
 from stallguard.cli.replay import command
 from stallguard.core.actions import Collect, Launch, Signal
 from stallguard.core.events import Collected, Event, Exited, Heard, Launched, Left
 from stallguard.errors import StallguardError
-from stallguard.report.recorded import moved
+from stallguard.report.replay_world import moved
+from stallguard.storage import journal, traces
 
 STALLED = 16.75  # seconds into the trace stall_lock at which it is called a stall
 RECORDINGS = Path(__file__).parents[1] / "recordings" / "traces"

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stallguard import outcome
+from stallguard.storage import run_files
 from tests.report.nights import night
 
 ROOT = Path(__file__).parents[2]
@@ -127,13 +127,13 @@ def test_no_run_at_all_is_exit_code_3(tmp_path):
 def test_the_morning_tells_each_run_of_the_night_in_three_lines(home, tmp_path):
     shutil.copytree(home / "runs", tmp_path / "runs")
     run = tmp_path / "runs" / "night"
-    end = msgspec.json.decode((run / "outcome.json").read_bytes(), type=outcome.Outcome)
+    end = msgspec.json.decode((run / "outcome.json").read_bytes(), type=run_files.Outcome)
     now = dt.datetime.now(dt.UTC)
     ended = (now - dt.timedelta(hours=2)).isoformat(timespec="seconds")
-    outcome.write(run / "outcome.json", msgspec.structs.replace(end, ended=ended))
+    run_files.write(run / "outcome.json", msgspec.structs.replace(end, ended=ended))
     shutil.copytree(run, tmp_path / "runs" / "older")
     old = (now - dt.timedelta(hours=40)).isoformat(timespec="seconds")
-    outcome.write(tmp_path / "runs" / "older" / "outcome.json", msgspec.structs.replace(end, ended=old))
+    run_files.write(tmp_path / "runs" / "older" / "outcome.json", msgspec.structs.replace(end, ended=old))
 
     lines = stallguard(tmp_path, "morning").stdout.splitlines()
 

@@ -9,8 +9,8 @@ import sys
 import textwrap
 import time
 
-from stallguard import outcome
 from stallguard.collectors import Context
+from stallguard.storage import run_files
 
 LONG = 20.0
 SECRET = "s3cr3t-hunter2222"
@@ -76,7 +76,7 @@ class Stuck:
         given = {
             "incident": 1, "pid": pid, "armed": True, "stacks": self.stacks, "run": self.run, "home": "/home/ada",
             "directory": self.run / "incidents" / "1", "argv": self.argv, "cwd": str(self.run),
-            "environment": {"WANDB_API_KEY": SECRET, "TF_THING": "1"}, "identity": outcome.identity(pid),
+            "environment": {"WANDB_API_KEY": SECRET, "TF_THING": "1"}, "identity": run_files.identity(pid),
         }  # fmt: skip
         return Context(**(given | more))
 

@@ -8,8 +8,8 @@ import time
 
 import msgspec
 
-from stallguard.collectors import Collector, Nothing, bundle, tools
-from stallguard.collectors.sheet import fit
+from stallguard.collectors import Collector, Nothing, evidence_bundle, tool_output
+from stallguard.collectors.evidence_text import fit
 from tests.collectors.stuck import LONG, SECRET, context, item
 from tests.host.children import eventually
 
@@ -21,7 +21,7 @@ def quick(name, **more):
 def test_a_collector_that_hangs_costs_its_own_time_and_nobody_elses(tmp_path, release):
     hang = Collector("hang", lambda *_: release.wait(LONG), 0.2, 1000, first=True)
     later = Collector("later", lambda *_: release.wait(LONG), 0.3, 1000)
-    manifest = bundle.gather(context(tmp_path), [hang, quick("a", first=True), later, quick("b")])
+    manifest = evidence_bundle.gather(context(tmp_path), [hang, quick("a", first=True), later, quick("b")])
     assert manifest.missing == ("hang", "later")
     assert item(manifest, "hang").state == "late"
     assert (tmp_path / "1/a.txt").exists()
@@ -32,7 +32,7 @@ def test_a_collector_that_hangs_costs_its_own_time_and_nobody_elses(tmp_path, re
 def test_all_together_keep_to_the_whole_budget(tmp_path, release):
     hangs = [Collector(f"h{n}", lambda *_: release.wait(LONG), LONG, 1000, first=n < 2) for n in range(6)]
     began = time.monotonic()
-    manifest = bundle.gather(context(tmp_path, budget=0.5), hangs)
+    manifest = evidence_bundle.gather(context(tmp_path, budget=0.5), hangs)
     assert time.monotonic() - began < LONG / 2
     assert len(manifest.missing) == 6
 
@@ -50,7 +50,7 @@ def test_a_late_collector_writes_nothing_any_more(tmp_path):
         done.wait(LONG)
 
     collectors = [Collector("slow", slow, 0.1, 1000, first=True), Collector("longer", longer, LONG, 1000)]
-    manifest = bundle.gather(context(tmp_path, budget=LONG), collectors)
+    manifest = evidence_bundle.gather(context(tmp_path, budget=LONG), collectors)
     assert done.is_set()
     assert item(manifest, "slow").state == "late"
     assert not (tmp_path / "1/late.txt").exists()
@@ -61,19 +61,19 @@ def test_a_collector_that_floods_is_cut_and_says_so(tmp_path):
         for number in range(100):
             sheet.text(f"flood{number}.txt", "line\n" * 100_000)
 
-    manifest = bundle.gather(context(tmp_path), [Collector("flood", flood, LONG, 1_000_000)])
+    manifest = evidence_bundle.gather(context(tmp_path), [Collector("flood", flood, LONG, 1_000_000)])
     assert sum(path.stat().st_size for path in (tmp_path / "1").iterdir()) < 1_100_000
     assert any(file.cut for file in item(manifest, "flood").files)
 
 
 def test_a_tool_that_floods_or_hangs_is_ended_and_what_it_said_is_kept():
     began = time.monotonic()
-    flood = tools.run(("/bin/sh", "-c", "yes"), LONG, 100_000)
+    flood = tool_output.run(("/bin/sh", "-c", "yes"), LONG, 100_000)
     assert (len(flood.text), flood.why) == (100_000, "it said more than was wanted")
-    hang = tools.run(("/bin/sh", "-c", "echo so far; sleep 60 & sleep 60"), 0.3, 1000)
+    hang = tool_output.run(("/bin/sh", "-c", "echo so far; sleep 60 & sleep 60"), 0.3, 1000)
     assert hang.text == b"so far\n"
     assert "killed" in hang.why
-    assert tools.run(("/bin/sh", "-c", "echo no >&2; exit 3"), LONG, 1000) == (
+    assert tool_output.run(("/bin/sh", "-c", "echo no >&2; exit 3"), LONG, 1000) == (
         b"no\n",
         "it ended with exit code 3",
     )
@@ -86,7 +86,9 @@ def test_half_a_secret_at_the_cut_is_not_written(tmp_path):
     def write(_context, sheet):
         sheet.text("cut.txt", text)
 
-    bundle.gather(context(tmp_path, environment={"MY_TOKEN": SECRET}), [Collector("c", write, 1.0, 1000)])
+    evidence_bundle.gather(
+        context(tmp_path, environment={"MY_TOKEN": SECRET}), [Collector("c", write, 1.0, 1000)]
+    )
     assert b"s3cr" not in (tmp_path / "1/cut.txt").read_bytes()
     assert fit(b"no line at all " * 100, 1000) == (b"no line at all " * 100)[:488]
 
@@ -99,7 +101,7 @@ def test_a_full_disk_still_tells_where_it_hangs(stuck):
         resource.RLIMIT_FSIZE, (0, limits[1])
     )  # every write of this process fails, as on a full disk
     try:
-        collected = bundle.collect(asked)
+        collected = evidence_bundle.collect(asked)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert collected.where == process.at("it.acquire()  # here", "lock")
@@ -110,7 +112,7 @@ def test_a_full_disk_still_tells_where_it_hangs(stuck):
 def test_a_directory_that_cannot_be_made_is_no_reason_to_raise(stuck):
     process = stuck("lock")
     (process.run / "incidents").write_text("a file in the way")
-    collected = bundle.collect(process.context())
+    collected = evidence_bundle.collect(process.context())
     assert collected.where == process.at("it.acquire()  # here", "lock")
 
 
@@ -121,7 +123,7 @@ def test_a_collector_that_fails_or_finds_nothing_is_told(tmp_path):
     def finds_nothing(*_):
         raise Nothing("there is none")
 
-    manifest = bundle.gather(
+    manifest = evidence_bundle.gather(
         context(tmp_path), [Collector("f", fails, 1, 1), Collector("n", finds_nothing, 1, 1), quick("q")]
     )
     assert item(manifest, "f").why == "ValueError: token=[removed: secret]"
@@ -140,13 +142,13 @@ def test_a_plug_in_gathers_too_and_a_broken_one_is_told(tmp_path, monkeypatch):
         "IT = Collector('extra', lambda context, sheet: sheet.text('extra.txt', 'hi'), 1.0, 100)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path / "lib"))
-    manifest = bundle.gather(context(tmp_path))
+    manifest = evidence_bundle.gather(context(tmp_path))
     assert (tmp_path / "1/extra.txt").read_text() == "hi"
     assert item(manifest, "broken").state == "failed"
 
 
 def manifest_of(place):
-    return msgspec.json.decode((place / "1/manifest.json").read_bytes(), type=bundle.Manifest)
+    return msgspec.json.decode((place / "1/manifest.json").read_bytes(), type=evidence_bundle.Manifest)
 
 
 def test_what_does_not_need_the_process_holds_up_no_restart_and_is_kept_when_it_ends(tmp_path):
@@ -158,7 +160,7 @@ def test_what_does_not_need_the_process_holds_up_no_restart_and_is_kept_when_it_
 
     log = Collector("log", slow, LONG, 1000, outlasts=True)
     began = time.monotonic()
-    manifest = bundle.gather(context(tmp_path, budget=LONG, lives_on=True), [log, quick("a")])
+    manifest = evidence_bundle.gather(context(tmp_path, budget=LONG, lives_on=True), [log, quick("a")])
     assert time.monotonic() - began < LONG / 2
     assert (item(manifest, "log").state, manifest.missing) == ("pending", ())
     assert item(manifest_of(tmp_path), "log").state == "pending"
@@ -172,7 +174,7 @@ def test_what_does_not_need_the_process_holds_up_no_restart_and_is_kept_when_it_
 
 def test_what_outlasts_the_restart_has_its_own_end(tmp_path, release):
     log = Collector("log", lambda *_: release.wait(LONG), 0.2, 1000, outlasts=True)
-    bundle.gather(context(tmp_path, lives_on=True), [log])
+    evidence_bundle.gather(context(tmp_path, lives_on=True), [log])
     assert eventually(lambda: item(manifest_of(tmp_path), "log").state == "late")
 
 
@@ -182,4 +184,4 @@ def test_a_process_that_ends_with_its_bundle_waits_for_all_of_it(tmp_path):
         sheet.text("log.txt", "the log")
 
     log = Collector("log", slow, LONG, 1000, outlasts=True)
-    assert item(bundle.gather(context(tmp_path, budget=LONG), [log]), "log").state == "collected"
+    assert item(evidence_bundle.gather(context(tmp_path, budget=LONG), [log]), "log").state == "collected"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from stallguard import config
-from stallguard.core import remedies
-from stallguard.core.causes import TITLES
-from stallguard.core.policy_limits import ON_STALL
+from stallguard.core.diagnosis.causes import TITLES
+from stallguard.core.limits import ON_STALL
+from stallguard.core.policy import remedies
 from stallguard.errors import USAGE, StallguardError
 
 

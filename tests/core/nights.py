@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from stallguard.core.events import Exited, Heard
 from stallguard.core.history import History
-from stallguard.core.past import Past, add_attempt
-from stallguard.core.policy import decide
-from stallguard.core.policy_limits import PolicyLimits
+from stallguard.core.limits import PolicyLimits
+from stallguard.core.policy.attempts import Past, add_attempt
+from stallguard.core.policy.decide import decide
 from stallguard.core.verdicts import Decision, Finding
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from stallguard.core import detector
-from stallguard.core.detector_limits import DetectorLimits
+from stallguard.core.detection import detector
+from stallguard.core.detection.learned import Learned
 from stallguard.core.events import Event, Exited, Greeted, Heard, Sampled, Slept, Ticked
-from stallguard.core.learned import Learned
+from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Device, Process
 
 OWN = {"futex": 12, "sleep": 1, "timed": 1}  # what a healthy TensorFlow step shows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stallguard.core.actions import Conclude, Launch
 from tests.core.scenarios import darwin, linux
 from tests.core.scenarios.story import Story
-from tests.core.test_what_follows import World
+from tests.core.test_cause_to_action import World
 
 
 def crashed(begun: Story) -> Story:

@@ -9,24 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stallguard import journal
 from stallguard.core import fold, lifecycle
 from stallguard.core.actions import Action, Collect, Conclude, Launch, Signal, Tell
-from stallguard.core.detector_limits import DetectorLimits
-from stallguard.core.events import (
-    Asked,
-    Collected,
-    Exited,
-    Matched,
-    Noted,
-    Slept,
-    Ticked,
-    Unkillable,
-)
-from stallguard.core.limits import Limits
+from stallguard.core.events import Asked, Collected, Exited, Matched, Noted, Slept, Ticked, Unkillable
+from stallguard.core.limits import DetectorLimits, Limits
 from stallguard.core.run import beats
 from stallguard.errors import GAVE_UP
-from stallguard.supervisor.snapshot import snapshot
+from stallguard.storage import journal
+from stallguard.supervisor.live_status import snapshot
 from tests.core.world import LIMITS, World
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from stallguard.core import words
-from stallguard.core.detector_limits import LEAST_PATIENCE, NEVER
+from stallguard.core import messages
+from stallguard.core.limits import LEAST_PATIENCE, NEVER
 from stallguard.core.verdicts import Judgement
-from stallguard.report import live
-from stallguard.supervisor.snapshot import judged, snapshot
+from stallguard.report import status_rows
+from stallguard.supervisor.live_status import judged, snapshot
 from tests.core.world import World
 
 
@@ -17,7 +17,7 @@ from tests.core.world import World
     ("threshold", "shown"), [(NEVER, None), (NEVER * LEAST_PATIENCE, None), (900.0, 900.0)]
 )
 def test_a_limit_out_of_reach_is_none(threshold, shown):
-    assert words.limit(threshold) == shown
+    assert messages.limit(threshold) == shown
     assert judged(Judgement(threshold=threshold)).threshold == shown
 
 
@@ -35,7 +35,7 @@ def test_status_of_a_run_that_imports_says_so_in_words_and_in_json():
     shown = msgspec.json.decode(msgspec.json.encode(snapshot("night", run, world.now)))
 
     assert shown["judgement"]["threshold"] is None
-    said = dict(live.rows(shown))
+    said = dict(status_rows.rows(shown))
     assert said["silent"] == "for 40 s, no limit in this phase"
-    assert live.silence_bar(shown) == ""
-    assert words.silence(world.run, one)["threshold"] == "no limit in this phase"
+    assert status_rows.silence_bar(shown) == ""
+    assert messages.silence(world.run, one)["threshold"] == "no limit in this phase"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stallguard import journal
 from stallguard.core import fold
 from stallguard.core.actions import Action, Collect
 from stallguard.core.events import Heard, Sampled
 from stallguard.core.limits import Limits
 from stallguard.core.readings import Device
+from stallguard.storage import journal
 
 RECORDED = Path(__file__).parents[1] / "recordings" / "journals"
 

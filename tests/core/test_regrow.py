@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from stallguard.core import fold, regrow, sizes
 from stallguard.core.actions import Ask, Launch, Signal
 from stallguard.core.events import Noted
-from stallguard.core.limits import Limits
-from stallguard.core.policy_limits import PolicyLimits
+from stallguard.core.limits import Limits, PolicyLimits
 from stallguard.core.sizes import Sizes
 from tests.core.world import LIMITS, World
 

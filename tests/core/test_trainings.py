@@ -10,19 +10,8 @@ from msgspec.structs import replace
 
 from stallguard.core import fold, lifecycle, trainings
 from stallguard.core.actions import Collect, Launch, Signal
-from stallguard.core.detector_limits import DetectorLimits
-from stallguard.core.events import (
-    Event,
-    Greeted,
-    Heard,
-    Launched,
-    Left,
-    Noted,
-    Sampled,
-    Slept,
-    Ticked,
-)
-from stallguard.core.limits import Limits
+from stallguard.core.events import Event, Greeted, Heard, Launched, Left, Noted, Sampled, Slept, Ticked
+from stallguard.core.limits import DetectorLimits, Limits
 from stallguard.core.readings import Device, Machine, Memory, Process
 from stallguard.core.run import Run, beats
 from stallguard.core.training import OUTSIDE, Training

@@ -6,10 +6,8 @@ import dataclasses
 
 from stallguard.core import fold
 from stallguard.core.actions import Action, Ask, Collect, Launch, Signal, Tell
-from stallguard.core.detector_limits import DetectorLimits
 from stallguard.core.events import Collected, Event, Exited, Greeted, Heard, Launched, Noted, Sampled, Ticked
-from stallguard.core.limits import Limits, StopLimits
-from stallguard.core.policy_limits import PolicyLimits
+from stallguard.core.limits import DetectorLimits, Limits, PolicyLimits, StopLimits
 from stallguard.core.readings import Process
 from stallguard.core.run import Run
 

@@ -13,7 +13,7 @@ import pytest
 
 from stallguard.doctor import interrogate
 from stallguard.doctor.interrogate import INSIDE, ask, environment
-from stallguard.interpreter import Choice
+from stallguard.launch.interpreter import Choice
 
 
 def script(tmp_path, body):

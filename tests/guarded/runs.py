@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from stallguard import journal
 from stallguard.core.events import AnyEvent
+from stallguard.storage import journal
 
 SCRIPTS = Path(__file__).parent / "scripts"
 # The beginning of a program for `python -c` that spoils one of our own functions and then is `stallguard`: its first

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from stallguard import journal, outcome
 from stallguard.core.events import Noted
-from stallguard.paths import RunDir
+from stallguard.storage import journal, run_files
+from stallguard.storage.paths import RunDir
 from stallguard.supervisor.control import ask
 
 from .runs import guard
@@ -49,8 +49,8 @@ def noted(home: Path) -> list[Noted]:
     return [event for event in events if isinstance(event, Noted)]
 
 
-def asked(run: RunDir) -> outcome.AskedFor:
-    found = outcome.asked(run)
+def asked(run: RunDir) -> run_files.AskedFor:
+    found = run_files.asked(run)
     assert found is not None
     return found
 

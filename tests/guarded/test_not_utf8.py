@@ -10,10 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stallguard import jsontext, outcome
+from stallguard import jsontext
 from stallguard.core.events import Exited
-from stallguard.paths import list_runs
-from stallguard.supervisor.detached import reopened
+from stallguard.storage import run_files
+from stallguard.storage.paths import list_runs
+from stallguard.supervisor.detached_run import reopened
 from tests.guarded.runs import Guarded
 
 WORD, PLACE = b"d\xfc", b"n\xe4chte"
@@ -52,7 +53,7 @@ def test_they_reach_the_training_and_its_run_can_be_shown(tmp_path: Path) -> Non
 
 
 def test_what_is_written_exactly_is_read_exactly() -> None:
-    who = outcome.Identity(pid=1, started=1.0, boot="d\udcfc \\ud800 \U0001f600")
-    assert jsontext.decode(jsontext.exact(who), outcome.Identity) == who
-    assert jsontext.decode(jsontext.exact(who, indent=2), outcome.Identity) == who
+    who = run_files.Identity(pid=1, started=1.0, boot="d\udcfc \\ud800 \U0001f600")
+    assert jsontext.decode(jsontext.exact(who), run_files.Identity) == who
+    assert jsontext.decode(jsontext.exact(who, indent=2), run_files.Identity) == who
     assert msgspec.json.decode(jsontext.readable(who))["boot"] == "d? \\ud800 \U0001f600"

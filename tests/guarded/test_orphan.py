@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from stallguard import outcome
-from stallguard.paths import RunDir, list_runs
-from stallguard.supervisor import attempts
+from stallguard.storage import attempt_file, run_files
+from stallguard.storage.paths import RunDir, list_runs
 
 LONG = 60.0  # seconds; only a broken test waits that long
 SILENT = "import signal, subprocess; subprocess.Popen(['sleep', '600']); signal.pause()"
@@ -32,7 +31,7 @@ class Orphan:
             env=self.env, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         until = time.monotonic() + LONG
-        while not (noted := [one for run in list_runs(home / "runs") if (one := attempts.recall(run))]):
+        while not (noted := [one for run in list_runs(home / "runs") if (one := attempt_file.recall(run))]):
             assert time.monotonic() < until
             time.sleep(0.05)
         self.run, self.attempt = RunDir(list_runs(home / "runs")[-1].path), noted[0]
@@ -47,7 +46,7 @@ class Orphan:
         )  # fmt: skip
 
     def group(self) -> list[int]:
-        from stallguard.supervisor.groups import members
+        from stallguard.host.process_group import members
 
         return members(self.pid)
 
@@ -74,7 +73,7 @@ def test_it_is_named_and_stop_ends_its_group(orphan: Orphan) -> None:
     stopped = orphan.verb("stop")
     assert (stopped.returncode, f"pid {orphan.pid}" in stopped.stderr) == (0, True), stopped.stderr
     assert orphan.group() == []
-    end = outcome.outcome(orphan.run)
+    end = run_files.outcome(orphan.run)
     assert (end.code, end.attempts) == (143, 1)
     assert orphan.verb("ps").stdout == ""
     assert orphan.verb("stop", orphan.run.id).returncode == 1

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from stallguard import outcome
-from stallguard.paths import RunDir
+from stallguard.storage import run_files
+from stallguard.storage.paths import RunDir
 
 from .runs import SPOILED, Guarded
 
@@ -57,23 +57,23 @@ def broken(place: Path, where: str, only: str = "") -> Guarded:
         (ADVANCE, "Sampled"),
         (ADVANCE, "Launched"),
         (ADVANCE, "Exited"),
-        ("stallguard.core.deadlines/next_wake", ""),
-        ("stallguard.supervisor.launching/Launcher/look", ""),
-        ("stallguard.supervisor.perform/Performer/open_notifier", ""),
-        ("stallguard.journal/Journal", ""),
-        ("stallguard.journal/Journal/write", ""),
+        ("stallguard.core.wakeups/next_wake", ""),
+        ("stallguard.supervisor.launcher/Launcher/look", ""),
+        ("stallguard.supervisor.executor/Performer/open_notifier", ""),
+        ("stallguard.storage.journal/Journal", ""),
+        ("stallguard.storage.journal/Journal/write", ""),
         ("stallguard.host.clock/SleepWatch/tick", ""),
-        ("stallguard.sensors.registry/sensors", ""),
-        ("stallguard.supervisor.track/heard", ""),
-        ("stallguard.supervisor.beats/Track", ""),
-        ("stallguard.supervisor.track/Track/ended", ""),
+        ("stallguard.sensors.sensor_registry/sensors", ""),
+        ("stallguard.supervisor.program_record/heard", ""),
+        ("stallguard.supervisor.heartbeats/Track", ""),
+        ("stallguard.supervisor.program_record/Track/ended", ""),
         ("stallguard.core.trainings/observe", "Heard"),
-        ("stallguard.supervisor.groups/sweep", ""),
+        ("stallguard.host.process_group/sweep", ""),
         ("stallguard.supervisor.session/Session/settle", ""),
         ("stallguard.host/system/MemoryKill/killed", ""),
-        ("stallguard.supervisor.matching/Matching/feed", ""),
-        ("stallguard.keep/prune", ""),
-        ("stallguard.knowledge/save", ""),
+        ("stallguard.supervisor.output.matching/Matching/feed", ""),
+        ("stallguard.storage.retention/prune", ""),
+        ("stallguard.storage.learned_store/save", ""),
         ("stallguard.supervisor.control/Control/close", ""),
         ("stallguard.supervisor.loop/Loop", ""),
         ("stallguard.core.fold/begin", ""),
@@ -138,7 +138,7 @@ def test_an_unguarded_run_refuses_what_it_cannot_do(tmp_path: Path, verb: str) -
 
 
 def test_a_start_that_fails_for_a_reason_of_ours_ends_the_run_with_its_code(tmp_path: Path) -> None:
-    run = broken(tmp_path, "stallguard.supervisor.launching/child_environment")
+    run = broken(tmp_path, "stallguard.supervisor.launcher/child_environment")
 
     assert (run.code, run.out) == (125, b"")
     assert "the training cannot be started" in run.err
@@ -160,4 +160,4 @@ def test_a_training_whose_guard_cannot_be_loaded_can_be_ended(tmp_path: Path, ve
 
     assert run.returncode == 128 + number
     assert b"goes on unguarded" in told
-    assert outcome.state(RunDir((tmp_path / "runs" / "latest").resolve())) != "lost"
+    assert run_files.state(RunDir((tmp_path / "runs" / "latest").resolve())) != "lost"

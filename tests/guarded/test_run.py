@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from stallguard import outcome
-from stallguard.paths import RunDir
+from stallguard.storage import run_files
+from stallguard.storage.paths import RunDir
 
 from .runs import AT_ONCE, SPOILED, guard, stallguard
 
@@ -214,7 +214,7 @@ def test_a_signal_that_comes_while_the_training_is_being_started_ends_it(
     done = signalled(tmp_path, name, f"stallguard.{where}", "sleep", "60")
 
     assert done.returncode == 128 + getattr(signal, name), done.stderr
-    assert outcome.state(RunDir((tmp_path / "runs" / "latest").resolve())) in ("stopped", "interrupted")
+    assert run_files.state(RunDir((tmp_path / "runs" / "latest").resolve())) in ("stopped", "interrupted")
     assert not list(Path(tempfile.gettempdir()).glob("stallguard-*"))
 
 
@@ -237,7 +237,7 @@ def test_a_supervisor_that_is_killed_leaves_a_readable_journal_and_is_listed_as_
         shutil.rmtree(place)  # what it would have taken away itself
     latest = RunDir((tmp_path / "home" / "runs" / "latest").resolve())
 
-    assert outcome.state(latest) == "lost"
+    assert run_files.state(latest) == "lost"
     listed = stallguard(tmp_path / "home", "ls")
     assert b"lost" in listed.out
     told = stallguard(tmp_path / "home", "logs")
@@ -297,7 +297,8 @@ main()
 
 def test_a_training_is_started_before_what_guards_it_is_loaded(tmp_path: Path) -> None:
     slow = (
-        "stallguard.core.fold stallguard.collectors.bundle stallguard.sensors.registry psutil structlog rich"
+        "stallguard.core.fold stallguard.collectors.evidence_bundle stallguard.sensors.sensor_registry "
+        "psutil structlog rich"
     )
     done = subprocess.run(
         [sys.executable, "-c", LOADED, slow, "run", "--quiet", "true"], capture_output=True, check=True, text=True,

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from stallguard.core.events import Greeted, Heard, Left
-from stallguard.paths import RunDir
+from stallguard.storage.paths import RunDir
 
 from .runs import AT_ONCE, SCRIPTS, Guarded, guard, stallguard
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallguard.host.darwin_preferences import parse_displays, parse_sleep
-from stallguard.host.linux_preferences import parse_logind
+from stallguard.host.darwin.preferences import parse_displays, parse_sleep
+from stallguard.host.linux.preferences import parse_logind
 from stallguard.host.preferences import Gpu, Preferences, Sleep, preferences
 
 RECORDINGS = Path(__file__).parent.parent / "recordings/macos"

@@ -11,8 +11,9 @@ import time
 import psutil
 import pytest
 
-from stallguard.host import darwin_libproc, system
+from stallguard.host import system
 from stallguard.host.clock import SystemClock
+from stallguard.host.darwin import libproc
 from tests.host.children import eventually, running
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(sys.platform != "darwin", reason="asks a Mac's kernel")]
@@ -38,7 +39,7 @@ def test_libproc_and_psutil_agree_on_a_child() -> None:
 
 def test_a_ps_state_is_seen_without_root() -> None:
     with running("import time; print(flush=True); time.sleep(60)") as child:
-        assert darwin_libproc.thread_states(child.pid), "the kernel refuses thread states"
+        assert libproc.thread_states(child.pid), "the kernel refuses thread states"
         os.kill(child.pid, signal.SIGSTOP)
         assert eventually(lambda: system.Tree(child.pid).read().state == "stopped")
         os.kill(child.pid, signal.SIGKILL)

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from stallguard.probe import seeds
+from stallguard.probe import kept_seeds, seeds
 from tests.probe.attempts import OTHER, SEED, Attempts, printed, same
 from tests.probe.receiver import python
 
@@ -213,7 +213,7 @@ def test_a_worker_that_no_training_started_is_not_seeded_and_that_is_said(receiv
     words = [*python("import random; print(random.random())" + SEEN), "--multiprocessing-fork"]
     first, second = (receiver.run(words, STALLGUARD_SEED=SEED, STALLGUARD_TOKEN=token) for token in "12")
     assert first.out != second.out
-    assert seeds.WORKER in first.hello()["beyond"]
+    assert kept_seeds.WORKER in first.hello()["beyond"]
 
 
 RACE = """
@@ -232,7 +232,7 @@ import stallguard; stallguard.beat()
 @pytest.mark.parametrize(("threads", "said"), [(1, False), (2, True)])
 def test_threads_that_race_for_seeds_are_said(receiver, threads, said):
     heard = receiver.run(python(RACE % (threads, threads)), STALLGUARD_SEED=SEED)
-    assert (seeds.THREADS in heard.hello()["beyond"]) is said
+    assert (kept_seeds.THREADS in heard.hello()["beyond"]) is said
 
 
 def test_a_process_without_a_place_stays_random_and_that_is_said(receiver):
@@ -296,7 +296,7 @@ def test_the_users_own_hash_seed_stays_and_a_random_one_is_said(receiver, own, s
 
 
 def test_ten_thousand_uses_get_ten_thousand_seeds():
-    one = seeds.Seeds("1", "a-1", print)
+    one = kept_seeds.Seeds("1", "a-1", print)
     drawn = [one.draw("numpy", 31) for _ in range(10_000)]
     # 31 bits: about 0.02 equal pairs are expected of independent ones
     assert len(set(drawn)) >= 9_999
@@ -305,7 +305,7 @@ def test_ten_thousand_uses_get_ten_thousand_seeds():
 
 
 def test_seeds_go_on_where_an_earlier_attempt_was():
-    first, second = (seeds.Seeds("1", "a-1", print) for _ in range(2))
+    first, second = (kept_seeds.Seeds("1", "a-1", print) for _ in range(2))
     before = [first.draw("random", 64) for _ in range(3)]
     uses = json.loads(json.dumps(first.uses()))
     second.draw("numpy", 64)
@@ -315,7 +315,7 @@ def test_seeds_go_on_where_an_earlier_attempt_was():
 
 def test_a_forked_process_draws_from_the_system_and_says_so():
     said = []
-    one = seeds.Seeds("1", "a-1", said.append)
+    one = kept_seeds.Seeds("1", "a-1", said.append)
     one.end()
     assert one.draw("numpy", 64) is None
-    assert said == [seeds.WORKER]
+    assert said == [kept_seeds.WORKER]

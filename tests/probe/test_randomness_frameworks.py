@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from stallguard.probe.backup import seeds as orders
+from stallguard.probe.checkpoint import data_order as orders
 from stallguard.probe.seeds import eager
 from tests.probe.attempts import Attempts, printed, same
 

@@ -10,7 +10,7 @@ import pytest
 
 from stallguard.probe import beats as b
 from stallguard.probe import page, wire
-from stallguard.probe.mail import LIMIT, WAITING, Mail
+from stallguard.probe.outbox import LIMIT, WAITING, Mail
 from stallguard.probe.sender import SECOND, Sender
 
 TICK = SECOND // 20

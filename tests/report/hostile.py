@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from stallguard import outcome
-from stallguard.paths import RunDir
+from stallguard.storage import run_files
+from stallguard.storage.paths import RunDir
 from tests.report.nights import night
 
 EVIL = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=2>"
@@ -26,9 +26,9 @@ def hostile(place) -> RunDir:
     ):
         text = text.replace(innocent, evil)
     run.journal.write_text(text.replace("2.18.1", evil))
-    asked = outcome.asked(run)
+    asked = run_files.asked(run)
     command = [f"train{EVIL}.py", "--api-key", SECRET]
-    outcome.write(run.asked, msgspec.structs.replace(asked, command=command, argv=command))
+    run_files.write(run.asked, msgspec.structs.replace(asked, command=command, argv=command))
     incident = run.incident(1)
     (incident / "stacks.txt").write_text(
         f'Current thread 0x1 (most recent call first):\n  File "/home/{EVIL}.py", line 8 in <b>{EVIL}\n'

@@ -11,7 +11,7 @@ import msgspec
 
 from stallguard.core.actions import Action
 from stallguard.core.events import Event
-from stallguard.paths import RunDir
+from stallguard.storage.paths import RunDir
 
 BENCH = Path(__file__).parents[2] / "scripts" / "benches" / "report.py"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.report import html
+from stallguard.report import html_page
 from tests.report.browser import MISSING, Browser
 from tests.report.hostile import EVIL, hostile
 from tests.report.nights import night
@@ -20,8 +20,8 @@ def files(tmp_path_factory):
     """An ordinary night and a hostile one."""
     place = tmp_path_factory.mktemp("reports")
     ordinary = night(place / "a", minutes=40, rate=50, stalls=2)
-    return {"ordinary": html.write(ordinary.path, environment={}),
-            "hostile": html.write(hostile(place / "b").path, environment={})}  # fmt: skip
+    return {"ordinary": html_page.write(ordinary.path, environment={}),
+            "hostile": html_page.write(hostile(place / "b").path, environment={})}  # fmt: skip
 
 
 @pytest.fixture

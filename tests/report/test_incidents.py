@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from stallguard.core.actions import Collect, Conclude, Found, Signal, Tell
 from stallguard.core.events import Collected, Exited, Heard, Launched, Slept
 from stallguard.core.verdicts import Decision, Finding
-from stallguard.paths import RunDir
-from stallguard.report import attempts, document, incidents, record, story, totals, words
+from stallguard.report import attempt_rows, document, incidents, journal_record, labels, summary, totals
+from stallguard.storage.paths import RunDir
 from tests.report.nights import journal
 
 SILENT = {"silence": "no progress for 75 s inside a training step", "what": "the processor is idle"}
@@ -45,8 +45,8 @@ END = ((190, Exited(0.0, 2, 0)), (190, Conclude(0, "finished")))
 
 
 def read(tmp_path, *happened):
-    known = record.read(journal(tmp_path / "j.jsonl", *happened))
-    return known, attempts.attempts(known), incidents.incidents(known)
+    known = journal_record.read(journal(tmp_path / "j.jsonl", *happened))
+    return known, attempt_rows.attempts(known), incidents.incidents(known)
 
 
 def clock(at):
@@ -55,7 +55,7 @@ def clock(at):
 
 def told(known, tries, troubles, state="finished"):
     sums = totals.totals(known, tries, troubles)
-    return " ".join(story.story(state, {"why": "enough", "code": "1"}, sums, tries, troubles, clock))
+    return " ".join(summary.story(state, {"why": "enough", "code": "1"}, sums, tries, troubles, clock))
 
 
 def test_a_stall_begins_with_the_last_progress_and_ends_with_the_next_attempt(tmp_path):
@@ -110,13 +110,13 @@ def test_attempts_know_how_far_they_came_and_what_was_trained_twice(tmp_path):
         (1, 1, False, -15, 90),
         (2, 2, True, 0, 200),
     ]
-    assert attempts.repeated(tries) == 90 - 81
+    assert attempt_rows.repeated(tries) == 90 - 81
 
 
 def test_an_attempt_is_resumed_only_if_it_was_given_a_checkpoint():
     begun = [
-        words.attempts(
-            SimpleNamespace(attempts=[attempts.Attempt(number=number, began=0.0, resumed=resumed)])
+        labels.attempts(
+            SimpleNamespace(attempts=[attempt_rows.Attempt(number=number, began=0.0, resumed=resumed)])
         )[0][0]
         for number, resumed in ((1, False), (2, True), (2, False))
     ]
@@ -135,7 +135,7 @@ def test_batches_that_a_resume_passes_over_are_not_trained_twice(tmp_path):
     _, tries, _ = read(tmp_path, (0, Launched(0.0, 1, 7)), first, (130, Exited(0.0, 1, -15)), *resumed)
 
     assert [(one.resumed_at, one.reached) for one in tries] == [(0, 90), (90, 120)]
-    assert attempts.repeated(tries) == 0
+    assert attempt_rows.repeated(tries) == 0
 
 
 def test_what_was_repeated_is_not_guessed_without_epochs(tmp_path):
@@ -143,8 +143,8 @@ def test_what_was_repeated_is_not_guessed_without_epochs(tmp_path):
         tmp_path, (0, Launched(0.0, 1, 7)), heard(5, 9), (9, Launched(0.0, 2, 8)), heard(15, 9, 2)
     )
 
-    assert attempts.repeated(tries) is None
-    assert attempts.repeated(tries[:1]) == 0
+    assert attempt_rows.repeated(tries) is None
+    assert attempt_rows.repeated(tries[:1]) == 0
 
 
 def test_the_sums_tell_training_from_starting_and_from_silence(tmp_path):
@@ -198,7 +198,7 @@ def test_every_end_has_its_sentence(tmp_path):
 def test_advice_comes_once_the_surest_cause_s_first(tmp_path):
     _, _, [one] = read(tmp_path, *STALL, *END)
 
-    assert story.advice([one, one]) == ["restart it", "use the CPU", "look at the locks"]
+    assert summary.advice([one, one]) == ["restart it", "use the CPU", "look at the locks"]
 
 
 def test_several_causes_are_counted(tmp_path):

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from stallguard import journal
 from stallguard.core.events import Heard
+from stallguard.storage import journal
 from tests.guarded.runs import guard, stallguard
 
 pytestmark = pytest.mark.live

@@ -6,7 +6,7 @@ import pytest
 
 from stallguard.core.events import Exited, Greeted, Heard, Launched, Left, Sampled
 from stallguard.core.readings import Process
-from stallguard.report import attempts, incidents, programs, record, timeline, totals
+from stallguard.report import attempt_rows, incidents, journal_record, programs, timeline, totals
 from tests.report.nights import journal
 
 
@@ -42,11 +42,11 @@ def night(tmp_path):
     happened += [heard(63, 21, 5, attempt=2), heard(63, 22, 7, attempt=2)]
     happened += [(64, Left(0.0, 2, pid=21, how="ended")), (64, Left(0.0, 2, pid=22, how="failed"))]
     happened += [(65, Exited(0.0, 2, 0))]
-    return record.read(journal(tmp_path / "j.jsonl", *sorted(happened, key=lambda pair: pair[0])))
+    return journal_record.read(journal(tmp_path / "j.jsonl", *sorted(happened, key=lambda pair: pair[0])))
 
 
 def test_batches_of_all_processes_are_added_up(night):
-    tries = attempts.attempts(night)
+    tries = attempt_rows.attempts(night)
     assert [(one.batches, one.trainings) for one in tries] == [(720, 2), (12, 2)]
     sums = totals.totals(night, tries, incidents.incidents(night))
     assert (sums.batches, sums.trainings, sums.repeated) == (732, 2, None)
@@ -66,9 +66,9 @@ def test_a_single_training_behind_a_launcher_is_no_list(tmp_path):
         heard(2, 11, 9),
         (3, Exited(0.0, 1, 0)),
     ]
-    known = record.read(journal(tmp_path / "j.jsonl", *happened))
+    known = journal_record.read(journal(tmp_path / "j.jsonl", *happened))
     assert programs.trainings(programs.programs(known)) == []
-    assert [(one.batches, one.trainings) for one in attempts.attempts(known)] == [(9, 1)]
+    assert [(one.batches, one.trainings) for one in attempt_rows.attempts(known)] == [(9, 1)]
 
 
 def test_a_program_that_replaced_itself_counts_anew(tmp_path):
@@ -79,14 +79,14 @@ def test_a_program_that_replaced_itself_counts_anew(tmp_path):
         (3, Left(0.0, 1, pid=11, how="replaced")),
     ]
     happened += [heard(4, 11, 3), (5, Left(0.0, 1, pid=11, how="ended")), (6, Exited(0.0, 1, 0))]
-    known = record.read(journal(tmp_path / "j.jsonl", *happened))
+    known = journal_record.read(journal(tmp_path / "j.jsonl", *happened))
     found = programs.programs(known)
     assert [(one.counts.batches, one.how) for one in found] == [(50, "replaced"), (3, "ended")]
-    assert attempts.attempts(known)[0].batches == 53
+    assert attempt_rows.attempts(known)[0].batches == 53
 
 
 def test_the_charts_add_up_what_is_of_each_process_and_keep_apart_what_is_not_one_thing(night):
-    made = timeline.timeline(night, attempts.attempts(night), incidents.incidents(night))
+    made = timeline.timeline(night, attempt_rows.attempts(night), incidents.incidents(night))
     panels = {panel.key: panel for panel in made.panels}
     middle = min(range(len(made.times)), key=lambda index: abs(made.times[index] - 30))
     pace = (
@@ -100,5 +100,5 @@ def test_the_charts_add_up_what_is_of_each_process_and_keep_apart_what_is_not_on
 
 
 def test_phases_are_those_of_one_process_at_a_time(night):
-    made = timeline.timeline(night, attempts.attempts(night), incidents.incidents(night))
+    made = timeline.timeline(night, attempt_rows.attempts(night), incidents.incidents(night))
     assert [band.kind for band in made.bands if band.began < 60] == ["training"]

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from stallguard.core.actions import Tell
 from stallguard.core.events import Exited, Heard, Launched, Sampled, Slept
 from stallguard.core.readings import Machine, Memory, Process
-from stallguard.report import attempts, incidents, record, timeline
+from stallguard.report import attempt_rows, incidents, journal_record, timeline
 from stallguard.report.timeline import FINEST, _Points, grid, rate
 from tests.report.nights import journal
 
 
 def drawn(path):
-    known = record.read(path)
-    tries, troubles = attempts.attempts(known), incidents.incidents(known)
+    known = journal_record.read(path)
+    tries, troubles = attempt_rows.attempts(known), incidents.incidents(known)
     return timeline.timeline(known, tries, troubles)
 
 

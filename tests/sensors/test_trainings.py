@@ -10,8 +10,8 @@ import pytest
 
 from stallguard.core.readings import Device, Process
 from stallguard.sensors import Target, Training
-from stallguard.sensors.environment import DeviceSensor
-from stallguard.sensors.process import ProcessSensor
+from stallguard.sensors.machine_sensors import DeviceSensor
+from stallguard.sensors.process_usage import ProcessSensor
 from tests.host.children import eventually, running
 from tests.sensors.clocks import Hands
 

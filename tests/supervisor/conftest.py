@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stallguard import paths
+from stallguard.storage import paths
 from tests.supervisor.listening import Ear
 from tests.supervisor.stage import LONG, Stage
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stallguard.core.events import Event, Exited, Heard, Noted
 from stallguard.probe import wire
-from stallguard.supervisor.beats import Beats
+from stallguard.supervisor.heartbeats import Beats
 
 TOKEN = 77
 

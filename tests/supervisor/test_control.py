@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from stallguard import paths
 from stallguard.core.events import Asked, Event
 from stallguard.errors import NO_SUCH_RUN, StallguardError
+from stallguard.storage import paths
 from stallguard.supervisor.control import MOST_CLIENTS, PATIENCE, Control, ask
 
 LONG = 30.0  # seconds; only a broken test waits that long

@@ -7,10 +7,10 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from stallguard.collectors import bundle
+from stallguard.collectors import evidence_bundle
 from stallguard.core.actions import Collect
 from stallguard.core.events import DUMP, Collected
-from stallguard.supervisor.perform import Performer
+from stallguard.supervisor.executor import Performer
 
 LONG = 30.0  # seconds; only a broken test waits that long
 
@@ -28,7 +28,7 @@ def test_one_dump_at_a_time_and_another_when_it_is_over(monkeypatch) -> None:
         assert go_on.acquire(timeout=LONG)
         return Collected(at=1.0, incident=DUMP, seconds=0.0)
 
-    monkeypatch.setattr(bundle, "collect", collect)
+    monkeypatch.setattr(evidence_bundle, "collect", collect)
     monkeypatch.setattr(Performer, "_context", lambda *_: None)
     performer: Any = Performer(session, {})  # type: ignore[arg-type]
     dump: Any = Collect(incident=DUMP, attempt=1)

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from stallguard import paths
 from stallguard.core.events import Heard, Left, Noted
 from stallguard.errors import StallguardError
-from stallguard.supervisor import beats, control, track
+from stallguard.storage import paths
+from stallguard.supervisor import control, heartbeats, program_record
 from stallguard.supervisor.control import Control, ask
 from tests.supervisor.listening import TOKEN, Ear, Probe
 
 
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(beats, "LOOK", 0.2)
+    monkeypatch.setattr(heartbeats, "LOOK", 0.2)
     monkeypatch.setattr(control, "LOOK", 0.2)
     made = paths.socket_dir("/tmp")
     yield made
@@ -76,7 +76,7 @@ def test_a_program_that_finds_no_socket_is_followed_by_its_page(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It begins after the directory was swept, and the socket cannot be bound again."""
-    for module in (beats, track):
+    for module in (heartbeats, program_record):
         monkeypatch.setattr(module, "PAGE_AFTER", 0.4)
     ear = Ear(place, tmp_path)
     shutil.rmtree(place)
@@ -114,7 +114,7 @@ def test_a_program_that_finds_no_socket_is_followed_by_its_page(
 def test_one_that_could_not_say_goodbye_is_killed_only_if_its_attempt_was(
     code: int, how: list[str], place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beats, "PAGE_AFTER", 0.4)
+    monkeypatch.setattr(heartbeats, "PAGE_AFTER", 0.4)
     ear = Ear(place, tmp_path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as elsewhere:
         elsewhere.bind(str(tmp_path / "nobody"))

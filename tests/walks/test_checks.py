@@ -85,7 +85,7 @@ def at_work(scene, monkeypatch, gpus: int):
     monkeypatch.setattr(gpu, "LOAD", script)
     monkeypatch.setattr(gpu, "WATCH", 0.6)
     monkeypatch.setattr(gpu, "EVERY", 0.2)
-    monkeypatch.setattr(gpu.darwin_libproc, "seconds_a_tick", lambda: 1e-9)
+    monkeypatch.setattr(gpu.libproc, "seconds_a_tick", lambda: 1e-9)
 
 
 @pytest.mark.waits

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from stallguard.core import detector
-from stallguard.core.detector import Judge
-from stallguard.core.detector_limits import DetectorLimits
+from stallguard.core.detection import detector
+from stallguard.core.detection.detector import Judge
 from stallguard.core.events import Event, Heard, Sampled
+from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Process
 from stallguard.report.replay import thinned
 

@@ -2,7 +2,7 @@
 
 What the whole detector does with readings at 4 Hz comes down to this: a class of evidence convicts when its run
 reaches its threshold, and silence as such when it reaches the one for working.  A test in
-tests/core/test_gap_rule.py plays the same gaps through the whole detector and holds the two equal.
+tests/core/detection/test_gap_rule.py plays the same gaps through the whole detector and holds the two equal.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from detection.nights import Gap, Segment, Steps, length
-from stallguard.core import baseline, evidence
-from stallguard.core.baseline import Baseline, Runs
-from stallguard.core.detector_limits import DetectorLimits
-from stallguard.core.detector_thresholds import Circumstances, Thresholds, thresholds
+from stallguard.core.detection import activity, baseline
+from stallguard.core.detection.baseline import Baseline, Runs
+from stallguard.core.detection.thresholds import Circumstances, Thresholds, thresholds
+from stallguard.core.limits import DetectorLimits
 
 Records = Sequence[tuple[float, int]]
 
@@ -89,10 +89,10 @@ class Ours:
 def reached(runs: Runs, seconds: float, bar: Thresholds) -> dict[str, float]:
     """Return for every class how much of its threshold it reached."""
     return {
-        evidence.DEADLOCK: runs.deadlock / bar.deadlock,
-        evidence.EXTERNAL: runs.external / bar.external,
-        evidence.SPIN: runs.spin / bar.spin,
-        evidence.WORKING: seconds / bar.working,
+        activity.DEADLOCK: runs.deadlock / bar.deadlock,
+        activity.EXTERNAL: runs.external / bar.external,
+        activity.SPIN: runs.spin / bar.spin,
+        activity.WORKING: seconds / bar.working,
     }
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from detection.plans import Plan
 from detection.tables import Floats, Table
-from stallguard.core import detector_rows as rows
+from stallguard.core.detection import phases as rows
 
 WATCHED = 2.0  # s: a shorter gap can make nobody suspicious
 MINUTE = 60.0

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from stallguard import traces
-from stallguard.core.detector_limits import DetectorLimits
 from stallguard.core.events import Event, Heard, Sampled, Slept
+from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Process
 from stallguard.report.replay import Replayed, Verdict
 from stallguard.report.replay import replay as decide
-from stallguard.traces import Trace
+from stallguard.storage import traces
+from stallguard.storage.traces import Trace
 
 TICK = 0.25  # seconds, as recorded
 _TIMES = ("progress_at", "phase_at", "beat_at", "sent_at")

@@ -13,7 +13,7 @@ from detection.nights import Gap, Steps
 from detection.peers import Watch, all_rules
 from detection.plans import KINDS, Kind
 from detection.tables import Table
-from stallguard.core.detector_limits import DetectorLimits
+from stallguard.core.limits import DetectorLimits
 
 HOURS = 8.0  # a night
 STALLS = 16  # injected a night, one at a time

@@ -9,11 +9,11 @@ import numpy as np
 
 from detection.plans import between
 from detection.tables import Floats, Table
-from stallguard.core import slowdown
-from stallguard.core.detector_limits import DetectorLimits
+from stallguard.core.detection import slowdown
+from stallguard.core.detection.activity import Evidence
+from stallguard.core.detection.slowdown import Slowdown
 from stallguard.core.events import Heard
-from stallguard.core.evidence import Evidence
-from stallguard.core.slowdown import Slowdown
+from stallguard.core.limits import DetectorLimits
 
 FACTORS = (2.0, 3.0, 5.0, 10.0)
 RECORD = 1.0  # seconds between two records

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from stallguard import journal
 from stallguard.core.events import Greeted, Noted
+from stallguard.storage import journal
 
 INEXACT = "inexact"
 BEYOND = "beyond"  # of a sentence in the hello

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stallguard.supervisor.environment import Wish, child_environment
+from stallguard.launch.environment import Wish, child_environment
 
 ROOT = Path(__file__).resolve().parents[3]
 CHILD = ROOT / "scripts" / "benches" / "resume_child.py"

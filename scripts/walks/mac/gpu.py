@@ -17,8 +17,8 @@ from pathlib import Path
 from mac import verdicts
 from mac.scene import Scene, until
 from mac.table import FAILED, UNASKED, Row
-from stallguard.host import darwin_libproc, darwin_parse
-from stallguard.host.darwin_system import IOREG
+from stallguard.host.darwin import libproc, parsers
+from stallguard.host.darwin.system import IOREG
 
 LOAD = Path(__file__).with_name("load.py")
 IMPORT = 180.0  # seconds for the framework to come up and do its first batches
@@ -86,7 +86,7 @@ def work(scene: Scene) -> Iterator[Row]:
             return
         looks = [_look(scene, load) for _ in range(round(WATCH / EVERY))]
         yield verdicts.moves(looks)
-        yield verdicts.unit(looks, darwin_libproc.seconds_a_tick())
+        yield verdicts.unit(looks, libproc.seconds_a_tick())
         yield verdicts.stacks([seconds for _ in range(DUMPS) if (seconds := _dumped(load))], DUMPS)
         said = scene.tool(
             "sample_training", "/usr/bin/sample", str(load.process.pid), "2", "-mayDie", seconds=60
@@ -97,7 +97,7 @@ def work(scene: Scene) -> Iterator[Row]:
 def _look(scene: Scene, load: Load) -> verdicts.Look:
     time.sleep(EVERY)
     said = scene.tool("ioreg_clients_training", *IOREG, "-c", "AGXDeviceUserClient")
-    ours = [client for client in darwin_parse.clients(said.text) if client.pid == load.process.pid]
+    ours = [client for client in parsers.clients(said.text) if client.pid == load.process.pid]
     submitted = max((client.submitted for client in ours), default=0)
     return verdicts.Look(time.monotonic(), load.batches, sum(client.gpu_time for client in ours), submitted)
 

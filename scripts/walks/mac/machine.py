@@ -19,9 +19,10 @@ from mac import verdicts
 from mac.scene import Scene, until
 from mac.table import UNASKED, Row, judged
 from stallguard import awake, notify
-from stallguard.host import darwin_evidence, darwin_libproc, system
+from stallguard.host import system
 from stallguard.host.clock import SystemClock
-from stallguard.host.darwin_system import MEMORY_PRESSURE, PMSET, SYSCTL, VM_STAT
+from stallguard.host.darwin import evidence_tools, libproc
+from stallguard.host.darwin.system import MEMORY_PRESSURE, PMSET, SYSCTL, VM_STAT
 
 ROOT = Path(__file__).resolve().parents[3]
 IDLE = "import time; print(flush=True); time.sleep(120)"
@@ -42,7 +43,7 @@ def idle(python: str = sys.executable) -> Iterator[subprocess.Popen[bytes]]:
 
 def memory(scene: Scene) -> Iterator[Row]:
     """Read what the memory sensor reads, and what else of memory a bundle has."""
-    told = scene.tool("sysctl_memory", SYSCTL, *darwin_evidence.MEMORY)
+    told = scene.tool("sysctl_memory", SYSCTL, *evidence_tools.MEMORY)
     pages = scene.tool("vm_stat", *VM_STAT)
     scene.tool("memory_pressure", *MEMORY_PRESSURE)
     yield verdicts.memory(told.text, pages.text)
@@ -68,7 +69,7 @@ def processes(scene: Scene) -> Iterator[Row]:
     """Read the threads of a child, and how it ended."""
     with idle() as child:
         scene.tool("ps_threads", "/bin/ps", "-M", "-p", str(child.pid))
-        states = darwin_libproc.thread_states(child.pid)
+        states = libproc.thread_states(child.pid)
         yield judged("threads", states, f"{len(states)} threads, run states {sorted(set(states))}",
                      "an uninterruptible wait is seen without root", "the kernel refuses: PS state only")  # fmt: skip
         watch = system.MemoryKill(child.pid)
@@ -111,7 +112,7 @@ def evidence(scene: Scene) -> Iterator[Row]:
     """Run every tool of a bundle once."""
     with idle() as child:
         now = time.time()
-        wanted = darwin_evidence.tools(child.pid, now - 300, now)
+        wanted = evidence_tools.tools(child.pid, now - 300, now)
         said = {
             tool.name: scene.tool(f"evidence_{tool.name}", *tool.argv, seconds=tool.seconds)
             for tool in wanted

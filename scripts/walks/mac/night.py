@@ -20,7 +20,7 @@ from mac.gpu import IMPORT, LOAD
 from mac.scene import Said, Scene, undisturbed, until
 from mac.table import Row, judged
 from stallguard import config
-from stallguard.agent import printed
+from stallguard.agent import launchctl_output
 from stallguard.agent.job import exit_timeout, label
 
 NAME, BARE = "scripts-live", "scripts-live-bare"  # the jobs that the walk makes; no user's has such a name
@@ -82,9 +82,9 @@ class Night:
         now = self.status()
         return bool(now.get("running")) and now.get("run_state") == "running"
 
-    def print(self, name: str = "") -> printed.Printed:
+    def print(self, name: str = "") -> launchctl_output.Printed:
         """Return what launchctl prints of it."""
-        return printed.parse(self.scene.launchctl("print", self.target, name=name).text)
+        return launchctl_output.parse(self.scene.launchctl("print", self.target, name=name).text)
 
     def output(self) -> list[str]:
         """Return what the training has printed."""
@@ -228,7 +228,9 @@ def guarded(night: Night) -> Iterator[Row]:
 
 
 def _ended(scene: Scene, target: str) -> int | None:
-    return printed.parse(scene.launchctl("print", target, name="launchctl_print_guarded").text).exit_code
+    return launchctl_output.parse(
+        scene.launchctl("print", target, name="launchctl_print_guarded").text
+    ).exit_code
 
 
 def _bare(scene: Scene, *program: str) -> Path:

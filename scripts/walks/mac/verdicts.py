@@ -11,10 +11,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from mac.table import UNASKED, Row, judged
-from stallguard.agent import answers, printed
+from stallguard.agent import launchctl_codes, launchctl_output
 from stallguard.collectors import native
-from stallguard.host import darwin_parse as parse
-from stallguard.host.darwin_system import memory_reading
+from stallguard.host.darwin import parsers as parse
+from stallguard.host.darwin.system import memory_reading
 
 SENSOR_DEADLINE = 3.0  # seconds: an accelerator that takes longer is told to be blocked
 ANSWER = 2.0  # seconds for a stack dump that a signal asks for
@@ -141,7 +141,7 @@ def stacks(seconds: Sequence[float], asked: int) -> Row:
 
 def default_exit(text: str) -> Row:
     """How long launchd waits where nobody says."""
-    seconds = printed.parse(text).exit_timeout
+    seconds = launchctl_output.parse(text).exit_timeout
     return judged("launchd's ExitTimeOut", seconds is not None, f"{seconds} s",
                   "without a key of our own that is all the time for a checkpoint",
                   "`launchctl print` does not tell it any more")  # fmt: skip
@@ -149,7 +149,7 @@ def default_exit(text: str) -> Row:
 
 def in_force(text: str, exit_timeout: int) -> Row:
     """Whether launchd took up what the property list says."""
-    job = printed.parse(text)
+    job = launchctl_output.parse(text)
     holds = job.running and job.exit_timeout == exit_timeout and "interactive" in job.spawn_type
     figure = f"{job.state}, exit timeout {job.exit_timeout} s, {job.spawn_type or 'no spawn type'}"
     return judged("install", holds, figure, "the job is in force as it was written",
@@ -158,8 +158,11 @@ def in_force(text: str, exit_timeout: int) -> Row:
 
 def disabled(code: int, text: str, listed: str, label: str) -> Row:
     """What launchd says of a label that is switched off, and whether it lists it."""
-    said = answers.answer(code, text)
-    known = said.meaning in (answers.DISABLED, answers.UNCLEAR) and label in printed.parse_disabled(listed)
+    said = launchctl_codes.answer(code, text)
+    known = said.meaning in (
+        launchctl_codes.DISABLED,
+        launchctl_codes.UNCLEAR,
+    ) and label in launchctl_output.parse_disabled(listed)
     return judged("disabled", known, f"bootstrap: {code}", "a job that is switched off is told as such",
                   f"launchd says: {said.words}")  # fmt: skip
 

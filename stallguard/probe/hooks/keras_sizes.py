@@ -55,9 +55,9 @@ class Teller:
         **__: Any,
     ) -> None:
         """A fit begins."""
-        from ..levers import offered
+        from ..microbatch import fit_arguments
 
-        rows = offered.rows(x, batch_size) * self.context.divided
+        rows = fit_arguments.rows(x, batch_size) * self.context.divided
         if rows and rows != self._rows:
             self._rows = rows
             self.context.note("batch", "a batch of the script has %d rows" % rows, batch=rows)
@@ -65,8 +65,8 @@ class Teller:
             self._look(module, model)
 
     def _look(self, module: Any, model: Any) -> None:
-        from ..levers import reach, words
+        from ..microbatch import announcements, step_hooks
 
         self._unreached.add(type(model))
-        if not reach.reaches(model):
-            self.context.beyond(words.UNREACHED.format(model=type(model).__name__))
+        if not step_hooks.reaches(model):
+            self.context.beyond(announcements.UNREACHED.format(model=type(model).__name__))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 if TYPE_CHECKING:
     from ..context import Context
-    from . import Seeds
+    from ..kept_seeds import Seeds
 
     Call = Callable[..., Any]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from stallguard.core import causes
+from stallguard.core.diagnosis import causes
 from stallguard.core.readings import Machine, Memory
 from tests.core.scenarios import recorded
 from tests.core.scenarios.story import GIB, Story

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from stallguard.core.diagnosis.signatures import BY_ID
 from stallguard.core.events import (
     Collected,
     Event,
@@ -20,7 +21,6 @@ from stallguard.core.events import (
     Unkillable,
 )
 from stallguard.core.readings import Device, Files, Machine, Memory, Process
-from stallguard.core.signatures import BY_ID
 from stallguard.core.verdicts import Judgement
 from stallguard.probe.wire import PHASES
 

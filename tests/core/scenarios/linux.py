@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from stallguard.core import causes
+from stallguard.core.diagnosis import causes
 from stallguard.core.events import Sampled
 from stallguard.core.readings import Files, Machine, Memory
 from tests.core.scenarios.story import GIB, Story

@@ -7,9 +7,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from stallguard.collectors import native
+from stallguard.core.diagnosis.signatures import matches
 from stallguard.core.readings import Device, Memory
-from stallguard.core.signatures import matches
-from stallguard.host import darwin_parse, darwin_system
+from stallguard.host.darwin import parsers, system
 
 RECORDINGS = Path(__file__).resolve().parents[2] / "recordings" / "macos"
 
@@ -19,17 +19,17 @@ def text(name: str) -> str:
 
 
 def gpu(name: str, **more: object) -> Device:
-    found = darwin_parse.accelerators(text(name))
-    return replace(darwin_system.Gpu().reading(found, [], set()), **more)
+    found = parsers.accelerators(text(name))
+    return replace(system.Gpu().reading(found, [], set()), **more)
 
 
 def memory(sysctl: str, pages: str) -> Memory:
-    told = darwin_parse.sysctl(text(sysctl)) | {"hw.memsize": "17179869184"}
-    return darwin_system.memory_reading(told, darwin_parse.pages(text(pages)))
+    told = parsers.sysctl(text(sysctl)) | {"hw.memsize": "17179869184"}
+    return system.memory_reading(told, parsers.pages(text(pages)))
 
 
 def thermal(name: str) -> str | None:
-    return darwin_system.thermal_level(None, darwin_parse.thermal(text(name)).level)
+    return system.thermal_level(None, parsers.thermal(text(name)).level)
 
 
 def signatures(name: str) -> list[tuple[str, str]]:

@@ -11,8 +11,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from stallguard.core import detector, diagnosis, history
-from stallguard.core.detector_limits import DetectorLimits
+from stallguard.core import history
+from stallguard.core.detection import detector
+from stallguard.core.diagnosis import diagnose
+from stallguard.core.diagnosis.signatures import BY_ID, SCRIPT_ERROR, TRACEBACK
 from stallguard.core.events import (
     Collected,
     Event,
@@ -29,8 +31,8 @@ from stallguard.core.events import (
     Ticked,
     Unkillable,
 )
+from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Device, Machine, Memory, Process
-from stallguard.core.signatures import BY_ID, SCRIPT_ERROR, TRACEBACK
 from stallguard.core.verdicts import Finding
 
 LIMITS = DetectorLimits()
@@ -205,9 +207,9 @@ class Story:
 
     def findings(self) -> tuple[Finding, ...]:
         if self.ended is not None:
-            return diagnosis.diagnose_exit(self.history, self.ended)
-        return diagnosis.diagnose(self.history, self.judge.judgement, self.now)
+            return diagnose.diagnose_exit(self.history, self.ended)
+        return diagnose.diagnose(self.history, self.judge.judgement, self.now)
 
     def later(self) -> tuple[Finding, ...]:
         """What is known between two attempts."""
-        return diagnosis.diagnose(self.history, self.judge.judgement, self.now)
+        return diagnose.diagnose(self.history, self.judge.judgement, self.now)

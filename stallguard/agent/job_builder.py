@@ -1,0 +1,150 @@
+"""From what the user typed to a job: everything absolute, everything that a service manager will not know written in.
+
+Looks at the file system through stallguard.launch.command; may not write anything.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from stallguard.agent import preflight
+from stallguard.agent.job import Job, Schedule, checked_name, exit_timeout
+from stallguard.agent.job_files import Places
+from stallguard.config import Config
+from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
+from stallguard.launch import interpreter
+from stallguard.launch.command import Disk, resolve
+
+# What a training's behaviour depends on and a service manager does not hand on.  Nothing that is a secret by its
+# kind: a job's definition is readable by others.  --env adds to this.
+KEPT = frozenset({
+    "PATH", "LANG", "LC_ALL", "LC_CTYPE", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONPATH",
+    "PYTHONHASHSEED", "LD_LIBRARY_PATH", "STALLGUARD_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME",
+    "XDG_CACHE_HOME", "PYENV_ROOT", "PYENV_VERSION", "TURN_OFF_REMAPPER", "HF_HOME", "HF_HUB_OFFLINE", "TORCH_HOME",
+    "TOKENIZERS_PARALLELISM",
+})  # fmt: skip
+KEPT_PREFIXES = (
+    "TF_", "KERAS_", "XLA_", "CUDA_", "OMP_", "MTL_", "AGX_", "MPS_", "METAL_", "PYTORCH_", "JAX_", "MLX_", "MKL_",
+    "OPENBLAS_", "VECLIB_", "NCCL_", "DYLD_",
+)  # fmt: skip
+SHIMS = (
+    "shims"  # the directory in which pyenv, asdf and mise keep programs that choose a version when they start
+)
+ASKED = 20.0  # seconds for a shim to name its interpreter
+DEFAULTS = {"LANG": "en_US.UTF-8", "PYTHONUNBUFFERED": "1"}
+
+
+class Asked(NamedTuple):
+    """What the user typed.  `options`: of `run`; `words`: COMMAND."""
+
+    name: str
+    schedule: Schedule
+    options: tuple[str, ...]
+    words: tuple[str, ...]
+    env: tuple[str, ...] = ()  # NAME=VALUE, or NAME to take over
+
+
+class Made(NamedTuple):
+    """A job, the interpreters it needs, and COMMAND with what can be absolute made so."""
+
+    job: Job
+    interpreters: tuple[str, ...]
+    words: tuple[str, ...]
+
+
+def make(asked: Asked, config: Config, env: Mapping[str, str], cwd: Path, places: Places) -> Made:
+    """Return the job.  Raises StallguardError where COMMAND or a name is none."""
+    name = checked_name(asked.name)
+    place = Disk(env, str(cwd))
+    python = config.run.python or None
+    command = resolve(asked.words, lambda: interpreter.choose(python, env, place.which, cwd=cwd), place)
+    chosen = (_python(_absolute(command.interpreter.path, cwd), env, cwd),) if command.interpreter else ()
+    words = _words(asked.words, command.argv, cwd, is_script=bool(chosen))
+    if not chosen and Path(words[0]).name.startswith("python"):
+        words = (_python(words[0], env, cwd), *words[1:])
+    options = _without_python(asked.options) + (("--python", chosen[0]) if chosen else ())
+    job = Job(
+        name=name,
+        python=sys.executable,
+        run=(*options, "--", *words),
+        cwd=str(cwd),
+        log=str(places.log(name)),
+        schedule=asked.schedule,
+        env=environment(env, asked.env),
+        exit_timeout=exit_timeout(config),
+        throttle=round(config.agent.throttle),
+    )
+    preflight.check_text(job)
+    return Made(job, (sys.executable, *chosen), words)
+
+
+def _words(words: Sequence[str], argv: Sequence[str], cwd: Path, *, is_script: bool) -> tuple[str, ...]:
+    """Return COMMAND with its script or program absolute; a module is found from the working directory."""
+    if words[0] == "-m":
+        return tuple(words)
+    first = words[0] if is_script else argv[0]
+    return (_absolute(first, cwd), *words[1:])
+
+
+def _absolute(path: str, cwd: Path) -> str:
+    """Return an absolute path, links left alone: one leads into a virtual environment, its target out of it."""
+    return os.path.normpath(cwd / path)
+
+
+def _python(path: str, env: Mapping[str, str], cwd: Path) -> str:
+    """Return the interpreter behind `path`: a shim may choose another one at night.
+
+    Raises StallguardError (exit code 126) if a shim starts no Python here.
+    """
+    if Path(path).parent.name != SHIMS:
+        return path
+    try:
+        done = subprocess.run(
+            [path, "-c", "import sys; print(sys.executable)"], capture_output=True, text=True, errors="replace",
+            timeout=ASKED, check=False, stdin=subprocess.DEVNULL, env=dict(env), cwd=cwd,
+        )  # fmt: skip
+        said = done.stdout.strip() if done.returncode == 0 else ""
+        why = done.stderr.strip().partition("\n")[0]
+    except (OSError, subprocess.TimeoutExpired) as error:
+        said, why = "", str(error)
+    if said.startswith("/"):
+        return said
+    raise StallguardError(
+        f"{path} chooses an interpreter when it starts, and does not say which",
+        why=why,
+        cure="give the interpreter itself: --python /full/path/to/python",
+        code=CANNOT_RUN,
+    )
+
+
+def _without_python(options: Sequence[str]) -> tuple[str, ...]:
+    at = options.index("--python") if "--python" in options else len(options)
+    return (*options[:at], *options[at + 2 :])
+
+
+def environment(env: Mapping[str, str], more: Sequence[str]) -> dict[str, str]:
+    """Return the environment of a job.  Raises StallguardError (exit code 2) for a name that is not set."""
+    kept = {name: value for name, value in env.items() if _is_kept(name)}
+    kept["PATH"] = _path(env.get("PATH", os.defpath))
+    return DEFAULTS | kept | dict(_asked_for(text, env) for text in more)
+
+
+def _is_kept(name: str) -> bool:
+    return name in KEPT or name.startswith(KEPT_PREFIXES) or (name.startswith("STALLGUARD_") and "__" in name)
+
+
+def _path(path: str) -> str:
+    """Return PATH without what means another place in another directory."""
+    return os.pathsep.join(dict.fromkeys(part for part in path.split(os.pathsep) if part.startswith("/")))
+
+
+def _asked_for(text: str, env: Mapping[str, str]) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals and name not in env:
+        raise StallguardError(f"{name} is not set", cure=f"--env {name}=VALUE gives it a value", code=USAGE)
+    return name, value if equals else env[name]

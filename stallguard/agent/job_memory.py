@@ -1,0 +1,74 @@
+"""What a job remembers between its starts: when it was installed and last started, and which run it works on.
+
+One small file a job beside the runs.  Its restarts are counted here and not in the run's directory, because
+stallguard can also die before there is a run, and a run that was pruned must not set the count to nothing.
+May not decide anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from stallguard.errors import UNREADABLE
+from stallguard.storage import paths, run_files
+
+Moment = dt.datetime
+
+
+class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Times are local, with their offset.  `wanted`, `halted`: a start or an end was asked for by hand."""
+
+    installed: Moment | None = None
+    started: Moment | None = None
+    ended: Moment | None = None  # of what was started last; before `started` while it lives
+    missed: Moment | None = None  # the newest start that was noticed not to have happened
+    wanted: bool = False
+    halted: bool = False
+    restarts: tuple[
+        Moment, ...
+    ] = ()  # starts that the service manager made because stallguard itself had died
+    run: str = ""  # the run of the last start, by id
+    trouble: str = ""  # why the last start came to nothing
+    damaged: bool = False  # the file is there and cannot be read
+
+
+def file(name: str) -> Path:
+    """Return the file of a job."""
+    return paths.home() / "agents" / f"{name}.json"
+
+
+def recall(name: str) -> Memory:
+    """Return what a job remembers; nothing if there is no file, `damaged` if it cannot be read."""
+    path = file(name)
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Memory)
+    except FileNotFoundError:
+        return Memory()
+    except (OSError, *UNREADABLE) as error:
+        why = f"{path} cannot be read ({error}); the newest run of the same command stands for it"
+        return Memory(trouble=why, damaged=True)
+
+
+def keep(name: str, memory: Memory) -> None:
+    """Write what a job remembers; a file that could not be read is kept beside it.  Raises OSError."""
+    path = file(name)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if memory.damaged:
+        with contextlib.suppress(OSError):
+            path.replace(path.with_suffix(".damaged"))
+    run_files.write(path, replace(memory, damaged=False))
+
+
+def forget(name: str) -> None:
+    """Remove the file of a job."""
+    file(name).unlink(missing_ok=True)
+
+
+def names() -> list[str]:
+    """Return the jobs that remember anything."""
+    return sorted(path.stem for path in file("x").parent.glob("*.json"))

@@ -1,0 +1,165 @@
+"""A job as a user wants to see it: what it runs, when, how it stands, and what to do.
+
+Puts together what the service manager, the job's memory and its last run say; may not change anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from stallguard.agent import job_memory, missed_starts, start_plan
+from stallguard.agent.job import ReadBack, Schedule, command_in, read_back
+from stallguard.agent.job_memory import Memory, Moment
+from stallguard.agent.manager_protocol import Known, Manager
+from stallguard.storage import run_files
+from stallguard.storage.paths import RunDir, list_runs
+
+SCHEMA = 1
+
+
+class Status(msgspec.Struct, frozen=True):
+    """One job.  "" or None: not known, or nothing to tell."""
+
+    name: str
+    installed: bool
+    loaded: bool = False
+    running: bool = False
+    state: str = ""
+    pid: int | None = None
+    starts: int | None = None
+    schedule: str = ""
+    next_start: Moment | None = None
+    command: tuple[str, ...] = ()
+    run: str = ""
+    run_state: str = ""
+    ending: str = ""
+    missed: Moment | None = None
+    missed_why: str = ""
+    trouble: str = ""
+    definition: str = ""
+    log: str = ""
+
+
+class OneJob(msgspec.Struct, frozen=True):
+    """How a job stands."""
+
+    schema: int
+    job: Status
+
+
+class AllJobs(msgspec.Struct, frozen=True):
+    """How each installed job stands."""
+
+    schema: int
+    jobs: list[Status]
+
+
+def status(manager: Manager, name: str, now: Moment) -> Status:
+    """Return how the job `name` stands."""
+    back = read_back(manager.program(name))
+    if back is None:
+        return Status(name=name, installed=False)
+    return _joined(manager, name, back, manager.known(name), recollected(name, command_in(back.run)), now)
+
+
+def _joined(manager: Manager, name: str, back: ReadBack, known: Known, past: Memory, now: Moment) -> Status:
+    over = start_plan.missed(back.schedule, past, now)
+    return Status(
+        name=name,
+        installed=True,
+        loaded=known.loaded,
+        running=known.running,
+        state=known.state,
+        pid=known.pid,
+        starts=known.starts,
+        schedule=back.schedule.words(),
+        next_start=next_start(back.schedule, past, now),
+        command=command_in(back.run),
+        run=past.run,
+        run_state=run_state(past.run),
+        ending=known.ending,
+        missed=over,
+        missed_why=missed_starts.words(over, manager.places.system) if over else "",
+        trouble=past.trouble or known.trouble,
+        definition=str(manager.places.definition(name)),
+        log=str(manager.places.log(name)),
+    )
+
+
+def run_state(run_id: str) -> str:
+    """Return how the run of that id stands; "" where there is none any more."""
+    run = next((run for run in list_runs() if run.id == run_id), None)
+    return run_files.state(run) if run else ""
+
+
+def recollected(name: str, command: Sequence[str]) -> Memory:
+    """Return what the job `name` remembers; if its file is damaged, what its newest run tells.
+
+    Without that a job whose training goes on unguarded would begin a second one.
+    """
+    past = job_memory.recall(name)
+    if not past.damaged:
+        return past
+    known = ((run, run_files.asked(run)) for run in reversed(list_runs()) if not run.is_trial)
+    for run, asked in known:
+        if asked is not None and asked.command == list(command):
+            end = run_files.outcome(run)
+            return replace(
+                past, run=run.id, started=_moment(asked.began), ended=_moment(end.ended) if end else None
+            )
+    return past
+
+
+def _moment(utc: str) -> Moment | None:
+    with contextlib.suppress(ValueError):
+        return dt.datetime.fromisoformat(utc).astimezone()
+    return None
+
+
+def unfinished(run_id: str) -> RunDir | None:
+    """Return the run of that id where stallguard left it without an end, else None."""
+    run = next((run for run in list_runs() if run.id == run_id), None)
+    return run if run and run_files.state(run) == "lost" else None
+
+
+def next_start(schedule: Schedule, past: Memory, now: Moment) -> Moment | None:
+    """Return the next time by the schedule; None where a job starts at login or by hand."""
+    a_day = dt.timedelta(days=1)
+    times = [start_plan.latest(time, now) + a_day for time in schedule.at]
+    if schedule.every and past.started:
+        times.append(max(past.started + dt.timedelta(seconds=schedule.every), now))
+    return min(times, default=None)
+
+
+def lines(job: Status, now: Moment) -> list[str]:
+    """Return the lines that show a job."""
+    if not job.installed:
+        return [f"{job.name}: not installed"]
+    state = f"running (pid {job.pid})" if job.running else "waiting" if job.loaded else "not loaded"
+    rows = [
+        ("runs", " ".join(job.command)),
+        ("next", _when(job.next_start, now)),
+        ("last run", f"{job.run}  {job.run_state}" if job.run else ""),
+        ("last end", job.ending),
+        ("missed", job.missed_why),
+        ("trouble", job.trouble),
+        ("log", job.log),
+        ("definition", job.definition),
+    ]
+    return [
+        f"{job.name}: {state}, {job.schedule}",
+        *(f"  {what:<10}  {words}" for what, words in rows if words),
+    ]
+
+
+def _when(moment: Moment | None, now: Moment) -> str:
+    if moment is None:
+        return ""
+    days = (moment.date() - now.date()).days
+    day = {0: "today", 1: "tomorrow"}.get(days, moment.date().isoformat())
+    return f"{day} at {moment:%H:%M}"

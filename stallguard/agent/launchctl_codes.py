@@ -1,0 +1,89 @@
+"""What launchctl's numbers mean, in sentences; what the end of a job means.
+
+Tables and lookups.  The numbers are errno values that launchctl passes on as its exit code; where a number has
+several causes all are told.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import NamedTuple
+
+from stallguard.agent.launchctl_output import Printed
+
+OK, ABSENT, BUSY, LOADED, UNCLEAR, DISABLED, NO_SESSION, REFUSED = (
+    "ok", "absent", "busy", "loaded", "unclear", "disabled", "no session", "refused",
+)  # fmt: skip
+
+
+class Answer(NamedTuple):
+    """`meaning`: for the tables of steps; `words` and `cure`: for the user."""
+
+    meaning: str
+    words: str
+    cure: str = ""
+
+
+ANSWERS: dict[int, Answer] = {
+    0: Answer(OK, "done"),
+    1: Answer(REFUSED, "launchd refused (operation not permitted)", "do not use sudo; the job belongs to you"),
+    3: Answer(ABSENT, "launchd has no such job (no such process)"),
+    5: Answer(
+        UNCLEAR,
+        "launchd said input/output error: its word for a job that is still ending, is loaded already, is switched "
+        "off, or has a property list of the wrong owner, mode or form",
+        "look into System Settings > General > Login Items whether stallguard is switched off, then install again",
+    ),
+    17: Answer(LOADED, "launchd has this job already (file exists)"),
+    36: Answer(BUSY, "launchd is still ending the job (operation now in progress)"),
+    37: Answer(BUSY, "launchd is still loading or ending the job (operation already in progress)"),
+    64: Answer(REFUSED, "launchctl did not understand the command (usage)", "report this with the version of macOS"),
+    112: Answer(NO_SESSION, "launchd has no such domain", "log in at the Mac's own screen and try there"),
+    113: Answer(ABSENT, "launchd has no such job in this session (could not find service)"),
+    119: Answer(
+        DISABLED,
+        "the job is switched off (service is disabled)",
+        "switch it on in System Settings > General > Login Items, then install again",
+    ),
+    125: Answer(
+        NO_SESSION,
+        "there is no graphical session of yours (domain does not support specified action)",
+        "log in at the Mac's own screen and install there: over SSH a job would have no GPU",
+    ),
+}  # fmt: skip
+
+
+def answer(code: int, text: str = "") -> Answer:
+    """Return the answer behind an exit code; an unknown one is passed on as launchctl worded it."""
+    said = " ".join(text.split())
+    return ANSWERS.get(code) or Answer(REFUSED, f"launchctl failed with {code}{': ' + said if said else ''}")
+
+
+# What a job's own end means; the child's codes do not come through, as `agent work` ends with 0 for all of them.
+EXITS: dict[int, str] = {
+    0: "ended in good order",
+    78: "could not be started (EX_CONFIG): the interpreter, the working directory or the folder of the log is gone",
+    125: "stallguard itself failed",
+    126: "the interpreter cannot be executed",
+    127: "the interpreter was not found",
+}
+REASONS = {
+    "OS_REASON_DYLD": "a library of the interpreter could not be loaded",
+    "OS_REASON_TCC": "macOS denied access to a protected folder",
+    "OS_REASON_CODESIGNING": "macOS refused the signature of the interpreter",
+    "OS_REASON_JETSAM": "macOS ended it for want of memory",
+}
+
+
+def ending(job: Printed) -> str:
+    """Return how the job's last run ended, in words; "" where it never ended."""
+    if job.reason in REASONS:
+        return REASONS[job.reason]
+    if job.signal is not None:
+        return f"ended by signal {_signal(job.signal)}"
+    return "" if job.exit_code is None else EXITS.get(job.exit_code, f"ended with {job.exit_code}")
+
+
+def _signal(number: int) -> str:
+    names = {member.value: member.name for member in signal.Signals}
+    return f"{number} ({names[number]})" if number in names else str(number)

@@ -1,0 +1,102 @@
+"""How jobs are loaded and removed, as tables of steps that a small player follows.
+
+launchd answers before it has done what it was asked: bootout returns while the job still ends, bootstrap says
+"input/output error" for half a dozen states and sometimes although it worked.  So every step names what each answer
+leads to, and only a `print` proves anything.  Order as Homebrew's services and careful installers have it: enable,
+bootout, wait until it is gone, bootstrap, verify.  This module may not start a process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from stallguard.agent.launchctl_codes import ABSENT, BUSY, DISABLED, LOADED, OK, UNCLEAR, Answer, answer
+from stallguard.agent.service_tool import Said
+from stallguard.errors import StallguardError
+
+DONE = "done"
+PAUSE = 0.25  # seconds between two tries
+
+
+class Step(NamedTuple):
+    """Ask launchctl `words`; `leads`: from the meaning of the answer to the next step; `tries`: visits at most."""
+
+    words: tuple[str, ...]
+    leads: Mapping[str, str]
+    tries: int = 1
+
+
+Steps = Mapping[str, Step]
+
+
+def _until_gone(seconds: float, then: str) -> Step:
+    return Step(("print", "{target}"), {OK: "gone?", ABSENT: then}, tries=round(seconds / PAUSE))
+
+
+def _bootout(then: str) -> Step:
+    gone = dict.fromkeys((OK, BUSY, UNCLEAR), "gone?")
+    return Step(("bootout", "{target}"), gone | {ABSENT: then})
+
+
+def install(exit_timeout: float) -> Steps:
+    """Return the steps that put a property list in force, whatever was loaded before."""
+    verify = dict.fromkeys((OK, UNCLEAR, BUSY, LOADED), "loaded?")
+    return {
+        "enable": Step(("enable", "{target}"), {OK: "bootout"}, tries=2),
+        "bootout": _bootout("bootstrap")._replace(tries=2),
+        "gone?": _until_gone(max(exit_timeout + 5, 30), "bootstrap"),
+        "bootstrap": Step(("bootstrap", "{domain}", "{file}"), verify | {DISABLED: "enable"}, tries=20),
+        "loaded?": Step(("print", "{target}"), {OK: DONE, ABSENT: "bootstrap"}, tries=20),
+    }
+
+
+def uninstall(exit_timeout: float) -> Steps:
+    """Return the steps that end and unload a job."""
+    return {"bootout": _bootout(DONE), "gone?": _until_gone(max(exit_timeout + 5, 30), DONE)}
+
+
+def play(
+    steps: Steps,
+    names: Mapping[str, str],
+    launchctl: Callable[[Sequence[str]], Said],
+    sleep: Callable[[float], None],
+) -> list[tuple[str, Said]]:
+    """Follow `steps` from the first to DONE; return each step with what was said.
+
+    `names` fills {domain}, {target}, {file}.  Raises StallguardError where an answer leads nowhere, or where a
+    step was tried too often.
+    """
+    visits: dict[str, int] = dict.fromkeys(steps, 0)
+    story: list[tuple[str, Said]] = []
+    name = next(iter(steps))
+    while name != DONE:
+        step = steps[name]
+        if visits[name] == step.tries:
+            raise failure(step, names, _telling(story))
+        if visits[name]:
+            sleep(PAUSE)
+        visits[name] += 1
+        said = launchctl(tuple(word.format_map(names) for word in step.words))
+        story.append((name, said))
+        meaning = answer(*said).meaning
+        if meaning not in step.leads:
+            raise failure(step, names, answer(*said))
+        name = step.leads[meaning]
+    return story
+
+
+def _telling(story: list[tuple[str, Said]]) -> Answer:
+    """Return the last answer that explains: a failed bootstrap rather than the `print` that proved it."""
+    told = [answer(*said) for _, said in story if answer(*said).meaning not in (OK, ABSENT)]
+    return told[-1] if told else answer(*story[-1][1])
+
+
+def failure(step: Step, names: Mapping[str, str], said: Answer) -> StallguardError:
+    """Return the error for a step that ended in `said`."""
+    asked = " ".join(("launchctl", *(word.format_map(names) for word in step.words)))
+    return StallguardError(
+        f"the job {names['target']} could not be {'loaded' if 'file' in names else 'unloaded'}",
+        why=f"{asked}: {said.words}",
+        cure=said.cure or "try again in a minute; stallguard agent status shows what launchd knows",
+    )

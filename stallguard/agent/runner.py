@@ -1,0 +1,131 @@
+"""What a job does when its service manager starts it: find out why, then begin a run, go on with one, or end.
+
+It ends with 0 whatever became of the training, so that the service manager starts it again only where stallguard
+itself died.  May not judge the training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from stallguard.agent import job_memory, missed_starts, start_plan
+from stallguard.agent.job import Schedule
+from stallguard.agent.job_memory import Moment
+from stallguard.agent.job_status import recollected, unfinished
+from stallguard.errors import StallguardError
+from stallguard.storage.paths import RunDir
+
+LOG_MAX = 4_000_000  # bytes of a job's log, of which the newer half is kept
+
+Begin = Callable[[Callable[[str], None]], None]
+GoOn = Callable[[RunDir, bool], None]
+
+
+class Work(NamedTuple):
+    """One start of a job.
+
+    `begin` is handed what to call with the id of its run; `go_on(run, end)` takes one up; `notify` sends a message to
+    the user.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    schedule: Schedule
+    clock: Callable[[], Moment]
+    begin: Begin
+    go_on: GoOn
+    say: Callable[[str], None]
+    notify: Callable[[str], None]
+    system: str
+
+    def do(self) -> None:
+        """Do what is due; what was left to be ended, or had ended and nobody had noted it, comes first."""
+        first = True
+        while self._do(first=first):
+            first = False
+
+    def _do(self, *, first: bool) -> bool:
+        """Do one thing; return whether something else may be due still."""
+        try:
+            plan, left = self._decide(first=first)
+        except Exception as error:  # noqa: BLE001 - to die here would have launchd start us every 30 s for ever
+            self.say(f"{self.name}: cannot tell what is due: {type(error).__name__}: {error}")
+            return False
+        if (
+            plan.action != start_plan.NOTHING or not self.schedule.is_hourly
+        ):  # else 24 lines a day that say nothing
+            self.say(f"{self.clock():%Y-%m-%d %H:%M} {self.name}: {plan.action}, {plan.why}")
+        try:
+            self._perform(plan, left)
+        except StallguardError as error:  # trying again would bring the same
+            self._fail(error)
+            return False
+        finally:
+            self._remember_end(plan)
+        taken_up = plan.action == start_plan.GO_ON and unfinished(job_memory.recall(self.name).run) is None
+        return plan.action == start_plan.END or taken_up
+
+    def _decide(self, *, first: bool) -> tuple[start_plan.Plan, RunDir | None]:
+        past, now = recollected(self.name, self.command), self.clock()
+        if past.damaged:
+            self.say(f"{self.name}: {past.trouble}")
+        left = unfinished(past.run)
+        plan = start_plan.plan(self.schedule, past, now, unfinished=left is not None, first=first)
+        over = start_plan.missed(self.schedule, past, now) if plan.action == start_plan.NOTHING else None
+        is_news = over is not None and over != past.missed
+        job_memory.keep(
+            self.name, replace(start_plan.remembered(past, plan, now), missed=over or past.missed)
+        )
+        if over is not None and is_news:
+            self.say(f"{self.name}: {missed_starts.words(over, self.system)}")
+            self.notify(missed_starts.words(over, self.system))
+        return plan, left
+
+    def _remember_end(self, plan: start_plan.Plan) -> None:
+        if plan.action != start_plan.NOTHING:
+            with contextlib.suppress(OSError):  # a full disk: a night that is missed next is not noticed
+                job_memory.keep(self.name, replace(job_memory.recall(self.name), ended=self.clock()))
+
+    def _perform(self, plan: start_plan.Plan, left: RunDir | None) -> None:
+        if plan.action == start_plan.BEGIN:
+            self.begin(self._begun)
+        elif left is not None and plan.action in (start_plan.GO_ON, start_plan.END):
+            self.go_on(left, plan.action == start_plan.END)
+
+    def _begun(self, run: str) -> None:
+        job_memory.keep(self.name, start_plan.begun(job_memory.recall(self.name), run, self.clock()))
+
+    def _fail(self, error: StallguardError) -> None:
+        past = start_plan.begun(job_memory.recall(self.name), "", self.clock())
+        job_memory.keep(self.name, replace(past, trouble="; ".join(error.lines())))
+        for line in error.lines():
+            self.say(line)
+
+
+def trim(log: Path, most: int = LOG_MAX) -> None:
+    """Cut a log that has grown too long to its newer half; the service manager has it open for appending."""
+    if not log.exists() or log.stat().st_size <= most:
+        return
+    with log.open("r+b") as file:
+        file.seek(-most // 2, os.SEEK_END)
+        newer = file.read().partition(b"\n")[2]
+        file.truncate(0)
+        file.seek(0)
+        file.write(newer)
+
+
+def step_aside() -> None:
+    """Leave the log to stallguard's own words: the training's output goes to its output.log alone."""
+    words = os.dup(2)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(nothing, number)
+    os.close(nothing)
+    sys.stderr = os.fdopen(words, "w", buffering=1, errors="backslashreplace")

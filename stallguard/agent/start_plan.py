@@ -1,0 +1,112 @@
+"""What a job has to do when its service manager starts it: begin, go on, or nothing.
+
+A service manager starts a job for reasons that it does not tell: the hour has come, the machine woke after it, the
+job was just loaded (which KeepAlive implies), somebody asked, or stallguard died.  Only what is remembered tells
+them apart.  Pure: times are values, local and with their offset.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from stallguard import units
+from stallguard.agent.job import Schedule
+from stallguard.agent.job_memory import Memory, Moment
+
+BEGIN, GO_ON, END, GIVE_UP, NOTHING = "begin", "go on", "end", "give up", "nothing"
+EARLY = dt.timedelta(minutes=1)  # that a service manager may be before its time
+LATE = dt.timedelta(hours=2)  # after which a missed time is not made up: the machine may be in use
+MOST_RESTARTS = 5  # within AN_HOUR; launchd knows no limit and made 38 771 starts of one broken job
+AN_HOUR = dt.timedelta(hours=1)
+ALMOST = 0.9  # of an interval
+HOUR_SLACK = (
+    300.0  # seconds that a start by the hour may be short of its interval: the one before began a bit late
+)
+
+
+class Plan(NamedTuple):
+    """What to do, and why, in words."""
+
+    action: str
+    why: str
+
+
+def plan(schedule: Schedule, memory: Memory, now: Moment, *, unfinished: bool, first: bool = True) -> Plan:
+    """Return what to do.
+
+    `unfinished`: the job's last run has no end, and nobody guards it; `first`: the service manager has just started
+    us, so it may be a login.
+    """
+    if unfinished and memory.halted:
+        return Plan(END, "you stopped the job while stallguard was gone")
+    why = _due(schedule, memory, now, first=first)
+    if not unfinished and not why:
+        return Plan(NOTHING, f"nothing is due; this job starts {schedule.words()}")
+    if len(recent(memory, now)) >= MOST_RESTARTS:
+        return Plan(GIVE_UP, f"gave up: stallguard itself died {MOST_RESTARTS} times within an hour")
+    return Plan(GO_ON, "stallguard had ended without a word") if unfinished else Plan(BEGIN, why)
+
+
+def _due(schedule: Schedule, memory: Memory, now: Moment, *, first: bool) -> str:
+    if memory.wanted:
+        return "you asked for it"
+    for time in schedule.at:
+        appointed = latest(time, now)
+        is_new = memory.installed is None or memory.installed < appointed
+        is_next = memory.started is None or memory.started < appointed - EARLY
+        if now - appointed <= LATE and is_new and is_next:
+            return f"it is {time}"
+    if schedule.every and _is_next(memory.started, schedule.every, now):
+        return f"{units.show_duration(schedule.every)} have passed"
+    # A start by the hour cannot be told from one at login; what the interval makes due begins at either.
+    return "login" if schedule.login and first and not schedule.is_hourly else ""
+
+
+def missed(schedule: Schedule, memory: Memory, now: Moment) -> Moment | None:
+    """Return the newest time of day that passed without a start and is not made up any more; None if there is none.
+
+    A job that was still at work then has missed nothing.
+    """
+    if memory.started is not None and (memory.ended is None or memory.ended < memory.started):
+        return None
+    known = [moment for moment in (memory.installed, memory.started, memory.ended) if moment is not None]
+    if not known:
+        return None
+    idle_since = max(known)
+    times = (latest(time, now) for time in schedule.at)
+    over = (time if now - time > LATE else time - dt.timedelta(days=1) for time in times)
+    return max((time for time in over if idle_since < time - EARLY), default=None)
+
+
+def latest(time: str, now: Moment) -> Moment:
+    """Return the newest moment at which it was `time` of day, or will be within EARLY."""
+    hour, minute = units.clock(time)
+    today = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
+    return today if today <= now + EARLY else today - dt.timedelta(days=1)
+
+
+def _is_next(started: Moment | None, every: float, now: Moment) -> bool:
+    least = max(ALMOST * every, every - HOUR_SLACK)
+    return started is None or (now - started).total_seconds() >= least
+
+
+def recent(memory: Memory, now: Moment) -> tuple[Moment, ...]:
+    """Return the restarts of the last hour."""
+    return tuple(moment for moment in memory.restarts if now - moment < AN_HOUR)
+
+
+def remembered(memory: Memory, done: Plan, now: Moment) -> Memory:
+    """Return what the job remembers before it does `done`: enough to count its deaths on the way."""
+    if done.action in (BEGIN, GO_ON):
+        return replace(memory, restarts=(*recent(memory, now), now), trouble="")
+    if done.action == GIVE_UP:
+        return replace(memory, started=now, wanted=False, trouble=done.why)
+    return memory
+
+
+def begun(memory: Memory, run: str, now: Moment) -> Memory:
+    """Return what the job remembers once its run exists: the start is done, whatever becomes of it."""
+    return replace(memory, run=run or memory.run, started=now, wanted=False, halted=False, restarts=())

@@ -1,0 +1,128 @@
+"""All collectors, cheapest and most perishable first: ours, those of the system, and those that plug-ins add.
+
+May not run them; that is the bundle's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from stallguard import host, plugins
+from stallguard.collectors import (
+    COUNTERS,
+    PLUGINS,
+    STACKS,
+    STACKS_AGAIN,
+    Collector,
+    Context,
+    Facts,
+    Nothing,
+    native,
+    stack_request,
+    stacks,
+    surroundings,
+    tool_output,
+)
+from stallguard.collectors.evidence_text import Sheet
+from stallguard.collectors.frames import LOCK, USER
+from stallguard.host.evidence_rows import Table, Tool
+from stallguard.probe import wire
+
+EVIDENCE_TOOLS = host.part("evidence_tools")
+KB, MB = 1 << 10, 1 << 20
+ANSWER = 2.0  # seconds for the process to write its stacks; it takes 10 ms where it can at all
+
+OWN = (
+    Collector("environment", surroundings.environment, 0.5, 64 * KB),
+    Collector("output", surroundings.output, 1.0, 256 * KB),
+    Collector("records", surroundings.records, 1.0, MB),
+    Collector("versions", surroundings.versions, 3.0, 64 * KB),
+    Collector("processes", surroundings.processes, 3.0, 512 * KB),
+    Collector("reports", surroundings.reports, 3.0, 2 * MB),
+    Collector("source", surroundings.source, 1.0, 512 * KB),
+)
+
+
+def collectors(context: Context, trouble: Callable[[str, Exception], None]) -> list[Collector]:
+    """Return the collectors for `context`; `trouble` is told of plug-ins that cannot be loaded."""
+    found = [Collector(STACKS, python_stacks, ANSWER + 0.5, MB, first=True)]
+    found += [_table(table) for table in EVIDENCE_TOOLS.tables(context.pid)]
+    found += OWN
+    if context.again > 0:
+        found.append(Collector(STACKS_AGAIN, stacks_again, context.again + ANSWER + 0.5, MB))
+    found += [_tool(tool) for tool in EVIDENCE_TOOLS.tools(context.pid, context.since, time.time())]
+    found += [item for item in plugins.load(PLUGINS, trouble).values() if isinstance(item, Collector)]
+    return [collector for collector in found if context.deep or not collector.deep]
+
+
+def python_stacks(context: Context, sheet: Sheet) -> Facts:
+    """Write the Python stacks of all threads, and read them."""
+    return _taken("stacks.txt", context, sheet)
+
+
+def stacks_again(context: Context, sheet: Sheet) -> Facts:
+    """Write the Python stacks once more, some time later."""
+    time.sleep(context.again)
+    return _taken("stacks-again.txt", context, sheet)
+
+
+def _taken(name: str, context: Context, sheet: Sheet) -> Facts:
+    batches = _batches(context)
+    text = stack_request.stacks(context, ANSWER)
+    sheet.text(name, text)
+    reading = stacks.read(text, context.cwd)
+    classes = _named_lock(reading.classes, EVIDENCE_TOOLS.main_wait(context.pid))
+    where = sheet.redactor.text(reading.where)
+    return {"where": where, "classes": list(classes), "fingerprint": reading.fingerprint} | batches
+
+
+def _batches(context: Context) -> dict[str, int]:
+    """Return the probe's count of batches and of other progress; nothing if its page cannot be read."""
+    try:
+        record = wire.unpack(context.stacks.with_suffix(".page").read_bytes())
+    except OSError:
+        return {}
+    return {} if record is None else {name: record[name] for name in COUNTERS}
+
+
+def _named_lock(classes: tuple[str, ...], main_wait: str) -> tuple[str, ...]:
+    """A lock that the script itself waits for leaves no frame of its own: lock.acquire() is C."""
+    if classes[:1] == (USER,) and main_wait == "futex":
+        return (LOCK, *classes[1:])
+    return classes
+
+
+def _table(table: Table) -> Collector:
+    def gather(_context: Context, sheet: Sheet) -> None:
+        text = table.read()
+        if not text:
+            raise Nothing("the system does not tell")
+        sheet.text(f"{table.name}.txt", text)
+
+    return Collector(table.name, gather, table.seconds, 512 * KB, first=table.first)
+
+
+_READ: dict[str, Callable[[str], tuple[str, ...]]] = {
+    "sample": lambda text: native.classes(native.parse_sample(text)),
+    "gdb": lambda text: native.classes(native.parse_gdb(text), sampled=False),
+}
+
+
+def _tool(tool: Tool) -> Collector:
+    def gather(_context: Context, sheet: Sheet) -> Facts | None:
+        said = tool_output.run(tool.argv, tool.seconds, min(tool.size, sheet.left))
+        sheet.data(f"{tool.name}.txt", said.text)
+        sheet.trouble = sheet.trouble or said.why
+        read = _READ.get(tool.name)
+        return {"classes": list(read(said.text.decode(errors="replace")))} if read else None
+
+    return Collector(tool.name, gather, tool.seconds, tool.size, deep=tool.deep, outlasts=tool.outlasts)
+
+
+def script_of(argv: tuple[str, ...], cwd: str) -> Path | None:
+    """Return the script's file, where a word of the command line names one."""
+    named = [word for word in argv if word.endswith(".py")]
+    path = Path(cwd, named[0]) if named else None
+    return path if path is not None and path.is_file() else None

@@ -1,0 +1,232 @@
+"""Gathers the evidence of an incident, before anything could destroy it, within seconds and bytes.
+
+The perishable comes first, one collector after the other; then all the rest at once, because the tools of a
+system whose GPU is stuck may hang, each for itself.  Every collector has a daemon thread of its own, which is left
+behind when its time is up; what does not need the process may end later, and the manifest is written again then.
+Nothing here raises: what failed is in the manifest, and the restart must come.
+"""
+
+from __future__ import annotations
+
+import datetime
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stallguard import jsontext
+from stallguard.collectors import COUNTERS, STACKS, STACKS_AGAIN, Collector, Context, Facts, Nothing
+from stallguard.collectors.evidence_text import File, Sheet
+from stallguard.collectors.redact import Redactor
+from stallguard.core.events import Collected
+from stallguard.host import system
+
+__all__ = ["Context", "Item", "Manifest", "collect", "gather"]
+
+SCHEMA = 1
+COLLECTED, NOTHING, FAILED, LATE, PENDING = "collected", "nothing", "failed", "late", "pending"
+
+
+class Item(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one collector came to.  `state`: collected, nothing (and why), failed (and why), late, pending."""
+
+    name: str
+    state: str
+    seconds: float
+    why: str = ""
+    files: tuple[File, ...] = ()
+    facts: dict[str, Any] = {}
+    removed: dict[str, int] = {}  # by rule of redact.py
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """manifest.json: what was collected, how long it took, what failed and why, what was removed.
+
+    `where`: the script's own line that it hangs in; `moved`: whether a later dump differed, None without one.
+    """
+
+    schema: int
+    incident: int
+    utc: str
+    pid: int
+    seconds: float
+    size: int
+    where: str
+    classes: tuple[str, ...]
+    fingerprint: str
+    moved: bool | None
+    missing: tuple[str, ...]
+    removed: dict[str, int]
+    items: tuple[Item, ...]
+
+
+def collect(context: Context) -> Collected:
+    """Gather the evidence of an incident; return the event that tells of it."""
+    manifest = gather(context)
+    return Collected(
+        at=system.monotonic(), incident=context.incident, seconds=manifest.seconds, where=manifest.where,
+        stacks=manifest.classes, fingerprint=manifest.fingerprint, missing=manifest.missing,
+    )  # fmt: skip
+
+
+def gather(context: Context, collectors: Sequence[Collector] | None = None) -> Manifest:
+    """Gather into `context.directory` and write manifest.json there; return it, written or not."""
+    began = time.monotonic()
+    broken: list[Item] = []
+    _make(context.directory)
+    if collectors is None:
+        from stallguard.collectors import (
+            collector_registry,  # 20 ms that must not stand before the child's first line
+        )
+
+        collectors = collector_registry.collectors(
+            context, lambda *failure: broken.append(_unloaded(*failure))
+        )
+    works = _run(collectors, context, began + context.budget)
+    pending = [work for work in works if work.is_pending]
+    seconds = time.monotonic() - began
+    manifest = _manifest(context, [*(work.item() for work in works), *broken], seconds)
+    _write(context.directory, manifest)
+
+    def complete() -> None:
+        for work in pending:
+            work.wait(float("inf"))
+        _write(context.directory, _manifest(context, [*(work.item() for work in works), *broken], seconds))
+
+    if pending:
+        threading.Thread(target=complete, name="collect-rest", daemon=True).start()
+    return manifest
+
+
+def _make(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError:
+        return  # every collector will say why it could not write
+
+
+def _unloaded(name: str, error: Exception) -> Item:
+    return Item(name, FAILED, 0.0, why=f"{type(error).__name__}: {error}")
+
+
+def _run(collectors: Iterable[Collector], context: Context, until: float) -> list[Work]:
+    works = [Work(collector, context) for collector in collectors]
+    rest = [work for work in works if not work.collector.first]
+    for work in works:
+        if work.collector.first:
+            work.start()
+            work.wait(until)
+    for work in rest:
+        work.start()
+    for work in rest:
+        if not (work.collector.outlasts and context.lives_on):
+            work.wait(until)
+    return works
+
+
+class Work:
+    """One collector on its thread."""
+
+    def __init__(self, collector: Collector, context: Context) -> None:
+        """Prepare; nothing runs yet."""
+        self.collector = collector
+        self._sheet = Sheet(context.directory, collector.size, _redactor(context))
+        self._thread = threading.Thread(
+            target=self._gather, args=(context,), name=f"collect-{collector.name}", daemon=True
+        )
+        self._began = self._seconds = 0.0
+        self._state, self._why = LATE, "it did not end in time"
+        self._facts: dict[str, Any] = {}
+
+    def start(self) -> None:
+        """Begin to gather."""
+        self._began = time.monotonic()
+        self._thread.start()
+
+    def wait(self, until: float) -> None:
+        """Wait for the end, at most the collector's own seconds and not beyond `until`; then close the sheet."""
+        self._thread.join(max(0.0, min(self._began + self.collector.seconds, until) - time.monotonic()))
+        self._sheet.close()
+        self._seconds = self._seconds or time.monotonic() - self._began
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it still gathers and may go on."""
+        return not self._sheet.closed and self._thread.is_alive()
+
+    def _gather(self, context: Context) -> None:
+        try:
+            facts: Facts = self.collector.gather(context, self._sheet) or {}
+            end = (COLLECTED, "", dict(facts))
+        except Nothing as nothing:
+            end = (NOTHING, str(nothing), {})
+        except Exception as error:  # noqa: BLE001 - one failed collector must not take the others with it
+            end = (FAILED, f"{type(error).__name__}: {error}", {})
+        if not self._sheet.closed:
+            self._seconds = time.monotonic() - self._began
+            self._state, self._why, self._facts = end
+
+    def item(self) -> Item:
+        """Return what it came to."""
+        sheet, state, why = self._sheet, self._state, self._why
+        if self.is_pending:
+            state, why = PENDING, "it does not need the process, and ends after the restart"
+        if state == COLLECTED and sheet.trouble:
+            state, why = (COLLECTED if sheet.files else FAILED), sheet.trouble
+        removed = {rule: count for rule, count in sheet.redactor.removed.items() if count}
+        why = sheet.redactor.text(why)
+        return Item(
+            self.collector.name, state, round(self._seconds, 3), why, sheet.files, self._facts, removed
+        )
+
+
+def _redactor(context: Context) -> Redactor:
+    return Redactor(context.environment, context.argv, context.home)
+
+
+def _manifest(context: Context, items: Sequence[Item], seconds: float) -> Manifest:
+    facts = {item.name: item.facts for item in items}
+    first, again = facts.get(STACKS, {}), facts.get(STACKS_AGAIN, {})
+    classes = dict.fromkeys(kind for item in items for kind in item.facts.get("classes", ()))
+    mark = first.get("fingerprint", "")
+    return Manifest(
+        schema=SCHEMA,
+        incident=context.incident,
+        utc=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        pid=context.pid,
+        seconds=round(seconds, 3),
+        size=sum(file.size for item in items for file in item.files),
+        where=first.get("where", ""),
+        classes=tuple(classes),
+        fingerprint=mark,
+        moved=_moved(first, again) if mark and again else None,
+        missing=tuple(item.name for item in items if item.state in (FAILED, LATE)),
+        removed=_sum(item.removed for item in items),
+        items=tuple(items),
+    )
+
+
+def _moved(first: Mapping[str, Any], again: Mapping[str, Any]) -> bool:
+    """Tell whether the training went on between two dumps: a fast loop is often seen twice in the same place."""
+    return any(first.get(fact) != again.get(fact) for fact in ("fingerprint", *COUNTERS))
+
+
+def _sum(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for count in counts:
+        for rule, number in count.items():
+            total[rule] = total.get(rule, 0) + number
+    return total
+
+
+def _write(directory: Path, manifest: Manifest) -> None:
+    """Write manifest.json, whole or not at all; without it the files still speak."""
+    draft = directory / ".manifest.json"
+    try:
+        draft.write_bytes(msgspec.json.format(jsontext.readable(manifest), indent=1) + b"\n")
+        draft.replace(directory / "manifest.json")
+    except OSError:
+        return  # a full disk: the event carries what matters

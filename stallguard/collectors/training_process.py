@@ -1,0 +1,102 @@
+"""Finds the process that trains in a run, from the pages that the probe keeps there.
+
+A page outlives its process, and a number may be given to another: a process that began after its page was last
+written is a stranger.  This module may not signal anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from stallguard.collectors import Context, collector_registry
+from stallguard.core.events import Greeted
+from stallguard.host.psutil_errors import ERRORS
+from stallguard.probe import wire
+from stallguard.storage import journal, run_files
+from stallguard.storage.paths import RunDir
+
+COARSE = 1.0  # seconds; times of files and processes are rounded differently
+GREETINGS = 5000  # lines of a journal's beginning in which the probe's words are looked for
+
+
+class Training(msgspec.Struct, frozen=True):
+    """A live process with the probe in it."""
+
+    run: RunDir
+    pid: int
+    beats: int
+    armed: bool  # it may be asked for its stacks
+    sent: int  # nanoseconds, monotonic: when the probe last spoke
+    progress: int = 0  # nanoseconds, monotonic: when it last came further
+
+
+def find(run: RunDir, pid: int = 0) -> Training | None:
+    """Return the live process of a run that trains, or its process `pid`; None where there is none.
+
+    Of several that have trained, the one that has made no progress for longest: it is the one to be asked about.
+    Of several that have not, the latest heard.
+    """
+    living = [training for training in _live(run) if pid in (0, training.pid)]
+    trained = [training for training in living if training.beats > 0]
+    if trained:
+        return min(trained, key=lambda training: training.progress)
+    return max(living, key=lambda training: training.sent, default=None)
+
+
+def _live(run: RunDir) -> Iterator[Training]:
+    for page in sorted(run.probe.glob("*.page")):
+        record = _record(page)
+        if record is not None and _is_same(record["pid"], page):
+            armed = bool(record["flags"] & wire.FLAG_STACKS_ARMED)
+            yield Training(
+                run, record["pid"], record["beats"], armed, record["sent_ns"], record["progress_ns"]
+            )
+
+
+def _record(page: Path) -> dict[str, int] | None:
+    with contextlib.suppress(OSError):
+        record: dict[str, int] | None = wire.unpack(page.read_bytes())
+        return record
+    return None
+
+
+def _is_same(pid: int, page: Path) -> bool:
+    with contextlib.suppress(*ERRORS):
+        process = psutil.Process(pid)
+        return (
+            process.status() != psutil.STATUS_ZOMBIE
+            and process.create_time() <= page.stat().st_mtime + COARSE
+        )
+    return False
+
+
+def context(training: Training, directory: Path) -> Context:
+    """Return what a dump on demand is about."""
+    run, pid = training.run, training.pid
+    asked = run_files.asked(run)
+    argv, cwd = (tuple(asked.argv), asked.cwd) if asked else ((), "")
+    return Context(
+        incident=0, pid=pid, armed=training.armed, stacks=run.probe / f"{pid}.stacks", directory=directory,
+        run=run.path, identity=run_files.identity(pid), since=run.path.stat().st_ctime, argv=argv, cwd=cwd,
+        environment=_environment(pid), versions=_versions(run), home=str(Path.home()),
+        script=collector_registry.script_of(argv, cwd),
+    )  # fmt: skip
+
+
+def _environment(pid: int) -> dict[str, str]:
+    with contextlib.suppress(*ERRORS):
+        return dict(psutil.Process(pid).environ())
+    return {}  # macOS hides it for some interpreters
+
+
+def _versions(run: RunDir) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for _, event in zip(range(GREETINGS), journal.events(run.journal), strict=False):
+        if isinstance(event, Greeted):
+            found |= event.versions
+    return found

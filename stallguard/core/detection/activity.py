@@ -1,0 +1,390 @@
+"""What the process tree did inside the gap: deadlock, external wait, spin, working, or unknown.
+
+A silent training is not yet a stalled one; what tells them apart is what the process does meanwhile.  The
+class is made from the trailing window of readings, and each class remembers since when it has held without a
+break.  Where the system shows the wait sites of all threads (Linux), an idle tree in which nothing can wake up
+by itself is a deadlock; elsewhere idleness is an external wait.  This module may not say how long is too long.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from stallguard.core.detection.baseline import Runs
+from stallguard.core.limits import DetectorLimits
+from stallguard.core.readings import Device, Process
+
+DEADLOCK, EXTERNAL, SPIN, WORKING, UNKNOWN = "deadlock", "external wait", "spin", "working", "unknown"
+
+# Wait sites from which something outside the threads themselves can wake one.
+_WAKERS = frozenset(("poll", "sock", "read", "write", "sync", "disk", "other"))
+_POINTS = 16  # readings kept at most; four a second for the window, with room
+_CENSUSES = 256  # counted at most
+_SURE = 2  # sights that a census counts for in which no thread ran: none of its timers was just awake
+_SIGHTS = 5  # censuses that show what threads do which began lately; taken once a second
+_RARE = 0.05  # share of censuses that may show fewer timers than the runtime has
+_SHORTEST = 0.9  # seconds of readings, because processor time is counted in hundredths
+_HARDLY = 0.05  # cores: too few to tell who waits for whom
+_SETTLED = 0.5  # seconds into a gap; before, the window still holds the batches
+_LEARN = 0.02  # weight of a new in-step level
+_CROWDING_SECONDS = 15.0  # memory of the run-queue share
+# A reading comes once a second, so idleness that begins this early (seconds) began with the gap.
+_ONSET = 1.25
+
+
+class Point(msgspec.Struct, frozen=True, array_like=True):
+    """One reading on the watched clock; counters as in readings.Process, 0 where unknown but for `faults`."""
+
+    now: float
+    cpu: float
+    io: int
+    faults: int | None
+    major: int
+    queue: float
+
+
+class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is known of the tree.  Times are watched seconds; None: the class does not hold now."""
+
+    points: tuple[Point, ...] = ()
+    kind: str = UNKNOWN
+    seen: float = -1.0  # when the last usable reading came
+    idle_since: float | None = None
+    spin_since: float | None = None
+    awake: float = -1.0  # when a census last showed a thread that something could wake
+    census: float = -1.0  # when the last census came
+    timers: dict[int, int] = {}  # sleeping and timed threads in healthy steps: sights of so many
+    own_timers: int = 0  # how many of them the runtime has by itself
+    threads: int = 0  # threads of the tree to which these counts belong; 0: not known
+    alive: int = 0  # threads of the tree at the last reading
+    sights: tuple[
+        tuple[int, int], ...
+    ] = ()  # (threads, timers) of healthy censuses since there are more, or fewer
+    level: float = 0.0  # cores, in-step
+    crowding: float = 1.0  # (run + wait for a core) / run: how much the tree's threads wait for each other
+    usual_crowding: float = 0.0  # the same inside healthy steps; a busy machine shows above it
+    faulting: float = 0.0  # major page faults a second
+    state: str | None = None
+    remote: bool | None = None
+    workers: int = 0  # children that died inside this gap
+    device: Device | None = None
+    device_seen: float = -1.0
+    power: float = 0.0  # watts, in-step
+    runs: Runs = Runs()  # longest of each class inside this gap
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """A second of the tree, averaged over the window."""
+
+    seconds: float
+    cpu: float
+    io: float
+    faults: float | None
+    major: float
+    queue: float
+
+
+def read_process(
+    evidence: Evidence, reading: Process, now: float, gap: float, *, stepping: bool, limits: DetectorLimits
+) -> Evidence:
+    """Return the evidence after a reading of the tree at watched time `now`, `gap` seconds into a silence.
+
+    `stepping`: the silence is inside a healthy training step, so that this level is the normal one.
+    """
+    evidence = _look(evidence, reading, now)
+    if reading.cpu is None:
+        return replace(evidence, kind=UNKNOWN, idle_since=None, spin_since=None)
+    evidence = replace(evidence, points=_window(evidence.points, _point(reading, now), limits), seen=now)
+    rates = _rates(evidence.points)
+    if rates is None:
+        return evidence
+    if stepping and gap < limits.window:
+        evidence = _learn(evidence, reading, rates)
+    before = evidence.points[-2].now
+    evidence = replace(evidence, crowding=_crowding(evidence, rates, now - before), faulting=rates.major)
+    return _remember_runs(_classify(evidence, rates, now, gap, limits), now, gap, now - before)
+
+
+def read_device(evidence: Evidence, reading: Device, now: float, *, stepping: bool) -> Evidence:
+    """Return the evidence after a reading of the accelerator."""
+    power = _drift(evidence.power, reading.power) if stepping and reading.power else evidence.power
+    return replace(evidence, device=reading, device_seen=now, power=power)
+
+
+def begin_gap(evidence: Evidence) -> Evidence:
+    """Return the evidence at the beginning of a new gap: every run starts again."""
+    return replace(evidence, idle_since=None, spin_since=None, kind=UNKNOWN, runs=Runs(), workers=0)
+
+
+def forget_window(evidence: Evidence) -> Evidence:
+    """Return the evidence without its readings: they are older than a pause of the supervisor."""
+    return replace(begin_gap(evidence), points=())
+
+
+def current(evidence: Evidence, began: float) -> Runs:
+    """Return how long each class has held without a break, in a gap that began at watched time `began`."""
+    idle, spin = evidence.idle_since, evidence.spin_since
+    external = 0.0 if idle is None else evidence.seen - max(idle, began)
+    deadlock = 0.0
+    if idle is not None and evidence.kind == DEADLOCK:
+        deadlock = evidence.seen - max(idle, began, evidence.awake)
+    return Runs(
+        deadlock=max(0.0, deadlock),
+        external=max(0.0, external),
+        spin=0.0 if spin is None else max(0.0, evidence.seen - max(spin, began)),
+        work=evidence.runs.work,
+    )
+
+
+def health(evidence: Evidence, limits: DetectorLimits) -> float:
+    """Return how much a busy machine slows the tree, 1 where it does not.
+
+    A healthy TensorFlow step crowds its own cores 2.5-fold, so only the excess over the usual counts.
+    """
+    usual = max(limits.crowded, evidence.usual_crowding)
+    return min(limits.most_health, max(1.0, evidence.crowding / usual))
+
+
+def is_fresh(evidence: Evidence, now: float, limits: DetectorLimits) -> bool:
+    """Tell whether the last usable reading is young enough to speak for this gap."""
+    return evidence.seen >= 0 and now - evidence.seen <= limits.stale_device
+
+
+def is_blind(evidence: Evidence, now: float, limits: DetectorLimits) -> bool:
+    """Tell whether the run uses an accelerator that cannot be read: then an idle processor says nothing."""
+    device = evidence.device
+    if device is None or not device.mine:
+        return False
+    old = now - evidence.device_seen > limits.stale_device
+    return old or (device.moved is None and device.utilisation is None and device.power is None)
+
+
+def is_dead(evidence: Evidence, now: float, limits: DetectorLimits) -> bool:
+    """Tell whether this run's accelerator was just seen to do nothing."""
+    device = evidence.device
+    if device is None or not device.mine or is_blind(evidence, now, limits):
+        return False
+    return _gpu(evidence, now, limits) in ("idle", "wedged")
+
+
+# ---- parts ----------------------------------------------------------------------------------------------
+
+
+def _look(evidence: Evidence, reading: Process, now: float) -> Evidence:
+    census = reading.census
+    seen = now if census is not None else evidence.census
+    # A script that sleeps in its own loop will go on by itself, even where its steps sleep as well.
+    wakes = reading.main_site == "sleep" or (census is not None and _can_wake(census, evidence.own_timers))
+    awake = now if census is not None and wakes else evidence.awake
+    return replace(
+        evidence,
+        state=reading.state or evidence.state,
+        remote=reading.remote if reading.remote is not None else evidence.remote,
+        workers=evidence.workers + (reading.workers or 0),
+        census=seen,
+        awake=awake,
+        alive=reading.threads or evidence.alive,
+    )
+
+
+def _can_wake(census: dict[str, int], own: int) -> bool:
+    """Tell whether a thread could wake up by itself or from outside, beyond the runtime's own timers.
+
+    Before a healthy step was seen the runtime's own timers are not known, so any timer counts.
+    """
+    return (
+        not _WAKERS.isdisjoint(site for site, threads in census.items() if threads) or _timers(census) > own
+    )
+
+
+def _timers(census: dict[str, int]) -> int:
+    return census.get("sleep", 0) + census.get("timed", 0)
+
+
+def _point(reading: Process, now: float) -> Point:
+    cpu = reading.cpu or 0.0
+    return Point(
+        now,
+        cpu,
+        reading.io or 0,
+        reading.minor_faults,
+        reading.major_faults or 0,
+        reading.run_queue or 0.0,
+    )
+
+
+def _window(points: tuple[Point, ...], point: Point, limits: DetectorLimits) -> tuple[Point, ...]:
+    """Return the readings of the last `window` seconds, two at least."""
+    if points and point.now <= points[-1].now:
+        return (*points[:-1], point)
+    kept = [old for old in points if point.now - old.now <= limits.window]
+    return (*(kept or points[-1:])[-_POINTS:], point)
+
+
+def _rates(points: tuple[Point, ...]) -> Rates | None:
+    first, last = points[0], points[-1]
+    seconds = last.now - first.now
+    if seconds < _SHORTEST:
+        return None
+
+    # A counter that fell belonged to a thread or child that is gone; it then says nothing.
+    return Rates(
+        seconds,
+        cpu=max(0.0, last.cpu - first.cpu) / seconds,
+        io=max(0.0, last.io - first.io) / seconds,
+        faults=(
+            None
+            if first.faults is None or last.faults is None
+            else max(0, last.faults - first.faults) / seconds
+        ),
+        major=max(0.0, last.major - first.major) / seconds,
+        queue=max(0.0, last.queue - first.queue) / seconds,
+    )
+
+
+def _learn(evidence: Evidence, reading: Process, rates: Rates) -> Evidence:
+    evidence = replace(
+        evidence,
+        level=_drift(evidence.level, rates.cpu),
+        usual_crowding=_drift(evidence.usual_crowding, evidence.crowding),
+    )
+    if reading.census is None:
+        return evidence
+    timers = _timers(reading.census)
+    if reading.threads is not None:
+        evidence = _follow_threads(evidence, reading.threads, timers)
+        if evidence.sights:
+            return evidence  # counted as soon as it is known what the others do
+    weight = 1 if reading.census.get("run") else _SURE
+    counts = _count(evidence.timers, timers, weight)
+    return replace(evidence, timers=counts, own_timers=own_timers(counts))
+
+
+def is_settled(evidence: Evidence) -> bool:
+    """Tell whether it is known what the threads do that began or ended lately; only a few censuses show it."""
+    return not evidence.threads or evidence.alive == evidence.threads
+
+
+def _follow_threads(evidence: Evidence, threads: int, timers: int) -> Evidence:
+    """Let threads that begin late, and sleep by a timer (a progress bar's monitor), count as the runtime's own.
+
+    The counts move by as many timers as were added, and by no more than threads were: an old thread that has begun to
+    sleep is something else, a source of data that waits.  They move down in the same way as such threads end.
+    """
+    known = evidence.threads or threads
+    if threads == known:
+        return replace(evidence, threads=known, sights=())
+    alike = (
+        evidence.sights if evidence.sights and (evidence.sights[-1][0] > known) == (threads > known) else ()
+    )
+    sights = (*alike, (threads, timers))
+    if len(sights) < _SIGHTS:
+        return replace(evidence, sights=sights)
+    seen, own = sorted(timers for _, timers in sights), evidence.own_timers
+    if threads > known:
+        now = min(count for count, _ in sights)
+        shift = min(now - known, max(0, seen[1] - own))  # one of them may just have been awake
+    else:
+        now = max(count for count, _ in sights)
+        shift = -min(known - now, max(0, own - seen[len(seen) // 2]))
+    moved: dict[int, int] = {}
+    for value, count in evidence.timers.items():
+        moved[max(0, value + shift)] = moved.get(max(0, value + shift), 0) + count
+    return replace(evidence, threads=now, sights=(), timers=moved, own_timers=own_timers(moved))
+
+
+def _count(counts: dict[int, int], value: int, weight: int) -> dict[int, int]:
+    """Return the counts with `weight` more; the old ones are halved now and then, so that they forget."""
+    counts = {**counts, value: counts.get(value, 0) + weight}
+    if sum(counts.values()) <= _CENSUSES:
+        return counts
+    return {known: count // 2 for known, count in counts.items() if count > 1}
+
+
+def own_timers(counts: dict[int, int]) -> int:
+    """Return how many timers the runtime has by itself: nearly the fewest ever seen in a healthy step.
+
+    Not the fewest: in 2-5 % of the censuses one of them is just awake, and a long night would meet that.  For the
+    same reason one sight is not enough, unless no thread ran at that moment.
+    """
+    rare, passed = max(1.0, _RARE * sum(counts.values())), 0
+    for value in sorted(counts):
+        passed += counts[value]
+        if passed > rare:
+            return value
+    return 0
+
+
+def _drift(level: float, new: float) -> float:
+    return level + (new - level) * (_LEARN if level else 1.0)
+
+
+def _crowding(evidence: Evidence, rates: Rates, passed: float) -> float:
+    """Return the slowdown of threads by threads, a moving mean.
+
+    A thread that waits half of its runnable time for a core needs twice as long: run-queue wait over run
+    time is the slowdown itself, with no need to know how many threads there are.
+    """
+    now = 1.0 if rates.cpu < _HARDLY else (rates.cpu + rates.queue) / rates.cpu
+    return evidence.crowding + (now - evidence.crowding) * min(1.0, passed / _CROWDING_SECONDS)
+
+
+def _classify(evidence: Evidence, rates: Rates, now: float, gap: float, limits: DetectorLimits) -> Evidence:
+    gpu = _gpu(evidence, now, limits)
+    quiet = rates.cpu < max(limits.idle_cpu, limits.idle_share * evidence.level) and rates.io < limits.idle_io
+    if quiet and gpu == "idle":
+        # The window was idle as a whole, so the idleness is as old as the window.
+        since = evidence.idle_since
+        if since is None:
+            since = now - rates.seconds if now - rates.seconds > now - gap + _ONSET else now - gap
+        kind = DEADLOCK if _nothing_wakes(evidence, now, since, limits) else EXTERNAL
+        return replace(evidence, kind=kind, idle_since=since, spin_since=None)
+    mine = evidence.device is not None and evidence.device.mine is not False
+    if _is_productive(rates, gpu, mine=mine, quiet=quiet, limits=limits):
+        return replace(evidence, kind=WORKING, idle_since=None, spin_since=None)
+    began = evidence.spin_since if evidence.spin_since is not None else now - min(rates.seconds, gap)
+    return replace(evidence, kind=SPIN, idle_since=None, spin_since=began)
+
+
+def _nothing_wakes(evidence: Evidence, now: float, since: float, limits: DetectorLimits) -> bool:
+    """Tell whether the last census is of this idleness, young, and showed nothing that could wake."""
+    return evidence.census >= max(since, now - limits.stale_census) and evidence.awake < evidence.census
+
+
+def _gpu(evidence: Evidence, now: float, limits: DetectorLimits) -> str:
+    """Return idle, busy, moving (its power is not known), or wedged: busy, but far below its healthy power."""
+    device = evidence.device
+    if device is None or now - evidence.device_seen > limits.stale_device:
+        return "idle"
+    moving = device.moved if device.moved is not None else (device.utilisation or 0.0) >= limits.idle_gpu
+    if not moving:
+        return "idle"
+    if device.power is None or not evidence.power:
+        return "moving"
+    return "wedged" if device.power < limits.wedged_power * evidence.power else "busy"
+
+
+def _is_productive(rates: Rates, gpu: str, *, mine: bool, quiet: bool, limits: DetectorLimits) -> bool:
+    """Tell work (file traffic, fresh memory, a GPU that computes for this run) from a mere busy processor.
+
+    Where page faults are not known, as on a Mac after 2^31 of them, a busy processor may be at work.
+    """
+    if gpu == "busy" or (gpu == "moving" and mine):
+        return True
+    fresh = rates.faults is None or rates.faults >= limits.productive_faults
+    return not quiet and (rates.io >= limits.idle_io or fresh or rates.major > 0)
+
+
+def _remember_runs(evidence: Evidence, now: float, gap: float, passed: float) -> Evidence:
+    runs, held = evidence.runs, current(evidence, now - gap)
+    working = evidence.kind == WORKING and gap > _SETTLED
+    return replace(
+        evidence,
+        runs=Runs(
+            deadlock=max(runs.deadlock, held.deadlock),
+            external=max(runs.external, held.external),
+            spin=max(runs.spin, held.spin),
+            work=runs.work + (passed if working else 0.0),
+        ),
+    )

@@ -1,0 +1,116 @@
+"""What is normal for one phase: gaps in half-octave log buckets that forget, and the extremes seen.
+
+Constant memory, constant time, and several gaps can be added at once, because records arrive at some hertz
+and batches at a thousand.  This module may not judge.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from stallguard.core.limits import DetectorLimits
+
+BUCKETS = 64  # half octaves from below 1 ms to beyond 20 days
+HOUR = 3600.0
+_FORGOTTEN = 32  # half-lives after which what was before weighs nothing, and the exponent need not grow
+_REBASE = 1e12  # weights grow instead of old ones shrinking; past this they are scaled down
+
+
+class Baseline(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Statistic of one row.  Times in seconds; `deadlock`, `external`, `spin`: longest healthy run of each."""
+
+    buckets: dict[int, float] = {}
+    weight: float = 1.0
+    count: int = 0
+    longest: float = 0.0
+    hour: float = 0.0  # longest of this hour
+    hour_before: float = 0.0
+    hour_began: float = 0.0  # watched seconds
+    deadlock: float = 0.0
+    external: float = 0.0
+    spin: float = 0.0
+    idle_share: float = 0.0  # moving mean of the share of a gap that looked like a deadlock
+    unsettled: int = 0  # gaps for which the busy classes keep their priors: a new shape was compiled
+
+
+class Runs(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The longest run of each class inside one gap, and the seconds of visible work, all in seconds."""
+
+    deadlock: float = 0.0
+    external: float = 0.0
+    spin: float = 0.0
+    work: float = 0.0
+
+
+def bucket(seconds: float) -> int:
+    """Return the half-octave bucket of a gap, without a logarithm."""
+    mantissa, exponent = math.frexp(seconds * 1000.0 + 1e-9)
+    return min(BUCKETS - 1, max(0, 2 * exponent + (mantissa >= math.sqrt(0.5)) + 2))
+
+
+def edge(index: int) -> float:
+    """Return the upper edge of a bucket in seconds."""
+    return math.exp2((index - 3) / 2) / 1000.0
+
+
+def add(base: Baseline, seconds: float, now: float, limits: DetectorLimits, count: int = 1) -> Baseline:
+    """Return the baseline after `count` gaps of `seconds` each, seen at watched time `now`."""
+    growth = math.exp2(1.0 / limits.half_life)
+    grown = base.weight * growth ** min(count, _FORGOTTEN * limits.half_life)
+    index = bucket(seconds)
+    gain = (grown - base.weight) / (growth - 1.0)
+    buckets = {**base.buckets, index: base.buckets.get(index, 0.0) + gain}
+    if grown > _REBASE:
+        buckets, grown = {i: weight / grown for i, weight in buckets.items()}, 1.0
+    turned = now - base.hour_began > HOUR
+    return msgspec.structs.replace(
+        base,
+        buckets=buckets,
+        weight=grown,
+        count=base.count + count,
+        longest=max(base.longest, seconds),
+        hour=seconds if turned else max(base.hour, seconds),
+        hour_before=base.hour if turned else base.hour_before,
+        hour_began=now if turned else base.hour_began,
+        unsettled=max(0, base.unsettled - count),
+    )
+
+
+def at_most(runs: Runs, seconds: float) -> Runs:
+    """Return the runs, none of them longer than the gap that they lay in."""
+    return Runs(*(min(seconds, run) for run in msgspec.structs.astuple(runs)))
+
+
+def add_runs(base: Baseline, runs: Runs, seconds: float, limits: DetectorLimits) -> Baseline:
+    """Return the baseline after a gap of `seconds` that was watched from outside ended healthy."""
+    share = min(1.0, runs.deadlock / seconds) if seconds > 0 else 0.0
+    return msgspec.structs.replace(
+        base,
+        deadlock=max(base.deadlock, runs.deadlock),
+        external=max(base.external, runs.external),
+        spin=max(base.spin, runs.spin),
+        idle_share=base.idle_share + (share - base.idle_share) / min(64, max(1, base.count)),
+        unsettled=limits.burst_gaps if runs.work > limits.burst else base.unsettled,
+    )
+
+
+def quantiles(base: Baseline, shares: tuple[float, ...]) -> list[float]:
+    """Return the upper edges, in seconds, of the buckets that hold the quantiles; 0 where nothing is known.
+
+    `shares`: ascending, each in 0..1.
+    """
+    total, passed = sum(base.buckets.values()), 0.0
+    wanted, found = [share * total for share in shares], list[float]()
+    for index in sorted(base.buckets):
+        passed += base.buckets[index]
+        while len(found) < len(wanted) and passed >= wanted[len(found)]:
+            found.append(edge(index))
+    highest = edge(max(base.buckets)) if base.buckets else 0.0
+    return found + [highest] * (len(wanted) - len(found))  # a sum that rounds below its whole
+
+
+def recent(base: Baseline) -> float:
+    """Return the longest gap of this hour and the one before, in seconds."""
+    return max(base.hour, base.hour_before)

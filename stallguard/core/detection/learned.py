@@ -1,0 +1,97 @@
+"""What one attempt teaches the next, and one night the next night: the normal gaps, as a value.
+
+The file that keeps it is stallguard.storage.learned_store's business.  This module may not read or write anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from stallguard.core.detection.baseline import Baseline
+
+MOST = 256  # gaps that learned ones may weigh as much as: new ones outvote them within a few hundred batches
+
+
+class Learned(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Baselines by row, and the healthy levels of the process tree."""
+
+    rows: dict[str, Baseline] = {}
+    timers: dict[int, int] = {}  # see evidence.Evidence
+    threads: int = 0  # to which those timers belong; 0: not known
+    level: float = 0.0  # cores inside a step
+    power: float = 0.0  # watts inside a step
+    about: dict[str, str] = {}  # device, micro-batches, versions: where one differs, all of this is foreign
+
+    @classmethod
+    def of(
+        cls,
+        rows: dict[str, Baseline],
+        *,
+        timers: dict[int, int],
+        threads: int = 0,
+        level: float,
+        power: float,
+        about: dict[str, str],
+    ) -> Learned:
+        """Return what is worth keeping of a detector's state."""
+        kept = {name: settle(base) for name, base in rows.items()}
+        return cls(rows=kept, timers=timers, threads=threads, level=level, power=power, about=about)
+
+
+def merged(each: Sequence[Learned]) -> Learned:
+    """Return what several trainings taught as one, the more patient of two if they differ.
+
+    What was learned on other things than the last of them (a device, a version) is left out.
+    """
+    alike = [one for one in each if one.about == each[-1].about]
+    rows: dict[str, Baseline] = {}
+    timers: dict[int, int] = {}
+    for one in alike:
+        for name, base in one.rows.items():
+            rows[name] = _patient(rows[name], settle(base)) if name in rows else settle(base)
+        for value, sights in one.timers.items():
+            timers[value] = timers.get(value, 0) + sights
+    return Learned(
+        rows=rows,
+        timers=timers,
+        threads=alike[0].threads if len({one.threads for one in alike}) == 1 else 0,
+        level=min((one.level for one in alike if one.level), default=0.0),
+        power=min((one.power for one in alike if one.power), default=0.0),
+        about=each[-1].about,
+    )
+
+
+def _patient(one: Baseline, other: Baseline) -> Baseline:
+    """Return two baselines at rest as one: the gaps of both, the longest of each kind."""
+    buckets = {index: one.buckets.get(index, 0.0) + weight for index, weight in other.buckets.items()}
+    return settle(
+        Baseline(
+            buckets=one.buckets | buckets,
+            count=one.count + other.count,
+            longest=max(one.longest, other.longest),
+            hour=max(one.hour, other.hour),
+            deadlock=max(one.deadlock, other.deadlock),
+            external=max(one.external, other.external),
+            spin=max(one.spin, other.spin),
+            idle_share=max(one.idle_share, other.idle_share),
+        )
+    )
+
+
+def settle(base: Baseline) -> Baseline:
+    """Return a baseline at rest: scaled so that it outlives its clock and weighs `MOST` gaps at most."""
+    total = sum(base.buckets.values())
+    scale = min(base.count, MOST) / total if total > 0 else 0.0
+    return replace(
+        base,
+        buckets={index: kept for index, w in base.buckets.items() if (kept := round(w * scale, 6)) > 0},
+        weight=1.0,
+        count=min(base.count, MOST),
+        hour=max(base.hour, base.hour_before),
+        hour_before=0.0,
+        hour_began=0.0,
+        unsettled=0,
+    )

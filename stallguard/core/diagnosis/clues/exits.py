@@ -1,0 +1,92 @@
+"""Clues from the end of a process: how it went, and what went before."""
+
+# ruff: noqa: D103 - a clue is documented by the sentence that it tells
+
+from __future__ import annotations
+
+from stallguard.core.diagnosis.clues import Facts, Scene, clue
+
+# Numbers of Linux and macOS together: SIGILL TRAP ABRT BUS(Linux) FPE BUS(macOS) SEGV.
+CRASHES = {4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 10: "SIGBUS", 11: "SIGSEGV"}
+ASKED = {1: "SIGHUP", 2: "SIGINT", 15: "SIGTERM"}
+KILL, SHELL = 9, 128  # a shell reports a signal as 128 + number
+QUIET = 20.0  # seconds without progress before the end that were more than a pause
+
+
+def _signal(scene: Scene) -> int:
+    """Return the signal that ended the process, 0 where none did."""
+    code = scene.exited.code if scene.exited else 0
+    number = code - SHELL
+    return -code if code < 0 else number if number in {KILL, *CRASHES, *ASKED} else 0
+
+
+@clue("it ended with exit code 0")
+def ended_well(scene: Scene) -> bool:
+    return scene.exited is not None and scene.exited.code == 0
+
+
+@clue("it ended with exit code {code}")
+def ended_badly(scene: Scene) -> Facts | None:
+    if scene.exited is None or scene.exited.code <= 0 or _signal(scene):
+        return None
+    return {"code": str(scene.exited.code)}
+
+
+@clue("native code crashed ({signal})")
+def crashed(scene: Scene) -> Facts | None:
+    name = CRASHES.get(_signal(scene))
+    return {"signal": name} if scene.exited is not None and name else None
+
+
+@clue("it was ended by {signal}, which somebody sent")
+def asked_to_go(scene: Scene) -> Facts | None:
+    name = ASKED.get(_signal(scene))
+    return {"signal": name} if scene.exited is not None and name else None
+
+
+@clue("it was ended by SIGKILL, which stallguard did not send")
+def killed(scene: Scene) -> bool:
+    return scene.exited is not None and _signal(scene) == KILL
+
+
+@clue("its process vanished: it was killed, or crashed; what had started it ended with exit code {code}")
+def killed_inside(scene: Scene) -> Facts | None:
+    left = scene.history.left
+    if left is None or left.how != "vanished" or not ended_badly.test(scene):
+        return None
+    return {"code": str(scene.exited.code if scene.exited else 0)}
+
+
+@clue("the kernel says that it killed it for memory")
+def killed_for_memory(scene: Scene) -> bool:
+    return scene.exited is not None and scene.exited.memory_kill is True
+
+
+@clue("the kernel knows nothing of a lack of memory")
+def not_for_memory(scene: Scene) -> bool:
+    return scene.exited is not None and scene.exited.memory_kill is False
+
+
+@clue("all epochs were trained")
+def all_trained(scene: Scene) -> bool:
+    heard = scene.history.heard
+    if heard is None:
+        return False
+    last_epoch = 0 <= heard.epochs <= heard.epoch + 1
+    return heard.phase in ("idle", "finishing") or (last_epoch and heard.batch >= heard.batches)
+
+
+@clue("the training was not over: {where}")
+def cut_short(scene: Scene) -> Facts | None:
+    heard = scene.history.heard
+    if scene.exited is None or heard is None or heard.beats == 0 or all_trained.test(scene):
+        return None
+    if heard.epochs > 0:
+        return {"where": f"epoch {heard.epoch + 1} of {heard.epochs}, batch {heard.batch}"}
+    return {"where": f"batch {heard.beats}"} if heard.phase in ("step", "input") else None
+
+
+@clue("it had made no progress for {seconds} s")
+def quiet_before(scene: Scene) -> Facts | None:
+    gap = scene.judgement.gap
+    return {"seconds": f"{gap:.0f}"} if scene.exited is not None and gap >= QUIET else None

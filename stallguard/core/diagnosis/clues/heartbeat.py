@@ -1,0 +1,176 @@
+"""Clues from the heartbeat: how the silence looks from inside the training."""
+
+# ruff: noqa: D103 - a clue is documented by the sentence that it tells
+
+from __future__ import annotations
+
+import math
+
+from stallguard.core.detection.phases import BLIND, DEVICE
+from stallguard.core.diagnosis import metrics
+from stallguard.core.diagnosis.clues import Facts, Scene, clue, percent
+from stallguard.core.history import is_saving
+
+IN_STEP = ("step", "first run", "validation", "prediction")
+OUTSIDE_STEP = ("importing", "idle", "between", "epoch end", "named")
+WAITING = ("input", "epoch start")
+COMPILING = ("tracing", "first run")
+LONG_GAP = 20.0  # seconds: more than a healthy pause between two batches
+MUCH_INPUT = 0.5  # share of the time
+REBUILT = 0.5  # graphs traced a batch
+SLOWER = 3.0  # times: batches that took so much longer before the silence were dying, not dead
+
+
+@clue()
+def silent(scene: Scene) -> bool:
+    return scene.judgement.step in ("suspect", "stalled", "stopped")
+
+
+@clue()
+def alive(scene: Scene) -> bool:
+    history = scene.history
+    return scene.exited is None and history.exited is None and history.unkillable is None
+
+
+@clue()
+def hindered(scene: Scene) -> bool:
+    """Silent, or slower than its own past: something is wrong, though it may not be a stall yet."""
+    judgement = scene.judgement
+    return (
+        bool(silent.test(scene) or slowed_down.test(scene))
+        or judgement.slow > 1.0
+        or judgement.gap >= LONG_GAP
+    )
+
+
+@clue("batches take {factor} times as long as before")
+def slow(scene: Scene) -> Facts | None:
+    ratio = scene.judgement.slow
+    return {"factor": f"{ratio:.1f}"} if ratio > 1.0 else None
+
+
+@clue("it went on by itself after {seconds} s of silence")
+def came_back(scene: Scene) -> Facts | None:
+    pauses = scene.history.pauses
+    if bool(silent.test(scene)) or not pauses or scene.now - pauses[-1].at > metrics.FRESH:
+        return None
+    return {"seconds": f"{pauses[-1].seconds:.0f}"}
+
+
+@clue("the interpreter answers: none of its threads keeps its lock")
+def pulses(scene: Scene) -> bool:
+    return scene.judgement.pulse is True
+
+
+@clue("no Python thread of the process can run")
+def no_pulses(scene: Scene) -> bool:
+    return scene.judgement.pulse is False
+
+
+@clue("it is inside a training step")
+def in_step(scene: Scene) -> bool:
+    return scene.judgement.phase in IN_STEP or scene.judgement.row in (BLIND, DEVICE)
+
+
+@clue("it is outside of a training step, in the script's own code")
+def outside_step(scene: Scene) -> bool:
+    return scene.judgement.phase in OUTSIDE_STEP and scene.judgement.row != BLIND
+
+
+@clue("it waits for its next batch")
+def waits_for_batch(scene: Scene) -> bool:
+    return scene.judgement.phase in WAITING
+
+
+@clue("a graph is being traced or compiled")
+def compiling(scene: Scene) -> bool:
+    return scene.judgement.phase in COMPILING
+
+
+@clue("a checkpoint is being saved or loaded")
+def saving(scene: Scene) -> bool:
+    return scene.judgement.phase == "checkpoint"
+
+
+@clue("the file of a checkpoint still grows")
+def file_grows(scene: Scene) -> bool:
+    return is_saving(scene.history, scene.now)
+
+
+@clue("the training is over, yet the interpreter does not end")
+def finishing(scene: Scene) -> bool:
+    return scene.judgement.phase == "finishing"
+
+
+@clue("batches are handed to a device that does not finish them")
+def device_behind(scene: Scene) -> bool:
+    return scene.judgement.row == DEVICE
+
+
+@clue("{share} of the time before went into waiting for input")
+def much_input(scene: Scene) -> Facts | None:
+    share = metrics.input_share(scene.history)
+    return {"share": percent(share)} if share is not None and share >= MUCH_INPUT else None
+
+
+@clue("the time that is lost goes into waiting for input")
+def slow_by_input(scene: Scene) -> bool:
+    return scene.judgement.slow > 1.0 and scene.judgement.slow_cause == "input"
+
+
+@clue("the time that is lost goes into waiting for a processor core")
+def slow_by_neighbours(scene: Scene) -> bool:
+    return scene.judgement.slow > 1.0 and scene.judgement.slow_cause == "contention"
+
+
+@clue("batches had become {factor} times slower before")
+def slowed_down(scene: Scene) -> Facts | None:
+    found = metrics.pace(scene.history)
+    if found is None or found[0] <= 0 or found[1] < SLOWER * found[0]:
+        return None
+    return {"factor": f"{found[1] / found[0]:.0f}"}
+
+
+@clue("all of its threads wait, and none of them for a timer, a file, a network or another process")
+def deadlocked(scene: Scene) -> bool:
+    return scene.judgement.evidence == "deadlock"
+
+
+@clue("a thread waits for a socket, a pipe, a timer or another process")
+def waits_outside(scene: Scene) -> bool:
+    """Known only where the wait sites of threads can be seen (Linux)."""
+    known = any(seen.reading.census for seen in scene.history.process[-3:])
+    return known and scene.judgement.evidence == "external wait"
+
+
+@clue("the processor does the same over and over: no files, no new memory")
+def spinning(scene: Scene) -> bool:
+    return scene.judgement.evidence == "spin"
+
+
+@clue("it still reads, writes or touches new memory")
+def working(scene: Scene) -> bool:
+    return scene.judgement.evidence == "working"
+
+
+@clue("{graphs} graphs were traced a batch: something is built anew each time")
+def rebuilt(scene: Scene) -> Facts | None:
+    traced = metrics.traces_per_batch(scene.history)
+    return {"graphs": f"{traced:.1f}"} if traced is not None and traced >= REBUILT else None
+
+
+@clue("the loss is {loss}")
+def loss_broken(scene: Scene) -> Facts | None:
+    loss = scene.history.heard.loss if scene.history.heard else None
+    return {"loss": str(loss)} if loss is not None and not math.isfinite(loss) else None
+
+
+@clue("{batches} batches were trained")
+def trained(scene: Scene) -> Facts | None:
+    heard = scene.history.heard
+    return {"batches": str(heard.beats)} if heard is not None and heard.beats > 0 else None
+
+
+@clue("not one batch was trained")
+def never_trained(scene: Scene) -> bool:
+    return scene.history.heard is None or scene.history.heard.beats == 0

@@ -1,0 +1,392 @@
+"""The patterns by which causes are recognised: a table that can be read beside the collected reports.
+
+A row fits where all its `requires` hold and none of `excludes` does.  It starts at `base`; each of its `proofs`
+that holds adds 0.3, each of `supports` 0.08, and each of `against` takes 0.2.  Several rows may name one cause:
+the best one speaks for it.  `mode` is the failure mode F1..F13 of the reports on Metal training.  What a clue
+asks is in core/clues.  This module may not judge a scene.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from stallguard.core.diagnosis import causes
+from stallguard.core.diagnosis.clues import Clue, exits, gpu, heartbeat, machine, memory, printed, tree
+
+PROOF, SUPPORT, AGAINST = 0.3, 0.08, 0.2
+
+
+class Pattern(NamedTuple):
+    """One row.  `base`: the confidence, 0..1, where nothing but the required clues is known."""
+
+    cause: str
+    mode: str
+    base: float
+    requires: tuple[Clue, ...]
+    proofs: tuple[Clue, ...] = ()
+    supports: tuple[Clue, ...] = ()
+    against: tuple[Clue, ...] = ()
+    excludes: tuple[Clue, ...] = ()
+
+
+PATTERNS: tuple[Pattern, ...] = (
+    # ---- silent, and the process lives ----------------------------------------------------------------------
+    Pattern(
+        causes.DEVICE_WAIT, "F1", 0.45,
+        requires=(heartbeat.silent, heartbeat.alive, tree.cpu_idle, tree.in_library),
+        proofs=(tree.metal_frames,),
+        supports=(
+            tree.runtime_frames, heartbeat.pulses, gpu.gpu_idle, heartbeat.deadlocked, gpu.gpu_sensor_blocked,
+        ),
+        against=(
+            tree.input_frames, tree.lock_frames, tree.waits_in_script, tree.native_frames,
+            heartbeat.no_pulses, heartbeat.waits_outside, memory.swapping, memory.memory_waits, memory.critical,
+            tree.workers_died,
+            machine.slept, printed.data_ended,
+        ),
+        excludes=(tree.stopped,),
+    ),
+    Pattern(
+        causes.DEVICE_WAIT, "F1", 0.6,
+        requires=(heartbeat.silent, heartbeat.alive, heartbeat.device_behind),
+        proofs=(tree.metal_frames,),
+        supports=(gpu.gpu_idle,),
+    ),
+    # The stack says it even where the phase does not: Metal is also waited for when a loss or weights are read.
+    Pattern(
+        causes.DEVICE_WAIT, "F1", 0.6,
+        requires=(heartbeat.silent, heartbeat.alive, tree.cpu_idle, tree.metal_frames),
+        supports=(heartbeat.pulses, gpu.gpu_idle, gpu.on_metal),
+        against=(memory.swapping, memory.memory_waits, memory.critical, printed.data_ended),
+        excludes=(tree.stopped,),
+    ),
+    # Not idle at the device, and yet no progress: one kernel that does not end.
+    Pattern(
+        causes.DEVICE_WAIT, "F1", 0.55,
+        requires=(heartbeat.silent, heartbeat.alive, tree.cpu_idle, gpu.gpu_busy, heartbeat.in_step),
+        proofs=(tree.metal_frames,),
+        supports=(heartbeat.pulses,),
+        excludes=(tree.stopped,),
+    ),
+    Pattern(
+        causes.HOST_DEADLOCK, "F8", 0.3,
+        requires=(heartbeat.silent, heartbeat.alive, tree.cpu_idle),
+        proofs=(tree.lock_frames, tree.workers_died, tree.waits_in_script),
+        supports=(heartbeat.deadlocked, heartbeat.outside_step, heartbeat.pulses),
+        against=(
+            tree.metal_frames, tree.input_frames, heartbeat.in_step, heartbeat.waits_for_batch, heartbeat.finishing,
+            heartbeat.saving, heartbeat.no_pulses, heartbeat.waits_outside, memory.swapping, machine.slept,
+            printed.data_ended,
+        ),
+        excludes=(tree.stopped,),
+    ),
+    Pattern(
+        causes.OUTSIDE_WAIT, "F8", 0.45,
+        requires=(heartbeat.silent, heartbeat.alive, tree.cpu_idle, heartbeat.waits_outside),
+        supports=(tree.waits_in_script, heartbeat.outside_step, heartbeat.pulses),
+        against=(
+            tree.input_frames, tree.lock_frames, tree.workers_died, heartbeat.in_step, heartbeat.waits_for_batch,
+            heartbeat.finishing, heartbeat.no_pulses,
+        ),
+        excludes=(tree.stopped,),
+    ),
+    Pattern(
+        causes.MUTEX_CLASH, "F8", 0.8,
+        requires=(printed.mutex_clash, heartbeat.alive),
+        supports=(heartbeat.silent, tree.cpu_idle, heartbeat.never_trained),
+    ),
+    Pattern(
+        causes.GIL_HELD, "F8", 0.6,
+        requires=(heartbeat.silent, heartbeat.alive, heartbeat.no_pulses),
+        proofs=(tree.native_frames,),
+        supports=(tree.cpu_idle, tree.one_core, heartbeat.deadlocked, tree.lock_frames),
+        against=(
+            memory.swapping, memory.memory_waits, tree.paging, machine.slept, tree.uninterruptible,
+            tree.stuck_exiting,
+        ),
+        excludes=(tree.stopped, tree.metal_frames),  # Metal's own handlers may hold that lock
+    ),
+    Pattern(
+        causes.BUSY_LOOP, "F8", 0.45,
+        requires=(heartbeat.silent, heartbeat.alive, tree.cpu_busy),
+        supports=(heartbeat.spinning, tree.one_core, tree.no_io, tree.user_frames, heartbeat.in_step),
+        against=(
+            heartbeat.working, heartbeat.compiling, tree.compile_frames, tree.input_frames, heartbeat.no_pulses,
+            heartbeat.waits_for_batch, heartbeat.saving, tree.paging, printed.filling,
+        ),
+    ),
+    Pattern(
+        causes.INPUT_STARVATION, "F8", 0.5,
+        requires=(heartbeat.silent, heartbeat.alive, tree.input_frames),
+        supports=(heartbeat.waits_for_batch, heartbeat.much_input, tree.cpu_idle, printed.filling, tree.workers_died),
+        against=(tree.metal_frames, heartbeat.finishing, heartbeat.no_pulses),
+        excludes=(tree.stopped,),
+    ),
+    Pattern(
+        causes.INPUT_STARVATION, "F8", 0.5,
+        requires=(heartbeat.silent, heartbeat.alive, heartbeat.waits_for_batch),
+        supports=(heartbeat.much_input, heartbeat.pulses, printed.filling, tree.workers_died),
+        against=(
+            tree.metal_frames, tree.lock_frames, heartbeat.no_pulses, heartbeat.spinning, machine.slept,
+        ),
+        excludes=(tree.stopped,),
+    ),
+    Pattern(
+        causes.INPUT_STARVATION, "F11", 0.55,
+        requires=(heartbeat.slow, heartbeat.slow_by_input),
+        supports=(heartbeat.much_input, tree.input_frames, gpu.gpu_idle),
+        against=(memory.swapping, machine.crowded),
+        excludes=(heartbeat.silent,),
+    ),
+    # ---- memory ----------------------------------------------------------------------------------------------
+    Pattern(
+        causes.MEMORY_THRASH, "F2", 0.6,
+        requires=(heartbeat.hindered, heartbeat.alive, memory.swapping),
+        supports=(
+            memory.pressed, memory.near_ram, tree.paging, heartbeat.slowed_down, memory.memory_waits, tree.growing,
+        ),
+        against=(memory.unpressed,),
+        excludes=(tree.stopped,),
+    ),
+    Pattern(
+        causes.MEMORY_THRASH, "F2", 0.5,
+        requires=(heartbeat.hindered, heartbeat.alive, memory.memory_waits),
+        supports=(memory.pressed, memory.near_ram, memory.near_limit, tree.paging, heartbeat.slowed_down),
+        against=(memory.unpressed,),
+        excludes=(tree.stopped,),
+    ),
+    Pattern(
+        causes.MEMORY_THRASH, "F2", 0.42,
+        requires=(heartbeat.hindered, heartbeat.alive, memory.critical),
+        supports=(
+            memory.pressed, memory.near_ram, tree.paging, heartbeat.slowed_down, tree.growing, tree.metal_frames,
+        ),
+        excludes=(tree.stopped,),
+    ),
+    Pattern(
+        causes.MEMORY_GROWTH, "F2", 0.55,
+        requires=(heartbeat.alive, tree.growing),
+        supports=(heartbeat.rebuilt, memory.pressed, memory.near_limit, memory.near_ram, heartbeat.slow),
+    ),
+    Pattern(
+        causes.OUT_OF_MEMORY_KILL, "F6", 0.95,
+        requires=(exits.killed_for_memory,),
+    ),
+    Pattern(
+        causes.OUT_OF_MEMORY_KILL, "F6", 0.55,
+        requires=(exits.killed,),
+        proofs=(memory.oom_counted, memory.near_limit),
+        supports=(
+            memory.pressed, memory.near_ram, memory.swapping, tree.growing, printed.killed_line, gpu.on_metal,
+        ),
+        against=(memory.unpressed, memory.plenty),
+        excludes=(exits.not_for_memory,),
+    ),
+    Pattern(
+        causes.OUT_OF_MEMORY_KILL, "F6", 0.4,
+        requires=(exits.killed_inside,),
+        proofs=(memory.oom_counted, memory.near_limit),
+        supports=(memory.pressed, memory.near_ram, memory.swapping, tree.growing, printed.killed_line),
+        against=(memory.unpressed, memory.plenty),
+        excludes=(exits.not_for_memory,),
+    ),
+    Pattern(
+        causes.OUT_OF_MEMORY, "F6", 0.75,
+        requires=(exits.ended_badly, printed.host_memory),
+        supports=(tree.growing, memory.near_limit, memory.near_ram, memory.pressed),
+    ),
+    # ---- what the GPU reported ------------------------------------------------------------------------------
+    Pattern(
+        causes.GPU_ERROR, "F4", 0.6,
+        requires=(printed.gpu_fault, heartbeat.alive),
+        supports=(printed.gpu_fault_header, gpu.gpu_reset, heartbeat.silent, gpu.gpu_idle),
+    ),
+    Pattern(
+        causes.GPU_ERROR, "F4", 0.5,
+        requires=(printed.gpu_fault_header, heartbeat.alive),
+        supports=(gpu.gpu_reset, heartbeat.silent),
+    ),
+    Pattern(
+        causes.GPU_ERROR, "F4", 0.4,
+        requires=(gpu.gpu_reset, gpu.uses_gpu, heartbeat.alive),
+        supports=(heartbeat.silent, gpu.gpu_idle),
+    ),
+    Pattern(
+        causes.GPU_ERROR, "F5", 0.75,
+        requires=(exits.crashed, printed.gpu_fault),
+        supports=(gpu.gpu_reset, printed.fatal),
+    ),
+    Pattern(
+        causes.GPU_ERROR_STICKY, "F4", 0.85,
+        requires=(printed.gpu_ignored,),
+        supports=(printed.gpu_fault, gpu.gpu_idle, gpu.gpu_reset),
+    ),
+    Pattern(
+        causes.GPU_OUT_OF_MEMORY, "F4", 0.8,
+        requires=(printed.gpu_memory, heartbeat.alive),
+        supports=(memory.pressed, memory.near_ram, heartbeat.silent),
+    ),
+    Pattern(
+        causes.GPU_OUT_OF_MEMORY, "F5", 0.85,
+        requires=(exits.crashed, printed.gpu_memory),
+        supports=(memory.pressed, printed.fatal),
+    ),
+    Pattern(
+        causes.GPU_OUT_OF_MEMORY, "F6", 0.85,
+        requires=(exits.ended_badly, printed.gpu_memory),
+        supports=(memory.pressed, printed.memory_error),
+    ),
+    Pattern(
+        causes.GPU_INTERACTIVITY, "F4", 0.75,
+        requires=(printed.gpu_watchdog, heartbeat.alive),
+        supports=(printed.gpu_fault_header, gpu.gpu_reset, heartbeat.silent),
+    ),
+    Pattern(
+        causes.GPU_INTERACTIVITY, "F5", 0.85,
+        requires=(exits.crashed, printed.gpu_watchdog),
+        supports=(printed.fatal,),
+    ),
+    # ---- slow or wrong, but not silent: nothing here may explain a silence away -------------------------------
+    Pattern(
+        causes.THROTTLED, "F3", 0.3,
+        requires=(heartbeat.slow,),
+        proofs=(machine.hot, machine.clocked_down, heartbeat.slow_by_neighbours),
+        supports=(machine.crowded, machine.low_power, machine.on_battery),
+        # A slower clock makes the same batch cost more processor time: that it does speaks against nothing.
+        against=(heartbeat.slow_by_input, memory.swapping, memory.memory_waits),
+        excludes=(heartbeat.silent,),
+    ),
+    Pattern(
+        causes.TRANSIENT, "F3", 0.65,
+        requires=(heartbeat.came_back, heartbeat.alive),
+        supports=(gpu.uses_gpu, gpu.on_metal),
+        against=(machine.slept, memory.swapping, heartbeat.much_input),
+    ),
+    Pattern(
+        causes.CPU_FALLBACK, "F11", 0.8,
+        requires=(printed.no_gpu, heartbeat.alive),
+        supports=(heartbeat.trained, tree.cpu_busy),
+        excludes=(gpu.hidden_gpu, heartbeat.silent),
+    ),
+    Pattern(
+        causes.CPU_FALLBACK, "F11", 0.55,
+        requires=(gpu.gpu_unused, heartbeat.alive, tree.cpu_busy),
+        supports=(gpu.on_metal,),
+        excludes=(gpu.hidden_gpu, heartbeat.silent),
+    ),
+    Pattern(
+        causes.RETRACING, "F11", 0.6,
+        requires=(heartbeat.rebuilt, heartbeat.alive),
+        supports=(printed.retrace_hint, tree.growing),
+        excludes=(heartbeat.silent,),
+    ),
+    Pattern(
+        causes.RETRACING, "F11", 0.5, requires=(printed.retrace_hint, heartbeat.alive), excludes=(heartbeat.silent,),
+    ),
+    Pattern(
+        causes.SLOW_OPTIMIZER, "F11", 0.75,
+        requires=(printed.optimizer_hint, heartbeat.alive),
+        excludes=(heartbeat.silent,),
+    ),
+    Pattern(causes.ROSETTA, "F11", 0.85, requires=(machine.translated, heartbeat.alive), excludes=(heartbeat.silent,)),
+    Pattern(
+        causes.WRONG_NUMBERS, "F13", 0.9,
+        requires=(heartbeat.loss_broken, heartbeat.alive),
+        excludes=(heartbeat.silent,),
+    ),
+    # ---- silent for a reason that is no fault -------------------------------------------------------------------
+    Pattern(causes.STOPPED, "", 0.97, requires=(heartbeat.silent, heartbeat.alive, tree.stopped)),
+    Pattern(causes.ASLEEP, "", 0.8, requires=(heartbeat.silent, heartbeat.alive, machine.slept)),
+    Pattern(
+        causes.SAVING, "", 0.5,
+        requires=(heartbeat.silent, heartbeat.alive, heartbeat.saving),
+        proofs=(heartbeat.file_grows,),
+        supports=(tree.save_frames, heartbeat.working),
+        against=(heartbeat.deadlocked, tree.cpu_idle, tree.no_io),
+        excludes=(tree.stopped,),
+    ),
+    Pattern(
+        causes.COMPILING, "", 0.4,
+        requires=(heartbeat.silent, heartbeat.alive, heartbeat.compiling),
+        proofs=(tree.compile_frames,),
+        supports=(tree.cpu_busy, heartbeat.working),
+        against=(heartbeat.spinning,),
+        excludes=(tree.stopped, tree.cpu_idle),
+    ),
+    Pattern(causes.DATA_ENDED, "", 0.75, requires=(heartbeat.silent, heartbeat.alive, printed.data_ended)),
+    # ---- at the end, and after it ---------------------------------------------------------------------------------
+    Pattern(
+        causes.EXIT_HANG, "F8", 0.8,
+        requires=(heartbeat.silent, heartbeat.alive, heartbeat.finishing),
+        supports=(tree.cpu_idle, heartbeat.deadlocked, heartbeat.trained),
+        against=(heartbeat.working,),
+        excludes=(tree.stopped,),
+    ),
+    Pattern(
+        causes.FINISHED, "", 0.9,
+        requires=(exits.ended_well,),
+        supports=(exits.all_trained,),
+        against=(exits.cut_short, printed.gpu_fault, printed.gpu_memory),
+    ),
+    Pattern(
+        causes.SILENT_EXIT, "", 0.75,
+        requires=(exits.ended_well, exits.cut_short),
+        supports=(exits.quiet_before,),
+        against=(printed.data_ended,),
+    ),
+    Pattern(
+        causes.SILENT_EXIT, "", 0.6,
+        requires=(exits.ended_badly, exits.quiet_before),
+        supports=(exits.cut_short,),
+        against=(printed.fatal,),
+        excludes=(printed.traceback,),
+    ),
+    Pattern(
+        causes.SCRIPT_ERROR, "", 0.5,
+        requires=(exits.ended_badly,),
+        proofs=(printed.traceback,),
+        supports=(heartbeat.never_trained,),
+        against=(printed.gpu_memory, printed.host_memory, printed.mismatch, printed.too_large),
+        excludes=(printed.memory_error, exits.killed_inside),
+    ),
+    Pattern(
+        causes.NATIVE_CRASH, "F7", 0.7,
+        requires=(exits.crashed,),
+        supports=(printed.fatal, heartbeat.trained),
+        against=(printed.gpu_memory, printed.gpu_fault, printed.gpu_watchdog, printed.too_large, printed.mismatch),
+    ),
+    Pattern(causes.SIZE_LIMIT, "F7", 0.85, requires=(printed.too_large,), supports=(exits.crashed,)),
+    Pattern(
+        causes.KILLED, "", 0.5,
+        requires=(exits.killed,),
+        proofs=(exits.not_for_memory,),
+        supports=(memory.unpressed, memory.plenty),
+        against=(memory.pressed, memory.near_limit, memory.oom_counted, printed.killed_line),
+        excludes=(exits.killed_for_memory,),
+    ),
+    Pattern(  # the exit code of a grandchild is not known
+        causes.KILLED, "", 0.5,
+        requires=(exits.killed_inside,),
+        proofs=(exits.not_for_memory,),
+        supports=(memory.unpressed, memory.plenty),
+        against=(memory.pressed, memory.near_limit, memory.oom_counted, printed.killed_line, printed.fatal),
+        excludes=(exits.killed_for_memory,),
+    ),
+    Pattern(causes.NATIVE_CRASH, "F7", 0.55, requires=(exits.killed_inside, printed.fatal)),
+    Pattern(causes.ENDED_BY_REQUEST, "", 0.95, requires=(exits.asked_to_go,)),
+    Pattern(causes.STUCK_IN_KERNEL, "F10", 0.95, requires=(tree.survived_kill,)),
+    Pattern(
+        causes.STUCK_IN_KERNEL, "F10", 0.7,
+        requires=(heartbeat.silent, heartbeat.alive, tree.uninterruptible),
+        supports=(tree.cpu_idle, heartbeat.no_pulses),
+        against=(memory.swapping, tree.paging),
+    ),
+    Pattern(causes.STUCK_IN_KERNEL, "F10", 0.8, requires=(tree.stuck_exiting,)),
+    Pattern(causes.GPU_BUSY_AFTER_KILL, "F10", 0.85, requires=(gpu.busy_without_us, gpu.on_metal)),
+    Pattern(causes.MACHINE_FROZE, "F9", 0.9, requires=(printed.machine_died,), excludes=(heartbeat.silent,)),
+    Pattern(
+        causes.PLUGIN_MISMATCH, "F12", 0.9,
+        requires=(printed.mismatch,),
+        supports=(exits.ended_badly, heartbeat.never_trained),
+    ),
+)  # fmt: skip

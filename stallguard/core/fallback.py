@@ -1,0 +1,88 @@
+"""What is left to do when our own judgement failed: the training goes its way, and its end is the run's.
+
+`follow` takes the place of fold.advance.  The user's wishes are passed on; nothing is judged, started again or
+ended by us.  Pure, as core.fold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from stallguard.core.actions import Conclude, Signal, Tell
+from stallguard.core.events import Asked, Event, Exited, Failed, Launched
+from stallguard.core.lifecycle import ALIVE, ENDED, UNGUARDED
+from stallguard.core.run import Run
+from stallguard.core.transitions import Step, exit_code, move
+from stallguard.errors import OWN_FAILURE
+
+WHY = "stallguard itself failed"
+ENDING = {"interrupt": "INT", "stop": "TERM", "finish": "TERM"}
+
+
+def is_vital(event: Event) -> bool:
+    """Tell whether an event may not be passed over: a start, an end, a wish that the training end."""
+    return isinstance(event, Launched | Failed | Exited) or (
+        isinstance(event, Asked) and event.verb in ENDING
+    )
+
+
+def refuses(run: Run, verb: str) -> str:
+    """Return why what is asked cannot be done any more; "" where it can."""
+    deaf = run.state == UNGUARDED and verb not in ENDING
+    return f"{WHY}, the training goes on unguarded, and can only be stopped" if deaf else ""
+
+
+def begin(run: Run, event: Event, error: str) -> Step:
+    """Step aside at `event`, which the core could not take; without a child the run is over, with OWN_FAILURE."""
+    told = Tell("unguarded", {"error": error})
+    run, actions = follow(replace(run, interrupts=0), event)
+    if run.state in ENDED:
+        return run, [told, *actions]
+    if run.state in ALIVE:
+        return move(run, "failed us", deadline=math.inf), [told, *actions]
+    return move(run, "impossible", code=OWN_FAILURE), [told, Conclude(code=OWN_FAILURE, why=WHY)]
+
+
+def follow(run: Run, event: Event) -> Step:
+    """Return the run after `event`, and what is to be passed on."""
+    if run.state in ENDED or getattr(event, "attempt", run.attempt) < run.attempt:
+        return run, []
+    run = replace(run, now=max(event.at, run.now))
+    handler = _HANDLERS.get(type(event))
+    return handler(run, event) if handler else (run, [])
+
+
+def _launched(run: Run, event: Launched) -> Step:
+    return move(run, "launched", attempt=event.attempt, pid=event.pid, launched=event.at, decision=None), []
+
+
+def _failed(run: Run, event: Failed) -> Step:
+    return move(run, "impossible", code=event.code), [Conclude(code=event.code, why=event.why)]
+
+
+def _exited(run: Run, event: Exited) -> Step:
+    """Take its code for the run's, unless it was ended to be started again: that will not happen now."""
+    lost = run.decision is not None and run.decision.action == "restart"
+    code = OWN_FAILURE if lost else exit_code(run.decision, event)
+    return move(run, "ended", code=code), [Conclude(code=code, why=WHY if lost else "")]
+
+
+def _asked(run: Run, event: Asked) -> Step:
+    """Ask the training to end; whoever asks again has it ended."""
+    name = ENDING.get(event.verb)
+    if name is None:
+        return run, []
+    return replace(run, interrupts=run.interrupts + 1), [
+        Signal(attempt=run.attempt, name="KILL" if run.interrupts else name)
+    ]
+
+
+_HANDLERS: dict[type, Callable[..., Step]] = {
+    Launched: _launched,
+    Failed: _failed,
+    Exited: _exited,
+    Asked: _asked,
+}

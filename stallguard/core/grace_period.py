@@ -1,0 +1,50 @@
+"""Whether a training that stalled does anything at all about SIGTERM, so that the grace is of use to it.
+
+A script may handle SIGTERM: save and end, or only note it and end after the batch, as PyTorch Lightning does.  In a
+step that never comes back the note is never read.  What tells the two apart is what the process does after the signal:
+a handler that saves computes, writes, or waits for a disk, a timer or a network, and keeps its grace.
+
+Where the system shows the wait sites of all threads (Linux), only a deadlock counts: nothing can wake the process.
+Elsewhere an idle process counts that has no connection to a remote host.  Pure, as core.fold.
+"""
+
+from __future__ import annotations
+
+from stallguard.core import history, trainings
+from stallguard.core.detection import activity
+from stallguard.core.diagnosis import metrics
+from stallguard.core.limits import Limits
+from stallguard.core.run import Run
+from stallguard.core.training import Training
+
+WAIT = 3.0  # seconds after SIGTERM; the probe's own handler acts on a step that does not come back after 2
+SAVING = "checkpoint"  # phase of the probe
+
+
+def is_in_vain(run: Run, limits: Limits) -> bool:
+    """Tell whether SIGTERM came a little while ago to trainings that had stalled, and none has done anything since."""
+    judged = trainings.judged(run)
+    return run.now >= run.still + WAIT and all(_is_inert(one, run, limits) for one in judged)
+
+
+def _is_inert(training: Training, run: Run, limits: Limits) -> bool:
+    past, judge = training.history, training.judge
+    if judge.judgement.step != "stalled" or history.is_saving(past, run.now):
+        return False
+    heard = training.heard
+    if heard is not None and (heard.phase == SAVING or heard.progress_at > run.still):
+        return False
+    if not _is_idle(past, run, limits):
+        return False
+    runs = activity.current(judge.evidence, judge.began)
+    if judge.evidence.census >= 0:
+        return runs.deadlock >= WAIT
+    return runs.external >= WAIT and judge.evidence.remote is False
+
+
+def _is_idle(past: history.History, run: Run, limits: Limits) -> bool:
+    """Tell whether the readings since SIGTERM show no work."""
+    seconds, most = run.now - run.still, limits.detector
+    used = metrics.cpu(past, run.now, seconds)
+    moved = (metrics.io(past, run.now, seconds), metrics.disk(past, run.now, seconds))
+    return used is not None and used < most.idle_cpu and all((rate or 0.0) < most.idle_io for rate in moved)

@@ -1,0 +1,189 @@
+"""Facts for the sentences: numbers and findings turned into the short words that the narrative fills in.
+
+This module may not decide anything; the sentences themselves are report.narrative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from stallguard.core import lost_time
+from stallguard.core.actions import Tell
+from stallguard.core.diagnosis import signatures
+from stallguard.core.diagnosis.causes import TITLES
+from stallguard.core.events import DUMP, Collected, Matched, Noted
+from stallguard.core.limits import LEAST_PATIENCE, NEVER
+from stallguard.core.text import HOW, WHILE, counted, cut, duration
+from stallguard.errors import STOPPED_ON_TIME
+
+if TYPE_CHECKING:  # whoever wants words only must not wait for the whole core
+    from stallguard.core.run import Run
+    from stallguard.core.training import Training
+    from stallguard.core.verdicts import Finding
+
+__all__ = ["HOW", "WHILE", "counted", "duration"]
+
+ALSO = 0.3  # confidence from which a second cause is told too
+LINE = 120  # characters of a line of the output
+STREAM = "BLIND"  # the detector's row for beats without phases
+STOPPED = "somebody stopped the process"
+NO_LIMIT = "no limit in this phase"
+LIKELY, PERHAPS = 0.75, 0.45
+SIGNALS = {
+    4: "SIGILL",
+    5: "SIGTRAP",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    11: "SIGSEGV",
+    15: "SIGTERM",
+}
+DOING = {
+    "deadlock": "nothing in the process can wake its threads, and the processor is idle",
+    "external wait": "the processor is idle, waiting for something outside",
+    "spin": "the processor is busy, without reading, writing or touching new memory",
+    "working": "the processor is busy",
+    "unknown": "what the process does is not known",
+}
+
+
+def limit(threshold: float) -> float | None:
+    """Return the seconds after which a silence is a stall, None where the phase has no such limit."""
+    return threshold if threshold < NEVER * LEAST_PATIENCE else None
+
+
+def name(training: Training) -> str:
+    """Return which of several trainings is meant."""
+    what = f"{training.command}, " if training.command else ""
+    which = f"training {training.number}" if training.number else "a process that has not trained"
+    return f"{which} ({what}pid {training.pid})" if training.pid else "the run"
+
+
+def of_one(run: Run, pid: int) -> str:
+    """Return the beginning of a sentence that says which training it is about; empty if there is only one."""
+    if run.begun <= 1 or not pid:
+        return ""
+    found = [training for training in run.trainings if training.pid == pid]
+    return f"{name(found[-1])}: " if found else ""
+
+
+def trained_again(run: Run, event: Noted) -> str:
+    """Return how many batches a resumed training trains a second time, as the end of the note that says so."""
+    facts = event.facts
+    if event.kind != "resume" or not {"fit", "epoch", "batch"} <= facts.keys():
+        return ""
+    position = int(facts["fit"]), int(facts["epoch"]), int(facts["batch"])
+    number = lost_time.trained_again(run.lost, event.pid, position)
+    if number is None:
+        return ""
+    return f"; {number} batches are trained again" if number != 1 else "; 1 batch is trained again"
+
+
+def end_of_training(run: Run, gone: Training) -> dict[str, str]:
+    """Return the facts of the end of one training."""
+    heard, how = gone.heard, HOW.get(gone.over, gone.over)
+    parts = [f"{gone.batches} batches"]
+    parts += [counted(heard.fits, "fit")] if heard is not None and heard.fits > 1 else []
+    return {
+        "who": name(gone),
+        "how": how,
+        "progress": ", ".join(parts),
+        "duration": duration(run.now - gone.began),
+    }
+
+
+def place(row: str, phase: str) -> str:
+    """Return where in the training a silence is.  `row`: of the detector; `phase`: as the probe says it."""
+    return "between two beats" if row == STREAM else WHILE.get(phase, phase)
+
+
+def silence(run: Run, training: Training | None = None) -> dict[str, str]:
+    """Return the facts of a suspicion or a stall of `training`, by default of the one in focus."""
+    training = training or run.training
+    judgement = training.judge.judgement
+    stopped = judgement.step == "stopped"
+    what = STOPPED if stopped else DOING.get(judgement.evidence, DOING["unknown"])
+    whose = {"pid": str(training.pid)} if training.pid else {}
+    return whose | {
+        "silence": f"{of_one(run, training.pid)}no progress for {duration(judgement.gap)} "
+        f"{place(judgement.row, judgement.phase)}",
+        "what": what,
+        "gap": duration(judgement.gap),
+        "phase": judgement.phase,
+        "threshold": NO_LIMIT if limit(judgement.threshold) is None else duration(judgement.threshold),
+    }
+
+
+def evidence(event: Collected) -> dict[str, str]:
+    """Return where the evidence is and the script's own line that it hung in."""
+    where, verb = ("dumps", "is") if event.incident == DUMP else (f"incidents/{event.incident}", "hangs")
+    return {"where": where, "line": f"; it {verb} at {event.where}" if event.where else ""}
+
+
+def confidence(value: float) -> str:
+    """Return a confidence between 0 and 1 as a word."""
+    return "near certain" if value >= LIKELY else "likely" if value >= PERHAPS else "a guess"
+
+
+def diagnosis(findings: Sequence[Finding]) -> list[Tell]:
+    """Return what is told of the findings: the first, a second where it fits too, and the first advice."""
+    told = [_finding("diagnosis", finding) for finding in findings[:1]]
+    told += [_finding("also", finding) for finding in findings[1:2] if finding.confidence >= ALSO]
+    advice = findings[0].advice[:1] if findings else ()
+    return told + [Tell("advice", {"text": text}) for text in advice]
+
+
+def soft(findings: Sequence[Finding]) -> list[Tell]:
+    """Return what is told of a training that goes on: each cause, and its first advice."""
+    told = [(_finding("noticed", finding), finding.advice[:1]) for finding in findings]
+    return [
+        tell for cause, advice in told for tell in (cause, *(Tell("advice", {"text": a}) for a in advice))
+    ]
+
+
+def _finding(kind: str, finding: Finding) -> Tell:
+    because = "; ".join(finding.evidence[:3]) or "nothing else fits"
+    facts = {
+        "cause": TITLES.get(finding.cause, finding.cause),
+        "confidence": confidence(finding.confidence),
+        "because": because,
+    }
+    return Tell(kind, facts)
+
+
+def signature(event: Matched) -> list[Tell]:
+    """Return what is told of a line of the output that means something; nothing for what is no trouble."""
+    if event.family in signatures.QUIET or event.family == signatures.SCRIPT_ERROR:
+        return []
+    known = signatures.BY_ID.get(event.signature)
+    meaning = known.meaning if known else event.family
+    return [Tell("signature", {"meaning": meaning, "line": cut(event.line, LINE)})]
+
+
+def exit_facts(attempt: int, code: int) -> dict[str, str]:
+    """Return how an attempt ended."""
+    how = f"exit code {code}" if code >= 0 else f"killed by {SIGNALS.get(-code, f'signal {-code}')}"
+    return {"attempt": str(attempt), "how": how}
+
+
+def ending(decision_code: int, code: int) -> str:
+    """Return how the end of a run is told: the key of its sentence."""
+    if decision_code == STOPPED_ON_TIME:
+        return "paused"
+    return "finished" if code == 0 else "ended"
+
+
+def totals(run: Run, beats: int, now: float) -> dict[str, str]:
+    """Return the sums told at the end."""
+    stalls = run.totals.incidents
+    trouble = f", {run.begun} trainings" if run.begun > 1 else ""
+    if stalls or run.attempt > 1:
+        told = (
+            counted(stalls, "stall"),
+            counted(run.attempt, "attempt"),
+            f"{duration(lost_time.total(lost_time.concluded(run.lost, now), now))} lost",
+        )
+        trouble += f", {', '.join(told)}"
+    return {"batches": str(beats), "duration": duration(now - run.began), "trouble": trouble}

@@ -1,0 +1,1 @@
+"""Policy: what follows?  From the causes and the attempts so far to a decision."""

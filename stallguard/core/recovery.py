@@ -1,0 +1,69 @@
+"""A run taken up again by a later stallguard, after the one before it died.
+
+The journal holds every event that the core decided by, so the run is what folding them brings; nothing of it has
+to be stored twice.  Pure, as core.fold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from stallguard.core import fold, lifecycle, lost_time, trainings
+from stallguard.core.actions import Launch
+from stallguard.core.detection.learned import Learned
+from stallguard.core.events import Event
+from stallguard.core.limits import Limits
+from stallguard.core.run import Run, beats
+from stallguard.core.sizes import UNKNOWN, Sizes
+from stallguard.core.transitions import Step
+
+
+def rebuilt(
+    events: Iterable[Event],
+    limits: Limits,
+    learned: Learned | None = None,
+    sizes: Sizes = UNKNOWN,
+    run: Run | None = None,
+) -> Run | None:
+    """Return the run as it was after the last of `events`; None if there are none.  `run`: as it was before them."""
+    for event in events:
+        if run is None:
+            run, _ = fold.begin(limits, event.at, learned=learned, sizes=sizes)
+        with contextlib.suppress(Exception):  # what the core could not take was passed over then, too
+            run, _ = fold.advance(run, event, limits)
+    return run
+
+
+def between_attempts(run: Run) -> Step:
+    """Return a run that was left without a child, and the action that starts its next attempt if none was planned.
+
+    A stallguard that dies while it starts an attempt leaves an order that nobody carried out.
+    """
+    if run.state == lifecycle.NEW:
+        return run, [Launch(attempt=1, factor=run.factor)]
+    return (replace(run, deadline=run.now), []) if math.isinf(run.deadline) else (run, [])
+
+
+def on_a_new_clock(run: Run, limits: Limits, at: float) -> Step:
+    """Return the run for a machine that was started anew, and the action that starts its next attempt.
+
+    The monotonic clock began again, so every time in the old value is meaningless; what was learned and counted
+    stays, and the time already spent counts as spent before `at`.
+    """
+    fresh, _ = fold.begin(limits, at, run.factor, trainings.taught(run), run.sizes)
+    kept = replace(
+        fresh,
+        began=at - (run.now - run.began),
+        attempt=run.attempt,
+        device=run.device,
+        beyond=run.beyond,
+        learned=run.learned,
+        whole=run.whole,
+        lost=lost_time.moved(run.lost, run.now, at),
+        totals=replace(run.totals, beats=beats(run)),
+    )
+    return kept, [Launch(attempt=run.attempt + 1, factor=run.factor, device=run.device, resume=True)]

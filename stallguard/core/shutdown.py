@@ -1,0 +1,108 @@
+"""An end that was arranged: an hour of the day, or the end of a segment, which a script that leaks is given.
+
+The training is asked to end after its batch, with a checkpoint.  If the checkpoint is complete the probe waits with
+the training until SIGTERM ends all of the run: the code after `fit` must not go on with a model half trained, and a
+launcher must not start its next training.  If there is none the framework ends its loop, and the script goes on to
+its own end.  This module must not look at a clock.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from stallguard.core import history, lifecycle, messages, trainings
+from stallguard.core.actions import Ask, Conclude, Tell
+from stallguard.core.events import Exited, Noted
+from stallguard.core.lifecycle import HOLDING, WATCHED
+from stallguard.core.limits import Limits
+from stallguard.core.policy import attempts, decide
+from stallguard.core.run import Run
+from stallguard.core.transitions import Step, move, stop
+from stallguard.core.verdicts import Decision
+from stallguard.errors import GAVE_UP, STOPPED_ON_TIME
+
+STOP = "stop"  # kind of the probe's note that the training ends; with the fact "saved" if a checkpoint holds it all
+BY_US = (-15, -9, 143)  # how a child ends that was asked to: SIGTERM, SIGKILL, a handler of its own
+
+
+def time_is_up(run: Run, why: str, limits: Limits) -> Step:
+    """End the run at its hour; the next one resumes it."""
+    if run.state == lifecycle.BACKOFF:
+        told = Tell("paused", messages.totals(run, run.totals.beats, run.now) | {"why": why})
+        return move(run, "ended", code=STOPPED_ON_TIME), [told, Conclude(code=STOPPED_ON_TIME, why=why)]
+    end = Decision(action="finish", why=why, code=STOPPED_ON_TIME)
+    if run.decision is None or (run.interrupted is not None and run.state in WATCHED):
+        return _arrange(run, end, limits) if run.state in WATCHED else (run, [])
+    if run.decision.action != "restart":
+        return run, []
+    # It is being ended already, to be started again: nothing is to follow.
+    return replace(run, arranged=True, decision=end), [Tell("arranged", {"why": why})]
+
+
+def segment_ends(run: Run, limits: Limits) -> float | None:
+    """Return when the present attempt is to make place for the next."""
+    in_order = run.state in (lifecycle.WARMING, lifecycle.RUNNING) and run.decision is None
+    return run.launched + limits.segment if in_order else None
+
+
+def next_segment(run: Run, limits: Limits) -> Step:
+    """End the present attempt in good order; after a pause the next one goes on, unless this one led nowhere."""
+    tried, further = attempts.add_segment(run.past, trainings.stands(run))
+    run = replace(run, past=tried)
+    if not (further or _may_have_gone_on(run)):
+        why = (
+            f"attempt {run.attempt}, a segment of {messages.duration(limits.segment)}, made no new progress, and "
+            "another would make none: the training resumes from no checkpoint, or the segment is too short"
+        )
+        return _arrange(run, Decision(action="give_up", why=why, code=GAVE_UP), limits)
+    why = (
+        f"a segment of {messages.duration(limits.segment)} is over, and a new process gives back what leaked"
+    )
+    decision = Decision(
+        action="restart", why=why, factor=run.factor, device=run.device, delay=limits.cool_down,
+        mathematics=decide.mathematics(run.factor, run.device, limits.policy),
+    )  # fmt: skip
+    return _arrange(run, decision, limits)
+
+
+def _may_have_gone_on(run: Run) -> bool:
+    """Tell whether an attempt may have resumed and saved although it does not say where it stands.
+
+    A loop that counts only its own batches, or a program without a probe, may write and read checkpoints of its own.
+    """
+    judged = trainings.judged(run)
+    if any(one.heard is not None and (one.heard.epoch >= 0 or one.heard.iterations > 0) for one in judged):
+        return False
+    saved = any(one.heard is not None and one.heard.saves > 0 for one in judged)
+    return saved or history.wrote_since(run.history, run.launched)
+
+
+def _arrange(run: Run, decision: Decision, limits: Limits) -> Step:
+    """Have the training end after its batch, with a checkpoint; by signal where nobody hears, or it takes too long."""
+    run = replace(run, arranged=True, decision=decision)
+    told = Tell("arranged", {"why": decision.why})
+    if all(one.heard is None for one in trainings.judged(run)) or run.state in (
+        lifecycle.COLLECTING,
+        HOLDING,
+    ):
+        run, actions = stop(run, decision, limits)
+        return run, [told, *actions]
+    run = replace(run, deadline=run.now + limits.stop.batch_wait)
+    return run, [told, Ask(attempt=run.attempt, command="stop")]
+
+
+def noted(run: Run, event: Noted, limits: Limits) -> Step:
+    """Note that a training obeys; once each one was saved and waits, end them all."""
+    if event.kind != STOP:
+        return run, []
+    run = replace(run, obeyed=True, saved=(*run.saved, event.pid) if event.facts.get("saved") else run.saved)
+    waiting = {one.pid for one in trainings.judged(run)} <= set(run.saved)
+    if not (run.saved and waiting and run.arranged) or run.decision is None or run.state not in WATCHED:
+        return run, []
+    return stop(run, run.decision, limits)
+
+
+def came_otherwise(run: Run, event: Exited) -> bool:
+    """Tell whether an attempt with an arranged end came to one of its own: finished, or failed."""
+    in_time = run.obeyed and (event.code == 0 or run.saved != ())
+    return run.arranged and not in_time and event.code not in BY_US

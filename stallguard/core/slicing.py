@@ -1,0 +1,57 @@
+"""What the probe says of slices: from which note or record on a batch is trained in how many, or stays whole.
+
+Slices that would train something else are not made (probe/microbatch/compare.py).  Then a smaller batch is no remedy
+for this script, in this attempt and in later ones, unless the script takes its size as an option.  Pure, as core.fold.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from stallguard.core import messages, training_changes
+from stallguard.core.actions import Action, Tell
+from stallguard.core.events import Heard, Noted
+from stallguard.core.limits import Limits
+from stallguard.core.run import Run
+
+CUT, WHOLE = "micro", "whole"  # kinds of the probe's notes
+# Sources of beats (probe/wire.py) in loops of the script's own; slices are made in Keras' train_step.
+LOOPS = frozenset({"function", "tape", "optimizer", "session", "torch", "hand"})
+IN_A_LOOP = (
+    "batches stay whole: the script trains in a loop of its own, and slices are made in Keras' fit alone; --batch-flag "
+    "and --batch-env give a script its batch size"
+)
+
+
+def factor(event: Noted) -> int | None:
+    """Return in how many parts batches are trained from this note on; None where it does not say."""
+    said = event.facts.get("factor", "")
+    return max(1, int(said)) if said.isdecimal() else None
+
+
+def noted(run: Run, event: Noted, limits: Limits) -> tuple[Run, list[Action]]:
+    """Return the run after a note, and what it changes for the mathematics; other notes change nothing.
+
+    A script may train several models: as long as one is cut in an attempt, later attempts ask for slices again.
+    """
+    if event.kind not in (CUT, WHOLE):
+        return run, []
+    said = factor(event)
+    if event.kind == CUT:
+        run = replace(run, whole="", cut=True, factor=said or run.factor)
+    else:
+        run = replace(run, whole=event.text, factor=run.factor if run.cut else said or run.factor)
+    return training_changes.told(run, limits.policy)
+
+
+def heard(run: Run, event: Heard, limits: Limits) -> tuple[Run, list[Action]]:
+    """Return the run after a record, told that batches stay whole if it was asked for slices and trains in a loop.
+
+    A script that cuts its batches itself (stallguard.microbatches) says so in the record's factor.
+    """
+    loop = event.trains and event.beats > 0 and event.fits == 0 and event.source in LOOPS
+    asked = run.factor > 1 and not run.cut and not run.whole and not limits.policy.gives_size
+    if not (loop and asked) or event.factor > 1:
+        return run, []
+    run, told = training_changes.told(replace(run, whole=IN_A_LOOP, factor=1), limits.policy)
+    return run, [*told, Tell("whole", {"text": messages.of_one(run, event.pid) + IN_A_LOOP})]

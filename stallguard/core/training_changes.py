@@ -1,0 +1,32 @@
+"""What a run changed for the mathematics of the training, attempt by attempt: nothing, or exactly what.
+
+What one size or device changes is policy.mathematics.  Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from stallguard.core.actions import Action, Tell
+from stallguard.core.limits import PolicyLimits
+from stallguard.core.policy import decide
+from stallguard.core.run import Run
+
+
+def told(run: Run, limits: PolicyLimits) -> tuple[Run, list[Action]]:
+    """Tell what changed so far, where the size or the device of a batch is another than before."""
+    text = decide.mathematics(run.factor, run.device, limits)
+    if run.changes and run.changes[-1][1] == text:
+        return run, []
+    changes = (*run.changes, (run.attempt, text))
+    return replace(run, changes=changes), [Tell("mathematics", {"text": summary(changes)})]
+
+
+def summary(changes: Sequence[tuple[int, str]]) -> str:
+    """Return the changes, pairs of attempt and sentence, in one sentence."""
+    (_, first), *others = changes
+    if not others:
+        return first
+    return "; ".join([f"at first {first}", *(f"in attempt {attempt} {text}" for attempt, text in others)])

@@ -1,0 +1,104 @@
+"""What is asked of a run by the user, over the control socket, by a signal or by the clock, and what follows.
+
+Pure, as core.fold.
+"""
+
+from __future__ import annotations
+
+import math
+
+from msgspec.structs import replace
+
+from stallguard.core import fallback, lifecycle, messages, shutdown
+from stallguard.core.actions import Collect, Conclude, Signal, Tell
+from stallguard.core.events import DUMP, Asked
+from stallguard.core.limits import Limits
+from stallguard.core.run import Run, beats
+from stallguard.core.transitions import OWN_CODE, Step, kill, move, stop
+from stallguard.core.verdicts import Decision
+
+MUTE = 3600.0  # seconds that `mute` lasts
+OUTLIVED = 10.0  # seconds after an interrupt, in which a second one is sure to end the training at once
+STOP_VERBS = ("interrupt", "stop", "restart")
+FROM_SCRATCH = "from scratch"  # argument of restart: leave the checkpoints aside
+
+
+def take(run: Run, event: Asked, limits: Limits) -> Step:
+    """Return the run after it was asked for something, and what is to be done."""
+    if event.verb == "mute":
+        seconds = float(event.argument or MUTE)
+        told = Tell("muted", {"duration": messages.duration(seconds)}) if seconds > 0 else Tell("unmuted")
+        return replace(run, quiet_until=run.now + max(0.0, seconds)), [told]
+    if event.verb == "dump":
+        return run, [Collect(incident=DUMP, attempt=run.attempt)]
+    if event.verb == "finish":
+        return shutdown.time_is_up(run, event.argument, limits)
+    return _end(run, event, limits) if event.verb in STOP_VERBS else (run, [])
+
+
+def refuses(run: Run, verb: str) -> str:
+    """Return why what is asked cannot be done now; "" if it can."""
+    if run.state == lifecycle.UNGUARDED:
+        return fallback.refuses(run, verb)
+    if verb != "restart":
+        return ""
+    if run.state == lifecycle.NEW:
+        return "its first attempt has not begun"
+    if run.state in lifecycle.ENDED:
+        return "it is over"
+    ending = run.arranged or run.state in (lifecycle.STOPPING, lifecycle.KILLING)
+    if ending and run.decision is not None and run.decision.action != "restart":
+        return f"it is being ended, and nothing follows ({run.decision.why})"
+    return ""
+
+
+def _end(run: Run, event: Asked, limits: Limits) -> Step:
+    if refuses(run, event.verb):
+        return run, []
+    if run.state == lifecycle.BACKOFF and event.verb == "restart":
+        # The pause is over now; a start that was ordered already has no deadline any more.
+        return replace(run, deadline=run.deadline if math.isinf(run.deadline) else run.now), []
+    if run.state == lifecycle.BACKOFF:
+        return move(run, "ended", code=130), [Conclude(code=130, why="interrupted between two attempts")]
+    ending = run.state in (lifecycle.STOPPING, lifecycle.KILLING)
+    if run.state not in lifecycle.ALIVE:
+        return run, []
+    if ending and event.verb != "interrupt":
+        return _stay_down(run, event)
+    count = run.interrupts + (event.verb != "restart")
+    if event.verb == "interrupt" and count == 1:
+        # The training may catch it, save and end in its own time: no deadline.
+        decision = Decision(action="finish", why="interrupted by you", code=OWN_CODE)
+        run = replace(run, interrupts=count, decision=decision, interrupted=(run.now, beats(run)))
+        return run, [Signal(attempt=run.attempt, name="INT"), Tell("interrupted")]
+    again = event.verb == "restart"
+    decision = Decision(
+        action="restart" if again else "finish", why=f"you asked to {event.verb}", factor=run.factor,
+        device=run.device, code=OWN_CODE, resume=event.argument != FROM_SCRATCH,
+    )  # fmt: skip
+    run = replace(run, interrupts=count, decision=decision)
+    if event.verb == "interrupt":
+        return kill(run, limits)
+    run, actions = stop(run, decision, limits)
+    return run, [Tell("ending"), *actions]
+
+
+def drop_outlived(run: Run, limits: Limits) -> Step:
+    """Forget an interrupt that the training outlived: it went on, so it is guarded again.
+
+    A script may handle Ctrl-C by itself.  If the order stayed, nobody would judge the run for the rest of its life.
+    """
+    if run.interrupted is None or run.arranged or run.state not in lifecycle.WATCHED:
+        return run, []
+    since, batches = run.interrupted
+    if run.now < since + OUTLIVED or beats(run) < batches + limits.detector.recovered_after:
+        return run, []
+    return replace(run, decision=None, interrupts=0, interrupted=None), [Tell("outlived")]
+
+
+def _stay_down(run: Run, event: Asked) -> Step:
+    """Have nothing follow an attempt that is being ended already, where that is what was asked."""
+    if event.verb != "stop" or run.decision is None or run.decision.action != "restart":
+        return run, []
+    decision = Decision(action="finish", why="you asked to stop", code=OWN_CODE)
+    return replace(run, decision=decision), [Tell("ending")]

@@ -1,0 +1,54 @@
+"""When a run needs a Ticked although no event comes.
+
+Pure, as core.fold; it must not decide what is done then.
+"""
+
+from __future__ import annotations
+
+import math
+
+from stallguard.core import shutdown, trainings
+from stallguard.core.detection import detector
+from stallguard.core.diagnosis import causes
+from stallguard.core.lifecycle import ENDED, HOLDING, WATCHED
+from stallguard.core.limits import Limits
+from stallguard.core.policy import decide
+from stallguard.core.run import Run
+
+
+def next_wake(run: Run, limits: Limits) -> float:
+    """Return when the run needs a Ticked at the latest (monotonic seconds; infinity: never)."""
+    due, check = next_deadline(run, limits), trainings.next_check(run) if run.state in WATCHED else None
+    return due if check is None else min(due, check)
+
+
+def next_deadline(run: Run, limits: Limits) -> float:
+    """Return when something is due although all trainings go on (monotonic seconds; infinity: never).
+
+    What was due by `run.now` is no reason to wake: `advance` has just done it, or had a reason not to (observed, muted,
+    a checkpoint under way, a remedy that only notifies).  That reason is looked at again with the next event, and a
+    detector asks for one within a second.  Otherwise the deciding thread would wake again and again for nothing.
+    """
+    if run.state in ENDED:
+        return math.inf
+    if run.state not in WATCHED:
+        return run.deadline
+    acts = acts_at(run, limits) if run.state == HOLDING else shutdown.segment_ends(run, limits)
+    later = acts if acts is not None and acts > run.now and run.decision is None else math.inf
+    return min(run.deadline, later)
+
+
+def acts_at(run: Run, limits: Limits) -> float | None:
+    """Return when acting on a stall is due (monotonic seconds; None: never).
+
+    At once for what only gets worse, else as the detector says.
+    A process that somebody stopped is left alone for as long as they like, unless the user ordered a remedy for just
+    this (policy.causes); it is then given the time of a silent one.
+    """
+    if run.judge.judgement.step == "stopped":
+        if causes.STOPPED not in decide.orders(limits.policy.causes):
+            return None
+        return run.judge.judgement.since + limits.detector.act_after * limits.detector.patience
+    if run.urgent:
+        return run.now
+    return detector.act_at(run.judge, limits.detector)

@@ -1,0 +1,69 @@
+"""macOS, as stallguard sees it: the functions of host.linux under the same names.
+
+This module only gathers; how a thing is read is told in the darwin_* modules beside it.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+
+from stallguard.host.darwin import libproc
+from stallguard.host.darwin.process_tree import (
+    Tree,
+    alive,
+    census,
+    has_open,
+    is_remote,
+    main_site,
+    overcount,
+    start_time,
+)
+from stallguard.host.darwin.system import Gpu, MachineWatch, MemoryKill, facts, memory
+
+__all__ = [
+    "Gpu",
+    "MachineWatch",
+    "MemoryKill",
+    "Tree",
+    "alive",
+    "asleep",
+    "boot",
+    "census",
+    "facts",
+    "has_open",
+    "is_remote",
+    "main_site",
+    "memory",
+    "monotonic",
+    "overcount",
+    "start_time",
+]
+
+
+def monotonic() -> float:
+    """Return seconds on a clock that stands still while the machine sleeps: mach_absolute_time, named.
+
+    `time.monotonic` is that clock today; a later Python may choose one that counts sleep.
+    """
+    if sys.platform != "darwin":
+        return time.monotonic()  # no other system has this clock
+    return time.clock_gettime(time.CLOCK_UPTIME_RAW)
+
+
+@functools.cache
+def boot() -> str:
+    """Return which boot of the machine this is: no other has the same; "?" if the system does not tell."""
+    return libproc.sysctl_text("kern.bootsessionuuid") or "?"
+
+
+def asleep() -> float:
+    """Return the seconds slept since boot.
+
+    On macOS CLOCK_MONOTONIC_RAW is mach_continuous_time, which counts sleep, and CLOCK_UPTIME_RAW is
+    mach_absolute_time, which does not (Libc-1725 gen/clock_gettime.c).
+    """
+    if sys.platform != "darwin":
+        return 0.0  # no other system has these clocks
+    return max(0.0, time.clock_gettime(time.CLOCK_MONOTONIC_RAW) - time.clock_gettime(time.CLOCK_UPTIME_RAW))

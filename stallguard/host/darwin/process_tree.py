@@ -1,0 +1,201 @@
+"""A process tree on macOS, by libproc: the same readings as host.linux.process_tree.
+
+Memory is phys_footprint, which is what the system kills for and which holds Metal's pages; RSS does not.
+This module may not wait for anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import time
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from stallguard.core.readings import Process
+from stallguard.host.darwin import libproc
+from stallguard.host.monotonic_counters import Rising
+from stallguard.host.process_members import Members
+
+WRAP = 1 << 32  # counters of struct proc_taskinfo are 32 bits wide
+FULL = (
+    1 << 31
+) - 1  # at which the kernel holds pti_faults and pti_csw (fill_taskprocinfo): then they say nothing more
+
+
+class Seen(NamedTuple):
+    """One process at one look; the kernel does not tell all of a zombie."""
+
+    who: libproc.BsdInfo
+    task: libproc.TaskInfo | None
+    used: libproc.Rusage | None
+
+
+def start_time(pid: int) -> float | None:
+    """Return when the process started (wall clock seconds): with the pid, the identity of a process."""
+    who = libproc.bsd_info(pid)
+    return started(who) if who else None
+
+
+def started(who: libproc.BsdInfo) -> float:
+    """Return the start of a process in seconds."""
+    return float(who.start_seconds) + float(who.start_microseconds) * 1e-6
+
+
+def alive(pid: int, start: float | None) -> bool:
+    """Tell whether the process that started at `start` still exists and is not a zombie."""
+    who = libproc.bsd_info(pid)
+    if who is None or who.status == libproc.SZOMB:
+        return False
+    return start is None or started(who) == start
+
+
+class Tree:
+    """The tree below `root`."""
+
+    def __init__(self, root: int) -> None:
+        """Watch the process `root` and all that it starts."""
+        self._members = Members(root)
+        self._rising = Rising()
+
+    def members(self) -> tuple[int, ...]:
+        """Return the pids seen at the last reading, the root's first if it lives."""
+        return self._members.pids()
+
+    def read(self, main: int | None = None) -> Process:
+        """Return the tree's reading.  `main`: the process whose state is told; the root by default."""
+        if self._members.is_search_due(time.monotonic()):
+            self._search()
+        looks = {pid: _look(pid) for pid in self._members.started}
+        living = {pid: seen for pid, seen in looks.items() if seen is not None}
+        self._members.keep({pid: started(seen.who) for pid, seen in living.items()})
+        seen = {pid: living[pid] for pid in self._members.started}
+        teller = main or self._members.root
+        told = _state(seen[teller], teller) if teller in seen else "gone"
+        return self._reading(list(seen.values()), told)
+
+    def set_shared(self, shared: int) -> None:
+        """Nothing to correct: phys_footprint counts shared pages for one owner only."""
+
+    def _search(self) -> None:
+        waiting = [*{*self._members.started, self._members.root}]
+        found = set(waiting)
+        while waiting:
+            fresh = set(libproc.children(waiting.pop())) - found
+            found |= fresh
+            waiting += fresh
+        for pid in found:
+            self._members.add(pid, start_time(pid))
+
+    def _reading(self, seen: list[Seen], state: str) -> Process:
+        died, count = self._members.take_died(), self._rising.count
+        if not seen:
+            return Process(state="gone", members=0, workers=died)
+        tasks = [one.task for one in seen if one.task is not None]
+        used = [one.used for one in seen if one.used is not None]
+        return Process(
+            state=state,
+            cpu=_rounded(self._rising.total("cpu", _sum([_cpu_ticks(one) for one in used]))),
+            members=len(seen),
+            threads=_sum([task.threads for task in tasks]),
+            switches=count("switches", _counted([task.csw for task in tasks])),
+            disk=count("disk", _sum([one.diskio_bytesread + one.diskio_byteswritten for one in used])),
+            minor_faults=count("minor", _counted([task.faults for task in tasks])),
+            major_faults=count("major", _sum([one.pageins + one.child_pageins for one in used])),
+            instructions=count("instructions", _sum([one.instructions for one in used])),
+            footprint=_sum([one.phys_footprint for one in used]),
+            rss=_sum([one.resident_size for one in used]),
+            run_queue=_rounded(self._rising.total("queue", _sum([_queued_ticks(one) for one in used]))),
+            workers=died,
+        )
+
+
+def _look(pid: int) -> Seen | None:
+    who = libproc.bsd_info(pid)
+    return Seen(who, libproc.task_info(pid), libproc.rusage(pid)) if who else None
+
+
+def _state(seen: Seen, pid: int) -> str:
+    """Return the state in the order in which ps(1) decides: what runs hides what waits."""
+    if seen.who.status == libproc.SZOMB:
+        return "zombie"
+    if seen.who.flags & libproc.FLAG_INEXIT:
+        return "exiting"
+    if seen.who.status == libproc.SSTOP:
+        return "stopped"
+    if seen.task is not None and seen.task.running > 0:
+        return "running"
+    return "uninterruptible" if libproc.UNINTERRUPTIBLE in libproc.thread_states(pid) else "sleeping"
+
+
+def _counted(each: Sequence[int]) -> int | None:
+    """Return the sum of 32-bit counters, None as soon as one of them is full: it would look like no work at all."""
+    return None if FULL in each else _sum([one % WRAP for one in each])
+
+
+def _sum(told: Sequence[int]) -> int | None:
+    return sum(told) if told else None
+
+
+def _rounded(ticks: float | None) -> float | None:
+    return None if ticks is None else round(ticks * libproc.seconds_a_tick(), 4)
+
+
+def _cpu_ticks(used: libproc.Rusage) -> int:
+    return int(used.user_time + used.system_time + used.child_user_time + used.child_system_time)
+
+
+def _queued_ticks(used: libproc.Rusage) -> int:
+    """Return the ticks that its threads could run and did not: xnu starts runnable_time when one becomes ready."""
+    return max(0, int(used.runnable_time) - int(used.user_time) - int(used.system_time))
+
+
+def overcount(_pids: Iterable[int]) -> int | None:
+    """Return None: see Tree.set_shared."""
+    return None
+
+
+def census(_pids: Iterable[int], _without: Collection[int] = ()) -> dict[str, int] | None:
+    """Return None: macOS tells nobody but a debugger in which call a thread waits."""
+    return None
+
+
+def main_site(_pid: int) -> str | None:
+    """Return None: see census."""
+    return None
+
+
+def has_open(pid: int, path: str) -> bool | None:
+    """Tell whether a process has the file `path` open; None if that cannot be seen."""
+    import psutil
+
+    from stallguard.host.psutil_errors import ERRORS
+
+    with contextlib.suppress(*ERRORS):
+        return os.path.realpath(path) in {file.path for file in psutil.Process(pid).open_files()}
+    return None
+
+
+def is_remote(pids: Iterable[int]) -> bool | None:
+    """Tell whether the processes hold an established connection to another host; None: the system does not say."""
+    import psutil
+
+    from stallguard.host.psutil_errors import ERRORS
+
+    known = False
+    for pid in pids:
+        with contextlib.suppress(*ERRORS):
+            connections = psutil.Process(pid).net_connections("tcp")
+            known = True
+            if any(_leaves_the_host(one.status, one.raddr) for one in connections):
+                return True
+    return False if known else None
+
+
+def _leaves_the_host(status: str, address: Sequence[object]) -> bool:
+    if status != "ESTABLISHED" or not address:
+        return False
+    with contextlib.suppress(ValueError):
+        return not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback
+    return False

@@ -1,0 +1,230 @@
+"""The machine, its memory and its GPU on macOS: small tools run, their words parsed by darwin_parse.
+
+May not judge, and may not run a tool more often than a sensor asks.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import select
+import sys
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from stallguard.core.readings import Device, Machine, Memory
+from stallguard.host import kqueue_exit, tool
+from stallguard.host.darwin import libproc, preferences
+from stallguard.host.darwin import parsers as parse
+
+# `ioreg -r -c` walks the whole registry: tens of milliseconds.  -w 0 keeps it from cutting lines.
+IOREG = ["/usr/sbin/ioreg", "-r", "-d", "1", "-w", "0"]
+SYSCTL, VM_STAT, PMSET = "/usr/sbin/sysctl", ["/usr/bin/vm_stat"], ["/usr/bin/pmset", "-g"]
+MEMORY_PRESSURE = ["/usr/bin/memory_pressure"]
+PS = [
+    "/bin/ps",
+    "-Acr",
+    "-o",
+    "pid,stat,%cpu,comm",
+]  # by CPU, names without paths; set-user-id, so it sees all
+# kern.memorystatus_vm_pressure_level is masked: `sysctl -a` hides it, asked by name it answers.
+MEMORY_NAMES = (
+    "hw.memsize",
+    "kern.memorystatus_vm_pressure_level",
+    "vm.swapusage",
+    "vm.compressor_bytes_used",
+)
+FACT_NAMES = ("hw.model", "hw.memsize", "hw.ncpu", "machdep.cpu.brand_string", "sysctl.proc_translated")
+PATIENCE = 10.0  # seconds until a tool is killed; its sensor is told to be blocked long before
+BUSY, TOP = 0.05, 3  # of a core; names
+SLOW_EVERY = 30.0  # seconds between two looks at what changes rarely
+THERMAL = {0: "nominal", 1: "fair", 2: "serious"}  # moderate, heavy; above: trapping, sleeping
+
+
+def _sysctl(names: tuple[str, ...]) -> dict[str, str]:
+    return parse.sysctl(tool.run([SYSCTL, *names], PATIENCE, lenient=True) or "")
+
+
+def memory(_pid: int | None = None) -> Memory:
+    """Return the machine's memory.  macOS holds processes to no limit that could be told."""
+    told = _sysctl(MEMORY_NAMES)
+    return memory_reading(
+        told, parse.pages(tool.run(VM_STAT, PATIENCE) or tool.run(MEMORY_PRESSURE, PATIENCE) or "")
+    )
+
+
+def memory_reading(told: Mapping[str, str], pages: parse.Pages | None) -> Memory:
+    """Return the reading that sysctl's values and the page counts make."""
+    return Memory(
+        total=parse.whole(told.get("hw.memsize")),
+        available=pages.bytes("Pages free", "Pages inactive", "Pages speculative") if pages else None,
+        pressure=parse.PRESSURE.get(told.get("kern.memorystatus_vm_pressure_level", "")),
+        swap_used=parse.swap_used(told.get("vm.swapusage")),
+        swap_outs=pages.bytes("Swapouts") if pages else None,
+        compressed=parse.whole(told.get("vm.compressor_bytes_used")),
+    )
+
+
+class Gpu:
+    """The Mac's GPU; keeps its clients' counters, because moving is a difference."""
+
+    def __init__(self) -> None:
+        """Know nothing yet: the first reading cannot say whether anything moved."""
+        self._before: dict[str, parse.Client] | None = None
+
+    def read(self, pids: Collection[int]) -> Device | None:
+        """Return the GPU's reading, with what the processes `pids` do on it; None where ioreg shows no GPU."""
+        gpus = parse.accelerators(tool.run([*IOREG, "-c", "IOAccelerator"], PATIENCE) or "")
+        if not gpus:
+            return None
+        return self.reading(
+            gpus, parse.clients(tool.run([*IOREG, "-c", "AGXDeviceUserClient"], PATIENCE) or ""), pids
+        )
+
+    def reading(
+        self, gpus: list[parse.Accelerator], clients: list[parse.Client], pids: Collection[int]
+    ) -> Device:
+        """Return the reading that the registry's nodes make; of several GPUs, Apple's own is told."""
+        gpu = max(gpus, key=lambda one: ((one.kind or "").startswith("AGX"), one.utilisation or 0.0))
+        ours = {client.id: client for client in clients if client.pid in pids}
+        moved = self._moved(ours)
+        return Device(
+            name=gpu.model or gpu.kind,
+            utilisation=gpu.utilisation,
+            moved=moved,
+            memory=gpu.memory,
+            recoveries=gpu.recoveries,
+            mine=bool(ours) if clients else None,
+        )
+
+    def _moved(self, ours: dict[str, parse.Client]) -> bool | None:
+        """Return whether GPU time of ours advanced; a client that came or went makes the sum no measure."""
+        before, self._before = self._before, ours
+        if not ours or before is None:
+            return None
+        return any(_advanced(before.get(name), client) for name, client in ours.items())
+
+
+def _advanced(before: parse.Client | None, after: parse.Client) -> bool:
+    if before is None:
+        return after.submitted > 0
+    return after.gpu_time > before.gpu_time or after.submitted > before.submitted
+
+
+class MachineWatch:
+    """Reads the machine; keeps the last counters, because idle is a difference, and what changes rarely."""
+
+    def __init__(self) -> None:
+        """Know nothing yet: the first reading has no idle share."""
+        self._times: tuple[float, float] | None = None
+        self._slow: dict[str, Any] = {}
+        self._slow_at = float("-inf")
+
+    def read(self, now: float, ours: Collection[int], asleep: float) -> Machine:
+        """Return the machine's reading.
+
+        `now`: monotonic seconds; `ours`: pids that are not "others"; `asleep`: what Clock.asleep says.
+        """
+        if now - self._slow_at >= SLOW_EVERY:
+            self._slow_at, self._slow = now, _rarely_changing()
+        return Machine(
+            idle=self._idle(),
+            busiest=busiest(parse.ps(tool.run(PS, PATIENCE) or ""), ours),
+            load=os.getloadavg()[0],
+            asleep=round(asleep, 3),
+            **self._slow,
+        )
+
+    def _idle(self) -> float | None:
+        import psutil
+
+        from stallguard.host.psutil_errors import ERRORS
+
+        try:
+            times = psutil.cpu_times()
+        except ERRORS:
+            return None
+        before, self._times = self._times, (times.idle, sum(times))
+        if before is None:
+            return None
+        total = self._times[1] - before[1]
+        return round(min(1.0, max(0.0, (self._times[0] - before[0]) / total)), 4) if total > 0 else None
+
+
+def busiest(rows: list[parse.Row], ours: Collection[int]) -> tuple[str, ...]:
+    """Return the names of up to three busy processes that are not ours, the busiest first."""
+    others = [row for row in rows if row.pid not in ours and (row.cpu or 0.0) >= BUSY and row.name != "ps"]
+    others.sort(key=lambda row: row.cpu or 0.0, reverse=True)
+    return tuple(dict.fromkeys(row.name for row in others))[:TOP]
+
+
+def _rarely_changing() -> dict[str, Any]:
+    heat = parse.thermal(tool.run([*PMSET, "therm"], PATIENCE) or "")
+    settings = preferences.sleep()
+    return {
+        "power": parse.power(tool.run([*PMSET, "ps"], PATIENCE) or ""),
+        "thermal": thermal_level(libproc.thermal_pressure(), heat.level),
+        "cpu_limit": heat.cpu_limit,
+        "low_power": settings.low_power if settings else None,
+        "lid_closed": parse.lid_closed(tool.run([*IOREG, "-k", "AppleClamshellState"], PATIENCE) or ""),
+    }
+
+
+def thermal_level(pressure: int | None, warned: str | None) -> str | None:
+    """Return the thermal state: the pressure level where notifyd tells it, else pmset's warning."""
+    return warned if pressure is None else THERMAL.get(pressure, "critical")
+
+
+def facts() -> dict[str, str | int | bool | None]:
+    """Return what does not change while the machine runs; None: not known here."""
+    return facts_from(_sysctl(FACT_NAMES), parse.versions(tool.run(["/usr/bin/sw_vers"], PATIENCE) or ""))
+
+
+def facts_from(told: Mapping[str, str], version: Mapping[str, str]) -> dict[str, str | int | bool | None]:
+    """Return the facts that sysctl and sw_vers make."""
+    translated = told.get(
+        "sysctl.proc_translated"
+    )  # 1: this Python is Intel code under Rosetta; absent on Intel
+    return {
+        "system": "macOS",
+        "version": version.get("ProductVersion"),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "model": told.get("hw.model"),
+        "chip": told.get("machdep.cpu.brand_string"),
+        "cores": parse.whole(told.get("hw.ncpu")) or os.cpu_count(),
+        "memory": parse.whole(told.get("hw.memsize")),
+        "rosetta": None if translated is None else translated == "1",
+        "python": sys.version.split()[0],
+    }
+
+
+class MemoryKill:
+    """Tells, after a process' end, whether the system killed it for memory."""
+
+    def __init__(self, pid: int) -> None:
+        """Begin to watch `pid`, which must still live (the kernel refuses even a zombie)."""
+        kernel: Any = select
+        self._queue: Any = kernel.kqueue()
+        self._error: int = kernel.KQ_EV_ERROR
+        self._answer: bool | None = None
+        try:
+            kqueue_exit.register(self._queue, pid, kernel)
+        except OSError:  # it is gone: nothing will be known
+            self.close()
+
+    def look(self) -> None:
+        """Nothing changes while it lives."""
+
+    def killed(self) -> bool | None:
+        """Return whether jetsam killed it; None where the end was not seen."""
+        if self._queue is not None and self._answer is None:
+            for event in self._queue.control(None, 1, 0):
+                self._answer = None if event.flags & self._error else kqueue_exit.was_memory(event.data)
+        return self._answer
+
+    def close(self) -> None:
+        """Close the queue."""
+        if self._queue is not None:
+            self._queue.close()
+        self._queue = None

@@ -1,0 +1,41 @@
+"""Linux, as stallguard sees it: the functions of host.darwin under the same names.
+
+This module only gathers; how a thing is read is told in the linux_* module beside it.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+
+from stallguard.host.linux.machine_facts import MachineWatch, facts
+from stallguard.host.linux.memory_limits import MemoryKill, memory
+from stallguard.host.linux.nvml import Gpu
+from stallguard.host.linux.process_tree import Tree, alive, overcount, start_time
+from stallguard.host.linux.procfs import slurp
+from stallguard.host.linux.thread_census import census, has_open, is_remote, main_site
+
+assert sys.platform != "darwin"  # noqa: S101 - tells type checkers which half this is
+
+__all__ = [
+    "Gpu", "MachineWatch", "MemoryKill", "Tree", "alive", "asleep", "boot", "census", "facts", "has_open", "is_remote",
+    "main_site", "memory", "monotonic", "overcount", "start_time",
+]  # fmt: skip
+
+
+def monotonic() -> float:
+    """Return seconds on a clock that stands still while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+@functools.cache
+def boot() -> str:
+    """Return which boot of the machine this is: no other has the same; "?" if the system does not tell."""
+    return (slurp("/proc/sys/kernel/random/boot_id", 64) or b"?").decode("ascii", "replace").strip()
+
+
+def asleep() -> float:
+    """Return the seconds slept since boot: CLOCK_BOOTTIME counts suspend, CLOCK_MONOTONIC does not."""
+    gap = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+    return max(0.0, gap)  # a microsecond passes between the two calls

@@ -1,0 +1,138 @@
+"""Linux: /proc tells most; py-spy, gdb and the kernel's log where they are installed and permitted.
+
+`maps` takes the process' memory lock and blocks where the process is stuck in the kernel, which is why each
+table has its seconds.  py-spy reads without pausing; gdb stops the process for as long as it reads symbols.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from stallguard.host.evidence_rows import Table, Tool
+from stallguard.host.linux import procfs
+from stallguard.host.linux.thread_census import SITES, wait_site
+
+THREADS_MAX = 500
+FILES_MAX = 1000
+MAPS_MAX = 60  # lines of the summary
+MAPS_BYTES = 4 << 20
+
+
+def tables(pid: int) -> tuple[Table, ...]:
+    """Return what is read from /proc."""
+    return (
+        Table("threads", lambda: threads(pid), 1.0, first=True),
+        Table("maps", lambda: maps(pid), 3.0),
+        Table("files", lambda: files(pid), 2.0),
+    )
+
+
+def tools(pid: int, since: float, _now: float) -> tuple[Tool, ...]:
+    """Return the tools that are installed.  `since`: seconds since the epoch."""
+    process = str(pid)
+    wanted = (
+        Tool("py-spy", ("py-spy", "dump", "--nonblocking", "--pid", process), 5),
+        Tool("kernel", ("journalctl", "-k", "-n", "300", "--no-pager", f"--since=@{since:.0f}"), 5),
+        Tool("kernel-ring", ("dmesg", "--ctime", "--level", "emerg,alert,crit,err,warn"), 2),
+        Tool("gpu", ("nvidia-smi",), 5),
+        Tool(
+            "gdb",
+            (
+                "gdb",
+                "-nx",
+                "-batch",
+                "-p",
+                process,
+                "-ex",
+                "set pagination off",
+                "-ex",
+                "thread apply all bt 40",
+            ),
+            60,
+            2 << 20,
+            deep=True,
+        ),
+    )
+    found = ((tool, shutil.which(tool.argv[0])) for tool in wanted)
+    return tuple(tool._replace(argv=(path, *tool.argv[1:])) for tool, path in found if path)
+
+
+def main_wait(pid: int) -> str:
+    """Return where the main thread waits (see linux_census.wait_site); empty where that is not known."""
+    stat = procfs.parse_stat(_text(pid, str(pid), "stat").encode(errors="surrogateescape"))
+    call = _text(pid, str(pid), "syscall").encode(errors="surrogateescape")
+    return wait_site(stat.state, call) if stat and call else ""
+
+
+def report_places() -> tuple[Path, ...]:
+    """Return nothing: Linux has no such reports."""
+    return ()
+
+
+def threads(pid: int) -> str:
+    """Return a line a thread: id, state, CPU seconds, system call, wait channel, name; then the kernel stacks."""
+    ids = sorted(procfs.threads(pid), key=int)[:THREADS_MAX]
+    rows = [line for thread in ids if (line := _thread(pid, thread))]
+    stacks = [f"\n{thread}:\n{text}" for thread in ids if (text := _text(pid, thread, "stack").rstrip())]
+    head = f"{'thread':>8}  {'state':<15}  {'cpu s':>9}  {'call':<10}  {'waits in':<28}  name"
+    return "\n".join([head, *rows, *stacks]) + "\n"
+
+
+def _thread(pid: int, thread: str) -> str:
+    stat = procfs.parse_stat(_text(pid, thread, "stat").encode(errors="surrogateescape"))
+    if stat is None:
+        return ""
+    where = _text(pid, thread, "wchan").strip("\0\n") or "-"
+    return f"{thread:>8}  {stat.state:<15}  {stat.own_cpu:>9.2f}  {_call(pid, thread):<10}  {where:<28}  {stat.name}"
+
+
+def _call(pid: int, thread: str) -> str:
+    number = _text(pid, thread, "syscall").partition(" ")[0].strip()
+    return SITES.get(int(number), number) if number.isdigit() else number or "?"
+
+
+def _text(pid: int, thread: str, name: str) -> str:
+    data = procfs.slurp(f"/proc/{pid}/task/{thread}/{name}", 1 << 14)
+    return (data or b"").decode(errors="surrogateescape")
+
+
+def maps(pid: int) -> str:
+    """Return smaps_rollup, and the address space by what is mapped, largest first."""
+    rollup = procfs.slurp(f"/proc/{pid}/smaps_rollup", 1 << 14) or b""
+    sizes = summed(_whole(f"/proc/{pid}/maps"))
+    rows = [f"{size / 1e6:>12.1f} MB  {name}" for name, size in sizes.most_common(MAPS_MAX)]
+    return "\n".join([rollup.decode(errors="replace"), *rows]) + "\n"
+
+
+def _whole(path: str) -> str:
+    with Path(path).open("rb") as file:  # larger than a page: needs more than one read
+        return file.read(MAPS_BYTES).decode(errors="replace")
+
+
+def summed(maps: str) -> Counter[str]:
+    """Return bytes of address space by name, from a /proc/PID/maps (proc_pid_maps(5))."""
+    sizes: Counter[str] = Counter()
+    for line in maps.splitlines():
+        fields = line.split(maxsplit=5)
+        begin, _, end = fields[0].partition("-") if fields else ("", "", "")
+        if end:
+            sizes[fields[5] if len(fields) > 5 else "[anonymous]"] += int(end, 16) - int(begin, 16)  # noqa: PLR2004
+    return sizes
+
+
+def files(pid: int) -> str:
+    """Return the open descriptors and where they lead; links only, so a dead file server cannot hang us."""
+    return "".join(f"{number:>5} -> {where}\n" for number, where in _links(pid))
+
+
+def _links(pid: int) -> Iterator[tuple[str, str]]:
+    names = sorted(os.listdir(f"/proc/{pid}/fd"), key=int)[:FILES_MAX]  # noqa: PTH208 - bare names are wanted
+    for name in names:
+        try:
+            yield name, os.readlink(f"/proc/{pid}/fd/{name}")  # noqa: PTH115 - no object for each of a thousand
+        except OSError:  # closed since
+            continue

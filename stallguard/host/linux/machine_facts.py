@@ -1,0 +1,154 @@
+"""The machine on Linux: idle cores, who else is busy, power, heat, the lid; and what never changes.
+
+May not judge: a busy machine is a fact here, a cause of slowness elsewhere.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import platform
+import sys
+from collections import defaultdict
+from collections.abc import Collection
+
+from stallguard.core.readings import Machine
+from stallguard.host.linux import procfs
+from stallguard.host.linux.procfs import slurp
+
+BUSY = 0.05  # of a core; who uses less is not "busy"
+TOP = 3
+THROTTLE = "/sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_count"
+FREQUENCY = "/sys/devices/system/cpu/cpu0/cpufreq"
+
+
+class MachineWatch:
+    """Reads the machine; keeps the last counters, because idle and busy are differences."""
+
+    def __init__(self) -> None:
+        """Know nothing yet: the first reading has no idle share."""
+        self._times: tuple[int, int] | None = None
+        self._cpu: dict[tuple[int, int], float] = {}
+        self._scanned = 0.0
+        self._throttled: int | None = None
+
+    def read(self, now: float, ours: Collection[int], asleep: float) -> Machine:
+        """Return the machine's reading.
+
+        `now`: monotonic seconds; `ours`: pids that are not "others"; `asleep`: what Clock.asleep says.
+        """
+        return Machine(
+            idle=self._idle(),
+            busiest=self._busiest(now, ours),
+            load=os.getloadavg()[0],
+            power=_power(),
+            thermal=self._thermal(),
+            low_power=_is_saving(),
+            cpu_limit=_cpu_limit(),
+            asleep=round(asleep, 3),
+            lid_closed=_is_lid_closed(),
+        )
+
+    def _idle(self) -> float | None:
+        before, self._times = self._times, parse_times(slurp("/proc/stat", 512) or b"")
+        if before is None or self._times is None:
+            return None
+        idle, total = (after - earlier for after, earlier in zip(self._times, before, strict=True))
+        return round(min(1.0, max(0.0, idle / total)), 4) if total > 0 else None
+
+    def _busiest(self, now: float, ours: Collection[int]) -> tuple[str, ...]:
+        stats = {pid: stat for pid in procfs.all_pids() if (stat := procfs.stat(pid))}
+        before, self._cpu = self._cpu, {(pid, stat.start): stat.own_cpu for pid, stat in stats.items()}
+        elapsed, self._scanned = now - self._scanned, now
+        used: defaultdict[str, float] = defaultdict(float)  # by name: twenty helpers of one browser are one
+        for pid, stat in stats.items():
+            key = (pid, stat.start)
+            if pid not in ours and key in before:
+                used[stat.name] += self._cpu[key] - before[key]
+        busy = [name for name, seconds in used.items() if seconds >= BUSY * elapsed]
+        return tuple(sorted(busy, key=used.__getitem__, reverse=True)[:TOP])
+
+    def _thermal(self) -> str | None:
+        before, self._throttled = self._throttled, _number(THROTTLE)
+        if self._throttled is None:
+            return None
+        return "serious" if before is not None and self._throttled > before else "nominal"
+
+
+_KINDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")  # proc_stat(5)
+
+
+def parse_times(text: bytes) -> tuple[int, int] | None:
+    """Return (idle, all) ticks of all cores from /proc/stat's first line; time that a host stole is busy."""
+    line = text.partition(b"\n")[0].split()
+    ticks = dict(zip(_KINDS, line[1:], strict=False))
+    if (
+        line[:1] != [b"cpu"]
+        or len(ticks) < len(_KINDS)
+        or not all(field.isdigit() for field in ticks.values())
+    ):
+        return None
+    return int(ticks["idle"]) + int(ticks["iowait"]), sum(int(field) for field in ticks.values())
+
+
+def _number(path: str) -> int | None:
+    text = (slurp(path, 64) or b"").strip()
+    return int(text) if text.isdigit() else None
+
+
+def _cpu_limit() -> float | None:
+    allowed, possible = _number(f"{FREQUENCY}/scaling_max_freq"), _number(f"{FREQUENCY}/cpuinfo_max_freq")
+    return round(allowed / possible, 3) if allowed and possible else None
+
+
+def _power() -> str | None:
+    """Return what feeds the machine: Documentation/ABI/testing/sysfs-class-power."""
+    kinds = {path: _word(f"{path}/type") for path in glob.glob("/sys/class/power_supply/*")}  # noqa: PTH207
+    if any(kind == "Mains" and _word(f"{path}/online") == "1" for path, kind in kinds.items()):
+        return "ac"
+    states = [_word(f"{path}/status") for path, kind in kinds.items() if kind == "Battery"]
+    if "Discharging" in states:
+        return "battery"
+    return "ac" if states else None
+
+
+def _word(path: str) -> str:
+    return (slurp(path, 256) or b"").decode(errors="replace").strip()
+
+
+def _is_saving() -> bool | None:
+    profile = _word("/sys/firmware/acpi/platform_profile")
+    return profile == "low-power" if profile else None
+
+
+def _is_lid_closed() -> bool | None:
+    for path in glob.glob("/proc/acpi/button/lid/*/state"):  # noqa: PTH207
+        return _word(path).endswith("closed")
+    return None
+
+
+def facts() -> dict[str, str | int | bool | None]:
+    """Return what does not change while the machine runs; None: not known here."""
+    release = platform.freedesktop_os_release() if _has_release() else {}
+    chip = [line for line in _word_long("/proc/cpuinfo").splitlines() if line.startswith("model name")]
+    info = procfs.sizes(slurp("/proc/meminfo", 1 << 14) or b"")
+    return {
+        "system": "Linux",
+        "version": release.get("PRETTY_NAME"),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "model": _word("/sys/class/dmi/id/product_name") or None,
+        "chip": chip[0].partition(":")[2].strip() if chip else None,
+        "cores": os.cpu_count(),
+        "memory": info.get("MemTotal"),
+        "rosetta": None,
+        "python": sys.version.split()[0],
+    }
+
+
+def _has_release() -> bool:
+    return any(os.path.exists(path) for path in ("/etc/os-release", "/usr/lib/os-release"))  # noqa: PTH110
+
+
+def _word_long(path: str) -> str:
+    return (slurp(path, 1 << 14) or b"").decode(errors="replace")

@@ -1,0 +1,192 @@
+"""Memory on Linux: the machine's, the limits that hold for a process, and whether one was killed for it.
+
+Limits are the control group's (version 1 or 2, every level up to the root) and the process' own rlimits; the
+one that is nearest to full is told.  This module may not judge how near is too near.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import NamedTuple
+
+from stallguard.core.readings import Memory
+from stallguard.host.linux import procfs
+from stallguard.host.linux.procfs import slurp
+
+CGROUPS = "/sys/fs/cgroup"
+NO_LIMIT = 1 << 60  # version 1 says 9223372036854771712 for "none"
+
+
+def memory(pid: int | None = None) -> Memory:
+    """Return the machine's memory, with the limits of `pid` or of ourselves."""
+    info = procfs.sizes(slurp("/proc/meminfo", 1 << 14) or b"")
+    outs = _counter("/proc/vmstat", b"pswpout")
+    tight = tightest(limits(pid))
+    stalls = parse_pressure(slurp("/proc/pressure/memory") or b"")
+    return Memory(
+        total=info.get("MemTotal"),
+        available=info.get("MemAvailable"),
+        swap_used=_difference(info.get("SwapTotal"), info.get("SwapFree")),
+        swap_outs=None if outs is None else outs * procfs.PAGE,
+        compressed=info.get("Zswap"),
+        stall_some=stalls.get("some"),
+        stall_full=stalls.get("full"),
+        limit=tight.most if tight else None,
+        limit_used=tight.used if tight else None,
+        oom_kills=oom_kills(group_of(pid)),
+    )
+
+
+def _difference(all_of_it: int | None, free: int | None) -> int | None:
+    return None if all_of_it is None or free is None else all_of_it - free
+
+
+def _counter(path: str, name: bytes) -> int | None:
+    for line in (slurp(path, 1 << 16) or b"").splitlines():
+        word, _, value = line.partition(b" ")
+        if word == name and value.strip().isdigit():
+            return int(value)
+    return None
+
+
+def parse_pressure(text: bytes) -> dict[str, float]:
+    """Return avg10 of the `some` and `full` lines, 0..1 (Documentation/accounting/psi.rst)."""
+    found = {}
+    for line in text.decode("ascii", "replace").splitlines():
+        kind, _, rest = line.partition(" ")
+        with contextlib.suppress(ValueError, KeyError):
+            fields = dict(field.split("=", 1) for field in rest.split())
+            found[kind] = float(fields["avg10"]) / 100
+    return found
+
+
+class Limit(NamedTuple):
+    """A limit in force, in bytes, and how much of it is used."""
+
+    most: int
+    used: int
+
+
+def tightest(known: list[Limit]) -> Limit | None:
+    """Return the limit that is nearest to full; None where there is none."""
+    return max(known, key=lambda limit: limit.used / limit.most, default=None)
+
+
+def limits(pid: int | None) -> list[Limit]:
+    """Return all limits on the memory of `pid` (ourselves where None)."""
+    return [*_group_limits(group_of(pid)), *_process_limits(pid)]
+
+
+class Group(NamedTuple):
+    """A control group that accounts for memory: where it is, and whose file names hold there."""
+
+    path: str
+    version: int
+
+
+def group_of(pid: int | None) -> Group | None:
+    """Return the memory control group of `pid` (ourselves where None)."""
+    text = slurp(f"/proc/{pid or 'self'}/cgroup") or b""
+    return parse_group(text.decode(errors="replace"), CGROUPS)
+
+
+def parse_group(text: str, mount: str) -> Group | None:
+    """Return the group named in a /proc/PID/cgroup (cgroups(7)); version 1's memory hierarchy comes first."""
+    hierarchies = [line.split(":", 2)[1:] for line in text.splitlines()]
+    for version, prefix, wanted in ((1, "/memory", "memory"), (2, "", "")):
+        for hierarchy in hierarchies:
+            if len(hierarchy) > 1 and wanted in hierarchy[0].split(","):
+                return Group(f"{mount}{prefix}{hierarchy[1]}".rstrip("/"), version)
+    return None
+
+
+_FILES = {  # version -> limit, usage, file with the line `oom_kill N`
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.oom_control"),
+    2: ("memory.max", "memory.current", "memory.events"),
+}
+
+
+def _group_limits(group: Group | None) -> list[Limit]:
+    if group is None:
+        return []
+    most, used, _ = _FILES[group.version]
+    root = f"{CGROUPS}/memory" if group.version == 1 else CGROUPS
+    known = []
+    path = group.path
+    while path.startswith(root):  # every level above has its own limit, and each holds
+        known += _limit(_number(f"{path}/{most}"), _number(f"{path}/{used}"))
+        path = path.rpartition("/")[0]
+    return known
+
+
+def _limit(most: int | None, used: int | None) -> list[Limit]:
+    if most is None or used is None or not 0 < most < NO_LIMIT:
+        return []
+    return [Limit(most, used)]
+
+
+def _number(path: str) -> int | None:
+    text = (slurp(path, 64) or b"").strip()
+    return int(text) if text.isdigit() else None  # "max" is no number
+
+
+def oom_kills(group: Group | None) -> int | None:
+    """Return how many processes of the group the kernel has killed for memory, by whatever limit."""
+    return None if group is None else _counter(f"{group.path}/{_FILES[group.version][2]}", b"oom_kill")
+
+
+# The rlimits that end a training, and the line of /proc/PID/status that fills each (proc_pid_limits(5)).
+_RLIMITS = {"Max address space": "VmSize", "Max data size": "VmData"}
+
+
+def _process_limits(pid: int | None) -> list[Limit]:
+    text = (slurp(f"/proc/{pid or 'self'}/limits") or b"").decode("ascii", "replace")
+    soft = parse_limits(text)
+    if not soft:
+        return []
+    sizes = procfs.sizes(slurp(f"/proc/{pid or 'self'}/status") or b"")
+    return [Limit(most, sizes[_RLIMITS[name]]) for name, most in soft.items() if _RLIMITS[name] in sizes]
+
+
+def parse_limits(text: str) -> dict[str, int]:
+    """Return the soft rlimits on memory, in bytes; those that are unlimited are left out."""
+    found = {}
+    for line in text.splitlines():
+        name, soft = line[:26].strip(), line[26:].split()[:1]
+        if name in _RLIMITS and soft and soft[0].isdigit() and int(soft[0]) > 0:
+            found[name] = int(soft[0])
+    return found
+
+
+class MemoryKill:
+    """Tells, after a process' end, whether the kernel killed it for memory."""
+
+    def __init__(self, pid: int) -> None:
+        """Begin to watch `pid`, which must still live."""
+        self._pid = pid
+        self._machine = _counter("/proc/vmstat", b"oom_kill")
+        self._group = group_of(pid)
+        self._before = oom_kills(self._group)
+
+    def look(self) -> None:
+        """Notice that the process was moved to another control group; call now and then while it lives."""
+        group = group_of(self._pid)
+        if group is not None and group != self._group:
+            self._group, self._before = group, oom_kills(group)
+
+    def killed(self) -> bool | None:
+        """Return whether the kernel has killed for memory in its group; None where that cannot be known.
+
+        The group's count and the machine's both grow with each kill (oom_kill in memory.events,
+        memory.oom_control and vmstat).  The kernel's log would name the victim, but a user may not read it.
+        """
+        after = oom_kills(self._group)
+        if after is not None and self._before is not None:
+            return after > self._before
+        machine = _counter("/proc/vmstat", b"oom_kill")
+        if machine is None or self._machine is None:
+            return None
+        return False if machine == self._machine else None  # someone was killed; perhaps not ours
+
+    def close(self) -> None:
+        """Nothing is held here."""

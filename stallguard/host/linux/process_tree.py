@@ -1,0 +1,165 @@
+"""A process tree, read straight from /proc: who belongs to it, and what it has used so far.
+
+Costs about 0.6 ms for 10 processes with 100 threads.  It keeps what is needed to make totals that never fall,
+and may not wait for anything: nothing here takes the child's memory lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable
+
+from stallguard.core.readings import Process
+from stallguard.host.linux import procfs
+from stallguard.host.linux.procfs import Stat
+from stallguard.host.monotonic_counters import Rising
+from stallguard.host.process_members import Members
+
+THREADS_MAX = 512  # above it, reading every thread's queue would cost more than it tells
+NS = 1e-9
+
+
+def start_time(pid: int) -> float | None:
+    """Return when the process started (seconds since boot): with the pid, the identity of a process."""
+    stat = procfs.stat(pid)
+    return stat.start / procfs.TICKS if stat else None
+
+
+def alive(pid: int, start: float | None) -> bool:
+    """Tell whether the process that started at `start` still exists and is not a zombie."""
+    stat = procfs.stat(pid)
+    if stat is None or stat.state in ("zombie", "gone"):
+        return False
+    return start is None or stat.start / procfs.TICKS == start
+
+
+class Tree:
+    """The tree below `root`."""
+
+    def __init__(self, root: int) -> None:
+        """Watch the process `root` and all that it starts."""
+        self._members = Members(root)
+        self._rising = Rising()
+        self._swap: int | None = None
+        self._shared = 0
+
+    def members(self) -> tuple[int, ...]:
+        """Return the pids seen at the last reading, the root's first if it lives."""
+        return self._members.pids()
+
+    def read(self, main: int | None = None) -> Process:
+        """Return the tree's reading.  `main`: the process whose state is told; the root by default."""
+        if self._members.is_search_due(time.monotonic()):
+            self._search()
+        read = {pid: procfs.stat(pid) for pid in self._members.started}
+        living = {pid: stat for pid, stat in read.items() if stat is not None}
+        self._members.keep({pid: stat.start for pid, stat in living.items()})
+        stats = {pid: living[pid] for pid in self._members.started}
+        teller = stats.get(main or self._members.root)
+        return self._reading(stats, teller.state if teller else "gone")
+
+    def set_shared(self, shared: int) -> None:
+        """Tell how many bytes of the members' RSS are counted more than once (see `overcount`)."""
+        self._shared = shared
+
+    def _search(self) -> None:
+        root = self._members.root
+        known = {*self._members.started, root}
+        fresh = _children(known) if _has_children_files() else _descendants(known, root)
+        for pid in (root, *fresh):
+            stat = procfs.stat(pid)
+            self._members.add(pid, stat.start if stat else None)
+        self._swap = _swap(self._members.started)
+
+    def _reading(self, stats: dict[int, Stat], state: str) -> Process:
+        each, count = list(stats.values()), self._rising.count
+        if not each:
+            return Process(state="gone", members=0, workers=self._members.take_died())
+        moved = _total(procfs.io(pid) for pid in stats)
+        queued = _queues(stats)
+        rss = sum(one.rss for one in each)
+        return Process(
+            state=state,
+            cpu=_rounded(self._rising.total("cpu", sum(one.cpu for one in each))),
+            members=len(each),
+            threads=sum(one.threads for one in each),
+            switches=count("switches", queued[1]),
+            io=count("io", moved[0]),
+            disk=count("disk", moved[1]),
+            minor_faults=count("minor", sum(one.minor_faults for one in each)),
+            major_faults=count("major", sum(one.major_faults for one in each)),
+            footprint=max(0, rss - self._shared) + (self._swap or 0),
+            rss=rss,
+            swap=self._swap,
+            run_queue=_rounded(self._rising.total("queue", queued[0]), NS),
+            workers=self._members.take_died(),
+        )
+
+
+def _rounded(value: float | None, unit: float = 1.0) -> float | None:
+    return None if value is None else round(value * unit, 4)  # to 0.1 ms: the journal need not say more
+
+
+def _total(pairs: Iterable[tuple[int, int] | None]) -> tuple[int | None, int | None]:
+    told = [pair for pair in pairs if pair is not None]
+    return (sum(pair[0] for pair in told), sum(pair[1] for pair in told)) if told else (None, None)
+
+
+def _queues(stats: dict[int, Stat]) -> tuple[int | None, int | None]:
+    if sum(stat.threads for stat in stats.values()) > THREADS_MAX:
+        return None, None
+    return _total(procfs.schedstat(pid, thread) for pid in stats for thread in procfs.threads(pid))
+
+
+def _swap(pids: Iterable[int]) -> int | None:
+    told = [procfs.sizes(procfs.slurp(f"/proc/{pid}/status") or b"").get("VmSwap") for pid in pids]
+    known = [swap for swap in told if swap is not None]
+    return sum(known) if known else None
+
+
+def _has_children_files() -> bool:
+    return os.path.exists("/proc/thread-self/children")  # noqa: PTH110 - CONFIG_PROC_CHILDREN; asked every 2 s
+
+
+def _children(known: set[int]) -> set[int]:
+    fresh: set[int] = set()
+    waiting = list(known)
+    while waiting:
+        pid = waiting.pop()
+        for thread in procfs.threads(pid):  # any thread may have forked
+            text = procfs.slurp(f"/proc/{pid}/task/{thread}/children", 1 << 16) or b""
+            new = {int(child) for child in text.split()} - known - fresh
+            fresh |= new
+            waiting += new
+    return fresh
+
+
+def _descendants(known: set[int], root: int) -> set[int]:
+    stats = {pid: stat for pid in procfs.all_pids() if (stat := procfs.stat(pid))}
+    family = set(known)
+    grown = True
+    while grown:
+        new = {pid for pid, stat in stats.items() if stat.parent in family or stat.session == root} - family
+        family |= new
+        grown = bool(new)
+    return family - known
+
+
+def overcount(pids: Iterable[int]) -> int | None:
+    """Return the bytes of RSS that the processes share, so that a sum counts them more than once.
+
+    Reads smaps_rollup, which waits for the process' memory lock and walks its page tables: only for a thread
+    that may hang.  None where no process tells.
+    """
+    shared = [_shared(pid) for pid in pids]
+    known = [one for one in shared if one is not None]
+    return sum(known) if known else None
+
+
+def _shared(pid: int) -> int | None:
+    found = procfs.sizes(procfs.slurp(f"/proc/{pid}/smaps_rollup") or b"")
+    with contextlib.suppress(KeyError):
+        return max(0, found["Rss"] - found["Pss"])
+    return None

@@ -1,0 +1,111 @@
+"""The batch size that a script is told: by an option of its own, by {batch} in its arguments, by a variable.
+
+Pure: a command and an environment in, those of an attempt out.  A training that is told its size is never sliced
+as well.  May not decide how small a batch becomes: the policy does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from stallguard.core.limits import PolicyLimits
+from stallguard.errors import USAGE, StallguardError
+
+PLACE = "{batch}"
+KNOWN = "give the first size with --batch, such as --batch 512"
+
+
+class Given(NamedTuple):
+    """What an attempt is started with.
+
+    `whole`: rows of the script's own batch, `rows`: of this attempt's; both None where the script is not told.
+    """
+
+    argv: list[str]
+    env: dict[str, str]
+    whole: int | None = None
+    rows: int | None = None
+
+
+def given(
+    argv: Sequence[str], env: Mapping[str, str], limits: PolicyLimits, factor: int = 1, most: int = 0
+) -> Given:
+    """Return the command and environment that make the script train with 1/`factor` of its batch.
+
+    `most`: rows that the whole batch may have at most; 0: any.  `limits.min_batch` rows are always left, unless the
+    script asks for fewer itself.  Raises StallguardError (exit code 2) where the size cannot be known or given.
+    """
+    if not limits.gives_size:
+        return Given(list(argv), dict(env))
+    own = _whole(argv, env, limits)
+    whole = min(own, most) if most else own
+    rows = max(whole // factor, min(whole, limits.min_batch), 1)
+    words, variables = list(argv), dict(env)
+    if rows != own or limits.batch:
+        words = _with_flag(words, limits.batch_flag, str(rows)) if limits.batch_flag else words
+        variables |= {limits.batch_env: str(rows)} if limits.batch_env else {}
+    return Given([word.replace(PLACE, str(rows)) for word in words], variables, whole, rows)
+
+
+def unsized(argv: Sequence[str], limits: PolicyLimits) -> list[str]:
+    """Return the command with {batch} for the size: what is known of sizes holds whichever one is asked for."""
+    return (
+        _with_flag(list(argv), limits.batch_flag, PLACE) if _places(argv, limits.batch_flag) else list(argv)
+    )
+
+
+def _whole(argv: Sequence[str], env: Mapping[str, str], limits: PolicyLimits) -> int:
+    """Return the rows of the script's own batch."""
+    if limits.batch:
+        if not (limits.batch_flag or limits.batch_env or any(PLACE in word for word in argv)):
+            raise _error(
+                f"nothing tells the script to train with batches of {limits.batch}",
+                f"write {PLACE} where the size belongs, or name its option: --batch-flag=--batch-size",
+            )
+        return limits.batch
+    texts = [*_values(argv, limits.batch_flag)[-1:], *filter(None, [env.get(limits.batch_env)])]
+    if not texts:
+        named = " and ".join(filter(None, (limits.batch_flag, limits.batch_env)))
+        raise _error(f"the size of the script's batch is not known: {named} is not given", KNOWN)
+    if not re.fullmatch(r"0*[1-9][0-9]{0,11}", texts[0]):
+        raise _error(f"the size of the script's batch is not a number: {texts[0]!r}", KNOWN)
+    return int(texts[0])
+
+
+def _error(what: str, cure: str) -> StallguardError:
+    return StallguardError(what, cure=cure, code=USAGE)
+
+
+def _values(argv: Sequence[str], flag: str) -> list[str]:
+    """Return what `flag` is given, in order; by the next word, after "=", or run together as in -b512."""
+    return [value for _, value in _places(argv, flag)]
+
+
+def _places(argv: Sequence[str], flag: str) -> list[tuple[int, str]]:
+    """Return (index, value) for each word that carries a value of `flag`."""
+    found = []
+    for index, word in enumerate(argv):
+        if flag and word == flag and index + 1 < len(argv):
+            found.append((index + 1, argv[index + 1]))
+        elif flag and (value := _joined(word, flag)) is not None:
+            found.append((index, value))
+    return found
+
+
+def _joined(word: str, flag: str) -> str | None:
+    if word.startswith(f"{flag}="):
+        return word[len(flag) + 1 :]
+    short = re.fullmatch(rf"{re.escape(flag)}([0-9]+)", word) if re.fullmatch("-[A-Za-z]", flag) else None
+    return short[1] if short else None
+
+
+def _with_flag(argv: list[str], flag: str, rows: str) -> list[str]:
+    """Return the command with `rows` wherever `flag` stands, at its end where it stands nowhere."""
+    places = _places(argv, flag)
+    for index, value in places:
+        argv[index] = argv[index][: len(argv[index]) - len(value)] + rows
+    if places:
+        return argv
+    return [*argv, flag, rows] if flag.startswith("-") else [*argv, f"{flag}={rows}"]

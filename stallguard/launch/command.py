@@ -1,0 +1,258 @@
+"""From the words after `stallguard run` to the argv of a process, and whether the probe can enter it.
+
+COMMAND is `train.py ARGS`, `-m package.module ARGS`, or any executable.  Pure but for `Disk`, which looks.
+This module may not start anything.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from stallguard.errors import CANNOT_RUN, NOT_FOUND, USAGE, StallguardError, nearest
+
+SCRIPTS = (".py", ".pyw", ".pyc", ".pyz")
+STARTERS = frozenset({  # programs that start others and hand the environment on
+    "sh", "bash", "zsh", "dash", "ksh", "fish", "env", "nice", "nohup", "time", "timeout", "stdbuf", "setsid",
+    "ionice", "taskset", "numactl", "arch", "caffeinate", "uv", "uvx", "poetry", "pipenv", "pdm", "hatch", "rye",
+    "conda", "mamba", "micromamba", "pixi", "make", "just", "mpirun", "mpiexec", "srun", "tini", "xvfb-run",
+})  # fmt: skip
+BARRED = {  # programs that start others without the environment, or elsewhere
+    "sudo": "sudo gives the program an environment of its own",
+    "doas": "doas gives the program an environment of its own",
+    "su": "su gives the program an environment of its own",
+    "docker": "docker runs it in a container",
+    "podman": "podman runs it in a container",
+    "ssh": "ssh runs it on another machine",
+}
+_PYTHON = re.compile(r"(python|pypy)[0-9.]*t?$")
+# W, X, c and m take a value, in the same word or the next.
+_OPTION = re.compile(r"-(?P<flags>[^WXcm-]*)(?P<last>[WXcm]?)(?P<value>.*)(?<=..)$")
+_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*$")
+_SHUT = {
+    "I": "Python was started with -I, which ignores PYTHONPATH",
+    "E": "Python was started with -E, which ignores PYTHONPATH",
+    "S": "Python was started with -S, which leaves sitecustomize out",
+}
+
+
+class Chosen(Protocol):
+    """An interpreter, and why it is that one (stallguard.launch.interpreter.Choice)."""
+
+    @property
+    def path(self) -> str:
+        """Where it is."""
+
+    @property
+    def why(self) -> str:
+        """Why it was chosen."""
+
+    @property
+    def hint(self) -> str:
+        """How to name the project's own environment, if it was not found; else empty."""
+
+
+class Place(Protocol):
+    """What must be known of the file system."""
+
+    def kind(self, path: str) -> str:
+        """Return file, executable, directory or missing."""
+
+    def names(self, directory: str) -> list[str]:
+        """Return the names in a directory; none where it cannot be read."""
+
+    def which(self, program: str) -> str | None:
+        """Return where PATH leads for a program."""
+
+    def first_line(self, path: str) -> bytes:
+        """Return the beginning of a file; empty where it cannot be read."""
+
+
+class Disk:
+    """The file system as seen from the working directory, with the user's PATH."""
+
+    def __init__(self, env: Mapping[str, str], cwd: str = ".") -> None:
+        """Look from `cwd`."""
+        self._path, self._cwd = env.get("PATH"), Path(cwd)
+
+    def kind(self, path: str) -> str:
+        """Return file, executable, directory or missing."""
+        where = self._cwd / path
+        if where.is_dir():
+            return "directory"
+        if not where.exists():
+            return "missing"
+        return "executable" if os.access(where, os.X_OK) else "file"
+
+    def names(self, directory: str) -> list[str]:
+        """Return the names in a directory; none where it cannot be read."""
+        try:
+            return sorted(entry.name for entry in (self._cwd / directory).iterdir())
+        except OSError:
+            return []
+
+    def which(self, program: str) -> str | None:
+        """Return where PATH leads for a program."""
+        return shutil.which(program, path=self._path)
+
+    def first_line(self, path: str) -> bytes:
+        """Return the beginning of a file; empty where it cannot be read."""
+        try:
+            with (self._cwd / path).open("rb") as file:
+                return file.readline(256)
+        except OSError:
+            return b""
+
+
+class Command(NamedTuple):
+    """What will be started.  `interpreter`: the one that we chose; None where the user named a program."""
+
+    argv: list[str]
+    interpreter: Chosen | None = None
+
+
+class Reach(NamedTuple):
+    """Whether the probe can enter, and why not."""
+
+    injectable: bool
+    why: str = ""
+
+
+def resolve(words: Sequence[str], interpreter: Callable[[], Chosen], place: Place) -> Command:
+    """Return what to start for COMMAND; `interpreter` is asked only where a script or module needs one.
+
+    Raises StallguardError: 2 for what is no command, 126 for what cannot be run, 127 for what is not there.
+    """
+    if not words or not words[0]:
+        raise StallguardError("nothing to run", cure="name a script: stallguard run train.py", code=USAGE)
+    first = words[0]
+    if first == "-m":
+        _check_module(words)
+    elif first.startswith("-"):
+        _refuse_option(words)
+    elif not _is_script(first, place):
+        return Command([_program(first, place), *words[1:]])
+    chosen = interpreter()
+    return Command([chosen.path, *words], chosen)
+
+
+def _check_module(words: Sequence[str]) -> None:
+    if len(words) < 2 or not _MODULE.match(words[1]):  # noqa: PLR2004 - "-m" and the name
+        given = f", not {words[1]!r}" if len(words) > 1 else ""
+        raise StallguardError(
+            f"-m needs the name of a module{given}", cure="stallguard run -m package.module", code=USAGE
+        )
+
+
+def _refuse_option(words: Sequence[str]) -> None:
+    raise StallguardError(
+        f"{words[0]} is neither a script nor a program",
+        cure=f"options for Python need Python's name: stallguard run python {' '.join(words)}",
+        code=USAGE,
+    )
+
+
+def _is_script(word: str, place: Place) -> bool:
+    kind = place.kind(word)
+    if kind == "directory":
+        if "__main__.py" in place.names(word):
+            return True
+        cure = f"name a script: {word.rstrip('/')}/train.py"
+        raise StallguardError(f"{word} is a directory", cure=cure, code=CANNOT_RUN)
+    if not word.endswith(SCRIPTS):
+        return False
+    if kind == "missing":
+        raise _not_found(word, place)
+    return True
+
+
+def _program(word: str, place: Place) -> str:
+    found = None if "/" in word else place.which(word)
+    if found:
+        return found
+    kind = place.kind(word)
+    if kind == "missing":
+        raise _not_found(word, place)
+    if kind == "file":
+        raise _not_executable(word, place)
+    return word if "/" in word else f"./{word}"
+
+
+def _not_executable(word: str, place: Place) -> StallguardError:
+    if word.endswith(".ipynb"):
+        cure = f"stallguard run jupyter nbconvert --to notebook --execute {word}, or make a script of it"
+        return StallguardError(f"{word} is a notebook, not a program", cure=cure, code=CANNOT_RUN)
+    runner = "python" if b"python" in place.first_line(word) else "bash"
+    cure = f"chmod +x {word}, or stallguard run {runner} {word}"
+    return StallguardError(f"{word} is not executable", cure=cure, code=CANNOT_RUN)
+
+
+def _not_found(word: str, place: Place) -> StallguardError:
+    directory, name = os.path.split(word)
+    names = place.names(directory or ".")
+    near = f"{name}.py" if f"{name}.py" in names else nearest(name, names)
+    what = "no such script" if word.endswith(SCRIPTS) else "no such program"
+    cure = f"did you mean {os.path.join(directory, near)}?" if near else _where_looked(word)  # noqa: PTH118 - as typed
+    return StallguardError(f"{what}: {word}", cure=cure, code=NOT_FOUND)
+
+
+def _where_looked(word: str) -> str:
+    if "/" in word or word.endswith(SCRIPTS):
+        return "look at the path and the working directory"
+    return "it is neither on PATH nor in the working directory"
+
+
+def reach(argv: Sequence[str], place: Place) -> Reach:
+    """Tell whether PYTHONPATH and sitecustomize bring the probe into what `argv` starts."""
+    name = os.path.basename(argv[0])  # noqa: PTH119 - a name, not a place
+    if name in BARRED:
+        return Reach(False, BARRED[name])
+    if _PYTHON.match(name):
+        return _flags(argv[1:])
+    line = place.first_line(argv[0])
+    if name in STARTERS or (line.startswith(b"#!") and b"python" not in line):
+        return _inner(argv[1:])
+    if line.startswith(b"#!"):
+        return _flags(line.decode(errors="replace").split()[1:])
+    return Reach(False, f"{name} is not a Python program")
+
+
+def _inner(words: Sequence[str]) -> Reach:
+    """Look for the Python that a starter starts; one that is not named here will be reached."""
+    for position, word in enumerate(words):
+        name = os.path.basename(word)  # noqa: PTH119 - as above
+        if name in BARRED:
+            return Reach(False, BARRED[name])
+        if _PYTHON.match(name):
+            return _flags(words[position + 1 :])
+    return Reach(True)
+
+
+def _flags(words: Sequence[str]) -> Reach:
+    for letter in _letters(words):
+        if letter in _SHUT:
+            return Reach(False, _SHUT[letter])
+    return Reach(True)
+
+
+def _letters(words: Sequence[str]) -> Iterator[str]:
+    """Yield Python's own one-letter options, up to the script, -c or -m; they may be run together, as in -uI."""
+    rest = iter(words)
+    for word in rest:
+        parts = _OPTION.match(word)
+        if word == "--check-hash-based-pycs":
+            next(rest, None)
+        elif not word.startswith("--"):
+            if not parts:
+                return
+            yield from parts["flags"]
+            if parts["last"] in ("c", "m"):
+                return
+            if parts["last"] and not parts["value"]:
+                next(rest, None)
+        elif word == "--":
+            return

@@ -1,0 +1,90 @@
+"""The environment of an attempt's child: the user's own, and what lets the probe in.
+
+Pure: dictionaries in, dictionaries out.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from stallguard.launch import run_seed
+from stallguard.probe import process_key
+
+INJECT = Path(__file__).resolve().parent.parent / "probe" / "inject"
+OURS = "STALLGUARD_"
+STACKS_SIGNAL = int(signal.SIGUSR1)  # Slurm and Lightning use it too: the probe tells where a script takes it
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What the probe of one attempt is told."""
+
+    socket: str
+    pages: str  # directory of the pages and stack files
+    token: int
+    factor: int = 1
+    backup: str = ""  # directory of the checkpoint generations; "" = none
+    resume: bool = False
+    device: str = "default"
+    signal: int = 0  # number of the stack-dump signal
+    every: float = 300.0  # seconds between two checkpoints
+    cost: float = 0.01  # share of the training's time that they may take
+    inexact: str = "fallback"  # if a resume is not exact: fallback, continue or stop
+    most: int = 1_000_000_000  # bytes of callbacks' own data in a checkpoint
+    rows: int = 0  # batch size that stallguard writes into the arguments; 0: none
+    divisor: int = 0  # what the batch that the script was told is divided by; 0: it is not told
+    really: str = ""  # fewer rows where fit takes a batch size; how the learning rate is scaled then
+    regrow: bool = False
+    seed: str = ""  # of the run, for what the script leaves unseeded; "": that is drawn anew in each attempt
+
+
+def child_environment(user: Mapping[str, str], wish: Wish, inject: Path = INJECT) -> dict[str, str]:
+    """Return the child's environment: the user's, our directory first on PYTHONPATH, and the wish."""
+    kept = {name: value for name, value in user.items() if not name.startswith(OURS) or "__" in name}
+    path = user.get("PYTHONPATH")
+    kept["PYTHONPATH"] = str(inject) if not path else f"{inject}{os.pathsep}{path}"
+    kept |= {
+        "STALLGUARD_SOCKET": wish.socket,
+        "STALLGUARD_RUN": wish.pages,
+        "STALLGUARD_TOKEN": str(wish.token),
+        "STALLGUARD_FACTOR": str(wish.factor),
+        "STALLGUARD_DEVICE": wish.device,
+        "STALLGUARD_SIGNAL": str(wish.signal),
+        "STALLGUARD_CHECKPOINT_EVERY": f"{wish.every:g}",
+        "STALLGUARD_CHECKPOINT_COST": f"{wish.cost:g}",
+        "STALLGUARD_CHECKPOINT_MOST": str(wish.most),
+        "STALLGUARD_INEXACT": wish.inexact,
+    }
+    if wish.backup:
+        kept["STALLGUARD_BACKUP"] = wish.backup
+    for name, value in (
+        ("DIVISOR", wish.divisor), ("ROWS", wish.rows), ("REALLY", wish.really), ("REGROW", wish.regrow),
+    ):  # fmt: skip
+        if value:
+            kept[f"STALLGUARD_{name}"] = str(int(value) if isinstance(value, bool) else value)
+    if wish.resume:
+        kept["STALLGUARD_RESUME"] = "1"
+    if wish.seed:
+        kept["STALLGUARD_SEED"] = wish.seed
+        if not user.get("PYTHONHASHSEED"):  # an empty one is none
+            kept["PYTHONHASHSEED"] = kept["STALLGUARD_HASHSEED"] = run_seed.hash_seed(wish.seed)
+    return kept
+
+
+def keep_reference(pages: Path, environment: Mapping[str, str]) -> None:
+    """Write down which variables an attempt's first process has, as digests: what differs later is a process' own.
+
+    Raises OSError.
+    """
+    lines = (f"{digest} {name}\n" for name, digest in process_key.digests(environment).items())
+    file = pages / process_key.REFERENCE
+    with open(file, "w", encoding="utf-8", errors="surrogateescape", opener=_privately) as out:
+        out.writelines(lines)
+
+
+def _privately(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

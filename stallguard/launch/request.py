@@ -1,0 +1,136 @@
+"""What the user asked for, resolved and written down before anything happens.
+
+May not start anything.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import resource
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from stallguard.config import Loaded
+from stallguard.core.text import quantity
+from stallguard.errors import CANNOT_RUN, StallguardError
+from stallguard.launch import batch_option, interpreter
+from stallguard.launch.command import Command, Disk, Reach, reach, resolve
+from stallguard.launch.resume import NONE, heritage, take_over
+from stallguard.storage import paths, run_files
+from stallguard.storage.paths import RunDir
+
+# Bytes.  15 threads, each with a stack of 8 MB and up to 64 MB that the C library sets apart for it: 1.2 GB are seen,
+# below 0.4 GB threads are refused.  macOS holds no process to such a limit.
+ADDRESSES = 1e9
+
+
+class Request(NamedTuple):
+    """A run that is about to begin."""
+
+    run: RunDir
+    words: tuple[str, ...]
+    command: Command
+    reach: Reach
+    cwd: Path
+    heir_of: str = ""  # the run whose checkpoints it goes on from
+
+    def script(self) -> Path | None:
+        """Return the file of Python that COMMAND names, None where it names none."""
+        named = next((word for word in self.words if word.endswith(".py")), None)
+        return self.cwd / named if named else None
+
+
+def prepare(
+    words: tuple[str, ...],
+    loaded: Loaded,
+    env: Mapping[str, str],
+    cwd: Path,
+    *,
+    trial: bool = False,
+    name: str = "",
+) -> Request:
+    """Resolve COMMAND, make the run's directory and write run.json.  Raises StallguardError, nothing left over.
+
+    `trial`: it is a try of find-batch; `name`: of the run, instead of the script's.
+    """
+    command = command_of(words, loaded, env, cwd)
+    _refuse_too_little_memory()
+    reached = (
+        reach(command.argv, Disk(env, str(cwd)))
+        if loaded.config.run.probe
+        else Reach(False, "you asked for no probe")
+    )
+    wanted = loaded.config.run.resume
+    old = heritage(wanted, command.argv, cwd) if wanted not in ("", NONE) else None
+    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%SZ")  # sorts over a change of the clock
+    batch_option.given(command.argv, env, loaded.config.policy)  # a size that cannot be known is said now
+    request = Request(paths.new_run(name or name_of(words), stamp, trial=trial), words, command, reached, cwd)
+    request = request._replace(heir_of=old.id if old else "")
+    _write_down(request, loaded, old)
+    return request
+
+
+def _refuse_too_little_memory() -> None:
+    """A limit of addresses that some of our threads do not fit in would cost the training's output, or its end."""
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if sys.platform == "darwin" or most == resource.RLIM_INFINITY or most >= ADDRESSES:
+        return
+    raise StallguardError(
+        f"the address space is limited to {quantity(most, 'bytes')}",
+        why=f"stallguard reserves {quantity(ADDRESSES, 'bytes')} for its threads, though it uses little of that; "
+        "a training framework reserves more",
+        cure="raise the limit (ulimit -v), or set it for the training alone: "
+        "stallguard run -- sh -c 'ulimit -v KILOBYTES; exec python train.py'",
+        code=CANNOT_RUN,
+    )
+
+
+def command_of(words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], cwd: Path) -> Command:
+    """Return what COMMAND starts.  Raises StallguardError."""
+    place, chosen = Disk(env, str(cwd)), loaded.config.run.python or None
+    return resolve(words, lambda: interpreter.choose(chosen, env, place.which, cwd=cwd), place)
+
+
+def name_of(words: tuple[str, ...]) -> str:
+    """Return a short name for COMMAND: that of its script or module."""
+    scripts = [word for word in words if word.endswith((".py", ".sh"))]
+    if "-m" in words[:-1]:
+        return words[words.index("-m") + 1].rpartition(".")[2]
+    return Path((scripts or list(words))[0]).stem
+
+
+def _write_down(request: Request, loaded: Loaded, old: RunDir | None) -> None:
+    chosen = request.command.interpreter
+    value = run_files.AskedFor(
+        schema=run_files.SCHEMA,
+        id=request.run.id,
+        command=list(request.words),
+        argv=request.command.argv,
+        cwd=str(request.cwd),
+        began=run_files.utc(),
+        supervisor=run_files.identity(os.getpid()),
+        interpreter=chosen.path if chosen else "",
+        interpreter_why=chosen.why if chosen else "",
+        outside=request.reach.why,
+        config=msgspec.to_builtins(loaded.config),
+        origins=loaded.origins,
+        heir_of=request.heir_of,
+    )
+    try:
+        run_files.keep_asked(request.run, value)
+        if old is not None:
+            take_over(old, request.run)
+    except OSError as error:
+        shutil.rmtree(request.run.path, ignore_errors=True)
+        raise StallguardError(
+            f"cannot write in {request.run.path}",
+            why=error.strerror or str(error),
+            cure="make room there, or set STALLGUARD_HOME to another place",
+            code=CANNOT_RUN,
+        ) from error

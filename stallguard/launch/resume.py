@@ -1,0 +1,85 @@
+"""A run that goes on from the checkpoints of an earlier one: which one that is, and how it gets them.
+
+The earlier run keeps its own: both name the same files.  May not judge what is in them; the probe does.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
+from stallguard.launch import orphan
+from stallguard.storage import run_files
+from stallguard.storage.paths import NEWEST, RunDir, find_run, list_runs
+
+NONE = "no"
+
+
+def heritage(wanted: str, argv: Sequence[str], cwd: Path) -> RunDir:
+    """Return the run to go on from.  `wanted`: its id, or `last` for the newest of the same command.
+
+    Raises StallguardError: exit code 3 where there is none, 2 where it is still going on, or ran another command:
+    its checkpoints belong to that (probe/process_key.py).
+    """
+    run = newest(argv, cwd) if wanted in NEWEST else find_run(wanted)
+    if run is None or not run.has_checkpoints():
+        raise StallguardError(
+            f"run {run.id} left no checkpoint" if run else "there is no earlier run of this command with a checkpoint",
+            cure="start from the beginning: leave out --resume",
+            code=NO_SUCH_RUN,
+        )  # fmt: skip
+    if run_files.state(run) == "running":
+        raise StallguardError(
+            f"run {run.id} is still going on", cure=f"end it first: stallguard stop {run.id}", code=USAGE
+        )
+    if attempt := orphan.find(run):
+        raise StallguardError(
+            f"the training of run {run.id} (pid {attempt.process.pid}) still lives; its stallguard was killed",
+            cure=f"end it first: stallguard stop {run.id}",
+            code=USAGE,
+        )
+    asked = run_files.asked(run)
+    if asked is not None and (asked.argv[1:], asked.cwd) != (list(argv)[1:], str(cwd)):
+        raise StallguardError(
+            f"the checkpoints of run {run.id} belong to another command: {shlex.join(asked.command)}, in {asked.cwd}",
+            cure="give that command, there; or start from the beginning: leave out --resume",
+            code=USAGE,
+        )
+    return run
+
+
+def unfinished(run_id: str, words: Sequence[str], cwd: Path) -> RunDir | None:
+    """Return the run of that id where the same command is to go on from it: it left a checkpoint and no finish."""
+    run = next((run for run in list_runs() if run.id == run_id), None)
+    asked = run_files.asked(run) if run else None
+    if run is None or asked is None or asked.command != list(words) or asked.cwd != str(cwd):
+        return None
+    return run if run_files.state(run) not in ("finished", "running") and run.has_checkpoints() else None
+
+
+def newest(argv: Sequence[str], cwd: Path) -> RunDir | None:
+    """Return the newest run of that command in that directory that left a checkpoint."""
+    return next((run for run in reversed(list_runs()) if _is_like(run, argv, cwd)), None)
+
+
+def _is_like(run: RunDir, argv: Sequence[str], cwd: Path) -> bool:
+    asked = run_files.asked(run)
+    same = asked is not None and asked.argv == list(argv) and asked.cwd == str(cwd)
+    return same and run.has_checkpoints()
+
+
+def take_over(old: RunDir, new: RunDir) -> None:
+    """Give `new` the checkpoints of `old`.  Raises OSError."""
+    shutil.copytree(old.backup, new.backup, copy_function=_link)
+
+
+def _link(source: str, target: str) -> None:
+    """Name the same file twice: generations are never changed, only replaced."""
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without links, or another one
+        shutil.copy2(source, target)

@@ -1,0 +1,144 @@
+"""The hooks that every Keras shares: the script's callbacks, the callback list, the first data iterator of a fit.
+
+No callback is added: on torch and JAX that alone would move all callbacks to the main thread.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Callable
+
+from . import announcements, object_kinds
+from .fit import callbacks_of
+from .fit_call import Call
+
+if TYPE_CHECKING:
+    from .fit import Fit
+    from .fit_session import Session
+
+BACKUPS = ("BackupAndRestore",)
+Started = Callable[[dict[str, Any], int], dict[str, Any]]
+OfFit = Callable[["Fit"], None]
+
+
+def patch_fit(session: Session, owner: Any, started: Started) -> bool:
+    """Wrap `owner.fit`; `started(asked, epoch)` returns the arguments that make it begin at `epoch`."""
+    return bool(session.context.wrap(owner, "fit", lambda original: _fit(session, original, started)))
+
+
+def patch_callbacks(session: Session, owner: Any, prepare: OfFit, advance: OfFit) -> None:
+    """Wrap the class that calls all callbacks; `prepare`, `advance`: Session.begins.
+
+    The end of a batch is not among them: the hook that counts beats calls `session.batch_ended` when there is something
+    to do.
+    """
+    for method, make in (
+        ("on_train_begin", lambda original: _train_begin(session, original, prepare, advance)),
+        ("on_epoch_begin", lambda original: _epoch_begin(session, original)),
+        ("on_epoch_end", lambda original: _epoch_end(session, original)),
+    ):
+        session.context.wrap(owner, method, make)
+
+
+def patch_iterator(session: Session, owner: Any, method: str, make: Callable[[Session, Any], Any]) -> None:
+    """Wrap the class that a fit takes its batches from, and its generator `method`."""
+    session.context.wrap(owner, "__init__", functools.partial(_made, session))
+    session.context.wrap(owner, method, functools.partial(make, session))
+
+
+def _fit(session: Session, original: Any, started: Started) -> Any:
+    signature = inspect.signature(original)
+
+    def fit(self: Any, *args: Any, **named: Any) -> Any:
+        if not session.free():
+            return original(self, *args, **named)
+        try:
+            asked = dict(signature.bind(self, *args, **named).arguments)
+        except TypeError:
+            return original(self, *args, **named)  # which says what is wrong, in its own words
+        asked.pop(next(iter(signature.parameters)))  # self: other hooks want it by its place
+        first, epochs = asked.get("initial_epoch") or 0, asked.get("epochs", 1)
+
+        def start(epoch: int) -> Any:
+            if epoch == first and not session.resuming:
+                return original(self, *args, **named)
+            return original(self, **started(asked, epoch))
+
+        def skip() -> Any:
+            return original(self, **{**started(asked, epochs), "callbacks": None, "verbose": 0})
+
+        callbacks, validation = asked.get("callbacks"), asked.get("validation_data")
+        why = obstacle(self, callbacks)
+        return session.run(Call(self, callbacks, validation, first, epochs, _site(), why, start, skip))
+
+    return fit
+
+
+def _site() -> str:
+    """Return the function of the script that called fit, as "file:function"."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and not object_kinds.is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    return "%s:%s" % (os.path.basename(frame.f_code.co_filename), frame.f_code.co_name)
+
+
+def obstacle(model: Any, callbacks: Any) -> str:
+    """Return why a fit is left alone, "" if it is not."""
+    if any(_named(callback, BACKUPS) for callback in callbacks_of(callbacks)):
+        return announcements.OWN_BACKUP
+    strategy = getattr(model, "distribute_strategy", None)
+    return announcements.REPLICAS if getattr(strategy, "num_replicas_in_sync", 1) > 1 else ""
+
+
+def _named(callback: Any, names: tuple[str, ...]) -> bool:
+    return any(kind.__name__ in names for kind in type(callback).__mro__)
+
+
+def _made(session: Session, original: Any) -> Any:
+    def __init__(self: Any, *args: Any, **named: Any) -> None:  # noqa: N807  a stand-in for one
+        fit = session.fit
+        if fit is not None and fit.iterator is None:
+            fit.iterator = self  # the first that a fit makes is that of its training data
+        original(self, *args, **named)
+
+    return __init__
+
+
+def _train_begin(session: Session, original: Any, prepare: OfFit, advance: OfFit) -> Callable[..., Any]:
+    def on_train_begin(self: Any, *args: Any, **named: Any) -> Any:
+        fit = session.fit
+        if fit is None or fit.callbacks is not None or self.model is not fit.model:
+            return original(self, *args, **named)
+        session.begins(fit, self, prepare, advance)
+        result = original(self, *args, **named)
+        session.began(fit)
+        return result
+
+    return on_train_begin
+
+
+def _epoch_begin(session: Session, original: Any) -> Any:
+    def on_epoch_begin(self: Any, epoch: int, *args: Any, **named: Any) -> Any:
+        result = original(self, epoch, *args, **named)
+        fit = session.fit
+        if fit is not None and fit.callbacks is self:
+            session.epoch_began(fit)
+        return result
+
+    return on_epoch_begin
+
+
+def _epoch_end(session: Session, original: Any) -> Any:
+    def on_epoch_end(self: Any, epoch: int, *args: Any, **named: Any) -> Any:
+        fit = session.fit
+        if fit is None or fit.callbacks is not self:
+            return original(self, epoch, *args, **named)
+        fit.count(session.context.index)  # now: a fit inside the callbacks numbers its own batches
+        result = original(self, epoch, *args, **named)
+        session.epoch_ended(fit, epoch)
+        return result
+
+    return on_epoch_end

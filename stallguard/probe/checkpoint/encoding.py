@@ -1,0 +1,238 @@
+"""Plain values to JSON and back: numbers, texts, containers, arrays, random generators; no pickle, no code is run.
+
+Arrays go into a list of tensors beside the JSON, which holds their places; they are the script's own, which may change
+them any time: copy what is kept.  Long lists of equal numbers become arrays too: a callback that keeps the loss of
+every batch has a million of them.  A value that holds anything else (a model, a file, a lambda) is not plain and raises
+`NotPlain`.
+
+Read back, a container or a generator that exists already is changed in place: others hold the same object.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections import Counter, OrderedDict, defaultdict, deque
+from typing import Any
+
+from . import python_generators
+
+ENTRIES = 200_000  # of one container whose entries differ in kind; more is data, not state
+LONG = 64  # entries from which a list of equal numbers is kept as an array
+_SCALARS = (bool, int, float, str, type(None))
+_NUMBERS = {float: "d", int: "q"}
+TRACKED = {
+    "TrackedList": list,
+    "ListWrapper": list,
+    "TrackedSet": set,
+    "TrackedDict": dict,
+    "_DictWrapper": dict,
+}
+_LISTS = (list, tuple, set, frozenset, deque)
+_DICTS = (dict, OrderedDict, defaultdict, Counter)
+# Of the standard library: rebuilt from these texts or numbers.
+_VALUES = {
+    ("datetime", "datetime"): "isoformat", ("datetime", "date"): "isoformat", ("datetime", "time"): "isoformat",
+    ("decimal", "Decimal"): "__str__", ("fractions", "Fraction"): "__str__", ("uuid", "UUID"): "__str__",
+    ("pathlib", "PosixPath"): "__str__", ("pathlib._local", "PosixPath"): "__str__",
+}  # fmt: skip
+_FROM_ISO = ("datetime", "date", "time")
+
+
+class NotPlain(Exception):
+    """A value that cannot be stored."""
+
+
+def encode(value: Any, tensors: list[Any]) -> Any:
+    """Return JSON for `value`, adding its arrays to `tensors`; raises NotPlain."""
+    kind = type(value)
+    if kind in _SCALARS:
+        return value
+    kind = TRACKED.get(
+        kind.__name__, kind
+    )  # what Keras makes of the containers that a script hangs on a model
+    if isinstance(value, _LISTS):
+        return _list(value, kind, tensors)
+    if isinstance(value, dict):
+        return _dict(value, kind, tensors)
+    if kind in (bytes, bytearray, complex):
+        return {"#": kind.__name__, "at": [value.real, value.imag] if kind is complex else value.hex()}
+    if (kind.__module__, kind.__name__) in _VALUES:
+        text = getattr(value, _VALUES[kind.__module__, kind.__name__])()
+        return {"#": "value", "of": "%s:%s" % (kind.__module__, kind.__name__), "at": text}
+    name = name_of(value)
+    if name:
+        return {"#": "name", "at": name}
+    if _is_enumerated(value):
+        return {"#": "member", "of": "%s:%s" % (kind.__module__, kind.__qualname__), "at": value.name}
+    state = python_generators.read(value)
+    if state is not None:
+        return {"#": "generator", "of": kind.__name__, "at": encode(state, tensors)}
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(value, (numpy.ndarray, numpy.generic)) or value.dtype.hasobject:
+        raise NotPlain(kind.__name__)
+    if kind is not numpy.ndarray and isinstance(value, numpy.ndarray):
+        raise NotPlain(kind.__name__)  # masked arrays and their like are more than their values
+    tensors.append(numpy.asarray(value))
+    return {"#": "scalar" if isinstance(value, numpy.generic) else "array", "at": len(tensors) - 1}
+
+
+def decode(code: Any, tensors: list[Any], existing: Any = None) -> Any:
+    """Return the value that `encode` made `code` of: `existing` itself, changed, if it is of the right kind."""
+    if isinstance(code, list):
+        return _filled(existing, [decode(item, tensors) for item in code])
+    if not isinstance(code, dict):
+        return code
+    kind, content = code["#"], code["at"]
+    if kind in ("array", "scalar"):
+        return _array(tensors[content], existing) if kind == "array" else tensors[content][()]
+    if kind == "numbers":
+        found = tensors[content]
+        items = list(found) if code["own"] else found.tolist()  # numpy's own numbers, or Python's
+        return _filled(existing, _built(code["of"], items, code))
+    if kind in _BY_NAME:
+        return _filled(existing, _built(kind, [decode(item, tensors) for item in content], code))
+    if kind in _DICT_BY_NAME:
+        return _mapping(existing, kind, [[decode(part, tensors) for part in pair] for pair in content], code)
+    if kind == "generator":
+        return python_generators.write(code["of"], decode(content, tensors), existing)
+    return _small(kind, content, code)
+
+
+def name_of(value: Any) -> str:
+    """Return "module:name" of a function or class that a module has under that name, "" of anything else.
+
+    Keras' ReduceLROnPlateau and EarlyStopping keep their comparison (`ops.less`, `numpy.less`) as state.
+    """
+    if not callable(value):
+        return ""
+    name = getattr(value, "__name__", "")
+    for module in (getattr(value, "__module__", None) or "numpy", "numpy"):
+        if isinstance(name, str) and getattr(sys.modules.get(module), name, None) is value:
+            return "%s:%s" % (module, name)
+    return ""
+
+
+def named(name: str) -> Any:
+    """Return what `name_of` named, None if it is not there."""
+    module, _, path = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _is_enumerated(value: Any) -> bool:
+    enum = sys.modules.get("enum")
+    return enum is not None and isinstance(value, enum.Enum) and isinstance(value.name, str)
+
+
+def _list(value: Any, kind: type, tensors: list[Any]) -> Any:
+    numbers = _numbers(value)
+    if numbers is not None:
+        own = not isinstance(next(iter(value)), tuple(_NUMBERS))
+        code = {"#": "numbers", "of": kind.__name__, "own": own, "at": len(tensors)}
+        tensors.append(numbers)
+    else:
+        if len(value) > ENTRIES:
+            raise NotPlain("too many entries")
+        items = [encode(item, tensors) for item in value]
+        if kind is list:
+            return items
+        code = {"#": kind.__name__, "at": items}
+    if kind not in _LISTS:
+        raise NotPlain(kind.__name__)
+    if kind is deque:
+        code["most"] = value.maxlen
+    return code
+
+
+def _numbers(value: Any) -> Any:
+    """Return a long list of Python's floats or small ints, or of numbers of numpy's, as an array; else None."""
+    numpy = sys.modules.get("numpy")
+    if len(value) < LONG or numpy is None:
+        return None
+    first = type(next(iter(value)))
+    known = first in _NUMBERS or issubclass(first, numpy.number)
+    if not known or any(type(item) is not first for item in value):
+        return None
+    if first not in _NUMBERS:
+        return numpy.array(list(value))
+    try:
+        return numpy.frombuffer(array(_NUMBERS[first], value), dtype=_NUMBERS[first])
+    except OverflowError:
+        return None
+
+
+def _dict(value: Any, kind: type, tensors: list[Any]) -> Any:
+    if len(value) > ENTRIES:
+        raise NotPlain("too many entries")
+    if kind not in _DICTS:
+        raise NotPlain(kind.__name__)
+    pairs = [[encode(key, tensors), encode(item, tensors)] for key, item in value.items()]
+    code = {"#": kind.__name__, "at": pairs}
+    if kind is defaultdict:
+        factory = name_of(value.default_factory) if value.default_factory is not None else ""
+        if value.default_factory is not None and not factory:
+            factory = "?"  # a lambda: only a defaultdict that exists already can be filled
+        code["factory"] = factory
+    return code
+
+
+_BY_NAME = {kind.__name__: kind for kind in _LISTS}
+_DICT_BY_NAME: dict[str, Any] = {kind.__name__: kind for kind in _DICTS}
+
+
+def _built(kind: str, items: list[Any], code: dict[str, Any]) -> Any:
+    return deque(items, code.get("most")) if kind == "deque" else _BY_NAME[kind](items)
+
+
+def _filled(existing: Any, value: Any) -> Any:
+    """Return `existing` with the entries of `value` if both are of one changeable kind, else `value`."""
+    if existing is value or not isinstance(existing, type(value)):
+        return value
+    if isinstance(value, list):
+        existing[:] = value
+    elif isinstance(value, deque) and existing.maxlen == value.maxlen:
+        existing.clear()
+        existing.extend(value)
+    elif isinstance(value, set):
+        existing.clear()
+        existing.update(value)
+    else:
+        return value
+    return existing
+
+
+def _mapping(existing: Any, kind: str, pairs: list[Any], code: dict[str, Any]) -> Any:
+    if isinstance(existing, _DICT_BY_NAME[kind]):
+        existing.clear()
+        existing.update(dict(pairs))
+        return existing
+    if kind == "defaultdict":
+        if code["factory"] == "?":
+            raise NotPlain("a defaultdict whose factory has no name")
+        factory = named(code["factory"]) if code["factory"] else None
+        return _DICT_BY_NAME[kind](factory, dict(pairs))
+    return _DICT_BY_NAME[kind](dict(pairs))
+
+
+def _array(value: Any, existing: Any) -> Any:
+    same = getattr(existing, "shape", None) == value.shape and getattr(existing, "dtype", None) == value.dtype
+    if same and type(existing) is type(value) and existing.flags.writeable:
+        existing[...] = value
+        return existing
+    return value.copy()
+
+
+def _small(kind: str, content: Any, code: dict[str, Any]) -> Any:
+    if kind == "name":
+        return named(content)
+    if kind == "member":
+        return getattr(named(code["of"]), content)
+    if kind == "complex":
+        return complex(*content)
+    if kind in ("bytes", "bytearray"):
+        return bytes.fromhex(content) if kind == "bytes" else bytearray.fromhex(content)
+    made = named(code["of"])
+    return made.fromisoformat(content) if made.__name__ in _FROM_ISO else made(content)

@@ -1,0 +1,244 @@
+"""What a checkpoint belongs to, written into it and compared before it is used.
+
+The process (its place among those of the run, its arguments and directory), the fit (which of the script's calls, in
+which function), the model (class, configuration, names and shapes of its variables), what it is compiled with, the
+structure of its data, the versions of the frameworks.  What differs is refused, with the reason.  Two differences are
+not: a script whose text changed, and a learning rate that the script sets otherwise now; these are said.
+
+Names that Keras numbers (`dense_3`) are compared without their numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import zlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import announcements, object_kinds, pipelines, tensors, variables
+
+if TYPE_CHECKING:
+    from .fit import Fit
+
+START = 16  # variables of which so many values each are looked at as a fit begins
+FRAMEWORKS = ("tensorflow", "keras", "tf_keras", "torch", "jax", "numpy")
+_NUMBERED = re.compile(r"(?<=[A-Za-z])_\d+\b")
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_RATE = ("learning_rate", "lr")
+_FOREIGN = {
+    "place": "this is another process of the run", "site": "the call of fit", "model": "the class of the model",
+    "variables": "the variables of the model", "optimizer": "the optimizer",
+}  # fmt: skip
+_NAMES = {
+    **_FOREIGN, "arguments": "the arguments", "folder": "the directory", "config": "the configuration of the model",
+    "settings": "the optimizer's settings", "loss": "what the model is compiled with", "data": "the input pipeline",
+    "versions": "the versions",
+}  # fmt: skip
+
+
+class Comparison(NamedTuple):
+    """`refusal`: why a checkpoint must not be used, "" if nothing is against it; `notices`: what is to be said.
+
+    `foreign`: whether it is that of another process, fit or model, so that no setting can allow it.
+    """
+
+    refusal: str
+    notices: list[str]
+    foreign: bool = False
+
+
+def of_process(place: str) -> dict[str, Any]:
+    """Return what tells this process from others of the run and from one of another script."""
+    arguments = list(getattr(sys, "orig_argv", sys.argv))[1:]
+    rows = os.environ.get("STALLGUARD_ROWS", "")
+    if rows:
+        arguments = [re.sub(r"(?<!\d)%s(?!\d)" % re.escape(rows), "{batch}", word) for word in arguments]
+    return {"place": place, "arguments": arguments, "folder": os.getcwd(), "versions": _versions()}
+
+
+def of_fit(fit: Fit) -> dict[str, Any]:
+    """Return what tells this fit from others; its model must be built."""
+    model, optimizer = fit.model, variables.inner_of(getattr(fit.model, "optimizer", None))
+    return {
+        "site": fit.site,
+        "model": _class(model),
+        "config": _check(_config(model)),
+        "variables": _check(
+            [[_plain(_path(one)), list(one.shape), variables.dtype_of(one)] for one in model.variables]
+        ),
+        "optimizer": _class(optimizer),
+        "settings": _settings(optimizer),
+        "loss": _check(_compiled(model)),
+        "data": pipelines.structure(fit.iterator),
+        "rate": rate(fit.model),
+        "schedule": _schedule(optimizer),
+    }
+
+
+def script() -> dict[str, int]:
+    """Return {file: checksum} of the script and of its own modules that are imported."""
+    found = {}
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and file.endswith(".py") and object_kinds.is_users(os.path.abspath(file)):
+            try:
+                with open(file, "rb") as text:
+                    found[os.path.abspath(file)] = zlib.crc32(text.read())
+            except OSError:
+                continue
+    return found
+
+
+def start(model: Any) -> str:
+    """Return a digest of the model as a fit begins: of some values of some of its variables; "" if it has none yet."""
+    listed = list(getattr(model, "variables", ()))
+    chosen = listed[:: max(1, len(listed) // START)][:START]
+    found = [tensors.digest(tensors.value_of(one), 0, START) for one in chosen]
+    return "%08x" % tensors.digest_of_code(len(listed), found) if listed else ""
+
+
+def rate(model: Any) -> Any:
+    """Return the learning rate that a model's optimizer has now, None if a schedule gives it."""
+    variable = variables.rate_of(getattr(model, "optimizer", None))
+    return None if variable is None else float(variables.values([variable])[0])
+
+
+def compare(saved: dict[str, Any], ours: dict[str, Any]) -> Comparison:
+    """Return what follows from two identities, each of `of_process`, `of_fit` and, as "script", `script`."""
+    refusal, notices = "", []
+    for field, name in _NAMES.items():
+        if saved.get(field) != ours.get(field):
+            refusal = _refusal(field, name, saved.get(field), ours.get(field))
+            if field in _FOREIGN:
+                return Comparison(refusal, [], True)
+            break
+    before, now = saved["script"], ours["script"]
+    changed = sorted(file for file in before if file in now and before[file] != now[file])
+    if changed:
+        names = ", ".join(os.path.basename(file) for file in changed[:3])
+        notices.append(announcements.EDITED % names)
+    if saved["rate"] != ours["rate"] and ours["rate"] is not None:
+        notices.append(
+            "the learning rate is the script's: %.6g, and was %.6g" % (ours["rate"], saved["rate"] or 0.0)
+        )
+    if saved["schedule"] != ours["schedule"]:
+        notices.append("the schedule of the learning rate is the script's, and was another one")
+    return Comparison(refusal, notices)
+
+
+def _refusal(field: str, name: str, saved: Any, ours: Any) -> str:
+    if field == "place":
+        return name
+    if field in ("model", "optimizer"):
+        return "%s is %s now and was %s" % (name, _short(ours), _short(saved))
+    if field in ("settings", "versions", "data") and isinstance(saved, dict) and isinstance(ours, dict):
+        keys = sorted(key for key in {**saved, **ours} if saved.get(key) != ours.get(key))
+        parts = ["%s %s, was %s" % (key, ours.get(key), saved.get(key)) for key in keys[:2]]
+        return ("%s differ: %s" % (name, "; ".join(parts)))[:300]
+    if field in ("arguments", "folder", "site"):
+        return ("%s: %s now, was %s" % (name, ours, saved))[:300]
+    return "%s differ" % name if name.endswith("s") else "%s differs" % name
+
+
+def _short(name: Any) -> str:
+    return str(name).rpartition(":")[2]
+
+
+def _versions() -> dict[str, str]:
+    found = {
+        name: str(vars(sys.modules[name]).get("__version__", ""))
+        for name in FRAMEWORKS
+        if name in sys.modules
+    }
+    return {**found, "python": "%d.%d.%d" % sys.version_info[:3]}
+
+
+def _class(value: Any) -> str:
+    kind = type(value)
+    return "%s:%s" % (kind.__module__, kind.__qualname__)
+
+
+def _path(variable: Any) -> str:
+    return str(getattr(variable, "path", None) or getattr(variable, "name", ""))
+
+
+def _plain(text: str) -> str:
+    """Return a text without numbers that Keras counts on and addresses: the same in every start."""
+    return _ADDRESS.sub("", _NUMBERED.sub("", text))
+
+
+def _check(value: Any) -> int:
+    return zlib.crc32(_plain(json.dumps(value, default=_described, sort_keys=True)).encode())
+
+
+def _described(value: Any) -> str:
+    """Return what stands for a value that JSON has no form for: arrays by their checksum, others by their name."""
+    if hasattr(value, "tobytes"):
+        return "%s %d" % (getattr(value, "shape", ""), zlib.crc32(value.tobytes()))
+    name = getattr(value, "__qualname__", None) or type(value).__qualname__
+    return "%s.%s" % (getattr(value, "__module__", ""), name)
+
+
+def _config(model: Any) -> Any:
+    """Return the model's configuration, without lambdas: their code holds line numbers; None if it has none."""
+    try:
+        return _without_lambdas(model.get_config())
+    except Exception:  # a model of the script's need not have one, and raises what it likes
+        return [_class(layer) for layer in getattr(model, "_flatten_layers", list)()]
+
+
+def _without_lambdas(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.get("class_name") == "__lambda__":
+            return "lambda"
+        return {str(key): _without_lambdas(item) for key, item in value.items() if key != "function_type"}
+    if isinstance(value, (list, tuple)):
+        return [_without_lambdas(item) for item in value]
+    return "bytes" if isinstance(value, bytes) else value
+
+
+def _compiled(model: Any) -> Any:
+    """Return the losses and metrics that a model was compiled with, as the script gave them."""
+    given = getattr(getattr(model, "_compile_config", None), "config", None)
+    if not isinstance(given, dict):
+        given = {"loss": getattr(model, "loss", None)}
+    names = ("loss", "loss_weights", "metrics", "weighted_metrics")
+    return {name: _given(given[name]) for name in names if given.get(name) is not None}
+
+
+def _given(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _given(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_given(item) for item in value]
+    if isinstance(value, (str, int, float)):
+        return value
+    try:
+        return [_class(value), _without_lambdas(value.get_config())]
+    except Exception:  # a function, or an object of the script's without a configuration
+        return getattr(value, "__qualname__", None) or _class(value)
+
+
+def _settings(optimizer: Any) -> dict[str, Any]:
+    """Return the optimizer's settings but for its learning rate; what it has no words for is left out."""
+    try:
+        config = optimizer.get_config()
+    except Exception:
+        return {}
+    kept = {}
+    for key, value in config.items():
+        if key not in _RATE and key != "name" and isinstance(value, (bool, int, float, str, type(None))):
+            kept[key] = float("%.6g" % value) if isinstance(value, float) else value
+    return kept
+
+
+def _schedule(optimizer: Any) -> Any:
+    found = getattr(optimizer, "_learning_rate", None)
+    if found is None or hasattr(found, "assign"):
+        return None
+    try:
+        return _check(_without_lambdas(found.get_config()))
+    except Exception:
+        return _class(found)

@@ -1,0 +1,184 @@
+"""Checkpoints and resume in Keras 2 (`tf.keras` to TensorFlow 2.15) and tf_keras: where its loop is.
+
+Its own counters (`_maybe_load_initial_counters_from_ckpt`) start a resumed fit at its epoch and batch.  An
+`initial_epoch` would not do: the arrays' pipeline repeats for the epochs that are left.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from ..lookahead import train_function
+from . import announcements, common, data_order, fast_forward, pipelines, random_state, variables
+from .saved_generation import StartOver
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .fit import Fit
+    from .fit_session import Session
+
+
+def patch_model(session: Session, module: Any) -> None:
+    """Wrap `Model.fit` and the counters that it starts from."""
+    if common.patch_fit(session, module.Model, _asked):
+        session.context.took("backup")
+    session.context.wrap(
+        module.Model, "_maybe_load_initial_counters_from_ckpt", functools.partial(_counters, session)
+    )
+
+
+def patch_data(session: Session, module: Any) -> None:
+    """Wrap the handler that every fit takes its batches from."""
+    common.patch_iterator(session, module.DataHandler, "enumerate_epochs", _epochs)
+    session.context.wrap(module.DataHandler, "steps", functools.partial(_steps, session))
+    data_order.patch_old_arrays(session, module)
+
+
+def patch_callbacks(session: Session, module: Any) -> None:
+    """Wrap the list that calls all callbacks."""
+    common.patch_callbacks(session, module.CallbackList, _prepare, functools.partial(_advance, session))
+
+
+def patch_callbacks_if_there(session: Session, module: Any) -> None:
+    """Wrap the list if `keras.callbacks` is one module (Keras 2), not if it is a package."""
+    if not hasattr(module, "__path__"):
+        patch_callbacks(session, module)
+
+
+def _asked(asked: dict[str, Any], epoch: int) -> dict[str, Any]:
+    """Return the arguments as they are: `_counters` says where to begin."""
+    return asked
+
+
+def _counters(session: Session, original: Any) -> Any:
+    def _maybe_load_initial_counters_from_ckpt(self: Any, *args: Any, **named: Any) -> Any:
+        fit = session.fit
+        if fit is None or fit.model is not self or fit.saved is None:
+            return original(self, *args, **named)
+        if fit.skipping is not None:
+            return fit.iterator._epochs, 0
+        return fit.saved.epoch, fit.saved.executions
+
+    return _maybe_load_initial_counters_from_ckpt
+
+
+def _epochs(session: Session, original: Any) -> Any:
+    session.epoch_of = original
+
+    def enumerate_epochs(self: Any) -> Any:
+        fit = session.fit
+        if fit is None or fit.iterator is not self or fit.callbacks is None or fit.skipping is not None:
+            return original(self)
+        return _walk(session, fit, self, original)
+
+    return enumerate_epochs
+
+
+def _walk(session: Session, fit: Fit, handler: Any, original: Any) -> Iterator[Any]:
+    """Yield (epoch, iterator) like Keras; a resumed fit goes through the epochs that are done first."""
+    target = handler._initial_epoch if fit.saved is not None else fit.first
+    now = random_state.capture()
+    handler._initial_epoch = fit.first
+    if fit.saved is not None:
+        random_state.restore(fit.past.random("open"))
+        if handler._inferred_steps is None:
+            handler._inferred_steps = fit.past.facts["length"]
+    drawing = _must_be_drawn(fit, handler)
+    stream = original(handler)
+    for coming in count(fit.first):
+        resuming = fit.saved is not None and not fit.passed
+        if not resuming:
+            session.guarded("noting the pipeline's state", fit.note_data)
+            now = random_state.capture()
+        elif coming == target and handler._adapter.should_recreate_iterator():
+            # Keras 2 ends an epoch (Sequence.on_epoch_end) only as it opens the next one, after what was noted.
+            fit.restore_data()
+            random_state.restore(now if fit.past.seam else fit.past.random("open"))
+        item = next(stream, None)
+        if item is None:
+            return
+        session.openings.epoch()
+        epoch, iterator = item
+        if resuming and epoch < target:
+            fit.opening(iterator, {})
+            fast_forward.pass_over(
+                session, fit, iterator, fit.past.ends[epoch - fit.first][1] if drawing else 0
+            )
+            fast_forward.repeat_others(session, fit, epoch - fit.first + 1)
+            continue
+        if resuming:
+            if not handler._adapter.should_recreate_iterator():
+                fit.restore_data()
+            fast_forward.draw(session, fit, iterator, now, now)
+        fit.opening(iterator, now)
+        yield epoch, iterator
+
+
+def _must_be_drawn(fit: Fit, handler: Any) -> str:
+    """Return why the epochs before must be drawn: those of one iterator for all epochs are counted as its draws."""
+    if fit.saved is None or not fit.past.verified or not handler._adapter.should_recreate_iterator():
+        return ""
+    return pipelines.must_be_drawn(handler, fit.readable())
+
+
+def _advance(session: Session, fit: Fit) -> None:
+    """Get the data of a fit that is over to where they were at its end."""
+    handler, saved = fit.iterator, fit.past
+    drawing = _must_be_drawn(fit, handler)
+    kept = handler._initial_epoch, handler._epochs
+    handler._initial_epoch, handler._epochs = fit.first, fit.first + len(saved.ends)
+    for number, (_, iterator) in enumerate(session.epoch_of(handler)):
+        fast_forward.pass_over(session, fit, iterator, saved.ends[number][1] if drawing else 0)
+        fast_forward.repeat_others(session, fit, number + 1)
+    handler._initial_epoch, handler._epochs = kept
+    fit.restore_data()
+
+
+def _steps(session: Session, original: Any) -> Any:
+    def steps(self: Any) -> Any:
+        fit = session.fit
+        # Not before: Keras resets the metrics after it has asked for the epoch.
+        if (
+            fit is not None
+            and fit.iterator is self
+            and fit.saved is not None
+            and fit.passed
+            and not fit.measured
+        ):
+            fit.measured = True
+            session.guarded("restoring metrics", fit.restore_metrics)
+        return original(self)
+
+    return steps
+
+
+def _prepare(fit: Fit) -> None:
+    """Create the variables that the first batch would create, as in Keras 3; raises StartOver if that fails."""
+    home = sys.modules[type(fit.iterator).__module__]  # the data_adapter of Keras 2 or of tf_keras
+    dataset = fit.iterator._dataset
+    trouble: Exception | None = None
+
+    def first_batch(data: Any) -> None:
+        x, y, _ = home.unpack_x_y_sample_weight(data)
+        predicted = fit.model(x, training=False)
+        fit.model.compiled_loss.build(predicted)
+        fit.model.compiled_metrics.build(predicted, y)
+
+    for make in (
+        lambda: variables.trace(train_function(fit.model), pipelines.spec_of_iterator(dataset)),
+        lambda: home.tf.function(first_batch, autograph=False).get_concrete_function(dataset.element_spec),
+        lambda: variables.build_optimizer_if(fit.model, fit.past.groups()),
+    ):
+        if not fit.missing():
+            return
+        try:
+            make()
+        except Exception as error:
+            trouble = error
+    missing = fit.missing()
+    if missing:
+        raise StartOver(announcements.UNBUILT % (trouble or missing)) from trouble

@@ -1,0 +1,98 @@
+"""Checkpoints and resume in Keras 3, on any backend: where its `fit`, callbacks and epoch iterator are."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from ..lookahead import train_function
+from . import announcements, common, fast_forward, pipelines, variables
+from .saved_generation import StartOver
+
+if TYPE_CHECKING:
+    from .fit import Fit
+    from .fit_session import Session
+
+
+def patch_trainer(session: Session, name: str, module: Any) -> None:
+    """Wrap `fit` of the trainer class `name`, and the epoch iterator that module has of its own."""
+    if common.patch_fit(session, getattr(module, name), _started):
+        session.context.took("backup")
+    iterator = getattr(module, "TFEpochIterator", None)
+    if iterator is not None:  # Keras before 3.7 has the loop here
+        session.context.wrap(iterator, "enumerate_epoch", functools.partial(_epoch, session))
+
+
+def patch_base_trainer(session: Session, module: Any) -> None:
+    """Wrap what gives an epoch's logs."""
+    session.context.wrap(module.Trainer, "_get_metrics_result_or_logs", functools.partial(_logs, session))
+
+
+def patch_iterator(session: Session, module: Any) -> None:
+    """Wrap the epoch iterator that every backend shares."""
+    common.patch_iterator(session, module.EpochIterator, "_enumerate_iterator", _epoch)
+
+
+def patch_callbacks(session: Session, module: Any) -> None:
+    """Wrap the list that calls all callbacks."""
+    common.patch_callbacks(session, module.CallbackList, _prepare, functools.partial(_advance, session))
+
+
+def _started(asked: dict[str, Any], epoch: int) -> dict[str, Any]:
+    return {**asked, "initial_epoch": epoch}
+
+
+def _prepare(fit: Fit) -> None:
+    """Create the variables that the first batch would create; raises StartOver if that fails.
+
+    The training step is traced as its first call would trace it.  If it cannot be (it runs eagerly), Keras builds the
+    model by its own means, which also creates what the step might not.
+    """
+    dataset = getattr(fit.iterator, "_distributed_dataset", None)
+    if dataset is None:  # torch and JAX build before training begins
+        return
+    trouble: Exception | None = None
+    for make in (
+        lambda: variables.trace(train_function(fit.model), pipelines.spec_of_iterator(dataset)),
+        lambda: fit.model._symbolic_build(data_batch=dataset.element_spec),
+        lambda: variables.build_optimizer_if(fit.model, fit.past.groups()),
+    ):
+        if not fit.missing():
+            return
+        try:
+            make()
+        except Exception as error:
+            trouble = error
+    missing = fit.missing()
+    if missing:
+        raise StartOver(announcements.UNBUILT % (trouble or missing)) from trouble
+
+
+def _epoch(session: Session, original: Any) -> Any:
+    session.epoch_of = original
+
+    def epoch(self: Any) -> Any:
+        fit = session.fit
+        if fit is None or fit.iterator is not self or fit.callbacks is None:
+            return original(self)
+        fit.per_execution = self.steps_per_execution
+        fit.blind = not hasattr(self, "_distributed_dataset")
+        return fast_forward.epoch(session, fit, self, original)
+
+    return epoch
+
+
+def _advance(session: Session, fit: Fit) -> None:
+    """Get the data of a fit that is over to where they were at its end."""
+    fit.per_execution = fit.iterator.steps_per_execution
+    fast_forward.finished_epochs(session, fit, fit.iterator, session.epoch_of)
+
+
+def _logs(session: Session, original: Any) -> Any:
+    def _get_metrics_result_or_logs(self: Any, logs: Any) -> Any:
+        # An epoch of which every batch was passed over has no last step whose logs Keras could take.
+        if not logs and session.fit is not None and session.fit.saved is not None:
+            return self.get_metrics_result()
+        return original(self, logs)
+
+    return _get_metrics_result_or_logs

@@ -1,0 +1,127 @@
+"""`stallguard.checkpoint(save, load)`: checkpoints for loops of the script's own, in the same generations.
+
+    stallguard.checkpoint(save, load)   # save(path) writes a file or folder there, load(path) reads it back
+
+`load` is called at once if an earlier attempt left a checkpoint that verifies, `save` from a beat whenever the pace
+says so.  What `save` raises becomes a note; the checkpoint before stays.  A checkpoint belongs to the process that made
+it and to its `save`: another one's is refused, and that is said.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from typing import TYPE_CHECKING, Any, Callable
+
+from . import announcements, identity
+from .generations import Damaged, Generations, flush, read_facts
+from .schedule import Pace
+
+if TYPE_CHECKING:
+    from ..context import Context
+
+Action = Callable[[str], Any]
+
+
+class Manual:
+    """The checkpoints of one pair of functions."""
+
+    def __init__(self, context: Context, folder: str, pace: Pace, save: Action, name: str) -> None:
+        """`name`: of the file that `save` is asked to write; some formats want a certain ending."""
+        self._context = context
+        self._generations = Generations(folder)
+        self._pace = pace
+        self._save = save
+        self._name = name
+
+    def load(self, load: Action) -> bool:
+        """Call `load` with the newest checkpoint that verifies; False if there is none.
+
+        What `load` itself raises goes to the script: half a state must not train on.
+        """
+        if not self._context.resuming:
+            return False
+        for folder in self._generations.candidates():
+            try:
+                facts = read_facts(folder)
+                _verify(folder, facts["files"])
+            except (Damaged, OSError, KeyError, ValueError) as error:
+                self._context.note("resume", announcements.DAMAGED % (os.path.basename(folder), error))
+                continue
+            if facts.get("of") != self._identity():
+                self._context.note("inexact", announcements.ANOTHERS % facts.get("of", {}).get("save"))
+                return False
+            before, now = facts["script"], identity.script()
+            changed = [file for file in before if file in now and before[file] != now[file]]
+            if changed:
+                self._context.note(
+                    "resume", announcements.EDITED % ", ".join(map(os.path.basename, changed[:3]))
+                )
+            with self._context.phase("checkpoint"):
+                load(os.path.join(folder, self._name))
+            self._context.note("resume", announcements.LOADED)
+            return True
+        return False
+
+    def tick(self) -> None:
+        """A batch ended: save where it is time to."""
+        now = time.monotonic()
+        if now >= self._pace.next:
+            self.save(now)
+
+    def save(self, began: float) -> None:
+        """Save now; never raises."""
+        try:
+            with self._context.phase("checkpoint"):
+                self._generations.write(self._fill)
+            self._context.add("saves")
+        except Exception as error:
+            self._context.note("save", announcements.NOT_SAVED % error)
+        self._pace.saved(began, time.monotonic())
+
+    def _fill(self, folder: str) -> dict[str, Any]:
+        self._save(os.path.join(folder, self._name))
+        return {"files": _seal(folder), "of": self._identity(), "script": identity.script()}
+
+    def _identity(self) -> dict[str, str]:
+        save = "%s.%s" % (
+            getattr(self._save, "__module__", ""),
+            getattr(self._save, "__qualname__", self._name),
+        )
+        return {"place": self._context.place, "save": save, "name": self._name}
+
+
+def _files(folder: str) -> list[str]:
+    return sorted(
+        os.path.relpath(os.path.join(place, name), folder)
+        for place, _, names in os.walk(folder)
+        for name in names
+        if (place, name) != (folder, "facts.json")
+    )
+
+
+def _seal(folder: str) -> dict[str, list[int]]:
+    """Bring all files to the disk and return {path: [size, CRC-32]}."""
+    found = {}
+    for name in _files(folder):
+        with open(os.path.join(folder, name), "rb+") as file:
+            flush(file)
+            found[name] = _check(file)
+    return found
+
+
+def _check(file: Any) -> list[int]:
+    size = check = 0
+    while True:
+        piece = file.read(1 << 20)
+        if not piece:
+            return [size, check]
+        size, check = size + len(piece), zlib.crc32(piece, check)
+
+
+def _verify(folder: str, files: dict[str, list[int]]) -> None:
+    for name, expected in files.items():
+        with open(os.path.join(folder, name), "rb") as file:
+            if _check(file) != expected:
+                raise Damaged("%s does not match its checksum" % name)

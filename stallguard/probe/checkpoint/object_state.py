@@ -1,0 +1,263 @@
+"""What the places of a walk became since training began, as JSON and arrays; and the way back.
+
+Only what changed is state: what stayed is configuration, which the next start of the script sets itself (a log folder
+with the date in its name, say).  So a baseline is taken as training begins, and a save keeps the slots that differ:
+
+    [path, path of what holds it, way, key, record]     record: {"k": kind, ...}
+
+The way back first looks whether every slot has its place in this process, and changes nothing if one has none.  What
+exists is changed in place, for others hold the same objects; what came into being while training (a list of variables
+made in the first batch) is made anew.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+from . import encoding, object_kinds, object_walk, tensors
+from .object_walk import ALIAS, PLAIN, STRUCTURE, TENSOR, VARIABLE, Slot, Walk
+
+Entry = list[Any]
+GONE = "gone"
+
+
+class NoPlace(Exception):
+    """A kept slot has no place in this process; the text names it."""
+
+
+class Baseline:
+    """How the slots of a walk were; holds what they hold, so that no identity is used twice."""
+
+    def __init__(self, walked: Walk) -> None:
+        self.digests = {path: (slot.kind, slot.digest) for path, slot in walked.slots.items()}
+        self.named = dict(walked.unkept)
+        self.walked = walked  # holds what the slots hold
+
+    def changed(self, walked: Walk) -> list[str]:
+        """Return the paths of the slots that are new or other than they were, in the order of the walk."""
+        return [p for p, slot in walked.slots.items() if self.digests.get(p) != (slot.kind, slot.digest)]
+
+    def gone(self, walked: Walk) -> list[str]:
+        """Return the paths of the attributes that are no longer there, while what held them is."""
+        before = self.walked.slots
+        lost = [path for path in self.digests if path not in walked.slots]
+        return [
+            path
+            for path in lost
+            if before[path].way == object_walk.ATTRIBUTE and _holder(before[path], walked)
+        ]
+
+
+def _holder(slot: Slot, walked: Walk) -> str:
+    return walked.paths.get(id(slot.holder), "")
+
+
+def keep(
+    walked: Walk, paths: list[str], arrays: list[Any], most: float = math.inf
+) -> tuple[list[Entry], dict[str, str]]:
+    """Return (entries of the slots at `paths`, {path: why} of those that cannot be kept).
+
+    Their arrays are added to `arrays`: those of plain values as copies.  `most`: bytes that these may be in all.
+    """
+    entries: list[Entry] = []
+    unkept: dict[str, str] = {}
+    for path in paths:
+        slot, first = walked.slots[path], len(arrays)
+        record = _record(slot, walked, arrays)
+        size = sum(array.nbytes for array in arrays[first:])
+        if record is None and object_kinds.is_kerass_callback(slot.holder):
+            continue
+        if record is None:
+            unkept[path] = type(slot.value).__name__
+        elif size > most:
+            del arrays[first:]
+            unkept[path] = "%d MB" % (size >> 20)
+        else:
+            most -= size
+            entries.append(_entry(slot, walked, record))
+    return entries, unkept
+
+
+def lost(walked: Walk, before: Walk, gone: list[str]) -> list[Entry]:
+    """Return the entries that remove the attributes at `gone`, which a walk before had."""
+    return [_entry(before.slots[path], walked, {"k": GONE}) for path in gone]
+
+
+def _entry(slot: Slot, walked: Walk, record: dict[str, Any]) -> Entry:
+    keys: list[Any] = []
+    try:
+        key = encoding.encode(slot.key, keys)
+    except encoding.NotPlain:
+        key = None
+    holder = _holder(slot, walked)
+    if not holder and slot.way == object_walk.ENTRY and isinstance(slot.holder, dict):
+        holder = "module %s" % slot.holder.get("__name__")
+    return [slot.path, holder, slot.way, None if keys else key, record]
+
+
+def _record(slot: Slot, walked: Walk, arrays: list[Any]) -> Any:
+    if slot.kind == ALIAS:
+        return {"k": ALIAS, "to": slot.digest}
+    if slot.kind in (VARIABLE, TENSOR):
+        arrays.append(tensors.value_of(slot.value, keep=True))
+        root = type(slot.value).__module__.partition(".")[0]
+        return {
+            "k": slot.kind,
+            "at": len(arrays) - 1,
+            "of": root,
+            "trains": bool(getattr(slot.value, "trainable", 0)),
+        }
+    if slot.kind == PLAIN:
+        first = len(arrays)
+        code = encoding.encode(slot.value, arrays)
+        arrays[first:] = [array.copy() for array in arrays[first:]]
+        return {"k": PLAIN, "v": code}
+    if slot.kind == STRUCTURE and slot.path not in walked.unkept:
+        kind = encoding.TRACKED.get(type(slot.value).__name__, type(slot.value))
+        record: dict[str, Any] = {"k": STRUCTURE, "of": "%s:%s" % (kind.__module__, kind.__qualname__)}
+        if isinstance(slot.value, (list, tuple)):
+            record["entries"] = len(slot.value)
+        elif isinstance(slot.value, dict):
+            record["keys"] = [encoding.encode(key, []) for key in slot.value]
+        return record if _can_be_new(record) else None
+    return None
+
+
+class Return:
+    """The way back of some entries in this process."""
+
+    def __init__(self, entries: list[Entry], arrays: list[Any], walked: Walk) -> None:
+        self._entries = entries
+        self._arrays = arrays
+        self._walked = walked
+        self._objects = dict(walked.objects)
+
+    def check(self) -> None:
+        """Raise NoPlace if an entry has no place here."""
+        made = {path for path, _, _, _, record in self._entries if record["k"] == STRUCTURE}
+        for path, holder, way, _, record in self._entries:
+            slot = self._walked.slots.get(path)
+            if slot is None and not self._can_be_made(holder, way, made):
+                raise NoPlace(path)
+            if record["k"] == VARIABLE and slot is not None and slot.kind == VARIABLE:
+                array = self._arrays[record["at"]]
+                if tuple(slot.value.shape) != array.shape:
+                    raise NoPlace("%s: its shape was %s" % (path, list(array.shape)))
+            if (
+                record["k"] == STRUCTURE
+                and (slot is None or slot.kind != STRUCTURE)
+                and not _can_be_new(record)
+            ):
+                raise NoPlace("%s: %s" % (path, record["of"]))
+
+    def _can_be_made(self, holder: str, way: str, made: set[str]) -> bool:
+        if way not in (object_walk.ATTRIBUTE, object_walk.ENTRY):
+            return False
+        module = holder[7:] if holder.startswith("module ") else ""
+        return holder in self._objects or holder in made or module in sys.modules
+
+    def undo(self, arrays: list[Any]) -> list[Entry]:
+        """Return the entries that bring back what `apply` is about to change."""
+        paths = [path for path, *_ in self._entries if path in self._walked.slots]
+        entries, _ = keep(self._walked, paths, arrays)
+        entries += [
+            [*entry[:4], {"k": GONE}] for entry in self._entries if entry[0] not in self._walked.slots
+        ]
+        return entries
+
+    def apply(self) -> None:
+        """Change this process; raises what a class of the script's raises that does not take an attribute."""
+        for path, holder, way, key, record in self._entries:
+            slot = self._walked.slots.get(path) or self._new_slot(path, holder, way, key)
+            if slot is not None:
+                self._restore(slot, record)
+
+    def _new_slot(self, path: str, holder: str, way: str, key: Any) -> Any:
+        if holder.startswith("module "):
+            owner: Any = vars(sys.modules[holder[7:]])
+        else:
+            owner = self._objects.get(holder)
+        return None if owner is None else Slot(path, owner, encoding.decode(key, []), way, None)
+
+    def _restore(self, slot: Slot, record: dict[str, Any]) -> None:
+        kind, existing = record["k"], slot.value
+        if kind == GONE:
+            _remove(slot)
+            return
+        if kind == PLAIN:
+            value = encoding.decode(record["v"], self._arrays, existing)
+        elif kind == ALIAS:
+            value = self._objects.get(record["to"], existing)
+        elif kind == STRUCTURE:
+            value = _structure(record, existing)
+        elif kind == VARIABLE and object_kinds.is_variable(existing):
+            existing.assign(self._arrays[record["at"]])
+            value = existing
+        else:
+            value = _tensor(record, self._arrays[record["at"]], existing)
+        self._objects[slot.path] = value
+        if value is not existing and slot.way != object_walk.CONTENT:
+            slot.put(value)
+
+
+def _remove(slot: Slot) -> None:
+    if slot.way == object_walk.ATTRIBUTE and hasattr(slot.holder, "__dict__"):
+        vars(slot.holder).pop(slot.key, None) if not isinstance(slot.holder, type) else delattr(
+            slot.holder, slot.key
+        )
+    elif slot.way == object_walk.ENTRY and isinstance(slot.holder, dict):
+        slot.holder.pop(slot.key, None)
+
+
+def _can_be_new(record: dict[str, Any]) -> bool:
+    kind: Any = encoding.named(record["of"])
+    if kind in (list, dict):
+        return True
+    return isinstance(kind, type) and not object_kinds.is_librarys(kind) and "__new__" not in _names(kind)
+
+
+def _names(kind: type) -> set[str]:
+    return {name for one in kind.__mro__ if one is not object for name in vars(one)}
+
+
+def _structure(record: dict[str, Any], existing: Any) -> Any:
+    """Return a container with places for its entries, or an object without attributes; `existing` if it is one."""
+    kind = encoding.named(record["of"])
+    value = existing if isinstance(existing, kind) else kind.__new__(kind)
+    if "entries" in record and isinstance(value, list):
+        value[:] = (list(value) + [None] * record["entries"])[: record["entries"]]
+    elif "keys" in record:  # those that are new come with their own entries
+        keys = [encoding.decode(key, []) for key in record["keys"]]
+        for key in [key for key in value if key not in keys]:
+            del value[key]
+    return value
+
+
+def _tensor(record: dict[str, Any], array: Any, existing: Any) -> Any:
+    """Return the tensor or new variable of the framework that the record names."""
+    root, module = record["of"], sys.modules
+    if root == "torch":
+        if hasattr(existing, "copy_") and tuple(existing.shape) == array.shape:
+            with module["torch"].no_grad():
+                existing.copy_(module["torch"].from_numpy(array.copy()))
+            return existing
+        return module["torch"].from_numpy(array.copy())
+    if root in ("jax", "jaxlib"):
+        return module["jax"].numpy.asarray(array)
+    if record["k"] == TENSOR:
+        return module["tensorflow"].constant(array)
+    if root in ("keras", "tf_keras") and hasattr(module[root], "Variable"):
+        return module[root].Variable(array, trainable=record["trains"], dtype=array.dtype.name)
+    return module["tensorflow"].Variable(array, trainable=record["trains"], dtype=array.dtype.name)
+
+
+def moved(code: Any, by: int) -> Any:
+    """Return entries whose arrays lie `by` places further in the list of arrays."""
+    if isinstance(code, list):
+        return [moved(item, by) for item in code]
+    if not isinstance(code, dict):
+        return code
+    here = code.get("#") in ("array", "scalar", "numbers") or code.get("k") in (VARIABLE, TENSOR)
+    return {key: value + by if here and key == "at" else moved(value, by) for key, value in code.items()}

@@ -1,0 +1,326 @@
+"""Every place where state of a training can hang, found by following what the script's own code can reach.
+
+A checkpoint of weights is not enough: a callback counts, a train_step anneals a coefficient, a generator draws from a
+random generator of its own.  The walk begins at roots (model, callbacks, functions of the input pipeline) and follows
+attributes, containers, closures, default arguments, methods of the script's classes and the globals that its functions
+name.  Each place is a slot with a path; the same script has the same paths in the next attempt.
+
+What a library's classes do inside stays theirs: of a Keras model only those attributes are looked at that Keras' own
+code does not name, a dataset is its script's functions, and modules, locks, loggers and threads hold no state of a
+training.  An object that is reached twice is walked once: the second slot is an alias of the first.
+
+Nothing is changed here, and nothing of the script's is called but `variables` of a model or an optimizer.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import types
+from typing import Any
+
+from . import encoding, object_kinds, tensors
+
+PLAIN, VARIABLE, TENSOR, ALIAS, STRUCTURE, OPAQUE = (
+    "plain",
+    "variable",
+    "tensor",
+    "alias",
+    "structure",
+    "opaque",
+)
+ATTRIBUTE, ENTRY, CELL, CONTENT = (
+    "attribute",
+    "entry",
+    "cell",
+    "content",
+)  # how a slot is reached from its holder
+MOST = 20_000  # slots: some 0.1 s a walk; words.TOO_MANY says so if there are more
+FULL = 4 << 20  # bytes of an array that are all read for its digest; of a larger one SAMPLE values are
+SAMPLE = 65_536
+_STILL = (
+    types.ModuleType,
+    property,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+)
+_WRITERS = ("csv", "_csv")  # hold a file, which has its place
+_GENERATORS = ("Generator", "SeedGenerator", "RandomGenerator")  # of TensorFlow, Keras 3 and Keras 2
+
+
+class Slot:
+    """One place: `holder` and `key` say where, `value` what is there, `digest` what it is like."""
+
+    __slots__ = ("digest", "holder", "key", "kind", "path", "value", "way")
+
+    def __init__(self, path: str, holder: Any, key: Any, way: str, value: Any) -> None:
+        self.path, self.holder, self.key, self.way, self.value = path, holder, key, way, value
+        self.kind = OPAQUE
+        self.digest: Any = None
+
+    def put(self, value: Any) -> None:
+        """Store another value there."""
+        if self.way == CELL:
+            self.holder.cell_contents = value
+        elif self.way == ENTRY:
+            self.holder[self.key] = value
+        elif isinstance(self.holder, type) or not hasattr(self.holder, "__dict__"):
+            setattr(self.holder, self.key, value)
+        else:
+            vars(self.holder)[self.key] = value  # past a library's __setattr__, which would track it
+
+
+class Walk:
+    """The slots under some roots, by path."""
+
+    def __init__(self) -> None:
+        self.slots: dict[str, Slot] = {}
+        self.paths: dict[int, str] = {}  # of what was reached, by id: its objects live as long as this walk
+        self.objects: dict[str, Any] = {}  # and by path
+        self.optimizers: list[tuple[str, Any]] = []
+        self.networks: list[tuple[str, Any]] = []  # models and layers other than the fit's own
+        self.files: list[tuple[str, Any]] = []
+        self.unkept: dict[str, str] = {}  # path: kind of an object whose state cannot be read
+        self.complete = True
+
+    def know(self, value: Any, path: str) -> None:
+        """Give an object that is looked after elsewhere its path; the walk does not enter it."""
+        self.paths.setdefault(id(value), path)
+        self.objects.setdefault(path, value)
+
+    def enter(self, value: Any, path: str) -> None:
+        """Walk what is below a root."""
+        if id(value) not in self.paths:
+            self.know(value, path)
+            self._below(value, path)
+
+    def enter_variable(self, variable: Any, path: str) -> None:
+        """Take a variable as a slot of its own."""
+        self._visit(path, None, None, CONTENT, variable)
+
+    def enter_model(self, model: Any, path: str) -> None:
+        """Walk what a script hangs on a model and on layers of its own; their variables are looked after elsewhere."""
+        self.know(model, path)
+        layers: list[Any] = list(getattr(model, "_flatten_layers", list)())
+        for index, layer in enumerate(layers):
+            self.know(layer, "%s.layer%d" % (path, index))
+        for owner in [model, *layers]:
+            if owner is model or not object_kinds.is_librarys(type(owner)):
+                self._instance(owner, self.paths[id(owner)])
+            else:
+                self._loose(owner, self.paths[id(owner)])
+        optimizer = getattr(model, "optimizer", None)
+        inner = getattr(optimizer, "inner_optimizer", None)
+        for name, value in (("optimizer", optimizer), ("inner", inner), ("rate", _rate(inner or optimizer))):
+            if value is not None and not object_kinds.is_librarys(type(value)):
+                self.enter(value, "%s.%s" % (path, name))
+        losses, metrics = getattr(model, "loss", None), list(getattr(model, "metrics", ()))
+        for name, value in [
+            ("loss", losses),
+            *(("metric%d" % index, one) for index, one in enumerate(metrics)),
+        ]:
+            for function in (value, getattr(value, "fn", None), getattr(value, "_fn", None)):
+                if function is not None and not isinstance(function, str) and not _is_librarys(function):
+                    self.enter(function, "%s.%s" % (path, name))
+
+    def _loose(self, layer: Any, path: str) -> None:
+        """Variables of a library's layer that its model does not count: what a stateful RNN remembers."""
+        for name, held in list(vars(layer).items()):
+            for index, item in enumerate(held if isinstance(held, (list, tuple)) else (held,)):
+                if object_kinds.is_variable(item) and id(item) not in self.paths:
+                    self._visit("%s.%s[%d]" % (path, name, index), layer, name, CONTENT, item)
+
+    # ---- one place ------------------------------------------------------------------------------------------
+
+    def _visit(self, path: str, holder: Any, key: Any, way: str, value: Any) -> None:
+        if len(self.slots) >= MOST or path in self.slots:
+            self.complete = self.complete and path in self.slots
+            return
+        slot = Slot(path, holder, key, way, value)
+        known = self.paths.get(id(value))
+        if known is not None:
+            slot.kind, slot.digest = ALIAS, known
+        elif object_kinds.is_variable(value) or object_kinds.is_tensor(value):
+            slot.kind = VARIABLE if object_kinds.is_variable(value) else TENSOR
+            slot.digest = tensors.digest(tensors.value_of(value), FULL, SAMPLE)
+            self.know(value, path)
+        elif self._plain(slot):
+            if isinstance(value, (types.FunctionType, type)):
+                self.slots[path] = slot
+                self.enter(value, path)
+        elif isinstance(value, _STILL) or object_kinds.is_interpreters(value):
+            return
+        else:
+            self.know(value, path)
+            slot.kind, slot.digest = STRUCTURE, object_kinds.shape_of(value)
+            self.slots[path] = slot
+            self._below(value, path)
+        self.slots[path] = slot
+
+    def _plain(self, slot: Slot) -> bool:
+        """Whether the slot's value can be stored as it is; its digest is then known.
+
+        A dictionary with names for keys is walked like an object: what did not change in it stays as this start has it.
+        """
+        if object_kinds.is_record(slot.value):
+            return False
+        arrays: list[Any] = []
+        try:
+            code = encoding.encode(slot.value, arrays)
+        except encoding.NotPlain:
+            return False
+        slot.kind = PLAIN
+        slot.digest = _digest(code, arrays)
+        if isinstance(slot.value, (list, dict, set, bytearray)) or arrays:
+            self.know(slot.value, slot.path)  # others may hold it too, and see it change
+        return True
+
+    # ---- what is below --------------------------------------------------------------------------------------
+
+    def _below(self, value: Any, path: str) -> None:
+        function = getattr(value, "python_function", None)  # of a tf.function
+        if isinstance(value, types.FunctionType):
+            self._function(value, path)
+        elif isinstance(value, types.MethodType):
+            self._visit(path + ".self", value, None, CONTENT, value.__self__)
+            self._visit(path + ".function", value, None, CONTENT, value.__func__)
+        elif isinstance(value, functools.partial):
+            for name in ("func", "args", "keywords"):
+                self._visit("%s.%s" % (path, name), value, None, CONTENT, getattr(value, name))
+        elif isinstance(value, (staticmethod, classmethod)):
+            self._visit(path, value, None, CONTENT, value.__func__)
+        elif isinstance(function, types.FunctionType):
+            self._function(function, path)
+        elif isinstance(value, type):
+            if not object_kinds.is_librarys(value):
+                self._class(value)
+        elif isinstance(value, (list, tuple)) or type(value).__name__ == "deque":
+            for index, item in enumerate(value):
+                self._visit("%s[%d]" % (path, index), value, index, ENTRY, item)
+        elif isinstance(value, dict):
+            for key, item in value.items():
+                self._visit("%s[%s]" % (path, object_kinds.text_of_key(key)), value, key, ENTRY, item)
+        elif object_kinds.family(value) == "Optimizer":
+            self.optimizers.append((path, value))
+            self._instance(value, path)
+        elif object_kinds.family(value) in ("Layer", "Metric"):
+            self._network(value, path)
+        elif object_kinds.family(value):
+            self._instance(value, path)
+        elif isinstance(value, io.IOBase):
+            self.files.append((path, value))
+        elif isinstance(value, (types.GeneratorType, types.CoroutineType)) or object_kinds.is_bare_iterator(
+            value
+        ):
+            self.unkept[path] = type(value).__name__
+        elif object_kinds.is_without_state(type(value)) or object_kinds.is_pythons(type(value)):
+            self._of_library(value, path)
+        elif type(value).__module__ in _WRITERS:
+            return
+        else:
+            self._instance(value, path)
+
+    def _of_library(self, value: Any, path: str) -> None:
+        """An object of a framework's: its generators and variables, and what of the script's it holds."""
+        for name, item in list(getattr(value, "__dict__", {}).items()):
+            mine = name == "_generator" or not object_kinds.is_librarys(
+                type(item)
+            )  # the function given to from_generator
+            if mine or object_kinds.is_variable(item) or type(item).__name__ in _GENERATORS:
+                self._visit("%s.%s" % (path, name), value, name, ATTRIBUTE, item)
+
+    def _network(self, value: Any, path: str) -> None:
+        """A model, layer or metric beside the fit's own: its variables are state like any other."""
+        if object_kinds.family(value) == "Layer":
+            self.networks.append((path, value))
+        for index, variable in enumerate(list(getattr(value, "variables", ()))):
+            self._visit("%s.variables[%d]" % (path, index), value, index, CONTENT, variable)
+        optimizer = vars(value).get("optimizer") or vars(value).get("_optimizer")
+        if optimizer is not None:
+            self._visit(path + ".optimizer", value, None, CONTENT, optimizer)
+        for index, one in enumerate([value, *getattr(value, "_flatten_layers", list)()]):
+            if not object_kinds.is_librarys(type(one)):
+                self._instance(one, path if one is value else "%s.layer%d" % (path, index))
+
+    def _instance(self, value: Any, path: str) -> None:
+        skipped = object_kinds.names_of_library(type(value))
+        for name, item in list(getattr(value, "__dict__", {}).items()):
+            if isinstance(name, str) and name not in skipped:
+                self._visit("%s.%s" % (path, name), value, name, ATTRIBUTE, item)
+        for kind in type(value).__mro__:
+            for name in object_kinds.slots_of(kind):
+                if hasattr(value, name):
+                    self._visit("%s.%s" % (path, name), value, name, ATTRIBUTE, getattr(value, name))
+        if not object_kinds.is_librarys(type(value)):
+            self._class(type(value))
+
+    def _class(self, kind: type) -> None:
+        """The script's own classes: their methods name globals, and they may count in themselves."""
+        for one in kind.__mro__:
+            if object_kinds.is_librarys(one) or self.paths.get(id(one), "").startswith("class "):
+                continue
+            path = "class %s.%s" % (one.__module__, one.__qualname__)
+            self.paths[id(one)], self.objects[path] = path, one
+            for name, item in list(vars(one).items()):
+                if name.startswith("__") and not isinstance(item, types.FunctionType):
+                    continue
+                getter = item.fget if isinstance(item, property) else item
+                self._visit("%s.%s" % (path, name), one, name, ATTRIBUTE, getter)
+
+    def _function(self, function: types.FunctionType, path: str) -> None:
+        code = function.__code__
+        for name, cell in zip(code.co_freevars, function.__closure__ or ()):
+            try:
+                content = cell.cell_contents
+            except ValueError:
+                continue  # not assigned yet
+            self._visit("%s<%s>" % (path, name), cell, name, CELL, content)
+        defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+        for index, value in enumerate(defaults):
+            self._visit("%s(%d)" % (path, index), function, index, CONTENT, value)
+        if not object_kinds.is_users(code.co_filename):
+            return
+        for name, value in vars(function).items():
+            if name != "__wrapped__":
+                self._visit("%s.%s" % (path, name), function, name, ATTRIBUTE, value)
+        self._globals(function, object_kinds.names_in(code))
+
+    def _globals(self, function: types.FunctionType, names: frozenset[str]) -> None:
+        """The globals that a function names, and of the script's own modules among them the names that it asks for."""
+        space = function.__globals__
+        for name in sorted(names & space.keys()):
+            value = space[name]
+            if not isinstance(value, types.ModuleType):
+                self._global(space, str(space.get("__name__")), name, value)
+            elif object_kinds.is_users(getattr(value, "__file__", None) or "<none>"):
+                for inner in sorted(names & vars(value).keys()):
+                    if not isinstance(vars(value)[inner], types.ModuleType):
+                        self._global(vars(value), value.__name__, inner, vars(value)[inner])
+
+    def _global(self, space: dict[str, Any], module: str, name: str, value: Any) -> None:
+        if isinstance(value, type) and object_kinds.is_librarys(value):
+            return
+        if isinstance(value, types.FunctionType) and not object_kinds.is_users(value.__code__.co_filename):
+            return
+        self._visit("global %s.%s" % (module, name), space, name, ENTRY, value)
+
+
+def _is_librarys(function: Any) -> bool:
+    """Whether a loss or a metric is a library's function: it keeps nothing, and what decorates it is not state."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return isinstance(function, types.FunctionType) and not object_kinds.is_users(
+        function.__code__.co_filename
+    )
+
+
+def _rate(optimizer: Any) -> Any:
+    """Return what gives an optimizer's learning rate: a variable, or a schedule."""
+    return getattr(optimizer, "_learning_rate", None)
+
+
+def _digest(code: Any, arrays: list[Any]) -> Any:
+    if not isinstance(code, (dict, list)):
+        return (type(code).__name__, repr(code))
+    return tensors.digest_of_code(code, [tensors.digest(one, FULL, SAMPLE) for one in arrays])

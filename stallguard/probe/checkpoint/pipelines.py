@@ -1,0 +1,254 @@
+"""What an input pipeline consists of, and what of it another process can repeat.
+
+A tf.data pipeline is a chain of stages.  Of most of them opening an iterator is enough to get their state forward by
+an epoch: a shuffle takes its next seed when it opens.  Others must be drawn from: a cache fills, a repetition opens
+its shuffle again and again.  What the script's own functions keep (a random generator that a map function draws from,
+an order that a dataset object changes) is state like any other and found by the walk.
+
+A random op of TensorFlow without a seed draws from entropy, which nothing can repeat; a layer of Keras 2 draws its
+dropout masks from kernels whose place ends with the process.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from . import announcements, data_order
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .object_walk import Walk
+
+RANDOM_OPS = frozenset((
+    "RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal", "RandomShuffle",
+    "RandomGamma", "RandomPoissonV2", "Multinomial", "ParameterizedTruncatedNormal",
+    "SampleDistortedBoundingBoxV2",
+))  # fmt: skip
+# Stages whose place at an epoch's beginning is that of their iterators' openings alone.
+_OPENED = frozenset((
+    "TensorSlice", "Tensor", "Range", "SparseTensorSlice", "Batch", "ParallelBatch", "PaddedBatch", "Map",
+    "ParallelMap", "Prefetch", "Shuffle", "Take", "Skip", "Shard", "Zip", "Filter", "Options", "Unbatch",
+    "TextLine", "TFRecord", "FixedLengthRecord", "DatasetV1Adapter", "Repeat", "Concatenate", "FlatMap",
+    "Interleave", "ParallelInterleave", "DenseToRagged", "Rebatch", "IgnoreErrors", "ParallelFilter",
+    "FilterByCardinality", "Variant", "Restructured", "AssertCardinality", "TakeWhile", "MaxIntraOpParallelism",
+    "PrivateThreadPool", "Model", "Numpy", "Window",
+))  # fmt: skip
+_AGAIN = (
+    "Repeat",
+    "Concatenate",
+    "FlatMap",
+    "Interleave",
+    "ParallelInterleave",
+)  # open their inputs while drawn from
+_SHUFFLES = (
+    "ShuffleDataset",
+    "ShuffleDatasetV2",
+    "ShuffleDatasetV3",
+    "ShuffleAndRepeatDataset",
+    "RandomDataset",
+)
+
+
+def adapter_of(iterator: Any) -> Any:
+    """Return what turns the script's data into batches, behind an epoch iterator of Keras 3 or 2."""
+    return getattr(iterator, "data_adapter", None) or getattr(iterator, "_adapter", None)
+
+
+def dataset_of(iterator: Any) -> Any:
+    """Return the tf.data pipeline that a fit takes its batches from, None if there is none."""
+    for owner in (iterator, adapter_of(iterator)):
+        for name in ("_distributed_dataset", "_dataset"):
+            found = getattr(owner, name, None)
+            if hasattr(found, "_functions"):
+                return found
+    return None
+
+
+def object_of(iterator: Any) -> Any:
+    """Return the script's own dataset object behind an epoch iterator: its order is its state."""
+    adapter = adapter_of(iterator)
+    found = getattr(adapter, "py_dataset", None) or getattr(adapter, "_keras_sequence", None)
+    return found if found is not None else getattr(adapter, "_dataloader", None)
+
+
+def stages(dataset: Any) -> Iterator[Any]:
+    """Yield a tf.data pipeline's datasets, from the last to its sources."""
+    waiting = [dataset] if hasattr(dataset, "_functions") else []
+    while waiting:
+        stage = waiting.pop()
+        yield stage
+        waiting.extend(stage._inputs())
+
+
+def spec_of_iterator(dataset: Any) -> Any:
+    """Return what stands for an iterator of a pipeline when a training step is traced."""
+    return sys.modules["tensorflow"].data.IteratorSpec(dataset.element_spec)
+
+
+def name_of(stage: Any) -> str:
+    """Return the kind of a stage: "Shuffle", "ParallelMap" ..."""
+    name = type(stage).__name__.lstrip("_")
+    for ending in ("V2", "V1", "Dataset"):
+        name = name[: -len(ending)] if name.endswith(ending) and name != ending else name
+    return name
+
+
+def structure(iterator: Any) -> dict[str, Any]:
+    """Return what tells a fit's data from another's: kind of adapter, stages, what an element is without its rows."""
+    dataset = dataset_of(iterator)
+    spec = getattr(dataset, "element_spec", None)
+    return {
+        "adapter": type(adapter_of(iterator)).__name__,
+        "stages": [name_of(stage) for stage in stages(dataset)],
+        "element": _spec(spec) if spec is not None else "",
+    }
+
+
+def _spec(spec: Any) -> Any:
+    if isinstance(spec, dict):
+        return {str(key): _spec(item) for key, item in spec.items()}
+    if isinstance(spec, (list, tuple)):
+        return [_spec(item) for item in spec]
+    shape: Any = getattr(spec, "shape", None)
+    dimensions = shape.as_list()[1:] if getattr(shape, "rank", None) else []
+    return [type(spec).__name__, getattr(getattr(spec, "dtype", None), "name", ""), dimensions]
+
+
+def enter(iterator: Any, walked: Walk) -> None:
+    """Walk what the script's functions and objects behind an epoch iterator keep."""
+    enter_stages(dataset_of(iterator), walked, "data")
+    found = object_of(iterator)
+    for part in (
+        found,
+        *(getattr(found, name, None) for name in ("dataset", "sampler", "batch_sampler", "generator")),
+    ):
+        if part is not None and not isinstance(part, str):
+            walked.enter(part, "data." + type(part).__name__)
+    generator = getattr(adapter_of(iterator), "generator", None)
+    if generator is not None:
+        walked.enter(generator, "data.generator")
+
+
+def enter_validation(data: Any, walked: Walk) -> None:
+    """Walk what the functions and objects of a script's validation data keep; arrays keep nothing."""
+    if hasattr(data, "_functions"):
+        enter_stages(data, walked, "validation")
+    elif data is not None and not isinstance(data, (tuple, list, dict)):
+        walked.enter(data, "validation")
+
+
+def enter_stages(dataset: Any, walked: Walk, name: str) -> None:
+    """Walk what the functions of a tf.data pipeline keep."""
+    for place, stage in enumerate(stages(dataset)):
+        for index, wrapper in enumerate(_functions(stage)):
+            path = "%s.%s%d.%d" % (name, name_of(stage), place, index)
+            function = getattr(wrapper, "_func", None)
+            if function is not None:
+                walked.enter(function, path)
+            graph = getattr(getattr(wrapper, "function", None), "graph", None)
+            for number, variable in enumerate(sorted(getattr(graph, "variables", ()), key=_name)):
+                walked.enter_variable(variable, "%s.variable%d" % (path, number))
+
+
+def _name(variable: Any) -> str:
+    return str(getattr(variable, "name", ""))
+
+
+def _functions(stage: Any) -> list[Any]:
+    try:
+        return list(stage._functions())
+    except Exception:
+        return []  # a stage of a distribution strategy's
+
+
+def must_be_drawn(iterator: Any, readable: bool) -> str:
+    """Return why the epochs before must be drawn again to get this pipeline's state, "" if opening it is enough.
+
+    `readable`: whether all that the script's own functions keep can be read and set.
+    """
+    if not readable:
+        return "its source is an iterator"
+    found = list(stages(dataset_of(iterator)))
+    kinds = [name_of(stage) for stage in found]
+    if "Cache" in kinds and any(not _in_file(stage) for stage in found if name_of(stage) == "Cache"):
+        return "it has a cache"
+    for place, kind in enumerate(kinds):
+        if kind not in _OPENED and kind != "Cache":
+            return "it has a stage of the kind %s" % kind
+        if kind in _AGAIN and ("Shuffle" in kinds[place + 1 :] or _shuffles_inside(found[place])):
+            return "%s opens a shuffle while it is drawn from" % kind
+    return ""
+
+
+def _of_arrays(iterator: Any) -> bool:
+    return any(name in type(adapter_of(iterator)).__name__ for name in ("Array", "TensorLike"))
+
+
+def _in_file(stage: Any) -> bool:
+    name = getattr(stage, "_filename", None)
+    return bool(name is not None and name.numpy())
+
+
+def _shuffles_inside(stage: Any) -> bool:
+    return any(node.op in _SHUFFLES for wrapper in _functions(stage) for node in _nodes(wrapper))
+
+
+def _nodes(wrapper: Any) -> Iterator[Any]:
+    graph = wrapper.function.graph.as_graph_def()
+    yield from graph.node
+    for inner in graph.library.function:
+        yield from inner.node_def
+
+
+def reason(iterator: Any) -> str:
+    """Return what in a pipeline may make its order another at each start, as the end of a sentence; "" if unknown."""
+    kinds = [name_of(stage) for stage in stages(dataset_of(iterator))]
+    found = object_of(iterator)
+    if _of_arrays(iterator):
+        return "; the script's arrays, or their order, come from a source that no seed sets"
+    if found is not None:
+        return "; the dataset object %s draws from a source of its own" % type(found).__name__
+    if "FlatMap" in kinds and "Tensor" in kinds:
+        return "; its generator draws from a random source of its own"
+    return "; the pipeline has functions of Python" if "Map" in kinds or "ParallelMap" in kinds else ""
+
+
+def limits(iterator: Any, model: Any) -> list[str]:
+    """Return the sentences about what in this fit a resume cannot repeat: draws that keep no place."""
+    adapter, found = adapter_of(iterator), set()
+    # Arrays are shuffled by Keras, in an order that is ours if the script seeds nothing.
+    dataset = None if _of_arrays(iterator) else dataset_of(iterator)
+    for stage in stages(dataset):
+        for wrapper in _functions(stage):
+            found |= {
+                node.op
+                for node in _nodes(wrapper)
+                if node.op in RANDOM_OPS and not (node.attr["seed"].i or node.attr["seed2"].i)
+            }
+    sentences = []
+    if found and not data_order.globally_seeded():
+        sentences.append(announcements.UNSTABLE % ", ".join(sorted(found)))
+    if getattr(adapter, "enqueuer", None) is not None and _reorders(adapter):
+        sentences.append(announcements.WORKERS)
+    if draws_masks(model):
+        sentences.append(announcements.MASKS)
+    return sentences
+
+
+def _reorders(adapter: Any) -> bool:
+    """Whether a PyDataset is shuffled by Keras, or changes at the end of an epoch by itself."""
+    own = getattr(type(adapter.py_dataset), "on_epoch_end", None)
+    return bool(adapter.shuffle) or not getattr(own, "__module__", "").startswith("keras.")
+
+
+def draws_masks(model: Any) -> bool:
+    """Whether a model has layers of Keras 2 whose masks come from kernels."""
+    return any(_draws_in_kernels(layer) for layer in getattr(model, "_flatten_layers", list)())
+
+
+def _draws_in_kernels(layer: Any) -> bool:
+    """Whether a layer of Keras 2 draws its randomness from an op's own state."""
+    generator = getattr(layer, "_random_generator", None)
+    return getattr(generator, "_rng_type", "") == "legacy_stateful"

@@ -1,0 +1,133 @@
+"""Making generations: taken in an instant, written at once if they are small, beside the training if not.
+
+A snapshot holds the values of this moment: TensorFlow copies a variable's buffer when the variable moves on, the other
+frameworks' values are copied.  So a large checkpoint costs the training the time of a copy in memory; checksums, the
+disk and its flushing are the writer's.  If there is no room for the copy, it is written at once.
+
+The batch that is trained next is part of it: its fingerprint is taken just before it is trained, and written beside the
+generation.  A resume compares it before it trains.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from . import announcements, fast_forward, free_memory
+from . import snapshot as snapshots
+from .writer import Writer
+
+if TYPE_CHECKING:
+    from ..context import Context
+    from ..lookahead import Lookahead
+    from .fit import Fit
+    from .schedule import Pace
+    from .sigterm import Farewell
+    from .snapshot import Snapshot
+
+SMALL = 8 << 20  # bytes that are written at once; more are written beside the training
+LAST = 60.0  # s that the last save waits for the one before it
+
+
+class Saver:
+    """Makes the generations of one process.  `most`: bytes that the callbacks' own data may take in one."""
+
+    def __init__(
+        self, context: Context, pace: Pace, farewell: Farewell, lookahead: Lookahead, most: int
+    ) -> None:
+        self._context = context
+        self._pace = pace
+        self._farewell = farewell
+        self._lookahead = lookahead
+        self._most = most
+        self._writer = Writer(
+            context.mail.own_thread, lambda error: context.surprise("writing beside the training", error)
+        )
+        self._writing = False  # a generation, beside the training
+        self._complained = False
+
+    def save(self, fit: Fit, others: list[list[int]], history: Any = None, last: bool = False) -> bool:
+        """Write a generation, or begin to; what goes wrong becomes a note, and the one before stays.
+
+        Returns whether it holds all that a resume inside the fit needs.
+        `others`: Openings.others.  `history`: of a fit that is over.  `last`: the process is about to end, so nothing
+        is left to be written later.
+        """
+        if fit.broken or (self._writing and not last and history is None):
+            return False
+        began, complete = time.monotonic(), False
+        self._farewell.saving = True
+        try:
+            with self._context.phase("checkpoint"):
+                if self._writing:
+                    self._writer.finish(LAST)
+                snapshot = snapshots.take(fit, self._most, others, history)
+                if snapshot.facts["unkept"]:
+                    self._context.beyond(
+                        announcements.CHANGED % announcements.described(snapshot.facts["unkept"])
+                    )
+                if snapshot.facts["draws"]:
+                    self._context.beyond(announcements.KERNELS % ", ".join(snapshot.facts["draws"]))
+                beside = not last and snapshot.size > SMALL and snapshot.size * 2 < free_memory.available()
+                names = self._write(fit, snapshot, began, beside)
+                complete = not snapshot.facts["unkept"]
+            if history is None and not last:
+                self._print_next(fit, names)
+        except Exception as error:
+            self._complain(error)
+        self._farewell.saving = False
+        self._pace.saved(began, time.monotonic())
+        return complete
+
+    def _write(self, fit: Fit, snapshot: Snapshot, began: float, beside: bool) -> list[str]:
+        """Write a snapshot, `beside` the training or at once; return a list that gets its name when it is written.
+
+        Raises OSError if it is written at once.
+        """
+        store, held = fit.store, time.monotonic() - began
+        names: list[str] = []
+
+        def write() -> None:
+            names.append(store.write(snapshot.facts, snapshot.blobs, snapshot.seam))
+            self._complained = False
+            self._context.add("saves")
+
+        def write_beside() -> None:
+            cpu = time.thread_time()
+            try:
+                write()
+            except Exception as error:
+                self._complain(error)
+            self._pace.wrote(held + time.thread_time() - cpu, time.monotonic())
+            self._writing = False
+
+        if beside:
+            self._writing = True
+            self._writer.add(write_beside)
+        else:
+            write()
+        return names
+
+    def _print_next(self, fit: Fit, names: list[str]) -> None:
+        """Have the batch that is trained next kept with the generation: a resume compares it before it trains."""
+        place, store = fit.place(), fit.store
+
+        def look(batches: list[Any]) -> None:
+            found = fast_forward.print_of(batches)
+            fit.seen(place, found)
+            self._writer.add(lambda: note(found))
+
+        def note(found: str) -> None:
+            with suppress(OSError):  # a full disk, or a newer generation has taken its place
+                if names:
+                    store.annotate(names[0], {place: found})
+
+        self._lookahead.arrange(fit.model, look)
+
+    def _complain(self, error: Exception) -> None:
+        if not self._complained:
+            self._complained = True
+            self._context.note("save", announcements.NOT_SAVED % error)
+            if not isinstance(error, OSError):
+                self._context.surprise("saving a checkpoint", error)

@@ -1,0 +1,96 @@
+"""What a generation of a fit holds, taken at one instant: every variable, what objects became, where the fit is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..lookahead import train_function
+from . import announcements, encoding, object_state, pipelines, random_state, tensors, variables
+from .fit import CALLBACKS, callbacks_of, history_of
+from .object_walk import VARIABLE
+from .saved_generation import FORMAT
+
+if TYPE_CHECKING:
+    from .fit import Fit
+    from .object_walk import Walk
+
+PRINTS = 12  # fingerprints that are kept with a generation, the newest
+
+
+class Snapshot:
+    """What is written: facts, and buffers that stay as they are while training goes on."""
+
+    def __init__(self, facts: dict[str, Any], blobs: list[Any], seam: bool) -> None:
+        self.facts, self.blobs, self.seam = facts, blobs, seam
+        self.size = sum(len(blob) for blob in blobs)
+
+
+def take(fit: Fit, most: int, others: list[list[int]], history: Any = None) -> Snapshot:
+    """Return what a generation of this moment holds.
+
+    `most`: bytes that the callbacks' own data may take.  `others`: openings.Openings.others.  `history`: of a fit
+    that is over.  Raises whatever a framework raises: the caller guards.
+    """
+    variables.synchronise(fit.model)
+    finished, seam = history is not None, not fit.executions
+    data, state = fit.walk()
+    groups = fit.groups(state, metrics=not seam)
+    arrays = [value for group in groups.values() for value in variables.values(group)]
+    entries, unkept = _entries(fit, state, finished, arrays, most)
+    known = {
+        *state.paths,
+        *data.paths,
+        *variables.identities([v for group in groups.values() for v in group]),
+    }
+    known |= variables.identities([*variables.metrics(fit.model), *random_state.variables()])
+    slots = (*state.slots.values(), *data.slots.values())
+    known |= variables.identities([slot.value for slot in slots if slot.kind == VARIABLE])
+    for name in variables.lost(train_function(fit.model), known):
+        unkept[name] = "a variable that no attribute holds"
+    if not state.complete:
+        unkept[announcements.TOO_MANY] = "too many to look at"
+    # Between two epochs nothing has been drawn ahead: what the pipeline keeps now is what its next opening finds.
+    kept, values = fit.data_state(data) if seam else fit.data_opened
+    kept = object_state.moved(kept, len(arrays))
+    arrays += values
+    random = {
+        "open": encoding.encode(fit.opened, arrays),
+        "now": encoding.encode(random_state.capture(), arrays),
+    }
+    facts: dict[str, Any] = {
+        "format": FORMAT, "identity": fit.identified(), "epoch": fit.epoch, "executions": fit.executions,
+        "drawn": fit.drawn, "batch": fit.batch(), "ends": fit.ends, "epochs": fit.epochs,
+        "length": getattr(fit.iterator, "_num_batches", getattr(fit.iterator, "_inferred_steps", None)),
+        "finished": finished, "stop": seam and bool(getattr(fit.model, "stop_training", False)),
+        "groups": [[name, len(group)] for name, group in groups.items()], "entries": entries,
+        "unkept": unkept, "draws": _draws(fit), "data": kept, "random": random, "others": others,
+        "prints": dict(list(fit.prints.items())[-PRINTS:]),
+        "history": encoding.encode(history_of(history), arrays),
+        "files": fit.files.keep(state, callbacks_of(fit.callbacks)),
+        "uses": fit.seeds.uses() if fit.seeds is not None else {},
+    }  # fmt: skip
+    facts["tensors"], blobs = tensors.pack(arrays)
+    return Snapshot(facts, blobs, seam)
+
+
+def _draws(fit: Fit) -> list[str]:
+    """Return the operations of the training step whose random draws keep no place; found once."""
+    if fit.draws is None and pipelines.draws_masks(fit.model):
+        fit.draws = []  # said already
+    elif fit.draws is None:
+        fit.draws = variables.random_operations(train_function(fit.model), pipelines.RANDOM_OPS)
+    return fit.draws or []
+
+
+def _entries(
+    fit: Fit, state: Walk, finished: bool, arrays: list[Any], most: int
+) -> tuple[list[Any], dict[str, str]]:
+    baseline = fit.baseline
+    if baseline is None:
+        return [], {}
+    changed = baseline.changed(state)
+    entries, unkept = object_state.keep(state, changed, arrays, most)
+    if finished:  # its callbacks will not begin again: what they set as they began is kept too
+        others = [p for p in state.slots if p.startswith(CALLBACKS) and p not in changed]
+        entries += object_state.keep(state, others, arrays, most)[0]
+    return entries + object_state.lost(state, baseline.walked, baseline.gone(state)), unkept

@@ -1,0 +1,234 @@
+"""Files that callbacks write line by line: a resumed training goes on after the lines that the checkpoint knows.
+
+A log that is appended to has, after a kill, lines of batches that will be trained again; a log that the script opens
+anew has lost all lines.  So a save keeps how long each such file is, and a copy of it (only what came since the save
+before is copied); a resumed fit gives the file that content back.  What it cuts off is kept beside the copies.
+
+How long such a file was when a fit first opened it is written down at once: a fit that starts over begins there.
+
+Such files are those that are opened for appending while a fit runs, those that an open handle within reach of the
+callbacks writes to, and those of Keras' CSVLogger.  A file that is written anew as a whole each time needs nothing.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from . import object_kinds
+
+if TYPE_CHECKING:
+    from .object_walk import Walk
+
+TAIL = 4096  # bytes before the end that tell whether a file has only grown
+FRAMES = 8  # between the script's code and open(): pathlib, a logger
+CSV = "CSVLogger"
+CUT, BASE = "cut-off", "base"
+
+
+class Files:
+    """The files of one fit.  `folder`: where copies are kept."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.appended: dict[str, int] = {}  # opened for appending since the fit began: size before
+        self._copies: dict[str, str] = {}  # name of a file: its copy
+
+    # ---- noticing -------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Watch what is opened for appending."""
+        if isinstance(builtins.open, Opener):
+            builtins.open.files = self
+            return
+        opener: Any = Opener(builtins.open, self)
+        builtins.open = io.open = opener
+
+    def end(self) -> None:
+        """Watch no more."""
+        opener = builtins.open
+        if isinstance(opener, Opener):
+            builtins.open = io.open = opener.original
+
+    def note(self, file: Any) -> None:
+        """A file was opened for appending."""
+        if not isinstance(file, (str, bytes, os.PathLike)):
+            return
+        frame: Any = sys._getframe(2)
+        for _ in range(FRAMES):
+            if frame is None or object_kinds.is_users(frame.f_code.co_filename):
+                break
+            if os.path.dirname(frame.f_code.co_filename) == os.path.dirname(__file__):
+                return  # ours
+            frame = frame.f_back
+        else:
+            return
+        path = os.path.abspath(os.fsdecode(file))
+        if frame is not None and path not in self.appended:
+            self.appended[path] = os.path.getsize(path) if os.path.isfile(path) else 0
+            os.makedirs(self.folder, exist_ok=True)
+            with open(
+                os.path.join(self.folder, BASE), "a", encoding="utf-8", errors="surrogateescape"
+            ) as known:
+                known.write("%d %s\n" % (self.appended[path], path))
+
+    def rewind(self) -> None:
+        """The fit starts over: cut off what an earlier attempt appended in it; raises OSError."""
+        base = os.path.join(self.folder, BASE)
+        if not os.path.exists(base):
+            return
+        with open(base, encoding="utf-8", errors="surrogateescape") as known:
+            lines = [line.rstrip("\n").partition(" ") for line in known]
+        for size, _, path in reversed(lines):  # the first that was written down has the last word
+            if os.path.isfile(path) and os.path.getsize(path) > int(size):
+                self._cut(path, int(size))
+
+    # ---- keeping and giving back ----------------------------------------------------------------------------
+
+    def keep(self, state: Walk, callbacks: list[Any]) -> list[list[Any]]:
+        """Return [name, copy, size] of each file as it is now; raises OSError."""
+        found = []
+        for name, path, handle in self._written(state, callbacks):
+            if handle is not None:
+                handle.flush()
+            if os.path.isfile(path):
+                size = os.path.getsize(path)
+                found.append([name, self._copied(name, path, size), size])
+        return found
+
+    def restore(self, kept: list[list[Any]], state: Walk, callbacks: list[Any]) -> int:
+        """Give each kept file the content that it had; return how many had other lines.  Raises OSError."""
+        there = {name: (path, handle) for name, path, handle in self._written(state, callbacks)}
+        changed = 0
+        for name, copy, size in kept:
+            path, handle = there.get(name, (name, None))
+            if not os.path.isabs(path):
+                continue  # a handle that this start does not have
+            if handle is not None:
+                handle.flush()
+            with open(os.path.join(self.folder, copy), "rb") as file:
+                content = file.read(size)
+            changed += self._set(path, content, name)
+            self._copies[name] = copy
+            if name == path:
+                self.appended.setdefault(path, size)
+            if handle is not None:
+                _to_end(handle, path, callbacks)
+        return changed
+
+    def _written(self, state: Walk, callbacks: list[Any]) -> list[tuple[str, str, Any]]:
+        """Return (name, path, handle or None) of the files that are written line by line; the name is a slot's path."""
+        found: list[tuple[str, str, Any]] = [(path, path, None) for path in sorted(self.appended)]
+        for index, callback in enumerate(callbacks):
+            if type(callback).__name__ == CSV:
+                handle = getattr(callback, "csv_file", None)
+                closed = handle is None or getattr(handle, "closed", False)
+                path = os.path.abspath(os.fsdecode(callback.filename))
+                found.append(("csv %d" % index, path, None if closed else handle))
+        known = {path for _, path, _ in found}
+        for slot, handle in state.files:
+            name = getattr(handle, "name", None)
+            if isinstance(name, str) and not handle.closed and handle.writable() and os.path.isfile(name):
+                path = os.path.abspath(name)
+                if path not in known and not _is_standard(handle):
+                    found.append((slot, path, handle))
+        return found
+
+    def _copied(self, name: str, path: str, size: int) -> str:
+        """Bring the copy of a file up to date; return its name."""
+        copy = self._copies.get(name)
+        os.makedirs(self.folder, exist_ok=True)
+        with open(path, "rb") as source:
+            before = self._grown(copy, source, size) if copy is not None else -1
+            if before < 0:
+                copy, before = self._new_name(), 0
+                self._copies[name] = copy
+            source.seek(before)
+            with open(os.path.join(self.folder, str(copy)), "ab") as target:
+                target.write(source.read(size - before))
+        return str(copy)
+
+    def _grown(self, copy: str, source: Any, size: int) -> int:
+        """Return how much of a file its copy has, -1 if the file has done anything but grow."""
+        path = os.path.join(self.folder, copy)
+        length = os.path.getsize(path)
+        if length > size:
+            return -1
+        begin = max(0, length - TAIL)
+        source.seek(begin)
+        with open(path, "rb") as file:
+            file.seek(begin)
+            return length if file.read() == source.read(length - begin) else -1
+
+    def _new_name(self) -> str:
+        number = 1
+        while os.path.exists(os.path.join(self.folder, "%d" % number)):
+            number += 1
+        return "%d" % number
+
+    def _set(self, path: str, content: bytes, name: str) -> bool:
+        """Give a file its content; keep what it had beyond that.  Return whether it had something else."""
+        now = b""
+        if os.path.exists(path):
+            with open(path, "rb") as file:
+                now = file.read()
+        if now == content:
+            return False
+        if now[: len(content)] == content:
+            self._cut(path, len(content))
+        else:
+            with open(path, "r+b" if os.path.exists(path) else "wb") as file:
+                file.write(content)
+                file.truncate()
+        return True
+
+    def _cut(self, path: str, size: int) -> None:
+        """Shorten a file; its end is kept."""
+        with open(path, "rb") as file:
+            file.seek(size)
+            end = file.read()
+        with open(os.path.join(self.folder, CUT), "ab") as file:
+            file.write(("--- of %s\n" % path).encode("utf-8", "replace") + end)
+        os.truncate(path, size)
+
+
+class Opener:
+    """Stands in for `open` while a fit runs.  No function: as an attribute of a class it must not become a method."""
+
+    def __init__(self, original: Any, files: Files) -> None:
+        self.original = original
+        self.files = files
+
+    def __call__(self, file: Any, mode: Any = "r", *args: Any, **named: Any) -> Any:
+        """Open a file as `open` does, and note one that is appended to."""
+        if isinstance(mode, str) and "a" in mode:
+            try:
+                self.files.note(file)
+            except Exception:  # whatever it is, the script gets its file
+                pass
+        return self.original(file, mode, *args, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.original, name)
+
+
+def _is_standard(handle: Any) -> bool:
+    try:
+        return int(handle.fileno()) in (0, 1, 2)
+    except (OSError, ValueError):
+        return True
+
+
+def _to_end(handle: Any, path: str, callbacks: list[Any]) -> None:
+    """Have a handle write after the content that its file was given."""
+    owner = next((one for one in callbacks if getattr(one, "csv_file", None) is handle), None)
+    if hasattr(handle, "seekable") and not hasattr(handle, "_FileIO__name"):
+        handle.seek(0, os.SEEK_END)
+    elif owner is not None:  # TensorFlow's file of Keras 2 cannot be moved: another one is opened
+        handle.close()
+        owner.csv_file = type(handle)(path, "a")
+    if owner is not None and os.path.getsize(path):
+        owner.append_header = False

@@ -1,0 +1,262 @@
+"""Slices only where they are the same: a few rows of the first real batch, trained whole and in slices, compared.
+
+A loss that adds up, a layer with a state, a loss over pairs of rows: slices of such a batch train something else, and
+most of it cannot be read off a model.  So before the first step that is to be trained in slices, the batch is looked
+at (lookahead), and a few of its rows, spread over it, go through the model's own `train_step` with the optimizer's
+update held back: once together, once in slices of one and two.  Loss, gradients and the state of layers must come out
+the same (outcomes.py); else, and at any error, the batch stays whole, and the reason is said.
+
+What would differ for no reason of mathematics is taken out for the comparison: random draws are alike in every row
+(draws.py), batch normalisation uses its running statistics.  Both differ in the training, and that is said by the
+layers' names.  What real rows may happen to hide is put in: the last row's target is zero, as padding is, and sample
+weights differ, so that a loss divided by a count of its own shows.  Where that gives no numbers, real rows decide.
+
+All of it is undone afterwards (undo.py).  Costs a handful of rows, eagerly, once a model and kind of batch.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from weakref import WeakKeyDictionary, WeakSet
+
+from ..lookahead import NAME, Lookahead, NextCall
+from . import batch_structure, equality, step_hooks
+from .random_draws import Draws
+from .undo import undone
+
+if TYPE_CHECKING:
+    from ..context import Context
+    from .announcements import Announcer
+
+LEAST = 3  # rows, however small a slice of the training will be
+QUOTED = 150  # characters of an error
+MEMORY = ("ResourceExhausted", "OutOfMemory", "MemoryError")  # in the names of errors
+
+
+class Enough(BaseException):
+    """Ends the step that was begun for a comparison; no exception of the script's is this."""
+
+
+class Verdict(NamedTuple):
+    """What came out for a model.  `reason`: why its batches stay whole, "" where slices are the same."""
+
+    kind: str  # of the batches that it holds for
+    reason: str
+
+
+class Slices:
+    """Which models of the process are trained in slices."""
+
+    def __init__(self, context: Context, announcer: Announcer) -> None:
+        self._context = context
+        self._announcer = announcer
+        self._lookahead = Lookahead(context)
+        self._verdicts: WeakKeyDictionary[Any, Verdict] = WeakKeyDictionary()
+        self._functions: WeakKeyDictionary[Any, Any] = (
+            WeakKeyDictionary()
+        )  # the one that a model was prepared for
+        self._traced: WeakSet[Any] = (
+            WeakSet()
+        )  # models whose step is in a graph as a whole, before the comparison
+        self._comparison: Optional[Comparison] = None
+        self._making_anew = False
+
+    def prepare(self, model: Any, lever: step_hooks.Lever, anew: bool) -> None:
+        """Have the batches of the next step compared, unless that is done: its train function was just made.
+
+        `anew`: whether a fit begins, whose data may be others.
+        """
+        function = _made(model)
+        same = self._functions.get(model) is function
+        if function is None or self._making_anew or (same and not anew):
+            return
+        if not same:
+            self._verdicts.pop(model, None)  # it was compiled anew: the loss may be another
+        if self._lookahead.arrange(model, lambda batches: self._look(model, lever, batches)):
+            self._functions[model] = function
+        else:
+            self.stay_whole(model, step_hooks.REPLICAS)
+
+    def reason(self, model: Any) -> str:
+        """Return why the batches of `model` stay whole, "" where slices are the same."""
+        verdict = self._verdicts.get(model)
+        if verdict is not None:
+            return verdict.reason
+        if isinstance(vars(model).get(NAME), NextCall):  # the look at its first batch is still to come
+            self._traced.add(model)
+            return step_hooks.TOO_EARLY
+        return step_hooks.UNSEEN
+
+    def comparison(self, model: Any) -> Optional[Comparison]:
+        """Return the comparison that is under way, None where none is."""
+        there = self._comparison
+        return there if there is not None and there.model is model else None
+
+    def stay_whole(self, model: Any, reason: str, kind: str = "") -> None:
+        """Train the batches of `model` whole from now on, and say why.  `kind`: of the batches that were compared."""
+        self._verdicts[model] = Verdict(kind, reason)
+        self._announcer.whole(model, reason)
+
+    def pass_over(self, model: Any) -> None:
+        """Leave a model alone whose step is out of reach, which is said elsewhere."""
+        self._verdicts[model] = Verdict("", step_hooks.OUT_OF_REACH)
+
+    def _look(self, model: Any, lever: step_hooks.Lever, batches: list[Any]) -> None:
+        if not batches:
+            return
+        before = self._verdicts.get(model)
+        comparison = Comparison(model, self._context.factor)
+        self._comparison = comparison
+        try:
+            with self._context.phase("first run"):
+                comparison.run(lever, self._lookahead.arguments, batches[0], before.kind if before else None)
+        finally:
+            self._comparison = None
+        if comparison.known:
+            return
+        if comparison.reason:
+            self.stay_whole(model, comparison.reason, comparison.kind)
+        else:
+            self._verdicts[model] = Verdict(comparison.kind, "")
+            self._announcer.sliced(model, comparison)
+        traced = (
+            step_hooks.TOO_EARLY if model in self._traced else before.reason if before else comparison.reason
+        )
+        self._traced.discard(model)
+        if bool(traced) != bool(comparison.reason):
+            self._make_anew(model)
+
+    def _make_anew(self, model: Any) -> None:
+        """Have the step traced anew: its graph was made for another verdict."""
+        self._making_anew = True
+        try:
+            model.make_train_function(force=True)
+        finally:
+            self._making_anew = False
+        self._functions[model] = _made(model)
+
+
+class Comparison:
+    """The comparison of one model, and what it found: `reason`, and the layers and metrics that slices do change."""
+
+    def __init__(self, model: Any, factor: int) -> None:
+        self.model = model
+        self.factor = factor
+        self.kind = ""
+        self.building = False  # the step is gone through so that all variables exist; nothing is compared yet
+        self.known = False  # batches of this kind were compared before
+        self.reason = step_hooks.NEVER_CALLED
+        self.rows = 0
+        self.draws = Draws()
+        self.normalisations: list[str] = []
+        self.metrics: list[str] = []
+        self._kind_before: Optional[str] = None
+
+    def run(
+        self, lever: step_hooks.Lever, arguments: tuple[Any, ...], batch: Any, kind: Optional[str]
+    ) -> None:
+        """Begin a step with `batch`: the framework's own part of it calls `compare`.  `kind`: known already."""
+        self._kind_before = kind
+        try:
+            self.building = True
+            lever.build(self.model, arguments, batch)
+            self.building = False
+            with (
+                undone(self.model),
+                lever.preserved(self.model) if step_hooks.is_own(self.model) else nullcontext(),
+            ):
+                lever.train(self.model, arguments, batch)
+        except Enough:
+            pass
+        except Exception as error:
+            self.reason = "its step fails for a comparison (%s)" % described(error)
+
+    def compare(self, bench: Any, data: Any) -> None:
+        """Compare rows of `data`, the batch that the framework's own step was given; raises Enough."""
+        self.kind = bench.kind(data)
+        self.known = self.kind == self._kind_before
+        if not self.known:
+            self.normalisations = [layer.name for layer in batch_structure.normalisations(self.model)]
+            self.reason = self._obstacle(bench, data) or self._difference(bench, data)
+        raise Enough
+
+    def _obstacle(self, bench: Any, data: Any) -> str:
+        rows = [(name, bench.rows(leaf)) for name, leaf in batch_structure.leaves(data)]
+        layer = batch_structure.stateful(self.model)
+        if layer:
+            return "the layer %r is stateful: it goes on where the batch before ended" % layer
+        found = batch_structure.obstacle(rows)
+        self.rows = 0 if found else rows[0][1]
+        return found or ("a batch has a single row" if self.rows < 2 else "")  # noqa: PLR2004
+
+    def _difference(self, bench: Any, data: Any) -> str:
+        size = -(-self.rows // self.factor)  # of a slice in the training
+        self.rows = min(self.rows, max(LEAST, min(bench.most, size)))
+        try:
+            return self._compared(bench, bench.some(data, self.rows))
+        except Exception as error:
+            fixed = batch_structure.fixed_size(self.model)
+            if fixed > self.rows:
+                return "the model has a fixed batch size of %d" % fixed
+            return "its step fails with %d rows (%s)" % (self.rows, described(error))
+
+    def _compared(self, bench: Any, data: Any) -> str:
+        """Return the reason from the first pair of outcomes that are numbers: with a blank row, as it is, unscaled."""
+        tries: list[tuple[bool, bool]] = [(True, True), (False, True), (False, False)]
+        for blank, scaled in tries:
+            try:
+                whole, sliced = self._outcomes(bench, bench.blanked(data) if blank else data, scaled)
+            except Exception:
+                if blank:
+                    continue
+                raise
+            if equality.is_finite(whole) and not (blank and equality.is_zero(whole)):
+                return self._judged(bench, whole, sliced)
+        return "the loss of its first rows is not a number, so that nothing can be compared"
+
+    def _outcomes(self, bench: Any, data: Any, scaled: bool) -> tuple[equality.Outcome, equality.Outcome]:
+        with bench.neutral(self.draws):
+            whole = bench.outcome(data, None, scaled)
+            return whole, bench.outcome(data, bench.cuts(self.rows), scaled)
+
+    def _judged(self, bench: Any, whole: equality.Outcome, sliced: equality.Outcome) -> str:
+        if not whole.gradients or equality.is_zero(whole):
+            return "the gradients of its first rows are zero, so that nothing can be compared"
+        if bench.uneven:
+            return "masked losses of several outputs have no common share of the batch"
+        if not equality.is_finite(sliced):
+            return "the loss of single rows is not a number"
+        half = batch_structure.is_half(self.model)
+        found = equality.difference(whole, sliced, bench.names(), half=half)
+        if found and self.draws.real:
+            return "%s draws random numbers that no comparison can hold still" % batch_structure.listed(
+                sorted(self.draws.real)
+            )
+        self.metrics = equality.unlike_logs(whole, sliced)
+        return found
+
+
+def _made(model: Any) -> Any:
+    """Return the train function that Keras made, behind one that stands in for its next call."""
+    there = vars(model).get(NAME)
+    return there.original if isinstance(there, NextCall) else there
+
+
+def described(error: BaseException) -> str:
+    """Return an error as it is quoted in a sentence: its class and the begin of its first line."""
+    lines = [line for line in re.sub("\033\\[[0-9;]*m", "", str(error)).splitlines() if line.strip()]
+    said = [line.strip() for line in lines if not line.startswith("Exception encountered when calling")]
+    return "%s: %s" % (type(error).__name__, said[0][:QUOTED]) if said else type(error).__name__
+
+
+def is_lack_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory is short: no reason to train a larger batch."""
+    names = " ".join(kind.__name__ for kind in type(error).__mro__)
+    text = str(error)
+    return (
+        any(name in names for name in MEMORY)
+        or "RESOURCE_EXHAUSTED" in text
+        or "out of memory" in text.lower()
+    )

@@ -1,0 +1,196 @@
+"""A few rows of a batch on JAX: taken, trained as a whole and in slices, and nothing kept of it.
+
+Compiled, once for each number of rows: op by op takes JAX three times as long.  So all slices have one row.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Optional
+
+from . import batch_structure, random_draws_jax, set_aside, step_hooks
+from .deferred_update import Held, holding
+from .equality import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .keras_jax import Step
+    from .random_draws import Draws
+
+WEIGHTS = (1.0, 0.5, 1.5, 0.75, 1.25)  # of rows: none like its neighbours
+
+
+class Lever(step_hooks.Lever):
+    """What a comparison needs of Keras on JAX, where a step changes nothing but what it returns."""
+
+    def train(self, model: Any, arguments: Any, batch: Any) -> Any:
+        """Run the step from the state that the train function was given."""
+        return model.train_step(*arguments, batch)
+
+    def preserved(self, model: Any) -> Any:
+        """Return a context manager that has nothing to do."""
+        return nullcontext()
+
+
+def rows(leaf: Any) -> Optional[int]:
+    """Return the rows of a leaf, None for a single number."""
+    shape: Any = getattr(leaf, "shape", ())
+    return int(shape[0]) if shape else None
+
+
+class Rows:
+    """The bench of compare.Comparison for one step, from `state`: what the step was given."""
+
+    most = 4  # rows
+
+    def __init__(self, step: Step, state: Any) -> None:
+        self.step = step
+        self.model = step.model
+        self.jax = step.module.jax
+        self.uneven = False
+        self._state = tuple(list(part) for part in state)
+        self._drew: Optional[Draws] = None
+
+    def kind(self, data: Any) -> str:
+        """Return what makes one batch like another: structure, types, shapes but for the number of rows."""
+        found = [(name, rows(leaf), leaf) for name, leaf in batch_structure.leaves(data)]
+        first = next((count for _, count, _ in found if count is not None), 0)
+        return repr(
+            [
+                (
+                    name,
+                    str(getattr(leaf, "dtype", "")),
+                    leaf.shape[1:] if count is not None else "",
+                    count == first,
+                )
+                for name, count, leaf in found
+            ]
+        )
+
+    def rows(self, leaf: Any) -> Optional[int]:
+        """Return the rows of a leaf, None for a single number."""
+        return rows(leaf)
+
+    def some(self, data: Any, count: int) -> Any:
+        """Return `count` rows of the batch, spread over it."""
+        numpy = self.jax.numpy
+        every = rows(batch_structure.leaves(data)[0][1]) or 0
+        places = numpy.asarray([place * (every - 1) // (count - 1) for place in range(count)])
+        return self._mapped(lambda leaf: numpy.asarray(leaf)[places], data)
+
+    def _mapped(self, change: Any, data: Any) -> Any:
+        return self.step.module.tree.map_structure(lambda leaf: None if leaf is None else change(leaf), data)
+
+    def blanked(self, data: Any) -> Any:
+        """Return the rows with zero for the last one's target, and other weights for each."""
+        if not isinstance(data, tuple) or len(data) < 2:  # noqa: PLR2004
+            return data
+        numpy = self.jax.numpy
+
+        def weigh(leaf: Any) -> Any:
+            if not numpy.issubdtype(leaf.dtype, numpy.floating):
+                return leaf
+            weights = numpy.asarray(WEIGHTS[: leaf.shape[0]], leaf.dtype)
+            return leaf * weights.reshape([-1] + [1] * (leaf.ndim - 1))
+
+        targets = self._mapped(lambda leaf: leaf.at[-1].set(numpy.zeros_like(leaf[-1])), data[1])
+        return (data[0], targets, *(self._mapped(weigh, part) for part in data[2:]))
+
+    def cuts(self, count: int) -> tuple[int, int, int]:
+        """Return how `count` rows are cut: see shares.plan."""
+        return 1, 1, count - 1
+
+    @contextmanager
+    def neutral(self, draws: Draws) -> Iterator[None]:
+        """Set aside what differs in slices by chance, for the body."""
+        with ExitStack() as stack:
+            stack.enter_context(random_draws_jax.alike(self.jax, draws))
+            stack.enter_context(set_aside.running_statistics(self.model))
+            try:
+                yield
+            finally:
+                if draws.layers:
+                    self.jax.clear_caches()  # a function of the script's own may be compiled with these draws
+
+    def outcome(self, data: Any, cuts: Any, scaled: bool) -> Outcome:
+        """Train the rows as a whole (`cuts`: None) or in slices; nothing is changed by it."""
+        numpy = self.jax.numpy
+        batch = rows(batch_structure.leaves(data)[0][1]) or 0
+        sizes = [batch] if cuts is None else [cuts[0], *[cuts[1]] * cuts[2]]
+        trainable, other, optimizing, metrics = self._state
+        begin, losses, outputs, gradients = 0, [], [], None
+        total = [0.0, 0.0]
+        compiled: dict[int, Any] = {}
+        for size in sizes:
+            train = compiled.setdefault(size, self.jax.jit(self._one(size, batch if cuts else 0, scaled)))
+            piece = self.step.cut(data, begin, size)
+            found = train((trainable, other, optimizing, metrics), piece)
+            (other, metrics), (share, loss, parts), own, seen, logs = found
+            total = [total[0] + float(share), total[1] + float(loss)]
+            gradients = parts if gradients is None else [a + b for a, b in zip(gradients, parts)]
+            losses.append(float(own))
+            outputs.append(seen)
+            begin += size
+        mean = [numpy.asarray(part / total[0]) for part in gradients or []]
+        joined = [_plain(numpy.concatenate(parts)) for parts in zip(*outputs)]
+        return Outcome(
+            total[1] / total[0], losses, list(map(_plain, mean)), joined, _numbers(logs), self._changed(other)
+        )
+
+    def _one(self, size: int, batch: int, scaled: bool) -> Any:
+        """Return the function that trains `size` rows: as a slice of `batch`, or as all there is (0)."""
+
+        def train(state: Any, data: Any) -> Any:
+            with holding(self.model, "stateless_apply") as held:
+                held.scales = scaled
+                logs, (states, sums) = (
+                    self.step.slice(held, state, data, size, batch)
+                    if batch
+                    else self._whole(held, state, data)
+                )
+            self.uneven |= held.uneven
+            own = 0.0 if held.loss is None else held.loss.mean()
+            if isinstance(logs, dict):
+                logs, _ = self.step.logged(logs, held, states[1], own, size)
+            return states, sums, own, self._outputs(state, data), logs
+
+        return train
+
+    def _whole(self, held: Held, state: Any, data: Any) -> Any:
+        held.weigh = lambda loss: loss
+        logs, state = self.step.original(self.model, state, data)
+        loss = 0.0 if held.loss is None else held.loss.mean()
+        return logs, ((list(state[1]), list(state[3])), (1.0, loss, held.gradients or []))
+
+    def _outputs(self, state: Any, data: Any) -> list[Any]:
+        """Return the model's outputs where a device other than the CPU may compute rows otherwise in other batches."""
+        if self.jax.default_backend() == "cpu":
+            return []
+        x = data[0] if isinstance(data, tuple) else data
+        found, _ = self.model.stateless_call(state[0], state[1], x, training=True)
+        leaves: list[Any] = [leaf for leaf in self.jax.tree_util.tree_leaves(found) if leaf.ndim]
+        return leaves
+
+    def names(self) -> list[str]:
+        """Return the paths of the variables whose gradients were taken."""
+        return [variable.path for variable in self.model.trainable_variables]
+
+    def _changed(self, other: list[Any]) -> dict[str, Any]:
+        """Return the variables that changed by their paths, but for seeds."""
+        numpy = self.jax.numpy
+        return {
+            variable.path: _plain(now)
+            for variable, before, now in zip(self.model.non_trainable_variables, self._state[1], other)
+            if "seed_generator" not in variable.path and not bool(numpy.array_equal(before, now))
+        }
+
+
+def _plain(array: Any) -> Any:
+    import numpy
+
+    return numpy.asarray(array)
+
+
+def _numbers(logs: Any) -> dict[str, float]:
+    return {name: float(value.mean()) for name, value in logs.items()} if isinstance(logs, dict) else {}

@@ -1,0 +1,265 @@
+"""A few rows of a batch on TensorFlow: taken, trained eagerly as a whole and in slices, and nothing kept of it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Optional
+
+from . import batch_structure, random_draws_tf, set_aside, step_hooks, sums_tf
+from .deferred_update import holding
+from .equality import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .keras_tf import Step
+    from .random_draws import Draws
+
+WEIGHTS = (1.0, 0.5, 1.5, 0.75, 1.25)  # of rows: none like its neighbours
+
+
+class Lever(step_hooks.Lever):
+    """What a comparison needs of Keras on TensorFlow."""
+
+    def __init__(self, tf: Any) -> None:
+        self.tf = tf
+
+    def _given(self, batch: Any) -> Any:
+        """Return a batch as a train function hands it to the step: tensors, and None for what is missing."""
+        tf = self.tf
+
+        def one(leaf: Any) -> Any:
+            if leaf is None or isinstance(leaf, tf.experimental.Optional):
+                return None
+            return (
+                leaf if hasattr(leaf, "dtype") and hasattr(leaf.shape, "rank") else tf.convert_to_tensor(leaf)
+            )
+
+        return tf.nest.map_structure(one, batch)
+
+    def train(self, model: Any, arguments: Any, batch: Any) -> Any:
+        """Run the step eagerly."""
+        return model.train_step(self._given(batch))
+
+    def build(self, model: Any, arguments: Any, batch: Any) -> None:
+        """Create what the first step would create, by tracing one that never runs."""
+        if not batch_structure.is_built(model):
+            self.tf.function(model.train_step).get_concrete_function(self._given(batch))
+
+    @contextmanager
+    def preserved(self, model: Any) -> Iterator[Any]:
+        """Put all variables back that a step can reach."""
+        before = values(self.tf, model)
+        known = {id(variable) for variable in _metrics(model)}
+        try:
+            yield before
+        finally:
+            if any(id(variable) not in known for variable in _metrics(model)):
+                model.reset_metrics()  # some were made just now
+            put_back(before)
+
+
+def held_back(step: Step, data: Any) -> Any:
+    """Return what the framework's own step does, without an update."""
+    with holding(step.model, "apply_gradients", "apply") as held:
+        held.weigh = lambda loss: loss
+        return step.original(step.model, data)
+
+
+class Rows:
+    """The bench of compare.Comparison for one step."""
+
+    most = 5  # rows
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self.tf = step.tf
+        self.model = step.model
+        self.uneven = False
+        self._names: list[str] = []
+
+    def kind(self, data: Any) -> str:
+        """Return what makes one batch like another: structure, types, shapes but for the number of rows."""
+        found = [(name, self.rows(leaf), leaf) for name, leaf in batch_structure.leaves(data)]
+        first = next((rows for _, rows, _ in found if rows is not None), 0)
+        return repr(
+            [
+                (
+                    name,
+                    type(leaf).__name__,
+                    leaf.dtype.name,
+                    str(leaf.shape[1:]) if rows else "",
+                    rows == first,
+                )
+                for name, rows, leaf in found
+            ]
+        )
+
+    def rows(self, leaf: Any) -> Optional[int]:
+        """Return the rows of a leaf, None for a single number."""
+        if isinstance(leaf, self.tf.RaggedTensor):
+            return int(leaf.nrows())
+        if isinstance(leaf, self.tf.SparseTensor):
+            return int(leaf.dense_shape[0])
+        return int(leaf.shape[0]) if leaf.shape.rank else None
+
+    def some(self, data: Any, count: int) -> Any:
+        """Return `count` rows of the batch, spread over it (the first ones where it is sparse)."""
+        tf = self.tf
+        leaves = [leaf for _, leaf in batch_structure.leaves(data)]
+        rows = self.rows(leaves[0]) or 0
+        if any(isinstance(leaf, tf.SparseTensor) for leaf in leaves):
+            return self.step.cut(data, 0, count)
+        places = [place * (rows - 1) // (count - 1) for place in range(count)]
+        return tf.nest.map_structure(lambda leaf: None if leaf is None else tf.gather(leaf, places), data)
+
+    def blanked(self, data: Any) -> Any:
+        """Return the rows with zero for the last one's target, and other weights for each."""
+        tf = self.tf
+        if not isinstance(data, tuple) or len(data) < 2:  # noqa: PLR2004
+            return data
+
+        def blank(leaf: Any) -> Any:
+            if not isinstance(leaf, tf.Tensor) or leaf.dtype == tf.string:
+                return leaf
+            return tf.concat([leaf[:-1], tf.zeros_like(leaf[-1:])], 0)
+
+        def weigh(leaf: Any) -> Any:
+            if not isinstance(leaf, tf.Tensor) or not leaf.dtype.is_floating:
+                return leaf
+            weights = tf.constant(WEIGHTS[: leaf.shape[0]], leaf.dtype)
+            return leaf * tf.reshape(weights, [-1] + [1] * (leaf.shape.rank - 1))
+
+        targets = tf.nest.map_structure(blank, data[1])
+        return (data[0], targets, *(tf.nest.map_structure(weigh, part) for part in data[2:]))
+
+    def cuts(self, count: int) -> tuple[int, int, int]:
+        """Return how `count` rows are cut: one row first, where a squeeze goes wrong; see shares.plan."""
+        return (1, 2, count // 2) if count % 2 else (1, count - 1, 1)
+
+    @contextmanager
+    def neutral(self, draws: Draws) -> Iterator[None]:
+        """Set aside what differs in slices by chance, for the body."""
+        with ExitStack() as stack:
+            stack.enter_context(random_draws_tf.alike(self.tf, draws))
+            stack.enter_context(set_aside.running_statistics(self.model))
+            stack.enter_context(self.tf.summary.record_if(False))
+            yield
+
+    def outcome(self, data: Any, cuts: Any, scaled: bool) -> Outcome:
+        """Train the rows as a whole (`cuts`: None) or in slices, put all variables back, return what came out."""
+        with Lever(self.tf).preserved(self.model) as before:
+            with set_aside.outputs_kept(self.model) as outputs:
+                loss, losses, gradients, logs = self._trained(data, cuts, scaled)
+            state = self._changed(before)
+        return Outcome(loss, losses, gradients, self._joined(outputs), logs, state)
+
+    def _trained(self, data: Any, cuts: Any, scaled: bool) -> Any:
+        with holding(self.model, "apply_gradients", "apply") as held:
+            held.scales = scaled
+            held.weigh = lambda loss: loss
+            if cuts is None:
+                logs = self.step.original(self.model, data)
+                gradients, loss = held.gradients or [], held.loss
+            else:
+                rows = cuts[0] + cuts[1] * cuts[2]
+                logs, sums = self.step.summed(held, data, cuts, rows)
+                gradients = sums_tf.mean(self.tf, sums, held)
+                loss = None if held.loss is None else sums.loss / sums.share
+                logs = step_hooks.fresh_logs(self.model, logs)
+        self.uneven |= held.uneven
+        self._names = [str(getattr(v, "path", v.name)) for v in held.variables]
+        numbers = {name: _number(value) for name, value in (logs if isinstance(logs, dict) else {}).items()}
+        logged = {name: value for name, value in numbers.items() if value is not None}
+        return (
+            _number(loss),
+            [_number(one) or 0.0 for one in held.losses],
+            list(map(self._array, gradients)),
+            logged,
+        )
+
+    def names(self) -> list[str]:
+        """Return the paths of the variables whose gradients were taken last."""
+        return self._names
+
+    def _array(self, gradient: Any) -> Any:
+        if gradient is None:
+            return None
+        if isinstance(gradient, self.tf.IndexedSlices):
+            return gradient.values.numpy(), gradient.indices.numpy()
+        return gradient.numpy()
+
+    def _joined(self, outputs: list[Any]) -> list[Any]:
+        """Return the model's outputs as if there had been one call."""
+        calls = [self.tf.nest.flatten(output) for output in outputs]
+        if not calls or any(not isinstance(leaf, self.tf.Tensor) or not leaf.shape.rank for leaf in calls[0]):
+            return []
+        return [self.tf.concat(parts, 0).numpy() for parts in zip(*calls)]
+
+    def _changed(self, before: list[tuple[Any, Any]]) -> dict[str, Any]:
+        """Return the variables that changed by their names, but for metrics, optimizers and seeds."""
+        apart = [*_metrics(self.model), *_listed(self.model.optimizer, "variables")]
+        passed = {id(getattr(variable, "_value", variable)) for variable in apart}
+        paths = {id(getattr(v, "_value", v)): str(getattr(v, "path", v.name)) for v in self.model.variables}
+        return {
+            paths.get(id(variable), str(variable.name)): variable.numpy()
+            for variable, value in before
+            if id(variable) not in passed and not _is_seed(variable) and not _equal(self.tf, variable, value)
+        }
+
+
+def values(tf: Any, model: Any) -> list[tuple[Any, Any]]:
+    """Return (variable, value) of all that a step can reach; a value is copied only when its variable changes."""
+    found = [*model.non_trainable_variables, *model.variables, *_metrics(model)]
+    found += _listed(model.optimizer, "variables")
+    for owner in (model, *batch_structure.layers(model)):
+        for value in list(vars(owner).values()):
+            found += _kept_in(tf, value)
+    raw = [getattr(variable, "_value", variable) for variable in found]
+    distinct = {id(variable): variable for variable in raw if hasattr(variable, "read_value")}
+    return [(variable, variable.read_value()) for variable in distinct.values()]
+
+
+def _kept_in(tf: Any, value: Any) -> list[Any]:
+    """Return the variables in an attribute: itself, a generator's state, those in a list or dict."""
+    parts = (
+        value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
+    )
+    found = [part for part in parts if isinstance(part, tf.Variable)]
+    for part in parts:
+        generator = getattr(part, "_generator", part)
+        if isinstance(generator, tf.random.Generator):
+            found.append(generator.state)
+    return found
+
+
+def put_back(before: list[tuple[Any, Any]]) -> None:
+    """Set variables to what `Rows.values` returned."""
+    for variable, value in before:
+        variable.assign(value)
+
+
+def _metrics(model: Any) -> list[Any]:
+    return [variable for metric in model.metrics for variable in metric.variables]
+
+
+def _listed(owner: Any, name: str) -> list[Any]:
+    found = getattr(owner, name, None)
+    return list(found() if callable(found) else found or ())
+
+
+def _is_seed(variable: Any) -> bool:
+    return "seed_generator" in variable.name or variable.name.startswith("StateVar")
+
+
+def _equal(tf: Any, variable: Any, value: Any) -> bool:
+    now = variable.read_value()
+    return now.shape == value.shape and bool(tf.reduce_all(tf.equal(now, value)))
+
+
+def _number(value: Any) -> Optional[float]:
+    """Return the mean of a tensor, None for what is none."""
+    try:
+        return float(value.numpy().astype("float64").mean())
+    except Exception:
+        return None

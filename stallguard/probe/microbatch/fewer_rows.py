@@ -1,0 +1,117 @@
+"""A truly smaller batch, where the user asked for one: `fit` is given fewer rows instead of slices.
+
+Reaches a `fit` that takes a batch size, which is one of arrays or tensors.  A pipeline, a dataset object and a
+generator make their batches themselves: those stay as they are, are trained in slices, and that is said.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, Callable
+from weakref import WeakKeyDictionary
+
+from .. import wire
+from ..hooks.keras_sizes import TRAINERS
+from . import fit_arguments
+from .learning_rates import Rate
+from .learning_rates import targets as rate_targets
+
+if TYPE_CHECKING:
+    from ..context import Context
+
+SLICED = 0.0  # no scale of a rate: the step was built for slices
+MAKES_ITS_OWN = (
+    "a batch size is no argument of a fit on {kind}: its batches stay as they are, and shall they be smaller, are "
+    "trained in slices"
+)
+FEWER = "fit trains on batches of {rows} rows instead of {before}: {times:g} times as many updates an epoch, {rate}"
+AS_IT_WAS = "the learning rate as it was"
+DIVIDED = "the learning rate divided by {by:.3g}"
+UNREACHED = "the learning rate as it was, because this optimizer is not known"
+FASTER = "; a schedule that counts updates runs {times:g} times as fast"
+
+
+def targets(context: Context) -> dict[str, Callable[[Any], None]]:
+    """Return the patches of the trainers and the optimizers."""
+    really = Really(context, context.environment.get("STALLGUARD_REALLY", "off"))
+    patches = {name: really.patcher(kind) for name, kind in TRAINERS.items()}
+    return {**patches, **rate_targets(context, really.rate)}
+
+
+class Really:
+    """Makes `fit` train on fewer rows.  `scaling`: off, linear or sqrt."""
+
+    def __init__(self, context: Context, scaling: str) -> None:
+        self.context = context
+        self.scaling = scaling
+        self.rate = Rate()
+        self._modes: WeakKeyDictionary[Any, float] = (
+            WeakKeyDictionary()
+        )  # the scale that a step was built with
+        self._told: set[str] = set()
+
+    def patcher(self, kind: str) -> Callable[[Any], None]:
+        """Return the patch of the trainer class of this name."""
+        return lambda module: (self.context.wrap(getattr(module, kind), "fit", self._fit), None)[1]
+
+    def _fit(self, original: Any) -> Any:
+        signature = inspect.signature(original)
+
+        def fit(model: Any, *args: Any, **named: Any) -> Any:
+            try:
+                bound = signature.bind(model, *args, **named)
+            except TypeError:
+                return original(model, *args, **named)  # which says what is wrong, in its own words
+            asked = dict(list(bound.arguments.items())[1:])
+            before = self._size(model, asked)
+            rows = max(1, before // self.context.factor)
+            if not before or rows == before:
+                self._built_for(model, SLICED)
+                return original(model, *args, **named)
+            return self._smaller(original, model, asked, before, rows)
+
+        return fit
+
+    def _size(self, model: Any, asked: dict[str, Any]) -> int:
+        """Return the rows of this fit's batches, 0 where Keras takes no size for them."""
+        x = asked.get("x")
+        if fit_arguments.takes_size(x):
+            return fit_arguments.rows(x, asked.get("batch_size"))
+        self.context.beyond(MAKES_ITS_OWN.format(kind=type(x).__name__))
+        return 0
+
+    def _smaller(self, original: Any, model: Any, asked: dict[str, Any], before: int, rows: int) -> Any:
+        times = before / rows
+        asked["batch_size"] = rows
+        if asked.get("steps_per_epoch"):
+            asked["steps_per_epoch"] = round(asked["steps_per_epoch"] * times)
+        by = {"linear": times, "sqrt": times**0.5}.get(self.scaling, 1.0) if self.rate.reached else 1.0
+        self._built_for(model, 1 / by)
+        self._tell(model, before, rows, by)
+        self.rate.scale, self.context.smaller = 1 / by, True
+        try:
+            return original(model, **asked)
+        finally:
+            self.rate.scale, self.context.smaller = 1.0, False
+
+    def _built_for(self, model: Any, scale: float) -> None:
+        """Have the step built anew where it was built for slices or another rate."""
+        if self._modes.setdefault(model, scale) != scale:
+            model.train_function = None
+            self._modes[model] = scale
+
+    def _tell(self, model: Any, before: int, rows: int, by: float) -> None:
+        self.context.set("factor", self.context.asked)
+        self.context.flag(wire.FLAG_SMALLER_BATCH)
+        said = self._sentence(model, before / rows, before, rows, by)
+        if said not in self._told:
+            self._told.add(said)
+            self.context.note("micro", said)
+
+    def _sentence(self, model: Any, times: float, before: int, rows: int, by: float) -> str:
+        rate = AS_IT_WAS if by == 1.0 else DIVIDED.format(by=by)
+        if self.scaling != "off" and not self.rate.reached:
+            rate = UNREACHED
+        said = FEWER.format(rows=rows, before=before, times=times, rate=rate)
+        kept = getattr(getattr(model, "optimizer", None), "_learning_rate", None)
+        return said + (FASTER.format(times=times) if callable(kept) and not hasattr(kept, "assign") else "")

@@ -1,0 +1,117 @@
+"""Correcting the losses whose reduction is not a mean over the batch's samples.
+
+Keras divides by the number of elements ("sum_over_batch_size", "mean": weights do not enter the divisor), by
+the number of unmasked elements where a mask travels with the predictions, by the sum of the weights
+("mean_with_sample_weight"), or by nothing ("sum", None).  Source: `keras/src/losses/loss.py`, functions
+`reduce_values` and `apply_mask`; Keras 2: `keras/src/utils/losses_utils.py`, `compute_weighted_loss` and
+`apply_valid_mask`.  Outside a slice every function here is the original.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable
+
+from . import slice_plan
+
+if TYPE_CHECKING:
+    from ..context import Context
+
+_SUMS = (None, "none", "sum")
+
+
+def targets(context: Context) -> dict[str, Callable[[Any], None]]:
+    """Return the patches of the functions through which every loss is reduced, and of Keras 3's Mean."""
+
+    def patch_loss(module: Any) -> None:
+        context.wrap(module, "reduce_weighted_values", lambda original: _reducer(original, module))
+
+    def patch_mean(module: Any) -> None:
+        context.wrap(module.Mean, "update_state", _mean)
+
+    def patch_utils(module: Any) -> None:
+        context.wrap(module, "apply_valid_mask", lambda original: _masker(original, module.tf))
+        context.wrap(module, "compute_weighted_loss", lambda original: _weigher(original, module.tf))
+
+    return {
+        "keras.src.losses.loss": patch_loss,
+        "keras.src.metrics.reduction_metrics": patch_mean,
+        "keras.src.utils.losses_utils": patch_utils,
+        "tf_keras.src.utils.losses_utils": patch_utils,
+    }
+
+
+def _mean(original: Any) -> Any:
+    """Let a mean over batches (a scalar without weight: losses of single outputs) stay one over batches."""
+
+    def update_state(self: Any, values: Any, sample_weight: Any = None) -> Any:
+        piece = slice_plan.current()
+        if piece is not None and sample_weight is None and getattr(values, "shape", None) == ():
+            sample_weight = piece.size / piece.batch
+        return original(self, values, sample_weight)
+
+    return update_state
+
+
+def _reducer(original: Any, module: Any) -> Any:
+    def reduce_weighted_values(
+        values: Any, sample_weight: Any = None, mask: Any = None, reduction: Any = "sum_over_batch_size",
+        **options: Any,
+    ) -> Any:  # fmt: skip
+        loss = original(values, sample_weight=sample_weight, mask=mask, reduction=reduction, **options)
+        piece = slice_plan.current()
+        if piece is None:
+            return loss
+        return _corrected(loss, piece, sample_weight, mask, reduction, module)
+
+    return reduce_weighted_values
+
+
+def _corrected(loss: Any, piece: Any, sample_weight: Any, mask: Any, reduction: Any, module: Any) -> Any:
+    piece.losses += 1
+    ops = module.ops
+    if reduction in _SUMS:
+        return _sum(loss, piece, reduction == "sum", ops.cast)
+    by_weight = reduction == "mean_with_sample_weight"
+    if mask is not None and not by_weight:
+        piece.divisors.append(ops.sum(ops.cast(mask, loss.dtype)))
+    elif by_weight and (mask is not None or sample_weight is not None):
+        merged = module.apply_mask(sample_weight, mask, dtype=loss.dtype, reduction=reduction)
+        piece.divisors.append(ops.sum(ops.cast(merged, loss.dtype)))
+    return loss
+
+
+def _sum(loss: Any, piece: Any, reduced: bool, cast: Any) -> Any:
+    """Return a slice's sum so that it counts fully when weighted by size / batch later.
+
+    Of losses that stay a vector (not `reduced`) the log shows the mean, not the sum.
+    """
+    weight = cast(piece.size, loss.dtype) / cast(piece.batch, loss.dtype)
+    if not reduced:
+        piece.logged = weight
+    return loss / weight
+
+
+def _masker(original: Any, tf: Any) -> Any:
+    """Keras 2: masked positions leave the mean; `reduction` is "auto", "sum_over_batch_size", ..."""
+
+    def apply_valid_mask(losses: Any, sw: Any, mask: Any, reduction: Any) -> Any:
+        piece = slice_plan.current()
+        if piece is not None and mask is not None and reduction not in _SUMS:
+            piece.divisors.append(tf.reduce_sum(tf.cast(mask, "float32")))
+        return original(losses, sw, mask, reduction)
+
+    return apply_valid_mask
+
+
+def _weigher(original: Any, tf: Any) -> Any:
+    def compute_weighted_loss(
+        losses: Any, sample_weight: Any = None, reduction: Any = "sum_over_batch_size", name: Any = None
+    ) -> Any:
+        loss = original(losses, sample_weight=sample_weight, reduction=reduction, name=name)
+        piece = slice_plan.current()
+        if piece is None:
+            return loss
+        piece.losses += 1
+        return _sum(loss, piece, reduction == "sum", tf.cast) if reduction in _SUMS else loss
+
+    return compute_weighted_loss

@@ -1,0 +1,87 @@
+"""The evidence of an incident as it lies on the disk, for the report.
+
+Reads incidents/<n>/ and nothing else; what is missing or damaged is simply not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import msgspec
+
+from stallguard.errors import UNREADABLE
+from stallguard.report import stack_groups
+from stallguard.report.sanitize import screen
+from stallguard.report.stack_groups import Folded
+
+STACKS_MAX, OUTPUT_MAX = 1 << 20, 1 << 16  # bytes that are read of a file
+LINES, COLUMNS = 24, 200  # of the output
+
+
+class Item(msgspec.Struct, frozen=True):
+    """One kind of evidence.  `state`: collected, nothing, failed, late; `why` it is not there."""
+
+    name: str
+    state: str
+    seconds: float = 0.0
+    why: str = ""
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What is read of a manifest.json (collectors.evidence_bundle writes it)."""
+
+    seconds: float = 0.0
+    size: int = 0
+    where: str = ""
+    removed: dict[str, int] = {}
+    items: tuple[Item, ...] = ()
+
+
+class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was kept.  `place`: inside the run's directory; `seconds`: to gather it; `size`: bytes."""
+
+    place: str
+    seconds: float = 0.0
+    size: int = 0
+    removed: dict[str, int] = {}
+    items: tuple[Item, ...] = ()
+    stacks: tuple[Folded, ...] = ()
+    output: tuple[str, ...] = ()
+
+
+def read(directory: Path, cwd: str) -> Evidence | None:
+    """Return the evidence in `directory`, None where there is none."""
+    if not directory.is_dir():
+        return None
+    kept = manifest(directory)
+    stacks = _bytes(directory / "stacks.txt", STACKS_MAX).decode(errors="replace")
+    return Evidence(
+        place=f"{directory.parent.name}/{directory.name}",
+        seconds=kept.seconds,
+        size=kept.size,
+        removed=kept.removed,
+        items=kept.items,
+        stacks=tuple(stack_groups.fold(stacks, cwd)),
+        output=tuple(last_lines(directory / "output.txt")),
+    )
+
+
+def manifest(directory: Path) -> Manifest:
+    """Return what an incident's manifest says; an empty one where there is none, or a damaged one."""
+    with contextlib.suppress(OSError, *UNREADABLE):
+        return msgspec.json.decode((directory / "manifest.json").read_bytes(), type=Manifest)
+    return Manifest()
+
+
+def last_lines(path: Path, lines: int = LINES) -> list[str]:
+    """Return the last lines of an output, fit to be shown; none where there is no such file."""
+    return screen(_bytes(path, OUTPUT_MAX, end=True), lines, COLUMNS)
+
+
+def _bytes(path: Path, most: int, *, end: bool = False) -> bytes:
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        if end:
+            file.seek(max(0, file.seek(0, 2) - most))
+        return file.read(most)
+    return b""

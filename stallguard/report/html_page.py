@@ -1,0 +1,109 @@
+"""The report as one HTML file: nothing is fetched, everything is inside, and nothing in it can be executed but ours.
+
+Three walls against foreign text: templates escape, the data is JSON in which no markup can begin, and a policy in
+the head forbids every request and every script whose hash it does not name.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import hashlib
+import os
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from stallguard import __version__, jsontext
+from stallguard.core.messages import duration
+from stallguard.report import document, labels
+from stallguard.report.document import Document
+from stallguard.report.subprocess_writer import NAME
+from stallguard.report.svg_chart import sketch
+from stallguard.report.timeline import Timeline
+from stallguard.storage.paths import RunDir
+
+ASSETS = Path(__file__).parent / "assets"
+# < > & so that no markup can begin inside the data; U+2028 and U+2029 end a line in old JavaScript.
+ESCAPES = {character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
+
+
+def write(run_dir: Path, target: Path | None = None, environment: Mapping[str, str] = os.environ) -> Path:
+    """Write the report of the run in `run_dir`; return its path, report.html_page there by default.
+
+    `environment`: whose secrets are left out.  The file is whole or not there.  Raises OSError.
+    """
+    path = target or run_dir / NAME
+    text = render(document.make(RunDir(run_dir), environment))
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(text, "utf-8", errors="replace")
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return path
+
+
+def render(made: Document) -> str:
+    """Return the report as HTML."""
+    scripts = {name: _asset(f"{name}.js") for name in ("theme", "uPlot.iife.min", "report")}
+    style = _asset("uPlot.min.css") + _asset("report.css")
+    template = _templates().get_template("report.html.j2")
+    return template.render(
+        report=made,
+        words=labels,
+        duration=duration,
+        title=title(made),
+        advice=[labels.advice(text) for text in made.advice],
+        sketches={panel.key: sketch(panel, made.timeline) for panel in made.timeline.panels},
+        data=data(made.timeline),
+        style=Markup(style),  # noqa: S704 - our own file
+        scripts={name: Markup(text) for name, text in scripts.items()},  # noqa: S704 - our own files
+        policy=policy(style, scripts.values()),
+        generated=f"{dt.datetime.now(dt.UTC):%Y-%m-%d %H:%M} UTC",
+        version=__version__,
+    )
+
+
+def title(made: Document) -> str:
+    """Return the command as a title: the script by its name alone."""
+    first, *rest = made.command or [made.run]
+    return " ".join([first.rpartition("/")[2] or first, *rest])
+
+
+def data(timeline: Timeline) -> Markup:
+    """Return the timeline as JSON that may stand inside a script element."""
+    text = jsontext.readable(timeline).decode()
+    for character, escape in ESCAPES.items():
+        text = text.replace(character, escape)
+    return Markup(text)  # noqa: S704 - no markup can begin in it
+
+
+def policy(style: str, scripts: Any) -> str:
+    """Return the content security policy: no request at all, these scripts, these styles."""
+    allowed = " ".join(_hash(script) for script in scripts)
+    return f"default-src 'none'; script-src {allowed}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+@cache
+def _asset(name: str) -> str:
+    return (ASSETS / name).read_text("utf-8")
+
+
+@cache
+def _templates() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(ASSETS),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )

@@ -1,0 +1,90 @@
+"""What a journal holds, decoded once and put on the clock of the wall: the material of every report.
+
+The monotonic clock stands still while a machine sleeps and begins anew when it starts, so a report's times are
+those that the lines themselves carry.  Lines that are cut, foreign or of a later schema are passed by.
+This module may not interpret.
+"""
+
+from __future__ import annotations
+
+import bisect
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from stallguard.core.actions import Action, AnyAction
+from stallguard.core.events import AnyEvent, Event, Heard, Sampled, Ticked
+from stallguard.core.readings import AnyReading
+from stallguard.errors import UNREADABLE
+from stallguard.storage import journal
+
+Happening = Event | Action
+
+
+class Record(NamedTuple):
+    """A journal in memory.  All times are seconds since the epoch, never falling.
+
+    `happened`: everything but records of the probe and readings, in order; `readings`: by the sensor's name.
+    """
+
+    heard: list[tuple[float, Heard]]
+    readings: dict[str, list[tuple[float, AnyReading]]]
+    happened: list[tuple[float, Happening]]
+    first: float
+    last: float
+
+    def heard_before(self, at: float, pid: int = 0) -> tuple[float, Heard] | None:
+        """Return the newest record of a probe at a time: that of process `pid`, or of any (0)."""
+        index = bisect.bisect_right(self.heard, at, key=lambda pair: pair[0])
+        before = (self.heard[place] for place in range(index - 1, -1, -1))
+        return next((pair for pair in before if not pid or pair[1].pid == pid), None)
+
+
+def read(path: Path) -> Record:
+    """Return what the journal at `path` holds; an empty record where there is none."""
+    heard: list[tuple[float, Heard]] = []
+    readings: dict[str, list[tuple[float, AnyReading]]] = defaultdict(list)
+    happened: list[tuple[float, Happening]] = []
+    first, last = 0.0, 0.0
+    for at, value in _decoded(path):
+        last = max(last, at)
+        first = first or last
+        if isinstance(value, Heard):
+            heard.append((last, value))
+        elif isinstance(value, Sampled):
+            readings[str(value.reading.__struct_config__.tag)].append((last, value.reading))
+        elif not isinstance(value, Ticked):
+            happened.append((last, value))
+    return Record(heard, dict(readings), happened, first, last)
+
+
+class _Happened(msgspec.Struct, tag_field="kind", tag="event"):
+    utc: dt.datetime
+    data: AnyEvent
+
+
+class _Done(msgspec.Struct, tag_field="kind", tag="action"):
+    utc: dt.datetime
+    data: AnyAction
+
+
+def _decoded(path: Path) -> Iterator[tuple[float, Any]]:
+    """Yield what happened and what was done, a line decoded in one go: a night has a hundred thousand."""
+    decode = msgspec.json.Decoder(_Happened | _Done).decode
+    for part in journal.parts(path):
+        for raw in journal.lines(part):
+            try:
+                line = decode(raw)
+                at = line.utc.timestamp()
+            except (OverflowError, *UNREADABLE):
+                continue
+            yield at, line.data
+
+
+def ago(at: float, now: float, then: float) -> float:
+    """Return when `then` was, for an event that came at `at` when the monotonic clock showed `now`."""
+    return at - max(0.0, now - then)

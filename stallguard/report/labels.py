@@ -1,0 +1,213 @@
+"""Short words that the terminal and the HTML share: figures, names of things, how something came out.
+
+Pure; whole sentences are narrative.py's.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+from stallguard.core.diagnosis.advice import ADVICE
+from stallguard.core.messages import exit_facts
+from stallguard.core.text import HOW, count, duration, quantity
+from stallguard.report.evidence_files import Evidence, Item
+from stallguard.report.incidents import OPEN, OVER, RECOVERED, RESTARTED, STALL
+from stallguard.report.narrative import DOES, batch, prose, sentence
+from stallguard.report.stack_groups import Folded, Segment
+
+__all__ = ["count", "duration", "quantity"]
+
+if TYPE_CHECKING:  # whoever wants words only must not wait for arrays
+    from stallguard.report.attempt_rows import Attempt
+    from stallguard.report.document import Document, Trouble
+    from stallguard.report.programs import Training
+    from stallguard.report.timeline import Series, Timeline
+    from stallguard.report.totals import Totals
+
+ADVISED = {piece.sentence(): piece for pieces in ADVICE.values() for piece in pieces}
+COLLECTED = "collected"  # a state of evidence.Item
+LONG = 0.1  # seconds from which on it is told how long something took
+OUTCOMES = {
+    RESTARTED: "started again",
+    RECOVERED: "recovered by itself",
+    OVER: "the run ended",
+    OPEN: "not over",
+}
+
+
+def name(trouble: Trouble) -> str:
+    """Return what an incident is called."""
+    if trouble.kind != STALL:
+        return "Crash"
+    return f"Stall {trouble.number}" if trouble.number else "Stall"
+
+
+def summary(trouble: Trouble) -> str:
+    """Return when an incident was, what it cost, and how it came out."""
+    cost = f"{duration(trouble.seconds)} lost" if trouble.seconds >= LONG else ""
+    return ", ".join(filter(None, (trouble.clock, cost, OUTCOMES[trouble.outcome])))
+
+
+def threads(group: Folded) -> str:
+    """Return who does what: "main thread, waits for a lock", "3 threads alike"."""
+    number = len(group.threads)
+    who = (
+        "main thread"
+        if group.main
+        else f"thread {group.threads[0]}"
+        if number == 1
+        else f"{number} threads alike"
+    )
+    return f"{who}, {DOES.get(group.kind, group.kind)}" if group.kind else who
+
+
+def calls(segment: Segment) -> str:
+    """Return calls inside a package as one line."""
+    return f"{segment.package}: {count(len(segment.frames), 'call', 'calls')}"
+
+
+def figures(totals: Totals) -> list[tuple[str, str]]:
+    """Return the sums as rows of a name and a value; what is not known is left out."""
+    rows = [
+        ("training", _worth(totals.training)),
+        ("starting", _worth(totals.starting)),
+        ("lost", _worth(totals.lost)),
+        ("asleep", _worth(totals.slept)),
+        ("in all", duration(totals.seconds)),
+        (
+            "batches",
+            f"{count(totals.batches, 'batch', 'batches')}{_rate(totals)}" if totals.batches else "none",
+        ),
+        ("trained twice", count(totals.repeated or 0, "batch", "batches") if totals.repeated else ""),
+        ("batch", _batches(totals)),
+        ("epoch", _epoch(totals)),
+        ("loss", f"{totals.loss:.4g}" if totals.loss is not None else ""),
+        ("checkpoints", str(totals.saves) if totals.saves else ""),
+        ("attempts", str(totals.attempts)),
+    ]
+    return [(row, value) for row, value in rows if value]
+
+
+def _worth(seconds: float) -> str:
+    return duration(seconds) if seconds >= LONG else ""
+
+
+def _rate(totals: Totals) -> str:
+    return f", {totals.rate:.3g} a second" if totals.rate else ""
+
+
+def _batches(totals: Totals) -> str:
+    rows = f"{totals.rows} rows" if totals.rows else ""
+    parts = ", then ".join(batch(factor) for factor in totals.factors) if totals.factors != (1,) else ""
+    return "; ".join(filter(None, (rows, parts)))
+
+
+def _epoch(totals: Totals) -> str:
+    if totals.epoch is None:
+        return ""
+    return f"{totals.epoch} of {totals.epochs}" if totals.epochs else str(totals.epoch)
+
+
+# ---- the timeline ---------------------------------------------------------------------------------------------
+
+KINDS = ("starting", "training", "validation", "saving", "outside", "silence", "asleep")
+
+
+def kinds(timeline: Timeline) -> list[str]:
+    """Return the kinds of bands that a timeline has."""
+    return [kind for kind in KINDS if any(band.kind == kind for band in timeline.bands)]
+
+
+def top(series: Series) -> float:
+    """Return the highest value of a series."""
+    return max((value for value in series.values if value is not None), default=0.0)
+
+
+def quiet(timeline: Timeline) -> str:
+    """Return what was measured and never was anything but zero; empty where there is no such thing."""
+    names = ", ".join(timeline.quiet)
+    return prose(sentence("story quiet", {"names": names})) if names else ""
+
+
+def span(timeline: Timeline) -> str:
+    """Return the time of day at which a timeline begins and ends."""
+    begin = dt.datetime.fromtimestamp(timeline.start + timeline.offset, dt.UTC)
+    return f"{begin:%H:%M:%S} to {begin + dt.timedelta(seconds=timeline.seconds):%H:%M:%S}"
+
+
+def same(trouble: Trouble) -> str:
+    """Return that an incident hung in the stacks of an earlier one."""
+    return prose(sentence("same stacks", {"number": str(trouble.same_as)}))
+
+
+def kept(evidence: Evidence) -> list[tuple[str, str]]:
+    """Return what was collected as one row, and a row for each kind that was not, with its reason."""
+    there = ", ".join(_took(item) for item in evidence.items if item.state == COLLECTED and not item.why)
+    rows = [(item.name, f"{item.state}: {item.why}") for item in evidence.items if item.why]
+    return [(COLLECTED, there), *rows] if there else rows
+
+
+def _took(item: Item) -> str:
+    return " ".join(filter(None, (item.name, f"({took})" if (took := _worth(item.seconds)) else "")))
+
+
+def advice(text: str) -> tuple[str, str]:
+    """Return a piece of advice as its sentence and, where it has one, the line to use."""
+    piece = ADVISED.get(text)
+    return (prose(piece.text), piece.code) if piece else (prose(text), "")
+
+
+def unseen(trouble: Trouble) -> str:
+    """Return why the stacks of an incident are not there; empty where they are, or nobody asked for them."""
+    items = trouble.evidence.items if trouble.evidence and not trouble.evidence.stacks else ()
+    why = next((item.why for item in items if item.name == "stacks"), "")
+    return prose(sentence("no stacks", {"why": why})) if why else ""
+
+
+# ---- the attempts -----------------------------------------------------------------------------------------------
+
+ATTEMPT = ("attempt", "lasted", "batches", "came to", "batch", "ended")
+
+
+def attempts(document: Document) -> list[tuple[str, ...]]:
+    """Return the rows of the table of attempts, as ATTEMPT names their cells."""
+    return [_row(attempt) for attempt in document.attempts]
+
+
+def _row(attempt: Attempt) -> tuple[str, ...]:
+    lasted = duration(attempt.ended - attempt.began) if attempt.ended is not None else ""
+    epoch = "" if attempt.epoch is None else f"epoch {attempt.epoch + 1}"
+    device = sentence("on cpu", {}) if attempt.device == "cpu" else ""
+    how = "" if attempt.code is None else exit_facts(attempt.number, attempt.code)["how"]
+    begun = ", resumed" if attempt.resumed else ", from scratch" if attempt.number > 1 else ""
+    number = f"{attempt.number}{begun}"
+    return number, lasted, count(attempt.batches, "", "").strip(), epoch, batch(attempt.factor) + device, how
+
+
+TRAINING = ("training", "batches", "came to", "lasted", "attempts", "its end")
+
+
+def trainings(document: Document) -> list[tuple[str, ...]]:
+    """Return the rows of the table of trainings, as TRAINING names their cells; none if there was only one."""
+    return [_training(training) for training in document.trainings]
+
+
+def _training(one: Training) -> tuple[str, ...]:
+    reached = progress_of(one.epoch, one.epochs)
+    loss = f"loss {one.loss:.4g}" if one.loss is not None else ""
+    what = one.command or f"pid {one.pid}"
+    came = ", ".join(filter(None, (reached, loss)))
+    end = HOW.get(one.how, one.how)
+    return what, count(one.batches, "", "").strip(), came, duration(one.seconds), str(one.attempts), end
+
+
+def progress_of(epoch: int | None, epochs: int | None) -> str:
+    """Return the epoch that a training came to, counted from 1; empty if it is not known."""
+    return "" if epoch is None else f"epoch {epoch + 1}" + (f" of {epochs}" if epochs else "")
+
+
+def secrets(document: Document) -> str:
+    """Return what was removed from the report."""
+    rules = ", ".join(f"{number} x {rule}" for rule, number in sorted(document.removed.items()))
+    return prose(sentence("secrets" if rules else "nothing removed", {"rules": rules}))

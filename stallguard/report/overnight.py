@@ -1,0 +1,144 @@
+"""The morning after: each run of the night in three lines.
+
+Pure: a summary in, lines out.  This module may not look anything up.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import msgspec
+
+from stallguard.core.messages import duration
+
+SCHEMA = 1
+
+
+class Night(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of a run.  None or "": not known.  `state`: as outcome.state has it, or stopped on time."""
+
+    run: str
+    command: str
+    state: str  # running, finished, stopped, gave up, failed, lost, ended (by request)
+    seconds: float = 0.0
+    ended: str = ""  # local time of day
+    why: str = ""
+    epoch: int | None = None
+    epochs: int | None = None
+    batches: int = 0
+    loss: float | None = None
+    first_loss: float | None = None
+    stalls: int = 0
+    crashes: int = 0
+    restarts: int = 0
+    lost: float = 0.0  # seconds
+    causes: tuple[str, ...] = ()
+    advice: str = ""
+    heir_of: str = ""  # the run that it went on from
+    heir: str = ""  # the run that went on from it
+    resumable: bool = False  # it left a checkpoint
+    job: str = ""  # the overnight job that it is the newest run of
+
+
+class MissedStart(msgspec.Struct, frozen=True):
+    """A start of a job that did not happen."""
+
+    job: str
+    at: dt.datetime  # local time with its offset
+    words: str  # what happened and what to do
+
+
+class Output(msgspec.Struct, frozen=True):
+    """Each run of the night, and the starts that it missed."""
+
+    schema: int
+    runs: list[Night]
+    missed: list[MissedStart]
+
+
+STATES = {
+    "finished": "finished{at} after {took}",
+    "stopped": "stopped on time{at} after {took}",
+    "gave up": "gave up{at} after {took}: {why}",
+    "ended": "ended{at} after {took}: {why}",
+    "failed": "failed{at} after {took}: {why}",
+    "lost": "stallguard was ended{at} and did not come back",
+    "running": "still running, for {took}",
+}
+TO_DO = {
+    "finished": "nothing to do",
+    "stopped": "{next}",
+    "gave up": "see stallguard report {run}",
+    "ended": "{next}",
+    "failed": "see stallguard report {run}",
+    "lost": "see stallguard logs {run}; {next}",
+    "running": "stallguard status shows how it stands",
+}
+GOES_ON = "the job {job} resumes it from its checkpoint at the next start; by hand: --resume {run}"
+BY_HAND = "it left a checkpoint: stallguard run --resume {run} with the same command goes on from it"
+ANEW = "it left no checkpoint: the next start begins from scratch"
+
+
+def lines(night: Night) -> list[str]:
+    """Return the three lines: how it ended, how far it came, what was lost and what to do."""
+    return [
+        f"{night.command}: {_ending(night)}  ({night.run}{_before(night)})",
+        f"  {_progress(night)}",
+        f"  {_trouble(night)}",
+    ]
+
+
+def _ending(night: Night) -> str:
+    at = f" at {night.ended}" if night.ended else ""
+    why = night.why or "the reason is not known"
+    template = STATES.get(night.state, "{state}")
+    return template.format(at=at, took=duration(night.seconds), why=why, state=night.state)
+
+
+def _before(night: Night) -> str:
+    return f", going on from {night.heir_of}" if night.heir_of else ""
+
+
+def _progress(night: Night) -> str:
+    reached = far(night.epoch, night.epochs, night.loss, night.first_loss)
+    batches = _count(night.batches, "batch", "batches") if night.batches else ""
+    return ", ".join(part for part in (reached, batches) if part) or "no batch was seen"
+
+
+def far(epoch: int | None, epochs: int | None, loss: float | None, first_loss: float | None = None) -> str:
+    """Return how far a training came, for the last notification too; "" where nothing of it is known."""
+    parts = [] if epoch is None else [f"epoch {epoch}" + (f" of {epochs}" if epochs else "")]
+    if loss is not None:
+        parts.append(f"loss {loss:.4g}" + ("" if first_loss is None else f" (from {first_loss:.4g})"))
+    return ", ".join(parts)
+
+
+def _trouble(night: Night) -> str:
+    to_do = night.advice or _to_do(night)
+    return f"{_losses(night)}; {to_do}" if to_do else _losses(night)
+
+
+def _to_do(night: Night) -> str:
+    if night.heir:
+        return f"it went on as {night.heir}"
+    after = (GOES_ON if night.job else BY_HAND) if night.resumable else ANEW
+    follows = after.format(run=night.run, job=night.job)
+    return TO_DO.get(night.state, "").format(run=night.run, next=follows)
+
+
+def _losses(night: Night) -> str:
+    counts = (
+        (night.stalls, "stall", "stalls"),
+        (night.crashes, "crash", "crashes"),
+        (night.restarts, "restart", "restarts"),
+    )
+    parts = [_count(*one) for one in counts if one[0]]
+    if not parts:
+        return "no stalls"
+    if night.causes:
+        parts[0] += f" ({', '.join(dict.fromkeys(night.causes))})"
+    return ", ".join([*parts, *([f"{duration(night.lost)} lost"] if night.lost >= 1 else [])])
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}".replace(",", " ")

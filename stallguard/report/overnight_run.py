@@ -1,0 +1,73 @@
+"""A run as the morning tells it: the summary from its files, in numbers.
+
+The words are morning.py's.  May not lay anything out.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from stallguard.core.diagnosis.causes import TITLES
+from stallguard.errors import STOPPED_ON_TIME
+from stallguard.report import attempt_rows, incidents, journal_record, summary, totals
+from stallguard.report.journal_record import Record
+from stallguard.report.overnight import Night
+from stallguard.storage import run_files
+from stallguard.storage.paths import RunDir
+
+BY_REQUEST = ("stopped", "interrupted")  # states that somebody wanted, and of a time that had come
+NOBODY: Mapping[str, str] = MappingProxyType({})
+
+
+def night(
+    run: RunDir,
+    zone: dt.tzinfo | None = None,
+    heirs: Mapping[str, str] = NOBODY,
+    jobs: Mapping[str, str] = NOBODY,
+) -> Night:
+    """Return the summary of a run.
+
+    `zone`: of the clock that is shown, None for the system's; `heirs`: from a run's id to that which went on from it;
+    `jobs`: from a run's id to the overnight job that it is the newest run of.
+    """
+    known = journal_record.read(run.journal)
+    tries, troubles = attempt_rows.attempts(known), incidents.incidents(known)
+    asked, end, state = run_files.asked(run), run_files.outcome(run), run_files.state(run)
+    sums = totals.totals(known, tries, troubles, end)
+    advice = summary.advice(troubles)
+    causes = [TITLES.get(one.findings[0].cause, one.findings[0].cause) for one in troubles if one.findings]
+    return Night(
+        run=run.id,
+        command=" ".join(asked.command) if asked else "?",
+        state="ended" if state in BY_REQUEST and end and end.code != STOPPED_ON_TIME else state,
+        seconds=sums.seconds,
+        ended="" if state == "running" else _clock(known, zone),
+        why=end.why if end else "",
+        epoch=sums.epoch,
+        epochs=sums.epochs,
+        batches=sums.batches,
+        loss=sums.loss,
+        first_loss=sums.first_loss,
+        stalls=sums.stalls,
+        crashes=sums.crashes,
+        restarts=sums.restarts,
+        lost=sums.lost,
+        causes=tuple(causes),
+        advice=advice[0] if advice else "",
+        heir_of=asked.heir_of if asked else "",
+        heir=heirs.get(run.id, ""),
+        resumable=run.has_checkpoints(),
+        job=jobs.get(run.id, ""),
+    )
+
+
+def heirs(runs: Iterable[RunDir]) -> dict[str, str]:
+    """Return which run went on from which, by their ids: the newest where several did."""
+    known = ((run_files.asked(run), run.id) for run in runs)
+    return {asked.heir_of: heir for asked, heir in known if asked and asked.heir_of}
+
+
+def _clock(known: Record, zone: dt.tzinfo | None) -> str:
+    return f"{dt.datetime.fromtimestamp(known.last, zone):%H:%M}" if known.last else ""

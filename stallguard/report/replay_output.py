@@ -1,0 +1,146 @@
+"""A replay as its user reads it: what is replayed, and what would have been done when, in the words of the log.
+
+This module must not judge: report.replay has the core do it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from stallguard.core.limits import Limits
+from stallguard.core.messages import DOING, STOPPED, duration, place
+from stallguard.report import replay, replay_world
+from stallguard.report.replay import Deed, Replayed, Slow, Verdict
+from stallguard.report.replay_world import Recording
+from stallguard.report.sanitize import plain
+from stallguard.report.wall_time import clock, elapsed, wall
+from stallguard.storage import traces
+from stallguard.storage.paths import RunDir
+
+STEPS = {
+    "suspect": "would suspect a stall",
+    "stalled": "would call it a stall",
+    "recovered": "would see it recover",
+}
+DEEDS = {
+    "dump": "would collect the evidence",
+    "restart": "would restart the training",
+    "give_up": "would end the training and give up",
+    "finish": "would end the training",
+    "kill": "would send SIGKILL",
+    "end": "would end the run",
+}
+
+SCHEMA = 2
+
+
+class Output(msgspec.Struct, frozen=True):
+    """What a replay found: once, or with --compare for the settings as they are and for others.
+
+    All times (`at`, `act_at`) are seconds since the recording began.
+    """
+
+    schema: int
+    source: str  # the file that was replayed
+    began: str | None  # UTC, ISO 8601; null for a trace, of which nobody knows it
+    compared: list[Result] | msgspec.UnsetType = msgspec.UNSET  # with --compare, in place of all below
+    settings: dict[str, str] | msgspec.UnsetType = msgspec.UNSET  # that differ from those of the run
+    verdicts: list[Verdict] | msgspec.UnsetType = msgspec.UNSET
+    slowdowns: list[Slow] | msgspec.UnsetType = msgspec.UNSET
+    actions: list[Deed] | msgspec.UnsetType = msgspec.UNSET
+    events: int | msgspec.UnsetType = msgspec.UNSET  # that were decided about
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What was found with some settings."""
+
+    settings: dict[str, str]  # that differ from those of the run
+    verdicts: list[Verdict]
+    slowdowns: list[Slow]
+    actions: list[Deed]
+    events: int  # that were decided about
+
+
+class Source(NamedTuple):
+    """What is replayed: a recorded run, or a trace, which has neither orders nor a place on the wall's clock."""
+
+    path: Path
+    recording: Recording | None
+
+    @property
+    def began(self) -> float | None:
+        """When it began, seconds since the epoch; None if nobody knows."""
+        walls = self.recording.walls if self.recording else []
+        return walls[0][1] if walls else None
+
+
+def source(path: Path) -> Source:
+    """Return the journal or the trace at `path`.  Raises StallguardError if it cannot be read."""
+    return Source(path, None if traces.is_trace(path) else replay_world.read(path))
+
+
+def decide(what: Source, limits: Limits) -> Replayed:
+    """Return what would have been told and done by `limits`.  Raises StallguardError."""
+    if what.recording is None:
+        return replay.replay(traces.events(traces.read(what.path)), limits.detector)
+    return replay.replay_run(what.recording.events, limits, orders=what.recording.orders)
+
+
+def output(what: Source, found: Sequence[tuple[dict[str, str], Replayed]], *, compare: bool) -> Output:
+    """Return what `--json` prints.  `found`: settings that differ, and what was found with them."""
+    began = None if what.began is None else dt.datetime.fromtimestamp(what.began, dt.UTC).isoformat()
+    if compare:
+        results = [Result(**msgspec.structs.asdict(one), settings=settings) for settings, one in found]
+        return Output(SCHEMA, str(what.path), began, compared=results)
+    settings, one = found[0]
+    return Output(SCHEMA, str(what.path), began, settings=settings, **msgspec.structs.asdict(one))
+
+
+def title(what: Source) -> str:
+    """Return what is replayed and when it began; empty for a trace, of which nobody knows that."""
+    if what.began is None:
+        return ""
+    here = dt.datetime.fromtimestamp(what.began).astimezone()
+    is_of_a_run = what.path == RunDir(what.path.parent).journal
+    name = what.path.parent.name if is_of_a_run else what.path.name
+    return plain(f"{name}, begun on {here:%A, %d %B %Y, %H:%M:%S} {here.tzname()}")
+
+
+def lines(what: Source, result: Replayed) -> list[str]:
+    """Return what would have been told and done, a line each, in the order of time."""
+    told: list[Verdict | Slow | Deed] = [*result.verdicts, *result.slowdowns, *result.actions]
+    told.sort(key=lambda one: one.at)
+    times = _times(what, [one.at for one in told])
+    shown = [plain(f"{time}  {_words(one)}") for time, one in zip(times, told, strict=True)]
+    return shown or [f"nothing: healthy all along ({result.events} events)"]
+
+
+def _times(what: Source, seconds: list[float]) -> list[str]:
+    """Return times as the user reads them: of the clock on the wall, if it is known, and since the beginning."""
+    since = [f"+{elapsed(at)}" for at in seconds]
+    if what.recording is None or what.began is None or not seconds:
+        return since
+    walls = what.recording.walls
+    at = [wall(walls[0][0] + one, walls) for one in seconds]
+    shown = clock(what.began, max(at))
+    return [f"{shown(time)}  {after}" for time, after in zip(at, since, strict=True)]
+
+
+def _words(one: Verdict | Slow | Deed) -> str:
+    if isinstance(one, Deed):
+        return f"{DEEDS[one.action]}: {one.why}"
+    if isinstance(one, Slow):
+        return (
+            f"slow: {one.ratio:.1f} x the usual batch time, {one.cause or 'cause unknown'}"
+            if one.ratio > 1
+            else "not slow any more"
+        )
+    if one.step == "recovered":
+        return f"{STEPS[one.step]} after {duration(one.gap)}"
+    doing = STOPPED if one.cause == "stopped" else DOING.get(one.cause, DOING["unknown"])
+    return f"{STEPS[one.step]}: no progress for {duration(one.gap)} {place(one.row, one.phase)}; {doing}"

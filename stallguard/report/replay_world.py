@@ -1,0 +1,287 @@
+"""A recorded run as the world that a replay decides about: what followed an order follows it in the replay too.
+
+The events of a journal are what happened under the orders of that night.  Most of them depend on no order: records of
+the probe, readings, what the user asked for.  Three do.  The evidence (Collected) follows the order to collect it, the
+end of an attempt (Exited) follows a signal, and the next attempt, with all that is recorded of it, follows its launch.
+If the replay gives such an order at another time, then what followed comes at another time: as long after the order as
+it came that night.  Else a replay with other settings would move the verdict and leave the restart where it was.
+
+Two things no recording has.  If that night a silence was ended by a signal and the replay waits for longer, the silence
+goes on as it was, for HORIZON at most.  If the replay launches an attempt that nobody recorded, the replay is over.
+
+This module must not judge: the core does, in report.replay.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from stallguard.core.actions import Action, AnyAction, Collect, Launch, Signal
+from stallguard.core.events import (
+    DUMP,
+    AnyEvent,
+    Collected,
+    Event,
+    Exited,
+    Failed,
+    Heard,
+    Launched,
+    Sampled,
+    Ticked,
+)
+from stallguard.core.lifecycle import ENDED, WATCHED
+from stallguard.core.readings import AnyReading, Process
+from stallguard.core.run import Run
+from stallguard.errors import UNREADABLE
+from stallguard.storage import journal
+
+SAME = 0.5  # seconds within which an order is the recorded one: what followed then comes when it came
+HORIZON = 900.0  # seconds for which a silence goes on behind its recorded end
+PERIOD = 0.5  # seconds between two readings of a silence that goes on
+SILENT = 3.0  # seconds without progress: less is no silence that could go on
+RATES_OVER = 2.0  # seconds, at least, between the two readings that tell how fast a counter moves
+ENDS = {"TERM": -15, "KILL": -9}  # signals that end an attempt, and its exit code if no other is recorded
+COUNTERS = (
+    "cpu", "switches", "io", "disk", "minor_faults", "major_faults", "instructions", "run_queue",
+)  # fmt: skip
+
+Order = tuple[float, Action]  # with the time at which it was given, seconds on the supervisor's clock
+
+
+class Recording(NamedTuple):
+    """What a journal holds for a replay.  `walls`: pairs of the supervisor's clock and seconds since the epoch."""
+
+    events: list[Event]
+    orders: list[Order]
+    walls: list[tuple[float, float]]
+
+
+def read(path: Path) -> Recording:
+    """Return the events and the orders of the journal at `path`; lines that cannot be read are left out."""
+    event, action = msgspec.json.Decoder(AnyEvent).decode, msgspec.json.Decoder(AnyAction).decode
+    found = Recording([], [], [])
+    for line in journal.read(path):
+        try:
+            if line.kind == "event":
+                found.events.append(event(line.data))
+                found.walls.append((line.at, dt.datetime.fromisoformat(line.utc).timestamp()))
+            elif line.kind == "action":
+                found.orders.append((line.at, action(line.data)))
+        except (OverflowError, *UNREADABLE):
+            continue
+    return found
+
+
+class _Attempt:
+    """One attempt as it was recorded, from its launch to the launch of the next."""
+
+    def __init__(self, launched: float) -> None:
+        self.launched = launched  # when its launch was ordered
+        self.events: list[Event] = []
+        self.collected: list[Collected] = []
+        self.exited: Exited | None = None
+        self.signals: dict[str, float] = {}
+        self.prolonged = False  # its silence goes on behind its recorded end
+
+    @property
+    def ended(self) -> float:
+        """When what is recorded was ordered to end; infinity if it was not."""
+        return math.inf if self.prolonged else min(self.signals.values(), default=math.inf)
+
+    def prolong(self, place: int) -> None:
+        """Let the silence go on that was ended before the event at `place`."""
+        last = next((at for at, one in enumerate(self.events) if one is self.exited), len(self.events))
+        self.events[place:last] = _silence(self.events[:place], self.ended)
+        self.prolonged = True
+
+
+def _attempts(events: Iterable[Event], orders: Sequence[Order]) -> list[_Attempt]:
+    launches = {action.attempt: at for at, action in orders if isinstance(action, Launch)}
+    found: dict[int, _Attempt] = {}
+    current, number = _Attempt(0.0), 0
+    for event in events:
+        if isinstance(event, (Launched, Failed)) and (not found or event.attempt > number):
+            number, before = event.attempt, current.events if not found else []
+            current = found[number] = _Attempt(launches.get(number, event.at))
+            current.events += before  # what came before the first launch
+        if isinstance(event, Collected) and event.incident != DUMP:
+            current.collected.append(event)
+            continue
+        if isinstance(event, Exited) and current.exited is None:
+            current.exited = event
+        current.events.append(event)
+    for at, action in orders:
+        if isinstance(action, Signal) and action.name in ENDS and action.attempt in found:
+            found[action.attempt].signals.setdefault(action.name, at)
+    return list(found.values()) or [current]
+
+
+class World:
+    """Gives the events of a recorded run one after the other, and what follows the orders of the replay."""
+
+    def __init__(self, events: Iterable[Event], orders: Iterable[Order] = ()) -> None:
+        """`events`, `orders`: of the recording; without orders each end counts as the training's own."""
+        self._attempts = _attempts(events, list(orders))
+        self._number, self._place = 0, 0  # of the attempt, and of the next event in it
+        self._shift = 0.0  # seconds by which this attempt's events are moved
+        self._following: list[Event] = []  # what follows orders of the replay
+        self._ending = False  # the replay has ordered the end of this attempt
+        self._over = False
+
+    @property
+    def begins(self) -> float:
+        """The time of the first event; 0 if there is none."""
+        return next((event.at for one in self._attempts for event in one.events), 0.0)
+
+    def next(self, run: Run) -> Event | None:
+        """Return what happens next to `run`; None if there is nothing more to decide about."""
+        if self._over or run.state in ENDED:
+            return None
+        own = self._own(run)
+        at = min((event.at for event in (*self._following, own) if event is not None), default=math.inf)
+        if run.now < run.deadline < at:
+            steady = run.deadline - run.now if own is not None and own.steady else 0.0
+            return Ticked(at=run.deadline, steady=steady)
+        if own is not None and own.at <= at:
+            self._place += 1
+            return own
+        return self._followed() if self._following else None
+
+    def _followed(self) -> Event:
+        """Take what follows an order next; what is recorded behind an end comes as long after the end as it did."""
+        event, last = self._following.pop(0), self._attempts[self._number].exited
+        if isinstance(event, Exited) and last is not None:
+            self._shift = event.at - last.at
+            self._place = self._attempts[self._number].events.index(last) + 1
+        return event
+
+    def follow(self, action: Action, run: Run) -> None:
+        """Take an order of the replay: what followed it that night is to come as long after it."""
+        if isinstance(action, Collect) and action.incident != DUMP:
+            self._follow(self._evidence(action.incident, run))
+        elif isinstance(action, Signal) and action.name in ENDS:
+            self._end(action.name, run)
+        elif isinstance(action, Launch):
+            self._launch(run.now)
+
+    def _own(self, run: Run) -> Event | None:
+        """Return the next event that follows no order of the replay, without taking it."""
+        attempt = self._attempts[self._number]
+        event = attempt.events[self._place] if self._place < len(attempt.events) else None
+        if event is not None and event.at > attempt.ended and not self._ending:
+            if run.state not in WATCHED or run.judge.judgement.gap < SILENT:
+                return None  # it was ended in the midst of its work: nobody knows how it would have gone on
+            attempt.prolong(self._place)
+            event = attempt.events[self._place]
+        if event is None or (event is attempt.exited and (self._ending or attempt.prolonged)):
+            return None
+        return moved(event, self._shift)
+
+    def _follow(self, event: Event) -> None:
+        self._following = sorted([*self._following, event], key=lambda one: one.at)
+
+    def _after(self, ordered: float, recorded: float, then: float) -> float:
+        """Return when something comes that came at `then`, after an order that was given at `recorded`."""
+        if abs(ordered - self._shift - recorded) < SAME:
+            return max(ordered, then + self._shift)
+        return ordered + max(0.0, then - recorded)
+
+    def _evidence(self, incident: int, run: Run) -> Collected:
+        """Return the evidence that was collected in this silence; empty if there was none."""
+        attempt, began = self._attempts[self._number], run.judge.judgement.since - self._shift
+        later = (
+            event.at for event in attempt.events[self._place :]
+            if isinstance(event, Heard) and event.progress_at > run.now - self._shift
+        )  # fmt: skip
+        over = next(later, math.inf)
+        found = next((one for one in attempt.collected if began <= one.at < over), None)
+        if found is None:
+            return Collected(at=run.now, incident=incident, seconds=0.0)
+        at = self._after(run.now, found.at - found.seconds, found.at)
+        return replace(found, at=at, incident=incident)
+
+    def _end(self, name: str, run: Run) -> None:
+        attempt = self._attempts[self._number]
+        self._ending = True
+        last, recorded = attempt.exited, attempt.signals.get(name)
+        if name == "TERM" and last is not None and "KILL" in attempt.signals:
+            return  # it did not end by SIGTERM that night
+        self._following = [one for one in self._following if not isinstance(one, Exited)]
+        if last is None or recorded is None:
+            self._follow(Exited(at=run.now, attempt=run.attempt, code=ENDS[name]))
+        else:
+            at = self._after(run.now, recorded, last.at)
+            self._follow(replace(last, at=at, attempt=run.attempt, steady=0.0))
+
+    def _launch(self, now: float) -> None:
+        if self._number + 1 == len(self._attempts):
+            self._over = True
+            return
+        ordered = self._attempts[self._number + 1].launched
+        if abs(now - self._shift - ordered) >= SAME:
+            self._shift = now - ordered
+        self._number, self._place = self._number + 1, 0
+        self._following, self._ending = [], False
+
+
+def _silence(events: Sequence[Event], ended: float) -> list[Event]:
+    """Return the events of a silence that goes on as it was: the newest record and readings, again and again.
+
+    `ended`: the end of `events`, seconds.  Counters go on as fast as before.
+    """
+    newest: dict[tuple[type, int], Event] = {}
+    before: dict[tuple[type, int], Event] = {}
+    for event in events:
+        key = _key(event)
+        if key is None:
+            continue
+        newest[key] = event
+        if event.at <= ended - RATES_OVER:
+            before[key] = event
+    pulsing = {key: one for key, one in newest.items() if key[0] is not Heard or one.at > ended - SILENT}
+    times = (ended + PERIOD * turn for turn in range(1, int(HORIZON / PERIOD)))
+    return [_later(one, before.get(key), at) for at in times for key, one in pulsing.items()]
+
+
+def _later(event: Event, before: Event | None, at: float) -> Event:
+    if isinstance(event, Heard):
+        return replace(event, at=at, sent_at=event.sent_at + at - event.at, steady=0.0)
+    if isinstance(before, Sampled) and isinstance(event, Sampled) and isinstance(event.reading, Process):
+        return replace(event, at=at, reading=_further(before, event, at), steady=0.0)
+    return replace(event, at=at, steady=0.0)
+
+
+def _key(event: Event) -> tuple[type, int] | None:
+    if isinstance(event, Heard):
+        return Heard, event.pid
+    if isinstance(event, Sampled):
+        return type(event.reading), getattr(event.reading, "pid", 0)
+    return None
+
+
+def _further(before: Sampled, last: Sampled, at: float) -> AnyReading:
+    """Return the reading of a process at a time behind its last, by how fast its counters moved before."""
+    share = (at - last.at) / (last.at - before.at) if last.at > before.at else 0.0
+    changes: dict[str, Any] = {}
+    for name in COUNTERS:
+        was, now = getattr(before.reading, name), getattr(last.reading, name)
+        if was is not None and now is not None:
+            value = now + max(0.0, now - was) * share
+            changes[name] = value if isinstance(now, float) else int(value)
+    return replace(last.reading, **changes)
+
+
+def moved(event: Event, by: float) -> Event:
+    """Return an event with all of its times `by` seconds later; a time of 0 means never, and stays."""
+    if not by:
+        return event
+    names = (name for name in event.__struct_fields__ if name.endswith("_at") or name == "expect_until")
+    times = {name: value + by for name in names if (value := getattr(event, name)) > 0}
+    return replace(event, at=event.at + by, **times)

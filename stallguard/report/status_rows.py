@@ -1,0 +1,198 @@
+"""How a live run stands, as rows of words: the same for `status` and `top`.
+
+Made from the snapshot that the control socket shows (supervisor.live_status).  Pure; may not ask the run.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+
+from stallguard.core.diagnosis.causes import TITLES
+from stallguard.core.lifecycle import COLLECTING, FAILED, HOLDING, MEANING, UNGUARDED
+from stallguard.core.messages import NO_LIMIT
+from stallguard.core.text import HOW, WHILE, count, duration, quantity
+from stallguard.report.narrative import batch
+from stallguard.report.sanitize import plain
+
+Snapshot = Mapping[str, Any]
+Rows = list[tuple[str, str]]
+UNWELL = frozenset({COLLECTING, HOLDING, UNGUARDED, FAILED})
+OVER_MAX = 8  # trainings that are over, shown with those that live
+BAR = 30  # columns of the bar that shows a silence against its threshold
+
+
+def is_well(snapshot: Snapshot) -> bool:
+    """Tell whether the run is neither stalled nor stopped."""
+    judged = snapshot.get("judgement", {}).get("step", "")
+    return judged not in ("stalled", "stopped") and snapshot["state"] not in UNWELL
+
+
+def rows(snapshot: Snapshot, last_words: str = "", where: str = "") -> Rows:
+    """Return the state of a run as rows of a name and its words; what is not known is left out.
+
+    `where`: the script's line in which the newest incident hung.
+    """
+    heard = snapshot.get("progress") or {}
+    readings = snapshot.get("readings", {})
+    told = [
+        ("state", _state(snapshot)),
+        ("paused", muted(snapshot)),
+        ("doing", _doing(heard)),
+        ("silent", _silence(snapshot.get("judgement", {}), snapshot.get("silent"))),
+        ("progress", progress(heard, snapshot.get("rates", {}).get("batches"))),
+        *trainings(snapshot),
+        ("batches", _batches(snapshot)),
+        ("processor", _processor(snapshot, readings.get("machine", {}))),
+        ("GPU", _gpu(readings.get("device", {}))),
+        ("memory", _memory(readings.get("process", {}), readings.get("memory", {}))),
+        ("stalls", _stalls(snapshot)),
+        ("why", _why(snapshot.get("findings", []))),
+        ("hangs at", "" if is_well(snapshot) else plain(where)),
+        ("last words", plain(last_words)),
+    ]
+    return [(name, text) for name, text in told if text]
+
+
+def _state(snapshot: Snapshot) -> str:
+    state = str(snapshot["state"])
+    since = f", for {duration(snapshot['seconds'])} in all" if "seconds" in snapshot else ""
+    attempt = f"; attempt {snapshot['attempt']}" if snapshot.get("attempt", 1) > 1 else ""
+    factor = f", {batch(snapshot['factor'])}" if snapshot.get("factor", 1) > 1 else ""
+    device = ", on the CPU" if snapshot.get("device") == "cpu" else ""
+    return f"{state}: {MEANING.get(state, state)}{since}{attempt}{factor}{device}"
+
+
+def muted(snapshot: Snapshot, now: dt.datetime | None = None) -> str:
+    """Return until when stall handling is paused, as a time of day; "" if it is not.  `now`: local time."""
+    left = snapshot.get("muted")
+    if not left:
+        return ""
+    until = (now or dt.datetime.now()) + dt.timedelta(seconds=left)  # noqa: DTZ005 - the clock on the user's wall
+    return f"stall handling paused until {until:%H:%M}"
+
+
+def _doing(heard: Snapshot) -> str:
+    phase = str(heard.get("phase", "importing"))
+    by_hand = (
+        phase == "importing" and heard.get("beats", 0) > 0
+    )  # the script's own loop: only it knows the phase
+    return "" if by_hand else WHILE.get(phase, phase).removeprefix("while ")
+
+
+def _silence(judgement: Snapshot, silent: float | None) -> str:
+    if silent is None:
+        return ""
+    limit = judgement.get("threshold", 0.0)
+    if limit is None:
+        return f"for {duration(silent)}, {NO_LIMIT}"
+    allowed = f", {duration(limit)} {'would be' if silent < limit else 'is'} a stall" if limit else ""
+    return f"for {duration(silent)}{allowed}"
+
+
+def silence_bar(snapshot: Snapshot) -> str:
+    """Return the silence as a part of what would be a stall, as a bar; empty where no threshold is known."""
+    limit = snapshot.get("judgement", {}).get("threshold")
+    if not limit or snapshot.get("silent") is None:
+        return ""
+    full = min(BAR, round(snapshot["silent"] / limit * BAR))
+    return f"{'█' * full}{'░' * (BAR - full)}"
+
+
+def trainings(snapshot: Snapshot) -> Rows:
+    """Return a row for each training, if there are several."""
+    each = snapshot.get("trainings", [])
+    if len(each) <= 1:
+        return []
+    over, living = [one for one in each if one["how"]], [one for one in each if not one["how"]]
+    left_out = len(over[:-OVER_MAX])
+    rows = [("trainings", f"{left_out} more are over")] if left_out else []
+    return rows + [(f"training {one['number']}", _training(one)) for one in over[-OVER_MAX:] + living]
+
+
+def _training(one: Snapshot) -> str:
+    heard = one.get("progress") or {}
+    who = plain(f"{one['command']}, pid {one['pid']}" if one["command"] else f"pid {one['pid']}")
+    if one["how"]:
+        how = str(one["how"])
+        parts = [HOW.get(how, how), count(one["batches"], "batch", "batches")]
+        return f"{who}: {', '.join(parts)} in {duration(one['seconds'])}"
+    rate, silent = one.get("rate"), one.get("silent")
+    parts = [
+        one["judgement"].get("step", "off"),
+        progress(heard, rate) or count(one["batches"], "batch", "batches"),
+    ]
+    parts += [f"{rate:.3g} batches a second"] if rate is not None else []
+    parts += [f"silent for {duration(silent)}"] if silent is not None else []
+    return f"{who}: {', '.join(parts)}"
+
+
+def progress(heard: Snapshot, rate: float | None) -> str:
+    """Return how far a training is: epoch, batch, what is left, loss; empty where its epochs are not known."""
+    if heard.get("epoch", -1) < 0:
+        return ""
+    of_epochs = f" of {heard['epochs']}" if heard.get("epochs", -1) > 0 else ""
+    size = heard.get("batches", -1)
+    of_batches = f" of {count(size, '', '').strip()}" if size > 0 else ""
+    parts = [
+        f"epoch {heard['epoch'] + 1}{of_epochs}",
+        f"batch {count(max(heard.get('batch', 0), 0), '', '').strip()}{of_batches}",
+    ]
+    left = remaining(heard, rate)
+    parts += [f"{duration(left)} to go"] if left else []
+    parts += [f"loss {heard['loss']:.4g}"] if heard.get("loss") is not None else []
+    return ", ".join(parts)
+
+
+def remaining(heard: Snapshot, rate: float | None) -> float | None:
+    """Return the seconds until the last batch of this fit at the present rate; None where nobody can know."""
+    epochs, size = heard.get("epochs", -1), heard.get("batches", -1)
+    if not rate or epochs <= 0 or size <= 0:
+        return None
+    done = heard["epoch"] * size + max(heard.get("batch", 0), 0)
+    return max(0.0, float(epochs * size - done) / rate)
+
+
+def _batches(snapshot: Snapshot) -> str:
+    done = snapshot.get("batches", 0)
+    rate = snapshot.get("rates", {}).get("batches")
+    lately = f", {rate:.3g} a second" if rate is not None else ""
+    return f"{count(done, 'batch', 'batches')}{lately}" if done else ""
+
+
+def _processor(snapshot: Snapshot, machine: Snapshot) -> str:
+    cores = snapshot.get("rates", {}).get("cpu")
+    parts = [f"{cores:.2f} cores"] if cores is not None else []
+    parts += [f"{machine['idle']:.0%} of the machine idle"] if machine.get("idle") is not None else []
+    return ", ".join(parts)
+
+
+def _gpu(device: Snapshot) -> str:
+    parts = [f"{device['utilisation']:.0%} busy"] if device.get("utilisation") is not None else []
+    parts += [f"{quantity(device['memory'], 'bytes')} in use"] if device.get("memory") is not None else []
+    parts += [f"{device['power']:.3g} W"] if device.get("power") is not None else []
+    return ", ".join(parts)
+
+
+def _memory(process: Snapshot, memory: Snapshot) -> str:
+    footprint = process.get("footprint") or process.get("rss")
+    parts = [f"{quantity(footprint, 'bytes')} of the training"] if footprint else []
+    if memory.get("available") is not None:
+        parts.append(f"{quantity(memory['available'], 'bytes')} available")
+    parts += [f"pressure {memory['pressure']}"] if memory.get("pressure") else []
+    parts += [f"{quantity(memory['swap_used'], 'bytes')} swapped"] if memory.get("swap_used") else []
+    return ", ".join(parts)
+
+
+def _stalls(snapshot: Snapshot) -> str:
+    if not snapshot.get("incidents"):
+        return ""
+    lost = snapshot.get("lost", 0.0)
+    return count(snapshot["incidents"], "stall", "stalls") + (f", {duration(lost)} lost" if lost else "")
+
+
+def _why(findings: list[Snapshot]) -> str:
+    if not findings:
+        return ""
+    return f"most likely {TITLES.get(findings[0]['cause'], findings[0]['cause'])}"

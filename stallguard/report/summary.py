@@ -1,0 +1,149 @@
+"""The story of a run in a few sentences: what happened, when, why it is thought so, what was done, what it cost.
+
+Chooses facts; the words are narrative.py's.  Pure; may not read files.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from stallguard.core import messages
+from stallguard.core.diagnosis.causes import TITLES
+from stallguard.core.text import count, duration
+from stallguard.errors import STOPPED_ON_TIME
+from stallguard.report.attempt_rows import Attempt
+from stallguard.report.incidents import CRASH, RECOVERED, STALL, Incident
+from stallguard.report.narrative import batch, prose, sentence
+from stallguard.report.programs import Training
+from stallguard.report.totals import Totals
+
+ENOUGH_TO_SAY = 1.0  # seconds
+
+
+def story(
+    state: str,
+    facts: dict[str, str],
+    totals: Totals,
+    attempts: Sequence[Attempt],
+    incidents: Sequence[Incident],
+    clock: Callable[[float], str],
+    trainings: Sequence[Training] = (),
+    inexact: Sequence[str] = (),
+) -> list[str]:
+    """Return the story in paragraphs: its end, what went wrong, what was done, what that changed, what helps.
+
+    `state`: as outcome.state has it; `facts`: code and why of the end, and what changed for the mathematics;
+    `clock`: the time of day as text; `inexact`: what the probe said is not exact, outside of the incidents.
+    """
+    facts = {"duration": duration(totals.seconds), "progress": progress(totals), **facts}
+    paragraphs = (
+        [sentence(_ending(state, facts), facts), *_trainings(trainings)],
+        _trouble(incidents, clock),
+        _deeds(totals, attempts),
+        [sentence("mathematics", {"text": text}) for text in [facts.get("mathematics")] if text],
+        [sentence("inexact", {"text": text}) for text in inexact],
+        [sentence("advice", {"text": text}) for text in advice(incidents)[:1]],
+    )
+    joined = (" ".join(map(prose, told)) for told in paragraphs)
+    return [text for text in joined if text]
+
+
+def _trainings(each: Sequence[Training]) -> Iterator[str]:
+    """Tell of a run that had several trainings how many of them came to an end."""
+    if each:
+        done = sum(one.how == "ended" for one in each)
+        told = "all" if done == len(each) else str(done) if done else "none"
+        yield sentence("story trainings", {"count": str(len(each)), "done": told})
+
+
+def _ending(state: str, facts: dict[str, str]) -> str:
+    on_time = facts.get("code") == str(STOPPED_ON_TIME)
+    return "story by request" if state == "stopped" and not on_time else ENDINGS.get(state, "story ended")
+
+
+ENDINGS = {
+    "finished": "story finished",
+    "gave up": "story gave up",
+    "stopped": "story stopped",
+    "interrupted": "story by request",
+    "lost": "story lost",
+    "running": "story running",
+}
+
+
+def progress(totals: Totals) -> str:
+    """Return how far a training came: batches, epochs, loss."""
+    parts = [count(totals.batches, "batch", "batches") if totals.batches else "no batch"]
+    if totals.epoch is not None:
+        parts.append(f"epoch {totals.epoch}" + (f" of {totals.epochs}" if totals.epochs else ""))
+    if totals.loss is not None:
+        first = "" if totals.first_loss is None else f" (from {totals.first_loss:.4g})"
+        parts.append(f"loss {totals.loss:.4g}{first}")
+    return ", ".join(parts)
+
+
+def times(number: int) -> str:
+    """Return how often."""
+    return {1: "once", 2: "twice"}.get(number) or f"{number} times"
+
+
+def _trouble(incidents: Sequence[Incident], clock: Callable[[float], str]) -> Iterator[str]:
+    stalls = [one for one in incidents if one.kind == STALL]
+    for kind, some in (
+        ("story stalled", stalls),
+        ("story crashed", [i for i in incidents if i.kind == CRASH]),
+    ):
+        if some:
+            first = "first " if len(some) > 1 else ""
+            yield sentence(
+                kind, some[0].facts | {"times": times(len(some)), "first": first, "at": clock(some[0].began)}
+            )
+    if not incidents:
+        yield sentence("story healthy", {})
+    recovered = sum(one.outcome == RECOVERED for one in stalls)
+    if recovered:
+        yield sentence("story recovered", {"times": times(recovered)})
+    yield from _causes(incidents)
+
+
+def _causes(incidents: Sequence[Incident]) -> Iterator[str]:
+    places = {one.where for one in incidents if one.where}
+    if len(places) == 1:
+        kind = "story hung again" if len(incidents) > 1 else "story hung"
+        yield sentence(kind, {"where": places.pop()})
+    known = [one.findings[0] for one in incidents if one.findings]
+    causes = Counter(finding.cause for finding in known)
+    if len(causes) == 1:
+        told = messages.diagnosis(known[:1])[0]
+        yield sentence(told.kind, told.facts)
+    elif causes:
+        named = [f"{TITLES.get(cause, cause)} ({times(number)})" for cause, number in causes.most_common()]
+        yield sentence("story causes", {"causes": "; ".join(named)})
+
+
+def _deeds(totals: Totals, attempts: Sequence[Attempt]) -> Iterator[str]:
+    if totals.restarts:
+        facts = {
+            "times": times(totals.restarts),
+            "last": "the last time " if totals.restarts > 1 else "",
+            "batch": batch(attempts[-1].factor),
+            "device": sentence("on cpu", {}) if attempts[-1].device == "cpu" else "",
+        }
+        yield sentence("story restarted", facts)
+    if totals.lost >= ENOUGH_TO_SAY:
+        number = totals.repeated or 0
+        twice = sentence("story repeated", {"count": count(number, "batch", "batches")}) if number else ""
+        yield sentence("story cost", {"lost": duration(totals.lost), "repeated": twice})
+    if totals.slept >= ENOUGH_TO_SAY:
+        yield sentence("story slept", {"duration": duration(totals.slept)})
+
+
+def advice(incidents: Sequence[Incident]) -> list[str]:
+    """Return what helps, each piece once: what the surest and most frequent causes ask for comes first."""
+    weight: Counter[str] = Counter()
+    for one in incidents:
+        for finding in one.findings:
+            for place, text in enumerate(finding.advice):
+                weight[text] += round(1000 * finding.confidence / (1 + place))
+    return [text for text, _ in weight.most_common()]

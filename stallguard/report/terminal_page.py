@@ -1,0 +1,184 @@
+"""The report on a terminal, through rich; plain where nobody looks at colours.
+
+Lays out a document.  Foreign text travels as Text objects, never as markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from stallguard.report import labels
+from stallguard.report.document import Cause, Document, Trouble
+from stallguard.report.incidents import CRASH
+from stallguard.report.narrative import prose, sentence
+from stallguard.report.stack_groups import Folded
+from stallguard.report.timeline import Series, Timeline
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+ACCENT, DIM, HEAD = "dark_orange3", "dim", "bold"
+MARKS = {"stall": "!", "crash": "x", "restart": ">", "recovered": "<"}
+PEAK = 1.5  # times the usual throughput: a few cells above it must not flatten all others
+CHART = 72  # columns at most
+OUTPUT = 12  # lines of the last output: a traceback's end
+PIPED = 100  # columns where there is no terminal
+
+
+def show(document: Document, console: Console) -> None:
+    """Print the report; no line of it ends in blanks."""
+    with console.capture() as captured:
+        for block in blocks(document, console.width):
+            console.print(block, highlight=False)
+    console.file.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+
+
+def blocks(document: Document, width: int) -> Iterator[RenderableType]:
+    """Yield the parts of the report from the top down."""
+    yield Text(" ".join(document.command) or document.run, style=HEAD)
+    yield Text(" · ".join(filter(None, (document.began, document.zone, document.run))), style=DIM)
+    yield from (Padding(Text(text), (1, 0, 0, 0), expand=False) for text in document.story)
+    yield from chart(document.timeline, min(CHART, width - 4))
+    for trouble in document.incidents:
+        yield from _trouble(trouble)
+    if document.incidents and document.incidents[-1].kind == CRASH and document.output:
+        yield _heading("The last output")
+        yield from (_indented(Text(line, style=DIM)) for line in document.output[-OUTPUT:])
+    if document.trainings:
+        yield _heading("The trainings")
+        yield _indented(_grid([labels.TRAINING, *labels.trainings(document)]))
+    yield _heading("In numbers")
+    yield _indented(_table(labels.figures(document.totals)))
+    if document.advice or document.beyond:
+        yield _heading("What helps")
+        yield from (_point("\n".join(filter(None, labels.advice(text)))) for text in document.advice)
+        yield from (_point(prose(text)) for text in document.beyond)
+    yield Text("")
+    yield Text(labels.secrets(document), style=DIM)
+
+
+def _heading(text: str) -> RenderableType:
+    return Padding(Text(text, style=HEAD), (1, 0, 0, 0), expand=False)
+
+
+def _indented(block: RenderableType, by: int = 2) -> RenderableType:
+    return Padding(block, (0, 0, 0, by), expand=False)
+
+
+def _point(text: str, sign: str = "-", style: str = "") -> RenderableType:
+    return _indented(_table([(sign, text)], style=style))
+
+
+def _grid(rows: Sequence[tuple[str, ...]]) -> Table:
+    """Return a table without lines, whose first row names its columns."""
+    table = Table.grid(padding=(0, 2))
+    for _ in rows[0]:
+        table.add_column(overflow="fold")
+    for number, row in enumerate(rows):
+        table.add_row(*(Text(cell, style=DIM if number == 0 else "") for cell in row))
+    return table
+
+
+def _table(rows: Sequence[tuple[str, str]], style: str = "") -> Table:
+    """Return two columns without lines; the second wraps under itself."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style=style or DIM, no_wrap=True)
+    table.add_column()
+    for name, value in rows:
+        table.add_row(Text(name), Text(value))
+    return table
+
+
+# ---- the timeline as one line of blocks ------------------------------------------------------------------------
+
+
+def chart(timeline: Timeline, columns: int) -> Iterator[RenderableType]:
+    """Yield the throughput as a line of blocks, and below it what happened; nothing where it is not known."""
+    rate = next((panel for panel in timeline.panels if panel.key == "rate"), None)
+    if rate is None or columns < 10:  # noqa: PLR2004 - narrower says nothing
+        return
+    columns = min(columns, len(timeline.times))
+    cells = resampled(rate.series[0], timeline, columns)
+    moving = [cell for cell in cells if cell]
+    top = min(max(moving, default=0.0), PEAK * median(moving or [0.0]))
+    yield _heading(f"Throughput; a full block is {top:.3g} batches a second or more")
+    yield _indented(Text("".join(_block(cell, top) for cell in cells)))
+    marks = _marks(timeline, columns)
+    if marks.strip():
+        yield _indented(Text(marks, style=ACCENT))
+        yield _indented(Text("! stall   x crash   > next attempt   < recovered", style=DIM))
+
+
+def _block(cell: float | None, top: float) -> str:
+    if cell is None:
+        return " "
+    return BLOCKS[max(1, min(8, round(cell / top * 8)))] if cell > 0 and top > 0 else "_"
+
+
+def resampled(series: Series, timeline: Timeline, columns: int) -> list[float | None]:
+    """Return the means of a series in `columns` equal spans of the timeline."""
+    sums, counts = [0.0] * columns, [0] * columns
+    for at, value in zip(timeline.times, series.values, strict=True):
+        if value is not None:
+            column = min(columns - 1, int(at / max(timeline.seconds, 1e-9) * columns))
+            sums[column] += value
+            counts[column] += 1
+    return [total / number if number else None for total, number in zip(sums, counts, strict=True)]
+
+
+def _marks(timeline: Timeline, columns: int) -> str:
+    row = [" "] * columns
+    for mark in timeline.marks:
+        column = min(columns - 1, int(mark.at / max(timeline.seconds, 1e-9) * columns))
+        free = next((place for place in range(column, columns) if row[place] == " "), None)
+        if mark.kind in MARKS and free is not None:
+            row[free] = MARKS[mark.kind]
+    return "".join(row)
+
+
+# ---- one incident -------------------------------------------------------------------------------------------------
+
+
+def _trouble(trouble: Trouble) -> Iterator[RenderableType]:
+    title = Text(f"{labels.name(trouble)}  ", style=f"{HEAD} {ACCENT}")
+    yield Padding(title.append(labels.summary(trouble), DIM), (1, 0, 0, 0), expand=False)
+    yield _indented(Text(trouble.headline))
+    if trouble.where:
+        yield _indented(Text("> ", style=ACCENT).append(trouble.where, HEAD))
+    for cause in trouble.causes:
+        yield from _cause(cause)
+    yield from _stacks(trouble)
+    if trouble.told:
+        yield _indented(Text("what was done", style=DIM))
+        yield _indented(_table([(line.clock, line.text) for line in trouble.told]), 4)
+
+
+def _cause(cause: Cause) -> Iterator[RenderableType]:
+    yield _indented(Text(cause.title).append(f"  {cause.word} ({cause.confidence:.0%})", DIM))
+    yield from (_indented(_point(text, "+")) for text in cause.evidence)
+    yield from (_indented(_point(text, "-")) for text in cause.against)
+
+
+def _stacks(trouble: Trouble) -> Iterator[RenderableType]:
+    if trouble.same_as:
+        yield _indented(Text(sentence("same stacks", {"number": str(trouble.same_as)}), style=DIM))
+    elif trouble.evidence is not None:
+        for group in trouble.evidence.stacks:
+            yield from _stack(group)
+        if why := labels.unseen(trouble):
+            yield _indented(Text(why, style=DIM))
+
+
+def _stack(group: Folded) -> Iterator[RenderableType]:
+    yield _indented(Text(labels.threads(group), style=DIM))
+    for segment in group.segments:
+        if segment.package:
+            yield _indented(Text(labels.calls(segment), style=DIM), 6)
+        else:
+            yield from (
+                _indented(Text("> ", style=ACCENT).append(frame, HEAD), 4) for frame in segment.frames
+            )

@@ -1,0 +1,180 @@
+"""Matches the training's output, as it flows, against the log signatures.
+
+Ordinary output is only searched for a few dozen fixed texts; lines are cut out and looked at where one was found.
+What it keeps, and what it does for a chunk, is bounded, whatever the script prints.  May not hold the output up,
+change it, or store it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from stallguard.core.diagnosis.signatures import SCRIPT_ERROR, TRACEBACK, keys, reason, sights
+from stallguard.core.events import Matched
+from stallguard.core.text import cut
+
+TAIL_MAX = 4096  # bytes of an unfinished line that are kept
+REACH = 1024  # bytes looked at on either side of a find in a longer line
+HALF = REACH // 2  # what is found nearer than this to the end of an unfinished line waits for more
+FINDS_MAX = 100  # looked at in one chunk; a script that prints more says the same again
+LINE_MAX = 300  # characters of a line that are reported
+LEAD = 120  # of them before what was found
+OFTEN = 5  # reports of one signature that pass at once
+EVERY = 10.0  # seconds between two reports of one signature after that
+METAL_MAX = 6  # lines after the header until the reason must have come: it is the fourth
+TRACEBACK_MAX = 2000  # lines; Python itself folds what recurses
+
+_METAL, _TRACEBACK = b"ommand buffer exited with error", b"Traceback (most recent call last)"
+_KEYS = (*(key.encode() for key in keys()), _TRACEBACK)
+_LINE_END = re.compile(rb"[\r\n]")
+_TERMINAL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
+
+
+class Matcher:
+    """Feeds on chunks of output, cut anywhere."""
+
+    def __init__(self) -> None:
+        """Have seen nothing."""
+        self._tail = b""  # the unfinished line, or the last of it
+        self._searched = 0  # bytes of the tail that need no second look
+        self._told_to = 0  # how far into the tail and what follows signs were told
+        self._before = b""  # the end of what came before the body
+        self._block: _MetalError | _Traceback | None = None
+        self._said: dict[str, tuple[int, float]] = {}
+
+    def feed(self, data: bytes, at: float) -> list[Matched]:
+        """Return what `data` shows; `at`: monotonic seconds, the events' time."""
+        window = self._tail + data
+        whole = max(window.rfind(b"\n"), window.rfind(b"\r")) + 1
+        if len(window) - whole <= TAIL_MAX:
+            body, end, kept, searched = window[:whole], whole, whole, 0 if whole else self._searched
+        else:
+            body, end, kept, searched = window, len(window) - HALF, len(window) - REACH, HALF
+        told = self._search(body, self._searched, end, at)
+        self._tail, self._searched = window[kept:], searched
+        self._told_to -= kept
+        return told
+
+    def skip(self) -> None:
+        """Forget the unfinished line and block: what comes next does not follow from them."""
+        self._tail, self._searched, self._told_to, self._before, self._block = b"", 0, 0, b"", None
+
+    def finish(self, at: float) -> list[Matched]:
+        """Return what the unfinished last line shows; call when the output ends."""
+        body, searched, self._tail, self._searched = self._tail, self._searched, b"", 0
+        return self._search(body, searched, len(body), at)
+
+    def _search(self, body: bytes, begin: int, end: int, at: float) -> list[Matched]:
+        found: list[Matched] = []
+        position = self._continue(body, 0, at, found) if self._block else begin
+        for find in _finds(body, begin, end):
+            if find >= position:
+                position = self._look(body, find, at, found)
+        self._before = body[-REACH:] or self._before
+        return found
+
+    def _look(self, body: bytes, find: int, at: float, found: list[Matched]) -> int:
+        """Look at the line around `find`; return where the search goes on."""
+        told_to = self._told_to
+        begin, end = _line(body, find)
+        seen_from, seen_to = max(begin, find - REACH), min(end, find + REACH)
+        line = _text(body[seen_from:seen_to])
+        self._block = _opened(body[begin:end], line)
+        if self._block:
+            return self._continue(body, end + 1, at, found)
+        for signature, first, last in sights(line, self._line_before(body, begin)):
+            if seen_from + last > self._told_to:  # not one that we told when we looked at its neighbour
+                shown = line if len(line) <= LINE_MAX else line[max(0, first - LEAD) :]
+                self._say(signature.id, signature.family, shown, at, found)
+                told_to = max(told_to, seen_from + last)
+        self._told_to = told_to
+        whole = (seen_from, seen_to) == (begin, end)
+        return end if whole else find + HALF  # of a longer line we have seen a part
+
+    def _line_before(self, body: bytes, begin: int) -> str:
+        seen = (self._before + body[:begin] if begin < REACH else body[begin - REACH : begin]).rstrip(b"\r\n")
+        return _text(seen[max(seen.rfind(b"\n"), seen.rfind(b"\r")) + 1 :])
+
+    def _continue(self, body: bytes, position: int, at: float, found: list[Matched]) -> int:
+        """Give the block its lines; return where it told, or the body's end."""
+        while self._block is not None and position < len(body):
+            begin, end = _line(body, position)
+            verdict = self._block.take(_text(body[begin:end]))
+            if verdict is not None:
+                self._block = None
+                self._say(*verdict, at, found)
+                return begin if verdict[0] == TRACEBACK else end  # an error's own line may show more
+            position = end + 1
+        return position
+
+    def _say(self, name: str, family: str, line: str, at: float, found: list[Matched]) -> None:
+        times, last = self._said.get(name, (0, 0.0))
+        if times < OFTEN or at - last >= EVERY:
+            self._said[name] = (times + 1, at)
+            found.append(Matched(at=at, signature=name, family=family, line=cut(line.strip(), LINE_MAX)))
+
+
+Verdict = tuple[str, str, str]  # signature, family, line
+
+
+class _MetalError:
+    """The lines of a Metal error: header, a sentence, "Error:", "(null)", the reason, the buffer's description."""
+
+    def __init__(self, header: str) -> None:
+        self._header, self._unknown = header.strip(), ""
+        self._lines = 0
+
+    def take(self, line: str) -> Verdict | None:
+        """Take the next line; return the reason once it is known, or the header once it cannot come."""
+        self._lines += 1
+        known = reason(line)
+        if known:
+            return known.id, known.family, line
+        if "CommandBuffer: 0x" in line or self._lines >= METAL_MAX:
+            return "mps_cb_error", "GPU_FAULT_HEADER", f"{self._header} {self._unknown}"
+        self._unknown = line.strip()  # a code that nobody knows stands right before the description
+        return None
+
+
+class _Traceback:
+    """The lines of a Python traceback: indented ones, then the error."""
+
+    def __init__(self, header: str) -> None:
+        self._header = header
+        self._lines = 0
+
+    def take(self, line: str) -> Verdict | None:
+        """Take the next line; return the error's once it has come."""
+        self._lines += 1
+        if line.strip() and line[0] not in " \t|+":
+            return TRACEBACK, SCRIPT_ERROR, line
+        return (TRACEBACK, SCRIPT_ERROR, self._header) if self._lines >= TRACEBACK_MAX else None
+
+
+def _opened(line: bytes, text: str) -> _MetalError | _Traceback | None:
+    if _METAL in line:
+        return _MetalError(text)
+    return _Traceback(text) if _TRACEBACK in line else None
+
+
+def _finds(body: bytes, begin: int, end: int) -> list[int]:
+    """Return where keys begin in `body[begin:end]`, in order; the first hundred of each, and of all."""
+    found = []
+    for key in _KEYS:
+        position, left = body.find(key, begin), FINDS_MAX
+        while 0 <= position < end and left:
+            found.append(position)
+            position, left = body.find(key, position + len(key)), left - 1
+    return sorted(found)[:FINDS_MAX]
+
+
+def _line(body: bytes, position: int) -> tuple[int, int]:
+    """Return the begin and the end of the line around `position`, neither farther away than TAIL_MAX."""
+    near, far = max(0, position - TAIL_MAX), position + TAIL_MAX
+    begin = max(body.rfind(b"\n", near, position), body.rfind(b"\r", near, position), near - 1) + 1
+    end = _LINE_END.search(body, position, far)
+    return begin, end.start() if end else min(len(body), far)
+
+
+def _text(line: bytes) -> str:
+    return _TERMINAL.sub("", line.decode(errors="replace"))

@@ -1,0 +1,36 @@
+"""All sensors of a run: ours, and those that plug-ins add.
+
+May not run them; that is the sampler's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stallguard import plugins
+from stallguard.host.clock import Clock
+from stallguard.sensors import PLUGINS, Sensor, Target
+from stallguard.sensors.file_activity import FilesSensor
+from stallguard.sensors.machine_sensors import DeviceSensor, MachineSensor, MemorySensor
+from stallguard.sensors.process_usage import ProcessSensor, SharingSensor
+
+Trouble = Callable[[str, Exception], None]
+
+
+def sensors(target: Target, clock: Clock, trouble: Trouble) -> list[Sensor]:
+    """Return all sensors; `trouble` is told of a plug-in that cannot be loaded or made."""
+    own: list[Sensor] = [
+        ProcessSensor(target, clock), SharingSensor(target), DeviceSensor(target), MemorySensor(target),
+        MachineSensor(target, clock), FilesSensor(target, clock),
+    ]  # fmt: skip
+    return own + _added(target, trouble)
+
+
+def _added(target: Target, trouble: Trouble) -> list[Sensor]:
+    made: list[Sensor] = []
+    for name, factory in plugins.load(PLUGINS, trouble).items():
+        try:
+            made.append(factory(target))
+        except Exception as error:  # noqa: BLE001 - a stranger's code must not end the night
+            trouble(name, error)
+    return made

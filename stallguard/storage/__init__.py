@@ -1,0 +1,1 @@
+"""What a run leaves on the disk, and what runs leave for later ones: paths, formats, retention."""

@@ -1,0 +1,79 @@
+"""The attempt that runs now, on the disk: what a later stallguard must know to guard it again.
+
+One small file of a run's directory, readable by its owner alone.  May not start or end anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import msgspec
+
+from stallguard import jsontext
+from stallguard.errors import UNREADABLE
+from stallguard.storage import run_files
+from stallguard.storage.paths import RunDir
+from stallguard.storage.run_files import Identity
+
+SCHEMA = 1
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """`token`: what the probe signs its records with; `place`: the directory of the sockets that it knows."""
+
+    schema: int
+    number: int
+    process: Identity
+    token: int
+    place: str
+
+
+def file(run: RunDir) -> Path:
+    """Return where it is kept."""
+    return run.path / "attempt.json"
+
+
+def exit_file(run: RunDir, token: int) -> Path:
+    """Return where the waiter of the attempt with that token writes its exit code."""
+    return run.path / f"exit-{token:x}"
+
+
+def current(run: RunDir) -> Attempt | None:
+    """Return the attempt that was noted last, or the living one that died with the note unwritten."""
+    noted = recall(run)
+    return noted if noted is not None and run_files.lives(noted.process) else found(run) or noted
+
+
+def found(run: RunDir) -> Attempt | None:
+    """Return the attempt whose process lives, found by what it was told of this run; its number is not known: 0."""
+    import psutil  # 10 ms that must not stand before the child's first line
+
+    from stallguard.host.psutil_errors import ERRORS
+
+    try:
+        processes = list(psutil.process_iter())
+    except ERRORS:
+        return None
+    for process in processes:
+        with contextlib.suppress(*ERRORS, KeyError):  # gone, or somebody else's
+            told = process.environ()
+            if told["STALLGUARD_RUN"] == str(run.probe) and os.getsid(process.pid) == process.pid:
+                who = run_files.identity(process.pid)
+                place = str(Path(told["STALLGUARD_SOCKET"]).parent)
+                return Attempt(SCHEMA, 0, who, int(told["STALLGUARD_TOKEN"]), place)
+    return None
+
+
+def keep(run: RunDir, attempt: Attempt) -> None:
+    """Write it, whole or not at all; a full disk only means that this attempt cannot be taken up again."""
+    with contextlib.suppress(OSError):
+        run_files.write(file(run), attempt)
+
+
+def recall(run: RunDir) -> Attempt | None:
+    """Return it, or None where there is none or it is damaged."""
+    with contextlib.suppress(OSError, *UNREADABLE):
+        return jsontext.decode(file(run).read_bytes(), Attempt)
+    return None

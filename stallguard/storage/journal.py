@@ -1,0 +1,265 @@
+"""The memory of a run: one JSON object a line, readable after a kill at any instant.
+
+A line is {"schema", "utc", "at", "kind", "data"}; `at` is monotonic seconds, `kind` one of KINDS.  Written
+with structlog, one write(2) a line.  A full disk silences the journal, never the run.  What is older than the last
+PART_MAX bytes is compressed, tenfold, in parts of their own: `gzip -dc` shows them.  This module may not interpret
+what it stores.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import gzip
+import importlib
+import sys
+import threading
+import time
+import types
+import zlib
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from pathlib import Path
+from typing import IO, Any, BinaryIO, cast
+
+import msgspec
+
+from stallguard import jsontext
+from stallguard.core.events import AnyEvent
+from stallguard.errors import UNREADABLE
+from stallguard.storage import rotation
+
+SCHEMA = 1
+PARTS = 4  # a part is a quarter of the room at most
+PART_MAX = 4 << 20  # bytes of the part that is written; older ones are compressed
+LONGEST_WAIT = 3600.0  # seconds that a line may have waited for being written
+TAIL = 256  # bytes by which a place is known again
+LONGEST_PACKING = 30.0  # seconds
+KINDS = ("run", "event", "action", "judgement", "finding", "decision", "note")
+
+
+class Line(msgspec.Struct):
+    """One line of a journal; `data` is decoded by whoever knows the kind."""
+
+    schema: int
+    utc: str
+    at: float
+    kind: str
+    data: msgspec.Raw
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A place between two lines: the number of the part, the bytes of it before the place, and the last of them."""
+
+    part: int
+    offset: int
+    tail: bytes
+
+
+def _import_structlog() -> Any:
+    """Import structlog without what it imports for others: 7 MB of a process that stays for days.
+
+    Asyncio serves its methods that are awaited, rich its lines for a terminal; nothing here uses either.  A stand-in
+    for asyncio loads the real one if somebody does.  importlib.util.LazyLoader does not serve: before Python 3.12 the
+    second `import asyncio` loads what it defers.  Measured with Python 3.11 on Linux.
+    """
+    asyncio = types.ModuleType("asyncio")
+    vars(asyncio)["__getattr__"] = lambda name: getattr(importlib.import_module("asyncio"), name)
+    # None: as if it were not installed.
+    stand_ins: dict[str, Any] = {"asyncio": asyncio, "rich": None}
+    spared = {name: module for name, module in stand_ins.items() if name not in sys.modules}
+    sys.modules.update(spared)
+    try:
+        return importlib.import_module("structlog")
+    finally:
+        for name in spared:
+            del sys.modules[name]
+
+
+class _Whole:
+    """A file for structlog, which takes a short write for a whole one."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.tail = b""  # the end of what was written last
+
+    def write(self, data: bytes) -> int:
+        rest = memoryview(data)
+        while rest:  # a disk that has room for a part of the line takes that, and then refuses
+            rest = rest[self._file.write(rest) :]
+        self.tail = (self.tail + data)[-TAIL:]
+        return len(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+class Journal:
+    """Appends lines to a file.  `trouble` is called once, with words, when the disk refuses."""
+
+    def __init__(
+        self,
+        path: Path,
+        trouble: Callable[[str], None],
+        most: int = 1 << 40,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Open `path` for appending, mended if its last line was cut short.
+
+        `most`: bytes of all its parts; `now`: the clock that `at` of each line is read from, seconds.
+        """
+        self._path, self._most, self._part_size = path, most, min(most // PARTS, PART_MAX)
+        self._now = now
+        self._trouble: Callable[[str], None] | None = trouble
+        self._structlog = _import_structlog()  # 20 ms that must not stand before the child's first line
+        self._packing: threading.Thread | None = None
+        self._open()
+
+    def _open(self) -> None:
+        self._file: BinaryIO = self._path.open("ab", buffering=0)
+        self._number = max(rotation.numbers(self._path), default=0) + 1
+        self._whole = _Whole(self._file)
+        self._torn = not _ends_whole(self._path)
+        self._log = self._structlog.wrap_logger(
+            self._structlog.BytesLogger(cast("BinaryIO", self._whole)),
+            processors=[self._stamp, _render],
+            context_class=dict,
+        )
+
+    def write(self, at: float, kind: str, data: Any) -> None:
+        """Append one line.  `data`: anything msgspec can encode."""
+        try:
+            if self._torn:
+                self._whole.write(b"\n")
+                self._torn = False
+            self._log.msg(kind, at=at, data=data)
+            if self._file.tell() >= self._part_size:
+                self._turn()
+        except OSError as error:
+            self._torn = True
+            self._complain(error)
+
+    def place(self) -> Place | None:
+        """Return the place behind the last line; None if there is none that can be found again."""
+        if self._torn or not self._whole.tail:
+            return None
+        return Place(self._number, self._file.tell(), self._whole.tail)
+
+    def _stamp(self, _logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
+        late = self._now() - event["at"]
+        waited = datetime.timedelta(seconds=late if 0.0 <= late < LONGEST_WAIT else 0.0)
+        utc = (datetime.datetime.now(datetime.UTC) - waited).isoformat(timespec="milliseconds")
+        return {
+            "schema": SCHEMA,
+            "utc": utc.replace("+00:00", "Z"),
+            "at": round(event["at"], 4),
+            "kind": event["event"],
+            "data": event["data"],
+        }
+
+    def _turn(self) -> None:
+        """Begin the next part; the one before is compressed on a thread of its own."""
+        self._join(LONGEST_PACKING)
+        self._file.close()
+        try:
+            self._path.replace(rotation.part(self._path, self._number))
+        finally:
+            self._open()
+        self._packing = threading.Thread(target=self._pack, name="journal", daemon=True)
+        self._packing.start()
+
+    def _pack(self) -> None:
+        with contextlib.suppress(OSError):  # no room: it stays as it is until the next turn
+            for number in rotation.numbers(self._path):
+                rotation.pack(self._path, number)
+        rotation.shrink(self._path, self._most - self._part_size)
+
+    def _join(self, seconds: float) -> None:
+        if self._packing is not None:
+            self._packing.join(seconds)
+
+    def _complain(self, error: OSError) -> None:
+        if self._trouble is not None:
+            self._trouble(
+                f"the journal cannot be written ({error.strerror}); the training goes on unrecorded"
+            )
+        self._trouble = None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._join(LONGEST_PACKING)
+        self._file.close()
+
+
+def _ends_whole(path: Path) -> bool:
+    with path.open("rb") as file:
+        if file.seek(0, 2) == 0:
+            return True
+        file.seek(-1, 2)
+        return file.read(1) == b"\n"
+
+
+def _render(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> bytes:
+    return jsontext.readable(event)
+
+
+def read(path: Path, since: Place | None = None) -> Iterator[Line]:
+    """Yield the lines of a journal and of its older parts, oldest first; what is cut or foreign is skipped.
+
+    `since`: only what was written behind it.
+    """
+    decode = msgspec.json.Decoder(Line).decode
+    for part in parts(path):
+        if since is not None and _number(part, path) < since.part:
+            continue
+        skipped = since.offset if since is not None and _is(part, path, since) else 0
+        for raw in lines(part, skipped):
+            with contextlib.suppress(*UNREADABLE):
+                yield decode(raw)
+
+
+def lines(part: Path, skipped: int = 0) -> Iterator[bytes]:
+    """Yield the lines of one part, as bytes, from byte `skipped` on; a damaged rest of a part is left out."""
+    with opened(part) as file, contextlib.suppress(EOFError, zlib.error, gzip.BadGzipFile):
+        file.seek(skipped)
+        yield from file
+
+
+def opened(part: Path) -> IO[bytes]:
+    """Open one part for reading what was written.  Raises OSError."""
+    return cast("IO[bytes]", gzip.open(part)) if part.suffix == rotation.PACKED else part.open("rb")
+
+
+def holds(path: Path, place: Place) -> bool:
+    """Tell whether `place` is one of this journal: the part is there, and the same bytes stand before it."""
+    for part in parts(path):
+        if _is(part, path, place):
+            with contextlib.suppress(OSError, EOFError, zlib.error), opened(part) as file:
+                file.seek(place.offset - len(place.tail))
+                return file.read(len(place.tail)) == place.tail
+    return False
+
+
+def _is(part: Path, path: Path, place: Place) -> bool:
+    return _number(part, path) == place.part
+
+
+def _number(part: Path, path: Path) -> int:
+    """Return the number of a part; the part that is written has the one that it will have."""
+    if part == path:
+        return max(rotation.numbers(path), default=0) + 1
+    return rotation.number(part)
+
+
+def parts(path: Path) -> list[Path]:
+    """Return the files of a journal, oldest first: `journal.1.jsonl.gz`, ..., `journal.jsonl`."""
+    old = rotation.parts(path)
+    return [*old, path] if path.exists() else old
+
+
+def events(path: Path, since: Place | None = None) -> Iterator[AnyEvent]:
+    """Yield the events of a journal, as the core saw them; `since`: those behind it."""
+    decode = msgspec.json.Decoder(AnyEvent).decode
+    for line in read(path, since):
+        if line.kind == "event":
+            with contextlib.suppress(*UNREADABLE):
+                yield decode(line.data)

@@ -1,0 +1,214 @@
+"""What a training taught is kept from night to night: two small files for each command on each machine.
+
+A script that was edited, other arguments, another interpreter or another machine are strangers: their gaps say
+nothing.  What the file cannot know (versions of the frameworks, the device in use) the detector compares itself.
+This module may not judge what it keeps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import time
+from _blake2 import blake2b  # hashlib loads OpenSSL as well: milliseconds before the child's first line
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from stallguard import jsontext
+from stallguard.core.detection.learned import Learned
+from stallguard.core.sizes import Sizes
+from stallguard.errors import UNREADABLE
+from stallguard.storage.paths import home
+
+SCHEMA = 1
+SIZES = "sizes-"  # prefix of the files of batch sizes
+STALE = 60 * 86400.0  # seconds
+# Options of scripts that say how long, from where, and where to, but not what a batch is.
+IMMATERIAL = frozenset({
+    "epochs", "num_epochs", "max_epochs", "steps", "max_steps", "seed", "random_seed", "lr", "learning_rate",
+    "patience", "resume", "checkpoint", "checkpoint_dir", "ckpt", "ckpt_dir", "log_dir", "logdir", "logs", "output",
+    "output_dir", "out", "save_dir", "save", "name", "run_name", "run_id", "experiment",
+})  # fmt: skip
+LEAST = 32  # steps that a run needs to teach anything
+_STREAMS = ("STEP", "BLIND")
+
+
+class Key(msgspec.Struct, frozen=True):
+    """Whose gaps these are.  `script`: digest of its text, "" where the command names no file."""
+
+    command: tuple[str, ...] = ()  # empty: nobody's, nothing is kept
+    directory: str = ""
+    script: str = ""
+    machine: str = ""
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """The file: `saved` is seconds since the epoch, by the wall clock."""
+
+    schema: int
+    key: Key
+    saved: float
+    learned: Learned
+
+
+class KeptSizes(msgspec.Struct, frozen=True):
+    """The file of the batch sizes; as Kept."""
+
+    schema: int
+    key: Key
+    saved: float
+    sizes: Sizes
+
+
+File = TypeVar("File", Kept, KeptSizes)
+
+
+def key_of(command: Sequence[str], cwd: Path) -> Key:
+    """Return the key of a command as it would run in `cwd` on this machine."""
+    machine = f"{platform.node()} {platform.system()} {platform.machine()}"
+    return Key(tuple(_what_matters(command)), str(cwd), _digest(command, cwd), machine)
+
+
+def _what_matters(command: Sequence[str]) -> list[str]:
+    """Return a command without the options that change neither the time nor the memory of a batch."""
+    kept, skip = [], False
+    for index, word in enumerate(command):
+        name, equals, _ = word.partition("=")
+        if skip:
+            skip = False
+        elif name.startswith("-") and name.lstrip("-").replace("-", "_") in IMMATERIAL:
+            following = command[index + 1 : index + 2]
+            skip = not equals and bool(following) and not following[0].startswith("-")
+        else:
+            kept.append(word)
+    return kept
+
+
+def load(key: Key, trouble: Callable[[str], None], now: float | None = None) -> Learned | None:
+    """Return what earlier runs of `key` taught; None where there is nothing, or nothing that is still true.
+
+    `trouble` is told of a file that is damaged; `now`: seconds since the epoch.
+    """
+    kept = _read(Kept, _path(key), key, trouble, now)
+    return kept.learned if kept is not None else None
+
+
+def sizes(key: Key, trouble: Callable[[str], None], now: float | None = None) -> Sizes:
+    """Return which batches `key` survives, as far as runs and `find-batch` have seen; `trouble`, `now`: as `load`."""
+    kept = _read(KeptSizes, _path(key, SIZES), key, trouble, now)
+    return kept.sizes if kept is not None else Sizes()
+
+
+def keep_sizes(
+    key: Key, known: Sizes, trouble: Callable[[str], object] = str, now: float | None = None
+) -> None:
+    """Keep which batches survive; nothing is written where nothing is known."""
+    if key.command and known != Sizes():
+        kept = KeptSizes(SCHEMA, key, time.time() if now is None else now, known)
+        try:
+            _write(_path(key, SIZES), jsontext.exact(kept))
+        except OSError as error:
+            trouble(f"which batches survive could not be kept ({error.strerror})")
+
+
+class Known(NamedTuple):
+    """One kept file.  `name`: to forget it by; `what`: in words; `saved`: seconds since the epoch."""
+
+    name: str
+    path: Path
+    key: Key
+    saved: float
+    what: str
+
+
+def everything() -> list[Known]:
+    """Return all that is kept, the oldest first; damaged files are left out."""
+    found = []
+    for path in (home() / "learned").glob("*.json"):
+        with contextlib.suppress(OSError, *UNREADABLE):
+            found.append(_known(path))
+    return sorted(found, key=lambda one: one.saved)
+
+
+def _known(path: Path) -> Known:
+    data = path.read_bytes()
+    if path.name.startswith(SIZES):
+        kept = jsontext.decode(data, KeptSizes)
+        parts = kept.sizes.factor
+        what = (
+            f"up to {kept.sizes.rows} rows survive"
+            if kept.sizes.rows
+            else f"batches survive in {parts} parts"
+        )
+        return Known(path.stem.removeprefix(SIZES)[:8], path, kept.key, kept.saved, what)
+    gaps = jsontext.decode(data, Kept)
+    steps = sum(row.count for row in gaps.learned.rows.values())
+    return Known(path.stem[:8], path, gaps.key, gaps.saved, f"usual gaps, of {steps} steps")
+
+
+def _read(
+    kind: type[File], path: Path, key: Key, trouble: Callable[[str], None], now: float | None
+) -> File | None:
+    try:
+        kept = jsontext.decode(path.read_bytes(), kind)
+    except FileNotFoundError:
+        return None
+    except (OSError, *UNREADABLE) as error:
+        trouble(f"what earlier runs taught cannot be read and is left aside ({path}: {error})")
+        return None
+    age = (time.time() if now is None else now) - kept.saved
+    fits = kept.schema == SCHEMA and kept.key == key and 0 <= age <= STALE
+    return kept if fits else None
+
+
+def save(
+    key: Key, learned: Learned, trouble: Callable[[str], object] = str, now: float | None = None
+) -> bool:
+    """Keep what a run taught, whole or not at all; a run of a few steps teaches nothing.  Tell whether it was."""
+    if not key.command or not any(
+        learned.rows[name].count >= LEAST for name in _STREAMS if name in learned.rows
+    ):
+        return False
+    kept = Kept(SCHEMA, key, time.time() if now is None else now, learned)
+    try:
+        _write(_path(key), jsontext.exact(kept))
+    except OSError as error:
+        trouble(f"what this run taught could not be kept ({error.strerror})")
+        return False
+    return True
+
+
+def _digest(command: Sequence[str], cwd: Path) -> str:
+    """Return the digest of the first file of Python that the command names."""
+    for word in command:
+        if word.endswith(".py"):
+            with contextlib.suppress(OSError):  # named, but not there: the run itself will say so
+                return _hex((cwd / word).read_bytes())
+    return ""
+
+
+def _hex(data: bytes) -> str:
+    return blake2b(data, digest_size=32).hexdigest()
+
+
+def _path(key: Key, prefix: str = "") -> Path:
+    name = _hex(jsontext.exact(key))[:24]
+    return home() / "learned" / f"{prefix}{name}.json"
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    import tempfile  # and random: 2 ms that must not stand before the start of a training
+
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".learned-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(temporary).replace(path)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise

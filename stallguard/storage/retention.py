@@ -1,0 +1,140 @@
+"""Which runs are kept, and the removal of the others, so that no disk fills up in a year of nights.
+
+`choose` decides from values; `look` and `remove` are the edges.  A run that lives is never touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from stallguard.config.sections import KeepSettings
+from stallguard.core.messages import duration
+from stallguard.host.psutil_errors import ERRORS
+from stallguard.storage import paths, run_files
+from stallguard.storage.paths import LATEST, RunDir, list_runs
+from stallguard.units import show_size
+
+SWEEP_AFTER = 3600.0  # seconds: a run that has just been started has not said yet that it lives
+GONE = ".gone-"  # prefix of a directory that is being removed: what a kill leaves is removed the next time
+
+
+class Facts(NamedTuple):
+    """A run, for the decision.  `touched`: seconds since the epoch; `size`: bytes on the disk."""
+
+    run: RunDir
+    touched: float
+    size: int
+    alive: bool
+
+
+class Doomed(NamedTuple):
+    """A run to remove, and why, in words."""
+
+    run: RunDir
+    size: int
+    why: str
+
+
+def choose(runs: Sequence[Facts], keep: KeepSettings, now: float) -> list[Doomed]:
+    """Return the runs to remove, oldest first.  `runs`: oldest first; `now`: seconds since the epoch."""
+    room = keep.size
+    doomed = []
+    for rank, facts in enumerate(reversed(runs), start=1):
+        room -= facts.size
+        why = _reason(facts, rank, room, keep, now)
+        if why and not facts.alive:
+            doomed.append(Doomed(facts.run, facts.size, why))
+            room += facts.size
+    return doomed[::-1]
+
+
+def _reason(facts: Facts, rank: int, room: int, keep: KeepSettings, now: float) -> str:
+    if rank > keep.runs:
+        return f"more than {keep.runs} runs are newer"
+    if now - facts.touched > keep.age:
+        return f"older than {duration(keep.age)}"
+    if room < 0 and rank > 1:  # the newest is kept, however large
+        return f"all runs together take more than {show_size(keep.size)}"
+    return ""
+
+
+def look(runs: Path | None = None) -> list[Facts]:
+    """Return the runs with what the decision needs, oldest first."""
+    return [Facts(run, _touched(run), _size(run.path), is_alive(run)) for run in list_runs(runs)]
+
+
+def _touched(run: RunDir) -> float:
+    newest = run.journal if run.journal.exists() else run.asked
+    return newest.stat().st_mtime
+
+
+def _size(path: Path) -> int:
+    total = 0
+    for directory, _, names in os.walk(path):
+        for name in names:
+            with contextlib.suppress(OSError):  # removed meanwhile
+                total += os.lstat(f"{directory}/{name}").st_blocks * 512  # POSIX: st_blocks counts 512 bytes
+    return total
+
+
+def is_alive(run: RunDir) -> bool:
+    """Tell whether stallguard guards the run, or a training of it goes on without."""
+    return run_files.state(run) == "running" or any(map(_is_training, run.probe.glob("*.page")))
+
+
+def _is_training(page: Path) -> bool:
+    """Tell whether the process that made the page still lives; a later one of its number is younger than the page."""
+    try:
+        return psutil.Process(int(page.stem)).create_time() <= page.stat().st_mtime
+    except (psutil.Error, ValueError, FileNotFoundError):  # gone, somebody else's, or no page of ours
+        return False
+    except ERRORS:  # not known: what may still train is not removed
+        return True
+
+
+def prune(keep: KeepSettings, runs: Path, *, dry: bool = False) -> list[Doomed]:
+    """Remove what `keep` has no room for; return it.  `dry`: remove nothing.  What resists stays."""
+    if not runs.is_dir():
+        return []
+    doomed = choose(look(runs), keep, time.time())
+    if not dry:
+        for rest in runs.glob(f"{GONE}*"):
+            shutil.rmtree(rest, ignore_errors=True)
+        for item in doomed:
+            _remove(item.run.path)
+        _mend_latest(runs)
+        sweep()
+    return doomed
+
+
+def sweep(places: Sequence[Path] | None = None) -> None:
+    """Remove the directories of sockets whose run is over, which a kill at its start or its end left behind."""
+    for place in paths.sockets_dirs() if places is None else places:
+        for found in place.glob(f"{paths.SOCKETS}*"):
+            with contextlib.suppress(OSError):  # somebody else's
+                owner = RunDir(Path(os.fsdecode((found / paths.OWNER).read_bytes())))
+                old = time.time() - found.stat().st_mtime > SWEEP_AFTER
+                if old and found.stat().st_uid == os.getuid() and not is_alive(owner):
+                    shutil.rmtree(found, ignore_errors=True)
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):  # somebody's working directory on a strange disk: the next time
+        shutil.rmtree(path.replace(path.with_name(f"{GONE}{path.name}")), ignore_errors=True)
+
+
+def _mend_latest(runs: Path) -> None:
+    link = runs / LATEST
+    if link.is_symlink() and not link.exists():
+        link.unlink()
+        left = list_runs(runs)
+        if left:
+            link.symlink_to(left[-1].id)

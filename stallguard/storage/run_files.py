@@ -1,0 +1,214 @@
+"""What was asked of a run and what came of it: run.json and outcome.json, and the short line that lists show.
+
+Reads and writes two small files of a run directory; may not read the journal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import errno
+import os
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from stallguard import jsontext
+from stallguard.errors import GAVE_UP, STOPPED_ON_TIME, UNREADABLE
+from stallguard.host import system
+from stallguard.storage.paths import RunDir
+
+SCHEMA = 1
+ROOM = 16 << 10  # bytes kept for an outcome; it takes some 300, and says in one sentence why
+ENDINGS = {0: "finished", STOPPED_ON_TIME: "stopped", GAVE_UP: "gave up"}  # by the run's exit code
+REASONS = {"you asked": "stopped", "interrupted": "interrupted"}  # by the beginning of why it ended
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """A process that cannot be mistaken for a later one with the same number, though the wall clock is set.
+
+    `started`: seconds, as host's start_time has them: since the boot on Linux, by the wall clock of that moment, which
+    the kernel keeps, on macOS.  `boot`: which boot of the machine; "" in files of versions that noted psutil's
+    create_time instead.
+    """
+
+    pid: int
+    started: float
+    boot: str = ""
+
+
+class AskedFor(msgspec.Struct, frozen=True, omit_defaults=True):
+    """run.json: what was asked, before anything happened."""
+
+    schema: int
+    id: str
+    command: list[str]
+    argv: list[str]
+    cwd: str
+    began: str  # UTC, ISO 8601
+    supervisor: Identity
+    interpreter: str = ""
+    interpreter_why: str = ""
+    outside: str = ""  # why the probe cannot enter; "" where it can
+    heir_of: str = ""  # the run whose checkpoints it went on from
+    control: str = ""  # path of the control socket while the run lives
+    config: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+
+
+class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """outcome.json: what came of it; absent while the run lives and where stallguard itself was killed."""
+
+    schema: int
+    code: int
+    why: str
+    ended: str  # UTC
+    seconds: float
+    batches: int
+    incidents: int
+    attempts: int
+    lost: float  # seconds that stalls, crashes and restarts cost (core.lost_time)
+
+
+def utc() -> str:
+    """Return the present time as run.json and outcome.json have it."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def identity(pid: int) -> Identity:
+    """Return the identity of a process, a zombie too.  Raises ProcessLookupError if there is none."""
+    started = system.start_time(pid)
+    if started is None:
+        raise ProcessLookupError(errno.ESRCH, f"there is no process {pid}")
+    return Identity(pid=pid, started=started, boot=system.boot())
+
+
+def lives(who: Identity) -> bool:
+    """Tell whether that very process is still there; a zombie, which nobody has waited for yet, is not."""
+    if who.boot:
+        return who.boot == system.boot() and system.alive(who.pid, who.started)
+    import psutil  # 40 ms that only a run of an older version without an end needs
+
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(who.pid)
+        same = abs(process.create_time() - who.started) < 1.0
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def is_of_another_boot(who: Identity) -> bool:
+    """Tell whether the machine was started anew since that process began."""
+    if who.boot:
+        return who.boot != system.boot()
+    import psutil
+
+    return who.started < psutil.boot_time()
+
+
+def write(path: Path, value: msgspec.Struct) -> None:
+    """Write `value` as JSON, whole or not at all, and so that it outlives a loss of power.  Raises OSError."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("wb") as file:
+            file.write(_text(value))
+            _sync(file)
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def _text(value: msgspec.Struct) -> bytes:
+    return jsontext.exact(value, indent=2) + b"\n"
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_directory(path: Path) -> None:
+    with contextlib.suppress(OSError):  # a file system that syncs no directories: the file itself is there
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def keep_room(run: RunDir) -> None:
+    """Take the room that the outcome will need, while there is some.  Raises OSError."""
+    with _room(run).open("wb") as file:
+        file.write(b" " * ROOM)
+        _sync(file)
+
+
+def conclude(run: RunDir, end: Outcome) -> None:
+    """Write outcome.json, on a full disk into the room that was kept for it.  Raises OSError."""
+    path, room = run.path / "outcome.json", _room(run)
+    try:
+        write(path, end)
+    except OSError:
+        with contextlib.suppress(
+            OSError
+        ):  # a file system that overwrites nothing in place: give its room back, below
+            _write_into(room, _text(end), path)
+            return
+        room.unlink(missing_ok=True)
+        write(path, end)
+    room.unlink(missing_ok=True)
+
+
+def _write_into(room: Path, text: bytes, path: Path) -> None:
+    """Write `text` over the beginning of `room`, whose spaces are no part of JSON, and name it `path`."""
+    with room.open("r+b") as file:
+        if len(text) > ROOM:
+            raise OSError(errno.ENOSPC, "the room that was kept is too small")
+        file.write(text)
+        _sync(file)
+    room.replace(path)
+
+
+def _room(run: RunDir) -> Path:
+    return run.path / ".outcome.room"
+
+
+def asked(run: RunDir) -> AskedFor | None:
+    """Return what was asked, from its copy if run.json is damaged; None if both are."""
+    for path in (run.asked, _copy(run)):
+        with contextlib.suppress(OSError, *UNREADABLE):
+            return jsontext.decode(path.read_bytes(), AskedFor)
+    return None
+
+
+def keep_asked(run: RunDir, value: AskedFor) -> None:
+    """Write what is asked, twice: a training that goes on must be found by it.  Raises OSError."""
+    write(_copy(run), value)
+    write(run.asked, value)
+
+
+def _copy(run: RunDir) -> Path:
+    return run.asked.with_name(".run.json.copy")
+
+
+def outcome(run: RunDir) -> Outcome | None:
+    """Return what came of it, or None where the run has no end yet."""
+    with contextlib.suppress(OSError, *UNREADABLE):
+        return jsontext.decode((run.path / "outcome.json").read_bytes(), Outcome)
+    return None
+
+
+def state(run: RunDir) -> str:
+    """Return the state of a run.
+
+    running; finished; stopped (on time, or by an order); interrupted (Ctrl-C); gave up; failed; lost (stallguard ended
+    without a word); trial (a try of find-batch that is over).
+    """
+    end = outcome(run)
+    if end is not None:
+        reason = next((state for begun, state in REASONS.items() if end.why.startswith(begun)), "failed")
+        return "trial" if run.is_trial else ENDINGS.get(end.code, reason)
+    start = asked(run)
+    return "running" if start is not None and lives(start.supervisor) else "lost"

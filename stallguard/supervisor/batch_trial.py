@@ -1,0 +1,137 @@
+"""One try of `find-batch`: a guarded run that ends after some batches, and whether its batch size survived them.
+
+May not choose the size: core.policy.batch_search does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from stallguard.config import Loaded
+from stallguard.core.diagnosis import causes
+from stallguard.core.diagnosis.clues.memory import PSI_FULL
+from stallguard.core.events import Asked
+from stallguard.core.readings import Memory
+from stallguard.core.run import Run, beats
+from stallguard.core.sizes import UNKNOWN, Sizes
+from stallguard.launch.request import Request
+from stallguard.supervisor.live_status import pace
+from stallguard.supervisor.output.file import PARTS, Filed
+from stallguard.supervisor.session import Session
+
+# What a try is run with, over the user's own settings: it ends at the first trouble, and leaves nothing behind.
+SETTINGS = {
+    "policy.max_restarts": 0,
+    "policy.on_stall": "stop",
+    "checkpoint.enabled": False,
+    "run.resume": "no",
+    "output.quiet": True,
+    "notify.on": (),
+    "notify.desktop": False,
+}
+UNCUT = "its batches cannot be cut from outside: name the option that takes its batch size, with --batch-flag"
+LEVELS = ("normal", "warn", "critical")
+NOT_THE_BATCH = frozenset(
+    (
+        causes.SCRIPT_ERROR,
+        causes.PLUGIN_MISMATCH,
+        causes.MUTEX_CLASH,
+        causes.SILENT_EXIT,
+        causes.ENDED_BY_REQUEST,
+    )
+)
+
+
+class Verdict(NamedTuple):
+    """How a try ended.  `trouble`: in words, "" if it survived; `hopeless`: no other size can help."""
+
+    batches: int
+    trouble: str = ""
+    hopeless: bool = False
+    memory: int | None = None  # bytes of the training at most
+    rate: float | None = None  # batches a second
+
+
+class Trial(Session):
+    """A run that is asked to end after `steps` batches, or at the first trouble."""
+
+    def __init__(
+        self, request: Request, loaded: Loaded, env: Mapping[str, str], *, steps: int, factor: int
+    ) -> None:
+        """As Session.  `factor`: the parts of a batch of its only attempt."""
+        self._steps, self._factor = steps, factor
+        self._ending = False
+        super().__init__(request, loaded, env)
+
+    def verdict(self) -> Verdict:
+        """Return how it went; once `guard` has come back."""
+        run = self.loop.run
+        if run is None:
+            return Verdict(0, "it never began", hopeless=True)
+        return judged(run, self._steps)._replace(memory=largest(run), rate=pace(run.history))
+
+    def sizes(self) -> Sizes:
+        """Return nothing: a try is not bound by what was found before."""
+        return UNKNOWN
+
+    def _open_output(self) -> Filed:
+        return Filed(
+            self.dir.output, self.trouble, self.loaded.config.keep.output // PARTS, self.matching.feed
+        )
+
+    def _first_factor(self, known: Sizes) -> int:
+        return self._factor
+
+    def _announce(self) -> None:
+        """Say nothing: find-batch itself tells of its tries."""
+
+    def _remember(self, run: Run) -> None:
+        """Keep nothing: the gaps of another batch size are no measure for this one."""
+
+    def _tune(self, run: Run) -> None:
+        super()._tune(run)
+        if not self._ending and (beats(run) >= self._steps or run.totals.incidents):
+            self._ending = True
+            self.mailbox.post(Asked(at=self.clock.monotonic(), verb="stop"))
+
+
+def largest(run: Run) -> int | None:
+    """Return the bytes that the training took at most, as far as was seen."""
+    seen = (seen.reading for seen in run.history.process)
+    sizes = [reading.footprint or reading.rss or 0 for reading in seen]
+    return max(sizes, default=0) or None
+
+
+def judged(run: Run, steps: int) -> Verdict:
+    """Return whether a try of `steps` batches survived, from the run at its end."""
+    count = beats(run)
+    if run.interrupts and not (count >= steps or run.totals.incidents):
+        return Verdict(count, "it was interrupted", hopeless=True)
+    if run.whole:
+        return Verdict(count, run.whole, hopeless=True)
+    if run.factor > 1 and run.history.heard is not None and count and run.history.heard.factor == 1:
+        return Verdict(count, UNCUT, hopeless=True)
+    if run.totals.incidents:
+        return Verdict(count, "it stalled")
+    if count < steps and run.code != 0:
+        cause = run.findings[0].cause if run.findings else causes.UNKNOWN
+        return Verdict(count, f"it ended: {causes.TITLES[cause]}", hopeless=cause in NOT_THE_BATCH)
+    readings = [seen.reading for seen in run.history.memory if seen.at >= run.launched]
+    if count and pressed(readings):
+        return Verdict(count, "the machine came under memory pressure")
+    return Verdict(count) if count else Verdict(0, "no batch was seen", hopeless=True)
+
+
+def pressed(readings: Sequence[Memory]) -> bool:
+    """Tell whether memory became tight, compared with how it was at first."""
+    if not readings:
+        return False
+    first = readings[0]
+    return any(_level(reading) > _level(first) for reading in readings) or (
+        (first.stall_full or 0.0) < PSI_FULL <= max(reading.stall_full or 0.0 for reading in readings)
+    )
+
+
+def _level(reading: Memory) -> int:
+    return LEVELS.index(reading.pressure) if reading.pressure in LEVELS else 0

@@ -1,0 +1,50 @@
+"""What is left to do for a run that has ended: its outcome, the place of its report, room for the next ones."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from stallguard.config import Loaded
+from stallguard.core import lost_time
+from stallguard.core.messages import counted
+from stallguard.core.run import Run, beats
+from stallguard.errors import STOPPED_ON_TIME
+from stallguard.report import subprocess_writer
+from stallguard.storage import retention, run_files
+from stallguard.storage.paths import RunDir
+
+Tell = Callable[[str, dict[str, str]], None]  # a key of the narrative and its facts
+
+
+def write_outcome(directory: RunDir, run: Run, why: str) -> None:
+    """Write down how the run ended.  `why`: in words."""
+    end = run_files.Outcome(
+        schema=run_files.SCHEMA,
+        code=run.code,
+        why=why,
+        ended=run_files.utc(),
+        seconds=round(run.now - run.began, 3),
+        batches=beats(run),
+        incidents=run.totals.incidents,
+        attempts=run.attempt,
+        lost=round(lost_time.total(run.lost, run.now), 3),
+    )
+    with contextlib.suppress(OSError):  # a full disk: the journal has the same, if anything has
+        run_files.conclude(directory, end)
+
+
+def tell_where_it_is_told(directory: RunDir, run: Run, tell: Tell) -> None:
+    """Say how to go on, and where the report is; if there is a story to tell, it is written as a page too."""
+    if run.code == STOPPED_ON_TIME:
+        tell("resumable" if directory.has_checkpoints() else "left_nothing", {"run": directory.id})
+    if run.totals.incidents or run.code:
+        page = subprocess_writer.write(directory.path) if run.totals.incidents or run.attempt > 1 else None
+        tell("report", {"path": f"stallguard report {directory.id}" + (f", or {page}" if page else "")})
+
+
+def make_room(loaded: Loaded, directory: RunDir, tell: Tell) -> None:
+    """Remove what the settings have no room for; this run is the newest and stays."""
+    gone = retention.prune(loaded.config.keep, directory.path.parent)
+    if gone:
+        tell("pruned", {"count": counted(len(gone), "old run")})

@@ -1,0 +1,169 @@
+"""The state of a live run for whoever asks: one plain value.  Pure; may not ask anything of the run."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from stallguard.core import lost_time
+from stallguard.core.diagnosis import metrics
+from stallguard.core.events import Heard
+from stallguard.core.history import History
+from stallguard.core.messages import limit
+from stallguard.core.readings import AnyReading
+from stallguard.core.run import Run, beats, is_muted
+from stallguard.core.training import Over, Training
+from stallguard.core.verdicts import Finding, Judgement
+
+SCHEMA = 1
+LATELY = 15.0  # seconds over which a pace is measured
+SENSORS = ("process", "device", "memory", "machine", "files")
+
+
+class Judged(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The detector's opinion; a field that is not there has its usual value, which is no news."""
+
+    step: str = "off"  # healthy, suspect, stalled, recovering, stopped (SIGSTOP), exited, off
+    row: str = "FIRST"  # of the detector's table: which limits hold
+    phase: str = "importing"  # of the training
+    evidence: str = "unknown"  # what the process does: deadlock, external wait, spin, working, unknown
+    gap: float = 0.0  # seconds without progress, on a clock that stands still while the machine sleeps
+    threshold: float | None = 0.0  # seconds of silence that are a stall; null: no limit in this phase
+    since: float = 0.0  # when the last progress was, seconds on the supervisor's clock
+    certain: bool = False  # no waiting longer would change the opinion
+    slow: float = 1.0  # batch time over its usual one
+    slow_cause: str = ""  # input, contention, heavier, memory
+    pulse: bool | None = None  # a thread of the process could run lately; null: not known
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """A training of the run.  What only one that lives has is not there for one that is over."""
+
+    number: int
+    pid: int
+    place: str
+    command: str
+    how: str  # its end: ended, failed, vanished, replaced, exited; "" while it lives
+    batches: int
+    seconds: float
+    fits: int | UnsetType = UNSET  # calls of fit; of one that is over
+    in_focus: bool | UnsetType = UNSET  # the judgement of the run is about it
+    judgement: Judged | UnsetType = UNSET
+    silent: float | UnsetType | None = UNSET  # seconds since its last progress
+    rate: float | UnsetType | None = UNSET  # batches a second, lately
+    progress: Heard | UnsetType | None = UNSET  # the newest record of its probe
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """Paces; null: not known yet."""
+
+    batches: float | None  # a second, lately
+    cpu: float | None  # cores that it keeps busy
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """A run that lives.  Of one that is new, silent or unguarded little more than its state is known."""
+
+    schema: int
+    run: str
+    state: str  # as in ARCHITECTURE.md; unguarded: stallguard was killed; silent: it gives no answer
+    attempt: int | UnsetType = UNSET
+    pid: int | UnsetType = UNSET
+    factor: int | UnsetType = UNSET
+    device: str | UnsetType = UNSET
+    seconds: float | UnsetType = UNSET  # since the run began
+    batches: int | UnsetType = UNSET
+    silent: float | UnsetType | None = UNSET  # seconds since the last progress
+    judgement: Judged | UnsetType = UNSET
+    progress: Heard | UnsetType | None = UNSET  # the newest record of the probe
+    readings: dict[str, AnyReading] | UnsetType = UNSET  # the newest of each sensor, by its name
+    rates: Rates | UnsetType = UNSET
+    findings: tuple[Finding, ...] | UnsetType = UNSET  # why it stalls, the likeliest first
+    incidents: int | UnsetType = UNSET  # stalls so far
+    lost: float | UnsetType = UNSET  # seconds that stalls, crashes and restarts cost
+    muted: float | UnsetType | None = UNSET  # seconds for which stall handling is still paused
+    trainings: list[Shown] | UnsetType = UNSET
+    why: str | UnsetType = UNSET  # why nothing more is known
+
+
+class Living(msgspec.Struct, frozen=True):
+    """The runs that live."""
+
+    schema: int
+    runs: list[Snapshot]
+
+
+def snapshot(name: str, run: Run | None, now: float) -> Snapshot:
+    """Return what `stallguard status` shows.  `now`: monotonic seconds."""
+    if run is None:
+        return Snapshot(SCHEMA, name, "new")
+    judgement = run.judge.judgement
+    return Snapshot(
+        schema=SCHEMA,
+        run=name,
+        state=run.state,
+        attempt=run.attempt,
+        pid=run.pid,
+        factor=run.factor,
+        device=run.device,
+        seconds=round(now - run.began, 1),
+        batches=beats(run),
+        silent=round(max(0.0, now - judgement.since), 1) if judgement.since else None,
+        judgement=judged(judgement),
+        progress=run.history.heard,
+        readings=latest(run),
+        rates=Rates(pace(run.history), metrics.cpu(run.history, now)),
+        findings=run.findings,
+        incidents=run.totals.incidents,
+        lost=round(lost_time.total(run.lost, now), 1),
+        muted=round(run.quiet_until - now, 1) if is_muted(run) else None,
+        trainings=[
+            *map(over, run.over),
+            *(living(one, run, now) for one in run.trainings if one.trains and not one.over),
+        ],
+    )
+
+
+def over(one: Over) -> Shown:
+    """Return what is shown of a training that is over."""
+    return Shown(one.number, one.pid, one.place, one.command, one.how, one.batches, one.seconds, one.fits)
+
+
+def living(one: Training, run: Run, now: float) -> Shown:
+    """Return what is shown of a training that lives."""
+    judgement = one.judge.judgement
+    return Shown(
+        number=one.number,
+        pid=one.pid,
+        place=one.place,
+        command=one.command,
+        how="",
+        in_focus=one.key == run.focus,
+        judgement=judged(judgement),
+        batches=one.batches,
+        seconds=round(now - one.began, 1),
+        silent=round(max(0.0, now - judgement.since), 1) if judgement.since else None,
+        rate=pace(one.history),
+        progress=one.heard,
+    )
+
+
+def judged(judgement: Judgement) -> Judged:
+    """Return what is shown of a judgement."""
+    fields = msgspec.structs.asdict(judgement)
+    return Judged(**{**fields, "threshold": limit(judgement.threshold)})
+
+
+def pace(history: History) -> float | None:
+    """Return the batches a second of the last seconds; None where too little was heard."""
+    heard = history.heard
+    before = next((old for old in history.heards if heard and heard.at - old.at <= LATELY), None)
+    if heard is None or before is None or heard.at <= before.at:
+        return None
+    return (heard.beats - before.beats) / (heard.at - before.at)
+
+
+def latest(run: Run) -> dict[str, AnyReading]:
+    """Return the newest reading of each sensor, by its name."""
+    trails = {name: getattr(run.history, name) for name in SENSORS}
+    return {name: trail[-1].reading for name, trail in trails.items() if trail}

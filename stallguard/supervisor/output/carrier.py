@@ -1,0 +1,325 @@
+"""Carries the script's output to the user's descriptors, unchanged and at once, and to output.log.
+
+One line (streams.Line) and one thread for each of standard output and error, for the whole run: attempts
+come and go, the lines stay.  Writing to the user may block for as long as the user likes; then the child
+blocks, as it would without us, and nobody else.  When the user's end goes away (`| head`) the child's breaks.
+This module may not change a byte, and never sets O_NONBLOCK on what is the user's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from stallguard.supervisor.output.log import OutputLog
+from stallguard.supervisor.output.terminal import Line, Streams, dress, open_line, resize
+
+CHUNK = 1 << 16  # bytes; what a pipe holds
+LAST = 1 << 20  # bytes read after the child's end: the most that a pipe holds, so all more is an orphan's
+LAST_PAUSE = 0.05  # seconds of silence after which nothing more can come from a child that has ended
+HUNG_UP = (errno.EIO, errno.ENXIO, errno.EBADF)  # how a terminal says that it is gone
+TAP_CHUNKS = 64  # chunks that wait for the tap; if more come, it is not shown the oldest
+TAP_REST = 19.0  # seconds of rest for each second of processor time that the tap used
+TAP_PATIENCE = 0.5  # seconds for the tap to read what still waits at the end
+
+Keep = Callable[[bytes], None]
+Tap = Callable[[bytes, int], None]  # a chunk, and how many bytes before it are not shown
+
+
+class Waiter:
+    """Waits until one of our descriptors is readable, or the user's end is gone."""
+
+    def __init__(self, readable: Sequence[int], target: int) -> None:
+        """Watch `readable` for data and `target` for its reader's going away."""
+        self._readable, self._target = list(readable), target
+
+    if sys.platform == "darwin":
+
+        def wait(self, seconds: float | None) -> tuple[set[int], bool]:
+            """Return what is readable, and whether the user's end is gone.
+
+            poll(2) of macOS knows no terminals, and select(2) no reader's end: there the next write tells.
+            """
+            return set(select.select(self._readable, [], [], seconds)[0]), False
+
+    else:
+
+        def wait(self, seconds: float | None) -> tuple[set[int], bool]:
+            """Return what is readable, and whether the user's end is gone."""
+            poll = select.poll()
+            for descriptor in self._readable:
+                poll.register(descriptor, select.POLLIN)
+            poll.register(self._target, 0)  # hang-up and error are reported unasked
+            ready = {number for number, _ in poll.poll(None if seconds is None else seconds * 1000)}
+            return ready - {self._target}, self._target in ready
+
+
+class Pump:
+    """One line and the thread that carries its bytes."""
+
+    def __init__(
+        self, name: str, line: Line, target: int, keep: Keep, trouble: Callable[[str], None]
+    ) -> None:
+        """Carry from `line` to `target`, and show `keep` each chunk.  `trouble`: told once of lost output."""
+        self.line, self.target = line, target
+        self.blocked_since: float | None = None  # monotonic seconds: the user's end takes nothing
+        self.last = b"\n"  # the byte that the user saw last
+        self._name, self._keep, self._trouble = name, keep, trouble
+        self._told = False
+        self._woken, self._wake = os.pipe()
+        self._settled = threading.Event()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name=f"output-{name}", daemon=True)
+        self._thread.start()
+
+    def settle(self, seconds: float) -> bool:
+        """Wait until all that was written has been carried; False where that takes longer."""
+        self._settled.clear()
+        if not self._thread.is_alive():
+            return True
+        os.write(self._wake, b"s")
+        return self._settled.wait(seconds)
+
+    def finish(self) -> None:
+        """Carry what is there, then end.  The child must have ended.
+
+        The last close of a terminal's slave waits and then drops what is unread (xnu, ptsclose), so that is `join`'s.
+        """
+        self._closing = True
+        if not self.line.terminal:
+            os.close(self.line.theirs)
+        os.write(self._wake, b"f")
+
+    def join(self, seconds: float | None) -> bool:
+        """Wait for the end; False where the user's end still takes nothing."""
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            return False
+        if self.line.terminal:
+            os.close(self.line.theirs)
+        os.close(self._wake)
+        os.close(self._woken)
+        return True
+
+    def _run(self) -> None:
+        waiter = Waiter([self.line.ours, self._woken], self.target)
+        with contextlib.suppress(BrokenPipeError):
+            while not self._closing and self._turn(waiter):
+                pass
+            self._carry_the_last(waiter)
+        os.close(self.line.ours)  # a child that still writes learns of it as it would without us
+        self._settled.set()
+
+    def _turn(self, waiter: Waiter) -> bool:
+        ready, gone = waiter.wait(None)
+        if gone:
+            raise BrokenPipeError
+        if self.line.ours in ready:
+            return self._carry() > 0
+        os.read(self._woken, 1)
+        self._settled.set()
+        return True
+
+    def _carry_the_last(self, waiter: Waiter) -> None:
+        left = LAST
+        while left > 0 and self.line.ours in waiter.wait(LAST_PAUSE)[0]:
+            count = self._carry()
+            left -= count
+            if not count:
+                return
+
+    def _carry(self) -> int:
+        """Carry one chunk; return its size, 0 at the end."""
+        try:
+            data = os.read(self.line.ours, CHUNK)
+        except OSError:  # EIO: how Linux says that a terminal has no other end any more
+            return 0
+        if data:
+            try:
+                self._deliver(data)
+            finally:
+                self._keep(data)
+        return len(data)
+
+    def _deliver(self, data: bytes) -> None:
+        rest = memoryview(data)
+        self.blocked_since = time.monotonic()
+        try:
+            while rest:
+                rest = rest[self._write(rest) :]
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            self._lost(error)
+        finally:
+            self.blocked_since = None
+        self.last = data[-1:]
+
+    def _write(self, data: memoryview) -> int:
+        try:
+            return os.write(self.target, data)
+        except BlockingIOError:  # somebody who shares the user's descriptor made it so
+            select.select([], [self.target], [])
+            return 0
+
+    def _lost(self, error: OSError) -> None:
+        if error.errno in HUNG_UP:
+            raise BrokenPipeError from error
+        if not self._told:  # a full disk under `> file`: the training goes on, and so does output.log
+            self._trouble(f"standard {self._name} cannot be written ({error.strerror}); output is lost there")
+        self._told = True
+
+
+class TapThread:
+    """Shows chunks to a reader that may be slow, on a thread of its own; the newest that wait, and no more.
+
+    Searching holds the interpreter's lock, which the threads that carry the output need after every system call.  So
+    this thread rests in proportion to the processor time that it used: a twentieth of the time is its own at most.  Of
+    a flood it shows samples, each of TAP_CHUNKS chunks without a gap.
+    """
+
+    def __init__(self, tap: Tap, trouble: Callable[[str], None]) -> None:
+        """Show chunks to `tap`.  `trouble`: told once if the tap fails."""
+        self._tap, self._trouble = tap, trouble
+        self._changed = threading.Condition()
+        self._waiting: deque[bytes] = deque()
+        self._skipped = 0  # bytes before those that wait that are not shown
+        self._idle, self._closing = True, False
+        self._hurried = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="output-tap", daemon=True)
+        self._thread.start()
+
+    def show(self, data: bytes) -> None:
+        """Queue a chunk; never waits for the tap."""
+        with self._changed:
+            self._waiting.append(data)
+            self._idle = False
+            if len(self._waiting) > TAP_CHUNKS:
+                self._skipped += len(self._waiting.popleft())
+            self._changed.notify_all()
+
+    def settle(self, seconds: float) -> bool:
+        """Have what waits shown without a rest; False if that takes longer, or the tap failed."""
+        self._hurried.set()
+        with self._changed:
+            done = self._changed.wait_for(lambda: self._idle or not self._thread.is_alive(), seconds)
+        self._hurried.clear()
+        return done and self._idle
+
+    def close(self) -> None:
+        """Have what waits shown, for a moment, and end."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._hurried.set()
+        self._thread.join(TAP_PATIENCE)
+
+    def _run(self) -> None:
+        try:
+            while (sample := self._next()) is not None:
+                skipped, chunks = sample
+                for data in chunks:
+                    before = time.thread_time()
+                    self._tap(data, skipped)
+                    skipped = 0
+                    self._hurried.wait(TAP_REST * (time.thread_time() - before))
+        except Exception as error:  # noqa: BLE001 - a reader's mistake must not reach the output
+            self._trouble(f"the output is not read for signatures any more: {type(error).__name__}: {error}")
+
+    def _next(self) -> tuple[int, deque[bytes]] | None:
+        """Return what waits, and how many bytes before it were skipped; None at the end."""
+        with self._changed:
+            self._idle = not self._waiting
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._waiting or self._closing)
+            sample = self._skipped, self._waiting
+            self._skipped, self._waiting = 0, deque()
+            return sample if sample[1] else None
+
+
+class Output:
+    """The output of a run.  Hand `stdout` and `stderr` to each attempt's child."""
+
+    def __init__(
+        self,
+        streams: Streams,
+        log: OutputLog,
+        trouble: Callable[[str], None],
+        tap: Tap | None = None,
+        targets: tuple[int, int] = (1, 2),
+    ) -> None:
+        """Make the lines for `streams` in front of `targets`, the user's standard output and error."""
+        self._log = log
+        self._tap = TapThread(tap, trouble) if tap else None
+        self._trouble = trouble
+        self._out = self._pump("output", streams.out, targets[0])
+        self._err = self._out if streams.shared else self._pump("error", streams.err, targets[1])
+        self._pumps = [pump for pump in dict.fromkeys((self._out, self._err)) if pump]
+
+    def _pump(self, name: str, kind: str, target: int) -> Pump | None:
+        if kind == "none":
+            return None
+        return Pump(name, open_line(kind, target), target, self._keep, self._trouble)
+
+    def _keep(self, data: bytes) -> None:
+        self._log.write(data)
+        if self._tap:
+            self._tap.show(data)
+
+    @property
+    def stdout(self) -> int | None:
+        """The descriptor for the child's standard output; None: it inherits ours, which is closed."""
+        return self._out.line.theirs if self._out else None
+
+    @property
+    def stderr(self) -> int | None:
+        """The descriptor for the child's standard error."""
+        return self._err.line.theirs if self._err else None
+
+    def dress(self) -> None:
+        """Make our terminals like the user's again; before every attempt."""
+        for pump in self._pumps:
+            dress(pump.line, pump.target)
+
+    def resize(self) -> None:
+        """Follow the size of the user's terminal; on SIGWINCH, which the child must be sent then too."""
+        for pump in self._pumps:
+            resize(pump.line, pump.target)
+
+    def fresh(self) -> bool:
+        """Tell whether standard error stands at the beginning of a line."""
+        return self._err is None or self._err.last == b"\n"
+
+    def blocked(self, now: float) -> float:
+        """Return for how many seconds the user's end has taken nothing (Ctrl-S, a pager): evidence."""
+        since = [pump.blocked_since for pump in self._pumps]
+        return max((now - at for at in since if at is not None), default=0.0)
+
+    def settle(self, seconds: float) -> bool:
+        """Wait until all that the child wrote so far has been passed on and shown; False if that takes longer."""
+        until = time.monotonic() + seconds
+        settled = [pump.settle(max(until - time.monotonic(), 0.0)) for pump in self._pumps]
+        if self._tap:
+            settled.append(self._tap.settle(max(until - time.monotonic(), 0.0)))
+        return all(settled)
+
+    def finish(self, seconds: float | None = None) -> bool:
+        """Pass the last bytes on and end; False where the user's end takes nothing for so long.
+
+        None waits as the program itself would have waited.  Orphans that still hold the line are cut off.
+        """
+        for pump in self._pumps:
+            pump.finish()
+        done = [pump.join(seconds) for pump in self._pumps]
+        if self._tap:
+            self._tap.close()
+        if all(done):
+            self._log.close()
+        return all(done)

@@ -1,0 +1,120 @@
+"""The output of a training that nobody watches: it writes to output.log itself, and so outlives stallguard.
+
+A pipe would break with stallguard's death, and the training with the pipe.  A thread reads what was written, for
+the signatures, and turns the file in parts; the child has it open for appending, so a part is copied and the file
+cut.  What is written in that very instant can be lost.  Offers what supervisor.output.carrier offers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from stallguard.storage import rotation
+
+LOOK = 0.5  # seconds between two looks
+CHUNK = 1 << 16
+MOST = 8 << 20  # bytes read at one look: a flood is skipped, not chewed
+PARTS = 3
+
+
+class Filed:
+    """Standard output and error of a run, in a file."""
+
+    def __init__(
+        self, path: Path, trouble: Callable[[str], None], part_max: int, tap: Callable[[bytes, int], None]
+    ) -> None:
+        """Open `path` for appending.
+
+        `tap` is shown what comes, and how many bytes before it are skipped; `trouble` is told once if the disk refuses.
+        """
+        self._path, self._trouble, self._part_max, self._tap = path, trouble, part_max, tap
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._seen = os.fstat(self._descriptor).st_size
+        self._told = False
+        self._ended = threading.Event()
+        self._looking = threading.Lock()  # settle looks from another thread
+        self._thread = threading.Thread(target=self._watch, name="output", daemon=True)
+        self._thread.start()
+
+    @property
+    def stdout(self) -> int:
+        """The descriptor for the child's standard output."""
+        return self._descriptor
+
+    @property
+    def stderr(self) -> int:
+        """The descriptor for the child's standard error."""
+        return self._descriptor
+
+    def dress(self) -> None:
+        """Nothing: a file has no settings."""
+
+    def resize(self) -> None:
+        """Nothing: a file has no size on a screen."""
+
+    def fresh(self) -> bool:
+        """Tell whether our own words begin a line: they go elsewhere."""
+        return True
+
+    def blocked(self, _now: float) -> float:
+        """Return for how long nobody has read: a file takes everything."""
+        return 0.0
+
+    def settle(self, _seconds: float) -> bool:
+        """Show what was written so far."""
+        self._look()
+        return True
+
+    def finish(self, _seconds: float | None = None) -> bool:
+        """Show the rest and close."""
+        if not self._ended.is_set():
+            self._ended.set()
+            self._thread.join()
+            self._look()
+            os.close(self._descriptor)
+        return True
+
+    def _watch(self) -> None:
+        while not self._ended.wait(LOOK):
+            self._look()
+
+    def _look(self) -> None:
+        with self._looking:
+            try:
+                self._show()
+                if os.fstat(self._descriptor).st_size >= self._part_max:
+                    self._turn()
+            except OSError as error:
+                self._complain(error)
+
+    def _show(self) -> None:
+        size = os.fstat(self._descriptor).st_size
+        seen = min(self._seen, size)
+        self._seen = max(seen, size - MOST)
+        skipped = self._seen - seen
+        while self._seen < size:
+            data = os.pread(self._descriptor, CHUNK, self._seen)
+            if not data:
+                return
+            self._seen += len(data)
+            self._tap(data, skipped)
+            skipped = 0
+
+    def _turn(self) -> None:
+        number, doomed = rotation.plan(rotation.numbers(self._path), PARTS)
+        shutil.copyfile(self._path, rotation.part(self._path, number))
+        os.ftruncate(self._descriptor, 0)
+        self._seen = 0
+        for old in doomed:
+            with contextlib.suppress(FileNotFoundError):  # the user tidied up
+                rotation.part(self._path, old).unlink()
+
+    def _complain(self, error: OSError) -> None:
+        if not self._told:
+            self._trouble(f"output.log cannot be kept small ({error.strerror}); the training goes on")
+        self._told = True

@@ -1,0 +1,87 @@
+"""output.log: what the script printed, byte for byte, bounded in size.
+
+Parts are named as the journal's are: output.1.log is the beginning and is always kept, output.log the newest;
+what lies between is deleted as more comes.  A full disk makes a hole, never a stop: the trouble is told once,
+and the hole is marked in the file where writing resumes.  This module may not know where the bytes come from.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from stallguard.storage import rotation
+
+PART_MAX = 64 << 20  # bytes of one part
+PARTS = 3  # files at most
+
+
+class OutputLog:
+    """Appends to a file.  Two threads write, and a part must be changed between two writes: hence a lock."""
+
+    def __init__(self, path: Path, trouble: Callable[[str], None], part_max: int = PART_MAX) -> None:
+        """Write to `path`.  `trouble` is called once, with words, when the disk refuses."""
+        self._path, self._trouble, self._part_max = path, trouble, part_max
+        self._told = False
+        self._lost = 0  # bytes of the present hole
+        self._descriptor = -1
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def write(self, data: bytes) -> None:
+        """Append; never raises."""
+        with self._lock:
+            try:
+                self._append(data)
+            except OSError as error:
+                self._complain(error)
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._close()
+
+    def _append(self, data: bytes) -> None:
+        rest = memoryview(data)
+        try:
+            self._open()
+            self._mark_hole()
+            while rest:
+                rest = rest[self._put(rest) :]
+        except OSError:
+            self._lost += len(rest)
+            raise
+        if self._size >= self._part_max:
+            self._next_part()
+
+    def _mark_hole(self) -> None:
+        if self._lost:
+            self._put(b"\n[stallguard: %d bytes could not be written here]\n" % self._lost)
+            self._lost = 0
+
+    def _put(self, data: bytes | memoryview) -> int:
+        count = os.write(self._descriptor, data)
+        self._size += count
+        return count
+
+    def _open(self) -> None:
+        if self._descriptor < 0:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._descriptor = os.open(self._path, flags, 0o600)
+            self._size = os.fstat(self._descriptor).st_size
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
+
+    def _next_part(self) -> None:
+        self._close()
+        rotation.turn(self._path, PARTS)
+
+    def _complain(self, error: OSError) -> None:
+        if not self._told:
+            self._trouble(f"output.log cannot be written ({error.strerror}); the output itself goes on")
+        self._told = True

@@ -1,0 +1,77 @@
+"""The parent of a detached training: a program of its own that writes the training's exit code to a file.
+
+Only a parent can read an exit code on Linux, and stallguard can die before the training does.  The waiter is small
+(9 to 10 MB resident) and does nothing else, so it outlives stallguard.  It starts the training in a session of its own,
+passes signals on to its group, waits, writes the code and ends.  It holds a lock on the file until then: a reader who
+gets the lock either finds the code or knows that the waiter was killed.
+
+supervisor.process.adopted starts it as `python -I -S waiter.py FILE SOCKET`; it imports the standard library only.
+From the descriptor SOCKET it reads the working directory, the number of arguments, the arguments and the environment,
+each ended by a NUL; it answers with the training's pid and, if that cannot be started, what failed and the errno.
+"""
+
+import _signal as signal  # signal itself loads enum: 1 MB of the 10 that are allowed
+import fcntl
+import os
+import sys
+
+PASSED_ON = (
+    signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGCONT, signal.SIGUSR1, signal.SIGUSR2,
+)  # fmt: skip
+
+
+def main(path: str, connection: int) -> None:
+    """Start what `connection` says, wait for its end and write its exit code to `path`, as subprocess has it."""
+    kept = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:  # noqa: SIM105 - contextlib costs memory
+        fcntl.flock(kept, fcntl.LOCK_EX)
+    except OSError:  # a file system without locks: a reader gives us a moment
+        pass
+    os.set_inheritable(connection, False)
+    with open(connection, "rb", closefd=False) as file:
+        cwd, count, *words = file.read().split(b"\0")[:-1]
+    argv, env = words[: int(count)], dict(word.split(b"=", 1) for word in words[int(count) :])
+    unblocked: set[int] = set(signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON))
+    pid = os.fork()
+    if pid == 0:
+        _become(argv, env, cwd, connection, unblocked)
+    os.close(connection)
+
+    def pass_on(number: int, _frame: object) -> None:
+        try:  # noqa: SIM105 - contextlib costs memory
+            os.killpg(pid, number)
+        except (ProcessLookupError, PermissionError):  # it has ended; macOS: a group of zombies
+            pass
+
+    for number in PASSED_ON:
+        signal.signal(number, pass_on)
+    signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+    _, status = os.waitpid(pid, 0)
+    for number in PASSED_ON:
+        signal.signal(number, signal.SIG_IGN)  # the number can belong to another process from now on
+    os.pwrite(kept, b"%d\n" % os.waitstatus_to_exitcode(status), 0)
+    os.fsync(kept)
+
+
+def _become(
+    argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, connection: int, unblocked: set[int]
+) -> None:
+    """Turn the forked process into the training; say the errno if that fails."""
+    try:
+        os.write(connection, b"%d\n" % os.getpid())
+        os.setsid()
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; the training must not
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+        failed = b"cwd"
+        os.chdir(cwd)
+        failed = b"program"
+        os.execvpe(argv[0], argv, env)  # noqa: S606 - what the user wants to run
+    except OSError as error:
+        os.write(connection, b"%s %d\n" % (failed, error.errno or 0))
+    finally:
+        os._exit(127)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,255 @@
+"""A job at work: what it does with what is due, and that it never asks to be started again without need."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from stallguard.agent import job_memory
+from stallguard.agent.job import Schedule
+from stallguard.agent.job_files import LAUNCHD
+from stallguard.agent.runner import Work, trim
+from stallguard.errors import StallguardError
+from stallguard.storage import run_files
+from stallguard.storage.paths import RunDir
+
+NOW = datetime.datetime.fromisoformat("2026-11-02T23:00:05+02:00")
+NIGHTLY = Schedule(at=("23:00",))
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """An empty home."""
+    monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
+    return tmp_path
+
+
+def at_work(
+    begin=lambda _remember: None,
+    go_on=lambda _run, _end: None,
+    notify=lambda _text: None,
+    now=NOW,
+    schedule=NIGHTLY,
+) -> list[str]:
+    said: list[str] = []
+    Work("night", ("train.py",), schedule, lambda: now, begin, go_on, said.append, notify, LAUNCHD).do()
+    return said
+
+
+def test_the_run_of_a_start_is_remembered(kept):
+    at_work(lambda remember: remember("run-1"))
+
+    past = job_memory.recall("night")
+    assert (past.run, past.started) == ("run-1", NOW)
+
+
+def test_a_run_without_an_end_is_handed_on(kept):
+    run = RunDir(kept / "runs" / "run-1")
+    run.path.mkdir(parents=True)
+    nobody = run_files.Identity(pid=1, started=0.0)
+    run_files.write(
+        run.asked,
+        run_files.AskedFor(schema=1, id="run-1", command=[], argv=[], cwd="/", began="", supervisor=nobody),
+    )
+    job_memory.keep("night", job_memory.Memory(run="run-1", started=NOW))
+    found = []
+
+    at_work(go_on=lambda run, end: found.append((run, end)))
+
+    assert found == [(run, False)]
+    assert job_memory.recall("night").restarts == (NOW,)
+
+
+def test_a_run_that_is_to_be_ended_is_ended_before_the_next_begins(kept):
+    run = RunDir(kept / "runs" / "run-1")
+    run.path.mkdir(parents=True)
+    nobody = run_files.Identity(pid=1, started=0.0)
+    asked = run_files.AskedFor(
+        schema=1, id="run-1", command=[], argv=[], cwd="/", began="", supervisor=nobody
+    )
+    run_files.write(run.asked, asked)
+    job_memory.keep("night", job_memory.Memory(run="run-1", halted=True, wanted=True))
+    done = []
+
+    def go_on(which, end):
+        done.append(("end", which.id, end))
+        (which.path / "outcome.json").write_text('{"schema":1,"code":143,"why":"","ended":"","seconds":1,"batches":0,'
+                                                 '"incidents":0,"attempts":1,"lost":0}')  # fmt: skip
+
+    at_work(lambda remember: (done.append(("begin",)), remember("run-2")), go_on)
+
+    assert done == [("end", "run-1", True), ("begin",)]
+    assert job_memory.recall("night").run == "run-2"
+
+
+@pytest.mark.parametrize(("schedule", "begins"), [(NIGHTLY, True), (Schedule(login=True), False)])
+def test_what_is_due_begins_after_a_run_was_taken_up_that_had_ended(kept, schedule, begins):
+    """The disk was full when its outcome was to be written, so it looked as if stallguard had died."""
+    run = RunDir(kept / "runs" / "run-1")
+    run.path.mkdir(parents=True)
+    nobody = run_files.Identity(pid=1, started=0.0)
+    asked = run_files.AskedFor(
+        schema=1, id="run-1", command=[], argv=[], cwd="/", began="", supervisor=nobody
+    )
+    run_files.write(run.asked, asked)
+    job_memory.keep("night", job_memory.Memory(run="run-1", started=NOW - datetime.timedelta(days=1)))
+    done = []
+
+    def go_on(which, end):
+        done.append("go on")
+        run_files.conclude(which, run_files.Outcome(1, 0, "", "", 1.0, 0, 0, 1, 0.0))
+
+    def begin(remember):
+        done.append("begin")
+        remember("run-2")
+
+    at_work(begin, go_on, schedule=schedule)
+
+    assert done == (["go on", "begin"] if begins else ["go on"])
+
+
+def test_what_cannot_be_started_is_said_and_remembered_for_status(kept):
+    def begin(_remember):
+        raise StallguardError("no such script: train.py", cure="look at the path")
+
+    assert "no such script: train.py" in at_work(begin)
+    assert job_memory.recall("night").trouble == "no such script: train.py; look at the path"
+
+
+def test_a_memory_that_cannot_be_kept_does_not_become_a_loop(kept):
+    (kept / "agents").write_text("a file in its place")
+    assert any("cannot tell what is due" in line for line in at_work())
+
+
+def test_a_damaged_memory_is_begun_anew(kept):
+    job_memory.keep("night", job_memory.Memory())
+    job_memory.file("night").write_text("{")
+    assert any(": begin, " in line for line in at_work())
+
+
+def test_a_log_is_cut_to_its_newer_half_at_a_line(tmp_path):
+    log = tmp_path / "night.log"
+    log.write_text("".join(f"line {number}\n" for number in range(1000)))
+    with log.open("ab") as held:
+        trim(log, most=1000)
+        held.write(b"the end\n")
+
+    lines = log.read_text().splitlines()
+    assert log.stat().st_size <= 510
+    assert lines[-2:] == ["line 999", "the end"]
+    assert lines[0].startswith("line ")
+
+
+def test_a_small_or_absent_log_is_left_alone(tmp_path):
+    trim(tmp_path / "none.log")
+    (tmp_path / "small.log").write_text("one\n")
+    trim(tmp_path / "small.log")
+    assert Path(tmp_path / "small.log").read_text() == "one\n"
+
+
+MORNING = NOW.replace(day=3, hour=8, minute=0)
+
+
+def test_a_night_that_the_machine_slept_through_is_said_and_notified_once(kept):
+    job_memory.keep("night", job_memory.Memory(installed=NOW.replace(hour=15)))
+    notified: list[str] = []
+
+    said = at_work(notify=notified.append, now=MORNING)
+    at_work(notify=notified.append, now=MORNING.replace(hour=9))
+
+    assert [text.split(":")[0] for text in notified] == ["the start at 23"]
+    assert "sudo pmset repeat wakeorpoweron MTWRFSU 22:59:00" in notified[0]
+    assert any(notified[0] in line for line in said)
+    assert job_memory.recall("night").missed == NOW.replace(second=0)
+
+
+def test_a_training_that_lasts_over_the_next_hour_has_missed_nothing(kept):
+    job_memory.keep("night", job_memory.Memory(installed=NOW.replace(hour=15)))
+    at_work(begin=lambda remember: remember("run-1"))
+    notified: list[str] = []
+
+    past = job_memory.recall("night")
+    job_memory.keep("night", replace(past, ended=MORNING.replace(day=4, hour=7)))
+    at_work(notify=notified.append, now=MORNING.replace(day=4, hour=8))
+
+    assert past.ended == NOW
+    assert notified == []
+
+
+def test_the_hourly_look_at_a_long_interval_does_not_fill_the_log(kept):
+    job_memory.keep("night", job_memory.Memory(installed=NOW, started=NOW, ended=NOW))
+    said: list[str] = []
+    never = lambda *_: None  # noqa: E731
+    Work(
+        "night",
+        ("train.py",),
+        Schedule(every=7 * 86400.0),
+        lambda: MORNING,
+        never,
+        never,
+        said.append,
+        never,
+        LAUNCHD,
+    ).do()
+    assert said == []
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"started": 7}'])
+def test_a_job_whose_memory_is_damaged_goes_on_with_the_training_that_it_left(kept, text):
+    run = RunDir(kept / "runs" / "run-1")
+    run.path.mkdir(parents=True)
+    nobody = run_files.Identity(pid=1, started=0.0)
+    asked = run_files.AskedFor(
+        schema=1,
+        id="run-1",
+        command=["train.py"],
+        argv=[],
+        cwd="/",
+        began="2026-11-02T12:00:00Z",
+        supervisor=nobody,
+    )
+    run_files.write(run.asked, asked)
+    job_memory.file("night").parent.mkdir()
+    job_memory.file("night").write_text(text)
+    begun, found = [], []
+
+    said = at_work(lambda _remember: begun.append(1), lambda run, end: found.append((run, end)))
+
+    assert (begun, found) == ([], [(run, False)])
+    assert "cannot be read" in said[0]
+    assert not job_memory.recall("night").damaged
+    assert job_memory.recall("night").run == "run-1"
+    assert job_memory.file("night").with_suffix(".damaged").read_text() == text
+
+
+def test_a_job_whose_memory_is_damaged_does_not_begin_twice_in_a_night(kept):
+    run = RunDir(kept / "runs" / "run-1")
+    run.path.mkdir(parents=True)
+    nobody = run_files.Identity(pid=1, started=0.0)
+    began = NOW.astimezone(datetime.UTC).isoformat()
+    asked = run_files.AskedFor(
+        schema=1, id="run-1", command=["train.py"], argv=[], cwd="/", began=began, supervisor=nobody
+    )
+    run_files.write(run.asked, asked)
+    end = run_files.Outcome(
+        schema=1, code=1, why="", ended=began, seconds=1.0, batches=0, incidents=0, attempts=1, lost=0.0
+    )
+    run_files.write(run.path / "outcome.json", end)
+    job_memory.file("night").parent.mkdir()
+    job_memory.file("night").write_text("")
+    begun: list[int] = []
+
+    at_work(lambda _remember: begun.append(1), now=NOW.replace(minute=10))
+
+    assert begun == []
+
+
+def test_a_damaged_memory_of_a_job_that_never_ran_keeps_no_night_from_beginning(kept):
+    job_memory.file("night").parent.mkdir()
+    job_memory.file("night").write_text("")
+    begun: list[int] = []
+    at_work(lambda _remember: begun.append(1))
+    assert begun == [1]

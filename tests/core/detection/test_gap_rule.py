@@ -1,0 +1,82 @@
+"""The bench judges whole gaps; the detector judges events.  For the same gap they say the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stallguard.core.detection.thresholds import Circumstances, thresholds
+from tests.core.scene import LIMITS, Scene
+
+BENCHES = Path(__file__).parents[3] / "scripts" / "benches"
+# way of the scene: runs of the gap, as shares of its length
+RUNS = {
+    "deadlock": {"deadlock": 1.0, "external": 1.0},
+    "socket": {"external": 1.0},
+    "spin": {"spin": 1.0},
+    "compile": {"work": 1.0},
+}
+
+
+@pytest.fixture
+def ours(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(BENCHES))
+    from detection.judges import Ours
+    from detection.nights import Gap
+
+    def judge(rows, way, seconds):
+        rule = Ours(LIMITS, census=True, remote=False, blind=False)
+        rule.rows = dict(rows)
+        rule.now = 1e4
+        bar = rule.bar("STEP")
+        rule.see(
+            Gap("STEP", seconds, trains=True, **{name: share * seconds for name, share in RUNS[way].items()})
+        )
+        return rule, bar
+
+    return judge
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    batch=st.floats(0.002, 5.0),
+    way=st.sampled_from(sorted(RUNS)),
+    reach=st.floats(0.2, 0.94) | st.floats(1.06, 2.0),
+)
+def test_a_gap_is_an_alarm_at_both_levels_or_at_neither(ours, batch, way, reach):
+    scene = Scene(batch=batch).train(max(60.0, 60 * batch))
+    names = {"deadlock": "deadlock", "socket": "external", "spin": "spin", "compile": "working"}
+    row = scene.judge.rows["STEP"]
+    seconds = reach * getattr(thresholds("STEP", row, Circumstances(), LIMITS), names[way])
+    if abs(seconds - 0.5 * seconds / reach) < 1 or seconds < 4:
+        return
+    rule, _ = ours(scene.judge.rows, way, seconds)
+
+    scene.silent(seconds, way)
+
+    assert ("stalled" in scene.steps) == (rule.alarms == 1) == (reach > 1)
+    assert ("suspect" in scene.steps) == (rule.alarms + rule.suspicions > 0)
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(batch=st.floats(0.01, 1.0), way=st.sampled_from(sorted(RUNS)), seconds=st.floats(3.0, 9.0))
+def test_both_levels_learn_the_same_from_a_gap_that_ended_well(ours, batch, way, seconds):
+    scene = Scene(batch=batch).train(60.0)
+    rule, _ = ours(scene.judge.rows, way, seconds)
+
+    scene.silent(seconds, way)
+    gap = scene.now - scene.judge.began
+    scene.hear(
+        phase="step", beats=scene.heard.beats + 1, fit_beats=scene.heard.fit_beats + 1, batch=scene.heard.batch + 1,
+        longest=gap, longest_phase="step", step_s=scene.heard.step_s + gap,
+    )  # fmt: skip
+
+    live, gapwise = scene.judge.rows["STEP"], rule.rows["STEP"]
+    assert live.count == gapwise.count
+    assert live.longest == pytest.approx(gapwise.longest, abs=0.5)
+    for name in ("deadlock", "external", "spin"):
+        assert getattr(live, name) == pytest.approx(getattr(gapwise, name), abs=1.0), name
+    assert (live.unsettled > 0) == (gapwise.unsettled > 0)

@@ -1,0 +1,105 @@
+"""A run that is rebuilt from its events is the run that was, and one on a new clock forgets no count."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stallguard.core import fold, lifecycle, lost_time, recovery, wakeups
+from stallguard.core.actions import Launch
+from stallguard.core.events import Event, Exited, Greeted, Heard, Launched, Ticked
+from stallguard.core.limits import Limits
+from stallguard.core.run import beats
+
+LIMITS = Limits()
+
+
+def night(attempts: int = 2, steps: int = 20) -> list[Event]:
+    """Events of a run whose attempts but the last were killed; the last trains on."""
+    events: list[Event] = []
+    at = 100.0
+    for attempt in range(1, attempts + 1):
+        events.append(Launched(at=at, attempt=attempt, pid=10 + attempt, resumed=attempt > 1))
+        events.append(Greeted(at=at + 1, attempt=attempt, pid=10 + attempt, armed=True))
+        for step in range(1, steps + 1):
+            at += 1.0
+            heard = Heard(
+                at=at, attempt=attempt, beats=step, beat_at=at, phase="step", changes=step, progress_at=at
+            )
+            events.append(heard)
+        if attempt < attempts:
+            events.append(Exited(at=at + 0.5, attempt=attempt, code=-9))
+            at += 200.0
+            events.append(Ticked(at=at))
+    return events
+
+
+def test_an_event_that_the_core_could_not_take_then_is_passed_over_again(monkeypatch):
+    whole = fold.advance
+
+    def broken(run, event, limits):
+        if getattr(event, "beats", 0):  # of Heard
+            raise RuntimeError("a mistake of ours")
+        return whole(run, event, limits)
+
+    monkeypatch.setattr(fold, "advance", broken)
+    run = recovery.rebuilt(night(), LIMITS)
+
+    assert run is not None
+    assert (run.attempt, run.pid, run.state) == (2, 12, lifecycle.WARMING)
+
+
+def folded(events):
+    run, _ = fold.begin(LIMITS, events[0].at)
+    for event in events:
+        run, _ = fold.advance(run, event, LIMITS)
+    return run
+
+
+@given(st.integers(min_value=1, max_value=len(night())))
+def test_cut_anywhere_the_rebuilt_run_is_the_run_that_was(cut):
+    events = night()[:cut]
+    assert recovery.rebuilt(events, LIMITS) == folded(events)
+
+
+def test_without_events_there_is_no_run():
+    assert recovery.rebuilt([], LIMITS) is None
+
+
+def test_an_attempt_that_was_ordered_and_never_started_is_ordered_again():
+    ended = [*night(attempts=1), Exited(at=200.0, attempt=1, code=-9)]
+    ordered = folded([*ended, Ticked(at=400.0)])
+    assert (ordered.state, wakeups.next_wake(ordered, LIMITS)) == (lifecycle.BACKOFF, math.inf)
+
+    run, actions = recovery.between_attempts(ordered)
+    assert actions == []
+    run, actions = fold.advance(run, Ticked(at=401.0), LIMITS)
+    assert [action.attempt for action in actions if isinstance(action, Launch)] == [2]
+
+
+def test_a_run_without_its_first_attempt_gets_it():
+    run = folded([Ticked(at=1.0)])
+    assert recovery.between_attempts(run) == (run, [Launch(attempt=1)])
+
+
+def test_after_a_reboot_the_next_attempt_resumes_and_the_counts_go_on():
+    before = folded(night())
+    run, actions = recovery.on_a_new_clock(before, LIMITS, at=3.0)
+
+    assert actions == [Launch(attempt=3, factor=before.factor, device=before.device, resume=True)]
+    assert beats(run) == beats(before) == 40
+    assert lost_time.total(run.lost, 3.0) == pytest.approx(lost_time.total(before.lost, before.now))
+    assert (run.now, run.state) == (3.0, lifecycle.NEW)
+    assert run.now - run.began == before.now - before.began, "the time spent before counts"
+
+
+def test_the_new_clock_runs():
+    run, actions = recovery.on_a_new_clock(folded(night()), LIMITS, at=3.0)
+    run, _ = fold.advance(run, Launched(at=3.5, attempt=actions[0].attempt, pid=99), LIMITS)
+    run, _ = fold.advance(run, Heard(at=5.0, attempt=3, beats=1, beat_at=5.0, phase="step"), LIMITS)
+
+    assert (run.attempt, run.state, run.now) == (3, lifecycle.RUNNING, 5.0)
+    assert beats(run) == 41

@@ -1,0 +1,78 @@
+"""One line says what a run changed for the mathematics of the training: nothing, or exactly what, and from when on."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from stallguard.core.actions import Tell
+from stallguard.core.events import Noted
+from stallguard.core.limits import Limits, PolicyLimits
+from stallguard.core.policy.decide import mathematics
+from stallguard.report import document
+from stallguard.storage.paths import RunDir
+from tests.core.world import LIMITS, World
+from tests.report.nights import journal
+
+NOTHING = "nothing changes for the mathematics of the training"
+HALVING: Limits = msgspec.structs.replace(LIMITS, policy=PolicyLimits(on_stall="halve", fruitless=9))
+
+
+def said(world: World) -> list[str]:
+    tells = [action for action in world.actions(Tell) if isinstance(action, Tell)]
+    return [tell.facts["text"] for tell in tells if tell.kind == "mathematics"]
+
+
+def test_a_run_that_changed_nothing_says_so_once() -> None:
+    world = World().start()
+    world.train(60)
+    world.train(120, stuck=True)
+    world.train(60)
+    assert said(world) == [NOTHING]
+
+
+def test_each_change_is_said_with_its_attempt_and_the_last_line_has_them_all() -> None:
+    world = World(limits=HALVING).start()
+    world.train(60)
+    while world.run is not None and world.run.attempt == 1:
+        world.train(1, stuck=True)
+    facts = {"factor": "1"}
+    world.tell(Noted(at=world.now, attempt=2, kind="regrown", text="grown", facts=facts))
+
+    assert len(said(world)) == 3
+    assert said(world)[-1].startswith(f"at first {NOTHING}; in attempt 2 each batch is computed in 2 parts")
+    assert said(world)[-1].endswith(f"in attempt 2 {NOTHING}")
+
+
+def test_the_report_tells_the_last_of_it(tmp_path: Path) -> None:
+    tells = [
+        (float(at), Tell("mathematics", {"text": text})) for at, text in enumerate(["first", "all of it"])
+    ]
+    journal(tmp_path / "journal.jsonl", *tells)
+    story = document.make(RunDir(tmp_path), {}, dt.UTC).story
+    assert "All of it." in story
+    assert "First." not in story
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        (PolicyLimits(), ["applied once", "the optimizer sees the same batch", "BatchNormalization"]),
+        (PolicyLimits(batch_flag="-b"), ["4 times smaller", "4 times as many updates", "the script sets"]),
+        (PolicyLimits(batch=64), ["4 times smaller"]),
+        (
+            PolicyLimits(really_smaller_batch=True),
+            ["4 times smaller", "the learning rate as it was", "elsewhere"],
+        ),
+        (PolicyLimits(really_smaller_batch=True, scale_lr="linear"), ["divided by 4"]),
+        (PolicyLimits(really_smaller_batch=True, scale_lr="sqrt"), ["divided by 2"]),
+    ],
+)
+def test_exactly_what_a_smaller_batch_changes_depends_on_how_it_is_made(
+    limits: PolicyLimits, words: list[str]
+) -> None:
+    assert [word for word in words if word not in mathematics(4, "default", limits)] == []
+    assert mathematics(1, "default", limits) == NOTHING

@@ -1,0 +1,160 @@
+"""When the run asks to be woken: never for nothing, or the deciding thread spins for as long as a stall is held."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stallguard.core import lifecycle, wakeups
+from stallguard.core.events import Asked, Event, Left, Matched, Noted, Sampled, Slept, Ticked
+from stallguard.core.limits import Limits
+from stallguard.core.readings import Device, Files, Process
+from tests.core.world import LIMITS, World
+
+IN_A_ROW = (
+    3  # wakes at one instant that each do something: a grace of 0 s that is over, SIGKILL, the next attempt
+)
+HELD = 3600  # seconds
+
+
+def limits(*, observe: bool = False, on_stall: str = "restart", segment: float = float("inf")) -> Limits:
+    policy = msgspec.structs.replace(LIMITS.policy, on_stall=on_stall)
+    return msgspec.structs.replace(LIMITS, observe=observe, policy=policy, segment=segment)
+
+
+class Clocked(World):
+    """Which looks after each event how often the run asks to be woken at that same instant."""
+
+    def tell(self, event: Event) -> None:
+        super().tell(event)
+        for _ in range(IN_A_ROW):
+            if self.wake() > self.now:
+                return
+            super().tell(Ticked(at=self.now))
+        assert self.wake() > self.now, f"{self.run.state} asks for a tick that changes nothing"
+
+    def wake(self) -> float:
+        assert self.run is not None
+        return wakeups.next_wake(self.run, self.limits)
+
+    def sleep_until_woken(self, seconds: float) -> int:
+        """Let time pass in which nothing happens but what the run asks for; return the number of wakes."""
+        until, wakes = self.now + seconds, 0
+        while (wake := self.wake()) < until:
+            self.now, wakes = max(self.now, wake), wakes + 1
+            self.tell(Ticked(at=self.now))
+        self.now = until
+        return wakes
+
+
+def stall(world: World) -> World:
+    world.train(60)
+    world.train(60, stuck=True)
+    return world
+
+
+def mute(world: World) -> World:
+    world.train(60)
+    world.tell(Asked(at=world.now, verb="mute", argument=str(2 * HELD)))
+    world.train(60, stuck=True)
+    return world
+
+
+def save(world: World) -> World:
+    stall(world)
+    for _ in range(HELD):
+        world.now += 1.0
+        world.tell(Sampled(at=world.now, reading=Files(writing=True)))
+    return world
+
+
+def halt(world: World) -> World:
+    world.train(60)
+    for _ in range(300):
+        world.now += 1.0
+        world.tell(Sampled(at=world.now, reading=Process(state="stopped", cpu=world.cpu, io=0)))
+    return world
+
+
+def interrupt(world: World) -> World:
+    world.train(60)
+    world.train(8, stuck=True)
+    world.obeys = False
+    world.tell(Asked(at=world.now, verb="interrupt"))
+    world.train(120, stuck=True)
+    return world
+
+
+@pytest.mark.parametrize(
+    ("hold", "given_limits"),
+    [
+        (stall, limits(observe=True)), (stall, limits(on_stall="notify")), (mute, limits()),
+        (save, limits(observe=True)), (halt, limits(on_stall="auto")), (interrupt, limits(on_stall="notify")),
+    ],
+    ids=["observed", "notified", "muted", "saving", "stopped by somebody", "interrupted"],
+)  # fmt: skip
+def test_a_stall_that_is_held_wakes_the_deciding_thread_once_a_second(hold, given_limits):
+    world = hold(Clocked(limits=given_limits).start())
+
+    assert 0 < world.sleep_until_woken(HELD) <= HELD + 1
+
+
+MARKS = (
+    "stuck", "train", "pass", "stopped", "saving", "gpu", "slept", "fault", "left", "note", "exit",
+    "mute", "interrupt", "stop", "restart", "finish", "dump",
+)  # fmt: skip
+silences = st.tuples(st.just("stuck"), st.floats(30.0, 150.0))
+marks = st.one_of(silences, st.tuples(st.sampled_from(MARKS), st.floats(0.0, 150.0)))
+
+
+def happen(world: World, what: str, much: float) -> None:
+    at, attempt = world.now, world.run.attempt if world.run else 1
+    sampled = {
+        "stopped": Process(state="stopped", cpu=world.cpu, io=0),
+        "saving": Files(writing=True),
+        "gpu": Device(mine=True, moved=True, utilisation=0.9),
+    }
+    if what == "train":
+        world.train(min(much, 20.0))
+    elif what == "stuck":
+        world.train(much, every=1.0, stuck=True)
+    elif what == "pass":
+        world.now += much
+        world.tell(Ticked(at=world.now))
+    elif what in sampled:
+        world.tell(Sampled(at=at, reading=sampled[what]))
+    elif what == "exit":
+        world.exit(int(much) % 3)
+    elif what == "slept":
+        world.tell(Slept(at=at, seconds=much))
+    elif what == "fault":
+        world.tell(Matched(at=at, signature="iogpu_ignored", family="GPU_FAULT_STICKY", line="x"))
+    elif what == "left":
+        world.tell(Left(at=at, attempt=attempt, pid=7, how="ended"))
+    elif what == "note":
+        world.tell(Noted(at=at, attempt=attempt, kind="epoch-seam", text=""))
+    else:
+        world.tell(Asked(at=at, verb=what, argument=str(much) if what == "mute" else ""))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    history=st.lists(marks, max_size=12),
+    observe=st.booleans(),
+    on_stall=st.sampled_from(["auto", "restart", "notify"]),
+    segment=st.sampled_from([float("inf"), 30.0]),
+    obeys=st.booleans(),
+)
+def test_a_wake_is_never_in_the_past_unless_the_next_tick_does_something_about_it(
+    history, observe, on_stall, segment, obeys
+):
+    chosen = limits(observe=observe, on_stall=on_stall, segment=segment)
+    world = Clocked(limits=chosen, obeys=obeys, polite=obeys).start()
+    world.train(30)
+
+    for what, much in history:
+        if world.run is not None and world.run.state in lifecycle.ENDED:
+            return
+        happen(world, what, much)

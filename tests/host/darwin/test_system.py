@@ -1,0 +1,176 @@
+"""Readings of a Mac from recorded words, and the two calls that need its kernel."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from stallguard.host import kqueue_exit, tool
+from stallguard.host.darwin import parsers as parse
+from stallguard.host.darwin import process_tree, system
+from stallguard.host.darwin.system import Gpu, MachineWatch
+
+RECORDINGS = Path(__file__).parents[2] / "recordings" / "macos"
+
+
+def recorded(name: str) -> str:
+    return (RECORDINGS / name).read_text()
+
+
+class Mac:
+    """Answers for the tools of a Mac."""
+
+    def __init__(self) -> None:
+        self.clients = recorded("ioreg_agxdeviceuserclient_list.txt")
+        self.asked: list[str] = []
+
+    def run(self, argv: list[str], _seconds: float, *, lenient: bool = False) -> str | None:
+        words = " ".join(argv)
+        self.asked.append(words)
+        answers = {
+            "IOAccelerator": recorded("ioreg_ioaccelerator_m4_30pct_trimmed.txt"),
+            "AGXDeviceUserClient": self.clients,
+            "AppleClamshellState": '"AppleClamshellState" = Yes',
+            "vm_stat": recorded("vm_stat_m_series_32g_healthy.txt"),
+            "sysctl": recorded("sysctl_memory_loaded_48g_18core.txt")
+            + "hw.memsize: 51539607552\nsysctl.proc_translated: 1\n",
+            "-g therm": recorded("pmset_g_therm_with_cpu_power_lines.txt"),
+            "-g ps": "Now drawing from 'Battery Power'",
+            "pmset -g": recorded("pmset_g_sleep_prevented.txt").replace(
+                "lowpowermode         0", "lowpowermode         1"
+            ),
+            "/bin/ps": "PID STAT %CPU COMM\n7 R 90.0 mds\n8 R 80.0 mine\n9 R 60.0 mds\n10 R 40.0 ps\n11 S 1.0 idle\n",
+            "sw_vers": "ProductVersion:\t26.5",
+        }
+        assert lenient == ("sysctl" in words)
+        return next((answer for key, answer in answers.items() if key in words), None)
+
+
+@pytest.fixture
+def mac(monkeypatch: pytest.MonkeyPatch) -> Mac:
+    made = Mac()
+    monkeypatch.setattr(tool, "run", made.run)
+    monkeypatch.setattr(system.libproc, "thermal_pressure", lambda: 2)
+    return made
+
+
+@pytest.mark.usefixtures("mac")
+def test_memory_is_made_of_sysctl_and_vm_stat() -> None:
+    reading = system.memory(7)
+    assert reading.total == 48 << 30
+    assert reading.pressure == "warn"
+    assert reading.available == (652276 + 410479 + 183582) * 16384
+    assert reading.swap_outs == 16 * 16384
+    assert (reading.compressed, reading.limit) == (None, None)
+
+
+def test_without_any_tool_all_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool, "run", lambda *_arguments, **_named: None)
+    assert system.memory() == system.Memory()
+    assert Gpu().read([7]) is None
+    assert system.facts()["model"] is None
+
+
+def test_gpu_time_of_ours_moves_or_stands_still(mac: Mac) -> None:
+    gpu = Gpu()
+    first = gpu.read([440])
+    assert (first.name, first.utilisation, first.mine, first.moved) == ("Apple M4", 0.3, True, None)
+    assert gpu.read([440]).moved is False
+    mac.clients = mac.clients.replace('accumulatedGPUTime"=76336458', 'accumulatedGPUTime"=76336459')
+    assert gpu.read([440]).moved is True
+    assert gpu.read([440]).moved is False
+
+
+def test_a_client_that_closed_is_no_movement_and_a_new_one_that_submitted_is(mac: Mac) -> None:
+    gpu = Gpu()
+    whole = mac.clients
+    gpu.read([440])
+    mac.clients = whole[: whole.rindex("+-o")]
+    assert gpu.read([440]).moved is False
+    mac.clients = whole
+    assert gpu.read([440]).moved is False  # it never submitted anything
+    mac.clients = whole.replace('lastSubmittedTime"=0', 'lastSubmittedTime"=5')
+    assert gpu.read([440]).moved is True
+
+
+@pytest.mark.usefixtures("mac")
+def test_a_process_without_a_client_is_not_on_the_gpu() -> None:
+    reading = Gpu().read([12345])
+    assert (reading.mine, reading.moved) == (False, None)
+
+
+def test_apples_own_gpu_is_told_where_there_are_several() -> None:
+    gpus = [
+        parse.Accelerator("AppleParavirtGPU", "virtual", 0.9, 1, None),
+        parse.Accelerator("AGXAcceleratorG16G", "Apple M4", 0.1, 2, 3),
+    ]
+    reading = Gpu().reading(gpus, [], [7])
+    assert (reading.name, reading.recoveries, reading.mine) == ("Apple M4", 3, None)
+
+
+def test_the_machine_is_read_and_what_changes_rarely_is_asked_rarely(mac: Mac) -> None:
+    watch = MachineWatch()
+    reading = watch.read(100.0, [8], 12.5)
+    assert reading.busiest == ("mds",)
+    assert (reading.power, reading.thermal, reading.cpu_limit) == ("battery", "serious", 1.0)
+    assert (reading.low_power, reading.lid_closed, reading.asleep) == (True, True, 12.5)
+    assert reading.idle is None
+    before = len(mac.asked)
+    time.sleep(0.05)  # the clock that counts idle time ticks every 10 ms
+    again = watch.read(115.0, [8], 12.5)
+    assert len(mac.asked) == before + 1
+    assert again.power == "battery"
+    assert again.idle is not None
+    watch.read(131.0, [8], 12.5)
+    assert len(mac.asked) > before + 3
+
+
+@pytest.mark.parametrize(
+    ("pressure", "warned", "level"),
+    [
+        (0, None, "nominal"),
+        (1, "nominal", "fair"),
+        (3, None, "critical"),
+        (None, "serious", "serious"),
+        (None, None, None),
+    ],
+)
+def test_the_pressure_level_comes_before_pmsets_warning(
+    pressure: int | None, warned: str | None, level: str | None
+) -> None:
+    assert system.thermal_level(pressure, warned) == level
+
+
+@pytest.mark.usefixtures("mac")
+def test_rosetta_is_a_fact() -> None:
+    facts = system.facts()
+    assert facts["rosetta"] is True
+    assert facts["version"] == "26.5"
+    assert system.facts_from({}, {})["rosetta"] is None
+
+
+def test_jetsam_is_told_from_the_exit_events_data() -> None:
+    assert kqueue_exit.was_memory(0x20009)
+    assert not kqueue_exit.was_memory(0x00009)
+    assert not kqueue_exit.was_memory(0x10009)
+
+
+def test_an_idle_share_that_psutil_cannot_tell_is_not_known(monkeypatch):
+    def broken():
+        raise RuntimeError("host_statistics64(HOST_CPU_LOAD_INFO): (ipc/mig) array not large enough")
+
+    monkeypatch.setattr("psutil.cpu_times", broken)
+    assert MachineWatch()._idle() is None
+
+
+def test_open_files_and_connections_that_psutil_cannot_tell_are_not_known(monkeypatch):
+    def broken(*_arguments):
+        raise SystemError("returned NULL without setting an exception")
+
+    monkeypatch.setattr("psutil.Process.open_files", broken)
+    monkeypatch.setattr("psutil.Process.net_connections", broken)
+    assert process_tree.has_open(os.getpid(), "/etc/hosts") is None
+    assert process_tree.is_remote([os.getpid()]) is None

@@ -1,0 +1,196 @@
+"""Memory, limits and kills for memory, on this machine and from files of other ones."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stallguard.host.linux import memory_limits, procfs
+from stallguard.host.linux.memory_limits import (
+    Group,
+    Limit,
+    MemoryKill,
+    memory,
+    parse_group,
+    parse_limits,
+    parse_pressure,
+)
+from tests.host.children import eventually, running
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@linux
+def test_the_machines_memory_is_known_and_plausible() -> None:
+    reading = memory()
+    assert reading.total is not None
+    assert reading.available is not None
+    assert 0 < reading.available <= reading.total
+    assert reading.swap_used is not None
+
+
+@linux
+def test_an_rlimit_is_a_limit_and_its_use_is_told() -> None:
+    limit = 2 << 30
+    source = f"""
+import resource, time
+resource.setrlimit(resource.RLIMIT_DATA, ({limit}, {limit}))
+held = bytearray(300 << 20)
+print(flush=True); time.sleep(60)
+"""
+    with running(source) as child:
+        reading = memory(child.pid)
+        assert reading.limit == limit
+        assert reading.limit_used is not None
+        assert 300 << 20 < reading.limit_used < 500 << 20
+
+
+def test_the_limit_nearest_to_full_is_told() -> None:
+    assert memory_limits.tightest([Limit(100, 10), Limit(1000, 900), Limit(50, 20)]) == Limit(1000, 900)
+    assert memory_limits.tightest([]) is None
+
+
+V1 = "9:name=systemd:/\n4:memory:/docker/abc\n1:cpu,cpuacct:/\n0::/\n"
+V2 = "0::/user.slice/user-1000.slice/session-2.scope\n"
+
+
+def test_the_memory_group_is_found_in_both_versions_and_in_a_hybrid() -> None:
+    assert parse_group(V1, "/sys/fs/cgroup") == Group("/sys/fs/cgroup/memory/docker/abc", 1)
+    assert parse_group(V2, "/sys/fs/cgroup") == Group(
+        "/sys/fs/cgroup/user.slice/user-1000.slice/session-2.scope", 2
+    )
+    assert parse_group("0::/\n", "/sys/fs/cgroup") == Group("/sys/fs/cgroup", 2)
+    assert parse_group("rubbish", "/x") is None
+
+
+@pytest.fixture
+def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A version 2 hierarchy on disk: `job` has no limit of its own, `slice` above it has."""
+    monkeypatch.setattr(memory_limits, "CGROUPS", str(tmp_path))
+    job = tmp_path / "slice" / "job"
+    job.mkdir(parents=True)
+    (job / "memory.max").write_text("max\n")
+    (job / "memory.current").write_text("500\n")
+    (job / "memory.events").write_text("low 0\nhigh 0\nmax 3\noom 1\noom_kill 1\noom_group_kill 0\n")
+    (tmp_path / "slice" / "memory.max").write_text("1000\n")
+    (tmp_path / "slice" / "memory.current").write_text("900\n")
+    return tmp_path
+
+
+def test_a_limit_above_the_group_holds_too(groups: Path) -> None:
+    assert memory_limits._group_limits(Group(f"{groups}/slice/job", 2)) == [Limit(1000, 900)]
+
+
+def test_kills_are_counted_from_the_right_line(groups: Path) -> None:
+    assert memory_limits.oom_kills(Group(f"{groups}/slice/job", 2)) == 1
+    assert memory_limits.oom_kills(Group(f"{groups}/slice", 2)) is None
+    assert memory_limits.oom_kills(None) is None
+
+
+@linux
+def test_a_kill_for_memory_is_told_from_any_other_end(groups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_limits, "group_of", lambda _pid: Group(f"{groups}/slice/job", 2))
+    watch = MemoryKill(1)
+    assert watch.killed() is False
+    (groups / "slice/job/memory.events").write_text("oom 2\noom_kill 2\n")
+    assert watch.killed() is True
+
+
+@linux
+def test_without_a_group_a_kill_somewhere_is_unknown_and_none_anywhere_is_certain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counts = iter([7, 7, 8])
+    monkeypatch.setattr(memory_limits, "group_of", lambda _pid: None)
+    monkeypatch.setattr(memory_limits, "_counter", lambda _path, _name: next(counts))
+    watch = MemoryKill(1)
+    assert watch.killed() is False
+    assert watch.killed() is None
+
+
+@linux
+def test_a_process_that_was_moved_is_followed_to_its_new_group(
+    groups: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = [Group(f"{groups}/elsewhere", 2)]
+    monkeypatch.setattr(memory_limits, "group_of", lambda _pid: where[0])
+    watch = MemoryKill(1)
+    where[0] = Group(f"{groups}/slice/job", 2)
+    watch.look()
+    (groups / "slice/job/memory.events").write_text("oom_kill 5\n")
+    assert watch.killed() is True
+
+
+@pytest.fixture
+def small_group() -> str:
+    """A real control group with 64 MiB; the test is left out where we may not make one."""
+    own = memory_limits.group_of(None)
+    if own is None:
+        pytest.skip("no memory control group here")
+    path = Path(own.path) / "stallguard-test"
+    limit = {1: "memory.limit_in_bytes", 2: "memory.max"}[own.version]
+    try:
+        path.mkdir()
+        (path / limit).write_text(str(64 << 20))
+    except OSError:
+        path.is_dir() and path.rmdir()
+        pytest.skip("control groups may not be made here")
+    yield str(path)
+    assert eventually(lambda: not (path / "cgroup.procs").read_text())
+    path.rmdir()
+
+
+@linux
+def test_a_real_kill_in_a_real_group_is_seen(small_group: str) -> None:
+    source = f"""
+import sys, time
+open({small_group + "/cgroup.procs"!r}, "w").write("0")
+print(flush=True)
+sys.stdin.readline() if False else time.sleep(1.0)
+held = []
+while True:
+    held.append(bytearray(8 << 20))
+"""
+    with running(source) as child:
+        watch = MemoryKill(child.pid)
+        watch.look()
+        reading = memory(child.pid)
+        assert reading.limit == 64 << 20
+        assert reading.oom_kills == 0
+        assert child.wait(30) == -9
+        assert watch.killed() is True
+
+
+def test_pressure_is_a_share() -> None:
+    text = b"some avg10=12.50 avg60=0.02 avg300=0.06 total=3748440\nfull avg10=3.00 avg60=0.00 avg300=0.00 total=0\n"
+    assert parse_pressure(text) == {"some": 0.125, "full": 0.03}
+
+
+def test_soft_limits_are_read_and_unlimited_ones_left_out() -> None:
+    text = (
+        "Limit                     Soft Limit           Hard Limit           Units     \n"
+        "Max data size             1073741824           unlimited            bytes     \n"
+        "Max address space         unlimited            unlimited            bytes     \n"
+        "Max open files            1024                 524288               files     \n"
+    )
+    assert parse_limits(text) == {"Max data size": 1 << 30}
+
+
+@given(st.binary(max_size=300))
+def test_rubbish_is_unknown_never_an_error(rubbish: bytes) -> None:
+    text = rubbish.decode("latin-1")
+    parse_pressure(rubbish)
+    parse_limits(text)
+    parse_group(text, "/x")
+    procfs.sizes(rubbish)
+    procfs.parse_io(rubbish)
+    procfs.parse_stat(rubbish)
+
+
+def test_sizes_are_bytes_and_counts_stay_counts() -> None:
+    text = b"VmRSS:\t    1764 kB\nThreads:\t9\nName:\tcat\n"
+    assert procfs.sizes(text) == {"VmRSS": 1764 * 1024, "Threads": 9}

@@ -1,0 +1,232 @@
+"""The tree of a real process: totals, membership, identity, states."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from stallguard.host import process_members
+from stallguard.host.linux import process_tree, procfs
+from tests.host.children import eventually, running
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+SLEEPER = "import time; print(flush=True); time.sleep(60)"
+BURN = "import time; t = time.process_time()\nwhile time.process_time() - t < {0}: pass"
+PARENT = """
+import subprocess, sys, time
+children = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) for _ in range(3)]
+print(flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _search_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_members, "FIND_EVERY", 0.0)
+
+
+def test_members_are_the_child_and_what_it_started() -> None:
+    with running(PARENT) as child:
+        tree = process_tree.Tree(child.pid)
+        reading = tree.read()
+        assert reading.members == 4
+        assert tree.members()[0] == child.pid
+        assert reading.threads == 4
+
+
+def test_members_are_found_without_the_kernels_children_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_tree, "_has_children_files", lambda: False)
+    with running(PARENT) as child:
+        assert process_tree.Tree(child.pid).read().members == 4
+
+
+def test_members_are_found_with_the_kernels_children_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(PARENT) as child:
+        stats = {pid: procfs.stat(pid) for pid in procfs.all_pids()}
+        grown = [pid for pid, stat in stats.items() if stat and stat.parent == child.pid]
+        told = {f"/proc/{child.pid}/task/{child.pid}/children": " ".join(map(str, grown)).encode()}
+        real = procfs.slurp
+        monkeypatch.setattr(process_tree, "_has_children_files", lambda: True)
+        monkeypatch.setattr(procfs, "slurp", lambda path, size=4096: told.get(path) or real(path, size))
+        assert process_tree.Tree(child.pid).read().members == 4
+
+
+def test_an_orphan_stays_a_member_and_a_dead_one_is_counted() -> None:
+    source = """
+import os, time, sys
+if os.fork() == 0:
+    if os.fork() == 0:
+        time.sleep(60)
+    time.sleep(0.5); os._exit(0)
+print(flush=True)
+os.wait(); time.sleep(60)
+"""
+    with running(source) as child:
+        tree = process_tree.Tree(child.pid)
+        assert eventually(lambda: tree.read().members == 3, 0.4)
+        assert eventually(lambda: tree.read().workers == 1)
+        assert tree.read().members == 2
+
+
+def test_cpu_counts_children_that_ended_and_never_falls() -> None:
+    burn = BURN.format(0.3)
+    source = f"""
+import subprocess, sys, time
+print(flush=True)
+subprocess.run([sys.executable, "-c", {burn!r}])
+time.sleep(60)
+"""
+    with running(source) as child:
+        tree = process_tree.Tree(child.pid)
+        seen = [tree.read().cpu or 0.0]
+
+        def burnt() -> bool:
+            seen.append(tree.read().cpu or 0.0)
+            return seen[-1] - seen[0] > 0.29 and tree.read().members == 1
+
+        assert eventually(burnt)
+        assert seen == sorted(seen)
+
+
+def test_cpu_of_threads_that_ended_is_kept() -> None:
+    source = """
+import threading, time
+def burn():
+    t = time.thread_time()
+    while time.thread_time() - t < 0.2: pass
+print(flush=True)
+threading.Thread(target=burn).start(); time.sleep(60)
+"""
+    with running(source) as child:
+        tree = process_tree.Tree(child.pid)
+        before = tree.read().cpu or 0.0
+        assert eventually(lambda: (tree.read().cpu or 0.0) - before > 0.17 and tree.read().threads == 1)
+
+
+@pytest.mark.parametrize(("number", "state"), [(signal.SIGSTOP, "stopped"), (signal.SIGCONT, "sleeping")])
+def test_a_stopped_process_is_told_from_a_sleeping_one(number: int, state: str) -> None:
+    with running(SLEEPER) as child:
+        os.kill(child.pid, number)
+        assert eventually(lambda: process_tree.Tree(child.pid).read().state == state)
+
+
+def test_a_process_that_ended_is_a_zombie_until_it_is_waited_for_and_then_gone() -> None:
+    with running(SLEEPER) as child:
+        tree, start = process_tree.Tree(child.pid), process_tree.start_time(child.pid)
+        assert process_tree.alive(child.pid, start)
+        child.kill()
+        assert eventually(lambda: tree.read().state == "zombie")
+        assert not process_tree.alive(child.pid, start)
+        child.wait()
+        assert tree.read().state == "gone"
+        assert tree.read().cpu is None
+
+
+def test_a_pid_that_was_used_again_is_another_process() -> None:
+    start = process_tree.start_time(os.getpid())
+    assert start is not None
+    assert process_tree.alive(os.getpid(), start)
+    assert not process_tree.alive(os.getpid(), start - 1.0)
+
+
+def test_the_state_told_is_that_of_the_process_that_trains() -> None:
+    with running(PARENT) as child:
+        tree = process_tree.Tree(child.pid)
+        tree.read()
+        trainer = tree.members()[1]
+        os.kill(trainer, signal.SIGSTOP)
+        assert eventually(lambda: tree.read(trainer).state == "stopped")
+        assert eventually(lambda: tree.read().state == "sleeping")
+
+
+def test_io_and_faults_show_work_that_cpu_time_would_hide() -> None:
+    source = """
+import time
+print(flush=True)
+with open("/dev/zero", "rb", buffering=0) as zero:
+    while True: zero.read(100_000); time.sleep(0.01)
+"""
+    with running(source) as child:
+        tree = process_tree.Tree(child.pid)
+        before = tree.read().io or 0
+        assert eventually(lambda: (tree.read().io or 0) - before > 500_000)
+
+
+def test_run_queue_grows_when_threads_compete_for_a_core() -> None:
+    source = """
+import os, threading, time
+os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[0]})
+print(flush=True)
+for _ in range(2):
+    if os.fork() == 0:
+        while True: pass
+time.sleep(60)
+"""
+    with running(source) as child:
+        tree = process_tree.Tree(child.pid)
+        first = tree.read()
+        time.sleep(0.5)
+        last = tree.read()
+        assert (last.run_queue or 0) - (first.run_queue or 0) > 0.2
+        assert (last.switches or 0) > (first.switches or 0)
+
+
+def test_pages_that_forked_workers_share_are_counted_once() -> None:
+    source = """
+import os, time
+held = bytearray(os.urandom(1 << 20)) * 60
+for _ in range(3):
+    if os.fork() == 0:
+        sum(held[::4096]); time.sleep(60)
+print(flush=True); time.sleep(60)
+"""
+    with running(source) as child:
+        tree = process_tree.Tree(child.pid)
+        assert eventually(lambda: (tree.read().rss or 0) > 200 << 20)
+        shared = process_tree.overcount(tree.members())
+        assert shared is not None
+        tree.set_shared(shared)
+        footprint = tree.read().footprint or 0
+        assert 55 << 20 < footprint < 120 << 20
+
+
+def test_a_stat_line_with_a_hostile_name_is_read() -> None:
+    line = b"7 (a) b (c) ) R 1 7 7 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 9 0 1234 100 10 x y\n"
+    stat = procfs.parse_stat(line)
+    assert stat is not None
+    assert (stat.name, stat.state, stat.parent) == ("a) b (c) ", "running", 1)
+    assert (stat.threads, stat.start) == (9, 1234)
+    assert stat.cpu == (5 + 6 + 7 + 8) / procfs.TICKS
+    assert stat.minor_faults == 3
+
+
+@pytest.mark.parametrize("line", [b"", b"7", b"7 (x) R 1 2", b"7 (x R 1", b") (", b"7 (x) R " + b"z " * 30])
+def test_a_torn_stat_line_is_no_reading(line: bytes) -> None:
+    assert procfs.parse_stat(line) is None
+
+
+def test_a_tree_of_ten_processes_is_read_in_about_a_millisecond() -> None:
+    source = """
+import os, threading, time
+hold = threading.Event()
+for _ in range(9):
+    if os.fork() == 0:
+        break
+for _ in range(9): threading.Thread(target=hold.wait, daemon=True).start()
+time.sleep(0.3); print(flush=True); time.sleep(60)
+"""
+    with running(source) as child:
+        tree = process_tree.Tree(child.pid)
+        assert eventually(lambda: tree.read().threads == 100)
+        process_members.FIND_EVERY = 60.0
+        costs = []
+        for _ in range(50):
+            begin = time.thread_time()
+            tree.read()
+            costs.append(time.thread_time() - begin)
+        assert sorted(costs)[25] < 0.0025  # 0.7 ms measured on a quiet core; the bench prints the figure

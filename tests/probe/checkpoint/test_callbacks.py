@@ -1,0 +1,86 @@
+"""Keras' own callbacks: they do what they do without stallguard, in slices and after a kill too."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from stallguard.probe.checkpoint import announcements
+from tests.probe.checkpoint.restarts import Restarts
+
+CHILD = Path(__file__).parent / "children" / "callbacks.py"
+KINDS = ("best", "plateau")
+BEST = ["best-1.weights.h5", "best-2.weights.h5", "best-3.weights.h5"]
+
+
+def script_in(receiver, tmp_path, name, interpreter, backend="tensorflow"):
+    folder = tmp_path / name
+    folder.mkdir()
+    return Restarts(receiver, folder, CHILD, interpreter, KERAS_BACKEND=backend)
+
+
+def undisturbed(receiver, tmp_path, interpreter, backend="tensorflow"):
+    rows = script_in(receiver, tmp_path, "plain", interpreter, backend).attempt(*KINDS, guarded=False).rows
+    assert rows[0]["saved"] == BEST  # else the test shows nothing
+    assert rows[0]["stopped"][2] == 4
+    assert rows[1]["rate"] == pytest.approx(0.05 / 8)
+    return rows
+
+
+def killed_and_resumed(script):
+    """Kill it in an epoch that is worse than the best, and where the rate is about to fall; return the rest."""
+    script.attempt(*KINDS, kill="0,4,1")
+    script.attempt(*KINDS, kill="1,4,2", resume=True)
+    return script.attempt(*KINDS, resume=True)
+
+
+@pytest.mark.tf
+def test_slices_change_nothing_that_callbacks_decide(receiver, tmp_path):
+    plain = undisturbed(receiver, tmp_path, sys.executable)
+    sliced = (
+        script_in(receiver, tmp_path, "sliced", sys.executable).attempt(*KINDS, STALLGUARD_FACTOR="4").rows
+    )
+    for here, there in zip(sliced, plain, strict=True):
+        assert here["history"] == {
+            name: pytest.approx(values, rel=1e-4) for name, values in there["history"].items()
+        }
+        assert {**here, "history": 0, "weights": 0} == {**there, "history": 0, "weights": 0}
+
+
+@pytest.mark.tf
+def test_after_a_kill_they_remember(receiver, tmp_path):
+    plain = undisturbed(receiver, tmp_path, sys.executable)
+    assert killed_and_resumed(script_in(receiver, tmp_path, "killed", sys.executable)).rows == plain
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("kill", ["0,2,1", "0,3,2", "0,5,3"])
+def test_a_training_inside_a_callback_does_not_misplace_the_one_around_it(receiver, tmp_path, kill):
+    script = script_in(receiver, tmp_path, "killed", sys.executable)
+    script.attempt("nested", kill=kill)
+    resumed = script.attempt("nested", resume=True)
+    _, epoch, batch = (int(word) for word in kill.split(","))
+    assert resumed.trained[0] == (0, epoch, batch)  # the save after the batch before is the last
+    assert resumed.trained == [(0, *divmod(place, 4)) for place in range(4 * epoch + batch, 8 * 4)]
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize(("name", "backend"), [("keras2", "tensorflow"), ("torch", "torch"), ("jax", "jax")])
+def test_they_remember_elsewhere_too(receiver, tmp_path, other_python, name, backend):
+    interpreter = other_python(name)
+    plain = undisturbed(receiver, tmp_path, interpreter, backend)
+    assert killed_and_resumed(script_in(receiver, tmp_path, "killed", interpreter, backend)).rows == plain
+
+
+@pytest.mark.tf
+def test_a_script_with_its_own_backup_is_left_to_it_and_that_is_said(receiver, tmp_path):
+    script = script_in(receiver, tmp_path, "own", sys.executable)
+    plain = script_in(receiver, tmp_path, "plain", sys.executable).attempt("own_backup", guarded=False)
+    script.attempt("own_backup", kill="0,4,1")
+    resumed = script.attempt("own_backup", resume=True)
+    assert resumed.notes("inexact") == [announcements.OWN_BACKUP]
+    assert not list(script.backup.glob("*/fit-*"))
+    assert resumed.trained[0] == (0, 4, 0)  # Keras resumes at an epoch's beginning
+    assert resumed.rows[0]["weights"] == plain.rows[0]["weights"]

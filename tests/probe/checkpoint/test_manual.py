@@ -1,0 +1,119 @@
+"""Checkpoints of a loop of the script's own: saved when due, verified, and given back to load()."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from stallguard.probe.checkpoint import announcements
+from stallguard.probe.checkpoint.manual import Manual
+from stallguard.probe.checkpoint.schedule import Pace
+
+
+class Told:
+    """As much of the probe's context as a checkpoint by hand uses."""
+
+    resuming = True
+
+    def __init__(self, place="a1-1"):
+        self.notes, self.saves, self.place = [], 0, place
+
+    def note(self, kind, text, **facts):
+        self.notes.append((kind, text))
+
+    def add(self, field, count=1):
+        self.saves += count
+
+    def phase(self, name):
+        assert name == "checkpoint"
+        return nullcontext()
+
+
+def manual(folder, save, told=None, name="state"):
+    return Manual(told or Told(), str(folder), Pace(0.0, 1.0, 0.0), save, name)
+
+
+def writing(text):
+    return lambda path: Path(path).write_text(text)
+
+
+def test_what_was_saved_is_given_to_load(tmp_path):
+    manual(tmp_path, writing("seven")).tick()
+    found = []
+    assert manual(tmp_path, writing("")).load(lambda path: found.append(Path(path).read_text()))
+    assert found == ["seven"]
+
+
+def test_the_name_that_a_format_wants_is_used(tmp_path):
+    manual(tmp_path, writing("x"), name="a.weights.h5").save(0.0)
+    assert (tmp_path / "g1" / "a.weights.h5").exists()
+
+
+def test_a_save_may_write_a_folder(tmp_path):
+    def save(path):
+        Path(path).mkdir()
+        (Path(path) / "part").write_text("1")
+
+    manual(tmp_path, save).save(0.0)
+    found = []
+    assert manual(tmp_path, save).load(lambda path: found.append((Path(path) / "part").read_text()))
+    assert found == ["1"]
+
+
+def test_nothing_saved_means_load_is_not_called(tmp_path):
+    assert not manual(tmp_path, writing("")).load(lambda path: pytest.fail("called"))
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path):
+    told = Told()
+    for text in ("one", "two"):
+        manual(tmp_path, writing(text)).save(0.0)
+    (tmp_path / "g2" / "state").write_text("tw")
+    found = []
+    assert manual(tmp_path, writing(""), told).load(lambda path: found.append(Path(path).read_text()))
+    assert found == ["one"]
+    assert "g2 is damaged" in told.notes[0][1]
+
+
+def test_a_save_that_raises_is_a_note_and_the_one_before_stays(tmp_path):
+    told = Told()
+    manual(tmp_path, writing("one")).save(0.0)
+
+    def failing(path):
+        Path(path).write_text("half")
+        raise RuntimeError("no luck")
+
+    manual(tmp_path, failing, told).save(0.0)
+    assert told.notes == [("save", announcements.NOT_SAVED % "no luck")]
+    assert told.saves == 0
+    found = []
+    manual(tmp_path, writing("")).load(lambda path: found.append(Path(path).read_text()))
+    assert found == ["one"]
+
+
+def test_what_load_raises_reaches_the_script(tmp_path):
+    manual(tmp_path, writing("one")).save(0.0)
+    with pytest.raises(ZeroDivisionError):
+        manual(tmp_path, writing("")).load(lambda path: 1 // 0)
+
+
+@pytest.mark.parametrize("other", ["place", "function"])
+def test_a_checkpoint_of_another_process_or_function_is_refused_and_that_is_said(tmp_path, other):
+    manual(tmp_path, writing("one")).save(0.0)
+
+    def another(path):
+        Path(path).write_text("another")
+
+    told = Told("a1-2" if other == "place" else "a1-1")
+    save = writing("") if other == "place" else another
+    assert not manual(tmp_path, save, told).load(lambda path: pytest.fail("called"))
+    assert [kind for kind, _ in told.notes] == ["inexact"]
+
+
+def test_a_first_attempt_loads_nothing(tmp_path):
+    manual(tmp_path, writing("one")).save(0.0)
+    told = Told()
+    told.resuming = False
+    assert not manual(tmp_path, writing(""), told).load(lambda path: pytest.fail("called"))

@@ -1,0 +1,164 @@
+"""Files that callbacks write line by line hold after a resume what they would hold without a kill."""
+
+# ruff: noqa: PTH123 - what scripts do
+
+from __future__ import annotations
+
+import builtins
+import io
+from pathlib import Path
+
+import pytest
+
+from stallguard.probe.checkpoint.object_walk import Walk
+from stallguard.probe.checkpoint.written_files import Files
+
+
+class Logger:
+    """A callback with an open log."""
+
+    def __init__(self, path):
+        self.log = open(path, "w")  # noqa: SIM115 - as such callbacks do
+
+
+class CSVLogger:
+    """As much of Keras' own as is looked at."""
+
+    def __init__(self, filename):
+        self.filename, self.append_header = filename, True
+        self.csv_file = open(filename, "w")  # noqa: SIM115
+
+
+def walked(*callbacks):
+    found = Walk()
+    for index, callback in enumerate(callbacks):
+        found.enter(callback, f"callbacks[{index}]")
+    return found
+
+
+@pytest.fixture
+def files(tmp_path):
+    found = Files(str(tmp_path / "copies"))
+    found.begin()
+    yield found
+    found.end()
+
+
+def again(tmp_path):
+    """Return what another start has."""
+    return Files(str(tmp_path / "copies"))
+
+
+def append(path, text):
+    with open(path, "a") as file:
+        file.write(text)
+
+
+def test_lines_after_the_checkpoint_are_cut_and_kept_elsewhere(tmp_path, files):
+    log = tmp_path / "log.txt"
+    log.write_text("before\n")
+    append(log, "1\n2\n")
+    kept = files.keep(walked(), [])
+    append(log, "3\n")
+    again(tmp_path).restore(kept, walked(), [])
+    assert log.read_text() == "before\n1\n2\n"
+    assert (tmp_path / "copies" / "cut-off").read_text().endswith("3\n")
+
+
+@pytest.mark.parametrize("how", ["Path.open", "io.open", "binary"])
+def test_however_it_is_opened(tmp_path, files, how):
+    log = tmp_path / "log.txt"
+    if how == "Path.open":
+        with log.open("a") as file:
+            file.write("1\n")
+    elif how == "io.open":
+        with io.open(log, "a") as file:  # noqa: UP020
+            file.write("1\n")
+    else:
+        with open(log, "ab") as file:
+            file.write(b"1\n")
+    assert [entry[0] for entry in files.keep(walked(), [])] == [str(log)]
+
+
+def test_only_what_came_since_the_save_before_is_copied(tmp_path, files, monkeypatch):
+    log = tmp_path / "log.txt"
+    append(log, "x" * 100_000)
+    files.keep(walked(), [])
+    append(log, "end")
+    first = (tmp_path / "copies" / "1").stat()
+    ((_, copy, size),) = files.keep(walked(), [])
+    assert (copy, size) == ("1", 100_003)
+    assert (tmp_path / "copies" / "1").stat().st_ino == first.st_ino
+    log.write_text("anew")
+    assert files.keep(walked(), [])[0][1:] == ["2", 4]  # it did not grow: another copy, the first stays
+
+
+def test_a_log_that_the_script_opens_anew_has_its_lines_again_and_goes_on_after_them(tmp_path, files):
+    path = tmp_path / "log.txt"
+    first = Logger(path)
+    first.log.write("1\n2\n")
+    kept = files.keep(walked(first), [first])
+    first.log.write("3\n")
+    first.log.close()
+    second = Logger(path)  # empties it
+    again(tmp_path).restore(kept, walked(second), [second])
+    second.log.write("3\n")
+    second.log.close()
+    assert path.read_text() == "1\n2\n3\n"
+
+
+def test_a_log_with_another_name_in_this_start_goes_on_there(tmp_path, files):
+    first = Logger(tmp_path / "monday.txt")
+    first.log.write("1\n")
+    kept = files.keep(walked(first), [first])
+    first.log.close()
+    second = Logger(tmp_path / "tuesday.txt")
+    again(tmp_path).restore(kept, walked(second), [second])
+    second.log.write("2\n")
+    second.log.close()
+    assert (tmp_path / "tuesday.txt").read_text() == "1\n2\n"
+    assert (tmp_path / "monday.txt").read_text() == "1\n"
+
+
+def test_the_header_of_a_csv_log_is_not_written_twice(tmp_path, files):
+    first = CSVLogger(tmp_path / "log.csv")
+    first.csv_file.write("epoch,loss\n0,1\n")
+    kept = files.keep(walked(first), [first])
+    first.csv_file.close()
+    second = CSVLogger(tmp_path / "log.csv")
+    again(tmp_path).restore(kept, walked(second), [second])
+    assert not second.append_header
+    second.csv_file.write("1,0.5\n")
+    second.csv_file.close()
+    assert (tmp_path / "log.csv").read_text() == "epoch,loss\n0,1\n1,0.5\n"
+
+
+def test_a_fit_that_starts_over_appends_to_what_was_there_before_it(tmp_path, files):
+    log = tmp_path / "log.txt"
+    log.write_text("the fit before\n")
+    append(log, "1\n")
+    append(log, "2\n")
+    again(tmp_path).rewind()
+    assert log.read_text() == "the fit before\n"
+
+
+def test_what_is_written_as_a_whole_or_read_is_left_alone(tmp_path, files):
+    (tmp_path / "whole.json").write_text("{}")
+    with open(tmp_path / "whole.json", "w") as file:
+        file.write("{}")
+    with open(tmp_path / "whole.json") as file:
+        assert file.read() == "{}"
+    assert files.keep(walked(), []) == []
+
+
+def test_open_is_itself_again_after_the_fit(tmp_path):
+    before = builtins.open, io.open
+    files = Files(str(tmp_path))
+    files.begin()
+
+    class Thing:
+        opener = open  # must not become a method
+
+    assert Thing().opener(Path(__file__)).close() is None
+    files.end()
+    assert (builtins.open, io.open) == before

@@ -1,0 +1,67 @@
+"""How a batch is cut: every sample once, at most `factor` slices of one size and a first one that is no larger."""
+
+from __future__ import annotations
+
+import threading
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stallguard.probe.microbatch import slice_plan
+from stallguard.probe.microbatch.deferred_update import Held, shadowed
+
+
+@given(batch=st.integers(1, 5000), factor=st.integers(1, 600))
+def test_the_slices_are_the_batch(batch, factor):
+    first, size, others = slice_plan.plan(batch, factor)
+    assert first + size * others == batch
+    assert 1 <= first <= size
+    assert others + 1 <= max(1, factor)
+
+
+@given(batch=st.integers(1, 500), factor=st.integers(1, 2000))
+def test_a_factor_beyond_the_batch_makes_slices_of_one_sample(batch, factor):
+    _, size, _ = slice_plan.plan(batch, max(factor, batch))
+    assert size == 1
+
+
+def test_a_slice_is_current_in_its_own_thread_only():
+    seen = []
+    with slice_plan.slicing(2, 8) as piece:
+        other = threading.Thread(target=lambda: seen.append(slice_plan.current()))
+        other.start()
+        other.join()
+        assert slice_plan.current() is piece
+    assert seen == [None]
+    assert slice_plan.current() is None
+
+
+def test_one_masked_loss_has_its_own_divisor_and_two_have_none_in_common():
+    piece = slice_plan.Slice(2, 8)
+    piece.losses, piece.divisors = 1, [5]
+    assert piece.divisor == 5
+    assert not piece.uneven
+    piece.losses = 2
+    assert piece.divisor is None
+    assert piece.uneven
+
+
+class Optimizer:
+    def apply_gradients(self, pairs):
+        raise AssertionError("applied")
+
+
+def test_a_held_optimizer_applies_nothing_and_is_itself_again_afterwards():
+    optimizer, held = Optimizer(), Held(None)
+    with shadowed(optimizer, held, "apply_gradients"):
+        optimizer.apply_gradients(zip([1, 2], "ab", strict=True))
+    assert (held.gradients, held.variables) == ([1, 2], ["a", "b"])
+    assert vars(optimizer) == {}
+
+
+def test_what_an_instance_had_of_its_own_comes_back():
+    optimizer, mine = Optimizer(), object()
+    optimizer.apply_gradients = mine
+    with shadowed(optimizer, Held(None), "apply_gradients"):
+        pass
+    assert optimizer.apply_gradients is mine

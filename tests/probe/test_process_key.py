@@ -1,0 +1,73 @@
+"""Each Python process of a run has a place that the next attempt finds again, and no other process gets."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from stallguard.launch.environment import keep_reference
+from stallguard.probe import process_key
+
+SAYS = "import os; print(os.environ['STALLGUARD_PLACE'])"
+
+
+def places(receiver, shell, **environment):
+    """Return the places that the processes of a shell command print, in their order."""
+    keep_reference(receiver.folder / "probe", receiver.environment())
+    heard = receiver.run(["sh", "-c", shell], PY=sys.executable, SAYS=SAYS, **environment)
+    assert heard.code == 0, heard.err
+    return heard.out.split()
+
+
+def attempt(receiver, shell, number, **environment):
+    return places(receiver, shell, STALLGUARD_TOKEN=str(number), **environment)
+
+
+@pytest.mark.parametrize(
+    "shell",
+    [
+        'for s in 1 2 3; do "$PY" -c "$SAYS" $s; done',
+        'for s in 1 2 3; do SEED=$s "$PY" -c "$SAYS"; done',
+        'for s in 1 2 3; do "$PY" -c "$SAYS"; done',
+        'for s in a b; do mkdir -p $s; (cd $s && "$PY" -c "$SAYS"); done',
+    ],
+    ids=["arguments", "variables", "order", "directories"],
+)
+def test_trainings_of_one_run_differ_and_each_is_found_again(receiver, shell):
+    first, second = attempt(receiver, shell, 1), attempt(receiver, shell, 2)
+    assert first == second
+    assert len(set(first)) == len(first) > 1
+
+
+def test_what_changes_with_every_start_is_no_part_of_it(receiver):
+    first = attempt(receiver, 'MASTER_PORT=1 RUN_PID=7 "$PY" -c "$SAYS"', 1)
+    second = attempt(receiver, 'MASTER_PORT=2 RUN_PID=8 "$PY" -c "$SAYS"', 2)
+    assert first == second
+
+
+def test_a_batch_size_that_stallguard_gave_is_no_part_of_it(receiver):
+    first = attempt(receiver, '"$PY" -c "$SAYS" --batch=512 15120', 1, STALLGUARD_ROWS="512")
+    second = attempt(receiver, '"$PY" -c "$SAYS" --batch=256 15120', 2, STALLGUARD_ROWS="256")
+    assert first == second
+
+
+def test_another_terminal_is_no_other_training(receiver, monkeypatch):
+    first = attempt(receiver, '"$PY" -c "$SAYS"', 1)
+    monkeypatch.setenv("WINDOW_TITLE", "another")  # of the whole run, not of one process
+    assert attempt(receiver, '"$PY" -c "$SAYS"', 2) == first
+
+
+def test_starts_at_one_instant_get_different_numbers(receiver):
+    started = 'for s in 1 2 3 4 5 6 7 8; do "$PY" -c "$SAYS" & done; wait'
+    found = places(receiver, started)
+    assert sorted(name.rpartition("-")[2] for name in found) == list("12345678")
+    assert len({name.rpartition("-")[0] for name in found}) == 1
+
+
+def test_a_secret_of_the_environment_is_not_written_down(receiver):
+    keep_reference(receiver.folder / "probe", {"API_KEY": "hunter2hunter2"})
+    file: Path = receiver.folder / "probe" / process_key.REFERENCE
+    assert "hunter2" not in file.read_text()
+    assert file.stat().st_mode & 0o077 == 0

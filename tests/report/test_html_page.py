@@ -1,0 +1,192 @@
+"""The HTML report is one file that fetches nothing, executes nothing foreign and tells no secret."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from stallguard.report import document, html_page, labels
+from stallguard.report.timeline import Mark, Timeline
+from tests.report.hostile import EVIL, HEBREW, SECRET, hostile
+from tests.report.nights import night
+
+
+class Page(HTMLParser):
+    """What a browser would see: elements, attributes, and the text of each script and style."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements, self.attributes, self.raw = [], [], {"script": [], "style": []}
+        self.words = []
+        self._inside = None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append(tag)
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        self._inside = tag if tag in self.raw else None
+        if self._inside:
+            self.raw[tag].append("")
+
+    def handle_endtag(self, tag):
+        self._inside = None
+
+    def handle_data(self, data):
+        if self._inside:
+            self.raw[self._inside][-1] += data
+        else:
+            self.words.append(data)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> Page:
+    run = night(tmp_path_factory.mktemp("night"), minutes=20, stalls=4)
+    return Page(html_page.write(run.path, environment={}).read_text())
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory) -> Page:
+    run = hostile(tmp_path_factory.mktemp("hostile"))
+    return Page(html_page.write(run.path, environment={}).read_text())
+
+
+def test_nothing_is_fetched(written):
+    assert not {"link", "img", "iframe", "object", "embed", "base", "form"} & set(written.elements)
+    assert not [
+        (tag, name) for tag, name, _ in written.attributes if name in ("src", "href", "srcset", "style")
+    ]
+    assert not re.search(r"@import|url\(", "".join(written.raw["style"]))
+
+
+def test_the_policy_forbids_requests_and_allows_exactly_the_scripts_and_the_style_that_are_there(written):
+    [policy] = [
+        value
+        for tag, name, value in written.attributes
+        if name == "content" and value.startswith("default-src")
+    ]
+    assert policy.startswith("default-src 'none'; ")
+    data, code = written.raw["script"].index(next(s for s in written.raw["script"] if s.startswith("{"))), []
+    for number, text in enumerate(written.raw["script"]):
+        if number != data:
+            code.append(f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'")
+    assert f"script-src {' '.join(code)};" in policy
+    [style] = written.raw["style"]
+    assert base64.b64encode(hashlib.sha256(style.encode()).digest()).decode() in policy
+    assert "unsafe" not in policy
+
+
+def test_no_handler_is_an_attribute(written, attacked):
+    assert not [
+        name for page in (written, attacked) for _, name, _ in page.attributes if name.startswith("on")
+    ]
+
+
+def test_the_theme_is_chosen_before_anything_is_painted(written):
+    assert written.elements.index("script") < written.elements.index("style") < written.elements.index("body")
+
+
+def test_foreign_text_is_text(written, attacked):
+    assert set(attacked.elements) <= set(written.elements) | {"pre"}
+    assert len(attacked.raw["script"]) == len(written.raw["script"]) == 4
+    labels = "".join(attacked.words)
+    assert labels.count(EVIL) >= 6  # title, place, evidence, deeds, stack, output
+    assert "\u241b[2J" in labels
+    assert "<U+202E>txt.exe" in labels
+    assert HEBREW in labels
+    assert "\ufffd\ufffd broken" in labels
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028]", labels)
+
+
+def test_secrets_of_the_command_line_are_nowhere(attacked, tmp_path):
+    run = hostile(tmp_path)
+    assert SECRET in run.asked.read_text()
+
+    text = html_page.write(run.path, environment={}).read_text()
+
+    assert SECRET not in text
+    assert "[removed: secret]" in text
+    assert "secrets were removed" in text.lower()
+    assert SECRET not in msgspec.json.encode(document.make(run, {})).decode()
+
+
+def test_a_secret_of_the_environment_is_removed_wherever_it_was_printed(tmp_path):
+    run = night(tmp_path, minutes=4, stalls=0)
+    run.output.write_text("connected with swordfish-12\n")
+
+    assert "swordfish-12" in html_page.write(run.path, environment={}).read_text()
+    assert (
+        "swordfish-12"
+        not in html_page.write(run.path, environment={"DB_PASSWORD": "swordfish-12"}).read_text()
+    )
+
+
+def test_data_can_hold_no_markup():
+    evil = "</script><!--<script>&amp;\u2028\u2029"
+    timeline = Timeline(0.0, 0.0, 0.0, [], [], [], [Mark("stall", 0.0, evil)], [])
+
+    text = html_page.data(timeline)
+
+    assert not set("<>&\u2028\u2029") & set(text)
+    assert json.loads(text)["marks"][0]["label"] == evil
+
+
+def test_every_chart_is_drawn_without_a_script_too(written):
+    assert (
+        written.elements.count("svg") == written.elements.count("path") - 2 > 5
+    )  # two panels have two lines
+
+
+def test_all_ten_kinds_of_content_are_there(written):
+    labels = " ".join(" ".join(written.words).split())
+    for piece in (
+        "The training finished after", "It stalled 4 times", "for it", "against it", "It hung at",
+        "train.py:88 in step", "Starting attempt 2", "10 threads alike", "starting", "What helps",
+        "tf.config.set_visible_devices",
+        "Attempts", "killed by SIGTERM", "Evidence kept in incidents/1", "it did not end in time",
+    ):  # fmt: skip
+        assert piece in labels, piece
+
+
+def test_a_report_that_cannot_be_written_leaves_nothing_half_made(tmp_path):
+    run = night(tmp_path, minutes=4, stalls=0)
+    with pytest.raises(OSError, match="absent"):
+        html_page.write(run.path, tmp_path / "absent" / "r.html", environment={})
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(OSError, match="taken"):
+        html_page.write(run.path, tmp_path / "taken", environment={})
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["runs", "taken"]
+
+
+def test_times_are_those_of_the_clock_on_the_wall(tmp_path):
+    run = night(tmp_path, minutes=4, stalls=0)
+    tokyo = dt.timezone(dt.timedelta(hours=9), "JST")
+
+    made = document.make(run, {}, tokyo)
+
+    assert (made.began, made.zone) == ("Sunday, 08 March 2026, 07:30", "JST")
+    assert made.timeline.offset == 9 * 3600
+    assert made.told[0].clock == "07:30:00"
+
+
+def test_the_licence_of_the_chart_library_is_in_the_package():
+    assets = Path(html_page.__file__).parent / "assets"
+    assert "MIT" in (assets / "uPlot.LICENSE").read_text()
+    assert "1.6.32" in (assets / "uPlot.iife.min.js").read_text()[:200]
+
+
+def test_evidence_that_is_there_is_one_line_and_what_is_not_has_its_reason(tmp_path):
+    made = document.make(night(tmp_path, minutes=6, stalls=1), {}, dt.UTC)
+    (collected, names), *rest = labels.kept(made.incidents[0].evidence)
+
+    assert collected == "collected"
+    assert names.startswith("stacks (0.2 s), native (0.2 s), ")
+    assert rest == [("system-log", "late: it did not end in time")]

@@ -1,0 +1,155 @@
+"""All sensors together against a real child, and plug-ins beside them."""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from stallguard import plugins
+from stallguard.core.events import Event, Sampled
+from stallguard.core.readings import Machine, Memory, Process, Reading
+from stallguard.host.clock import SystemClock
+from stallguard.sensors import Target
+from stallguard.sensors.process_usage import ProcessSensor, SharingSensor
+from stallguard.sensors.sampler import Samplers
+from stallguard.sensors.sensor_registry import sensors
+from tests.host.children import eventually, running
+from tests.sensors.clocks import Hands
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+SLEEPER = "import time; print(flush=True); time.sleep(60)"
+
+
+@linux
+def test_within_seconds_all_that_can_be_known_of_a_child_is_known(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    mailbox: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    troubles: list[str] = []
+    with running(SLEEPER) as child:
+        target = Target(root=child.pid, places=(tmp_path,))
+        clock = SystemClock()
+        samplers = Samplers(
+            sensors(target, clock, lambda n, e: troubles.append(f"{n}: {e}")), mailbox.put, clock
+        )
+        samplers.start()
+        seen: set[type[Reading]] = set()
+        until = time.monotonic() + 10
+        while seen < {Process, Memory, Machine} and time.monotonic() < until:
+            event = mailbox.get(timeout=10)
+            assert isinstance(event, Sampled)
+            seen.add(type(event.reading))
+        samplers.close()
+        assert target.members == (child.pid,)
+    assert seen >= {Process, Memory, Machine}
+    assert troubles == []
+    assert set(threading.enumerate()) <= before
+
+
+@linux
+def test_the_census_is_taken_now_and_then_and_with_every_urgent_reading() -> None:
+    with running(SLEEPER) as child:
+        hands = Hands()
+        sensor = ProcessSensor(Target(root=child.pid), hands)
+        taken = []
+        for second in range(12):
+            hands.now = 1000.0 + second
+            taken.append(sensor.read().census is not None)
+        assert taken == [second in (0, 10) for second in range(12)]
+        sensor.hurry(True)
+        assert eventually(lambda: sensor.read().census == {"sleep": 1})
+        assert sensor.read().main_site == "sleep"
+        sensor.hurry(False)
+        assert sensor.read().census is None
+
+
+@linux
+def test_a_second_attempt_is_a_new_tree_with_totals_from_nothing() -> None:
+    target = Target()
+    sensor = ProcessSensor(target, SystemClock())
+    assert sensor.read() is None
+    with running("import time\nfor _ in range(1_500_000): pass\nprint(flush=True); time.sleep(60)") as child:
+        target.root = child.pid
+        first = sensor.read()
+    with running(SLEEPER) as child:
+        target.root, target.main, target.shared = child.pid, None, {child.pid: 5 << 20}
+        second = sensor.read()
+    assert second.cpu < first.cpu
+    assert second.census is not None
+    assert second.footprint >= second.rss  # what the first attempt shared is forgotten
+
+
+@linux
+def test_shared_pages_are_found_for_a_tree_of_several_and_not_asked_for_one() -> None:
+    source = """
+import os, time
+held = bytearray(os.urandom(1 << 20)) * 60
+if os.fork() == 0:
+    sum(held[::4096])
+print(flush=True); time.sleep(60)
+"""
+    with running(source) as child:
+        target = Target(root=child.pid)
+        process, sharing = ProcessSensor(target, SystemClock()), SharingSensor(target)
+        while len(target.members) < 2:
+            process.read()
+        sharing.read()
+        assert target.shared[child.pid] > 50 << 20
+        assert process.read().footprint < process.read().rss
+        target.members = (child.pid,)
+        sharing.read()
+        assert target.shared == {child.pid: 0}
+
+
+class Thermometer:
+    """A plug-in's sensor."""
+
+    name = "thermometer"
+    period = 60.0
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+
+    def read(self) -> Reading | None:
+        return Machine(thermal="fair")
+
+
+def _entry(name: str, load: object) -> object:
+    return SimpleNamespace(name=name, load=load, value="x:y", dist=SimpleNamespace(name="extra"))
+
+
+def test_a_plug_in_adds_a_sensor_and_a_broken_one_is_told_and_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken() -> object:
+        raise ImportError("no driver")
+
+    def unmakeable() -> object:
+        return lambda _target: 1 / 0
+
+    entries = [_entry("good", lambda: Thermometer), _entry("bad", broken), _entry("worse", unmakeable)]
+    monkeypatch.setattr(
+        "importlib.metadata.entry_points", lambda group: entries * (group == "stallguard.sensors")
+    )
+    troubles: list[str] = []
+    made = sensors(Target(root=7), SystemClock(), lambda name, error: troubles.append(f"{name}: {error}"))
+    assert [one.name for one in made][-1] == "thermometer"
+    assert made[-1].target.root == 7
+    assert troubles == ["bad: no driver", "worse: division by zero"]
+    assert plugins.installed("stallguard.sensors")[0] == ("bad", "x:y", "extra")
+
+
+def test_watching_files_costs_nothing_until_it_begins() -> None:
+    source = "import sys, stallguard.sensors.sensor_registry; print('watchdog' in sys.modules, 'psutil' in sys.modules)"
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    answer = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=True, env=env
+    )
+    assert answer.stdout.strip() == "False False"

@@ -1,0 +1,51 @@
+"""Which batches survive is kept beside what a night taught: for the same script, whatever size is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stallguard.core.limits import PolicyLimits
+from stallguard.core.sizes import UNKNOWN, Sizes
+from stallguard.launch.batch_option import unsized
+from stallguard.storage import learned_store
+
+KNOWN = Sizes(left={"32 rows": 1}, factor=2, rows=96)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path / "home"))
+    (tmp_path / "train.py").write_text("print('training')\n")
+    return tmp_path
+
+
+def key(place: Path, *words: str) -> learned_store.Key:
+    return learned_store.key_of(unsized(["python", "train.py", *words], PolicyLimits(batch_flag="-b")), place)
+
+
+def test_what_is_known_of_sizes_holds_whichever_is_asked_for(place: Path) -> None:
+    learned_store.keep_sizes(key(place, "-b", "512"), KNOWN)
+
+    assert learned_store.sizes(key(place, "-b", "64"), print) == KNOWN
+    assert learned_store.sizes(key(place, "-b", "64", "--deep"), print) == UNKNOWN
+    assert learned_store.load(key(place, "-b", "512"), print) is None, "it is no measure of gaps"
+
+
+def test_another_script_knows_nothing_and_a_damaged_file_is_told_of(place: Path) -> None:
+    learned_store.keep_sizes(key(place), KNOWN)
+    (kept,) = (place / "home" / "learned").iterdir()
+    kept.write_text("{")
+    words: list[str] = []
+    assert learned_store.sizes(key(place), words.append) == UNKNOWN
+    assert len(words) == 1
+
+    learned_store.keep_sizes(key(place), KNOWN)
+    (place / "train.py").write_text("print('another')\n")
+    assert learned_store.sizes(key(place), words.append) == UNKNOWN
+
+
+def test_nothing_is_written_where_nothing_is_known(place: Path) -> None:
+    learned_store.keep_sizes(key(place), UNKNOWN)
+    assert not (place / "home").exists()

@@ -1,0 +1,172 @@
+"""The core's value beside the journal: used if everything about it is right, else the journal is folded whole."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from stallguard.core import fold, recovery
+from stallguard.core.events import Event, Greeted, Heard, Launched, Sampled
+from stallguard.core.limits import Limits
+from stallguard.core.readings import Process
+from stallguard.core.run import Run
+from stallguard.storage import core_snapshot, journal
+from stallguard.storage.paths import RunDir
+
+LIMITS = Limits()
+
+
+def night(seconds: int) -> list[Event]:
+    events: list[Event] = [Launched(at=0.0, attempt=1, pid=7), Greeted(at=0.5, attempt=1, pid=7, place="a")]
+    for second in range(1, seconds):
+        at = float(second)
+        events.append(
+            Heard(at=at, attempt=1, pid=7, trains=True, beats=second, beat_at=at, progress_at=at, changes=second,
+                  phase="step", fits=1, fit_beats=second, longest=1.0)
+        )  # fmt: skip
+        events.append(
+            Sampled(at=at + 0.1, reading=Process(pid=7, state="running", cpu=at, census={"run": 1}))
+        )
+    return events
+
+
+def lived(directory: RunDir, events: list[Event], until: int) -> Run:
+    """Write the journal as a run does, save after `until` events, and return the run at the end."""
+    book = journal.Journal(directory.journal, lambda _: None, most=200_000)
+    run, _ = fold.begin(LIMITS, events[0].at)
+    for number, event in enumerate(events):
+        book.write(event.at, "event", event)
+        run, actions = fold.advance(run, event, LIMITS)
+        for action in actions:
+            book.write(event.at, "action", action)
+        if number == until:
+            place = book.place()
+            assert place is not None
+            core_snapshot.save(directory, run, place)
+    book.close()
+    return run
+
+
+def taken_up(directory: RunDir) -> Run | None:
+    before, place = core_snapshot.load(directory) or (None, None)
+    return recovery.rebuilt(journal.events(directory.journal, place), LIMITS, run=before)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> RunDir:
+    (tmp_path / "one").mkdir()
+    return RunDir(tmp_path / "one")
+
+
+@pytest.mark.parametrize("until", [5, 300, 1500])
+def test_what_is_saved_and_the_rest_of_the_journal_bring_the_run_that_was(
+    directory: RunDir, until: int
+) -> None:
+    run = lived(directory, night(800), until)
+
+    before = core_snapshot.load(directory)
+    assert before is not None
+    assert before[0].now < run.now
+    assert taken_up(directory) == run == recovery.rebuilt(journal.events(directory.journal), LIMITS)
+
+
+def test_most_of_a_long_journal_is_not_folded_again(directory: RunDir) -> None:
+    lived(directory, night(3000), 5900)
+    began = time.process_time()
+    taken_up(directory)
+    short = time.process_time() - began
+    core_snapshot.file(directory).unlink()
+    began = time.process_time()
+    taken_up(directory)
+
+    assert short < 0.3 * (time.process_time() - began)
+
+
+def changed(directory: RunDir, **fields: object) -> None:
+    path = core_snapshot.file(directory)
+    kept = msgspec.msgpack.decode(path.read_bytes())
+    path.write_bytes(msgspec.msgpack.encode(kept | fields))
+
+
+def of_another_version(directory: RunDir) -> None:
+    changed(directory, version="0.0.9")
+
+
+def of_another_run(directory: RunDir) -> None:
+    changed(directory, run="two")
+
+
+def of_a_later_form(directory: RunDir) -> None:
+    changed(directory, schema=2)
+
+
+def damaged(directory: RunDir) -> None:
+    data = bytearray(core_snapshot.file(directory).read_bytes())
+    data[len(data) // 2] ^= 1
+    core_snapshot.file(directory).write_bytes(data)
+
+
+def cut(directory: RunDir) -> None:
+    core_snapshot.file(directory).write_bytes(core_snapshot.file(directory).read_bytes()[:-100])
+
+
+def deep(directory: RunDir) -> None:
+    core_snapshot.file(directory).write_bytes(b"\x91" * 100_000)
+
+
+def no_journal_of_its_own(directory: RunDir) -> None:
+    text = (
+        directory.journal.read_bytes().replace(b'"beats":7,', b'"beats":8,').replace(b'"at":300', b'"at":301')
+    )
+    directory.journal.write_bytes(text)
+
+
+def a_journal_that_was_cut(directory: RunDir) -> None:
+    directory.journal.write_bytes(directory.journal.read_bytes()[:5000])
+
+
+@pytest.mark.parametrize(
+    "spoil", [of_another_version, of_another_run, of_a_later_form, damaged, cut, deep, no_journal_of_its_own,
+              a_journal_that_was_cut],
+)  # fmt: skip
+def test_what_cannot_be_relied_upon_is_passed_over(directory: RunDir, spoil) -> None:
+    lived(directory, night(320), 600)
+    assert core_snapshot.load(directory) is not None
+    spoil(directory)
+
+    assert core_snapshot.load(directory) is None
+    assert taken_up(directory) == recovery.rebuilt(journal.events(directory.journal), LIMITS)
+
+
+def test_it_is_saved_now_and_then(directory: RunDir) -> None:
+    book = journal.Journal(directory.journal, lambda _: None)
+    saver = core_snapshot.Saver(directory, book)
+    run, _ = fold.begin(LIMITS, 0.0)
+    ages = []
+    for event in night(1000):
+        book.write(event.at, "event", event)
+        run, _ = fold.advance(run, event, LIMITS)
+        saver.look(run)
+        found = core_snapshot.load(directory) if event.at % 50 == 0 else None
+        ages += [run.now - found[0].now] if found else []
+    book.close()
+
+    assert ages
+    assert max(ages) <= core_snapshot.EVERY
+
+
+def test_a_training_whose_command_is_not_utf_8_is_not_saved_and_nothing_fails(directory: RunDir) -> None:
+    book = journal.Journal(directory.journal, lambda _: None)
+    saver = core_snapshot.Saver(directory, book)
+    run, _ = fold.begin(LIMITS, 0.0)
+    events = [Launched(at=1.0, attempt=1, pid=7), Greeted(at=2.0, attempt=1, pid=7, command="x.py \udcff")]
+    for event in [*events, *(Heard(at=at, attempt=1, pid=7, beats=int(at)) for at in (400.0, 800.0))]:
+        book.write(event.at, "event", event)
+        run, _ = fold.advance(run, event, LIMITS)
+        saver.look(run)
+    book.close()
+
+    assert core_snapshot.load(directory) is None

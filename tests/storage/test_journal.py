@@ -1,0 +1,201 @@
+"""The journal is readable whatever happened to it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stallguard.core.events import Asked, Heard, Sampled, Ticked
+from stallguard.core.readings import Process
+from stallguard.storage import journal
+
+EVENTS = [
+    Ticked(at=1.0),
+    Heard(at=2.0, attempt=1, beats=5, phase="step"),
+    Sampled(at=3.0, reading=Process(cpu=1.5, state="running", census={"futex": 3})),
+    Asked(at=4.0, verb="stop"),
+]
+
+
+def write(path: Path, complain: Callable[[str], None] = lambda _: None) -> None:
+    book = journal.Journal(path, complain)
+    for event in EVENTS:
+        book.write(event.at, "event", event)
+    book.close()
+
+
+def test_events_come_back_as_they_were(tmp_path: Path) -> None:
+    write(tmp_path / "journal.jsonl")
+
+    assert list(journal.events(tmp_path / "journal.jsonl")) == EVENTS
+
+
+def test_every_line_has_a_schema_and_both_clocks(tmp_path: Path) -> None:
+    write(tmp_path / "journal.jsonl")
+
+    first = msgspec.json.decode((tmp_path / "journal.jsonl").read_bytes().splitlines()[0])
+
+    assert (first["schema"], first["at"], first["kind"]) == (1, 1.0, "event")
+    assert first["utc"].endswith("Z")
+
+
+@given(cut=st.integers(min_value=0, max_value=400))
+def test_a_journal_cut_anywhere_keeps_every_whole_line(tmp_path_factory: object, cut: int) -> None:
+    path = tmp_path_factory.mktemp("cut") / "journal.jsonl"  # type: ignore[attr-defined]
+    write(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: max(0, len(whole) - cut)])
+
+    found = list(journal.events(path))
+
+    lines = path.read_bytes().count(b"\n")
+    assert found[:lines] == EVENTS[:lines]
+
+
+def test_writing_goes_on_after_a_line_that_was_cut(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    write(path)
+    path.write_bytes(path.read_bytes()[:-10])
+
+    write(path)
+
+    assert list(journal.events(path)) == [*EVENTS[:-1], *EVENTS]
+
+
+def test_a_full_disk_is_told_once_and_raises_nothing() -> None:
+    told: list[str] = []
+
+    write(Path("/dev/full"), told.append)
+
+    assert len(told) == 1
+    assert "No space left" in told[0]
+
+
+def test_rotated_parts_are_read_in_the_order_they_were_written(tmp_path: Path) -> None:
+    for name in ("journal.jsonl", "journal.2.jsonl", "journal.10.jsonl"):
+        (tmp_path / name).write_bytes(b"")
+
+    names = [part.name for part in journal.parts(tmp_path / "journal.jsonl")]
+
+    assert names == ["journal.2.jsonl", "journal.10.jsonl", "journal.jsonl"]
+
+
+def test_a_journal_that_grows_is_compressed_in_parts_and_read_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    book = journal.Journal(path, lambda _: None, most=4 * 2000)
+    for number in range(200):
+        book.write(float(number), "event", Ticked(at=float(number)))
+    book.close()
+
+    files = sorted(tmp_path.iterdir())
+    assert [event.at for event in journal.events(path)] == [float(number) for number in range(200)]
+    assert all(file.suffix == ".gz" for file in files if file != path)
+    assert sum(file.stat().st_size for file in files) < 200 * 60, "half of what was written at most"
+
+
+def test_a_journal_takes_no_more_room_than_it_may_and_keeps_its_beginning_and_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    book = journal.Journal(path, lambda _: None, most=8000)
+    for number in range(2000):
+        book.write(float(number), "event", Ticked(at=float(number)))
+    book.close()
+
+    at = [event.at for event in journal.events(path)]
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 8400
+    assert at[0] == 0.0, "the beginning says what was asked"
+    assert at[-1] == 1999.0
+    assert at == sorted(at)
+
+
+def test_a_part_that_was_just_being_compressed_is_read_once(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    write(path)
+    (tmp_path / "journal.1.jsonl").write_bytes(path.read_bytes())
+    with gzip.open(tmp_path / "journal.1.jsonl.gz", "wb") as file:
+        file.write(path.read_bytes())
+
+    assert list(journal.events(path)) == EVENTS * 2
+
+
+def test_a_part_that_is_damaged_costs_its_own_lines_alone(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    write(path)
+    packed = gzip.compress(path.read_bytes())
+    (tmp_path / "journal.1.jsonl.gz").write_bytes(packed[: len(packed) // 2])
+    (tmp_path / "journal.2.jsonl.gz").write_bytes(b"no archive")
+
+    assert list(journal.events(path))[-len(EVENTS) :] == EVENTS
+
+
+def test_a_line_nested_too_deep_is_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    write(path)
+    with path.open("ab") as file:
+        file.write(b"[" * 100_000 + b"\n")
+        file.write(
+            b'{"schema":1,"utc":"","at":1,"kind":"event","data":{"type":"ticked","x":'
+            + b"[" * 100_000
+            + b"\n"
+        )
+    write(path)
+
+    assert list(journal.events(path)) == EVENTS * 2
+
+
+def test_a_short_write_loses_no_line(tmp_path: Path) -> None:
+    """Of a file of 300 bytes at most the kernel takes a part of a line, and refuses the rest; then there is room."""
+    path = tmp_path / "journal.jsonl"
+    script = f"""
+import resource, signal
+from pathlib import Path
+from stallguard.storage import journal
+from stallguard.core.events import Ticked
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+book = journal.Journal(Path({str(path)!r}), lambda _: None)
+for number in range(8):
+    small = 300 if number == 3 else resource.RLIM_INFINITY
+    resource.setrlimit(resource.RLIMIT_FSIZE, (small, resource.RLIM_INFINITY))
+    book.write(float(number), "event", Ticked(at=float(number)))
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+    assert [event.at for event in journal.events(path)] == [0.0, 1.0, 2.0, 4.0, 5.0, 6.0, 7.0]
+
+
+def test_what_stands_behind_a_place_is_found_again_wherever_it_went(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    book = journal.Journal(path, lambda _: None, most=4 * 2000)
+    places = []
+    for number in range(100):
+        book.write(float(number), "event", Ticked(at=float(number)))
+        places.append(book.place())
+    book.close()
+
+    for number in (0, 10, 40, 99):
+        place = places[number]
+        assert place is not None
+        assert journal.holds(path, place)
+        assert [event.at for event in journal.events(path, place)] == [
+            float(at) for at in range(number + 1, 100)
+        ]
+        assert not journal.holds(path, msgspec.structs.replace(place, tail=b"x" * len(place.tail)))
+        assert not journal.holds(path, msgspec.structs.replace(place, part=99))
+
+
+def test_the_wall_clock_of_a_line_is_that_of_its_time(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    book = journal.Journal(path, lambda _: None, now=lambda: 1000.0)
+    book.write(1000.0, "event", Ticked(at=1000.0))
+    book.write(995.0, "event", Ticked(at=995.0))
+    book.close()
+
+    now, before = (dt.datetime.fromisoformat(line.utc) for line in journal.read(path))
+    assert dt.timedelta(seconds=4.5) < now - before < dt.timedelta(seconds=5.5)

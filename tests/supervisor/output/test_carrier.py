@@ -1,0 +1,349 @@
+"""The script's output reaches the user as it would without us, and output.log as well."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import select
+import struct
+import subprocess
+import sys
+import termios
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from stallguard.supervisor.output.carrier import LAST, Output
+from stallguard.supervisor.output.log import OutputLog
+from stallguard.supervisor.output.terminal import End, choose, look
+from tests.supervisor.stage import LONG, ROOT, Side, python
+
+# ---- what the child gets ---------------------------------------------------------------------------------------
+
+TTY, FILE, CLOSED = End("terminal", (1, 2)), End("other", (3, 4)), End("closed")
+
+
+@pytest.mark.parametrize(
+    ("out", "err", "seen"),
+    [
+        (TTY, TTY, ("terminal", "terminal", True)),
+        (TTY, End("terminal", (1, 3)), ("terminal", "terminal", False)),
+        (FILE, TTY, ("pipe", "terminal", False)),
+        (FILE, FILE, ("pipe", "pipe", True)),
+        (FILE, End("other", (3, 5)), ("pipe", "pipe", False)),
+        (CLOSED, CLOSED, ("none", "none", False)),
+        (CLOSED, FILE, ("none", "pipe", False)),
+    ],
+)
+def test_each_stream_is_what_it_would_be_without_us(out, err, seen):
+    assert choose(out, err) == seen
+
+
+# ---- pipes ---------------------------------------------------------------------------------------------------------
+
+
+def test_bytes_pass_unchanged_and_apart_and_both_are_kept(stage, finished):
+    show = stage(Side("pipe"), Side("pipe"))
+    every = "bytes(range(256)) * 5000"
+    assert (
+        show.run(
+            python(f"import os; os.write(2, b'\\xff\\x00e'); import sys; sys.stdout.buffer.write({every})")
+        )
+        == 0
+    )
+    assert finished(show) == bytes(range(256)) * 5000
+    assert show.err.data == b"\xff\x00e"
+    kept = show.path.read_bytes()
+    assert sorted(kept) == sorted(show.out.data + show.err.data)
+
+
+def test_output_and_error_in_one_pipe_keep_their_order(stage, finished):
+    show = stage(Side("pipe"))
+    show.run(["/bin/sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do echo o$i; echo e$i >&2; done"])
+    assert finished(show) == b"".join(b"o%d\ne%d\n" % (i, i) for i in range(1, 10))
+    assert show.path.read_bytes() == show.out.data
+
+
+def test_a_line_arrives_while_the_child_goes_on(stage):
+    show = stage(Side("pipe"))
+    show.start(python("import time; print('batch 1', flush=True); time.sleep(60)"))
+    show.out.until(b"batch 1\n")
+
+
+def test_two_attempts_share_one_output(stage, finished):
+    show = stage(Side("pipe"))
+    show.run(["echo", "one"])
+    show.run(["echo", "two"])
+    assert finished(show) == b"one\ntwo\n"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "terminal"])
+def test_what_was_written_before_the_end_is_passed_on_before_it_is_told(stage, kind):
+    show = stage(Side(kind))
+    show.run(python("print('x' * 20000); print('end')"))
+    assert show.output.settle(LONG)
+    assert show.path.read_bytes().endswith(b"end\n")
+
+
+def test_a_reader_that_has_enough_reaches_the_child(stage):
+    side = Side("pipe", read=False)
+    show = stage(side, Side("pipe"))
+    child = show.start(["yes"])
+    assert os.read(side.ours, 2) == b"y\n"
+    os.close(side.ours)
+    assert child.wait(LONG) == -13  # SIGPIPE, as `yes | head -1`
+
+
+def test_a_child_that_is_silent_while_its_reader_leaves_fails_at_its_next_word(stage):
+    side = Side("pipe", read=False)
+    show = stage(side, Side("pipe"))
+    child = show.start(["/bin/sh", "-c", "read go; echo late; echo later; exit 9"], stdin=subprocess.PIPE)
+    os.close(side.ours)
+    line = select.poll()
+    line.register(show.output.stdout, 0)
+    assert line.poll(
+        LONG * 1000
+    )  # an error: the reader has left, and the child's line has no reader any more
+    child.stdin.write(b"go\n")
+    child.stdin.close()
+    assert child.wait(LONG) == -13
+
+
+def test_a_slow_reader_slows_the_child_and_nothing_is_lost(stage, finished):
+    side = Side("pipe", read=False)
+    show = stage(side, Side("pipe"))
+    child = show.start(python("import sys; sys.stdout.write('z' * 1_000_000)"))
+    show.until_blocked()
+    assert child.poll() is None  # as it would be without us
+    assert show.output.settle(0.05) is False
+    side._thread.start()
+    assert child.wait(LONG) == 0
+    assert finished(show) == b"z" * 1_000_000
+    assert show.output.blocked(time.monotonic()) == 0
+
+
+def test_a_descriptor_that_somebody_made_nonblocking_loses_nothing(stage, finished):
+    side = Side("pipe", read=False)
+    os.set_blocking(side.given, False)
+    show = stage(side)
+    child = show.start(python("import sys; sys.stdout.write('n' * 300_000)"))
+    show.until_blocked()
+    side._thread.start()
+    assert child.wait(LONG) == 0
+    assert finished(show) == b"n" * 300_000
+
+
+def test_a_terminal_is_closed_when_nothing_is_unread(stage, finished, monkeypatch):
+    """macOS drops what is unread when the last of a slave's descriptors is closed."""
+    scene = stage(Side("terminal", read=False))
+    scene.start(python("print('x' * 200_000)"))
+    scene.until_blocked()
+    [pump] = scene.output._pumps
+    plain, unread = os.close, []
+
+    def close(descriptor):
+        if descriptor == pump.line.theirs:
+            ready = select.select([pump.line.ours], [], [], 0)[0] if pump._thread.is_alive() else []
+            unread.append(bool(ready))
+        plain(descriptor)
+
+    for child in scene.children:
+        os.killpg(child.pid, 9)
+        child.wait()
+    monkeypatch.setattr("stallguard.supervisor.output.carrier.os.close", close)
+    scene.out._thread.start()
+    finished(scene)
+    assert unread == [False]
+
+
+def test_an_orphan_that_chatters_cannot_hold_the_end(stage, finished):
+    show = stage(Side("pipe"))
+    show.run(["/bin/sh", "-c", "echo done; yes & exit 0"])
+    began = time.monotonic()
+    data = finished(show)
+    assert data.startswith(b"done\n")
+    assert len(data) < 40 * LAST
+    assert time.monotonic() - began < LONG / 2
+    os.killpg(show.children[0].pid, 9)
+
+
+def test_a_silent_orphan_cannot_hold_the_end_either(stage, finished):
+    show = stage(Side("pipe"))
+    show.run(["/bin/sh", "-c", "echo done; sleep 60 & exit 0"])
+    assert finished(show) == b"done\n"
+    os.killpg(show.children[0].pid, 9)
+
+
+def test_the_end_can_be_bounded_when_nobody_reads(stage):
+    side = Side("pipe", read=False)
+    show = stage(side)
+    show.start(python("print('w' * 100_000)"))
+    show.until_blocked()
+    assert show.output.finish(0.1) is False
+    side._thread.start()
+    assert show.output._out.join(LONG)
+    show.output._log.close()
+    show.children[0].wait(LONG)
+    side.close()
+    show.close = lambda: None
+
+
+def test_a_full_disk_behind_the_redirect_does_not_end_the_training(tmp_path):
+    troubles = []
+    with Path("/dev/full").open("wb") as full:
+        log = OutputLog(tmp_path / "output.log", troubles.append)
+        output = Output(choose(look(full.fileno()), look(full.fileno())), log, troubles.append,
+                        targets=(full.fileno(), full.fileno()))  # fmt: skip
+        assert subprocess.call(["/bin/sh", "-c", "echo a; sleep 0.1; echo b"], stdout=output.stdout) == 0
+        assert output.finish(LONG)
+    assert (tmp_path / "output.log").read_bytes() == b"a\nb\n"
+    assert len(troubles) == 1
+    assert "No space left" in troubles[0]
+
+
+# ---- terminals -----------------------------------------------------------------------------------------------------
+
+
+def set_size(descriptor, rows, columns):
+    fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+def test_a_terminal_stays_a_terminal_and_newlines_are_translated_once(stage, finished):
+    side = Side("terminal")
+    set_size(side.given, 40, 132)
+    show = stage(side)
+    show.run(
+        python(r"""
+        import os, sys
+        print(os.isatty(1), os.isatty(2), tuple(os.get_terminal_size()))
+        sys.stderr.write("\r\x1b[32m10/40\x1b[0m\b\b")
+    """)
+    )
+    assert show.output.settle(LONG)
+    side.until(b"\b\b")
+    assert side.data == b"True True (132, 40)\r\n\r\x1b[32m10/40\x1b[0m\b\b"
+    assert show.path.read_bytes() == side.data.replace(b"\r\n", b"\n")
+    assert show.output.fresh() is False
+    finished(show)
+
+
+def test_only_what_was_a_terminal_is_one(stage, finished):
+    show = stage(Side("pipe"), Side("terminal"))
+    show.run(python("import os; print(os.isatty(1), os.isatty(2))"))
+    assert finished(show) == b"False True\n"
+    assert show.output.fresh()
+
+
+def test_a_new_width_is_seen_by_the_child(stage, finished):
+    side = Side("terminal")
+    set_size(side.given, 24, 80)
+    show = stage(side)
+    child = show.start(
+        python("""
+        import os, signal
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGWINCH})
+        print("ready", flush=True)
+        signal.sigwait({signal.SIGWINCH})
+        print(os.get_terminal_size().columns)
+    """)
+    )
+    side.until(b"ready")
+    set_size(side.given, 24, 211)
+    show.output.resize()
+    os.killpg(child.pid, 28)
+    child.wait(LONG)
+    assert show.output.settle(LONG)
+    side.until(b"211\r\n")
+    finished(show)
+
+
+def test_settings_that_an_attempt_left_behind_are_put_right_for_the_next(stage, finished):
+    show = stage(Side("terminal"))
+    before = termios.tcgetattr(show.output.stdout)
+    show.run(python("import tty; tty.setraw(1)"))
+    assert termios.tcgetattr(show.output.stdout) != before
+    show.output.dress()
+    assert termios.tcgetattr(show.output.stdout) == before
+    finished(show)
+
+
+def test_a_terminal_that_goes_away_is_an_error_for_the_child(stage):
+    side = Side("terminal", read=False)
+    show = stage(side)
+    child = show.start(
+        python("""
+        import os, time
+        try:
+            while True:
+                os.write(1, b"x" * 1000)
+                time.sleep(0.01)
+        except OSError as error:
+            raise SystemExit(error.errno)
+    """)
+    )
+    time.sleep(0.2)
+    os.close(side.ours)
+    assert child.wait(LONG) == errno.EIO
+
+
+# A supervisor in the foreground of a terminal, and a child in a session of its own that reads from it.
+IN_FRONT = """
+    import fcntl, os, sys, termios
+    sys.path.insert(0, {root!r})
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    from stallguard.supervisor.output import carrier, log as output_log, terminal
+    from stallguard.supervisor.process import child
+    log = output_log.OutputLog(__import__("pathlib").Path({log!r}), print)
+    out = carrier.Output(terminal.choose(terminal.look(1), terminal.look(2)), log, print)
+    import threading
+    ended = threading.Event()
+    kid = child.Child.start([sys.executable, "-c", {code!r}], env=dict(os.environ), stdout=out.stdout,
+                            stderr=out.stderr, post=lambda *_: ended.set())
+    ended.wait(20)
+    kid.reap()
+    out.finish(20)
+"""
+ASKS = """
+import getpass, os
+name = input("name? ")
+word = getpass.getpass("word? ")
+print("got", name, word, os.isatty(0))
+"""
+
+
+def test_a_child_can_still_ask_its_user(tmp_path):
+    side = Side("terminal")
+    code = textwrap.dedent(IN_FRONT).format(root=str(ROOT), log=str(tmp_path / "output.log"), code=ASKS)
+    front = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=side.given,
+        stdout=side.given,
+        stderr=side.given,
+        start_new_session=True,
+    )
+    try:
+        side.until(b"name? ")
+        os.write(side.ours, b"ada\n")
+        side.until(b"word? ")
+        until = time.monotonic() + LONG
+        while termios.tcgetattr(side.given)[3] & termios.ECHO and time.monotonic() < until:
+            time.sleep(0.01)
+        os.write(side.ours, b"secret\n")
+        side.until(b"got ada secret True\r\n")
+        assert front.wait(LONG) == 0
+        assert side.data.count(b"secret") == 1  # getpass kept it off the screen
+    finally:
+        front.kill()
+        front.wait()
+        side.close()
+
+
+def test_no_terminal_of_ours_is_left_open(stage, finished):
+    before = len(list(Path("/dev/fd").iterdir()))
+    show = stage(Side("terminal"), Side("pipe"))
+    show.run(["echo", "x"])
+    finished(show)
+    assert len(list(Path("/dev/fd").iterdir())) == before

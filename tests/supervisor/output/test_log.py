@@ -1,0 +1,48 @@
+"""output.log is bounded, continued, and honest about what it lacks."""
+
+from __future__ import annotations
+
+from stallguard.storage import rotation
+from stallguard.supervisor.output.log import OutputLog
+
+
+def test_the_log_keeps_its_beginning_and_its_end_and_is_bounded(tmp_path):
+    log = OutputLog(tmp_path / "output.log", print, part_max=1000)
+    for number in range(1000):
+        log.write(b"%09d\n" % number)
+    log.close()
+    assert len(rotation.numbers(tmp_path / "output.log")) == 2
+    assert (tmp_path / "output.1.log").read_bytes().startswith(b"000000000\n")
+    assert sum(path.stat().st_size for path in tmp_path.glob("output*.log")) <= 3 * 1010
+    newest = rotation.numbers(tmp_path / "output.log")[-1]
+    tail = (tmp_path / f"output.{newest}.log").read_bytes()
+    tail += (tmp_path / "output.log").read_bytes() if (tmp_path / "output.log").exists() else b""
+    assert tail.endswith(b"000000999\n")
+
+
+def test_a_log_is_continued_not_overwritten(tmp_path):
+    for word in (b"one\n", b"two\n"):
+        log = OutputLog(tmp_path / "output.log", print)
+        log.write(word)
+        log.close()
+    assert (tmp_path / "output.log").read_bytes() == b"one\ntwo\n"
+
+
+def test_a_full_disk_makes_a_marked_hole_and_one_complaint(tmp_path):
+    troubles = []
+    path = tmp_path / "output.log"
+    log = OutputLog(path, troubles.append)
+    log.write(b"before\n")
+    log.close()
+    path.rename(tmp_path / "kept")
+    path.symlink_to("/dev/full")
+    log.write(b"lost\n")
+    log.write(b"lost too\n")
+    log.close()
+    path.unlink()
+    (tmp_path / "kept").rename(path)
+    log.write(b"after\n")
+    log.close()
+    assert path.read_bytes() == b"before\n\n[stallguard: 14 bytes could not be written here]\nafter\n"
+    assert len(troubles) == 1
+    assert "No space left" in troubles[0]
