@@ -13,6 +13,7 @@ import pytest
 
 from stallguard.core.events import Launched, Noted
 from stallguard.storage import journal
+from stallguard.supervisor.recorder import line
 
 BENCHES = Path(__file__).parents[1] / "scripts" / "benches"
 LOOP = """
@@ -61,9 +62,9 @@ def write_journal(folder, *notes, events=()):
     (run.parent / "latest").symlink_to("one")
     out = journal.Journal(run / "journal.jsonl", print)
     for event in events:
-        out.write(event.at, "event", event)
+        out.write(event.at, *line(event))
     for at, kind, text in notes:
-        out.write(at, "event", Noted(at=at, attempt=1, kind=kind, text=text))
+        out.write(at, *line(Noted(at=at, attempt=1, kind=kind, text=text)))
     out.close()
 
 

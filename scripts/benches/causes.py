@@ -147,8 +147,9 @@ def trains(path: Path) -> bool:
 def named(home: Path) -> str:
     """Return the cause that the newest journal names first; for a training that is only slow, the one it implies."""
     path = home / "runs" / "latest" / "journal.jsonl"
-    for line in journal.read(path):
-        action = msgspec.json.decode(line.data, type=AnyAction) if line.kind == "action" else None
+    for entry in journal.read(path):
+        is_diagnosis = entry.line.event == "incident.diagnosed"
+        action = msgspec.json.decode(entry.raw, type=AnyAction) if is_diagnosis else None
         if isinstance(action, Found) and action.findings:
             return action.findings[0].cause
     return implied(path)

@@ -29,6 +29,7 @@ from stallguard.core.events import Collected, Event, Exited, Greeted, Heard, Lau
 from stallguard.core.readings import Device, Files, Machine, Memory, Process
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.storage.run_files import AskedFor, Identity, Outcome, write
+from stallguard.supervisor import recorder
 
 SECONDS, BYTES = 2.0, 2e6  # goals, at most: for the HTML, made by the command line, and for its size
 HOURS, RATE, STALLS = 8.0, 200, 10
@@ -212,11 +213,16 @@ class Teller:
 def journal(night: Night) -> Iterator[bytes]:
     """Yield the lines of the journal of a night."""
     for second, what in Teller(night).lines():
-        utc = (START + dt.timedelta(seconds=second)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        at = MONOTONIC + second
-        kind = "event" if isinstance(what, Event) else "action"
-        data = msgspec.structs.replace(what, at=at) if isinstance(what, Event) else what
-        yield msgspec.json.encode({"schema": 1, "utc": utc, "at": at, "kind": kind, "data": data}) + b"\n"
+        time = (
+            (START + dt.timedelta(seconds=second)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        )
+        clock = MONOTONIC + second
+        timed = msgspec.structs.replace(what, at=clock) if isinstance(what, Event) else what
+        fields, level, message = recorder.line(timed)
+        line = {"time": time, "clock": clock, "level": level, "run": "night", "message": message} | dict(
+            fields
+        )
+        yield msgspec.json.encode(line) + b"\n"
 
 
 POOL = '  File "/opt/envs/tf/lib/python3.11/site-packages/pool%d/worker.py", line %d in call%d'

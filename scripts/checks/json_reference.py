@@ -21,8 +21,9 @@ import msgspec
 from json_meanings import COMMON, MEANINGS, TITLES
 
 from stallguard.cli._json import JsonOption
-from stallguard.core.actions import AnyAction
+from stallguard.core.actions import AnyAction, Tell
 from stallguard.core.events import AnyEvent
+from stallguard.report import narrative
 
 PLAIN = {
     str: "text", int: "integer", float: "number", bool: "true or false", type(None): "null", typing.Any: "anything",
@@ -69,15 +70,23 @@ class Reference:
         )
 
     def _journal(self) -> Iterator[str]:
+        line = self._link(load(JOURNAL))
         yield (
-            f"`journal.jsonl`, its older parts `journal.N.jsonl.gz`, and `logs --json`: one object a line, "
-            f"{self._link(load(JOURNAL))}. Its `data` is an event (`kind` is `event`), named by `type`, or an action "
-            "(`kind` is `action`), named by `do`. A field that has its usual value is left out."
+            "`journal.jsonl`, its older parts `journal.N.jsonl.gz`, and `logs --json`: one object a line, with the "
+            f"fields of a {line} and those of its event. A field that has its usual value is left out."
         )
-        for title, union in (("event", AnyEvent), ("action", AnyAction)):
+        yield from ["", "Lines for a reader have a `message`, made of their `facts`:", ""]
+        yield from ["| event | level | message |", "|---|---|---|"]
+        for event, level, kind in sorted(
+            (event, level, kind) for kind, (event, level) in narrative.EVENTS.items()
+        ):
+            yield f"| `{event}` | {level} | {escaped(narrative.template(kind))} |"
+        for title, union in (("what the supervisor saw", AnyEvent), ("what it did", AnyAction)):
             members = sorted(typing.get_args(union), key=lambda one: str(tag(one)))
-            yield from ["", f"| {title} | means | fields |", "|---|---|---|"]
-            yield from (f"| `{tag(one)}` | {summary(one)} | {self._link(one)} |" for one in members)
+            yield from ["", f"| event: {title} | means | fields |", "|---|---|---|"]
+            yield from (
+                f"| `{tag(one)}` | {summary(one)} | {self._link(one)} |" for one in members if one is not Tell
+            )
 
     def _link(self, kind: type[msgspec.Struct]) -> str:
         title = self._types.get(kind)

@@ -18,7 +18,6 @@ import msgspec
 from stallguard.cli import _complete
 from stallguard.cli._json import prints_json
 from stallguard.errors import UNREADABLE
-from stallguard.report.narrative import sentence
 from stallguard.report.sanitize import plain
 from stallguard.report.wall_time import clock
 from stallguard.storage import journal, run_files
@@ -51,7 +50,7 @@ def _began(path: Path) -> float | None:
     """Return when the first line was written, seconds since the epoch; None if that is not known."""
     with contextlib.suppress(OSError, *UNREADABLE):
         first = next(journal.read(path), None)
-        return None if first is None else dt.datetime.fromisoformat(first.utc).timestamp()
+        return None if first is None else dt.datetime.fromisoformat(first.line.time).timestamp()
     return None
 
 
@@ -84,14 +83,13 @@ def told(line: bytes, began: float | None = None) -> str | None:
     epoch.
     """
     try:
-        entry = msgspec.json.decode(line)
-        data = entry["data"]
-        if entry["kind"] != "action" or data.get("do") != "tell":
+        entry = msgspec.json.decode(line, type=journal.Line)
+        if not entry.message:
             return None
-        at = dt.datetime.fromisoformat(entry["utc"]).timestamp()
+        at = dt.datetime.fromisoformat(entry.time).timestamp()
         shown = clock(at if began is None else began, at)(at)
-        return plain(f"{shown}  {sentence(data['kind'], data.get('facts', {}))}")
-    except (KeyError, TypeError, AttributeError, OverflowError, *UNREADABLE):
+        return plain(f"{shown}  {entry.message}")
+    except (OverflowError, *UNREADABLE):
         return None  # a line cut by a kill, or of a later schema
 
 

@@ -10,11 +10,11 @@ import msgspec
 from stallguard.core.verdicts import Decision, Finding
 
 
-class Action(msgspec.Struct, frozen=True, tag_field="do", omit_defaults=True):
+class Action(msgspec.Struct, frozen=True, tag_field="event", omit_defaults=True):
     """Base of all actions."""
 
 
-class Launch(Action, frozen=True, tag="launch"):
+class Launch(Action, frozen=True, tag="attempt.start_requested"):
     """Start attempt `attempt` with `factor` micro-batches a batch; `resume` from the backup."""
 
     attempt: int
@@ -23,21 +23,21 @@ class Launch(Action, frozen=True, tag="launch"):
     resume: bool = False
 
 
-class Collect(Action, frozen=True, tag="collect"):
+class Collect(Action, frozen=True, tag="evidence.requested"):
     """Gather the evidence of `incident`."""
 
     incident: int
     attempt: int
 
 
-class Signal(Action, frozen=True, tag="signal"):
+class Signal(Action, frozen=True, tag="attempt.signalled"):
     """Send a signal to the child's process group: TERM, KILL, INT, CONT."""
 
     attempt: int
     name: str
 
 
-class Ask(Action, frozen=True, tag="ask"):
+class Ask(Action, frozen=True, tag="probe.asked"):
     """Ask the probe for something: a name of wire.COMMANDS."""
 
     attempt: int
@@ -51,7 +51,7 @@ class Tell(Action, frozen=True, tag="tell"):
     facts: dict[str, str] = {}
 
 
-class Found(Action, frozen=True, tag="found"):
+class Found(Action, frozen=True, tag="incident.diagnosed"):
     """Why it stalled or ended, and what follows; for the journal and the report."""
 
     incident: int
@@ -59,7 +59,7 @@ class Found(Action, frozen=True, tag="found"):
     decision: Decision | None = None
 
 
-class Conclude(Action, frozen=True, tag="conclude"):
+class Conclude(Action, frozen=True, tag="run.concluded"):
     """The run is over; exit with `code`."""
 
     code: int

@@ -1,7 +1,8 @@
 """The vocabulary of the core: everything that can happen to a run, as frozen values.
 
 Every event carries `at`, the supervisor's monotonic clock in seconds, put on by the mailbox; the core never
-asks for the time.  The journal stores events as they are, so a replay sees what the run saw.
+asks for the time.  The journal stores events as they are, so a replay sees what the run saw.  Tags and `name=` are the
+words of the journal: a field names its unit there (`_seconds`, `_bytes`), a time on that clock ends in `clock`.
 This module may not import anything that acts or reads.
 """
 
@@ -14,8 +15,8 @@ from stallguard.core.readings import AnyReading
 DUMP = 0  # the incident of evidence that the user asked for: it is about none
 
 
-class _Timed(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
-    at: float
+class _Timed(msgspec.Struct, frozen=True, tag_field="event", omit_defaults=True):
+    at: float = msgspec.field(name="clock")
 
 
 class Event(_Timed, frozen=True, kw_only=True):
@@ -25,10 +26,10 @@ class Event(_Timed, frozen=True, kw_only=True):
     went on.
     """
 
-    steady: float = 0.0
+    steady: float = msgspec.field(default=0.0, name="steady_seconds")
 
 
-class Launched(Event, frozen=True, tag="launched"):
+class Launched(Event, frozen=True, tag="attempt.started"):
     """An attempt began: the child process exists."""
 
     attempt: int
@@ -38,7 +39,7 @@ class Launched(Event, frozen=True, tag="launched"):
     resumed: bool = False  # it was given checkpoints, and there were some
 
 
-class Failed(Event, frozen=True, tag="failed"):
+class Failed(Event, frozen=True, tag="attempt.start_failed"):
     """An attempt could not begin."""
 
     attempt: int
@@ -46,7 +47,7 @@ class Failed(Event, frozen=True, tag="failed"):
     code: int = 125
 
 
-class Greeted(Event, frozen=True, tag="greeted"):
+class Greeted(Event, frozen=True, tag="probe.connected"):
     """The probe is in a process: which hooks it has, what it found, what it cannot reach."""
 
     attempt: int
@@ -60,20 +61,22 @@ class Greeted(Event, frozen=True, tag="greeted"):
     beyond: tuple[str, ...] = ()  # sentences: what a smaller batch or a resume cannot reach here
 
 
-class Heard(Event, frozen=True, tag="heard"):
+class Heard(Event, frozen=True, tag="probe.heartbeat"):
     """The newest record of a process' probe.  Times are seconds on the same clock as `at`; see wire.py."""
 
     attempt: int
     pid: int = 0  # 0 in journals that know of one process only
     trains: bool = False  # this process has trained; another may be one that only launches others
     beats: int = 0
-    beat_at: float = 0.0
+    beat_at: float = msgspec.field(default=0.0, name="beat_clock")
     phase: str = "importing"
-    phase_at: float = 0.0
-    progress_at: float = 0.0
+    phase_at: float = msgspec.field(default=0.0, name="phase_clock")
+    progress_at: float = msgspec.field(default=0.0, name="progress_clock")
     changes: int = 0
-    sent_at: float = 0.0  # when a thread of the process last could run
-    longest: float = 0.0
+    sent_at: float = msgspec.field(
+        default=0.0, name="sent_clock"
+    )  # when a thread of the process last could run
+    longest: float = msgspec.field(default=0.0, name="longest_seconds")
     longest_phase: str = "importing"
     fits: int = 0
     fit_beats: int = 0
@@ -84,31 +87,31 @@ class Heard(Event, frozen=True, tag="heard"):
     checks: int = 0
     traces: int = 0
     iterations: int = -1
-    iterations_at: float = 0.0
-    poll_at: float = 0.0
+    iterations_at: float = msgspec.field(default=0.0, name="iterations_clock")
+    poll_at: float = msgspec.field(default=0.0, name="poll_clock")
     source: str = "none"
     saves: int = 0
     factor: int = 1
     loss: float | None = None
-    input_s: float = 0.0
-    step_s: float = 0.0
-    expect_until: float = 0.0
+    input_s: float = msgspec.field(default=0.0, name="input_seconds")
+    step_s: float = msgspec.field(default=0.0, name="step_seconds")
+    expect_until: float = msgspec.field(default=0.0, name="expect_until_clock")
     skipped: int = 0
     page: bool = False  # read from the mapped page, because the socket was silent
     aside: bool = False  # the hooks are out, or nobody listens: counters that stand still say nothing
 
 
-class Noted(Event, frozen=True, tag="noted"):
+class Noted(Event, frozen=True, tag="probe.note"):
     """A sentence from the probe: kind (resume, micro, aside, phase, save, checkpoint ...) and text."""
 
     attempt: int
-    kind: str
+    kind: str = msgspec.field(name="topic")
     text: str
     facts: dict[str, str] = {}
     pid: int = 0  # of the process that says it; 0: the supervisor itself
 
 
-class Left(Event, frozen=True, tag="left"):
+class Left(Event, frozen=True, tag="process.left"):
     """A process of the run is over, or runs another program: ended, failed (an exception), vanished, replaced."""
 
     attempt: int
@@ -116,20 +119,20 @@ class Left(Event, frozen=True, tag="left"):
     how: str
 
 
-class Sampled(Event, frozen=True, tag="sampled"):
+class Sampled(Event, frozen=True, tag="sensor.sampled"):
     """A sensor's reading."""
 
     reading: AnyReading
 
 
-class SensorBlocked(Event, frozen=True, tag="sensor_blocked"):
+class SensorBlocked(Event, frozen=True, tag="sensor.blocked"):
     """A sensor did not come back within its deadline."""
 
     sensor: str
     seconds: float
 
 
-class Matched(Event, frozen=True, tag="matched"):
+class Matched(Event, frozen=True, tag="output.matched"):
     """A line of the script's output matched a known log signature."""
 
     signature: str
@@ -137,18 +140,18 @@ class Matched(Event, frozen=True, tag="matched"):
     line: str
 
 
-class Slept(Event, frozen=True, tag="slept"):
+class Slept(Event, frozen=True, tag="clock.gap"):
     """The machine slept, or the supervisor itself could not run, for so long."""
 
     seconds: float
     why: str = "asleep"  # asleep | starved
 
 
-class Ticked(Event, frozen=True, tag="ticked"):
+class Ticked(Event, frozen=True, tag="clock.ticked"):
     """Time passed."""
 
 
-class Exited(Event, frozen=True, tag="exited"):
+class Exited(Event, frozen=True, tag="attempt.exited"):
     """The child is gone.  `code` as subprocess has it: negative for a signal."""
 
     attempt: int
@@ -157,7 +160,7 @@ class Exited(Event, frozen=True, tag="exited"):
     known: bool = True  # False: nobody saw the end, and `code` says nothing
 
 
-class Collected(Event, frozen=True, tag="collected"):
+class Collected(Event, frozen=True, tag="evidence.ready"):
     """The evidence of an incident is on disk, or a DUMP that was asked for."""
 
     incident: int
@@ -168,14 +171,14 @@ class Collected(Event, frozen=True, tag="collected"):
     missing: tuple[str, ...] = ()
 
 
-class Unkillable(Event, frozen=True, tag="unkillable"):
+class Unkillable(Event, frozen=True, tag="attempt.kill_failed"):
     """SIGKILL was sent and the process did not go."""
 
     attempt: int
     state: str = ""
 
 
-class Asked(Event, frozen=True, tag="asked"):
+class Asked(Event, frozen=True, tag="user.command"):
     """The user, the control socket or launchd wants something: interrupt, stop, restart, mute, dump."""
 
     verb: str

@@ -18,19 +18,25 @@ class Process(Reading, frozen=True, tag="process"):
 
     pid: int = 0  # of the training whose tree this is; 0: the child's whole tree
     state: str | None = None  # running sleeping uninterruptible stopped zombie exiting gone
-    cpu: float | None = None  # user + system seconds; exited members included
+    cpu: float | None = msgspec.field(
+        default=None, name="cpu_seconds"
+    )  # user + system seconds; exited members included
     members: int | None = None  # live processes in the tree, the child included
     threads: int | None = None
     switches: int | None = None  # context switches
-    io: int | None = None  # bytes read + written through system calls
-    disk: int | None = None  # bytes that reached the disk
+    io: int | None = msgspec.field(default=None, name="io_bytes")  # bytes read + written through system calls
+    disk: int | None = msgspec.field(default=None, name="disk_bytes")  # bytes that reached the disk
     minor_faults: int | None = None
     major_faults: int | None = None  # page-ins on macOS
     instructions: int | None = None
-    footprint: int | None = None  # phys_footprint on macOS; PSS (or RSS) + swap on Linux
-    rss: int | None = None
-    swap: int | None = None
-    run_queue: float | None = None  # seconds runnable but not running, summed over live threads
+    footprint: int | None = msgspec.field(
+        default=None, name="footprint_bytes"
+    )  # phys_footprint on macOS; PSS (or RSS) + swap on Linux
+    rss: int | None = msgspec.field(default=None, name="rss_bytes")
+    swap: int | None = msgspec.field(default=None, name="swap_bytes")
+    run_queue: float | None = msgspec.field(
+        default=None, name="run_queue_seconds"
+    )  # seconds runnable but not running, summed over live threads
     census: dict[str, int] | None = None  # threads by wait site (Linux): futex timed sleep poll sock read
     #                                       write sync wait run disk other
     main_site: str | None = None  # where the training process' main thread waits; with each census
@@ -49,8 +55,10 @@ class Device(Reading, frozen=True, tag="device"):
     name: str | None = None
     utilisation: float | None = None  # 0..1 of the whole device
     moved: bool | None = None
-    power: float | None = None  # watts
-    memory: int | None = None  # bytes in use on the device (unified memory: driver's "in use")
+    power: float | None = msgspec.field(default=None, name="power_watts")
+    memory: int | None = msgspec.field(
+        default=None, name="memory_bytes"
+    )  # bytes in use on the device (unified memory: driver's "in use")
     recoveries: int | None = None  # GPU restarts since boot
     mine: bool | None = None  # this run's processes hold a context on it
 
@@ -58,16 +66,16 @@ class Device(Reading, frozen=True, tag="device"):
 class Memory(Reading, frozen=True, tag="memory"):
     """Memory of the machine (and of the cgroup where there is one)."""
 
-    total: int | None = None
-    available: int | None = None
+    total: int | None = msgspec.field(default=None, name="total_bytes")
+    available: int | None = msgspec.field(default=None, name="available_bytes")
     pressure: str | None = None  # normal warn critical
-    swap_used: int | None = None
-    swap_outs: int | None = None  # bytes, cumulative
-    compressed: int | None = None
+    swap_used: int | None = msgspec.field(default=None, name="swap_used_bytes")
+    swap_outs: int | None = msgspec.field(default=None, name="swap_out_bytes")  # bytes, cumulative
+    compressed: int | None = msgspec.field(default=None, name="compressed_bytes")
     stall_some: float | None = None  # PSI avg10, 0..1
     stall_full: float | None = None
-    limit: int | None = None  # cgroup or rlimit in force
-    limit_used: int | None = None
+    limit: int | None = msgspec.field(default=None, name="limit_bytes")  # cgroup or rlimit in force
+    limit_used: int | None = msgspec.field(default=None, name="limit_used_bytes")
     oom_kills: int | None = None  # cumulative, of the cgroup
 
 
@@ -81,7 +89,9 @@ class Machine(Reading, frozen=True, tag="machine"):
     thermal: str | None = None  # nominal fair serious critical
     low_power: bool | None = None
     cpu_limit: float | None = None  # 0..1, speed limit that the system reports
-    asleep: float | None = None  # seconds slept since boot (difference of two clocks)
+    asleep: float | None = msgspec.field(
+        default=None, name="asleep_seconds"
+    )  # seconds slept since boot (difference of two clocks)
     lid_closed: bool | None = None
 
 
@@ -90,8 +100,8 @@ class Files(Reading, frozen=True, tag="files"):
 
     writing: bool | None = None  # a checkpoint grew within the last seconds
     path: str | None = None
-    age: float | None = None  # seconds since the newest write
-    size: int | None = None
+    age: float | None = msgspec.field(default=None, name="age_seconds")  # seconds since the newest write
+    size: int | None = msgspec.field(default=None, name="size_bytes")
 
 
 AnyReading = Process | Device | Memory | Machine | Files

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from stallguard.core.actions import Action, AnyAction
+from stallguard.core.actions import Action, AnyAction, Tell
 from stallguard.core.events import AnyEvent, Event, Heard, Sampled, Ticked
 from stallguard.core.readings import AnyReading
 from stallguard.errors import UNREADABLE
+from stallguard.report import narrative
 from stallguard.storage import journal
 
 Happening = Event | Action
@@ -62,27 +63,23 @@ def read(path: Path) -> Record:
     return Record(heard, dict(readings), happened, first, last)
 
 
-class _Happened(msgspec.Struct, tag_field="kind", tag="event"):
-    utc: dt.datetime
-    data: AnyEvent
-
-
-class _Done(msgspec.Struct, tag_field="kind", tag="action"):
-    utc: dt.datetime
-    data: AnyAction
+class _When(msgspec.Struct):
+    time: dt.datetime
+    event: str
+    facts: dict[str, str] = {}
 
 
 def _decoded(path: Path) -> Iterator[tuple[float, Any]]:
-    """Yield what happened and what was done, a line decoded in one go: a night has a hundred thousand."""
-    decode = msgspec.json.Decoder(_Happened | _Done).decode
+    """Yield what happened and what was done; a night has a hundred thousand lines, so each is decoded by its type."""
+    when, value = msgspec.json.Decoder(_When).decode, msgspec.json.Decoder(AnyEvent | AnyAction).decode
     for part in journal.parts(path):
         for raw in journal.lines(part):
             try:
-                line = decode(raw)
-                at = line.utc.timestamp()
+                line = when(raw)
+                kind = narrative.kind_of(line.event)
+                yield line.time.timestamp(), value(raw) if kind is None else Tell(kind, line.facts)
             except (OverflowError, *UNREADABLE):
                 continue
-            yield at, line.data
 
 
 def ago(at: float, now: float, then: float) -> float:

@@ -77,6 +77,71 @@ QUIET = {
     "note": "{text}",
     "pruned": "removed {count}, for which there was no room any more (stallguard prune --help)",
 }
+# What the journal calls each sentence, and how much it matters.
+EVENTS = {
+    "goes_on": ("run.continues", "info"),
+    "guarding": ("run.started", "info"),
+    "taken_up": ("run.taken_over", "warning"),
+    "elsewhere": ("interpreter.differs", "info"),
+    "outside": ("probe.impossible", "warning"),
+    "beyond": ("training.limitation", "info"),
+    "aside": ("probe.disabled", "warning"),
+    "stalled": ("training.stalled", "error"),
+    "evidence": ("evidence.collected", "info"),
+    "dumped": ("evidence.dumped", "info"),
+    "diagnosis": ("stall.diagnosed", "warning"),
+    "also": ("stall.alternative", "info"),
+    "advice": ("stall.advice", "info"),
+    "holding": ("stall.deferred", "info"),
+    "left_alone": ("stall.left_alone", "warning"),
+    "observing": ("stall.observed", "warning"),
+    "muted": ("stalls.muted", "info"),
+    "unmuted": ("stalls.unmuted", "info"),
+    "recovered": ("training.recovered", "info"),
+    "continued": ("training.continued", "info"),
+    "stopping": ("attempt.stopping", "warning"),
+    "killing": ("attempt.killing", "warning"),
+    "unheeded": ("attempt.sigterm_unused", "warning"),
+    "unkillable": ("attempt.unkillable", "error"),
+    "crashed": ("attempt.crashed", "error"),
+    "waiting": ("attempt.delayed", "info"),
+    "restart": ("attempt.restarting", "warning"),
+    "from_scratch": ("attempt.from_scratch", "warning"),
+    "resumed": ("attempt.resumed", "info"),
+    "inexact": ("attempt.inexact", "warning"),
+    "stalled_too": ("training.also_stalled", "error"),
+    "vanished": ("process.vanished", "warning"),
+    "smaller": ("batch.smaller", "info"),
+    "whole": ("batch.whole", "warning"),
+    "interrupted": ("interrupt.forwarded", "info"),
+    "outlived": ("interrupt.unused", "info"),
+    "ending": ("run.stopping", "info"),
+    "arranged": ("run.end_is_due", "info"),
+    "noticed": ("training.degraded", "warning"),
+    "gave_up": ("run.gave_up", "error"),
+    "finished": ("run.finished", "info"),
+    "paused": ("run.paused", "info"),
+    "resumable": ("run.resumable", "info"),
+    "left_nothing": ("run.not_resumable", "warning"),
+    "ended": ("run.failed", "error"),
+    "slept": ("machine.slept", "info"),
+    "trouble": ("stallguard.trouble", "warning"),
+    "surprise": ("stallguard.failed", "error"),
+    "unguarded": ("run.unguarded", "error"),
+    "signature": ("output.known_line", "warning"),
+    "report": ("report.written", "info"),
+    "interpreter": ("interpreter.chosen", "info"),
+    "suspect": ("training.suspected", "info"),
+    "over": ("process.ended", "info"),
+    "cleared": ("training.cleared", "info"),
+    "slow": ("training.slow", "warning"),
+    "broken": ("probe.hooks_removed", "warning"),
+    "mathematics": ("training.changed", "info"),
+    "sensor": ("sensor.silent", "warning"),
+    "note": ("probe.remark", "info"),
+    "pruned": ("runs.pruned", "info"),
+}
+_KINDS = {event: kind for kind, (event, _) in EVENTS.items()}
 # The story of a whole run, for the report; its incidents are told by the sentences above.
 STORY = {
     "story finished": "the training finished after {duration}: {progress}",
@@ -131,8 +196,13 @@ class _Lenient(dict[str, str]):
 
 def sentence(kind: str, facts: Mapping[str, str]) -> str:
     """Return the sentence for `kind`; an unknown fact shows as "?", an unknown kind as its name."""
-    template = SPOKEN.get(kind) or QUIET.get(kind) or STORY.get(kind)
-    return kind if template is None else string.Formatter().vformat(template, (), _Lenient(facts))
+    text = template(kind)
+    return kind if not text else string.Formatter().vformat(text, (), _Lenient(facts))
+
+
+def template(kind: str) -> str:
+    """Return the sentence for `kind` with the names of its facts in braces; "" if there is none."""
+    return SPOKEN.get(kind) or QUIET.get(kind) or STORY.get(kind) or ""
 
 
 def prose(text: str) -> str:
@@ -149,3 +219,8 @@ def spoken(kind: str) -> bool:
 def batch(factor: int) -> str:
     """Return how a batch is computed."""
     return sentence("whole batch" if factor == 1 else "part batch", {"factor": str(factor)})
+
+
+def kind_of(event: str) -> str | None:
+    """Return the kind of the sentence that the journal calls `event`; None if it is none."""
+    return _KINDS.get(event)

@@ -67,13 +67,13 @@ def read(path: Path) -> Recording:
     """Return the events and the orders of the journal at `path`; lines that cannot be read are left out."""
     event, action = msgspec.json.Decoder(AnyEvent).decode, msgspec.json.Decoder(AnyAction).decode
     found = Recording([], [], [])
-    for line in journal.read(path):
+    for entry in journal.read(path):
         try:
-            if line.kind == "event":
-                found.events.append(event(line.data))
-                found.walls.append((line.at, dt.datetime.fromisoformat(line.utc).timestamp()))
-            elif line.kind == "action":
-                found.orders.append((line.at, action(line.data)))
+            if entry.is_input:
+                found.events.append(event(entry.raw))
+                found.walls.append((entry.line.clock, dt.datetime.fromisoformat(entry.line.time).timestamp()))
+            elif entry.line.level == "debug":
+                found.orders.append((entry.line.clock, action(entry.raw)))
         except (OverflowError, *UNREADABLE):
             continue
     return found

@@ -1,9 +1,11 @@
 """The memory of a run: one JSON object a line, readable after a kill at any instant.
 
-A line is {"schema", "utc", "at", "kind", "data"}; `at` is monotonic seconds, `kind` one of KINDS.  Written
-with structlog, one write(2) a line.  A full disk silences the journal, never the run.  What is older than the last
-PART_MAX bytes is compressed, tenfold, in parts of their own: `gzip -dc` shows them.  This module may not interpret
-what it stores.
+Each line has `time` (RFC 3339, UTC), `clock` (monotonic seconds of the supervisor), `level` (debug, info, warning,
+error), `event` (dotted words), `run`, `attempt`, `message` (a plain sentence; lines of level debug have none) and the
+fields of the event.  Lines whose `event` is the tag of one of core.events are exactly what the core saw: `events` reads
+them back.  Written with structlog, one write(2) a line.  A full disk silences the journal, never the run.  What is
+older than the last PART_MAX bytes is compressed, tenfold, in parts of their own: `gzip -dc` shows them.  This module
+must not interpret what it stores.
 """
 
 from __future__ import annotations
@@ -16,35 +18,52 @@ import sys
 import threading
 import time
 import types
+import typing
 import zlib
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, NamedTuple, cast
 
 import msgspec
 
 from stallguard import jsontext
-from stallguard.core.events import AnyEvent
+from stallguard.core.events import AnyEvent, Launched
 from stallguard.errors import UNREADABLE
 from stallguard.storage import rotation
 
-SCHEMA = 1
+SCHEMA = 2  # of the lines; 1 was {"schema", "utc", "at", "kind", "data"}
 PARTS = 4  # a part is a quarter of the room at most
 PART_MAX = 4 << 20  # bytes of the part that is written; older ones are compressed
 LONGEST_WAIT = 3600.0  # seconds that a line may have waited for being written
 TAIL = 256  # bytes by which a place is known again
 LONGEST_PACKING = 30.0  # seconds
-KINDS = ("run", "event", "action", "judgement", "finding", "decision", "note")
+INPUTS = frozenset(str(one.__struct_config__.tag) for one in typing.get_args(AnyEvent))
+STARTED = str(Launched.__struct_config__.tag)
 
 
 class Line(msgspec.Struct):
-    """One line of a journal; `data` is decoded by whoever knows the kind."""
+    """What every line has.  `attempt`: 0 before the first; `facts`: what the message is made of."""
 
-    schema: int
-    utc: str
-    at: float
-    kind: str
-    data: msgspec.Raw
+    time: str
+    clock: float
+    level: str
+    event: str
+    run: str = ""
+    attempt: int = 0
+    message: str = ""
+    facts: dict[str, str] = {}
+
+
+class Entry(NamedTuple):
+    """A line that was read.  `raw`: all of it; decode it as one of core.events if `is_input`."""
+
+    line: Line
+    raw: bytes
+
+    @property
+    def is_input(self) -> bool:
+        """Whether it is what the core saw."""
+        return self.line.event in INPUTS
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -102,11 +121,13 @@ class Journal:
         trouble: Callable[[str], None],
         most: int = 1 << 40,
         now: Callable[[], float] = time.monotonic,
+        run: str = "",
     ) -> None:
         """Open `path` for appending, mended if its last line was cut short.
 
-        `most`: bytes of all its parts; `now`: the clock that `at` of each line is read from, seconds.
+        `most`: bytes of all its parts; `now`: the clock of the lines, seconds; `run`: the id of the run.
         """
+        self._run, self._attempt = run, 0
         self._path, self._most, self._part_size = path, most, min(most // PARTS, PART_MAX)
         self._now = now
         self._trouble: Callable[[str], None] | None = trouble
@@ -125,13 +146,16 @@ class Journal:
             context_class=dict,
         )
 
-    def write(self, at: float, kind: str, data: Any) -> None:
-        """Append one line.  `data`: anything msgspec can encode."""
+    def write(self, clock: float, fields: Mapping[str, Any], level: str = "debug", message: str = "") -> None:
+        """Append one line.  `fields`: what is special to it, `event` among them; `message`: for a reader."""
+        if fields["event"] == STARTED:
+            self._attempt = fields["attempt"]
         try:
             if self._torn:
                 self._whole.write(b"\n")
                 self._torn = False
-            self._log.msg(kind, at=at, data=data)
+            own = {name: value for name, value in fields.items() if name not in ("event", "clock")}
+            self._log.msg(fields["event"], clock=clock, level=level, message=message, own=own)
             if self._file.tell() >= self._part_size:
                 self._turn()
         except OSError as error:
@@ -145,16 +169,17 @@ class Journal:
         return Place(self._number, self._file.tell(), self._whole.tail)
 
     def _stamp(self, _logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
-        late = self._now() - event["at"]
+        clock, name = event["clock"], event["event"]
+        late = self._now() - clock
         waited = datetime.timedelta(seconds=late if 0.0 <= late < LONGEST_WAIT else 0.0)
-        utc = (datetime.datetime.now(datetime.UTC) - waited).isoformat(timespec="milliseconds")
-        return {
-            "schema": SCHEMA,
-            "utc": utc.replace("+00:00", "Z"),
-            "at": round(event["at"], 4),
-            "kind": event["event"],
-            "data": event["data"],
-        }
+        moment = (datetime.datetime.now(datetime.UTC) - waited).isoformat(timespec="milliseconds")
+        line: dict[str, Any] = {
+            "time": moment.replace("+00:00", "Z"), "clock": clock if name in INPUTS else round(clock, 4),
+            "level": event["level"], "event": name, "run": self._run, "attempt": self._attempt,
+        }  # fmt: skip
+        if event["message"]:
+            line["message"] = event["message"]
+        return line | dict(event["own"])
 
     def _turn(self) -> None:
         """Begin the next part; the one before is compressed on a thread of its own."""
@@ -202,19 +227,22 @@ def _render(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> byte
     return jsontext.readable(event)
 
 
-def read(path: Path, since: Place | None = None) -> Iterator[Line]:
+def read(path: Path, since: Place | None = None) -> Iterator[Entry]:
     """Yield the lines of a journal and of its older parts, oldest first; what is cut or foreign is skipped.
 
     `since`: only what was written behind it.
     """
     decode = msgspec.json.Decoder(Line).decode
+    for raw in _raw(path, since):
+        with contextlib.suppress(*UNREADABLE):
+            yield Entry(decode(raw), raw)
+
+
+def _raw(path: Path, since: Place | None) -> Iterator[bytes]:
     for part in parts(path):
         if since is not None and _number(part, path) < since.part:
             continue
-        skipped = since.offset if since is not None and _is(part, path, since) else 0
-        for raw in lines(part, skipped):
-            with contextlib.suppress(*UNREADABLE):
-                yield decode(raw)
+        yield from lines(part, since.offset if since is not None and _is(part, path, since) else 0)
 
 
 def lines(part: Path, skipped: int = 0) -> Iterator[bytes]:
@@ -259,7 +287,6 @@ def parts(path: Path) -> list[Path]:
 def events(path: Path, since: Place | None = None) -> Iterator[AnyEvent]:
     """Yield the events of a journal, as the core saw them; `since`: those behind it."""
     decode = msgspec.json.Decoder(AnyEvent).decode
-    for line in read(path, since):
-        if line.kind == "event":
-            with contextlib.suppress(*UNREADABLE):
-                yield decode(line.data)
+    for raw in _raw(path, since):
+        with contextlib.suppress(*UNREADABLE):
+            yield decode(raw)

@@ -108,7 +108,7 @@ class Loop:
     def fold(self, event: Event) -> None:
         """Take one event through the core."""
         assert self.run is not None  # noqa: S101 - `start` came first
-        self.remember(event.at, "event", event)
+        self.remember(event.at, event)
         self.run, actions = self._advance(self.run, event)
         self._do(actions)
 
@@ -150,15 +150,15 @@ class Loop:
         if self.run is not None:
             self._do([Tell("surprise", facts)])
 
-    def remember(self, at: float, kind: str, data: object) -> None:
+    def remember(self, at: float, data: object) -> None:
         """Write to the journal."""
         with self.passing_over("writing the journal"):
-            self._journaling.write(at, kind, data)
+            self._journaling.write(at, data)
 
     def _do(self, actions: list[Action]) -> None:
         for action in actions:
             assert self.run is not None  # noqa: S101 - `start` came first
-            self.remember(self._now(), "action", action)
+            self.remember(self._now(), action)
             with self.passing_over(f"doing what is next ({type(action).__name__})"):
                 self._perform(action, self.run)
             if isinstance(action, Conclude):

@@ -1,18 +1,48 @@
-"""What is remembered of a run: in its journal, and until that is open in memory: the child need not wait for it."""
+"""What is remembered of a run: in its journal, and until that is open in memory: the child need not wait for it.
+
+A line for a reader has a level and a message: all that is announced, and where an attempt begins and ends.  All other
+events and actions are lines of level debug: replay needs them.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from stallguard.core.actions import Tell
+from stallguard.core.events import Exited, Launched
+from stallguard.report import narrative
 
 EARLY = 1000  # lines that wait for the journal
 
 
-class Recorder(Protocol):
-    """Where events and actions are remembered."""
+class Book(Protocol):
+    """Where lines are written: storage.journal.Journal."""
 
-    def write(self, at: float, kind: str, data: object) -> None:
+    def write(self, clock: float, fields: Mapping[str, Any], level: str = "debug", message: str = "") -> None:
         """Append one line."""
+
+
+def line(data: object) -> tuple[Mapping[str, Any], str, str]:
+    """Return the fields, the level and the message of an event or an action."""
+    if isinstance(data, Tell):
+        event, level = narrative.EVENTS[data.kind]
+        return {"event": event, "facts": data.facts}, level, narrative.sentence(data.kind, data.facts)
+    fields = msgspec.to_builtins(data)
+    if isinstance(data, Launched):
+        return fields, "info", f"attempt {data.attempt} started: process {data.pid}"
+    if isinstance(data, Exited):
+        return fields, "info", f"attempt {data.attempt} ended{_how(data)}"
+    return fields, "debug", ""
+
+
+def _how(end: Exited) -> str:
+    if not end.known:
+        return "; its exit code is not known"
+    return f" by signal {-end.code}" if end.code < 0 else f" with exit code {end.code}"
 
 
 class Journaling:
@@ -20,19 +50,19 @@ class Journaling:
 
     def __init__(self) -> None:
         """Keep lines until `open`."""
-        self._journal: Recorder | None = None
-        self._early: deque[tuple[float, str, object]] = deque(maxlen=EARLY)
+        self._journal: Book | None = None
+        self._early: deque[tuple[float, object]] = deque(maxlen=EARLY)
 
-    def write(self, at: float, kind: str, data: object) -> None:
-        """Append one line.  `at`: monotonic seconds."""
+    def write(self, at: float, data: object) -> None:
+        """Append one line for an event or an action.  `at`: monotonic seconds."""
         if self._journal is None:
-            self._early.append((at, kind, data))
+            self._early.append((at, data))
         else:
-            self._journal.write(at, kind, data)
+            self._journal.write(at, *line(data))
 
-    def open(self, journal: Recorder) -> None:
+    def open(self, journal: Book) -> None:
         """Write to `journal` from now on, what was kept first."""
         self._journal = journal
-        for at, kind, data in self._early:
-            journal.write(at, kind, data)
+        for at, data in self._early:
+            journal.write(at, *line(data))
         self._early.clear()

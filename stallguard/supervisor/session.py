@@ -270,7 +270,7 @@ class Session:
 
     def _launch(self, first: Launch) -> Exception | None:
         """Start the first attempt; return an error of ours."""
-        self.journaling.write(self.clock.monotonic(), "action", first)
+        self.journaling.write(self.clock.monotonic(), first)
         try:
             self.launcher.launch(first)
         except Exception as error:  # noqa: BLE001 - told once something can tell it
@@ -281,7 +281,7 @@ class Session:
         from stallguard.storage.journal import Journal
 
         self.journal = Journal(
-            self.dir.journal, self.trouble, self.loaded.config.keep.journal, self.clock.monotonic
+            self.dir.journal, self.trouble, self.loaded.config.keep.journal, self.clock.monotonic, self.dir.id
         )
         self._files.callback(self.journal.close)
         self.journaling.open(self.journal)
@@ -321,7 +321,7 @@ class Session:
 
     def tell(self, kind: str, facts: dict[str, str]) -> None:
         """Say something that the core did not want said, and write it down."""
-        self.journaling.write(self.clock.monotonic(), "action", Tell(kind, facts))
+        self.journaling.write(self.clock.monotonic(), Tell(kind, facts))
         self.terminal.tell(kind, facts)
 
     def _name_control(self) -> None:

@@ -20,6 +20,7 @@ from stallguard.agent import job_memory, plist
 from stallguard.agent.job import Job
 from stallguard.core.events import Collected, Heard
 from stallguard.errors import GAVE_UP
+from stallguard.report import narrative
 from stallguard.storage import attempt_file, journal, run_files
 from stallguard.storage.paths import RunDir, list_runs
 from tests.agent.little_launchd import LittleLaunchd
@@ -109,8 +110,8 @@ def running_training(steps: int = 3) -> tuple[RunDir, attempt_file.Attempt]:
 
 def told(run: RunDir) -> list[str]:
     """Return the kinds of what was told, in order."""
-    lines = [msgspec.json.decode(line.data) for line in journal.read(run.journal) if line.kind == "action"]
-    return [line["kind"] for line in lines if line.get("do") == "tell"]
+    kinds = (narrative.kind_of(entry.line.event) for entry in journal.read(run.journal))
+    return [kind for kind in kinds if kind is not None]
 
 
 def test_a_training_goes_on_while_stallguard_is_dead_and_is_guarded_again(launchd, place):
@@ -228,9 +229,11 @@ def test_after_a_reboot_the_next_attempt_resumes(launchd, place):
     assert little.wait(60)
     end = run_files.outcome(run)
     assert (end.code, end.attempts) == (0, 2)
-    launches = [msgspec.json.decode(line.data) for line in journal.read(run.journal) if line.kind == "action"]
+    lines = [msgspec.json.decode(entry.raw) for entry in journal.read(run.journal)]
     assert [
-        action["resume"] for action in launches if action.get("do") == "launch" and action["attempt"] == 2
+        line["resume"]
+        for line in lines
+        if line["event"] == "attempt.start_requested" and line["attempt"] == 2
     ] == [True]
 
 
@@ -335,7 +338,7 @@ def test_evidence_that_was_being_gathered_is_gathered_again(launchd):
     os.kill(little.process.pid, signal.SIGKILL)
     until(lambda: little.codes)
     kept = run.journal.read_bytes().splitlines(keepends=True)
-    verdict = next(number for number, line in enumerate(kept) if b'"stalled"' in line)
+    verdict = next(number for number, line in enumerate(kept) if b'"training.stalled"' in line)
     run.journal.write_bytes(b"".join(kept[: verdict + 1]))  # as if it had died here
     shutil.rmtree(run.path / "incidents")
     little.paused.set()

@@ -63,7 +63,7 @@ def test_an_allocation_that_fails_is_halved_at_once_however_the_script_is_told(
 
     assert (run.code, run.out) == (0, b"trained with 64\n"), run.err
     assert run.outcome()["attempts"] == 2
-    assert run.actions("found")[0]["findings"][0]["cause"] == "out-of-memory"
+    assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "out-of-memory"
 
 
 @linux
@@ -74,7 +74,7 @@ def test_the_least_batch_holds(tmp_path: Path) -> None:
         "--room", "100",
     )  # fmt: skip
     assert run.code == 1, "the script's own"
-    assert {launch.get("factor", 1) for launch in run.actions("launch")} == {1}
+    assert {launch.get("factor", 1) for launch in run.actions("attempt.start_requested")} == {1}
     sizes = {fact["text"] for fact in run.told("note") if "is given" in fact["text"]}
     assert sizes == {"the script is given batches of 128 rows"}
 

@@ -114,7 +114,7 @@ def test_a_run_goes_on_with_fewer_rows_where_it_was_and_with_all_of_them_after_a
     )  # fmt: skip
 
     assert run.code == 0, run.err
-    assert [launch.get("factor", 1) for launch in run.actions("launch")] == [1, 2, 1]
+    assert [launch.get("factor", 1) for launch in run.actions("attempt.start_requested")] == [1, 2, 1]
     assert any("of 16 rows instead of 32" in fact["text"] for fact in run.told("smaller"))
     assert "the learning rate divided by 1.41" in run.told("smaller")[0]["text"]
     resized = [fact["text"] for fact in run.told("resumed") if "the batch is" in fact["text"]]

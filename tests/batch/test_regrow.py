@@ -54,7 +54,7 @@ def test_a_script_that_is_told_its_size_gets_half_after_a_failure_and_the_whole_
 
     assert run.code == 0, run.err
     assert run.out == b"trained with 32\n"
-    assert [launch.get("factor", 1) for launch in run.actions("launch")] == [1, 2, 1]
+    assert [launch.get("factor", 1) for launch in run.actions("attempt.start_requested")] == [1, 2, 1]
     sizes = [fact["text"] for fact in run.told("note") if "is given" in fact["text"]]
     assert sizes == [f"the script is given batches of {rows} rows" for rows in (32, 16, 32)]
     mathematics = [fact["mathematics"] for fact in run.told("restart")]
@@ -74,8 +74,8 @@ def test_a_script_that_knows_nothing_of_it_is_sliced_for_want_of_memory_and_whol
     )  # fmt: skip
 
     assert run.code == 0, run.err
-    assert run.actions("found")[0]["findings"][0]["cause"] == "out-of-memory"
-    assert [launch.get("factor", 1) for launch in run.actions("launch")] == [1, 2]
+    assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "out-of-memory"
+    assert [launch.get("factor", 1) for launch in run.actions("attempt.start_requested")] == [1, 2]
     assert "whole again" in run.told("smaller")[-1]["text"]
     said = run.told("mathematics")[-1]["text"]
     assert "in attempt 2 each batch is computed in 2 parts" in said

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from stallguard.cli._verbs import cli
 from stallguard.core.actions import AnyAction
 from stallguard.core.events import AnyEvent
+from stallguard.report import narrative
 from stallguard.storage import journal, paths, run_files
 from stallguard.supervisor.live_status import Snapshot, snapshot
 from tests.core.several import Several
@@ -150,9 +151,12 @@ def test_the_lines_of_a_journal_are_what_the_reference_says(home):
     assert len(lines) > 300
     for line in lines:
         value = json.loads(line)
-        assert value.keys() == set(journal.Line.__struct_fields__)
-        assert unwritten(value["data"], AnyEvent if value["kind"] == "event" else AnyAction) == []
-        assert value["schema"] == journal.SCHEMA
+        if narrative.kind_of(value["event"]) is not None:
+            assert value["message"]
+            assert unwritten(value, journal.Line) in ([], [".event"])
+        else:
+            every = {f".{name}" for name in journal.Line.__struct_fields__}
+            assert set(unwritten(value, AnyEvent | AnyAction)) <= every
 
 
 def test_the_files_of_a_run_are_what_the_reference_says(home):

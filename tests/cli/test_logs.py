@@ -14,6 +14,8 @@ from stallguard.cli import logs
 from stallguard.core.actions import Tell
 from stallguard.storage import journal, paths, run_files
 from stallguard.storage.journal import Journal
+from stallguard.supervisor.recorder import line
+from tests.storage.lines import encoded
 
 
 def begun(home: Path, supervisor: run_files.Identity) -> paths.RunDir:
@@ -31,7 +33,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> paths.RunDir:
     made = begun(tmp_path, run_files.Identity(1, 0.0))
     written = Journal(made.journal, print, most=40_000)
     for number in range(100):
-        written.write(float(number), "action", Tell("trouble", {"text": f"line {number} \x1b[2J"}))
+        written.write(float(number), *line(Tell("trouble", {"text": f"line {number} \x1b[2J"})))
     written.close()
     assert [part for part in journal.parts(made.journal) if part.suffix == ".gz"]
     return made
@@ -56,16 +58,7 @@ def test_times_are_those_of_the_users_clock_with_the_day_after_midnight(
             part.unlink()
         run.journal.write_bytes(
             b"".join(
-                msgspec.json.encode(
-                    {
-                        "schema": 1,
-                        "utc": utc,
-                        "at": at,
-                        "kind": "action",
-                        "data": Tell("trouble", {"text": "so"}),
-                    }
-                )
-                + b"\n"
+                encoded(Tell("trouble", {"text": "so"}), utc, at)
                 for utc, at in (("2026-01-01T21:30:00Z", 1.0), ("2026-01-01T22:30:00Z", 2.0))
             )
         )
@@ -80,26 +73,24 @@ def test_lines_of_json_stay_as_they_are(run: paths.RunDir) -> None:
     shown = CliRunner().invoke(logs.command, ["-n", "95", "--json"]).output.splitlines()
 
     assert len(shown) == 95
-    assert all('"schema":1' in line for line in shown)
+    assert all(line.startswith('{"time":') for line in shown)
 
 
 def test_following_goes_on_in_the_next_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
     made = begun(tmp_path, run_files.identity(os.getpid()))
     written = Journal(made.journal, print, most=40_000)
-    written.write(0.0, "note", {"number": 0})
+    written.write(0.0, {"event": "test.counted", "number": 0})
     chunks = logs._chunks(made, made.journal, follow=True)
     seen = [next(chunks)]
     for number in range(1, 150):
-        written.write(float(number), "note", {"number": number})
+        written.write(float(number), {"event": "test.counted", "number": number})
         if number % 20 == 0:
             seen.append(next(chunks))
     written.close()
     run_files.conclude(made, run_files.Outcome(1, 0, "", run_files.utc(), 1.0, 0, 0, 1, 0.0))
     seen += chunks
 
-    found = [
-        line.data for line in map(msgspec.json.Decoder(journal.Line).decode, b"".join(seen).splitlines())
-    ]
-    assert [msgspec.json.decode(data)["number"] for data in found] == list(range(150))
+    found = map(msgspec.json.decode, b"".join(seen).splitlines())
+    assert [line["number"] for line in found] == list(range(150))
     assert len(journal.parts(made.journal)) > 1

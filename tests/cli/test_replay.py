@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -18,6 +17,7 @@ from stallguard.core.events import Collected, Event, Exited, Heard, Launched, Le
 from stallguard.errors import StallguardError
 from stallguard.report.replay_world import moved
 from stallguard.storage import journal, traces
+from tests.storage.lines import encoded
 
 STALLED = 16.75  # seconds into the trace stall_lock at which it is called a stall
 RECORDINGS = Path(__file__).parents[1] / "recordings" / "traces"
@@ -108,10 +108,10 @@ def test_a_mistyped_setting_is_answered_with_the_nearest_name():
 def test_a_journal_is_decided_again_like_a_trace(tmp_path):
     path = tmp_path / "journal.jsonl"
     lines = [
-        {"schema": 1, "utc": "2026-01-01T00:00:00Z", "at": event.at, "kind": "event", "data": event}
+        encoded(event, "2026-01-01T00:00:00Z", event.at)
         for event in traces.events(traces.read(Path(trace("stall_lock"))))
     ]
-    path.write_bytes(b"\n".join(msgspec.json.encode(line) for line in lines) + b"\n")
+    path.write_bytes(b"".join(lines))
     assert len(list(journal.events(path))) == len(lines)
 
     found = json.loads(told(str(path), "--json"))
@@ -125,12 +125,10 @@ def recorded(path: Path, *happened: tuple[float, object]) -> str:
     """Write a journal of (second, event or action) of a run that began at midnight, UTC, of a new year."""
     lines = []
     for second, what in happened:
-        event = isinstance(what, Event)
-        utc = dt.datetime.fromtimestamp(SECOND + second, dt.UTC).isoformat()
-        data = moved(what, UPTIME) if event else what
-        kind = "event" if event else "action"
-        lines.append({"schema": 1, "utc": utc, "at": UPTIME + second, "kind": kind, "data": data})
-    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+        moment = dt.datetime.fromtimestamp(SECOND + second, dt.UTC).isoformat()
+        data = moved(what, UPTIME) if isinstance(what, Event) else what
+        lines.append(encoded(data, moment, UPTIME + second))
+    path.write_bytes(b"".join(lines))
     return str(path)
 
 

@@ -17,6 +17,7 @@ from stallguard.core.run import beats
 from stallguard.errors import GAVE_UP
 from stallguard.storage import journal
 from stallguard.supervisor.live_status import snapshot
+from stallguard.supervisor.recorder import line
 from tests.core.world import LIMITS, World
 
 
@@ -340,7 +341,7 @@ def test_replaying_a_journal_gives_the_recorded_actions(
     path: Path = tmp_path_factory.mktemp("replay") / "journal.jsonl"
     book = journal.Journal(path, lambda _: None)
     for event in world.seen:
-        book.write(event.at, "event", event)
+        book.write(event.at, *line(event))
     book.close()
 
     run, again = fold.begin(LIMITS, 100.0)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from stallguard.core.events import AnyEvent
+from stallguard.report import narrative
 from stallguard.storage import journal
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -41,7 +42,7 @@ class Guarded(NamedTuple):
     run: Path | None
 
     @property
-    def lines(self) -> list[journal.Line]:
+    def lines(self) -> list[journal.Entry]:
         """Its journal."""
         assert self.run is not None
         return list(journal.read(self.run / "journal.jsonl"))
@@ -52,14 +53,13 @@ class Guarded(NamedTuple):
         assert self.run is not None
         return list(journal.events(self.run / "journal.jsonl"))
 
-    def actions(self, do: str) -> list[dict[str, Any]]:
-        """Its actions of one kind."""
-        data = [msgspec.json.decode(line.data) for line in self.lines if line.kind == "action"]
-        return [action for action in data if action["do"] == do]
+    def actions(self, event: str) -> list[dict[str, Any]]:
+        """Its actions of one kind: "attempt.signalled"."""
+        return [msgspec.json.decode(entry.raw) for entry in self.lines if entry.line.event == event]
 
     def told(self, kind: str) -> list[dict[str, str]]:
-        """The facts of what it told under `kind`."""
-        return [action.get("facts", {}) for action in self.actions("tell") if action["kind"] == kind]
+        """The facts of what it announced as `kind` of the narrative."""
+        return [entry.line.facts for entry in self.lines if narrative.kind_of(entry.line.event) == kind]
 
     def outcome(self) -> dict[str, Any]:
         """Its outcome.json."""

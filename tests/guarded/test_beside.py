@@ -133,7 +133,7 @@ def test_a_loop_of_ones_own_ends_on_time_by_a_signal(tmp_path: Path, beating: Pa
     run = guard(tmp_path, "--max-time", "2s", "--set", "stop.batch_wait=1s", str(beating), "60")
 
     assert run.code == 75, run.err
-    assert [action["name"] for action in run.actions("signal")] == ["TERM"]
+    assert [action["name"] for action in run.actions("attempt.signalled")] == ["TERM"]
     assert run.told("paused")
     assert run.told("left_nothing")
     assert not run.told("resumable")

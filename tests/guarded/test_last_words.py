@@ -51,7 +51,7 @@ def test_a_run_whose_directory_and_sockets_are_removed_says_so_and_trains_to_its
 
 def is_watched(journal: Path) -> bool:
     """Tell whether the sensors of a run are at work."""
-    return '"sampled"' in journal.read_text()
+    return '"sensor.sampled"' in journal.read_text()
 
 
 def said(path: Path, words: str) -> None:

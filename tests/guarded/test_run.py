@@ -273,14 +273,14 @@ def test_a_deadlock_after_a_second_of_steps_is_named(tmp_path: Path) -> None:
         run.told("stalled")[0]["what"]
         == "nothing in the process can wake its threads, and the processor is idle"
     )
-    assert run.actions("found")[0]["findings"][0]["cause"] == "host-deadlock"
+    assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "host-deadlock"
 
 
 def test_an_error_said_in_the_very_first_moment_is_read(tmp_path: Path) -> None:
     run = guard(tmp_path, "--max-restarts", "0", write(tmp_path, "raise MemoryError('at once')"))
 
     assert run.code == 1
-    assert run.actions("found")[-1]["findings"][0]["cause"] == "out-of-memory"
+    assert run.actions("incident.diagnosed")[-1]["findings"][0]["cause"] == "out-of-memory"
 
 
 LOADED = """

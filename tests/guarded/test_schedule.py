@@ -38,7 +38,9 @@ def test_a_run_that_ends_on_time_goes_on_the_next_night_and_comes_to_the_same(
     assert first.code == 75, first.err
     assert first.told("paused"), first.err
     assert first.told("resumable"), first.err
-    assert [action["name"] for action in first.actions("signal")] == ["TERM"], "after its last checkpoint"
+    assert [action["name"] for action in first.actions("attempt.signalled")] == ["TERM"], (
+        "after its last checkpoint"
+    )
     assert said(first) == [], "the script does not go on with a model half trained"
     assert second.code == 0, second.err
     assert said(second) == [undisturbed]

@@ -72,8 +72,8 @@ def stall(place: Path, handler: str) -> Guarded:
 def signalled(run: Guarded) -> dict[str, float]:
     """Return when each signal was sent to the training, in seconds."""
     return {
-        name: line.at for line in run.lines for name in ("TERM", "KILL")
-        if line.kind == "action" and f'"{name}"'.encode() in bytes(line.data)
+        action["name"]: action["clock"] for action in run.actions("attempt.signalled")
+        if action["name"] in ("TERM", "KILL")
     }  # fmt: skip
 
 

@@ -20,7 +20,9 @@ def assert_saved_by_a_restart(run: Guarded) -> None:
     assert run.code == 0, run.err
     assert run.outcome()["attempts"] == 2
     assert run.outcome()["incidents"] == 1
-    order = [action["do"] for action in run.actions("collect") + run.actions("signal")]
+    order = [
+        action["event"] for action in run.actions("evidence.requested") + run.actions("attempt.signalled")
+    ]
     assert order[0] == "collect", "evidence comes before any signal"
 
 
@@ -28,7 +30,7 @@ CAUSES = {"op": "device-wait", "gil": "gil-held", "spin": "busy-loop", "stopped"
 
 
 def cause(run: Guarded) -> str:
-    return str(run.actions("found")[0]["findings"][0]["cause"])
+    return str(run.actions("incident.diagnosed")[0]["findings"][0]["cause"])
 
 
 @pytest.mark.parametrize("kind", CAUSES)
@@ -37,8 +39,8 @@ def test_a_drill_is_caught_named_restarted_smaller_and_finishes(tmp_path: Path, 
 
     assert_saved_by_a_restart(run)
     assert cause(run) == CAUSES[kind]
-    assert run.actions("launch")[1]["factor"] == 2
-    assert run.actions("launch")[1]["resume"] is True
+    assert run.actions("attempt.start_requested")[1]["factor"] == 2
+    assert run.actions("attempt.start_requested")[1]["resume"] is True
     assert "trained 4 epochs" in run.out.decode()
     again = stallguard(tmp_path, "replay").out.decode()
     assert "asks for a smaller batch" in again, "a replay decides with the run's own settings"

@@ -94,7 +94,7 @@ def test_a_deadlock_behind_a_launcher_is_found_and_restarted(tmp_path: Path, kin
 
     assert run.code == 0, run.err
     assert run.outcome()["attempts"] == 2
-    assert run.actions("found")[0]["findings"][0]["cause"] == "host-deadlock"
+    assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "host-deadlock"
     assert "loop.py:25 in deadlock" in run.told("evidence")[0]["line"]
     (stalled,) = {
         event.pid for event in run.events if isinstance(event, Heard) and event.attempt == 1 and event.trains
@@ -129,7 +129,7 @@ def test_a_training_that_is_killed_behind_a_launcher_is_restarted(tmp_path: Path
 
     assert run.code == 0, run.err
     assert run.outcome()["attempts"] == 2
-    assert run.actions("found")[0]["findings"][0]["cause"] == "killed"
+    assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "killed"
     assert run.out.decode().split() == ["trained"]
 
 
@@ -152,9 +152,9 @@ def test_of_two_trainings_side_by_side_the_second_stalls_and_the_first_hides_not
     (stalled,) = run.told("stalled")
     assert stalled["pid"] == str(second) == str(evidence(run)["pid"])
     assert "(loop.py second 60" in stalled["silence"]
-    assert run.actions("found")[0]["findings"][0]["cause"] == "host-deadlock"
+    assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "host-deadlock"
     silent = next(e for e in run.events if isinstance(e, Heard) and e.pid == second and e.beats == 40)
-    judged = next(line.at for line in run.lines if b'"stalled"' in bytes(line.data))
+    judged = next(entry.line.clock for entry in run.lines if entry.line.event == "training.stalled")
     assert SECONDS <= judged - silent.progress_at < 3 * SECONDS, "the usual time"
     assert time.monotonic() - began < 60, "the first one alone would have taken that long"
 

@@ -12,6 +12,7 @@ import msgspec
 from stallguard.core.actions import Action
 from stallguard.core.events import Event
 from stallguard.storage.paths import RunDir
+from tests.storage.lines import encoded
 
 BENCH = Path(__file__).parents[2] / "scripts" / "benches" / "report.py"
 
@@ -32,23 +33,25 @@ def night(place: Path, minutes: float = 20, rate: int = 20, stalls: int = 2) -> 
     return RunDir(bench.make(place / "runs" / "night", bench.Night(minutes / 60, rate, stalls)))
 
 
-def line(second: float, kind: str, data: object) -> bytes:
-    """Return a line of a journal, `second` seconds after ten o'clock."""
-    minutes, seconds = divmod(second, 60)
-    utc = f"2026-03-07T{10 + int(minutes // 60):02d}:{int(minutes % 60):02d}:{seconds:06.3f}Z"
+def line(second: float, **fields: object) -> bytes:
+    """Return a line of a journal with fields of any kind, `second` seconds after ten o'clock."""
     return (
-        msgspec.json.encode({"schema": 1, "utc": utc, "at": 100.0 + second, "kind": kind, "data": data})
+        msgspec.json.encode({"time": _time(second), "clock": 100.0 + second, "level": "debug"} | fields)
         + b"\n"
     )
 
 
+def _time(second: float) -> str:
+    minutes, seconds = divmod(second, 60)
+    return f"2026-03-07T{10 + int(minutes // 60):02d}:{int(minutes % 60):02d}:{seconds:06.3f}Z"
+
+
 def journal(path: Path, *happened: tuple[float, Event | Action]) -> Path:
     """Write a journal of (second, event or action)."""
-    path.write_bytes(b"".join(_line(second, what) for second, what in happened))
+    path.write_bytes(b"".join(written(second, what) for second, what in happened))
     return path
 
 
-def _line(second: float, what: Event | Action) -> bytes:
-    if isinstance(what, Event):
-        return line(second, "event", msgspec.structs.replace(what, at=100.0 + second))
-    return line(second, "action", what)
+def written(second: float, what: Event | Action) -> bytes:
+    """Return the line that a run writes `second` seconds after ten o'clock."""
+    return encoded(what, _time(second), 100.0 + second)

@@ -20,7 +20,7 @@ from stallguard.report import (
     timeline,
     totals,
 )
-from tests.report.nights import journal, line, night
+from tests.report.nights import journal, line, night, written
 
 TAIL = 4096  # bytes, each of which may be the last one that reached the disk
 
@@ -30,9 +30,9 @@ def small(tmp_path):
     """A run whose journal is short enough to be read four thousand times, with an incident in its last bytes."""
     run = night(tmp_path, minutes=4, stalls=1)
     lines = run.journal.read_bytes().splitlines(keepends=True)
-    kept = [text for number, text in enumerate(lines) if b'"heard"' not in text or number % 20 == 0]
-    kept = [text for text in kept if b'"sampled"' not in text]
-    stall = next(number for number, text in enumerate(kept) if b'"stalled"' in text)
+    kept = [text for number, text in enumerate(lines) if b'"probe.heartbeat"' not in text or number % 20 == 0]
+    kept = [text for text in kept if b'"sensor.sampled"' not in text]
+    stall = next(number for number, text in enumerate(kept) if b'"training.stalled"' in text)
     run.journal.write_bytes(b"".join(kept[: stall + 14]))
     return run
 
@@ -88,10 +88,10 @@ def test_a_run_without_anything_in_it_gives_a_report(tmp_path):
 
 
 def test_foreign_lines_are_passed_by(tmp_path):
-    good = line(5, "action", Tell("note", {"text": "kept"}))
+    good = written(5, Tell("note", {"text": "kept"}))
     bad = (
-        b"\xff\xfe\n", b"{}\n", b"[1, 2]\n", line(1, "event", {"type": "from a later schema", "at": 3}),
-        line(2, "event", {"type": "heard", "at": "yesterday"}), line(3, "wish", {"do": "tell"}),
+        b"\xff\xfe\n", b"{}\n", b"[1, 2]\n", line(1, event="from.a.later.version"),
+        line(2, event="probe.heartbeat", attempt="first"), line(3, event=["training.stalled"]),
         good.replace(b"2026-03", b"2026-99"), good.replace(b"2026-03-07T10:00:05.000Z", b"0001-01-01T00:00:00"),
     )  # fmt: skip
     path = tmp_path / "journal.jsonl"
@@ -106,7 +106,7 @@ def test_foreign_lines_are_passed_by(tmp_path):
 def test_times_are_those_of_the_wall_and_never_fall(tmp_path):
     """A night may hold a sleep, and two starts of the machine, each with a monotonic clock of its own."""
     path = journal(tmp_path / "journal.jsonl", (0, Launched(0.0, 1, 7)), (3600, Heard(0.0, 1, beats=5)))
-    early = line(10, "event", {"type": "heard", "at": 3.0, "attempt": 1, "beats": 6})
+    early = line(10, event="probe.heartbeat", clock=3.0, attempt=1, beats=6)
     path.write_bytes(path.read_bytes() + early)
 
     known = journal_record.read(path)

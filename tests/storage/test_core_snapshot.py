@@ -15,6 +15,7 @@ from stallguard.core.readings import Process
 from stallguard.core.run import Run
 from stallguard.storage import core_snapshot, journal
 from stallguard.storage.paths import RunDir
+from stallguard.supervisor.recorder import line
 
 LIMITS = Limits()
 
@@ -35,13 +36,13 @@ def night(seconds: int) -> list[Event]:
 
 def lived(directory: RunDir, events: list[Event], until: int) -> Run:
     """Write the journal as a run does, save after `until` events, and return the run at the end."""
-    book = journal.Journal(directory.journal, lambda _: None, most=200_000)
+    book = journal.Journal(directory.journal, lambda _: None, most=800_000)
     run, _ = fold.begin(LIMITS, events[0].at)
     for number, event in enumerate(events):
-        book.write(event.at, "event", event)
+        book.write(event.at, *line(event))
         run, actions = fold.advance(run, event, LIMITS)
         for action in actions:
-            book.write(event.at, "action", action)
+            book.write(event.at, *line(action))
         if number == until:
             place = book.place()
             assert place is not None
@@ -119,7 +120,9 @@ def deep(directory: RunDir) -> None:
 
 def no_journal_of_its_own(directory: RunDir) -> None:
     text = (
-        directory.journal.read_bytes().replace(b'"beats":7,', b'"beats":8,').replace(b'"at":300', b'"at":301')
+        directory.journal.read_bytes()
+        .replace(b'"beats":7,', b'"beats":8,')
+        .replace(b'"clock":300', b'"clock":301')
     )
     directory.journal.write_bytes(text)
 
@@ -147,7 +150,7 @@ def test_it_is_saved_now_and_then(directory: RunDir) -> None:
     run, _ = fold.begin(LIMITS, 0.0)
     ages = []
     for event in night(1000):
-        book.write(event.at, "event", event)
+        book.write(event.at, *line(event))
         run, _ = fold.advance(run, event, LIMITS)
         saver.look(run)
         found = core_snapshot.load(directory) if event.at % 50 == 0 else None
@@ -164,7 +167,7 @@ def test_a_training_whose_command_is_not_utf_8_is_not_saved_and_nothing_fails(di
     run, _ = fold.begin(LIMITS, 0.0)
     events = [Launched(at=1.0, attempt=1, pid=7), Greeted(at=2.0, attempt=1, pid=7, command="x.py \udcff")]
     for event in [*events, *(Heard(at=at, attempt=1, pid=7, beats=int(at)) for at in (400.0, 800.0))]:
-        book.write(event.at, "event", event)
+        book.write(event.at, *line(event))
         run, _ = fold.advance(run, event, LIMITS)
         saver.look(run)
     book.close()

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from stallguard.core.events import Greeted, Noted
+from stallguard.report import narrative
 from stallguard.storage import journal
 
 INEXACT = "inexact"
@@ -83,12 +84,11 @@ def without_word_of_slices(run: Path | None) -> list[int]:
     asked: set[int] = set()
     answered = {one.attempt for one in all_in(run) if one.kind in OF_SLICES or _WHOLE.search(one.text)}
     attempt = 0
-    for line in journal.read(run / "journal.jsonl") if run else ():
-        data = msgspec.json.decode(line.data)
-        if line.kind == "event" and data["type"] == "launched":
-            attempt = data["attempt"]
-            asked |= {attempt} if data.get("factor", 1) > 1 else set()
-        elif line.kind == "action" and data.get("kind") in OF_SLICES:
+    for entry in journal.read(run / "journal.jsonl") if run else ():
+        if entry.line.event == "attempt.started":
+            attempt = entry.line.attempt
+            asked |= {attempt} if msgspec.json.decode(entry.raw).get("factor", 1) > 1 else set()
+        elif narrative.kind_of(entry.line.event) in OF_SLICES:
             answered.add(attempt)  # said by stallguard itself: the script trains in a loop of its own
     return sorted(asked - answered)
 
