@@ -19,7 +19,7 @@ from stallguard.errors import GAVE_UP, STOPPED_ON_TIME, UNREADABLE
 from stallguard.host import system
 from stallguard.storage.paths import RunDir
 
-SCHEMA = 1
+SCHEMA = 2
 ROOM = 16 << 10  # bytes kept for an outcome; it takes some 300, and says in one sentence why
 ENDINGS = {0: "finished", STOPPED_ON_TIME: "stopped", GAVE_UP: "gave up"}  # by the run's exit code
 REASONS = {"you asked": "stopped", "interrupted": "interrupted"}  # by the beginning of why it ended
@@ -42,16 +42,16 @@ class AskedFor(msgspec.Struct, frozen=True, omit_defaults=True):
     """run.json: what was asked, before anything happened."""
 
     schema: int
-    id: str
+    id: str = msgspec.field(name="run")
     command: list[str]
     argv: list[str]
     cwd: str
-    began: str  # UTC, ISO 8601
+    began: str = msgspec.field(name="started")  # RFC 3339, UTC
     supervisor: Identity
     interpreter: str = ""
     interpreter_why: str = ""
     outside: str = ""  # why the probe cannot enter; "" where it can
-    heir_of: str = ""  # the run whose checkpoints it went on from
+    heir_of: str = msgspec.field(default="", name="continues")  # the run whose checkpoints it went on from
     control: str = ""  # path of the control socket while the run lives
     config: dict[str, Any] = {}
     origins: dict[str, str] = {}
@@ -61,14 +61,16 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """outcome.json: what came of it; absent while the run lives and where stallguard itself was killed."""
 
     schema: int
-    code: int
-    why: str
-    ended: str  # UTC
-    seconds: float
+    code: int = msgspec.field(name="exit_code")
+    why: str = msgspec.field(name="message")
+    ended: str = msgspec.field(name="finished")  # RFC 3339, UTC
+    seconds: float = msgspec.field(name="duration_seconds")
     batches: int
     incidents: int
     attempts: int
-    lost: float  # seconds that stalls, crashes and restarts cost (core.lost_time)
+    lost: float = msgspec.field(
+        name="lost_seconds"
+    )  # that stalls, crashes and restarts cost (core.lost_time)
 
 
 def utc() -> str:

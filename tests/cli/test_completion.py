@@ -48,8 +48,8 @@ def home(tmp_path: Path) -> Path:
     ):
         lives = name.endswith("cnn")
         supervisor = here if lives else {"pid": 1, "started": 0.0, "boot": "another"}
-        asked = {"schema": 1, "id": name, "command": words, "argv": words, "cwd": "/", "began": "2026-01-01T10:00:00Z",
-                 "supervisor": supervisor}  # fmt: skip
+        asked = {"schema": 2, "run": name, "command": words, "argv": words, "cwd": "/",
+                 "started": "2026-01-01T10:00:00Z", "supervisor": supervisor}  # fmt: skip
         (runs / name).mkdir(parents=True)
         (runs / name / "run.json").write_text(json.dumps(asked))
     for place, file in (

@@ -172,7 +172,7 @@ def test_an_ended_run_has_its_outcome(home, code, exit_code, word):
 
     assert answer.exit_code == exit_code
     assert word in answer.output
-    assert json.loads(say(status.command, "--json").output)["outcome"]["code"] == code
+    assert json.loads(say(status.command, "--json").output)["outcome"]["exit_code"] == code
 
 
 @pytest.mark.parametrize(

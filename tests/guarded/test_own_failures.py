@@ -93,7 +93,7 @@ def test_what_failed_is_told_and_kept_for_a_report(tmp_path: Path) -> None:
     assert f"{TOLD} (RuntimeError: a mistake of ours): the training goes on unguarded" in run.err
     assert run.err.count(f"{TOLD} at") == 1, "what fails again is not told again"
     assert "in broken" in run.told("surprise")[0]["trace"]
-    assert run.outcome()["code"] == 7
+    assert run.outcome()["exit_code"] == 7
 
 
 def test_a_few_events_that_are_not_understood_leave_the_guard_in_place(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_the_exit_code_is_the_childs_own_or_128_and_the_signal(tmp_path: Path, e
     run = guard(tmp_path, "--max-restarts", "0", write(tmp_path, end))
 
     assert run.code == code
-    assert run.outcome()["code"] == code
+    assert run.outcome()["exit_code"] == code
 
 
 @pytest.mark.parametrize(
