@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from pathlib import Path
 
 import pytest
@@ -76,8 +77,11 @@ def test_a_run_that_is_to_be_ended_is_ended_before_the_next_begins(kept):
 
     def go_on(which, end):
         done.append(("end", which.id, end))
-        (which.path / "outcome.json").write_text('{"schema":2,"exit_code":143,"message":"","finished":"","duration_seconds":1,'
-                                                 '"batches":0,"incidents":0,"attempts":1,"lost_seconds":0}')  # fmt: skip
+        end_of_run = {
+            "schema": 2, "exit_code": 143, "message": "", "finished": "", "duration_seconds": 1, "batches": 0,
+            "incidents": 0, "attempts": 1, "lost_seconds": 0,
+        }  # fmt: skip
+        (which.path / "outcome.json").write_text(json.dumps(end_of_run))
 
     at_work(lambda remember: (done.append(("begin",)), remember("run-2")), go_on)
 
