@@ -59,7 +59,7 @@ def test_a_job_that_ends_on_time_is_finished_by_the_next_night(night, tmp_path):
     assert run_files.outcome(first).batches + run_files.outcome(second).batches == BATCHES
     assert "came to epoch 3" in second.output.read_text()
     notified = (tmp_path / "told").read_text().splitlines()
-    assert notified[0].startswith("ended on time after ")
+    assert notified[0].startswith("ended at the set time after ")
     assert "; epoch 3 of 3, loss 0." in notified[-1]
     told = CliRunner().invoke(morning, []).output.splitlines()
     assert told[2] == f"  no stalls; it went on as {second.id}"

@@ -44,7 +44,7 @@ def test_a_run_that_ends_on_time_goes_on_the_next_night_and_comes_to_the_same(
     assert said(first) == [], "the script does not go on with a model half trained"
     assert second.code == 0, second.err
     assert said(second) == [undisturbed]
-    assert "going on from the checkpoints of run" in second.err
+    assert "resuming from the checkpoints of run" in second.err
 
 
 def test_segments_come_to_the_same(tmp_path: Path, undisturbed: str) -> None:

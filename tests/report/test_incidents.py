@@ -179,20 +179,20 @@ def test_the_story_says_what_when_where_why_what_was_done_and_what_helps(tmp_pat
     assert "Most likely a step that waits for its device" in text
     assert "It was started again once, with 1/2 of the batch at a time." in text
     assert (
-        "2 min 12 s were lost in all to silence, ending and starting again, with 9 batches trained a second time."
+        "2 min 12 s were lost in all to stalls and restarts, with 9 batches trained a second time."
         in text
     )
-    assert text.endswith("What helps: restart it.")
+    assert text.endswith("Suggestion: restart it.")
 
 
 def test_every_end_has_its_sentence(tmp_path):
     parts = read(tmp_path, *STALL[:3])
 
-    assert "It never stalled." in told(*parts)
+    assert "No stall." in told(*parts)
     assert "stallguard gave up after 50 s: enough" in told(*parts, "gave up")
     assert "exit code 1" in told(*parts, "failed")
     assert "is under way" in told(*parts, "running")
-    assert "stallguard itself ended without a word" in told(*parts, "lost")
+    assert "stallguard itself ended unexpectedly" in told(*parts, "lost")
 
 
 def test_advice_comes_once_the_surest_cause_s_first(tmp_path):

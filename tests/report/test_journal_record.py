@@ -55,7 +55,7 @@ def test_a_journal_cut_at_every_byte_of_its_end_still_tells_its_story(small):
     for cut in range(size, size - TAIL, -1):
         os.truncate(small.journal, cut)
         troubles, sentences = told(small.journal)
-        assert sentences[0].startswith("stallguard itself ended without a word")
+        assert sentences[0].startswith("stallguard itself ended unexpectedly")
         assert len(troubles) <= before
         before = len(troubles)
         seen.add((len(troubles), len(troubles[0].findings) if troubles else 0))
