@@ -1,1 +1,1 @@
-"""The report: tells what the journal remembers, and decides nothing."""
+"""The report: shows what the journal holds, and decides nothing."""

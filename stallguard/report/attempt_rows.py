@@ -1,6 +1,6 @@
 """The attempts of a run, each with its beginning, its end, and how far its trainings came.
 
-Pure: a record in, values out.  May not judge why an attempt ended; incidents.py tells that.
+Pure: a record in, values out.  May not judge why an attempt ended; that is in incidents.py.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def attempts(record: Record, found: Sequence[Program] | None = None) -> list[Att
 
 
 def repeated(all_attempts: Sequence[Attempt]) -> int | None:
-    """Return how many batches were trained a second time after restarts; None where nobody can know."""
+    """Return how many batches were trained a second time after restarts; None if it is not known."""
     total, before = 0, None
     for attempt in all_attempts:
         if before is not None and attempt.batches:

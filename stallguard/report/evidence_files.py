@@ -51,7 +51,7 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def read(directory: Path, cwd: str) -> Evidence | None:
-    """Return the evidence in `directory`, None where there is none."""
+    """Return the evidence in `directory`, None if there is none."""
     if not directory.is_dir():
         return None
     kept = manifest(directory)
@@ -68,7 +68,7 @@ def read(directory: Path, cwd: str) -> Evidence | None:
 
 
 def manifest(directory: Path) -> Manifest:
-    """Return what an incident's manifest says; an empty one where there is none, or a damaged one."""
+    """Return what an incident's manifest says; an empty one if there is none, or a damaged one."""
     with contextlib.suppress(OSError, *UNREADABLE):
         return msgspec.json.decode((directory / "manifest.json").read_bytes(), type=Manifest)
     return Manifest()

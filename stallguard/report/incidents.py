@@ -32,7 +32,7 @@ AFTER = (
 
 
 class Told(msgspec.Struct, frozen=True):
-    """Something that was told, when; a key of the narrative and its facts."""
+    """An announcement; a key of the narrative and its facts."""
 
     at: float
     kind: str

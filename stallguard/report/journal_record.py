@@ -2,7 +2,7 @@
 
 The monotonic clock stands still while a machine sleeps and begins anew when it starts, so a report's times are
 those that the lines themselves carry.  Lines that are cut, foreign or of a later schema are passed by.
-This module may not interpret.
+This module must not interpret.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Record(NamedTuple):
 
 
 def read(path: Path) -> Record:
-    """Return what the journal at `path` holds; an empty record where there is none."""
+    """Return what the journal at `path` holds; an empty record if there is none."""
     heard: list[tuple[float, Heard]] = []
     readings: dict[str, list[tuple[float, AnyReading]]] = defaultdict(list)
     happened: list[tuple[float, Happening]] = []

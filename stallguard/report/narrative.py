@@ -1,6 +1,6 @@
-"""The one set of sentences: terminal, journal, report and notification tell the same story in the same words.
+"""The one set of sentences: terminal, journal, report and notification use the same words.
 
-Each entry is a template over the facts of a core.actions.Tell.  This module may not look anything up.
+Each entry is a template over the facts of a core.actions.Tell.  This module must not look anything up.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ EVENTS = {
     "pruned": ("runs.pruned", "info"),
 }
 _KINDS = {event: kind for kind, (event, _) in EVENTS.items()}
-# The story of a whole run, for the report; its incidents are told by the sentences above.
+# The story of a whole run, for the report; its incidents use the sentences above.
 STORY = {
     "story finished": "the training finished after {duration}: {progress}",
     "story ended": "the training ended with exit code {code} after {duration}: {progress}",
@@ -212,7 +212,7 @@ def prose(text: str) -> str:
 
 
 def spoken(kind: str) -> bool:
-    """Tell whether this kind is said on the terminal."""
+    """Return whether this kind is said on the terminal."""
     return kind in SPOKEN
 
 

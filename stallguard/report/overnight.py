@@ -1,6 +1,6 @@
 """The morning after: each run of the night in three lines.
 
-Pure: a summary in, lines out.  This module may not look anything up.
+Pure: a summary in, lines out.  This module must not look anything up.
 """
 
 from __future__ import annotations

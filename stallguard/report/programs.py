@@ -15,10 +15,10 @@ from stallguard.report.journal_record import Record, ago
 
 
 class Counts(msgspec.Struct, omit_defaults=True):
-    """How far something came.  Times: seconds since the epoch, None where it did not happen.
+    """How far something came.  Times: seconds since the epoch, None if it did not happen.
 
     `first_beat`, `last_beat`: ends of its first and last batch; `reached`: the farthest batch of the whole
-    training that it came to, `resumed_at`: the batch that it began with; None where epochs are not known.
+    training that it came to, `resumed_at`: the batch that it began with; None if epochs are not known.
     """
 
     batches: int = 0
@@ -63,7 +63,7 @@ class Training(msgspec.Struct, omit_defaults=True):
 
 
 def programs(record: Record) -> list[Program]:
-    """Return the programs in the order in which they were first heard."""
+    """Return the programs in the order of their first heartbeats."""
     found: list[Program] = []
     present: dict[tuple[int, int], Program] = {}
     for at, heard in record.heard:

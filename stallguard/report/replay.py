@@ -1,7 +1,7 @@
-"""Decides the past again: the core over recorded events, told as lists of verdicts and deeds.
+"""Decides the past again: the core over recorded events, as lists of verdicts and actions.
 
 The same pure core as in a live run, so a setting can be tried on last night's journal or on a recorded trace.
-This module may not read files or print.
+This module must not read files or print.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def thinned(events: Iterable[Event], limits: DetectorLimits) -> Iterator[tuple[E
 
 
 def replay(events: Iterable[Event], limits: DetectorLimits) -> Replayed:
-    """Return what would have been told and done over the events of a trace, recorded at full rate."""
+    """Return what would have been announced and done over the events of a trace, recorded at full rate."""
     found = _Notes(limits)
     due: float | None = None
     for event, before, after in thinned(events, limits):
@@ -110,7 +110,7 @@ def replay(events: Iterable[Event], limits: DetectorLimits) -> Replayed:
 def replay_run(
     events: Iterable[Event], limits: Limits, learned: Learned | None = None, orders: Iterable[Order] = ()
 ) -> Replayed:
-    """Return what a run would have told and done over the events of its journal: the whole core again.
+    """Return what a run would have announced and done over the events of its journal: the whole core again.
 
     `orders`: what the run did, with its times.  What followed an order then follows it now (report.replay_world).
     """
@@ -162,7 +162,7 @@ class _Notes:
         seen = old if new.step in ("recovering", "healthy") else new  # a recovery ends what was there before
         return Verdict(
             at=round(at - self._began, 3),
-            step=_TOLD.get(new.step, "recovered"),  # healthy at once: somebody let it continue
+            step=_TOLD.get(new.step, "recovered"),  # healthy at once: it was continued from outside
             verdict=new.step,
             cause="stopped" if after.evidence.state == "stopped" else seen.evidence,
             row=seen.row,
@@ -179,7 +179,7 @@ class _Notes:
 
 
 def _deed(at: float, action: Action, run: Run) -> Deed | None:
-    """Return an action of the core as something done to the training, None if it only tells."""
+    """Return an action of the core as something done to the training, None if it only announces."""
     at = round(at, 3)
     match action:
         case Collect(incident=incident) if incident:

@@ -47,7 +47,7 @@ class Output(msgspec.Struct, frozen=True):
 
     schema: int
     source: str  # the file that was replayed
-    began: str | None  # UTC, ISO 8601; null for a trace, of which nobody knows it
+    began: str | None  # UTC, ISO 8601; null for a trace: not known
     compared: list[Result] | msgspec.UnsetType = msgspec.UNSET  # with --compare, in place of all below
     settings: dict[str, str] | msgspec.UnsetType = msgspec.UNSET  # that differ from those of the run
     verdicts: list[Verdict] | msgspec.UnsetType = msgspec.UNSET
@@ -74,7 +74,7 @@ class Source(NamedTuple):
 
     @property
     def began(self) -> float | None:
-        """When it began, seconds since the epoch; None if nobody knows."""
+        """When it began, seconds since the epoch; None if it is not known."""
         walls = self.recording.walls if self.recording else []
         return walls[0][1] if walls else None
 
@@ -85,7 +85,7 @@ def source(path: Path) -> Source:
 
 
 def decide(what: Source, limits: Limits) -> Replayed:
-    """Return what would have been told and done by `limits`.  Raises StallguardError."""
+    """Return what would have been announced and done by `limits`.  Raises StallguardError."""
     if what.recording is None:
         return replay.replay(traces.events(traces.read(what.path)), limits.detector)
     return replay.replay_run(what.recording.events, limits, orders=what.recording.orders)
@@ -102,7 +102,7 @@ def output(what: Source, found: Sequence[tuple[dict[str, str], Replayed]], *, co
 
 
 def title(what: Source) -> str:
-    """Return what is replayed and when it began; empty for a trace, of which nobody knows that."""
+    """Return what is replayed and when it began; empty for a trace: not known."""
     if what.began is None:
         return ""
     here = dt.datetime.fromtimestamp(what.began).astimezone()
@@ -112,7 +112,7 @@ def title(what: Source) -> str:
 
 
 def lines(what: Source, result: Replayed) -> list[str]:
-    """Return what would have been told and done, a line each, in the order of time."""
+    """Return what would have been announced and done, a line each, in the order of time."""
     told: list[Verdict | Slow | Deed] = [*result.verdicts, *result.slowdowns, *result.actions]
     told.sort(key=lambda one: one.at)
     times = _times(what, [one.at for one in told])

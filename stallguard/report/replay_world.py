@@ -7,7 +7,7 @@ If the replay gives such an order at another time, then what followed comes at a
 it came that night.  Else a replay with other settings would move the verdict and leave the restart where it was.
 
 Two things no recording has.  If that night a silence was ended by a signal and the replay waits for longer, the silence
-goes on as it was, for HORIZON at most.  If the replay launches an attempt that nobody recorded, the replay is over.
+goes on as it was, for HORIZON at most.  If the replay launches an attempt that was not recorded, the replay is over.
 
 This module must not judge: the core does, in report.replay.
 """
@@ -46,7 +46,7 @@ SAME = 0.5  # seconds within which an order is the recorded one: what followed t
 HORIZON = 900.0  # seconds for which a silence goes on behind its recorded end
 PERIOD = 0.5  # seconds between two readings of a silence that goes on
 SILENT = 3.0  # seconds without progress: less is no silence that could go on
-RATES_OVER = 2.0  # seconds, at least, between the two readings that tell how fast a counter moves
+RATES_OVER = 2.0  # seconds, at least, between the two readings that show how fast a counter moves
 ENDS = {"TERM": -15, "KILL": -9}  # signals that end an attempt, and its exit code if no other is recorded
 COUNTERS = (
     "cpu", "switches", "io", "disk", "minor_faults", "major_faults", "instructions", "run_queue",
@@ -177,7 +177,7 @@ class World:
         event = attempt.events[self._place] if self._place < len(attempt.events) else None
         if event is not None and event.at > attempt.ended and not self._ending:
             if run.state not in WATCHED or run.judge.judgement.gap < SILENT:
-                return None  # it was ended in the midst of its work: nobody knows how it would have gone on
+                return None  # it was ended in the midst of its work: how it would have continued is not known
             attempt.prolong(self._place)
             event = attempt.events[self._place]
         if event is None or (event is attempt.exited and (self._ending or attempt.prolonged)):

@@ -1,6 +1,6 @@
 """Foreign text made fit to be shown: what would steer a terminal or turn a line around becomes visible instead.
 
-For everything that the script, its libraries or the system wrote.  Pure; may not remove words.
+For everything that the script, its libraries or the system wrote.  Pure; must not remove words.
 """
 
 from __future__ import annotations

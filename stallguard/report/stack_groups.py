@@ -50,7 +50,7 @@ def fold(text: str, cwd: str = "") -> list[Folded]:
 
 
 def _is_ours(thread: Thread) -> bool:
-    """Tell whether a thread was begun by us, whatever it calls."""
+    """Return whether a thread was begun by us, whatever it calls."""
     begun = [name for frame in thread.frames if (name := package(frame)) != "Python"]
     return bool(begun) and begun[-1] == "stallguard"
 

@@ -1,6 +1,6 @@
 """How a live run stands, as rows of words: the same for `status` and `top`.
 
-Made from the snapshot that the control socket shows (supervisor.live_status).  Pure; may not ask the run.
+Made from the snapshot that the control socket shows (supervisor.live_status).  Pure; must not ask the run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BAR = 30  # columns of the bar that shows a silence against its threshold
 
 
 def is_well(snapshot: Snapshot) -> bool:
-    """Tell whether the run is neither stalled nor stopped."""
+    """Return whether the run is neither stalled nor stopped."""
     judged = snapshot.get("judgement", {}).get("step", "")
     return judged not in ("stalled", "stopped") and snapshot["state"] not in UNWELL
 
@@ -146,7 +146,7 @@ def progress(heard: Snapshot, rate: float | None) -> str:
 
 
 def remaining(heard: Snapshot, rate: float | None) -> float | None:
-    """Return the seconds until the last batch of this fit at the present rate; None where nobody can know."""
+    """Return the seconds until the last batch of this fit at the present rate; None if it is not known."""
     epochs, size = heard.get("epochs", -1), heard.get("batches", -1)
     if not rate or epochs <= 0 or size <= 0:
         return None

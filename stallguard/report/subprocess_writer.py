@@ -1,7 +1,7 @@
 """The report of a run that has ended, written by a process of its own.
 
 Arrays and templates take 50 to 110 MB for a second, which whoever guards a night must not keep.  May not raise, and
-may not import what the report is made with.
+must not import what the report is made with.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PATIENCE = 20.0  # seconds; a night of 8 hours takes one
 
 
 def write(run_dir: Path, seconds: float = PATIENCE) -> Path | None:
-    """Write report.html_page into `run_dir`, in at most `seconds`; return its path, None where it could not be made."""
+    """Write report.html_page into `run_dir`, in at most `seconds`; return its path, None if it could not be made."""
     command = [sys.executable, "-m", "stallguard", "report", str(run_dir.resolve()), "--html"]
     try:
         subprocess.run(
@@ -24,5 +24,5 @@ def write(run_dir: Path, seconds: float = PATIENCE) -> Path | None:
             timeout=seconds, check=True,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
-        return None  # a run must end without its report too; `stallguard report` tells what is wrong
+        return None  # a run must end without its report too; `stallguard report` shows what is wrong
     return run_dir / NAME

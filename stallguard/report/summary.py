@@ -1,6 +1,6 @@
 """The story of a run in a few sentences: what happened, when, why it is thought so, what was done, what it cost.
 
-Chooses facts; the words are narrative.py's.  Pure; may not read files.
+Chooses facts; the words are narrative.py's.  Pure; must not read files.
 """
 
 from __future__ import annotations

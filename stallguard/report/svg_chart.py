@@ -50,7 +50,7 @@ def sketch(panel: Panel, timeline: Timeline) -> Sketch:
 
 
 def is_log(panel: Panel, low: float, top: float) -> bool:
-    """Tell whether a logarithmic scale shows more."""
+    """Return whether a logarithmic scale shows more."""
     return panel.log and low > 0 and math.log10(top / low) > DECADES
 
 

@@ -1,4 +1,4 @@
-"""The report on a terminal, through rich; plain where nobody looks at colours.
+"""The report on a terminal, through rich; plain if colours are off.
 
 Lays out a document.  Foreign text travels as Text objects, never as markup.
 """

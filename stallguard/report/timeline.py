@@ -2,7 +2,7 @@
 
 Counters are interpolated between their readings, so a rate has no holes; levels are means; pauses are maxima.
 The grid is even over the run and as fine as a second around each incident.  The only module of the report that
-computes with arrays.  Pure; may not draw.
+computes with arrays.  Pure; must not draw.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ GROUPS = {
 
 
 class Series(msgspec.Struct, frozen=True):
-    """One line of a panel: `values` at the timeline's times, None where nothing is known."""
+    """One line of a panel: `values` at the timeline's times, None if nothing is known."""
 
     name: str
     values: list[float | None]
@@ -231,7 +231,7 @@ def _in_silence(edges: Array, record: Record, incidents: Iterable[Incident]) -> 
 def _beats(heard: Sequence[tuple[float, Heard]]) -> list[tuple[float, float | None]]:
     """Return the batches done, over the times at which they were: a pause is a flat line, not a missing one.
 
-    Those that a process had done when it was first heard took a time that nobody knows, and are left out.
+    Those that a process had done when of its first heartbeat took an unknown time, and are left out.
     """
     points: list[tuple[float, float | None]] = []
     known: dict[tuple[int, int], int] = {}  # batches of each process of each attempt
@@ -349,7 +349,7 @@ def _phases(record: Record, attempts: Sequence[Attempt]) -> list[tuple[str, floa
 
 
 def _leading(heard: Sequence[tuple[float, Heard]]) -> list[tuple[float, Heard]]:
-    """Return the records of one process at a time: one that trains, for as long as it is heard, then the next."""
+    """Return the records of one process at a time: one that trains, for as long as it sends heartbeats, then the next."""
     last = {(record.attempt, record.pid): at for at, record in heard}
     trains = {(record.attempt, record.pid) for _, record in heard if record.beats}
     kept: list[tuple[float, Heard]] = []

@@ -18,7 +18,7 @@ from stallguard.storage.run_files import Outcome
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """Seconds, batches and counts of a whole run; None where it cannot be known.
+    """Seconds, batches and counts of a whole run; None if it cannot be known.
 
     `seconds` is the sum of `starting` (before the first batch), `training`, `lost` (to stalls, crashes and restarts, by
     core.lost_time) and `slept`.

@@ -30,7 +30,7 @@ def elapsed(seconds: float) -> str:
 def wall(at: float, known: Sequence[tuple[float, float]]) -> float:
     """Return the seconds since the epoch of a time of the supervisor's clock, which stands still while a Mac sleeps.
 
-    `known`: pairs of both, in order, at least one; the one before `at` tells it.
+    `known`: pairs of both, in order, at least one; the one before `at` counts.
     """
     place = bisect.bisect_right(known, at, key=lambda pair: pair[0])
     monotonic, epoch = known[max(place - 1, 0)]
