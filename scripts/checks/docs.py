@@ -1,16 +1,19 @@
-"""The documents name every verb, option and setting, and show the lifecycle as it is: generated between markers.
+"""The documents name every verb, option and setting, and show the lifecycle: generated between markers.
 
-`--write` renews the generated parts; without it, exit code 1 says that one is out of step.
+`--write` renews the generated parts; without it, the exit code is 1 if one is out of step.  It is also 1 if a link
+leads to no file or no heading.
 """
 
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import links
 from json_reference import Reference
 
 from stallguard.cli._verbs import cli
@@ -22,7 +25,8 @@ from stallguard.core.limits import Row
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = "detector.rows."
-FEW = 3  # options of settings that are told with their verb; where there are more, their table tells them
+OF_SETTINGS = "and those of the [settings](configuration.md#settings)"
+FEW = 3  # options of settings that are listed with their verb; if there are more, only the table of settings has them
 
 
 def verbs(group: click.Group, above: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -38,10 +42,10 @@ def verbs(group: click.Group, above: str = "") -> Iterator[tuple[str, click.Comm
 
 def options(command: click.Command) -> str:
     """Return a verb's own options; those that are settings have their table."""
-    told = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
-    of_settings = [p for p in told if (p.name or "").replace("__", ".") in KEYS]
-    words = [f"`{', '.join(p.opts)}`" for p in told if p not in of_settings or len(of_settings) <= FEW]
-    return " ".join(words + (["and those of the settings below"] if len(of_settings) > FEW else []))
+    shown = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
+    of_settings = [p for p in shown if (p.name or "").replace("__", ".") in KEYS]
+    words = [f"`{', '.join(p.opts)}`" for p in shown if p not in of_settings or len(of_settings) <= FEW]
+    return " ".join(words + ([OF_SETTINGS] if len(of_settings) > FEW else []))
 
 
 def arguments(command: click.Command) -> str:
@@ -61,7 +65,7 @@ def verb_table() -> str:
 
 
 def key_tables() -> str:
-    """Return the everyday settings, and folded away those that only tuning needs."""
+    """Return the everyday settings, and those for tuning in a part that is folded."""
     tuning = [key for key in KEYS.values() if key not in EVERYDAY]
     single = [key for key in tuning if not key.path.startswith(ROWS)]
     lines = [f"| `{key.path}` | {key.kind.show(key.default)} | {key.help} |" for key in single]
@@ -79,7 +83,7 @@ def row_table() -> list[str]:
         cells = " | ".join(key.kind.show(key.default) for key in keys)
         lines.append(f"| `{phase}` | {meaning} | {cells} |")
     intro = (
-        "Silence in a phase that is a stall, by what the process does in it: `detector.rows.PHASE.NAME`. "
+        "Length of a gap that is a stall, by phase and by what the process does: `detector.rows.PHASE.NAME`. "
         + "; ".join(f"`{name}`: {what}" for name, what in EVIDENCE.items())
         + "; `prior_...`: the same before `enough` gaps of that phase were seen."
     )
@@ -98,11 +102,18 @@ def json_reference() -> str:
 
 
 PARTS = [
-    ("README.md", "verbs", verb_table),
-    ("README.md", "keys", key_tables),
+    ("docs/cli.md", "verbs", verb_table),
+    ("docs/configuration.md", "keys", key_tables),
     ("ARCHITECTURE.md", "lifecycle", diagram),
-    ("docs/json.md", "json", json_reference),
+    ("docs/journal.md", "json", json_reference),
 ]
+
+
+def documents() -> list[Path]:
+    """Return the project's Markdown files, new ones included."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    return [path for path in (ROOT / name for name in sorted(set(listed))) if path.is_file()]
 
 
 def renewed(text: str, mark: str, body: str) -> str:
@@ -127,7 +138,10 @@ def main(*, write: bool) -> int:
             path.write_text(new, "utf-8")
     for words in stale:
         print(f"{words} {'renewed' if write else 'is out of step: scripts/checks/docs.py --write renews it'}")
-    return 1 if stale and not write else 0
+    broken = [words for path in documents() for words in links.broken(path, ROOT)]
+    for words in broken:
+        print(words)
+    return 1 if broken or (stale and not write) else 0
 
 
 if __name__ == "__main__":

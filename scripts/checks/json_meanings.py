@@ -1,4 +1,4 @@
-"""Meanings of fields for docs/json.md: what a comment beside the code need not say.
+"""Meanings of fields for docs/journal.md: what a comment beside the code need not say.
 
 COMMON: of names that mean the same everywhere.  MEANINGS: of single fields, by "module.Class.field".
 TITLES: of types whose own name says too little outside of their module.

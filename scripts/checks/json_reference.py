@@ -1,4 +1,4 @@
-"""docs/json.md: each field of what `--json` prints, made from the types that are printed.
+"""docs/journal.md: each field of what `--json` prints, made from the types that are printed.
 
 A field's meaning stands behind it as a comment, or in the docstring of its class ("`name`: meaning"), or, for names
 that mean the same everywhere and for words that a comment beside the code need not say, in json_meanings.py.  A field

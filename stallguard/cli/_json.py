@@ -1,4 +1,4 @@
-"""The option `--json`, which names the type of what a verb prints: docs/json.md is made from these types.
+"""The option `--json`, which names the type of what a verb prints: docs/journal.md is made from these types.
 
 Imports nothing of ours: lists and prompts must not wait for the settings.
 """
@@ -12,7 +12,7 @@ import click
 
 
 class JsonOption(click.Option):
-    """`--json`.  `outputs`: the types of what is printed then, as "module:Name"; docs/json.md is made from them."""
+    """`--json`.  `outputs`: the types of what is printed then, as "module:Name"; docs/journal.md is made from them."""
 
     def __init__(self, *arguments: Any, outputs: tuple[str, ...], **attributes: Any) -> None:
         """`arguments`, `attributes`: as for click.Option."""

@@ -1,4 +1,4 @@
-"""The option table: one row a setting, feeding the options of `stallguard run`, the README and the schema.
+"""The option table: one row a setting, feeding the options of `stallguard run`, docs/configuration.md and the schema.
 
 The values and defaults are config.sections; a test holds the two equal, key by key.  This module may not read
 anything.

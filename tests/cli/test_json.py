@@ -1,4 +1,4 @@
-"""What `--json` prints is what docs/json.md says: every verb, every field, the number of the schema."""
+"""What `--json` prints is what docs/journal.md says: every verb, every field, the number of the schema."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_a_verb_that_does_not_name_what_it_prints_is_refused(checks):
 
 
 def test_every_link_of_the_reference_leads_somewhere():
-    text = (ROOT / "docs" / "json.md").read_text()
+    text = (ROOT / "docs" / "journal.md").read_text()
     titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     anchors = {re.sub(r"[^a-z0-9 _-]", "", title.lower()).replace(" ", "-") for title in titles}
 

@@ -1,4 +1,4 @@
-"""The schema of the settings file and the README's table, made from the option table."""
+"""The schema of the settings file and the table of docs/configuration.md, made from the option table."""
 
 from __future__ import annotations
 

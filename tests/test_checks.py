@@ -1,0 +1,106 @@
+"""scripts/checks: plain language and links of the documents; what they find, and what they leave alone."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CHECKS = ROOT / "scripts" / "checks"
+
+
+@pytest.fixture(scope="module")
+def language():
+    sys.path.insert(0, str(CHECKS))
+    try:
+        import language
+    finally:
+        sys.path.remove(str(CHECKS))
+    return language
+
+
+@pytest.fixture(scope="module")
+def links():
+    sys.path.insert(0, str(CHECKS))
+    try:
+        import links
+    finally:
+        sys.path.remove(str(CHECKS))
+    return links
+
+
+def words(language, file, text):
+    return [(use.line, use.word) for use in language.uses(file, text)]
+
+
+def test_comments_docstrings_and_strings_of_python_are_read(language):
+    text = '"""It may\nnot."""\nx = 1  # nobody\nprint(f"{x} was told")\n# this may\n# not be\n'
+    assert sorted(words(language, "a.py", text)) == [
+        (1, "may not"),
+        (3, "nobody"),
+        (4, "tell"),
+        (5, "may not"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from x import Tell\ntell = Tell()\ntell.told(heard)\n",
+        'kind = {"told": "nobody"}\n',
+        '"""Return `told`, and judge.heard, and told_at, and no Heard.aside."""\n',
+        "# Maybe notes, a hearth, a shoulder\n",
+    ],
+)
+def test_identifiers_and_other_words_are_left_alone(language, text):
+    assert words(language, "a.py", text) == []
+
+
+def test_code_and_generated_parts_of_markdown_are_left_alone(language):
+    text = "# Told\n\n    stallguard tell\n\n```\ntold\n```\n<!-- x:begin -->\ntold\n<!-- x:end -->\n`told` nobody\n"
+    assert words(language, "a.md", text) == [(1, "tell"), (11, "nobody")]
+
+
+def test_more_uses_than_listed_fail_and_so_do_fewer(language):
+    use = language.Found("a.py", 7, "nobody")
+    assert language.complaints([use], Counter({("a.py", "nobody"): 1})) == []
+    (more,) = language.complaints([use], Counter())
+    assert more.startswith("a.py:7: 'nobody'; write: ")
+    (less,) = language.complaints([], Counter({("a.py", "nobody"): 1}))
+    assert "--write lowers the list" in less
+
+
+def test_the_list_can_only_shrink_though_files_move(language):
+    listed = Counter({("a.py", "nobody"): 2})
+    assert language.raised(Counter({("b.py", "nobody"): 2}), listed) == []
+    assert language.raised(Counter({("a.py", "nobody"): 2, ("b.py", "nobody"): 1}), listed) == ["nobody"]
+    assert language.raised(Counter({("a.py", "tell"): 1}), listed) == ["tell"]
+    assert language.read_allowed(language.write_allowed(listed)) == listed
+
+
+def test_no_markdown_file_is_on_the_list(language):
+    assert not [file for file, _ in language.read_allowed(language.LIST.read_text()) if file.endswith(".md")]
+
+
+def test_links_to_files_and_headings_are_followed(links, tmp_path):
+    (tmp_path / "b.md").write_text("# The `run` verb\n\n## [Linked](c.md) twice\n\n## Again\n\n## Again\n")
+    good = "[a](b.md) ![i](b.md) [h](b.md#the-run-verb) [l](b.md#linked-twice) [2](b.md#again-1) [o](#own) [w](https://x.y)"
+    (tmp_path / "a.md").write_text(f"# Own\n\n{good}\n\n    [code](nothing.md)\n")
+    assert list(links.broken(tmp_path / "a.md", tmp_path)) == []
+
+    (tmp_path / "a.md").write_text("# Own\n\n    code\n\n[x](c.md) [y](b.md#again-2) [z](#mine)\n")
+    assert list(links.broken(tmp_path / "a.md", tmp_path)) == [
+        "a.md: c.md: there is no such file",
+        "a.md: b.md#again-2: there is no such heading",
+        "a.md: #mine: there is no such heading",
+    ]
+
+
+def test_the_pictures_of_the_readme_load_nothing():
+    for name in ("report", "top"):
+        text = (ROOT / "docs" / "images" / f"{name}.svg").read_text()
+        assert "url(http" not in text
+        assert f"docs/images/{name}.svg" in (ROOT / "README.md").read_text()
