@@ -68,7 +68,7 @@ def broken(place: Path, where: str, only: str = "") -> Guarded:
         ("stallguard.supervisor.heartbeats/Track", ""),
         ("stallguard.supervisor.program_record/Track/ended", ""),
         ("stallguard.core.trainings/observe", "Heard"),
-        ("stallguard.host.process_group/sweep", ""),
+        ("stallguard.supervisor.process.child/sweep", ""),
         ("stallguard.supervisor.session/Session/settle", ""),
         ("stallguard.host/system/MemoryKill/killed", ""),
         ("stallguard.supervisor.output.matching/Matching/feed", ""),
