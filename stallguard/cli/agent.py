@@ -395,8 +395,4 @@ def _begin(name: str, words: tuple[str, ...], remember: Callable[[str], None], k
 def _go_on(words: tuple[str, ...], run: RunDir, kept: list[int], *, end: bool) -> None:
     from stallguard.supervisor import detached_run
 
-    def load() -> config.Loaded:
-        return _settings_of(words)[1]
-
-    request, left = detached_run.reopened(run), run_files.asked(run)
-    detached_run.session(request, load(), os.environ, load, left, end=end).guard(kept)
+    detached_run.reopened_session(run, os.environ, lambda: _settings_of(words)[1], end=end).guard(kept)

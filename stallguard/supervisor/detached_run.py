@@ -68,6 +68,13 @@ def session(
     return Session(request, loaded, env, reload, options)
 
 
+def reopened_session(
+    run: RunDir, env: Mapping[str, str], load: Callable[[], Loaded], *, end: bool = False
+) -> Session:
+    """Return the session of a run that an earlier stallguard left.  Raises as `reopened`; `end`: as `session`."""
+    return session(reopened(run), load(), env, load, run_files.asked(run), end=end)
+
+
 def _start_below_a_waiter(
     argv: Sequence[str], exit_file: Path, trouble: Callable[[str], None], /, **how: Any
 ) -> Child | Adopted:
