@@ -28,7 +28,6 @@ from stallguard.cli._options import as_words, given, settings
 from stallguard.cli.run import RunCommand
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.report.sanitize import one_line, plain
-from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
 from stallguard.supervisor.signals import held
 

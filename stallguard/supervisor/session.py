@@ -59,6 +59,8 @@ class Session:
         `env`: the user's environment; `reload`: reads the settings anew, None if they are fixed.
         """
         self._options, self._reload = options, reload
+        self._guard: Guard | None = None  # until the run has begun
+        self._is_output_finished = False
         clock, current, journal = SystemClock(), CurrentRun(), Journaling()
         mailbox = Mailbox(clock.monotonic)
         self._matching = Matching(mailbox.post, clock.monotonic, lambda: current.attempt)
@@ -80,8 +82,6 @@ class Session:
         self._control = Control(
             sockets / "control", mailbox.post, clock.monotonic, self._status, self._refuses, reporter.trouble
         )
-        self._guard: Guard | None = None  # from when it begins with a run
-        self._is_output_finished = False
 
     def _status(self) -> Any:
         from stallguard.supervisor.live_status import snapshot
