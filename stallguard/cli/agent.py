@@ -28,7 +28,6 @@ from stallguard.cli._options import as_words, given, settings
 from stallguard.cli.run import RunCommand
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.report.sanitize import one_line, plain
-from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
 from stallguard.supervisor.signals import held
 
@@ -380,7 +379,7 @@ def _settings_of(words: tuple[str, ...]) -> tuple[tuple[str, ...], config.Loaded
 def _begin(name: str, words: tuple[str, ...], remember: Callable[[str], None], kept: list[int]) -> None:
     from stallguard.launch.request import prepare
     from stallguard.launch.resume import unfinished
-    from stallguard.supervisor.detached_run import Detached
+    from stallguard.supervisor import detached_run
 
     command_words, loaded = _settings_of(words)
     before = unfinished(job_memory.recall(name).run, command_words, Path.cwd())
@@ -389,13 +388,10 @@ def _begin(name: str, words: tuple[str, ...], remember: Callable[[str], None], k
         loaded = replace(loaded, config=replace(loaded.config, run=going_on))
     request = prepare(command_words, loaded, os.environ, Path.cwd())
     remember(request.run.id)
-    Detached(request, loaded, os.environ, lambda: _settings_of(words)[1]).guard(kept)
+    detached_run.session(request, loaded, os.environ, lambda: _settings_of(words)[1]).guard(kept)
 
 
 def _go_on(words: tuple[str, ...], run: RunDir, kept: list[int], *, end: bool) -> None:
-    from stallguard.supervisor.detached_run import Detached, reopened
+    from stallguard.supervisor import detached_run
 
-    def load() -> config.Loaded:
-        return _settings_of(words)[1]
-
-    Detached(reopened(run), load(), os.environ, load, left=run_files.asked(run), end=end).guard(kept)
+    detached_run.reopened_session(run, os.environ, lambda: _settings_of(words)[1], end=end).guard(kept)

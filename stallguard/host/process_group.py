@@ -6,10 +6,6 @@ import os
 import signal
 import time
 
-import psutil
-
-from stallguard.host.psutil_errors import ERRORS
-
 GRACE = 2.0  # seconds for left-behind members of the group, between SIGTERM and SIGKILL
 LOOK = 0.05  # seconds between two looks at a group that is ending
 KILLED = 1.0  # seconds to wait for SIGKILL to take; what is stuck in the kernel is left
@@ -26,6 +22,10 @@ def signal_group(group: int, number: int) -> bool:
 
 def members(group: int) -> list[int]:
     """Return the live processes of a group; zombies, such as an unreaped leader, do not count."""
+    import psutil  # 10 ms: a training is started with this module, and must not wait for them
+
+    from stallguard.host.psutil_errors import ERRORS
+
     try:
         return [pid for pid in psutil.pids() if _group(pid) == group and not _is_zombie(pid)]
     except ERRORS:  # of psutil.pids: the kernel is asked for the group as a whole
@@ -40,6 +40,10 @@ def _group(pid: int) -> int | None:
 
 
 def _is_zombie(pid: int) -> bool:
+    import psutil
+
+    from stallguard.host.psutil_errors import ERRORS
+
     try:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.Error:  # gone since

@@ -1,6 +1,6 @@
-"""What goes on beside a run: the machine is kept awake, the settings file is watched, the hour is looked at.
+"""What goes on beside a run: keeps the machine awake, watches the settings files, the time and the run's directory.
 
-Nothing here may fail a run or delay its start: it begins after the child does.
+Must not fail a run or delay its start: it begins after the child does.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 
 from stallguard import awake
 from stallguard.config import Loaded
-from stallguard.core.events import Asked, Noted
+from stallguard.core.events import Asked
 from stallguard.core.run import Run
+from stallguard.storage import run_files
 from stallguard.supervisor import deadline
+from stallguard.supervisor.context import RunContext
 from stallguard.supervisor.sockets import identity
 
 if TYPE_CHECKING:
     from stallguard.config.watch import Watch
-    from stallguard.supervisor.session import Session
 
 LOOK_EVERY = 1.0  # seconds between two looks at the clock on the wall
 ASK_EVERY = 30.0  # seconds between two looks at what keeps the machine awake
@@ -29,93 +30,84 @@ Reload = Callable[[], Loaded]
 
 
 class Surroundings:
-    """Of one session, from `open` to `close`.  `reload`: reads the settings anew, None where they are fixed."""
+    """Of one run, from `open` to `close`."""
 
-    def __init__(self, session: Session, began: dt.datetime, reload: Reload | None) -> None:
-        """`began`: when the run did, by the clock on the wall."""
-        self._directory = identity(session.dir.path)
-        self._session, self._began, self._reload = session, began, reload
+    def __init__(self, context: RunContext, reload: Reload | None) -> None:
+        """`reload`: reads the settings anew, None if they are fixed."""
+        self._context, self._reload = context, reload
+        self._directory = identity(context.directory.path)
+        asked_for = run_files.asked(context.directory)
+        self._began = deadline.local(asked_for.began if asked_for else run_files.utc())
         self._awake: awake.Awake | None = None
         self._watch: Watch | None = None
         self._looked = self._asked = 0.0
         self._said: set[str] = set()
-        self._told_time = False
+        self._is_due = False  # the run was asked to end because its time is over
 
     def open(self) -> None:
         """Begin."""
-        if not self._session.loaded.config.run.let_sleep:
+        if not self._context.settings.config.run.let_sleep:
             self._awake = awake.Awake(awake.plan(os.getpid()))
-            self._say("awake", self._awake.words)
+            self._note_once("awake", self._awake.words)
         if self._reload is not None:
             self._watch_settings(self._reload)
 
     def _watch_settings(self, reload: Reload) -> None:
         from stallguard.config.watch import Settings, Watch
 
-        settings = Settings(self._session.loaded, reload)
-
+        settings = Settings(self._context.settings.loaded, reload)
         one_at_a_time = threading.Lock()  # the watch calls from a thread of its own
 
         def changed() -> None:
             with one_at_a_time:
-                told = settings.renew()
-                self._session.take_over(settings.loaded)
-            for text in told:
-                self._note("settings", text)
+                changes = settings.renew()
+                self._context.settings.replace(settings.loaded)
+            for text in changes:
+                self._context.reporter.note("settings", text)
 
         self._watch = Watch(settings.loaded.files, changed)
-        changed()  # what was changed since the run read them, before anybody watched
+        changed()  # what was changed after the run read the settings and before the watch began
 
     def look(self, run: Run) -> None:
-        """Look at the clock and at what keeps the machine awake, now and then; on the deciding thread."""
+        """Look now and then at the time, the run's directory and what keeps the machine awake; deciding thread."""
         # Not the run's clock, which stands still while its events are summed up.
-        now = self._session.clock.monotonic()
+        now = self._context.clock.monotonic()
         if now - self._looked >= LOOK_EVERY:
             self._looked = now
-            self._look_at_the_clock(now - run.began)
-            self._look_at_the_directory()
+            self._end_if_due(now, now - run.began)
+            path = self._context.directory.path
+            if identity(path) != self._directory:  # gone, or made again by one of our own writers
+                text = f"the run's directory {path} was removed: from now on nothing of the run is kept"
+                self._note_once("trouble", text)
         if now - self._asked >= ASK_EVERY:
             self._asked = now
             self._look_at_the_machine(run)
 
-    def _look_at_the_clock(self, elapsed: float) -> None:
-        now = dt.datetime.now()  # noqa: DTZ005 - local
-        why = deadline.due(self._session.loaded.config.run, self._began, now, elapsed)
-        if why and not self._told_time:
-            self._session.mailbox.post(Asked(at=self._session.clock.monotonic(), verb="finish", argument=why))
-        self._told_time = bool(why)
-
-    def _look_at_the_directory(self) -> None:
-        path = self._session.dir.path
-        if identity(path) != self._directory:  # gone, or made again by one of our own writers
-            self._say(
-                "trouble", f"the run's directory {path} was removed: from now on nothing of the run is kept"
-            )
+    def _end_if_due(self, now: float, elapsed: float) -> None:
+        wall = dt.datetime.now()  # noqa: DTZ005 - local
+        why = deadline.due(self._context.settings.config.run, self._began, wall, elapsed)
+        if why and not self._is_due:
+            self._context.mailbox.post(Asked(at=now, verb="finish", argument=why))
+        self._is_due = bool(why)
 
     def _look_at_the_machine(self, run: Run) -> None:
         if self._awake is None:
             return
         seen = run.history.machine
         for text in awake.warnings(seen[-1].reading if seen else None):
-            self._say("trouble", text)
+            self._note_once("trouble", text)
         trouble = self._awake.trouble()
         if trouble is not None:
             # A Linux machine that trains rarely sleeps, and most that have no session manager never do.
-            self._say("trouble" if sys.platform == "darwin" else "awake", trouble)
+            self._note_once("trouble" if sys.platform == "darwin" else "awake", trouble)
 
-    def _say(self, kind: str, text: str) -> None:
+    def _note_once(self, kind: str, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
-            self._note(kind, text)
-
-    def _note(self, kind: str, text: str) -> None:
-        session = self._session
-        session.mailbox.post(
-            Noted(at=session.clock.monotonic(), attempt=session.attempt, kind=kind, text=text)
-        )
+            self._context.reporter.note(kind, text)
 
     def close(self) -> None:
-        """Let the machine sleep, and the file be."""
+        """Let the machine sleep, and stop watching."""
         if self._watch is not None:
             self._watch.close()
         if self._awake is not None:

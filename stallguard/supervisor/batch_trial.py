@@ -11,13 +11,11 @@ from typing import NamedTuple
 from stallguard.config import Loaded
 from stallguard.core.diagnosis import causes
 from stallguard.core.diagnosis.clues.memory import PSI_FULL
-from stallguard.core.events import Asked
 from stallguard.core.readings import Memory
 from stallguard.core.run import Run, beats
-from stallguard.core.sizes import UNKNOWN, Sizes
 from stallguard.launch.request import Request
 from stallguard.supervisor.live_status import pace
-from stallguard.supervisor.output.file import PARTS, Filed
+from stallguard.supervisor.run_options import RunOptions
 from stallguard.supervisor.session import Session
 
 # What a try is run with, over the user's own settings: it ends at the first trouble, and leaves nothing behind.
@@ -53,47 +51,32 @@ class Verdict(NamedTuple):
     rate: float | None = None  # batches a second
 
 
-class Trial(Session):
-    """A run that is asked to end after `steps` batches, or at the first trouble."""
+class Trial:
+    """A run that is stopped after `steps` batches, or at the first trouble."""
 
     def __init__(
         self, request: Request, loaded: Loaded, env: Mapping[str, str], *, steps: int, factor: int
     ) -> None:
         """As Session.  `factor`: the parts of a batch of its only attempt."""
-        self._steps, self._factor = steps, factor
-        self._ending = False
-        super().__init__(request, loaded, env)
+        self.dir, self._steps = request.run, steps
+        options = RunOptions(
+            announce=False,  # find-batch itself reports its tries
+            output_to_file=True,
+            trial_factor=factor,
+            stop_when=lambda run: beats(run) >= steps or bool(run.totals.incidents),
+        )
+        self._session = Session(request, loaded, env, options=options)
+
+    def guard(self, kept: list[int]) -> int:
+        """Run it to its end; as Session.guard."""
+        return self._session.guard(kept)
 
     def verdict(self) -> Verdict:
-        """Return how it went; once `guard` has come back."""
-        run = self.loop.run
+        """Return how it ended; after `guard`."""
+        run = self._session.context.current.run
         if run is None:
             return Verdict(0, "it never began", hopeless=True)
         return judged(run, self._steps)._replace(memory=largest(run), rate=pace(run.history))
-
-    def sizes(self) -> Sizes:
-        """Return nothing: a try is not bound by what was found before."""
-        return UNKNOWN
-
-    def _open_output(self) -> Filed:
-        return Filed(
-            self.dir.output, self.trouble, self.loaded.config.keep.output // PARTS, self.matching.feed
-        )
-
-    def _first_factor(self, known: Sizes) -> int:
-        return self._factor
-
-    def _announce(self) -> None:
-        """Say nothing: find-batch itself tells of its tries."""
-
-    def _remember(self, run: Run) -> None:
-        """Keep nothing: the gaps of another batch size are no measure for this one."""
-
-    def _tune(self, run: Run) -> None:
-        super()._tune(run)
-        if not self._ending and (beats(run) >= self._steps or run.totals.incidents):
-            self._ending = True
-            self.mailbox.post(Asked(at=self.clock.monotonic(), verb="stop"))
 
 
 def largest(run: Run) -> int | None:

@@ -1,4 +1,4 @@
-"""What is left to do for a run that has ended: its outcome, the place of its report, room for the next ones."""
+"""What is left to do for a run that has ended: write its outcome, name its report, remove old runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stallguard.report import subprocess_writer
 from stallguard.storage import retention, run_files
 from stallguard.storage.paths import RunDir
 
-Tell = Callable[[str, dict[str, str]], None]  # a key of the narrative and its facts
+Tell = Callable[[str, dict[str, str]], None]  # given a key of the narrative and its facts
 
 
 def write_outcome(directory: RunDir, run: Run, why: str) -> None:
@@ -34,8 +34,8 @@ def write_outcome(directory: RunDir, run: Run, why: str) -> None:
         run_files.conclude(directory, end)
 
 
-def tell_where_it_is_told(directory: RunDir, run: Run, tell: Tell) -> None:
-    """Say how to go on, and where the report is; if there is a story to tell, it is written as a page too."""
+def announce_report(directory: RunDir, run: Run, tell: Tell) -> None:
+    """Say how to resume, and where the report is; a run with incidents or several attempts gets a page as well."""
     if run.code == STOPPED_ON_TIME:
         tell("resumable" if directory.has_checkpoints() else "left_nothing", {"run": directory.id})
     if run.totals.incidents or run.code:
@@ -43,8 +43,8 @@ def tell_where_it_is_told(directory: RunDir, run: Run, tell: Tell) -> None:
         tell("report", {"path": f"stallguard report {directory.id}" + (f", or {page}" if page else "")})
 
 
-def make_room(loaded: Loaded, directory: RunDir, tell: Tell) -> None:
-    """Remove what the settings have no room for; this run is the newest and stays."""
+def remove_old_runs(loaded: Loaded, directory: RunDir, tell: Tell) -> None:
+    """Remove the runs that exceed the limits of the settings; this run is the newest and stays."""
     gone = retention.prune(loaded.config.keep, directory.path.parent)
     if gone:
         tell("pruned", {"count": counted(len(gone), "old run")})

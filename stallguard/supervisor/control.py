@@ -1,8 +1,8 @@
 """The control socket: how `stallguard status`, `stop`, `restart`, `mute` and `dump` reach a live run.
 
 A question is one JSON line {"verb", "argument"}; the answer is one JSON line.  The thread only posts events and
-shows the newest snapshot; it must not decide anything and must not touch the run.  It serves all clients at a time, so
-one that is slow delays no other.
+returns the newest snapshot; it must not decide anything and must not change the run.  It serves all clients at a time,
+so a slow one delays no other.
 """
 
 from __future__ import annotations
@@ -87,7 +87,10 @@ class Control:
             selector.register(self._named.socket, selectors.EVENT_READ)
             selector.register(self._ended, selectors.EVENT_READ)
             while True:
-                ready = {key.fd: key.data for key, _ in selector.select(self._patience())}
+                # Until the first client's time is over, or the next look at the name is due.
+                first = min((client.until for client in self._clients), default=math.inf)
+                wait = min(LOOK, max(0.0, first - time.monotonic()))
+                ready = {key.fd: key.data for key, _ in selector.select(wait)}
                 if self._ended in ready:
                     return
                 if not ready:
@@ -102,18 +105,15 @@ class Control:
     def _keep_the_name(self, selector: selectors.BaseSelector) -> None:
         """Bind the socket again if its name is gone, so that `stallguard stop` reaches the run."""
         before = self._named.socket
-        with contextlib.suppress(OSError):  # no place for it: the probe's socket tells of that
+        with contextlib.suppress(
+            OSError
+        ):  # no place for it: the receiver of the probe's records reports that
             if self._named.renew():
                 selector.unregister(before)
                 selector.register(self._named.socket, selectors.EVENT_READ)
 
-    def _patience(self) -> float:
-        """Return the seconds until the first client's time is over, or the next look at the name is due."""
-        first = min((client.until for client in self._clients), default=math.inf)
-        return min(LOOK, max(0.0, first - time.monotonic()))
-
     def _admit(self, selector: selectors.BaseSelector, closing: contextlib.ExitStack) -> None:
-        """Take a new client; the oldest makes room."""
+        """Accept a client; dismiss the oldest if there are too many."""
         with contextlib.suppress(OSError):  # it has gone away
             client = _Client(
                 closing.enter_context(self._named.socket.accept()[0]), time.monotonic() + PATIENCE
@@ -125,7 +125,7 @@ class Control:
             self._dismiss(self._clients[0], selector)
 
     def _attend(self, client: _Client, selector: selectors.BaseSelector) -> None:
-        """Take what a client says, or give it what its answer still lacks."""
+        """Read a client's question, or send it the rest of its answer."""
         try:
             if not client.answer:
                 said = client.socket.recv(LINE_MAX)
@@ -201,13 +201,16 @@ def _connect(server: socket.socket, path: str, deadline: float) -> None:
 def ask(path: str, verb: str, argument: str = "") -> dict[str, Any]:
     """Ask the run behind `path`.
 
-    Raises StallguardError (exit code 3) where nobody answers there.
+    Raises StallguardError (exit code 3) if there is no answer.
     """
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
             _connect(server, path, time.monotonic() + PATIENCE * 2)
             server.sendall(msgspec.json.encode(Question(verb=verb, argument=argument)) + b"\n")
-            answer: dict[str, Any] = msgspec.json.decode(_whole(server))
+            data = b""
+            while not data.endswith(b"\n") and (chunk := server.recv(1 << 16)):
+                data += chunk
+            answer: dict[str, Any] = msgspec.json.decode(data)
             return answer
     except (OSError, *UNREADABLE) as error:
         raise StallguardError(
@@ -216,13 +219,3 @@ def ask(path: str, verb: str, argument: str = "") -> dict[str, Any]:
             cure="stallguard ls shows which runs live; stallguard logs shows what one said last",
             code=NO_SUCH_RUN,
         ) from error
-
-
-def _whole(server: socket.socket) -> bytes:
-    data = b""
-    while not data.endswith(b"\n"):
-        chunk = server.recv(1 << 16)
-        if not chunk:
-            break
-        data += chunk
-    return data

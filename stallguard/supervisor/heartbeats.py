@@ -1,12 +1,12 @@
 """Receives the probes' records and notes, and posts to the mailbox what is new.
 
-One thread owns the socket and the pages.  It keeps one track a program (track.py): a run is often several processes.
-It merges records so that the core gets about one a second of each while all is well and one at once when a silence
-ends, reads the mapped page of a program that is silent, and of one that never could send because the socket had no
-name when it began, finds out when one has ended without a goodbye, and drains all of them after the child's end before
-it passes the exit on.  It must not judge anything.
+One thread owns the socket and the pages.  It keeps one Track a program (program_record.py): a run is often several
+processes.  It merges records so that the core gets about one a second of each while all is well, and one at once when
+progress resumes after a pause.  It reads the mapped page of a program that sends nothing, and of one that never could
+because the socket had no name when it began.  It finds out when a program has ended without a last record, and reads
+all of them once more after the child's end, before it posts the exit.  Must not judge anything.
 
-Any process of this user may write to the socket.  So the token is compared before anything is decoded, what does not
+Any process of this user can write to the socket.  So the token is compared before anything is decoded, what does not
 carry it is counted and dropped, and an error in one message never ends the thread.
 """
 
@@ -21,7 +21,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -36,7 +35,7 @@ from stallguard.supervisor.sockets import LOOK, Named
 RECEIVE_BUFFER = 1 << 16  # bytes; macOS' default of 4096 holds a dozen records
 STICKY = ("stop",)  # commands that hold for every program of the attempt, one that begins later too
 FOREIGN, UNREADABLE = "without this attempt's token", "that cannot be read"
-NOWHERE = "?"  # the place of a process that could not find its own
+NOWHERE = "?"  # the place of a process that could not determine its own
 
 
 class _Note(msgspec.Struct):
@@ -54,12 +53,12 @@ class _Note(msgspec.Struct):
 
 
 class Beats:
-    """Listens to the probes of the present attempt and posts Greeted, Heard, Noted, Left and Exited."""
+    """Receives from the probes of the present attempt and posts Greeted, Heard, Noted, Left and Exited."""
 
     def __init__(
         self, directory: Path, pages: Path, post: Callable[[Event], None], now: Callable[[], float]
     ) -> None:
-        """Bind the socket `directory`/beats.  `pages`: where the probes keep their pages."""
+        """Bind the socket `directory`/beats.  `pages`: the directory of the probes' pages."""
         self.path = directory / "beats"
         self._pages, self._post, self._now = pages, post, now
         self._named = Named(self.path, socket.SOCK_DGRAM, buffer=RECEIVE_BUFFER)
@@ -81,7 +80,7 @@ class Beats:
         self._searched = self._now()
 
     def follow(self, attempt: int, token: int, known: Collection[int] = ()) -> None:
-        """Begin to listen for `attempt`; call before its child starts, and after the one before has ended.
+        """Begin to receive for `attempt`; call before its child starts, and after the one before has ended.
 
         `known`: processes that an earlier stallguard knew of.
         """
@@ -89,27 +88,27 @@ class Beats:
             self._thread.join()
         self._reset(attempt, token)
         for pid in known:
-            self._recall(pid)
-        self._thread = threading.Thread(target=self._listen, name="beats", daemon=True)
+            self._follow_known(pid)
+        self._thread = threading.Thread(target=self._run, name="beats", daemon=True)
         self._thread.start()
 
     def exited(self, code: int | None, memory_kill: bool | None) -> None:
-        """Note the child's end; everything it still said is posted before the Exited event.
+        """Note the child's end; everything that it still sent is posted before the Exited event.
 
-        `code`: None if nobody knows it.
+        `code`: None if it is not known.
         """
         self._exit = (code, memory_kill)
         os.write(self._wake, b"x")
 
     def ask(self, command: str) -> bool:
-        """Ask every program of the attempt something through its page; False if none has one."""
+        """Write a command to the page of each program of the attempt; False if none has a page."""
         if command in STICKY:
             self._asked = (command,)
         asked = [track.ask(command) for track in list(self._tracks.values())]
         return any(asked)
 
     def close(self) -> None:
-        """Stop listening and remove the socket."""
+        """Stop receiving and remove the socket."""
         if self._thread is not None and self._thread.is_alive():
             self._exit = self._exit or (0, None)
             self._attempt = -1
@@ -125,35 +124,39 @@ class Beats:
             track.close()
         self._tracks = {}
 
-    def _listen(self) -> None:
+    def _run(self) -> None:
         try:
-            self._listen_until_its_end()
-            self._tell_the_last()
-        except Exception as error:  # noqa: BLE001 - a training that is not heard must not look silent
-            self._say_that_it_is_deaf(error)
+            self._receive_until_exit()
+            if self._attempt >= 0:
+                self._post_the_last()
+        except Exception as error:  # noqa: BLE001 - a training must not look silent because nothing is received
+            self._report_failure(error)
         os.read(self._ended, 1)
-        self._tell_the_end()
+        if self._attempt >= 0:
+            self._post_the_exit()
 
-    def _say_that_it_is_deaf(self, error: Exception) -> None:
+    def _report_failure(self, error: Exception) -> None:
+        """Report that nothing is received any more, and mark each program as one that is not to be judged."""
         now, facts = self._now(), {"trace": internal_error.trace(error)}
         why = internal_error.words(error)
         text = f"stallguard itself failed at listening to the probe ({why}); guarding from outside"
         self._post(Noted(at=now, attempt=self._attempt, kind="trouble", text=text, facts=facts))
-        told = [track.last for track in self._tracks.values() if track.last is not None]
-        for last in told or [Heard(at=now, attempt=self._attempt)]:
+        known = [track.last for track in self._tracks.values() if track.last is not None]
+        for last in known or [Heard(at=now, attempt=self._attempt)]:
             self._post(msgspec.structs.replace(last, at=now, aside=True))
 
-    def _listen_until_its_end(self) -> None:
+    def _receive_until_exit(self) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(self._named.socket, selectors.EVENT_READ)
             selector.register(self._ended, selectors.EVENT_READ)
             while self._exit is None:
-                spoke = bool(selector.select(self._patience()))
+                is_busy = any(track.pending or track.leaving for track in self._tracks.values())
+                is_ready = bool(selector.select(SOON if is_busy else PAGE_AFTER))
                 self._drain()
                 self._look()
                 self._find_silent()
                 self._keep_the_name(selector)
-                if spoke and self._exit is None:
+                if is_ready and self._exit is None:
                     # Twenty records a second say no more than four: let them queue, wake a fifth as often.
                     select.select([self._ended], [], [], SOON)
 
@@ -180,9 +183,6 @@ class Beats:
             self._unbound = False
         self._post(Noted(at=now, attempt=self._attempt, kind="trouble", text=text))
 
-    def _patience(self) -> float:
-        return SOON if any(track.pending or track.leaving for track in self._tracks.values()) else PAGE_AFTER
-
     def _drain(self) -> None:
         for _ in range(1000):  # a flood must not keep us from the exit
             try:
@@ -191,39 +191,26 @@ class Beats:
                 return
             try:
                 self._take(data)
-            except Exception as error:  # noqa: BLE001 - one message must not end the listening
-                self._drop_unreadable(error)
-
-    def _drop_unreadable(self, error: Exception) -> None:
-        """Count a message with our token that cannot be taken; the first is told at once, with its trace."""
-        self._dropped[UNREADABLE] += 1
-        if self._dropped[UNREADABLE] == 1:
-            text = f"a message of the probe cannot be taken ({internal_error.words(error)}): it is left out"
-            facts = {"trace": internal_error.trace(error)}
-            self._post(Noted(at=self._now(), attempt=self._attempt, kind="trouble", text=text, facts=facts))
-
-    def _look(self) -> None:
-        """Post what was merged for long enough, and look after the programs that are silent."""
-        now = self._now()
-        for track in list(self._tracks.values()):
-            shown = track.event(now) if track.is_due(now) else track.look(now)
-            if shown is not None:
-                self._post(shown)
-            elif how := track.ended(now):
-                self._end(track, how)
+            except Exception as error:  # noqa: BLE001 - one message must not end the thread
+                self._dropped[UNREADABLE] += 1
+                if self._dropped[UNREADABLE] > 1:
+                    continue
+                text = (
+                    f"a message of the probe cannot be taken ({internal_error.words(error)}): it is left out"
+                )
+                facts = {"trace": internal_error.trace(error)}
+                self._post(
+                    Noted(at=self._now(), attempt=self._attempt, kind="trouble", text=text, facts=facts)
+                )
 
     def _take(self, data: bytes) -> None:
         if data.startswith(b'{"token":%d,' % self._token):  # probe/outbox.py puts it first
-            note = jsontext.decode(data, _Note)
-            self._post(_note_event(note, self._attempt, self._now()))
+            self._post(_note_event(jsontext.decode(data, _Note), self._attempt, self._now()))
             return
         record = wire.unpack(data)
-        if record is not None and record["token"] == self._token:
-            self._take_record(record)
-        else:
+        if record is None or record["token"] != self._token:
             self._dropped[FOREIGN] += 1
-
-    def _take_record(self, record: Record) -> None:
+            return
         now, track = self._now(), self._tracks.get(record["pid"])
         if track is not None and not track.is_of(record):
             self._end(track, track.leaving or REPLACED)
@@ -233,14 +220,24 @@ class Beats:
         if track.leaving or is_news(track.last, record, now):
             self._post(track.event(now))
 
+    def _look(self) -> None:
+        """Post what was merged for long enough, and read the pages of programs that send nothing."""
+        now = self._now()
+        for track in list(self._tracks.values()):
+            shown = track.event(now) if track.is_due(now) else track.look(now)
+            if shown is not None:
+                self._post(shown)
+            elif how := track.ended(now):
+                self._end(track, how)
+
     def _begin(self, record: Record) -> Track:
         track = self._tracks[record["pid"]] = Track(record, self._attempt, self._pages, self._now())
         for command in self._asked:
             track.ask(command)
         return track
 
-    def _recall(self, pid: int) -> None:
-        """Look after a program that an earlier stallguard knew; its page tells how far it is."""
+    def _follow_known(self, pid: int) -> None:
+        """Follow a program that an earlier stallguard knew; its page shows how far it is."""
         with contextlib.suppress(OSError):
             record = wire.unpack((self._pages / f"{pid}.page").read_bytes())
             if record is not None and record["token"] == self._token:
@@ -256,11 +253,11 @@ class Beats:
         self._searched = now
         for path in self._pages.glob("*.page"):
             if path.stem.isdigit() and int(path.stem) not in self._tracks:
-                record = self._silent(path, now)
+                record = self._record_of_silent(path, now)
                 if record is not None:
                     self._post(self._begin(record).event(now, page=True))
 
-    def _silent(self, path: Path, now: float) -> Record | None:
+    def _record_of_silent(self, path: Path, now: float) -> Record | None:
         """Return the record in a page of this attempt whose program lives and had time to send one; else None."""
         with contextlib.suppress(OSError):
             record = wire.unpack(path.read_bytes())
@@ -286,45 +283,39 @@ class Beats:
         self._over.add((track.pid, track.began))
         track.close()
 
-    def _tell_the_last(self) -> None:
-        if self._attempt < 0:
-            return
+    def _post_the_last(self) -> None:
+        """Post what was received and what only the pages show, and which programs have ended."""
         self._drain()
         for track in list(self._tracks.values()):
             track.look_once_more()
             if track.pending:
                 self._post(track.event(self._now()))
             if self._exit is not None and self._exit[0] == 0 and not track.spoke:
-                continue  # without a socket it could not say goodbye; an attempt that ended well was not killed
+                continue  # it had no socket for a last record; in an attempt that ended with 0 it was not killed
             if track.leaving or not track.lives():
                 self._end(track, track.leaving or VANISHED)
 
-    def _tell_the_end(self) -> None:
-        if self._attempt < 0:
-            return
+    def _post_the_exit(self) -> None:
         if self._dropped:
             counts = ", ".join(f"{number} {why}" for why, number in self._dropped.items())
             text = f"messages on the probe's socket that were left out: {counts}"
             self._post(Noted(at=self._now(), attempt=self._attempt, kind="dropped", text=text))
         code, memory_kill = self._exit or (0, None)
-        known = code is not None
-        end = Exited(
-            at=self._now(), attempt=self._attempt, code=code or 0, memory_kill=memory_kill, known=known
-        )
-        self._post(end)
+        self._post(
+            Exited(
+                at=self._now(), attempt=self._attempt, code=code or 0, memory_kill=memory_kill, known=code is not None
+            )
+        )  # fmt: skip
 
 
-def _note_event(note: _Note, attempt: int, at: float) -> Any:
+def _note_event(note: _Note, attempt: int, at: float) -> Greeted | Noted:
     if note.kind != "hello":
         return Noted(at=at, attempt=attempt, pid=note.pid, kind=note.kind, text=note.text, facts=note.facts)
+    from stallguard.collectors.redact import Redactor  # after the first attempt is started
+
+    # The command becomes part of messages, also of notifications, so it must not contain secrets.
+    command = Redactor({}, (), str(Path.home())).text(note.command)
     return Greeted(
         at=at, attempt=attempt, pid=note.pid, armed=note.armed, hooks=note.hooks, versions=note.versions,
-        threads=note.threads, beyond=note.beyond, place=note.place or NOWHERE, command=_public(note.command),
+        threads=note.threads, beyond=note.beyond, place=note.place or NOWHERE, command=command,
     )  # fmt: skip
-
-
-def _public(command: str) -> str:
-    """Return a command line without its secrets: it becomes part of messages, also of notifications."""
-    from stallguard.collectors.redact import Redactor  # not before the child's first line
-
-    return Redactor({}, (), str(Path.home())).text(command)

@@ -1,4 +1,4 @@
-"""The state of a live run for whoever asks: one plain value.  Pure; may not ask anything of the run."""
+"""The state of a live run as one plain value, for `status` and `ps`.  Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stallguard.core.history import History
 from stallguard.core.messages import limit
 from stallguard.core.readings import AnyReading
 from stallguard.core.run import Run, beats, is_muted
-from stallguard.core.training import Over, Training
+from stallguard.core.training import Training
 from stallguard.core.verdicts import Finding, Judgement
 
 SCHEMA = 1
@@ -111,22 +111,22 @@ def snapshot(name: str, run: Run | None, now: float) -> Snapshot:
         silent=round(max(0.0, now - judgement.since), 1) if judgement.since else None,
         judgement=judged(judgement),
         progress=run.history.heard,
-        readings=latest(run),
+        readings={name: trail[-1].reading for name in SENSORS if (trail := getattr(run.history, name))},
         rates=Rates(pace(run.history), metrics.cpu(run.history, now)),
         findings=run.findings,
         incidents=run.totals.incidents,
         lost=round(lost_time.total(run.lost, now), 1),
         muted=round(run.quiet_until - now, 1) if is_muted(run) else None,
         trainings=[
-            *map(over, run.over),
+            *(
+                Shown(
+                    one.number, one.pid, one.place, one.command, one.how, one.batches, one.seconds, one.fits
+                )
+                for one in run.over
+            ),
             *(living(one, run, now) for one in run.trainings if one.trains and not one.over),
         ],
     )
-
-
-def over(one: Over) -> Shown:
-    """Return what is shown of a training that is over."""
-    return Shown(one.number, one.pid, one.place, one.command, one.how, one.batches, one.seconds, one.fits)
 
 
 def living(one: Training, run: Run, now: float) -> Shown:
@@ -155,15 +155,9 @@ def judged(judgement: Judgement) -> Judged:
 
 
 def pace(history: History) -> float | None:
-    """Return the batches a second of the last seconds; None where too little was heard."""
+    """Return the batches a second of the last seconds; None if there are too few records."""
     heard = history.heard
     before = next((old for old in history.heards if heard and heard.at - old.at <= LATELY), None)
     if heard is None or before is None or heard.at <= before.at:
         return None
     return (heard.beats - before.beats) / (heard.at - before.at)
-
-
-def latest(run: Run) -> dict[str, AnyReading]:
-    """Return the newest reading of each sensor, by its name."""
-    trails = {name: getattr(run.history, name) for name in SENSORS}
-    return {name: trail[-1].reading for name, trail in trails.items() if trail}

@@ -20,7 +20,7 @@ from stallguard.config import Config
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
 from stallguard.host import process_group
 from stallguard.report import subprocess_writer
-from stallguard.supervisor import session
+from stallguard.supervisor import launcher
 
 ENV = {"PATH": "/usr/bin:/bin", "VIRTUAL_ENV": ""}
 
@@ -116,7 +116,7 @@ def test_a_service_manager_waits_longer_than_our_own_way_of_ending_takes():
     our_own_end = (
         process_group.GRACE
         + process_group.KILLED
-        + session.LAST_WORDS
+        + launcher.LAST_OUTPUT
         + subprocess_writer.PATIENCE
         + notify.FAREWELL
     )  # one after another

@@ -205,7 +205,12 @@ def signalled(home: Path, number: str, where: str, *words: str) -> subprocess.Co
 
 @pytest.mark.parametrize(
     "where",
-    ["outcome/write", "supervisor.session/Beats", "supervisor.loop/Loop", "supervisor.child/Child/start"],
+    [
+        "storage.run_files/write",
+        "supervisor.session/Beats",
+        "supervisor.loop/Loop",
+        "supervisor.process.child/Child/start",
+    ],
 )
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_a_signal_that_comes_while_the_training_is_being_started_ends_it(

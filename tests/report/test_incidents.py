@@ -178,10 +178,7 @@ def test_the_story_says_what_when_where_why_what_was_done_and_what_helps(tmp_pat
     assert "It hung at train.py:9 in step." in text
     assert "Most likely a step that waits for its device" in text
     assert "It was started again once, with 1/2 of the batch at a time." in text
-    assert (
-        "2 min 12 s were lost in all to stalls and restarts, with 9 batches trained a second time."
-        in text
-    )
+    assert "2 min 12 s were lost in all to stalls and restarts, with 9 batches trained a second time." in text
     assert text.endswith("Suggestion: restart it.")
 
 

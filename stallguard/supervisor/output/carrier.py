@@ -1,9 +1,9 @@
 """Carries the script's output to the user's descriptors, unchanged and at once, and to output.log.
 
-One line (streams.Line) and one thread for each of standard output and error, for the whole run: attempts
-come and go, the lines stay.  Writing to the user may block for as long as the user likes; then the child
-blocks, as it would without us, and nobody else.  When the user's end goes away (`| head`) the child's breaks.
-This module may not change a byte, and never sets O_NONBLOCK on what is the user's.
+One line (terminal.Line) and one thread for each of standard output and error, for the whole run: attempts
+come and go, the lines stay.  Writing to the user can block without limit; then only the child blocks, as it
+would without us.  When the user's end is closed (`| head`) the child's breaks.  This module must not change a byte,
+and never sets O_NONBLOCK on a descriptor of the user's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Waiter:
     """Waits until one of our descriptors is readable, or the user's end is gone."""
 
     def __init__(self, readable: Sequence[int], target: int) -> None:
-        """Watch `readable` for data and `target` for its reader's going away."""
+        """Watch `readable` for data, and whether the reader of `target` has closed it."""
         self._readable, self._target = list(readable), target
 
     if sys.platform == "darwin":
@@ -67,12 +67,12 @@ class Pump:
     def __init__(
         self, name: str, line: Line, target: int, keep: Keep, trouble: Callable[[str], None]
     ) -> None:
-        """Carry from `line` to `target`, and show `keep` each chunk.  `trouble`: told once of lost output."""
+        """Carry from `line` to `target`, and give `keep` each chunk.  `trouble` is called once if output is lost."""
         self.line, self.target = line, target
         self.blocked_since: float | None = None  # monotonic seconds: the user's end takes nothing
         self.last = b"\n"  # the byte that the user saw last
         self._name, self._keep, self._trouble = name, keep, trouble
-        self._told = False
+        self._is_reported = False
         self._woken, self._wake = os.pipe()
         self._settled = threading.Event()
         self._closing = False
@@ -80,7 +80,7 @@ class Pump:
         self._thread.start()
 
     def settle(self, seconds: float) -> bool:
-        """Wait until all that was written has been carried; False where that takes longer."""
+        """Wait until all that was written has been carried; False if that takes longer."""
         self._settled.clear()
         if not self._thread.is_alive():
             return True
@@ -98,7 +98,7 @@ class Pump:
         os.write(self._wake, b"f")
 
     def join(self, seconds: float | None) -> bool:
-        """Wait for the end; False where the user's end still takes nothing."""
+        """Wait for the end; False if the user's end still takes nothing."""
         self._thread.join(seconds)
         if self._thread.is_alive():
             return False
@@ -114,7 +114,7 @@ class Pump:
             while not self._closing and self._turn(waiter):
                 pass
             self._carry_the_last(waiter)
-        os.close(self.line.ours)  # a child that still writes learns of it as it would without us
+        os.close(self.line.ours)  # a child that still writes gets the error that it would get without us
         self._settled.set()
 
     def _turn(self, waiter: Waiter) -> bool:
@@ -153,28 +153,24 @@ class Pump:
         self.blocked_since = time.monotonic()
         try:
             while rest:
-                rest = rest[self._write(rest) :]
+                try:
+                    rest = rest[os.write(self.target, rest) :]
+                except (
+                    BlockingIOError
+                ):  # another process that shares the user's descriptor made it non-blocking
+                    select.select([], [self.target], [])
         except BrokenPipeError:
             raise
         except OSError as error:
-            self._lost(error)
+            if error.errno in HUNG_UP:
+                raise BrokenPipeError from error
+            if not self._is_reported:  # a full disk under `> file`: the training and output.log go on
+                why = error.strerror
+                self._trouble(f"standard {self._name} cannot be written ({why}); output is lost there")
+            self._is_reported = True
         finally:
             self.blocked_since = None
         self.last = data[-1:]
-
-    def _write(self, data: memoryview) -> int:
-        try:
-            return os.write(self.target, data)
-        except BlockingIOError:  # somebody who shares the user's descriptor made it so
-            select.select([], [self.target], [])
-            return 0
-
-    def _lost(self, error: OSError) -> None:
-        if error.errno in HUNG_UP:
-            raise BrokenPipeError from error
-        if not self._told:  # a full disk under `> file`: the training goes on, and so does output.log
-            self._trouble(f"standard {self._name} cannot be written ({error.strerror}); output is lost there")
-        self._told = True
 
 
 class TapThread:
@@ -186,7 +182,7 @@ class TapThread:
     """
 
     def __init__(self, tap: Tap, trouble: Callable[[str], None]) -> None:
-        """Show chunks to `tap`.  `trouble`: told once if the tap fails."""
+        """Give chunks to `tap`.  `trouble` is called once if the tap fails."""
         self._tap, self._trouble = tap, trouble
         self._changed = threading.Condition()
         self._waiting: deque[bytes] = deque()
@@ -206,7 +202,7 @@ class TapThread:
             self._changed.notify_all()
 
     def settle(self, seconds: float) -> bool:
-        """Have what waits shown without a rest; False if that takes longer, or the tap failed."""
+        """Give the tap what waits without a rest; False if that takes longer, or the tap failed."""
         self._hurried.set()
         with self._changed:
             done = self._changed.wait_for(lambda: self._idle or not self._thread.is_alive(), seconds)
@@ -214,7 +210,7 @@ class TapThread:
         return done and self._idle
 
     def close(self) -> None:
-        """Have what waits shown, for a moment, and end."""
+        """Give the tap what waits, for a moment, and end."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -230,7 +226,7 @@ class TapThread:
                     self._tap(data, skipped)
                     skipped = 0
                     self._hurried.wait(TAP_REST * (time.thread_time() - before))
-        except Exception as error:  # noqa: BLE001 - a reader's mistake must not reach the output
+        except Exception as error:  # noqa: BLE001 - an error of the tap must not reach the output
             self._trouble(f"the output is not read for signatures any more: {type(error).__name__}: {error}")
 
     def _next(self) -> tuple[int, deque[bytes]] | None:
@@ -311,9 +307,9 @@ class Output:
         return all(settled)
 
     def finish(self, seconds: float | None = None) -> bool:
-        """Pass the last bytes on and end; False where the user's end takes nothing for so long.
+        """Pass the last bytes on and end; False if the user's end takes nothing for so long.
 
-        None waits as the program itself would have waited.  Orphans that still hold the line are cut off.
+        None waits as the program itself would have waited.  Orphans that still have the line open are cut off.
         """
         for pump in self._pumps:
             pump.finish()

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stallguard.storage import rotation
+from stallguard.supervisor.output.log import PARTS
 
 LOOK = 0.5  # seconds between two looks
 CHUNK = 1 << 16
 MOST = 8 << 20  # bytes read at one look: a flood is skipped, not chewed
-PARTS = 3
 
 
 class Filed:

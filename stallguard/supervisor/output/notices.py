@@ -33,7 +33,7 @@ def wants_color(setting: str, env: Mapping[str, str], *, tty: bool) -> bool:
 
 
 class Terminal:
-    """Says sentences of the narrative.  `fresh` tells whether the script's output stands at a line's start."""
+    """Writes sentences of the narrative.  `fresh`: whether the script's output ends at the end of a line."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Terminal:
         `verbose`: say what only the journal has, too.
         """
         self._verbose = verbose
-        self._stream, self._quiet, self._color, self._fresh = stream, quiet, color, fresh
+        self._stream, self._quiet, self._color, self.fresh = stream, quiet, color, fresh
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
 
@@ -79,7 +79,7 @@ class Terminal:
 
     def _write(self, words: str) -> None:
         assert self._stream is not None  # noqa: S101 - `say` has looked
-        start = "" if self._fresh() else "\n"
+        start = "" if self.fresh() else "\n"
         line = wrapped(f"stallguard: {plain(words)}", _width(self._stream))
         text = f"{start}{DIM}{line}{RESET}\n" if self._color else f"{start}{line}\n"
         with contextlib.suppress(OSError, ValueError):

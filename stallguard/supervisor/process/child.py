@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Self
 
 from stallguard.errors import CANNOT_RUN, NOT_FOUND, StallguardError
 from stallguard.host import kqueue_exit
-from stallguard.host.process_group import signal_group
+from stallguard.host.process_group import signal_group, sweep
 from stallguard.storage.run_files import Identity, identity
 from stallguard.supervisor.internal_error import persistently
 
@@ -185,9 +185,7 @@ class Child:
         self._gone = end.reaped
         try:
             if self._asked or end.code != 0:
-                from stallguard.host import process_group  # loads what a start must not wait for
-
-                process_group.sweep(self.pid)
+                sweep(self.pid)
             self._before_post()
         finally:  # whatever fails before: without this the run would wait for ever
             persistently(lambda: self._post(end.code, end.memory_kill))

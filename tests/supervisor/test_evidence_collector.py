@@ -10,17 +10,19 @@ from typing import Any
 from stallguard.collectors import evidence_bundle
 from stallguard.core.actions import Collect
 from stallguard.core.events import DUMP, Collected
-from stallguard.supervisor.executor import Performer
+from stallguard.supervisor.evidence_collector import EvidenceCollector
 
 LONG = 30.0  # seconds; only a broken test waits that long
 
 
 def test_one_dump_at_a_time_and_another_when_it_is_over(monkeypatch) -> None:
     posted: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    session = SimpleNamespace(
-        dir=SimpleNamespace(path="/"), request=SimpleNamespace(cwd="/"), mailbox=SimpleNamespace(post=posted.put),
-        clock=SimpleNamespace(monotonic=lambda: 1.0), trouble=print, launcher=None,
-    )  # fmt: skip
+    context: Any = SimpleNamespace(
+        mailbox=SimpleNamespace(post=posted.put),
+        clock=SimpleNamespace(monotonic=lambda: 1.0),
+        reporter=SimpleNamespace(trouble=print),
+    )
+    launcher: Any = None
     begun, go_on = threading.Semaphore(0), threading.Semaphore(0)
 
     def collect(_context: object) -> Collected:
@@ -29,16 +31,16 @@ def test_one_dump_at_a_time_and_another_when_it_is_over(monkeypatch) -> None:
         return Collected(at=1.0, incident=DUMP, seconds=0.0)
 
     monkeypatch.setattr(evidence_bundle, "collect", collect)
-    monkeypatch.setattr(Performer, "_context", lambda *_: None)
-    performer: Any = Performer(session, {})  # type: ignore[arg-type]
+    monkeypatch.setattr(EvidenceCollector, "_bundle_context", lambda *_: None)
+    collector: Any = EvidenceCollector(context, launcher)
     dump: Any = Collect(incident=DUMP, attempt=1)
     for _ in range(200):
-        performer.collect(dump, None)
+        collector.collect(dump, None)
     go_on.release()
     posted.get(timeout=LONG)
     assert begun.acquire(timeout=LONG)
     assert not begun.acquire(timeout=0.2), "a second one was begun"
 
-    performer.collect(dump, None)
+    collector.collect(dump, None)
     go_on.release()
     posted.get(timeout=LONG)

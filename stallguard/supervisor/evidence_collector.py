@@ -1,0 +1,75 @@
+"""Collects the evidence of an incident on a thread of its own; the end of that is an event."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from pathlib import Path
+
+from stallguard.collectors import evidence_bundle
+from stallguard.core.actions import Collect
+from stallguard.core.events import DUMP, Collected
+from stallguard.core.run import Run
+from stallguard.host.psutil_errors import ERRORS
+from stallguard.launch.environment import STACKS_SIGNAL
+from stallguard.storage import run_files
+from stallguard.supervisor.context import RunContext
+from stallguard.supervisor.launcher import Launcher
+
+
+class EvidenceCollector:
+    """Of one run."""
+
+    def __init__(self, context: RunContext, launcher: Launcher) -> None:
+        """`launcher`: knows the environment of the attempt, whose secrets are removed from evidence."""
+        self._context, self._launcher = context, launcher
+        self._identity: run_files.Identity | None = None  # of the process that the latest evidence is about
+        self._dumping = threading.Event()  # evidence that the user asked for is being collected
+
+    def collect(self, action: Collect, run: Run) -> None:
+        """Begin to collect.  A dump that is asked for while another one is under way is the same dump."""
+        if action.incident == DUMP:
+            if self._dumping.is_set():
+                return
+            self._dumping.set()
+        work = threading.Thread(target=self._collect, args=(action, run), name="collect", daemon=True)
+        try:
+            work.start()
+        except RuntimeError as error:  # the system grants no thread: the restart must come all the same
+            self._fail(action, error)
+
+    def _collect(self, action: Collect, run: Run) -> None:
+        try:
+            collected = evidence_bundle.collect(self._bundle_context(action, run))
+        except Exception as error:  # noqa: BLE001 - evidence is wanted, but the restart must come
+            self._fail(action, error)
+            return
+        if action.incident == DUMP:
+            self._dumping.clear()
+        self._context.mailbox.post(collected)
+
+    def _fail(self, action: Collect, error: Exception) -> None:
+        now = self._context.clock.monotonic()
+        if action.incident == DUMP:
+            self._dumping.clear()
+        self._context.reporter.trouble(f"the evidence is incomplete: {type(error).__name__}: {error}")
+        self._context.mailbox.post(
+            Collected(at=now, incident=action.incident, seconds=0.0, missing=("everything",))
+        )
+
+    def _bundle_context(self, action: Collect, run: Run) -> evidence_bundle.Context:
+        request, directory, greeted = self._context.request, self._context.directory, run.history.greeted
+        pid = greeted.pid if greeted else run.pid
+        with contextlib.suppress(ProcessLookupError, *ERRORS):  # it has ended: the collectors report that
+            self._identity = run_files.identity(pid)
+        settings, now = self._context.settings.config.evidence, self._context.clock.monotonic()
+        place = directory.dump() if action.incident == DUMP else directory.incident(action.incident)
+        return evidence_bundle.Context(
+            incident=action.incident, pid=pid, armed=bool(greeted and greeted.armed),
+            stacks=directory.probe / f"{pid}.stacks", directory=place, run=directory.path, root=run.pid,
+            identity=self._identity, lives_on=True, signal=STACKS_SIGNAL, since=time.time() - (now - run.launched),
+            argv=tuple(request.command.argv), environment=self._launcher.environment_of_child,
+            versions=greeted.versions if greeted else {}, cwd=str(request.cwd), home=str(Path.home()),
+            script=request.script(), include_source=settings.include_source, budget=settings.budget,
+        )  # fmt: skip

@@ -1,0 +1,166 @@
+"""What judges and acts: the parts that are imported and made while the first attempt's interpreter starts.
+
+Must not decide: the core decides, the loop asks it, the executor acts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from stallguard.config import Loaded
+from stallguard.core import fold
+from stallguard.core.actions import Launch
+from stallguard.core.events import Asked
+from stallguard.core.run import Run
+from stallguard.core.transitions import Step
+from stallguard.storage import core_snapshot, run_files
+from stallguard.storage.journal import Journal
+from stallguard.supervisor import conclusion
+from stallguard.supervisor.background import Surroundings
+from stallguard.supervisor.context import RunContext
+from stallguard.supervisor.earlier_runs import EarlierRuns
+from stallguard.supervisor.evidence_collector import EvidenceCollector
+from stallguard.supervisor.executor import Performer
+from stallguard.supervisor.heartbeats import Beats
+from stallguard.supervisor.launcher import Launcher
+from stallguard.supervisor.loop import Loop
+from stallguard.supervisor.notifications import Notifications
+from stallguard.supervisor.output.matching import Matching
+from stallguard.supervisor.run_options import RunOptions
+from stallguard.supervisor.sensing import Watching
+
+
+class Guard:
+    """Of one run: `begin`, `run` to its end, `conclude`, `close`."""
+
+    def __init__(
+        self,
+        context: RunContext,
+        launcher: Launcher,
+        beats: Beats,
+        matching: Matching,
+        earlier: EarlierRuns,
+        options: RunOptions,
+        reload: Callable[[], Loaded] | None,
+    ) -> None:
+        """Make the parts.  `reload`: reads the settings anew, None if they are fixed."""
+        self._context, self._launcher, self._earlier, self._options = context, launcher, earlier, options
+        self._notifications = Notifications(context)
+        evidence = EvidenceCollector(context, launcher)
+        self._executor = Performer(launcher, beats, evidence, context.terminal, self._notifications)
+        self.loop = Loop(context, self._executor.perform)
+        self._background = Surroundings(context, reload)
+        self._sensing = Watching(context, launcher.target, matching)
+        self._is_stopping = False  # options.stop_when has become true
+        self.loop.after = [self._sensing.tune, launcher.look, self._background.look, self._stop_if_wanted]
+        self._files = contextlib.ExitStack()  # open until the last error can have been reported
+        context.settings.follow(self._notifications.open)
+
+    def _stop_if_wanted(self, run: Run) -> None:
+        stop_when = self._options.stop_when
+        if stop_when is not None and not self._is_stopping and stop_when(run):
+            self._is_stopping = True
+            self._context.mailbox.post(Asked(at=self._context.clock.monotonic(), verb="stop"))
+
+    def begin(self, first: Launch) -> Step:
+        """Return the run as it begins, or as it was left, and the next actions.  `first`: a new run's first launch."""
+        limits, earlier = self.loop.limits, self._earlier
+        run, _ = fold.begin(limits, self._context.began, first.factor, earlier.learned(), earlier.sizes)
+        take_up = self._options.take_up
+        left = take_up(self._context, self._launcher, earlier, limits, run) if take_up else None
+        return left or (run, [first])
+
+    def run(self, begun: Step, done: Launch | None, failed: Exception | None, control: Path) -> int:
+        """Fold events until the run is over; return its exit code.
+
+        `begun`: what `begin` returned; `done`: the launch that is done already; `failed`: an error of ours at that
+        launch; `control`: path of the socket.
+        """
+        self.loop.start(*begun, done)
+        with self.loop.passing_over(f"doing what is next ({Launch.__name__})"):
+            if failed is not None:
+                raise failed
+        self.do_each(
+            {
+                "opening the journal": self._open_journal,
+                "keeping room for its outcome": partial(_keep_room, self._context),
+                "opening the file of its own stacks": self._open_stacks,
+                "saying where its socket is": partial(_name_supervisor, self._context, control),
+                "starting the sensors": self._sensing.start,
+                "looking after the machine": self._background.open,
+                "preparing notifications": partial(self._notifications.open, self._context.settings.config),
+            }
+        )
+        return self.loop.until_concluded()
+
+    def _open_journal(self) -> None:
+        directory, settings = self._context.directory, self._context.settings.config
+        journal = Journal(
+            directory.journal, self._context.reporter.trouble, settings.keep.journal,
+            self._context.clock.monotonic, directory.id,
+        )  # fmt: skip
+        self._files.callback(journal.close)
+        self._context.journal.open(journal)
+        if self._options.save_core:
+            self.loop.after.append(core_snapshot.Saver(directory, journal).look)
+
+    def _open_stacks(self) -> None:
+        path = self._context.directory.path / "stallguard.stacks"
+        self.loop.stacks = self._files.enter_context(path.open("w"))
+
+    def do_each(self, steps: Mapping[str, Callable[[], None]]) -> None:
+        """Do all `steps`, by what is reported if one fails: none may cost the training or its exit code."""
+        for doing, step in steps.items():
+            with self.loop.passing_over(doing):
+                step()
+
+    def conclude(self) -> None:
+        """Write down how the run ended, and say where its report is."""
+        run, directory, tell = self._context.current.run, self._context.directory, self._context.reporter.tell
+        assert run is not None  # noqa: S101 - concluded
+        self.do_each(
+            {
+                "keeping what the run taught": partial(self._earlier.remember, run),
+                "writing its outcome": partial(conclusion.write_outcome, directory, run, self._executor.why),
+                "removing old runs": partial(
+                    conclusion.remove_old_runs, self._context.settings.loaded, directory, tell
+                ),
+                "telling the story": partial(conclusion.announce_report, directory, run, tell),
+            }
+        )
+
+    def close(self) -> None:
+        """End what goes on beside the run; the journal stays open until `close_files`."""
+        self.do_each(
+            {
+                "ending the sensors": self._sensing.close,
+                "letting the machine be": self._background.close,
+                "sending the last notification": self._notifications.close,
+            }
+        )
+
+    def close_files(self) -> None:
+        """Close the journal, when nothing more can be reported."""
+        self._files.close()
+
+
+def _keep_room(context: RunContext) -> None:
+    with contextlib.suppress(OSError):  # a full disk now: perhaps not at the end
+        run_files.keep_room(context.directory)
+
+
+def _name_supervisor(context: RunContext, control: Path) -> None:
+    """Write to run.json which process guards the run, and where its control socket is."""
+    with contextlib.suppress(OSError):  # a full disk: the run is only harder to find
+        asked_for = run_files.asked(context.directory)
+        if asked_for is not None:
+            named = msgspec.structs.replace(
+                asked_for, supervisor=run_files.identity(os.getpid()), control=str(control)
+            )
+            run_files.write(context.directory.asked, named)
