@@ -80,16 +80,14 @@ class Script:
         folder = self._context.backup_directory
         if not folder:
             return False
-        from .checkpoint import earlier_attempts
+        from .checkpoint import earlier_attempts, schedule
         from .checkpoint.manual import Manual
-        from .checkpoint.schedule import EVERY, SHARE, Pace
 
         context = self._context
-        every = earlier_attempts.number(context.environment.get("STALLGUARD_CHECKPOINT_EVERY"), EVERY)
-        share = earlier_attempts.number(context.environment.get("STALLGUARD_CHECKPOINT_COST"), SHARE)
+        pace = schedule.of_environment(context.environment, monotonic())
         mine = earlier_attempts.Records(folder, context.place, context.resuming).folder
         place = os.path.join(mine, "manual-%d" % (len(self._checkpoints) + 1))
-        checkpoint = Manual(context, place, Pace(every, share, monotonic()), save, name)
+        checkpoint = Manual(context, place, pace, save, name)
         self._checkpoints.append(checkpoint)
         self._context.took("backup")
         return checkpoint.load(load)

@@ -150,6 +150,14 @@ class Context:
         """Queue a sentence for the supervisor; dropped silently where too many wait."""
         self.mail.note(kind, text, facts)
 
+    def say(self, kind: str, text: str, **facts: object) -> None:
+        """Queue a note and send it at once: what follows may end the process, or run for a long time."""
+        self.note(kind, text, **facts)
+        try:
+            self.flush()
+        except Exception as error:
+            self.surprise("sending a note", error)
+
     def beyond(self, sentence: str) -> None:
         """Say in the hello what a smaller batch or a resume cannot reach in this program."""
         self.mail.beyond(sentence)

@@ -14,29 +14,20 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from . import random_state
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..context import Context
     from .fit_session import Session
 
-_STEP = 1_000_003  # keeps the seeds of one run apart
+_STEP = 1_000_003  # between the seeds of two fits
 _LIMIT = 2**31 - 1
 BITS = 31
 INNER = (
     "a Dataset.shuffle without a seed in a function of another dataset draws another order in each attempt"
 )
-
-
-def of_process(context: Context) -> int | None:
-    """Return the seed of this process' fits, None if what the script leaves unseeded stays random."""
-    return None if context.seeds is None else context.seeds.of("fits", BITS)
-
-
-def globally_seeded() -> bool:
-    """Whether the script gave TensorFlow a global seed."""
-    context = sys.modules.get("tensorflow.python.eager.context")
-    return context is not None and context.global_seed() is not None
 
 
 class Order:
@@ -72,7 +63,7 @@ def patch_shuffle(session: Session, module: Any) -> None:
         def __init__(  # noqa: N807  a stand-in for one
             self: Any, input_dataset: Any, buffer_size: Any, seed: Any = None, *args: Any, **named: Any
         ) -> None:
-            if seed is None and session.context.seeds is not None and not globally_seeded():
+            if seed is None and session.context.seeds is not None and not random_state.globally_seeded():
                 if sys.modules["tensorflow.python.eager.context"].executing_eagerly():
                     seed = session.context.seeds.draw("Dataset.shuffle", BITS)
                 else:
@@ -90,9 +81,14 @@ def patch_arrays(session: Session, module: Any) -> None:
     def make(original: Any) -> Any:
         def get_tf_dataset(self: Any) -> Any:
             fit = session.fit
-            if fit is None or fit.callbacks is not None or self._shuffle is not True or globally_seeded():
+            if (
+                fit is None
+                or fit.callbacks is not None
+                or self._shuffle is not True
+                or random_state.globally_seeded()
+            ):
                 return original(self)
-            tf, seed = sys.modules["tensorflow"], session.seed(-fit.ordinal)
+            tf, seed = sys.modules["tensorflow"], _seed_of(session.context, fit.ordinal)
             if seed is not None:
                 fit.order = session.guarded("ordering", lambda: Order(tf, seed))
             if fit.order is None:
@@ -113,8 +109,8 @@ def patch_old_arrays(session: Session, module: Any) -> None:
             fit = session.fit
             random = module.tf.random
             ours = random.shuffle
-            if fit is not None and fit.callbacks is None and not globally_seeded():
-                ours = functools.partial(random.shuffle, seed=session.seed(-fit.ordinal))
+            if fit is not None and fit.callbacks is None and not random_state.globally_seeded():
+                ours = functools.partial(random.shuffle, seed=_seed_of(session.context, fit.ordinal))
             with replaced(random, "shuffle", ours):
                 original(self, *args, **named)
 
@@ -134,6 +130,7 @@ def replaced(module: Any, name: str, function: Any) -> Iterator[None]:
         setattr(module, name, before)
 
 
-def derived(seed: int, place: int) -> int:
-    """Return the seed of the `place`-th use of a run's seed."""
-    return (seed + place * _STEP) % _LIMIT
+def _seed_of(context: Context, ordinal: int) -> int | None:
+    """Return the seed of the arrays' order in fit `ordinal`; None if unseeded randomness stays random."""
+    seeds = context.seeds
+    return None if seeds is None else (seeds.of("fits", BITS) - ordinal * _STEP) % _LIMIT

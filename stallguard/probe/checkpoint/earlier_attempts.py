@@ -14,14 +14,6 @@ if TYPE_CHECKING:
 ALONE = "process"  # the folder of a process whose place is not known
 
 
-def number(text: str | None, default: float) -> float:
-    """Return a number of the environment, `default` if there is none or it is not one."""
-    try:
-        return float(text) if text else default
-    except ValueError:
-        return default
-
-
 class Records:
     """The stores of all fits of one process."""
 

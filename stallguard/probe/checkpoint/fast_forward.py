@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from . import announcements, fingerprint, pipelines, random_state
+from . import announcements, pipelines, random_state
 from .saved_generation import StartOver
 
 if TYPE_CHECKING:
@@ -200,15 +200,3 @@ def _restore_generators(fit: Fit, source: Any, entered: dict[str, Any]) -> None:
     now = entered if saved.seam else saved.random("now")
     theirs = {name for name in ("python", "numpy") if ahead and not random_state.same(opened, after, name)}
     random_state.restore({name: state for name, state in now.items() if name not in theirs})
-
-
-def check_next(session: Session, fit: Fit) -> None:
-    """Have the batch that is trained first compared with the one that would have been trained next."""
-    place, wanted = fit.place(), fit.past.prints.get(fit.place())
-    if wanted is not None:
-        session.lookahead.arrange(fit.model, lambda batches: session.compare(fit, place, batches))
-
-
-def print_of(batches: list[Any]) -> str:
-    """Return the fingerprint of the first of some batches, or what stands for the end of the data."""
-    return fingerprint.of(batches[0]) if batches else fingerprint.END

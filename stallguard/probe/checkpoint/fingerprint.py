@@ -12,9 +12,7 @@ from typing import Any
 from . import tensors
 
 VALUES = 64  # of each array of a batch, spread over it
-
-
-END = "end"  # of the data: no batch
+END = "end"  # instead of a fingerprint: the data have ended
 
 
 def of(batch: Any) -> str:
@@ -31,6 +29,11 @@ def of(batch: Any) -> str:
             )
         found.append(digest.hexdigest())
     return ".".join(found)
+
+
+def of_first(batches: list[Any]) -> str:
+    """Return the fingerprint of the first of `batches`, END if there is none."""
+    return of(batches[0]) if batches else END
 
 
 def differ(one: str, other: str, drawn: bool) -> bool:

@@ -156,7 +156,12 @@ class Fit:
     def identified(self) -> dict[str, Any]:
         """Return what tells this fit from every other one (identity.py); computed once."""
         if self.identity is None:
-            self.identity = {**self.process, **identity.of_fit(self), "rate": self.rate, "start": self.start}
+            self.identity = {
+                **self.process,
+                **identity.of_fit(self.model, self.iterator, self.site),
+                "rate": self.rate,
+                "start": self.start,
+            }
         return self.identity
 
     def _saved_of_model(self) -> dict[str, list[Any]]:

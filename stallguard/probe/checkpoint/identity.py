@@ -15,12 +15,9 @@ import os
 import re
 import sys
 import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from . import announcements, object_kinds, pipelines, tensors, variables
-
-if TYPE_CHECKING:
-    from .fit import Fit
 
 START = 16  # variables of which so many values each are looked at as a fit begins
 FRAMEWORKS = ("tensorflow", "keras", "tf_keras", "torch", "jax", "numpy")
@@ -58,11 +55,11 @@ def of_process(place: str) -> dict[str, Any]:
     return {"place": place, "arguments": arguments, "folder": os.getcwd(), "versions": _versions()}
 
 
-def of_fit(fit: Fit) -> dict[str, Any]:
-    """Return what tells this fit from others; its model must be built."""
-    model, optimizer = fit.model, variables.inner_of(getattr(fit.model, "optimizer", None))
+def of_fit(model: Any, iterator: Any, site: str) -> dict[str, Any]:
+    """Return what distinguishes a fit of `model`, called at `site` with the data of `iterator`; `model` is built."""
+    optimizer = variables.inner_of(getattr(model, "optimizer", None))
     return {
-        "site": fit.site,
+        "site": site,
         "model": _class(model),
         "config": _check(_config(model)),
         "variables": _check(
@@ -71,8 +68,8 @@ def of_fit(fit: Fit) -> dict[str, Any]:
         "optimizer": _class(optimizer),
         "settings": _settings(optimizer),
         "loss": _check(_compiled(model)),
-        "data": pipelines.structure(fit.iterator),
-        "rate": rate(fit.model),
+        "data": pipelines.structure(iterator),
+        "rate": rate(model),
         "schedule": _schedule(optimizer),
     }
 

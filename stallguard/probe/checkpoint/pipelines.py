@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from . import announcements, data_order
+from . import announcements, random_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -228,7 +228,7 @@ def limits(iterator: Any, model: Any) -> list[str]:
                 if node.op in RANDOM_OPS and not (node.attr["seed"].i or node.attr["seed2"].i)
             }
     sentences = []
-    if found and not data_order.globally_seeded():
+    if found and not random_state.globally_seeded():
         sentences.append(announcements.UNSTABLE % ", ".join(sorted(found)))
     if getattr(adapter, "enqueuer", None) is not None and _reorders(adapter):
         sentences.append(announcements.WORKERS)

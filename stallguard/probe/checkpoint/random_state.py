@@ -33,6 +33,12 @@ def variables() -> list[Any]:
     return [one for one in found if hasattr(one, "__dict__")]
 
 
+def globally_seeded() -> bool:
+    """Return whether the script has set TensorFlow's global seed."""
+    context = _module("tensorflow.python.eager.context")
+    return context is not None and context.global_seed() is not None
+
+
 def same(one: dict[str, Any], other: dict[str, Any], name: str) -> bool:
     """Return whether generator `name` is in the same state in both."""
     return _text(one.get(name)) == _text(other.get(name))

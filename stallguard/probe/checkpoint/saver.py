@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from . import announcements, fast_forward, free_memory
+from . import announcements, fingerprint, free_memory
 from . import snapshot as snapshots
 from .writer import Writer
 
@@ -114,7 +114,7 @@ class Saver:
         place, store = fit.place(), fit.store
 
         def look(batches: list[Any]) -> None:
-            found = fast_forward.print_of(batches)
+            found = fingerprint.of_first(batches)
             fit.seen(place, found)
             self._writer.add(lambda: note(found))
 

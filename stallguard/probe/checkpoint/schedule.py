@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 EVERY = 300.0  # a checkpoint inside an epoch at most this often
 FIRST = 20.0  # the first of a fit, where its epoch is longer
 SHARE = 0.01  # of the training time may go into checkpoints
@@ -50,3 +55,17 @@ class Pace:
     def _rest(self) -> float:
         """Seconds between saves so that the share is kept: cost / (cost + rest) = share."""
         return self.cost * (1.0 / self.share - 1.0)
+
+
+def of_environment(environment: Mapping[str, str], now: float) -> Pace:
+    """Return the schedule with the interval and the share that the supervisor sets."""
+    every = number(environment.get("STALLGUARD_CHECKPOINT_EVERY"), EVERY)
+    return Pace(every, number(environment.get("STALLGUARD_CHECKPOINT_COST"), SHARE), now)
+
+
+def number(text: str | None, default: float) -> float:
+    """Return a number of the environment, `default` if `text` is empty or no number."""
+    try:
+        return float(text) if text else default
+    except ValueError:
+        return default

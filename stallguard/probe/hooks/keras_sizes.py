@@ -65,8 +65,8 @@ class Teller:
             self._look(module, model)
 
     def _look(self, module: Any, model: Any) -> None:
-        from ..microbatch import announcements, step_hooks
+        from ..microbatch import announcements, batch_structure
 
         self._unreached.add(type(model))
-        if not step_hooks.reaches(model):
+        if not batch_structure.reaches(model):
             self.context.beyond(announcements.UNREACHED.format(model=type(model).__name__))

@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from .. import wire
-from . import batch_structure, step_hooks
 
 if TYPE_CHECKING:
     from ..context import Context
-    from .compare import Comparison
+
+NO_OPTIMIZER = "the model has no optimizer"
+REPLICAS = "a distribution strategy hands them out"
+COMPILED = "torch.compile traces the step"
+OUT_OF_REACH = "its train_step is its own"
+NEVER_CALLED = "its train_step never comes to the framework's own"
+COMPILED_STEP = "its train_step is a tf.function"
+OWN_ITERATOR = "its train_step may draw from %r, which no comparison can put back"
+TOO_EARLY = (
+    "its step is traced before its first batch is known"  # by a resume: traced anew then, and not said
+)
+UNSEEN = "its step is called by a loop of the script's own"
 
 UNREACHED = (
     "{model} has a train_step of its own: its batch cannot be cut from outside; "
@@ -43,17 +53,17 @@ class Announcer:
         self._context.set("factor", self._context.factor)
         self._context.flag(wire.FLAG_SMALLER_BATCH)
 
-    def sliced(self, model: Any, comparison: Comparison) -> None:
-        """Say that `model` trains its batches in slices from now on, and what that changes."""
-        self._say(model, "micro", sentence(comparison), factor=self._context.factor)
+    def sliced(self, model: Any, text: str) -> None:
+        """Report once that `model` trains its batches in slices; `text` names what that changes."""
+        self._say(model, "micro", text, factor=self._context.factor)
 
     def whole(self, model: Any, reason: str) -> None:
         """Say once that the batches of `model` are not cut, and why."""
-        if reason == step_hooks.TOO_EARLY:
+        if reason == TOO_EARLY:
             return
         self._context.set("factor", 1)
         self._context.flag(wire.FLAG_SMALLER_BATCH, False)
-        if reason == step_hooks.OUT_OF_REACH:
+        if reason == OUT_OF_REACH:
             return  # said already: see `unreached`
         self._say(model, "whole", WHOLE.format(model=type(model).__name__, reason=reason), **self._whole())
 
@@ -74,20 +84,3 @@ class Announcer:
         self._context.beyond(UNREACHED.format(model=type(model).__name__))
         if "stallguard" not in sys.modules:  # else the script may cut its batches itself
             self._context.note("whole", UNREACHED.format(model=type(model).__name__), **self._whole())
-
-
-def sentence(comparison: Comparison) -> str:
-    """Return what is said of batches that are trained in slices."""
-    said = SLICED.format(factor=comparison.factor, rows=comparison.rows)
-    drawing = sorted(comparison.draws.layers)
-    if comparison.normalisations:
-        said += NORMALISED.format(layers=batch_structure.listed(comparison.normalisations))
-    if drawing:
-        said += (DRAWN if len(drawing) == 1 else DRAWN_BY_SEVERAL).format(
-            layers=batch_structure.listed(drawing)
-        )
-    if comparison.metrics:
-        said += LOGGED.format(metrics=batch_structure.listed(comparison.metrics))
-    if batch_structure.is_half(comparison.model):
-        said += ROUNDED
-    return said

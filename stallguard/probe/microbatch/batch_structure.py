@@ -109,3 +109,23 @@ def listed(names: list[str]) -> str:
     shown = list(dict.fromkeys(names))
     more = len(shown) - SHOWN
     return ", ".join(shown[:SHOWN]) + (" and %d more" % more if more > 0 else "")
+
+
+def is_own(model: Any) -> bool:
+    """Return whether the `train_step` of `model` is the script's, or a library's on top of Keras."""
+    return getattr(model.train_step, "__module__", "").partition(".")[0] not in FRAMEWORKS
+
+
+def reaches(model: Any) -> bool:
+    """Return whether the `train_step` of `model` is, or calls, the framework's."""
+    code = getattr(model.train_step, "__code__", None)
+    return not is_own(model) or "train_step" in getattr(code, "co_names", ())
+
+
+def fresh_logs(model: Any, logs: Any) -> Any:
+    """Return the logs of a slice with the metrics read again: those of the whole batch."""
+    if not isinstance(logs, dict):
+        return logs
+    read = getattr(model, "get_metrics_result", None)
+    fresh = read() if read else {metric.name: metric.result() for metric in model.metrics}
+    return {name: fresh.get(name, value) for name, value in logs.items()}

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 from weakref import WeakKeyDictionary, WeakSet
 
 from ..lookahead import NAME, Lookahead, NextCall
-from . import batch_structure, equality, step_hooks
+from . import announcements, batch_structure, equality
 from .random_draws import Draws
 from .undo import undone
 
@@ -46,6 +46,21 @@ class Verdict(NamedTuple):
     reason: str
 
 
+class Lever:
+    """What a comparison needs of a framework."""
+
+    def train(self, model: Any, arguments: Any, batch: Any) -> Any:
+        """Run the step of a model as its train function does, outside of any graph."""
+        raise NotImplementedError
+
+    def build(self, model: Any, arguments: Any, batch: Any) -> None:
+        """Create what the first step would create, and change nothing else.  JAX and torch have done so."""
+
+    def preserved(self, model: Any) -> Any:
+        """Return a context manager that puts all variables back that a step can reach."""
+        raise NotImplementedError
+
+
 class Slices:
     """Which models of the process are trained in slices."""
 
@@ -63,7 +78,7 @@ class Slices:
         self._comparison: Optional[Comparison] = None
         self._making_anew = False
 
-    def prepare(self, model: Any, lever: step_hooks.Lever, anew: bool) -> None:
+    def prepare(self, model: Any, lever: Lever, anew: bool) -> None:
         """Have the batches of the next step compared, unless that is done: its train function was just made.
 
         `anew`: whether a fit begins, whose data may be others.
@@ -77,7 +92,7 @@ class Slices:
         if self._lookahead.arrange(model, lambda batches: self._look(model, lever, batches)):
             self._functions[model] = function
         else:
-            self.stay_whole(model, step_hooks.REPLICAS)
+            self.stay_whole(model, announcements.REPLICAS)
 
     def reason(self, model: Any) -> str:
         """Return why the batches of `model` stay whole, "" where slices are the same."""
@@ -86,8 +101,8 @@ class Slices:
             return verdict.reason
         if isinstance(vars(model).get(NAME), NextCall):  # the look at its first batch is still to come
             self._traced.add(model)
-            return step_hooks.TOO_EARLY
-        return step_hooks.UNSEEN
+            return announcements.TOO_EARLY
+        return announcements.UNSEEN
 
     def comparison(self, model: Any) -> Optional[Comparison]:
         """Return the comparison that is under way, None where none is."""
@@ -101,9 +116,9 @@ class Slices:
 
     def pass_over(self, model: Any) -> None:
         """Leave a model alone whose step is out of reach, which is said elsewhere."""
-        self._verdicts[model] = Verdict("", step_hooks.OUT_OF_REACH)
+        self._verdicts[model] = Verdict("", announcements.OUT_OF_REACH)
 
-    def _look(self, model: Any, lever: step_hooks.Lever, batches: list[Any]) -> None:
+    def _look(self, model: Any, lever: Lever, batches: list[Any]) -> None:
         if not batches:
             return
         before = self._verdicts.get(model)
@@ -120,9 +135,13 @@ class Slices:
             self.stay_whole(model, comparison.reason, comparison.kind)
         else:
             self._verdicts[model] = Verdict(comparison.kind, "")
-            self._announcer.sliced(model, comparison)
+            self._announcer.sliced(model, comparison.sentence())
         traced = (
-            step_hooks.TOO_EARLY if model in self._traced else before.reason if before else comparison.reason
+            announcements.TOO_EARLY
+            if model in self._traced
+            else before.reason
+            if before
+            else comparison.reason
         )
         self._traced.discard(model)
         if bool(traced) != bool(comparison.reason):
@@ -147,16 +166,14 @@ class Comparison:
         self.kind = ""
         self.building = False  # the step is gone through so that all variables exist; nothing is compared yet
         self.known = False  # batches of this kind were compared before
-        self.reason = step_hooks.NEVER_CALLED
+        self.reason = announcements.NEVER_CALLED
         self.rows = 0
         self.draws = Draws()
         self.normalisations: list[str] = []
         self.metrics: list[str] = []
         self._kind_before: Optional[str] = None
 
-    def run(
-        self, lever: step_hooks.Lever, arguments: tuple[Any, ...], batch: Any, kind: Optional[str]
-    ) -> None:
+    def run(self, lever: Lever, arguments: tuple[Any, ...], batch: Any, kind: Optional[str]) -> None:
         """Begin a step with `batch`: the framework's own part of it calls `compare`.  `kind`: known already."""
         self._kind_before = kind
         try:
@@ -165,7 +182,7 @@ class Comparison:
             self.building = False
             with (
                 undone(self.model),
-                lever.preserved(self.model) if step_hooks.is_own(self.model) else nullcontext(),
+                lever.preserved(self.model) if batch_structure.is_own(self.model) else nullcontext(),
             ):
                 lever.train(self.model, arguments, batch)
         except Enough:
@@ -236,6 +253,19 @@ class Comparison:
             )
         self.metrics = equality.unlike_logs(whole, sliced)
         return found
+
+    def sentence(self) -> str:
+        """Return the report that the model trains in slices, with the layers and metrics that this changes."""
+        said = announcements.SLICED.format(factor=self.factor, rows=self.rows)
+        drawing = sorted(self.draws.layers)
+        if self.normalisations:
+            said += announcements.NORMALISED.format(layers=batch_structure.listed(self.normalisations))
+        if drawing:
+            drawn = announcements.DRAWN if len(drawing) == 1 else announcements.DRAWN_BY_SEVERAL
+            said += drawn.format(layers=batch_structure.listed(drawing))
+        if self.metrics:
+            said += announcements.LOGGED.format(metrics=batch_structure.listed(self.metrics))
+        return said + (announcements.ROUNDED if batch_structure.is_half(self.model) else "")
 
 
 def _made(model: Any) -> Any:

@@ -6,22 +6,38 @@ Compiled, once for each number of rows: op by op takes JAX three times as long. 
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Protocol
 
-from . import batch_structure, random_draws_jax, set_aside, step_hooks
+from . import batch_structure, compare, random_draws_jax, set_aside
 from .deferred_update import Held, holding
 from .equality import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .keras_jax import Step
     from .random_draws import Draws
+
+    class Step(Protocol):
+        """What the rows need of keras_jax.Step: the framework's own step, and a slice of it."""
+
+        module: Any
+        model: Any
+        original: Any
+
+        def slice(self, held: Held, state: Any, data: Any, size: int, batch: int) -> Any:
+            """Return (logs, sums) of a slice of `size` samples of a batch of `batch`."""
+
+        def cut(self, data: Any, begin: Any, size: int) -> Any:
+            """Return `size` rows of each leaf from `begin`."""
+
+        def logged(self, logs: Any, held: Held, metrics: Any, loss: Any, batch: int) -> Any:
+            """Return the batch's logs and the metrics' variables after its loss was logged."""
+
 
 WEIGHTS = (1.0, 0.5, 1.5, 0.75, 1.25)  # of rows: none like its neighbours
 
 
-class Lever(step_hooks.Lever):
+class Lever(compare.Lever):
     """What a comparison needs of Keras on JAX, where a step changes nothing but what it returns."""
 
     def train(self, model: Any, arguments: Any, batch: Any) -> Any:

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Protocol
 
-from . import batch_structure, random_draws_tf, set_aside, step_hooks, sums_tf
+from . import batch_structure, compare, random_draws_tf, set_aside, sums_tf
 from .deferred_update import holding
 from .equality import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .keras_tf import Step
+    from .deferred_update import Held
     from .random_draws import Draws
+
+    class Step(Protocol):
+        """What the rows need of keras_tf.Step: the framework's own step, and its slices."""
+
+        tf: Any
+        model: Any
+        original: Any
+
+        def summed(self, held: Held, data: Any, cuts: Any, batch: Any) -> Any:
+            """Return (logs, sums) of all slices."""
+
+        def cut(self, data: Any, begin: Any, size: Any) -> Any:
+            """Return `size` rows of each leaf from `begin`."""
+
 
 WEIGHTS = (1.0, 0.5, 1.5, 0.75, 1.25)  # of rows: none like its neighbours
 
 
-class Lever(step_hooks.Lever):
+class Lever(compare.Lever):
     """What a comparison needs of Keras on TensorFlow."""
 
     def __init__(self, tf: Any) -> None:
@@ -166,7 +180,7 @@ class Rows:
                 logs, sums = self.step.summed(held, data, cuts, rows)
                 gradients = sums_tf.mean(self.tf, sums, held)
                 loss = None if held.loss is None else sums.loss / sums.share
-                logs = step_hooks.fresh_logs(self.model, logs)
+                logs = batch_structure.fresh_logs(self.model, logs)
         self.uneven |= held.uneven
         self._names = [str(getattr(v, "path", v.name)) for v in held.variables]
         numbers = {name: _number(value) for name, value in (logs if isinstance(logs, dict) else {}).items()}

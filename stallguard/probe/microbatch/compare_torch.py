@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Protocol
 
-from . import batch_structure, random_draws_torch, set_aside, step_hooks
+from . import batch_structure, compare, random_draws_torch, set_aside
 from .deferred_update import holding
 from .equality import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .keras_torch import Step
+    from .deferred_update import Held
     from .random_draws import Draws
+
+    class Step(Protocol):
+        """What the rows need of keras_torch.Step: the framework's own step, and its slices."""
+
+        module: Any
+        model: Any
+        original: Any
+
+        def summed(self, held: Held, data: Any, cuts: Any, batch: int) -> tuple[Any, Any]:
+            """Return (logs, sums) of all slices."""
+
 
 WEIGHTS = (1.0, 0.5, 1.5, 0.75, 1.25)  # of rows: none like its neighbours
 
 
-class Lever(step_hooks.Lever):
+class Lever(compare.Lever):
     """What a comparison needs of Keras on torch."""
 
     def __init__(self, module: Any) -> None:
@@ -135,7 +146,7 @@ class Rows:
             else:
                 logs, sums = self.step.summed(held, data, cuts, cuts[0] + cuts[1] * cuts[2])
                 gradients, loss = sums.mean(), sums.loss / sums.share
-                logs = step_hooks.fresh_logs(self.model, logs)
+                logs = batch_structure.fresh_logs(self.model, logs)
         self.uneven |= held.uneven
         self._names = [variable.path for variable in held.variables]
         numbers = {name: _number(value) for name, value in logs.items()} if isinstance(logs, dict) else {}

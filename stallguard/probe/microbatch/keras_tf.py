@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable
 
-from . import batch_structure, compare, compare_tf, slice_plan, step_hooks, sums_tf
+from . import announcements, batch_structure, compare, compare_tf, slice_plan, step_hooks, sums_tf
 from .deferred_update import Held, holding, loss_tracker
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Step:
     def _obstacle(self, data: Any) -> str:
         """Return why this batch cannot be cut, as far as its shapes are known."""
         if getattr(self.model, "optimizer", None) is None:
-            return step_hooks.NO_OPTIMIZER
+            return announcements.NO_OPTIMIZER
         return batch_structure.obstacle([(name, _rows(leaf)) for name, leaf in batch_structure.leaves(data)])
 
     def _sliced(self, data: Any, factor: int) -> Any:
@@ -101,7 +101,7 @@ class Step:
         if held.variables:
             self.model.optimizer.apply_gradients(zip(sums_tf.mean(self.tf, sums, held), held.variables))
         held.log(loss_tracker(self.model), self.tf.math.divide_no_nan(sums.loss, sums.share), batch)
-        return step_hooks.fresh_logs(self.model, logs)
+        return batch_structure.fresh_logs(self.model, logs)
 
     def _plan(self, data: Any, factor: int) -> tuple[Any, Any, Any]:
         """Return the rows of the batch, how it is cut, and whether its parts have the same rows (None: they do).

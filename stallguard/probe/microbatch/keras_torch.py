@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable
 
-from . import batch_structure, compare, compare_torch, slice_plan, step_hooks
+from . import announcements, batch_structure, compare, compare_torch, slice_plan, step_hooks
 from .deferred_update import Held, holding, loss_tracker
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ class Step:
 
     def _obstacle(self, data: Any) -> str:
         if getattr(self.model, "optimizer", None) is None:
-            return step_hooks.NO_OPTIMIZER
+            return announcements.NO_OPTIMIZER
         if getattr(self.model, "jit_compile", False):
-            return step_hooks.COMPILED
+            return announcements.COMPILED
         return batch_structure.obstacle(
             [(name, compare_torch.rows(leaf)) for name, leaf in batch_structure.leaves(data)]
         )
@@ -83,7 +83,7 @@ class Step:
             with self.module.torch.no_grad():
                 self.model.optimizer.apply(sums.mean(), held.variables)
         held.log(loss_tracker(self.model), sums.loss / sums.share, batch)
-        return step_hooks.fresh_logs(self.model, logs)
+        return batch_structure.fresh_logs(self.model, logs)
 
     def summed(self, held: Held, data: Any, cuts: Any, batch: int) -> tuple[Any, Sums]:
         """Return (logs, sums) of all slices: first, size and number of the others are `cuts`."""
