@@ -151,21 +151,18 @@ class Probe:
             return  # another thread is at it
         self.state = PRESENT
         try:
-            self._appear()
+            path = os.path.join(self._folder, "%d" % self._pid)
+            self.mail.place, self.mail.command = self.context.place, _command()
+            util = sys.modules.get("multiprocessing.util")
+            if self._forked and util is not None:  # most versions end a forked process without atexit
+                util.Finalize(None, self.goodbye, exitpriority=-100)
+            self.beats.slots = page.moved(self.beats.slots, path + ".page")
+            self._arm(path + ".stacks")
+            address = self.environment.get("STALLGUARD_SOCKET", "")
+            self.sender = Sender(self.beats, self.mail, address, self._signal)
+            self.sender.start()
         except Exception as error:
             self.context.surprise("appearing", error)
-
-    def _appear(self) -> None:
-        path = os.path.join(self._folder, "%d" % self._pid)
-        self.mail.place, self.mail.command = self.context.place, _command()
-        util = sys.modules.get("multiprocessing.util")
-        if self._forked and util is not None:  # most versions end a forked process without atexit
-            util.Finalize(None, self.goodbye, exitpriority=-100)
-        self.beats.slots = page.moved(self.beats.slots, path + ".page")
-        self._arm(path + ".stacks")
-        address = self.environment.get("STALLGUARD_SOCKET", "")
-        self.sender = Sender(self.beats, self.mail, address, self._signal)
-        self.sender.start()
 
     def _arm(self, path: str) -> None:
         """Arm the stack-dump signal; the handler that a forked process inherited writes to its parent's file."""

@@ -65,15 +65,17 @@ def key(arguments: list[str], folder: str, delta: Mapping[str, str], environment
 
 def digests(environment: Mapping[str, str]) -> dict[str, str]:
     """Return {name: digest of the value} of the variables that say what a process is about."""
-    return {name: _digest(value) for name, value in environment.items() if not _is_volatile(name)}
+    return {
+        name: _digest(value)
+        for name, value in environment.items()
+        if name not in _VOLATILE
+        and not name.startswith(_VOLATILE_STARTS)
+        and not name.endswith(_VOLATILE_ENDS)
+    }
 
 
 def _digest(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
-
-
-def _is_volatile(name: str) -> bool:
-    return name in _VOLATILE or name.startswith(_VOLATILE_STARTS) or name.endswith(_VOLATILE_ENDS)
 
 
 def _delta(environment: Mapping[str, str]) -> dict[str, str]:

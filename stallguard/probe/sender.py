@@ -85,17 +85,14 @@ class Sender:
         if self._socket is None and not self._connect(now):
             return
         if self._mail.revision != self._greeted and (not self._greeted or now - self._greeted_ns > GREETING):
-            self._greet(now)
+            revision = self._mail.revision
+            if self._send(self._mail.hello()):
+                self._greeted, self._greeted_ns = revision, now
         for note in self._mail.waiting():
             if not self._send(note):
                 break
             self._mail.sent()
         self._record(now)
-
-    def _greet(self, now: int) -> None:
-        revision = self._mail.revision
-        if self._send(self._mail.hello()):
-            self._greeted, self._greeted_ns = revision, now
 
     def _look(self, now: int) -> None:
         """Once a second: is the interpreter on its way out, is the stack-dump signal still ours?"""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .fit import Fit
     from .fit_session import Session
 
-BACKUPS = ("BackupAndRestore",)
+BACKUP = "BackupAndRestore"
 Started = Callable[[dict[str, Any], int], dict[str, Any]]
 OfFit = Callable[["Fit"], None]
 
@@ -87,14 +87,11 @@ def _site() -> str:
 
 def obstacle(model: Any, callbacks: Any) -> str:
     """Return why a fit is left alone, "" if it is not."""
-    if any(_named(callback, BACKUPS) for callback in callbacks_of(callbacks)):
+    kinds = {kind.__name__ for callback in callbacks_of(callbacks) for kind in type(callback).__mro__}
+    if BACKUP in kinds:
         return announcements.OWN_BACKUP
     strategy = getattr(model, "distribute_strategy", None)
     return announcements.REPLICAS if getattr(strategy, "num_replicas_in_sync", 1) > 1 else ""
-
-
-def _named(callback: Any, names: tuple[str, ...]) -> bool:
-    return any(kind.__name__ in names for kind in type(callback).__mro__)
 
 
 def _made(session: Session, original: Any) -> Any:

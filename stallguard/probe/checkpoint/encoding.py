@@ -63,7 +63,8 @@ def encode(value: Any, tensors: list[Any]) -> Any:
     name = name_of(value)
     if name:
         return {"#": "name", "at": name}
-    if _is_enumerated(value):
+    enum = sys.modules.get("enum")
+    if enum is not None and isinstance(value, enum.Enum) and isinstance(value.name, str):
         return {"#": "member", "of": "%s:%s" % (kind.__module__, kind.__qualname__), "at": value.name}
     state = python_generators.read(value)
     if state is not None:
@@ -120,11 +121,6 @@ def named(name: str) -> Any:
     for part in path.split("."):
         found = getattr(found, part, None)
     return found
-
-
-def _is_enumerated(value: Any) -> bool:
-    enum = sys.modules.get("enum")
-    return enum is not None and isinstance(value, enum.Enum) and isinstance(value.name, str)
 
 
 def _list(value: Any, kind: type, tensors: list[Any]) -> Any:

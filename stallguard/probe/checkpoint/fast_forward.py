@@ -50,7 +50,9 @@ def _first(session: Session, fit: Fit, iterator: Any, original: Any, stream: Any
     item = next(stream, None)
     session.openings.epoch()
     if resuming and item is not None:
-        item = _place(session, fit, item, stream, now, entered)
+        draw(session, fit, item[-1], now, entered)
+        for _ in range(fit.executions):  # those that were trained; None: the epoch has no more
+            item = next(stream, None)
     source = item[-1] if item is not None else None
     if resuming and hasattr(fit.model, "jax_state_sync"):
         item = _with_its_batch(fit, item)
@@ -131,16 +133,6 @@ def _no_workers(adapter: Any) -> Iterator[None]:
     finally:
         if enqueuer is not None:
             adapter.enqueuer = enqueuer
-
-
-def _place(
-    session: Session, fit: Fit, item: Any, stream: Any, now: dict[str, Any], entered: dict[str, Any]
-) -> Any:
-    """Draw what was drawn, and return the item of the first batch that is not trained yet (None: no more)."""
-    draw(session, fit, item[-1], now, entered)
-    for _ in range(fit.executions):
-        item = next(stream, None)
-    return item
 
 
 def _with_its_batch(fit: Fit, item: Any) -> Any:

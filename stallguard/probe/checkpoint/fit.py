@@ -145,7 +145,9 @@ class Fit:
         comparison = identity.compare(self.past.identity, self.identified())
         if comparison.foreign:
             raise StartOver(comparison.refusal)
-        difference = variables.differences(variables.of_model(self.model), self._saved_of_model())
+        groups = self.past.groups()
+        saved = {name: groups[name] for name in (variables.MODEL, variables.OPTIMIZER) if name in groups}
+        difference = variables.differences(variables.of_model(self.model), saved)
         if difference:
             raise StartOver(difference)
         self.notices = comparison.notices
@@ -163,10 +165,6 @@ class Fit:
                 "start": self.start,
             }
         return self.identity
-
-    def _saved_of_model(self) -> dict[str, list[Any]]:
-        groups = self.past.groups()
-        return {name: groups[name] for name in (variables.MODEL, variables.OPTIMIZER) if name in groups}
 
     def missing(self) -> str:
         """Return which of the variables that were saved do not exist yet, as the end of a sentence; "" if all do.

@@ -63,13 +63,16 @@ class Generations:
         ...) and what `fill` raises; the generations before stay.
         """
         os.makedirs(self.folder, exist_ok=True)
-        self._room_for(size)
+        disk = os.statvfs(self.folder)
+        if disk.f_bavail * disk.f_frsize < size + SPARE:
+            raise OSError(28, "no room for a checkpoint of %d MB" % (size >> 20))
         before = self.names()
         name = "g%d" % (int(before[0][1:]) + 1 if before else 1)
         temporary = os.path.join(self.folder, "tmp-%s-%d" % (name, os.getpid()))
         try:
             os.makedirs(temporary)
-            _write_facts(temporary, fill(temporary))
+            _write(os.path.join(temporary, _FACTS), fill(temporary))
+            sync_folder(temporary)
             os.rename(temporary, os.path.join(self.folder, name))
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -89,11 +92,6 @@ class Generations:
     def forget(self) -> None:
         """Remove all generations."""
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _room_for(self, size: int) -> None:
-        disk = os.statvfs(self.folder)
-        if disk.f_bavail * disk.f_frsize < size + SPARE:
-            raise OSError(28, "no room for a checkpoint of %d MB" % (size >> 20))
 
     def _point_at(self, name: str, kind: str) -> None:
         pointer = os.path.join(self.folder, kind)
@@ -118,11 +116,6 @@ def read_facts(folder: str, kind: str = "facts") -> dict[str, Any]:
         raise Damaged("its facts do not match their checksum")
     facts: dict[str, Any] = json.loads(text)
     return facts
-
-
-def _write_facts(folder: str, facts: dict[str, Any]) -> None:
-    _write(os.path.join(folder, _FACTS), facts)
-    sync_folder(folder)
 
 
 def _write(path: str, facts: dict[str, Any]) -> None:

@@ -63,7 +63,14 @@ def of_fit(model: Any, iterator: Any, site: str) -> dict[str, Any]:
         "model": _class(model),
         "config": _check(_config(model)),
         "variables": _check(
-            [[_plain(_path(one)), list(one.shape), variables.dtype_of(one)] for one in model.variables]
+            [
+                [
+                    _plain(str(getattr(one, "path", None) or getattr(one, "name", ""))),
+                    list(one.shape),
+                    variables.dtype_of(one),
+                ]
+                for one in model.variables
+            ]
         ),
         "optimizer": _class(optimizer),
         "settings": _settings(optimizer),
@@ -155,10 +162,6 @@ def _versions() -> dict[str, str]:
 def _class(value: Any) -> str:
     kind = type(value)
     return "%s:%s" % (kind.__module__, kind.__qualname__)
-
-
-def _path(variable: Any) -> str:
-    return str(getattr(variable, "path", None) or getattr(variable, "name", ""))
 
 
 def _plain(text: str) -> str:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 def patch_model(session: Session, module: Any) -> None:
     """Wrap `Model.fit` and the counters that it starts from."""
-    if common.patch_fit(session, module.Model, _asked):
+    # The arguments stay as they are: `_counters` sets where the fit begins.
+    if common.patch_fit(session, module.Model, lambda asked, _: asked):
         session.context.took("backup")
     session.context.wrap(
         module.Model, "_maybe_load_initial_counters_from_ckpt", functools.partial(_counters, session)
@@ -47,11 +48,6 @@ def patch_callbacks_if_there(session: Session, module: Any) -> None:
     """Wrap the list if `keras.callbacks` is one module (Keras 2), not if it is a package."""
     if not hasattr(module, "__path__"):
         patch_callbacks(session, module)
-
-
-def _asked(asked: dict[str, Any], epoch: int) -> dict[str, Any]:
-    """Return the arguments as they are: `_counters` says where to begin."""
-    return asked
 
 
 def _counters(session: Session, original: Any) -> Any:

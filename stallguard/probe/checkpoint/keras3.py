@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 def patch_trainer(session: Session, name: str, module: Any) -> None:
     """Wrap `fit` of the trainer class `name`, and the epoch iterator that module has of its own."""
-    if common.patch_fit(session, getattr(module, name), _started):
+    trainer = getattr(module, name)
+    if common.patch_fit(session, trainer, lambda asked, epoch: {**asked, "initial_epoch": epoch}):
         session.context.took("backup")
     iterator = getattr(module, "TFEpochIterator", None)
     if iterator is not None:  # Keras before 3.7 has the loop here
@@ -36,10 +37,6 @@ def patch_iterator(session: Session, module: Any) -> None:
 def patch_callbacks(session: Session, module: Any) -> None:
     """Wrap the list that calls all callbacks."""
     common.patch_callbacks(session, module.CallbackList, _prepare, functools.partial(_advance, session))
-
-
-def _started(asked: dict[str, Any], epoch: int) -> dict[str, Any]:
-    return {**asked, "initial_epoch": epoch}
 
 
 def _prepare(fit: Fit) -> None:

@@ -215,11 +215,9 @@ def _can_be_new(record: dict[str, Any]) -> bool:
     kind: Any = encoding.named(record["of"])
     if kind in (list, dict):
         return True
-    return isinstance(kind, type) and not object_kinds.is_librarys(kind) and "__new__" not in _names(kind)
-
-
-def _names(kind: type) -> set[str]:
-    return {name for one in kind.__mro__ if one is not object for name in vars(one)}
+    if not isinstance(kind, type) or object_kinds.is_librarys(kind):
+        return False
+    return not any("__new__" in vars(one) for one in kind.__mro__ if one is not object)
 
 
 def _structure(record: dict[str, Any], existing: Any) -> Any:

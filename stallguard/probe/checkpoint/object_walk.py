@@ -112,7 +112,8 @@ class Walk:
                 self._loose(owner, self.paths[id(owner)])
         optimizer = getattr(model, "optimizer", None)
         inner = getattr(optimizer, "inner_optimizer", None)
-        for name, value in (("optimizer", optimizer), ("inner", inner), ("rate", _rate(inner or optimizer))):
+        rate = getattr(inner or optimizer, "_learning_rate", None)  # a variable, or a schedule
+        for name, value in (("optimizer", optimizer), ("inner", inner), ("rate", rate)):
             if value is not None and not object_kinds.is_librarys(type(value)):
                 self.enter(value, "%s.%s" % (path, name))
         losses, metrics = getattr(model, "loss", None), list(getattr(model, "metrics", ()))
@@ -171,7 +172,10 @@ class Walk:
         except encoding.NotPlain:
             return False
         slot.kind = PLAIN
-        slot.digest = _digest(code, arrays)
+        if isinstance(code, (dict, list)):
+            slot.digest = tensors.digest_of_code(code, [tensors.digest(one, FULL, SAMPLE) for one in arrays])
+        else:
+            slot.digest = (type(code).__name__, repr(code))
         if isinstance(slot.value, (list, dict, set, bytearray)) or arrays:
             self.know(slot.value, slot.path)  # others may hold it too, and see it change
         return True
@@ -313,14 +317,3 @@ def _is_librarys(function: Any) -> bool:
     return isinstance(function, types.FunctionType) and not object_kinds.is_users(
         function.__code__.co_filename
     )
-
-
-def _rate(optimizer: Any) -> Any:
-    """Return what gives an optimizer's learning rate: a variable, or a schedule."""
-    return getattr(optimizer, "_learning_rate", None)
-
-
-def _digest(code: Any, arrays: list[Any]) -> Any:
-    if not isinstance(code, (dict, list)):
-        return (type(code).__name__, repr(code))
-    return tensors.digest_of_code(code, [tensors.digest(one, FULL, SAMPLE) for one in arrays])

@@ -148,12 +148,9 @@ def enter_stages(dataset: Any, walked: Walk, name: str) -> None:
             if function is not None:
                 walked.enter(function, path)
             graph = getattr(getattr(wrapper, "function", None), "graph", None)
-            for number, variable in enumerate(sorted(getattr(graph, "variables", ()), key=_name)):
+            used = sorted(getattr(graph, "variables", ()), key=lambda one: str(getattr(one, "name", "")))
+            for number, variable in enumerate(used):
                 walked.enter_variable(variable, "%s.variable%d" % (path, number))
-
-
-def _name(variable: Any) -> str:
-    return str(getattr(variable, "name", ""))
 
 
 def _functions(stage: Any) -> list[Any]:
@@ -177,7 +174,10 @@ def must_be_drawn(iterator: Any, readable: bool) -> str:
     for place, kind in enumerate(kinds):
         if kind not in _OPENED and kind != "Cache":
             return "it has a stage of the kind %s" % kind
-        if kind in _AGAIN and ("Shuffle" in kinds[place + 1 :] or _shuffles_inside(found[place])):
+        if kind in _AGAIN and (
+            "Shuffle" in kinds[place + 1 :]
+            or any(node.op in _SHUFFLES for wrapper in _functions(found[place]) for node in _nodes(wrapper))
+        ):
             return "%s opens a shuffle while it is drawn from" % kind
     return ""
 
@@ -245,10 +245,7 @@ def _reorders(adapter: Any) -> bool:
 
 def draws_masks(model: Any) -> bool:
     """Whether a model has layers of Keras 2 whose masks come from kernels."""
-    return any(_draws_in_kernels(layer) for layer in getattr(model, "_flatten_layers", list)())
-
-
-def _draws_in_kernels(layer: Any) -> bool:
-    """Whether a layer of Keras 2 draws its randomness from an op's own state."""
-    generator = getattr(layer, "_random_generator", None)
-    return getattr(generator, "_rng_type", "") == "legacy_stateful"
+    generators = (
+        getattr(one, "_random_generator", None) for one in getattr(model, "_flatten_layers", list)()
+    )
+    return any(getattr(one, "_rng_type", "") == "legacy_stateful" for one in generators)

@@ -73,7 +73,11 @@ class BatchHooks:
         """A fit begins, perhaps inside another."""
         beats = self.beats
         beats.stride = _stride(model)
-        return self._opens(EPOCH_START) if beats.fitting else self._first_opens()
+        if beats.fitting:
+            return self._opens(EPOCH_START)
+        before = beats.fit_begins()
+        self._opens(EPOCH_START)
+        return before
 
     def fit_opens_lazily(self, model: Any, *args: Any, **kwargs: Any) -> int:
         """A fit begins where no hook sees the compiling: the model's first batch is its first run."""
@@ -89,11 +93,6 @@ class BatchHooks:
     def predict_opens(self, model: Any, *args: Any, **kwargs: Any) -> int:
         """A prediction begins."""
         return self._opens(PREDICTION)
-
-    def _first_opens(self) -> int:
-        before = self.beats.fit_begins()
-        self._opens(EPOCH_START)
-        return before
 
     def _opens(self, phase: int) -> int:
         beats = self.beats

@@ -45,7 +45,16 @@ class CallbackHooks:
         if kind is None or kind.__module__ != module.__name__:
             return
         context = self.context
-        taken = [context.wrap(kind, name, before(context, action)) for name, action in self._actions()]
+        actions: tuple[tuple[str, Any], ...] = (
+            ("on_train_begin", self.train_begin),
+            ("on_train_end", self.train_end),
+            ("on_epoch_end", self.epoch_end),
+            ("on_test_batch_begin", self.check_begin),
+            ("on_predict_batch_begin", self.check_begin),
+            ("on_test_batch_end", self.test_batch_end),
+            ("on_predict_batch_end", self.predict_batch_end),
+        )
+        taken = [context.wrap(kind, name, before(context, action)) for name, action in actions]
         taken.append(context.wrap(kind, "on_train_batch_end", self.batch_end))
         if keras_backend() != "tensorflow":  # each batch is fetched in Python, not inside the step's graph
             self.beats.ahead = INPUT
@@ -56,17 +65,6 @@ class CallbackHooks:
             context.took("callbacks")
         else:
             context.note("hooks", "some events of CallbackList are missing", module=module.__name__)
-
-    def _actions(self) -> list[tuple[str, Any]]:
-        return [
-            ("on_train_begin", self.train_begin),
-            ("on_train_end", self.train_end),
-            ("on_epoch_end", self.epoch_end),
-            ("on_test_batch_begin", self.check_begin),
-            ("on_predict_batch_begin", self.check_begin),
-            ("on_test_batch_end", self.test_batch_end),
-            ("on_predict_batch_end", self.predict_batch_end),
-        ]
 
     def train_begin(self, callbacks: Any, logs: Any = None) -> None:
         """The loop is set up; the script's own on_train_begin runs next."""

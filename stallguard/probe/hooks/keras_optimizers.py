@@ -53,13 +53,10 @@ class OptimizerHooks:
                 context.took("poll")
             # On JAX updates are only ever traced: a call of `apply` is no update.
             if backend != "jax":
-                self._patch_updates(kind)
-
-    def _patch_updates(self, kind: Any) -> None:
-        bracket = around(self.context, self.opens, self.closes, self.beats.call_failed)
-        taken = [self.context.wrap(kind, name, bracket) for name in ("apply", "apply_gradients")]
-        if any(taken):
-            self.context.took("optimizer")
+                bracket = around(context, self.opens, self.closes, self.beats.call_failed)
+                taken = [context.wrap(kind, name, bracket) for name in ("apply", "apply_gradients")]
+                if any(taken):
+                    context.took("optimizer")
 
     def made(self, optimizer: Any, *args: Any, **kwargs: Any) -> None:
         """An optimizer is being made: the poll thread may watch its counter from now on."""

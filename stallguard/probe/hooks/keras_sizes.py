@@ -55,18 +55,13 @@ class Teller:
         **__: Any,
     ) -> None:
         """A fit begins."""
-        from ..microbatch import fit_arguments
+        from ..microbatch import announcements, batch_structure, fit_arguments
 
         rows = fit_arguments.rows(x, batch_size) * self.context.divided
         if rows and rows != self._rows:
             self._rows = rows
             self.context.note("batch", "a batch of the script has %d rows" % rows, batch=rows)
         if not self.context.told and type(model) not in self._unreached:
-            self._look(module, model)
-
-    def _look(self, module: Any, model: Any) -> None:
-        from ..microbatch import announcements, batch_structure
-
-        self._unreached.add(type(model))
-        if not batch_structure.reaches(model):
-            self.context.beyond(announcements.UNREACHED.format(model=type(model).__name__))
+            self._unreached.add(type(model))
+            if not batch_structure.reaches(model):
+                self.context.beyond(announcements.UNREACHED.format(model=type(model).__name__))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from ..beats import FUNCTION, TRACING
 from .wrap import around
 
@@ -50,7 +52,8 @@ class FunctionHooks:
         kind = vars(module).get(name)
         if kind is None or kind.__module__ != module.__name__:
             return
-        if self.context.wrap(kind, "__call__", self._caller(_eager_test())):
+        eager = sys.modules["tensorflow.python.eager.context"].executing_eagerly
+        if self.context.wrap(kind, "__call__", self._caller(eager)):
             self.context.patches.may_rest(kind, "__call__")
             self.context.took(hook)
 
@@ -88,11 +91,3 @@ class FunctionHooks:
         """The script's code raised while it was traced."""
         self.beats.tracing = False
         self.beats.leave(before)
-
-
-def _eager_test() -> Callable[[], bool]:
-    """Return TensorFlow's test whether operations run at once in this thread."""
-    import sys
-
-    test: Callable[[], bool] = sys.modules["tensorflow.python.eager.context"].executing_eagerly
-    return test

@@ -87,16 +87,13 @@ def _is_stateful(layer: Any) -> bool:
 def normalisations(model: Any) -> list[Any]:
     """Return the layers of Keras' own that take statistics over the batch in training."""
     return [
-        layer for layer in layers(model) if any(_is_batch_normalisation(kind) for kind in type(layer).__mro__)
+        layer
+        for layer in layers(model)
+        if any(
+            "BatchNormalization" in kind.__name__ and kind.__module__.partition(".")[0] in FRAMEWORKS
+            for kind in type(layer).__mro__
+        )
     ]
-
-
-def _is_batch_normalisation(kind: type) -> bool:
-    return "BatchNormalization" in kind.__name__ and _of_keras(kind)
-
-
-def _of_keras(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] in FRAMEWORKS
 
 
 def is_half(model: Any) -> bool:

@@ -224,7 +224,10 @@ class Comparison:
         tries: list[tuple[bool, bool]] = [(True, True), (False, True), (False, False)]
         for blank, scaled in tries:
             try:
-                whole, sliced = self._outcomes(bench, bench.blanked(data) if blank else data, scaled)
+                given = bench.blanked(data) if blank else data
+                with bench.neutral(self.draws):
+                    whole = bench.outcome(given, None, scaled)
+                    sliced = bench.outcome(given, bench.cuts(self.rows), scaled)
             except Exception:
                 if blank:
                     continue
@@ -232,11 +235,6 @@ class Comparison:
             if equality.is_finite(whole) and not (blank and equality.is_zero(whole)):
                 return self._judged(bench, whole, sliced)
         return "the loss of its first rows is not a number, so that nothing can be compared"
-
-    def _outcomes(self, bench: Any, data: Any, scaled: bool) -> tuple[equality.Outcome, equality.Outcome]:
-        with bench.neutral(self.draws):
-            whole = bench.outcome(data, None, scaled)
-            return whole, bench.outcome(data, bench.cuts(self.rows), scaled)
 
     def _judged(self, bench: Any, whole: equality.Outcome, sliced: equality.Outcome) -> str:
         if not whole.gradients or equality.is_zero(whole):

@@ -150,8 +150,9 @@ class Rows:
             begin += size
         mean = [numpy.asarray(part / total[0]) for part in gradients or []]
         joined = [_plain(numpy.concatenate(parts)) for parts in zip(*outputs)]
+        logged = {name: float(value.mean()) for name, value in logs.items()} if isinstance(logs, dict) else {}
         return Outcome(
-            total[1] / total[0], losses, list(map(_plain, mean)), joined, _numbers(logs), self._changed(other)
+            total[1] / total[0], losses, list(map(_plain, mean)), joined, logged, self._changed(other)
         )
 
     def _one(self, size: int, batch: int, scaled: bool) -> Any:
@@ -206,7 +207,3 @@ def _plain(array: Any) -> Any:
     import numpy
 
     return numpy.asarray(array)
-
-
-def _numbers(logs: Any) -> dict[str, float]:
-    return {name: float(value.mean()) for name, value in logs.items()} if isinstance(logs, dict) else {}

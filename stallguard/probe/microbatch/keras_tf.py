@@ -33,16 +33,18 @@ def targets(context: Context, announcer: Announcer, slices: Slices) -> dict[str,
     """Return the patches of the trainers that run on TensorFlow."""
 
     def patcher(trainer: str) -> Callable[[Any], None]:
-        return lambda module: _patch(context, announcer, slices, getattr(module, trainer), module.tf)
+        def patch(module: Any) -> None:
+            def train_step(original: Any) -> Any:
+                return lambda self, data: Step(module.tf, announcer, slices, original, self).run(
+                    data, context.factor
+                )
+
+            lever = compare_tf.Lever(module.tf)
+            step_hooks.patch(context, announcer, slices, getattr(module, trainer), train_step, lever)
+
+        return patch
 
     return {name: patcher(trainer) for name, trainer in TRAINERS.items()}
-
-
-def _patch(context: Context, announcer: Announcer, slices: Slices, trainer: Any, tf: Any) -> None:
-    def train_step(original: Any) -> Any:
-        return lambda self, data: Step(tf, announcer, slices, original, self).run(data, context.factor)
-
-    step_hooks.patch(context, announcer, slices, trainer, train_step, compare_tf.Lever(tf))
 
 
 class Step:

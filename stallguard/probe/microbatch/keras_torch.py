@@ -54,7 +54,8 @@ class Step:
             return self.original(self.model, data)
         before = compare_torch.values(self.model, weights=False)
         try:
-            logs, sums, held = self._summed(data, batch, factor)
+            with holding(self.model, "apply_gradients", "apply") as held:
+                logs, sums = self.summed(held, data, slice_plan.plan(batch, factor), batch)
         except Exception as error:
             if compare.is_lack_of_memory(error):
                 raise
@@ -71,11 +72,6 @@ class Step:
         return batch_structure.obstacle(
             [(name, compare_torch.rows(leaf)) for name, leaf in batch_structure.leaves(data)]
         )
-
-    def _summed(self, data: Any, batch: int, factor: int) -> Any:
-        with holding(self.model, "apply_gradients", "apply") as held:
-            logs, sums = self.summed(held, data, slice_plan.plan(batch, factor), batch)
-        return logs, sums, held
 
     def _updated(self, logs: Any, sums: Sums, held: Held, batch: int) -> Any:
         self.announcer.cut()
