@@ -1,6 +1,6 @@
-"""Micro-batches for Keras 3 on JAX: the functional `train_step`, its slices in a `lax.fori_loop`.
+"""Slices for Keras 3 on JAX: the functional `train_step`, with its slices in a `lax.fori_loop`.
 
-The first slice is computed outside the loop: it takes the remainder, since shapes inside may not change.
+The first slice is computed outside the loop and takes the remainder, because shapes inside the loop must not change.
 """
 
 from __future__ import annotations

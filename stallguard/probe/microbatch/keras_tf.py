@@ -1,12 +1,12 @@
-"""Micro-batches for Keras on TensorFlow: Keras 3, Keras 2 (`tf.keras` to 2.15) and `tf_keras`.
+"""Slices for Keras on TensorFlow: Keras 3, Keras 2 (`tf.keras` to 2.15) and `tf_keras`.
 
-The wrapped `train_step` is traced into the user's graph like the original; nothing of ours runs in a step.
-The first slice is traced outside the loop: it builds what is unbuilt, shows which gradients are None and
-takes the remainder; a `tf.while_loop` with one iteration at a time runs the others, so that only one slice's
-activations live at once.
+The wrapped `train_step` is traced into the user's graph like the original; no Python of the probe runs in a step.  The
+first slice is traced outside the loop: it builds what is not built, shows which gradients are None, and takes the
+remainder.  A `tf.while_loop` with one iteration at a time runs the others, so that only one slice's activations are in
+memory.
 
-The slices are a function of their own inside of that graph.  If tracing them fails, nothing of it is in the user's
-graph, and the whole batch is traced instead.
+The slices are a separate function inside that graph.  If tracing them fails, the user's graph has no part of them, and
+the whole batch is traced instead.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Step:
         return self._sliced(data, factor)
 
     def _obstacle(self, data: Any) -> str:
-        """Return why this batch cannot be cut, as far as its shapes are known."""
+        """Return why this batch cannot be sliced, as far as its shapes are known."""
         if getattr(self.model, "optimizer", None) is None:
             return announcements.NO_OPTIMIZER
         return batch_structure.obstacle([(name, _rows(leaf)) for name, leaf in batch_structure.leaves(data)])
@@ -106,9 +106,9 @@ class Step:
         return batch_structure.fresh_logs(self.model, logs)
 
     def _plan(self, data: Any, factor: int) -> tuple[Any, Any, Any]:
-        """Return the rows of the batch, how it is cut, and whether its parts have the same rows (None: they do).
+        """Return the rows of the batch, its slices, and whether its parts have equal rows (None: they have).
 
-        Where only a running graph knows, a batch whose parts differ is one slice, and each part is whole in it.
+        If only the running graph knows the rows, a batch whose parts differ is one slice with each part whole.
         """
         tf = self.tf
         counts = [_rows(leaf) for _, leaf in batch_structure.leaves(data)]
@@ -150,7 +150,7 @@ class Step:
             _, more = self._slice(held, piece, size, batch)
             return index + 1, sums_tf.add(tf, sums, more)
 
-        # Without this the loop's forward pass could start beside the first slice: two slices' memory.
+        # Otherwise the loop's forward pass could run beside the first slice, and need the memory of two.
         with tf.control_dependencies(tf.nest.flatten(sums)):
             start = tf.constant(0)
         shapes = (start.shape, sums_tf.invariant(tf, sums))
@@ -159,7 +159,7 @@ class Step:
         )[1]
 
     def cut(self, data: Any, begin: Any, size: Any, same: Any = None) -> Any:
-        """Return `size` rows of each leaf from `begin`; all rows of a leaf where `same` is false."""
+        """Return `size` rows of each leaf from `begin`; all rows of a leaf if `same` is false."""
 
         def piece(leaf: Any) -> Any:
             if leaf is None:
@@ -185,7 +185,7 @@ class Step:
 
 
 def _rows(leaf: Any) -> Any:
-    """Return the rows of a leaf as far as its type knows: a number, None for a single value, else "unknown"."""
+    """Return the rows of a leaf as far as its type shows them: a number, None for a single value, or "unknown"."""
     shape: Any = getattr(leaf, "shape", ())
     rank: Any = getattr(shape, "rank", len(shape) if isinstance(shape, tuple) else None)
     if rank is None:

@@ -1,4 +1,4 @@
-"""Micro-batches for Keras 3 on torch: the slices one after the other, each with its backward pass."""
+"""Slices for Keras 3 on torch: one after the other, each with its backward pass."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Sums:
         self._gradients: list[Any] = []
 
     def add(self, held: Held, piece: slice_plan.Slice) -> None:
-        """Add what one slice left."""
+        """Add the results of one slice."""
         share = _share(piece)
         self.share = self.share + share
         if held.loss is not None:
@@ -126,7 +126,7 @@ class Sums:
             self._gradients = [None if g is None else g.clone() for g in parts]
 
     def mean(self) -> list[Any]:
-        """Return the batch's gradients (None where a variable has none)."""
+        """Return the batch's gradients, None for a variable without one."""
         return [None if g is None else g / self.share for g in self._gradients]
 
 

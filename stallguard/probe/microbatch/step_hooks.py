@@ -1,4 +1,4 @@
-"""What every framework's lever shares: the hooks, whether a model's `train_step` is reached, its logs."""
+"""Wraps the training step of Keras on any framework, and has the first batches of each fit compared."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def patch(
     context: Context, announcer: Announcer, slices: Slices, trainer: Any, step: Step, lever: Lever
 ) -> None:
     """Wrap `train_step` of the class `trainer`, and have the first batches of each fit compared."""
-    begun: set[int] = set()  # models whose fit has begun, and no train function was asked for since
+    begun: set[int] = set()  # models whose fit has begun, and whose train function was not made since
 
     def function(original: Any) -> Any:
         def make_train_function(self: Any, *args: Any, **named: Any) -> Any:
@@ -32,7 +32,7 @@ def patch(
                     _prepare(announcer, slices, lever, self, anew)
             except Exception as error:
                 context.surprise("preparing slices", error)
-            # Keras 2 stores what this returns, and calls it: what stands in for the next call must be that.
+            # Keras 2 stores and calls what this returns: it must be the NextCall.
             return result if result is None else vars(self).get(NAME) or result
 
         return make_train_function
@@ -44,7 +44,7 @@ def patch(
 
 
 def _prepare(announcer: Announcer, slices: Slices, lever: Lever, model: Any, anew: bool) -> None:
-    """Have the first batches of `model` compared, or say why they stay whole."""
+    """Have the first batches of `model` compared, or report why they stay whole."""
     if not batch_structure.reaches(model):
         announcer.unreached(model)
         slices.pass_over(model)
@@ -57,7 +57,7 @@ def _prepare(announcer: Announcer, slices: Slices, lever: Lever, model: Any, ane
 
 
 def _obstacle(model: Any) -> str:
-    """Return why the step of `model` must not be begun for a comparison, "" where it may."""
+    """Return why the step of `model` must not run for a comparison, "" if it can."""
     if hasattr(model.train_step, "get_concrete_function"):  # a graph that was traced before would train
         return announcements.COMPILED_STEP
     if not batch_structure.is_own(model):
