@@ -1,4 +1,4 @@
-"""A fingerprint of a batch: its shapes, types and a few of its values.  Equal batches have equal fingerprints.
+"""Fingerprints of batches: of their shapes, types and a few of their values.  Equal batches have equal ones.
 
 Standard library; the arrays are those of the user's framework.
 """
@@ -37,10 +37,10 @@ def of_first(batches: list[Any]) -> str:
 
 
 def differ(one: str, other: str, drawn: bool) -> bool:
-    """Whether two fingerprints are those of different batches.
+    """Return whether two fingerprints are those of different batches.
 
-    `drawn`: the pipeline draws values that nothing can repeat, such as an augmentation.  Then batches in the same order
-    still have a leaf in common, such as the labels.
+    `drawn`: the pipeline draws random values that cannot be repeated, such as an augmentation.  Then batches are in the
+    same order if they have a leaf in common, such as the labels.
     """
     if not drawn or END in (one, other):
         return one != other
@@ -56,7 +56,7 @@ def _leaves(value: Any, name: str) -> list[tuple[str, Any]]:
 
 
 def _arrays(leaf: Any) -> list[Any]:
-    """Return a leaf as dense numpy arrays: ragged and sparse tensors have several."""
+    """Return a leaf as dense numpy arrays; ragged and sparse tensors have several."""
     numpy = sys.modules["numpy"]
     if leaf is None:
         return []

@@ -41,7 +41,7 @@ class ResumeChoice:
             else:
                 self._records.forget_from(fit.ordinal + 1)
         for complaint in complaints:
-            self._context.note("resume", complaint + "; the one before it is used")
+            self._context.note("resume", complaint + "; the previous one is used")
         if chosen is None and self._records.later(fit.ordinal):
             self.trained_again = True
             self._context.note("resume", announcements.AGAIN % fit.ordinal)
