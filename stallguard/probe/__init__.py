@@ -1,1 +1,1 @@
-"""The guest in the user's process.  Loaded by path there, under the name `_stallguard_probe`; see inject/."""
+"""The probe: code inside the user's process.  It is loaded by path, as `_stallguard_probe`; see inject/."""

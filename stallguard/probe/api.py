@@ -1,4 +1,4 @@
-"""What `import stallguard` in a training script reaches when the probe is in."""
+"""The functions behind `import stallguard` in a training script that runs with the probe."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ STOP = wire.COMMANDS.index("stop")
 
 
 class Script:
-    """The script's own word."""
+    """The calls that the script makes."""
 
     def __init__(self, context: Context, appear: Callable[[], None]) -> None:
-        """`appear`: called first, so that the supervisor knows of this process."""
+        """`appear` is called first: it connects this process to the supervisor."""
         self._context = context
         self._appear = appear
         self._checkpoints: list[Manual] = []
         self._ending = False
 
     def cut(self) -> int:
-        """Return the parts that the script cuts a batch into now."""
+        """Return into how many parts the script must divide a batch."""
         self._appear()
         self._in_effect()
         return self._context.asked
@@ -42,7 +42,7 @@ class Script:
             self._context.flag(wire.FLAG_SMALLER_BATCH)
 
     def batch_size(self, rows: int) -> int:
-        """Return the rows of a batch in this attempt; Keras' batches are not sliced from now on."""
+        """Return the rows of a batch in this attempt; from then on Keras' batches are not sliced."""
         self._appear()
         context = self._context
         smaller = max(1, rows // context.asked)
@@ -53,7 +53,7 @@ class Script:
         return smaller
 
     def beat(self, count: int) -> None:
-        """`count` batches ended; between two of them is the moment for a checkpoint that is due."""
+        """Count `count` finished batches, and save a checkpoint if one is due."""
         self._context.beats.trains()
         self._context.beats.beat(HAND, count)
         if self._checkpoints and not self._context.beats.fitting and self._context.get("command") == STOP:
@@ -62,40 +62,38 @@ class Script:
             checkpoint.tick()
 
     def _end(self) -> None:
-        """Save, and end by the signal that would come anyway: a loop of the script's own hears no other word."""
+        """Save, and send SIGTERM to this process: nothing else ends a loop of the script's own."""
         if self._ending:
             return
-        import signal  # costs a start two milliseconds, and is wanted once in a night
+        import signal  # 2 ms at the start of each process, and needed once in a run
 
         self._ending = True
         for checkpoint in self._checkpoints:
             checkpoint.save(monotonic())
         self._context.flag(wire.FLAG_STOP_ASKED)
-        self._context.note("stop", "saved the loop's state, and asked the script to end by SIGTERM", saved=1)
+        self._context.note("stop", "saved the loop's state, and sent SIGTERM to the script", saved=1)
         os.kill(os.getpid(), signal.SIGTERM)
 
     def checkpoint(self, save: Callable[[str], Any], load: Callable[[str], Any], name: str) -> bool:
-        """Let `save` write checkpoints from now on; whether `load` was given one of an earlier attempt."""
+        """Have `save` write checkpoints from now on; return whether `load` read one of an earlier attempt."""
         self._context.beats.trains()
         folder = self._context.backup_directory
         if not folder:
             return False
-        from .checkpoint import earlier_attempts
+        from .checkpoint import earlier_attempts, schedule
         from .checkpoint.manual import Manual
-        from .checkpoint.schedule import EVERY, SHARE, Pace
 
         context = self._context
-        every = earlier_attempts.number(context.environment.get("STALLGUARD_CHECKPOINT_EVERY"), EVERY)
-        share = earlier_attempts.number(context.environment.get("STALLGUARD_CHECKPOINT_COST"), SHARE)
+        pace = schedule.of_environment(context.environment, monotonic())
         mine = earlier_attempts.Records(folder, context.place, context.resuming).folder
         place = os.path.join(mine, "manual-%d" % (len(self._checkpoints) + 1))
-        checkpoint = Manual(context, place, Pace(every, share, monotonic()), save, name)
+        checkpoint = Manual(context, place, pace, save, name)
         self._checkpoints.append(checkpoint)
         self._context.took("backup")
         return checkpoint.load(load)
 
     def enter(self, name: str, seconds: float) -> tuple[int, int]:
-        """A phase of the script's begins; `seconds` > 0: it may take so long.  Returns a state for `leave`."""
+        """Begin a phase that the script names; `seconds` > 0: how long it can take.  Return a state for `leave`."""
         self._appear()
         beats = self._context.beats
         expected = beats.slots[_EXPECT]
@@ -105,7 +103,7 @@ class Script:
         return beats.enter(NAMED), expected
 
     def leave(self, state: tuple[int, int]) -> None:
-        """The phase ended."""
+        """End the phase."""
         before, expected = state
         self._context.beats.slots[_EXPECT] = expected
         self._context.beats.leave(before)

@@ -1,34 +1,34 @@
-"""Which of several hooks that see one batch counts it: the best of those that were heard.
+"""Selects, of several hooks that observe the same batch, the one that counts it.
 
-May not store anything in the record: it only says how many batches an event stands for.
+It returns how many batches an event stands for, and stores nothing in the record.
 """
 
 from __future__ import annotations
 
 from . import wire
 
-# Lower counts first.  The script's own word, then Keras' loops, then an update made eagerly, its gradient, and
-# only then calls of graphs, of which a loop may make several a batch.
+# A lower rank has priority: the script's own calls, Keras' loops, eager updates, their gradients, and last the calls of
+# graphs, of which a loop can make several in a batch.
 _ORDER = (
     ("hand",), ("callbacks",), ("on_batch",), ("optimizer", "torch"), ("tape",), ("function",), ("session",),
     ("poll",),
 )  # fmt: skip
 RANK = {wire.SOURCES.index(name): rank for rank, names in enumerate(_ORDER) for name in names}
-PATIENCE = 4  # events of a lesser hook without one of the leader's: the script has moved on to another loop
+PATIENCE = 4  # events of a lower-ranked hook without one of the leader's: the script runs another loop now
 _NONE = wire.SOURCES.index("none")
 
 
 class Credit:
-    """The hook that counts, outside of Keras' loops."""
+    """The hook that counts outside of Keras' loops."""
 
     __slots__ = ("_held", "_leader")
 
     def __init__(self) -> None:
         self._leader = _NONE
-        self._held: dict[int, int] = {}  # events of lesser hooks since the leader's last
+        self._held: dict[int, int] = {}  # events of lower-ranked hooks since the leader's last one
 
     def forget(self) -> None:
-        """Another loop begins: who counts in it is open."""
+        """Select the hook again: another loop begins."""
         self._follow(_NONE)
 
     def _follow(self, source: int) -> None:
@@ -36,7 +36,7 @@ class Credit:
         self._held.clear()
 
     def of(self, source: int) -> int:
-        """Return how many batches an event of `source` stands for; 0 where another hook counted them."""
+        """Return how many batches an event of `source` stands for; 0 if another hook counts them."""
         leader = self._leader
         if source == leader:
             if self._held:
@@ -44,7 +44,7 @@ class Credit:
             return 1
         if not leader or RANK[source] < RANK[leader]:
             self._follow(source)
-            return 0 if leader else 1  # the lesser hook has counted this very batch
+            return 0 if leader else 1  # the lower-ranked hook has counted this batch already
         waiting = self._held.get(source, 0) + 1
         if waiting < PATIENCE:
             self._held[source] = waiting

@@ -1,13 +1,13 @@
-"""What the hooks store: counters, phase and times, straight into the mapped record.
+"""Stores counters, phase and times of the hooks in the mapped record.
 
-No lock, no system call but the clock.  The end of a batch in Keras' loop is the hot path: it runs with caches that
-a whole training step has emptied, where each line of memory that is touched costs what a hundred instructions do.
-While one batch follows the other (`hot`) it keeps two times and an index in this object, and nothing else; what
-follows from these the sender stores in the page before it sends (`publish`), so there it may be a twentieth of a
-second old; where no sender comes, the hook itself publishes (STALE).  Whatever else happens ends that (`settle`).
+No lock, and no system call except the clock.  The end of a batch in Keras' loop is the hot path.  A training step
+empties the processor's caches, so each cache line that this path touches costs about as much as a hundred instructions.
+While batches follow one another (`hot`), it stores two times and an index in this object and nothing else.  The sender
+derives the fields of the page from them before it sends (`publish`): they are up to 50 ms old.  If the sender does not
+run, the hook publishes them itself after STALE.  Every other event ends this state (`settle`).
 
-Two threads that store at the same instant may lose one of `changes`; nothing is made of single counts.  May not
-block or print.
+Two threads that store at the same instant can lose one of `changes`; no decision depends on a single one.  Nothing here
+blocks or prints.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
  CHECKPOINT, FINISHING, NAMED) = range(len(wire.PHASES))  # fmt: skip
 (NONE, CALLBACKS, ON_BATCH, FUNCTION, TAPE, OPTIMIZER, SESSION, TORCH, POLL, HAND) = range(len(wire.SOURCES))
 
-STALE = 200_000_000  # ns that the page may lag behind the hot path, whatever became of the sender
+STALE = 200_000_000  # ns that the page can lag behind the hot path if the sender does not publish
 
 _PHASE, _PHASE_NS, _PROGRESS_NS = (wire.SLOT[n] for n in ("phase", "phase_ns", "progress_ns"))
 _CHANGES, _LONGEST_NS, _LONGEST_PHASE = (wire.SLOT[n] for n in ("changes", "longest_ns", "longest_phase"))
@@ -43,7 +43,7 @@ _RUNS_NEXT = frozenset((STEP, VALIDATION, PREDICTION, FIRST_RUN))
 
 
 class Beats:
-    """The writing end of the record."""
+    """Writes the record."""
 
     __slots__ = ("_base", "_beats", "_changes", "_credit", "_epoch_from", "_fit_from", "_last",
                  "_last_of_epoch", "_longest", "_main", "_phase", "_thread", "ahead", "attention", "began", "calls",
@@ -51,14 +51,12 @@ class Beats:
                  "polled", "restores", "saving", "slots", "step", "stride", "tracing")  # fmt: skip
 
     def __init__(self, slots: memoryview) -> None:
-        self.claim: Callable[[], object] = (
-            str  # called once, when this process first trains; `str` does nothing
-        )
-        self.ahead = STEP  # what follows a batch: INPUT if Keras fetches the next one in Python
+        self.claim: Callable[[], object] = str  # called once, as training begins; `str` has no effect
+        self.ahead = STEP  # the phase after a batch: INPUT if Keras fetches the next one in Python
         self.begin(slots)
 
     def begin(self, slots: memoryview) -> None:
-        """Count from nothing, into `slots`: at the start, and again in a forked process that has not trained."""
+        """Count from zero, into `slots`: at the start, and again in a forked process that has not trained."""
         self.slots = slots
         self.claimed = False
         self._last = monotonic_ns()  # when the phase was entered; read here, it costs less than in the page
@@ -66,35 +64,35 @@ class Beats:
         self._phase = slots[_PHASE]
         self.hot: Any = _NOBODY  # the CallbackList whose batches follow one another with nothing else between
         self.own: Any = None  # the CallbackList of the outermost fit
-        self.ended = self.began = self._last  # its last batch ended, the callbacks of that came back
+        self.ended = self.began = self._last  # its last batch ended, and its callbacks returned
         self._base = 0  # beats before the batch of index 0, while hot
-        self.due = 0  # ns: when the hot path must look up
+        self.due = 0  # ns: when the hot path must publish or call `attend`
         self._fit_from = -1  # beats when the fit began, -1 outside of one
         self._epoch_from = -1  # beats when the epoch began
-        self._last_of_epoch = -1  # beats when it will end, -1 where that is not known
+        self._last_of_epoch = -1  # beats when it will end, -1 if that is not known
         self.plain = False  # each end of a batch in Keras' loop is one batch
         self.index = -1  # Keras' own number of the batch that ended last in this epoch, -1 before the first
         self.step = 0  # ns inside steps
         self.stride = 1  # batches that Keras runs at once
-        self.cold = False  # the next batch of Keras' compiles what it runs, and no hook sees that
-        self.attention = False  # set by the sender, once a second or on a command: see what is asked
-        self.fitting = 0  # Keras loops (fit, evaluate, predict) that are open: they alone count then
+        self.cold = False  # the next batch of Keras compiles what it runs, and no hook observes that
+        self.attention = False  # `attend` is called after the batch; set by the sender, once a second
+        self.fitting = 0  # open Keras loops (fit, evaluate, predict): only they count then
         self.inside = 0  # the thread inside a training call (function, train_on_batch, apply), 0: none
         self._credit = Credit()
-        self.calls = 0  # training calls that ended outside of Keras' loops, whoever counted them
+        self.calls = 0  # training calls that ended outside of Keras' loops, counted or not
         self.polled = False  # the poll thread counts: whole loops run inside one call
         self.restores = 0  # checkpoints written or read: the iterations may have jumped
         self.tracing = self.saving = False
         self._main = self._thread = get_ident()
 
     def trains(self) -> None:
-        """Take note that this process trains: what it starts from now on are its workers."""
+        """Mark this process as training: processes that it starts from now on are its workers."""
         if not self.claimed:
             self.claimed = True
             self.claim()
 
     def enter(self, phase: int) -> int:
-        """Show `phase`; return the one before, for `leave`."""
+        """Set the phase; return the previous one, for `leave`."""
         self.settle()
         now = monotonic_ns()
         slots = self.slots
@@ -109,35 +107,35 @@ class Beats:
         return before
 
     def leave(self, before: int) -> None:
-        """Show the phase before again; the importing is over once anything was seen."""
+        """Set the previous phase again; IMPORTING ends with the first event."""
         self.enter(before or IDLE)
 
     def _pause(self, gap: int, phase: int) -> None:
-        """Store the longest pause since the record before."""
+        """Store the longest pause since the previous record."""
         self.slots[_LONGEST_NS] = self._longest = gap
         self.slots[_LONGEST_PHASE] = phase
 
     def told(self, longest: int) -> None:
-        """A record with this longest pause went out; a longer one since waits for the next."""
+        """Reset the longest pause after a record with it was sent; a longer one since stays for the next record."""
         if self._longest <= longest:
             self.slots[_LONGEST_NS] = self._longest = 0
 
     def mine(self) -> bool:
-        """Whether this is the thread that trains: the phase is its phase, not a helper's."""
+        """Return whether this is the thread that trains: the phase is that of this thread only."""
         return get_ident() == self._thread
 
     def moved(self) -> None:
-        """Something advanced that is no batch and no phase of the main thread's."""
+        """Count progress that is neither a batch nor a phase of the training thread."""
         self._changes += 1
         self.slots[_PROGRESS_NS] = monotonic_ns()
 
     def attend(self) -> None:
-        """Have the end of the next batch look what is asked."""
+        """Have `attend` called at the end of the next batch."""
         self.attention = True
         self.due = 0
 
     def settle(self) -> None:
-        """End the hot state, if it is that: take over what it kept.  Calls nothing, so that no thread comes between."""
+        """End the hot state, if it is on, and store its values.  It calls nothing, so no other thread can run."""
         if self.hot is _NOBODY:
             return
         self.hot, self.due = _NOBODY, 0
@@ -152,7 +150,7 @@ class Beats:
         slots[_BEAT_NS] = self.ended
 
     def publish(self) -> None:
-        """Store what follows from what the hot path kept (for the sender, before each record)."""
+        """Store the fields that follow from the values of the hot path; the sender calls this before each record."""
         now = monotonic_ns()
         slots = self.slots
         beats, last = self._beats, self._last
@@ -179,7 +177,7 @@ class Beats:
         slots[_BEAT_NS] = max(slots[_BEAT_NS], ended)
         slots[_PHASE] = BETWEEN if inside or beats == self._last_of_epoch else STEP
         if self.hot is _NOBODY:
-            slots[_PHASE] = self._phase  # the training's thread went on meanwhile: what it entered stays
+            slots[_PHASE] = self._phase  # the training thread has entered this phase meanwhile
         elif inside and now - ended > self._longest:
             self._pause(now - ended, BETWEEN)
         return beats, ended if inside else began
@@ -190,14 +188,14 @@ class Beats:
         self.slots[_FLAGS] = flags | bit if on else flags & ~bit
 
     def loss(self, value: object) -> None:
-        """Keep a loss that is a Python float already; anything else would have to ask the device."""
+        """Store a loss that is a Python float already; to read any other would wait for the device."""
         if type(value) is float:
             self.slots[_LOSS] = wire.float_bits(value)
 
     # --- Keras' own loops -------------------------------------------------------------------------------------
 
     def fit_begins(self) -> int:
-        """A `fit` began: its callbacks count from here on."""
+        """Begin a `fit`: from here on its callbacks count."""
         self.trains()
         before = self.enter(EPOCH_START)
         self._thread = get_ident()
@@ -210,14 +208,14 @@ class Beats:
         return before
 
     def fit_ends(self) -> None:
-        """The fit is over: its counts stay as they are."""
+        """End the fit; its counts stay as they are."""
         self.settle()
         self.publish()
         self._fit_from = self._epoch_from = -1
         self.plain = False
 
     def epoch_begins(self, epoch: int, epochs: int, batches: int) -> None:
-        """Store where the training is; unknown numbers are -1."""
+        """Begin an epoch; unknown numbers are -1."""
         self.enter(EPOCH_START)
         self._epoch_from = self._beats
         self._last_of_epoch = self._beats + batches if batches > 0 else -1
@@ -228,20 +226,20 @@ class Beats:
             slots[_SOURCE] = CALLBACKS
 
     def epoch_begun(self) -> None:
-        """The script's callbacks have seen the epoch: the first batch is next."""
+        """Enter the phase before the first batch, after the script's callbacks have begun the epoch."""
         self.enter(FIRST_RUN if self.cold else self.ahead)
         self.cold = False
         self.index = -1
 
     def batch_begins(self) -> None:
-        """Keras has a batch in its hands."""
+        """Begin a step: Keras has fetched its batch."""
         if self._phase != FIRST_RUN:
             self.enter(STEP)
 
     def around_batch_end(self, original: BatchEnd, attend: Attend) -> BatchEnd:
-        """Return `original`, the dispatch of on_train_batch_end, with the beat before it and the next step after.
+        """Return a wrapper of `original`, CallbackList.on_train_batch_end, that counts the batch and begins the next.
 
-        `attend` is called after a batch when somebody asked for attention.
+        `attend` is called after a batch if `attention` is set.
         """
         clock, slowly = monotonic_ns, self._slowly
 
@@ -256,7 +254,7 @@ class Beats:
             self.ended = now
             result = original(callbacks, batch, logs)
             now = clock()
-            self.index = batch  # here, and with no call between: a fit inside the callbacks has left its own
+            self.index = batch  # after the callbacks, and with no call between: a fit inside them sets it too
             self.began = now
             if now > self.due:
                 self._look_up(attend, callbacks, batch, logs)
@@ -265,7 +263,7 @@ class Beats:
         return on_train_batch_end
 
     def _slowly(self, original: BatchEnd, attend: Attend, callbacks: Any, batch: int, logs: Any) -> Any:
-        """Do the same where something else happened since the batch before, or one stands for several."""
+        """Do the same if another event came since the last batch, or if one call stands for several batches."""
         self.settle()
         self.trains()
         now = monotonic_ns()
@@ -287,7 +285,7 @@ class Beats:
         return result
 
     def _over(self, callbacks: Any, batch: int) -> None:
-        """The callbacks of a batch came back: the next step begins, unless that was the epoch's last."""
+        """Begin the next step after the callbacks of a batch, unless that was the epoch's last."""
         now = monotonic_ns()
         if now - self._last > self._longest:
             self._pause(now - self._last, self._phase)
@@ -301,7 +299,7 @@ class Beats:
             self.hot = callbacks
 
     def _look_up(self, attend: Attend, callbacks: Any, batch: int, logs: Any) -> None:
-        """Leave the hot path for a moment: something happened in the callbacks, is asked, or nobody publishes."""
+        """Publish and attend: the callbacks ended the hot state, `attention` is set, or the sender does not publish."""
         if self.hot is _NOBODY:
             self._over(callbacks, batch)
         self.publish()
@@ -309,7 +307,7 @@ class Beats:
             attend(callbacks, logs)
 
     def _strange(self, index: int) -> int:
-        """Return how many batches ended, where Keras runs several at once or the script calls the callbacks."""
+        """Return how many batches ended, if Keras runs several at once or the script calls the callbacks itself."""
         if not self.fitting:
             credit = self._credit.of(CALLBACKS)
             if credit:
@@ -318,17 +316,17 @@ class Beats:
         first = self._beats - self._epoch_from
         count = index - first + 1
         if count <= 1:
-            count = self.stride  # Keras 3.0 to 3.5 shows the first of an execution, not the last
-        if self._last_of_epoch > 0:  # the last execution of an epoch may be shorter than it says
+            count = self.stride  # Keras 3.0 to 3.5 gives the first index of an execution, not the last
+        if self._last_of_epoch > 0:  # the last execution of an epoch can be shorter than `stride`
             count = min(count, self._last_of_epoch - self._beats)
         return count
 
     # --- every other loop -------------------------------------------------------------------------------------
 
     def may_open(self) -> bool:
-        """Whether this thread's call is a training call of its own: not inside Keras' loop, nor inside another.
+        """Return whether a call in this thread is a training call: not inside Keras' loop or another training call.
 
-        The main thread may always open one, so that a helper thread that hangs in a call cannot hide it.
+        In the main thread it always is, so that a helper thread that hangs in a call does not hide the training.
         """
         if self.fitting or self.saving:
             return False
@@ -339,12 +337,12 @@ class Beats:
         return me != inside and me == self._main
 
     def call_begins(self, phase: int = STEP) -> int:
-        """A training call begins in this thread; return the phase before, for `call_ends`."""
+        """Begin a training call in this thread; return the previous phase, for `call_ends`."""
         self.inside = self._thread = get_ident()
         return self.enter(phase)
 
     def call_ends(self, before: int, source: int) -> None:
-        """The call came back: a batch, unless a better hook counts the same batches."""
+        """End the call and count a batch, unless a hook of a better rank counts the same batches."""
         began = self._last
         self.enter(before if before in _KEPT else BETWEEN)
         self.inside = 0
@@ -352,12 +350,12 @@ class Beats:
         self.beat(source)
 
     def call_failed(self, before: int) -> None:
-        """The call raised: no batch."""
+        """End a call that raised, without a batch."""
         self.inside = 0
         self.leave(before)
 
     def beat(self, source: int, count: int = 1) -> None:
-        """Count `count` batches that `source` saw, if it is the one that counts."""
+        """Count `count` batches that `source` observed, if that hook counts now."""
         self.calls += count
         if self._counted_elsewhere(source):
             self.moved()
@@ -367,9 +365,9 @@ class Beats:
             self.add(source, credit)
 
     def _counted_elsewhere(self, source: int) -> bool:
-        """Whether Keras' loop, the call around this one or the poll thread counts the batch.
+        """Return whether Keras' loop, the call around this one or the poll thread counts the batch.
 
-        In a loop of Keras' whose callbacks no hook sees, the script's own callback may count.
+        In a Keras loop whose callbacks no hook observes, the script's own calls of `beat` count.
         """
         if self.fitting:
             return source != HAND or self.slots[_SOURCE] == CALLBACKS
@@ -388,12 +386,12 @@ class Beats:
     # --- brackets inside a step ---------------------------------------------------------------------------------
 
     def trace_ends(self, before: int) -> None:
-        """A graph was traced: inside a step its first run, with all its compiling, comes next."""
+        """End the tracing of a graph: inside a step the graph's first run follows, which compiles it."""
         self.slots[_TRACES] += 1
         self.leave(FIRST_RUN if before in _RUNS_NEXT else before)
 
     def input_ends(self, before: int) -> None:
-        """The next batch arrived."""
+        """End the wait for the next batch."""
         began = self._last
         self.leave(before)
         self.slots[_INPUT_NS] += self._last - began

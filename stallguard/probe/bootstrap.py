@@ -1,21 +1,21 @@
-"""Brings the probe into a process, and decides what it does there.
+"""Installs the probe in a process, and decides what it does there.
 
 A run is often more than one Python process: a launcher (subprocess, Hydra, papermill, torchrun, multiprocessing) that
-never trains, trainings one after the other or side by side, and the workers of each training.  None of them says what
-it is, so each is taken for as little as it has shown:
+does not train, trainings one after the other or side by side, and the workers of each training.  The kind of a process
+is not known at its start, so its state changes with what it does:
 
-    waiting    from the start: a place (place.py) and the import hooks; no page, no socket, no thread
+    waiting    from the start: a place (process_key.py) and the import hooks; no page, no socket, no thread
     present    it imports a training library, or the script calls stallguard: page, socket, thread.  The supervisor
-               sees it, and notices an import that hangs; but it may be a launcher that imports torch, so what it
-               starts is not taken for a worker
-    training   it trains: STALLGUARD_OWNER names it, and what it starts from now on is a worker
-    worker     started or forked by a process that trains: it does nothing
+               watches it, also for an import that hangs.  It can be a launcher that imports torch, so the processes
+               that it starts are not workers yet
+    training   it trains: STALLGUARD_OWNER holds its number, and the processes that it starts from now on are workers
+    worker     started or forked by a process that trains: the probe is off
 
-A process of multiprocessing (or of loky, joblib's) is present only when it trains: most of them never do, and while one
-imports, its parent is there to be watched.  A forked process that has not trained begins again as waiting.
+A process of multiprocessing (or of loky, joblib's) becomes present only when it trains: most of them never do, and the
+supervisor watches the parent while they import.  A forked process that has not trained begins again as waiting.
 
-Costs a few milliseconds at the start of every Python process of a run, so everything that can wait does: the hooks are
-loaded when the first training library is imported, not before.
+This costs a few milliseconds at the start of every Python process of a run.  So the hooks are loaded only when the
+first training library is imported.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any, Optional
 
-OWNER = "STALLGUARD_OWNER"  # the process that trains, by its number
-# Set from the start, and as long as a number may be: when a process begins to train, other threads may be reading the
-# environment, and a C library that replaces a value need not move the table of all of them.
+OWNER = "STALLGUARD_OWNER"  # the number of the process that trains
+# Set from the start, and as long as a number can be: when a process begins to train, other threads can be reading the
+# environment, and the C library can then replace the value without moving the table of all variables.
 NOBODY = "untrained"
 WAITING, PRESENT, TRAINING, WORKER = "waiting", "present", "training", "worker"
-# How multiprocessing and loky start a Python of theirs.
+# Parts of the command lines with which multiprocessing and loky start Python.
 POOLS = ("from multiprocessing.", "--multiprocessing-fork", "loky.backend.")
 COMMAND = 160  # characters of a command line in the hello
 
 
 def enter(environment: MutableMapping[str, str], package: ModuleType) -> None:
-    """Install the probe, unless this is a worker process; may raise, the caller swallows it."""
+    """Install the probe, unless this is a worker process; it can raise, and the caller drops the error."""
     if sys.byteorder != "little":
-        return  # the record is little-endian, and so is every machine that trains
+        return  # the record is little-endian, as are all machines that are supported
     sys.meta_path.append(Api(os.path.dirname(package.__path__[0])))
     token, pid = int(environment["STALLGUARD_TOKEN"]), os.getpid()
-    # Its own number: this process trained, and has replaced itself (os.execv).
+    # Its own number: this process trained, and has replaced its program (os.execv).
     if environment.get(OWNER) not in (None, "", NOBODY, str(pid)):
         return
     environment[OWNER] = NOBODY
@@ -67,7 +67,7 @@ def enter(environment: MutableMapping[str, str], package: ModuleType) -> None:
 
 
 class Probe:
-    """The parts of the probe and how they hang together."""
+    """Builds the parts of the probe and connects them."""
 
     def __init__(self, environment: MutableMapping[str, str], token: int, pid: int) -> None:
         self.environment = environment
@@ -111,7 +111,7 @@ class Probe:
         atexit.register(self.goodbye)
 
     def equip(self) -> None:
-        """A training library is about to be imported: load the hooks and whatever this attempt needs."""
+        """Load the hooks, and the parts that this attempt needs; a training library is about to be imported."""
         from . import hooks
 
         if not self._quiet:
@@ -146,29 +146,26 @@ class Probe:
             self.context.surprise("targets of " + targets.__module__, error)
 
     def appear(self) -> None:
-        """Open page and socket, start the thread: from here on the supervisor knows of this process."""
+        """Open the page and the socket and start the thread: from here on the supervisor watches this process."""
         if self.state != WAITING or not self._turn.acquire(False):
-            return  # another thread is at it
+            return  # another thread does it
         self.state = PRESENT
         try:
-            self._appear()
+            path = os.path.join(self._folder, "%d" % self._pid)
+            self.mail.place, self.mail.command = self.context.place, _command()
+            util = sys.modules.get("multiprocessing.util")
+            if self._forked and util is not None:  # most versions end a forked process without atexit
+                util.Finalize(None, self.goodbye, exitpriority=-100)
+            self.beats.slots = page.moved(self.beats.slots, path + ".page")
+            self._arm(path + ".stacks")
+            address = self.environment.get("STALLGUARD_SOCKET", "")
+            self.sender = Sender(self.beats, self.mail, address, self._signal)
+            self.sender.start()
         except Exception as error:
             self.context.surprise("appearing", error)
 
-    def _appear(self) -> None:
-        path = os.path.join(self._folder, "%d" % self._pid)
-        self.mail.place, self.mail.command = self.context.place, _command()
-        util = sys.modules.get("multiprocessing.util")
-        if self._forked and util is not None:  # most versions end a forked process without atexit
-            util.Finalize(None, self.goodbye, exitpriority=-100)
-        self.beats.slots = page.moved(self.beats.slots, path + ".page")
-        self._arm(path + ".stacks")
-        address = self.environment.get("STALLGUARD_SOCKET", "")
-        self.sender = Sender(self.beats, self.mail, address, self._signal)
-        self.sender.start()
-
     def _arm(self, path: str) -> None:
-        """Arm the stack-dump signal; the handler that a forked process inherited writes to its parent's file."""
+        """Arm the stack-dump signal; again in a forked process, whose inherited handler writes to its parent's file."""
         number = int(self.environment.get("STALLGUARD_SIGNAL") or stack_signal.DEFAULT)
         self._signal = number if stack_signal.arm(number, path, again=number == self._signal) else 0
         if self._signal:
@@ -176,7 +173,7 @@ class Probe:
             self.mail.arm(True)
 
     def claim(self) -> None:
-        """Take note that this process trains; called once, as soon as that is seen."""
+        """Mark this process as training; called once, at the first sign of it."""
         self.appear()
         if self.state == PRESENT:
             self.state = TRAINING
@@ -184,16 +181,16 @@ class Probe:
             self.beats.flag(wire.FLAG_TRAINS, True)
 
     def step_aside(self, why: str) -> None:
-        """Too many surprises: take the hooks out and say so; the training goes on alone."""
+        """Remove the hooks and report why; the training goes on without the probe."""
         self.patches.take_out()
         self.beats.flag(wire.FLAG_STEPPED_ASIDE, True)
-        self.mail.note("aside", "the probe took its hooks out: " + why, {})
+        self.mail.note("aside", "the probe removed its hooks: " + why, {})
 
     def _count_fork(self) -> None:
         self._forks += 1
 
     def forked(self) -> None:
-        """In a forked process: a worker of a training does nothing; any other may train, as a process of its own."""
+        """Handle a fork in the child: disable the probe in a worker of a training, else begin again."""
         if self.sender is not None:
             self.sender.abandon()
             self.sender = None
@@ -205,7 +202,7 @@ class Probe:
         self._turn = allocate_lock()
         self.beats.begin(page.begin(page.private(), self._token, self._pid, monotonic_ns()))
         self.mail.forked(self._pid)
-        # A place of its own, which the next attempt finds again by the number of the fork.
+        # A place of its own: the number of the fork is the same in the next attempt.
         self.environment[process_key.VARIABLE] = "%s.%d" % (self.context.place, self._forks)
         self.context.forget_place()
         self._forks = 0
@@ -215,19 +212,19 @@ class Probe:
             self.sender.flush()
 
     def goodbye(self) -> None:
-        """The program ends."""
+        """Send the last record: the program ends."""
         if self.sender is not None:
             self.sender.goodbye()
 
 
 def _is_of_a_pool() -> bool:
-    """Whether multiprocessing or loky started this process: spawned, or as the server that forks others."""
+    """Return whether multiprocessing or loky started this process: spawned, or as the server that forks others."""
     words = getattr(sys, "orig_argv", None) or getattr(sys, "argv", [])
     return any(start in word for word in words for start in POOLS)
 
 
 def _command() -> str:
-    """Return what this process runs, as a user would know it: the script's name and its arguments."""
+    """Return what this process runs, in the user's terms: the script's name and its arguments."""
     argv = [str(word) for word in getattr(sys, "argv", [])]
     words = " ".join([os.path.basename(word) for word in argv[:1]] + argv[1:])
     multiprocessing = sys.modules.get("multiprocessing.process")

@@ -1,12 +1,12 @@
-"""What a part of the probe may use: the record, notes to the supervisor, patches that can be taken out again.
+"""What each part of the probe uses: the record, notes to the supervisor, patches that can be removed again.
 
-The hooks, the batch levers (levers/) and the backup (backup/) each export
+hooks/, seeds/, microbatch/ and checkpoint/ each export
 
     targets(context) -> {module name: function(module)}
 
-and the function runs once, right after that module was imported in the user's process; several parts may
-name the same module, each runs in its own guard.  Nothing here may raise into the user's program, block or
-print.  Standard library only, Python 3.9 grammar.
+The function runs once, right after that module was imported in the user's process.  Several parts can name the same
+module; an error in one function does not stop the others.  Nothing here raises into the user's program, blocks or
+prints.  Standard library only, Python 3.9 grammar.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class PhaseOf:
-    """Context manager: the phase `name` (one of wire.PHASES) for its body, the one before afterwards."""
+    """Context manager: the phase `name` (one of wire.PHASES) during its body, then the previous phase again."""
 
     __slots__ = ("_beats", "_before", "_phase")
 
@@ -44,33 +44,33 @@ class PhaseOf:
 
 
 class Context:
-    """The one object handed to every part of the probe."""
+    """The object that every part of the probe gets."""
 
     def __init__(self, beats: Beats, mail: Mail, patches: Patches, environment: Mapping[str, str]) -> None:
         self.beats = beats
         self.mail = mail
         self.patches = patches
         self.environment = environment
-        # Both are called with Keras' list of callbacks, at the end of a batch: when attend() asked for it or a
-        # second has passed, and when the fit is about to be ended.
+        # Called with Keras' list of callbacks at the end of a batch: after attend() or once a second, and before a
+        # fit is ended.
         self.after_batch: list[Callable[[Any], None]] = []
         self.before_stop: list[Callable[[Any], None]] = []
-        self.flush: Callable[[], None] = lambda: None  # sends the notes that wait
-        self.seeds: Optional[Seeds] = None  # of what the script leaves unseeded; None: it stays random
-        # Finds which of the run's processes this is (place.py); called once, and once more after a fork.
+        self.flush: Callable[[], None] = lambda: None  # sends the queued notes
+        self.seeds: Optional[Seeds] = None  # for what the script does not seed; None: that stays random
+        # Finds which of the run's processes this is (process_key.py); called once, and once more after a fork.
         self.find_place: Callable[[], str] = str
         self._place: Optional[str] = None
-        self.smaller = False  # batches come with fewer rows already: nothing is left to slice
+        self.smaller = False  # batches have fewer rows already, so they are not sliced
 
     @property
     def place(self) -> str:
-        """Which of the run's processes this is (place.py); "" if that could not be found."""
+        """Return which of the run's processes this is (process_key.py); "" if that could not be found."""
         if self._place is None:
             self._place = self.find_place()
         return self._place
 
     def forget_place(self) -> None:
-        """Find the place anew as soon as somebody asks: a forked process has one of its own."""
+        """Find the place again at its next use: a forked process has one of its own."""
         self._place = None
 
     @property
@@ -80,17 +80,17 @@ class Context:
 
     @property
     def asked(self) -> int:
-        """Parts of a batch that this attempt asks for, as slices or as smaller batches."""
+        """Parts of a batch that the supervisor asks for in this attempt, as slices or as smaller batches."""
         return self._count("FACTOR")
 
     @property
     def told(self) -> bool:
-        """Whether the script was told its batch size by the supervisor."""
+        """Whether the supervisor gave the script its batch size."""
         return "STALLGUARD_DIVISOR" in self.environment
 
     @property
     def divided(self) -> int:
-        """How many times more rows the script's own batch has than those that Keras is given now."""
+        """How many times more rows the script's own batch has than the batches that Keras gets now."""
         return self._count("DIVISOR") * (self.asked if self.smaller else 1)
 
     def _count(self, name: str) -> int:
@@ -106,7 +106,7 @@ class Context:
 
     @property
     def backup_directory(self) -> str:
-        """Where checkpoint generations go, "" where backup is off."""
+        """The directory of the checkpoint generations, "" if checkpoints are off."""
         return self.environment.get("STALLGUARD_BACKUP", "")
 
     def get(self, field: str) -> int:
@@ -123,7 +123,7 @@ class Context:
         self.beats.attend()
 
     def restored(self) -> None:
-        """Tell that optimizers were given their saved state: the jump of their counters is no training."""
+        """Note that optimizers got their saved state: the jump of their counters is no training."""
         self.beats.restores += 1
 
     def set(self, field: str, value: int) -> None:
@@ -139,34 +139,42 @@ class Context:
         self.beats.flag(bit, on)
 
     def moved(self) -> None:
-        """Say that something of the training's moved, without a batch: keeps `progress_ns` fresh."""
+        """Count progress of the training other than a batch: it updates `progress_ns`."""
         self.beats.moved()
 
     def phase(self, name: str) -> PhaseOf:
-        """Return a context manager that shows phase `name` (of wire.PHASES) for its body."""
+        """Return a context manager that sets phase `name` (of wire.PHASES) during its body."""
         return PhaseOf(self.beats, name)
 
     def note(self, kind: str, text: str, **facts: object) -> None:
-        """Queue a sentence for the supervisor; dropped silently where too many wait."""
+        """Queue a sentence for the supervisor; it is dropped if too many are queued."""
         self.mail.note(kind, text, facts)
 
+    def say(self, kind: str, text: str, **facts: object) -> None:
+        """Queue a note and send it at once: what follows may end the process, or run for a long time."""
+        self.note(kind, text, **facts)
+        try:
+            self.flush()
+        except Exception as error:
+            self.surprise("sending a note", error)
+
     def beyond(self, sentence: str) -> None:
-        """Say in the hello what a smaller batch or a resume cannot reach in this program."""
+        """Add to the hello a sentence on what a smaller batch or a resume cannot do in this program."""
         self.mail.beyond(sentence)
 
     def took(self, hook: str) -> None:
-        """Say in the hello that `hook` (of wire.HOOKS) is in."""
+        """Add to the hello that `hook` (of wire.HOOKS) is installed."""
         self.beats.slots[wire.SLOT["hooks"]] |= 1 << wire.HOOKS.index(hook)
         self.mail.took(hook)
 
     def wrap(self, owner: Any, name: str, make: Maker) -> bool:
         """Replace `owner.name` (a class's own method or a module's function) by make(original).
 
-        Returns False, and changes nothing, where `owner` has no such attribute of its own.  The wrapper keeps
-        the original's identity (functools.update_wrapper) and is taken out when the probe steps aside.
+        Return False, and change nothing, if `owner` has no such attribute of its own.  The wrapper gets the original's
+        name, documentation and attributes (as functools.update_wrapper), and is removed if the probe disables itself.
         """
         return self.patches.wrap(owner, name, make)
 
     def surprise(self, where: str, error: BaseException) -> None:
-        """Report something that should not have happened; after a few the probe steps aside."""
+        """Count an internal error; after a few of them the probe disables itself."""
         self.patches.surprise(where, error)

@@ -1,4 +1,4 @@
-"""Hides the GPU from an attempt that is to run on the processor alone."""
+"""Hides the GPU in an attempt that must run on the CPU."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 def hide(environment: MutableMapping[str, str]) -> None:
-    """Hide the GPU where the environment decides: CUDA for TensorFlow and torch, the platform for JAX."""
+    """Hide the GPU by environment variables: CUDA's for TensorFlow and torch, the platform for JAX."""
     environment["CUDA_VISIBLE_DEVICES"] = "-1"
     environment["JAX_PLATFORMS"] = "cpu"
 
 
 def targets(context: Context) -> Targets:
-    """Return TensorFlow, whose pluggable devices (Metal) must be hidden by its own call."""
+    """Return the patch of TensorFlow: only its own call hides pluggable devices (Metal)."""
 
     def patch(module: Any) -> None:
         module.config.set_visible_devices([], "GPU")

@@ -1,7 +1,7 @@
-"""Runs a function right after a module was imported, and finds the script's API where it is not installed.
+"""Runs a function right after a module was imported, and finds the script's API if that is not installed.
 
-Only the loader of a named module is replaced, for the moment of its import; the module gets its own loader back
-before its code runs, so nothing that asks for it (inspect, pkgutil, importlib.resources) sees ours.
+Only the loader of a named module is replaced, and only during its import.  The module gets its own loader back before
+its code runs, so inspect, pkgutil and importlib.resources find the original one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Loader:
-    """Stands in for `real` during one import, and calls `after` when the module is there."""
+    """Replaces the loader `real` during one import, and calls `after` when the module is loaded."""
 
     def __init__(self, real: Any, after: After) -> None:
         self._real = real
@@ -40,15 +40,15 @@ class Loader:
         return getattr(self._real, name)
 
 
-# Python leaves its own import machinery out of tracebacks, and knows it by the file of the code: an import that
-# fails in the script's program reads as it would without us.
+# Python omits its own import machinery from tracebacks, and identifies it by the file name of the code.  With this name
+# the traceback of an import that fails is the same as without the probe.
 Loader.exec_module.__code__ = Loader.exec_module.__code__.replace(
     co_filename="<frozen importlib._bootstrap_external>"
 )
 
 
 class Finder:
-    """First on sys.meta_path: lets the others find a module and replaces its loader where somebody waits for it."""
+    """First on sys.meta_path: has the other finders find a module, and replaces the loader of a registered one."""
 
     def __init__(self, surprise: Callable[[str, BaseException], None]) -> None:
         self._waiting: dict[str, list[After]] = {}
@@ -56,14 +56,14 @@ class Finder:
         self._first: dict[str, Callable[[], None]] = {}
 
     def first(self, names: tuple[str, ...], function: Callable[[], None]) -> None:
-        """Call `function` once, before the first of these modules is imported (now, where one is there)."""
+        """Call `function` once, before the first of these modules is imported; now, if one is imported already."""
         if any(name in sys.modules for name in names):
             function()
         else:
             self._first = dict.fromkeys(names, function)
 
     def add(self, targets: dict[str, Callable[[Any], None]]) -> None:
-        """Register functions by module name; for a module that is there already they run now."""
+        """Register functions by module name; those of a module that is imported already run now."""
         for name, function in targets.items():
             self._waiting.setdefault(name, []).append(function)
             module = sys.modules.get(name)
@@ -71,7 +71,7 @@ class Finder:
                 self._guarded(function, module)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Return the spec that another finder has for a module we wait for, None for every other one."""
+        """Return the spec that another finder has for a registered module, None for any other."""
         if name in self._first:
             self._arrive(name)
         if name not in self._waiting:
@@ -104,7 +104,7 @@ class Finder:
 
 
 class Api:
-    """Last on sys.meta_path: `import stallguard` works in an environment that has none."""
+    """Last on sys.meta_path: `import stallguard` works in an environment in which it is not installed."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder

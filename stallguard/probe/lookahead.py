@@ -1,19 +1,18 @@
-"""The batches that a Keras `fit` is about to train, seen just before they are trained and fed to it unchanged.
+"""Passes the batches that a Keras `fit` is about to train to a function, and then to the fit unchanged.
 
-A model keeps the function that trains its next batches in its own dictionary: Keras makes it once, and looks it up
-before each call.  For one call another function stands there.  It puts the original back first, draws the batches of
-that call from the iterator, shows them, and calls the original with a stand-in for the iterator: one that holds these
-batches and ends after them.  So nothing remains for the calls that follow, and a call that nobody asked to see is the
-framework's own.
+A model stores the function that trains its next batches in its own dictionary: Keras makes it once, and reads it before
+each call.  For one call, `NextCall` replaces it.  It first restores the original, draws the batches of that call from
+the iterator, passes them to the functions that asked for them, and calls the original with a substitute for the
+iterator: one that holds these batches and ends after them.  The calls that follow are the framework's own.
 
-What must not differ is what the original is given.  A tf.data iterator is stood in for by one with the same element
-specification, not the same shapes: a graph that was traced for the one runs for the other, and the tensors are those
-that were drawn, neither copied nor cast.  If the data end, the original finds the end where it would have found it: in
-the exhausted iterator itself if no batch was left, after the last batch of the stand-in else.  If the pipeline raises,
-the batches before that are trained, and the error then leaves the call of the train function, once.
+The original must get equal arguments.  The substitute for a tf.data iterator has the same element specification, not
+the same shapes: a graph that was traced for the one runs for the other, and the tensors are those that were drawn,
+neither copied nor cast.  If the data end, the original meets the end in the same place: in the exhausted iterator
+itself if no batch was left, otherwise after the last batch of the substitute.  If the pipeline raises, the batches
+before the error are trained, and the error is then raised from the call of the train function, once.
 
-Left alone: an iterator of a distribution strategy, whose batches lie on several devices, and every kind of data that
-is not known here.
+Not supported: an iterator of a distribution strategy, whose batches are on several devices, and every kind of data
+that is not handled here.
 """
 
 from __future__ import annotations
@@ -42,21 +41,21 @@ NAME = "train_function"
 
 
 class Lookahead:
-    """Shows and feeds the batches of the next call of a model's train function."""
+    """Reads and provides the batches of the next call of a model's train function."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        # What a look may raise into the call of the train function.
+        # Exceptions of a look that are raised from the call of the train function.
         self.passes: tuple[type[Exception], ...] = ()
-        # During a look: what the train function is given before its data (JAX: the state).
+        # During a look: the arguments of the train function before its data (JAX: the state).
         self.arguments: tuple[Any, ...] = ()
 
     def arrange(self, model: Any, look: Look) -> bool:
-        """Have look(batches) called with the batches of the next call of the model's train function, before that.
+        """Call look(batches) with the batches of the next call of the model's train function, before that call.
 
-        `batches` is empty if the data end at that call.  What `look` raises is reported and swallowed, except for
-        `passes`.  If `look` has Keras make the train function anew, the new one is called.  Returns False, and
-        changes nothing, if the loop of this model does not allow it: no train function yet, a distribution strategy,
+        `batches` is empty if the data end at that call.  An exception of `look` is reported and dropped, unless it is
+        in `passes`.  If `look` has Keras make the train function again, the new one is called.  Return False, and
+        change nothing, if the loop of this model does not allow it: no train function yet, a distribution strategy,
         an unknown framework.
         """
         call = self._next_call(model)
@@ -66,11 +65,11 @@ class Lookahead:
         return True
 
     def feed(self, model: Any, batches: Iterable[Any]) -> bool:
-        """Have the next call of the train function train `batches` first, in order, and draw only what is missing.
+        """Have the next call of the train function train `batches` first, in order, and draw only the missing ones.
 
-        `batches` are elements of the iterator that this call will get.  If they are more than one call trains, the
-        rest is fed to the calls that follow.  Returns False as `arrange` does, and if Keras hands the train function
-        batches instead of an iterator (torch).
+        `batches` are elements of the iterator that this call will get.  If there are more than one call trains, the
+        calls that follow get the rest.  Return False as `arrange` does, and if the train function gets batches instead
+        of an iterator (torch).
         """
         if not _trains_from_an_iterator(model):
             return False
@@ -92,13 +91,13 @@ class Lookahead:
 
 
 def train_function(model: Any) -> Any:
-    """Return what trains a model's batches, whatever stands in for it now; None if there is nothing yet."""
+    """Return the function that trains a model's batches, even while NextCall replaces it; None before there is one."""
     found = vars(model).get(NAME)
     return found.original if isinstance(found, NextCall) else found
 
 
 class NextCall:
-    """Stands in for a train function during one call of it."""
+    """Replaces a train function during one call of it."""
 
     def __init__(self, owner: Lookahead, model: Any, original: Callable[..., Any]) -> None:
         self.looks: list[tuple[Look, Lookahead]] = []
@@ -108,10 +107,10 @@ class NextCall:
         self.original = original
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.original, name)  # a script may ask a tf.function for its traces
+        return getattr(self.original, name)  # a script can read the traces of a tf.function
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """Train as the original does, after the looks: args[-1] is the iterator, or a list of batches."""
+        """Call the looks, then train as the original does; args[-1] is the iterator, or a list of batches."""
         if vars(self._model).get(NAME) is self:
             vars(self._model)[NAME] = self.original
         data = args[-1] if args else None
@@ -129,7 +128,7 @@ class NextCall:
         return _trained(train, args, named, batches, error)
 
     def _drawn(self, data: Any) -> tuple[list[Any], Optional[Exception]]:
-        """Return the batches of this call, and what the pipeline raised where there should have been another."""
+        """Return the batches of this call, and the exception of the pipeline if it raised one instead of a batch."""
         count = _batches_a_call(self._model)
         batches, left = self.fed[:count], self.fed[count:]
         if left:
@@ -160,14 +159,14 @@ def _trained(
     batches: list[Any],
     error: Optional[Exception],
 ) -> Any:
-    """Train `batches`, then raise what the pipeline raised instead of another one."""
+    """Train `batches`, then raise the exception that the pipeline raised after them."""
     if error is None:
         return train(*args[:-1], _stand_in(args[-1], batches), **named)
     if batches:
         try:
             train(*args[:-1], _stand_in(args[-1], batches), **named)
         except StopIteration:
-            pass  # the end of the stand-in, where the pipeline raised
+            pass  # the end of the substitute, at the batch for which the pipeline raised
         except Exception as end:
             if type(end).__name__ != "OutOfRangeError":
                 raise
@@ -175,20 +174,20 @@ def _trained(
 
 
 def _home(model: Any) -> Optional[str]:
-    """Return the module of the class whose loop trains `model`, None for one that is not known."""
+    """Return the module of the class whose loop trains `model`, None if it is not known."""
     homes = (*TENSORFLOW, JAX, TORCH)
     return next((kind.__module__ for kind in type(model).__mro__ if kind.__module__ in homes), None)
 
 
 def _is_distributed(model: Any) -> bool:
-    """Whether a strategy other than TensorFlow's default one hands out the batches."""
+    """Return whether a strategy other than TensorFlow's default one distributes the batches."""
     strategy = getattr(model, "distribute_strategy", None)
     return strategy is not None and type(strategy).__name__ != "_DefaultDistributionStrategy"
 
 
 def _trains_from_an_iterator(model: Any) -> bool:
     home = _home(model)
-    if home == JAX:  # before Keras 3.10 its epoch iterator hands out lists, as torch's does
+    if home == JAX:  # before Keras 3.10 its epoch iterator returns lists, as torch's does
         return "__next__" in vars(getattr(sys.modules[JAX], "JAXEpochIterator", object))
     return home in TENSORFLOW
 
@@ -198,14 +197,14 @@ def _is_pipeline(data: Any) -> bool:
 
 
 def _can_be_drawn_from(data: Any) -> bool:
-    """Whether `data` is an iterator of a tf.data pipeline or of Python's: train_on_batch gives a generator."""
+    """Return whether `data` is an iterator of a tf.data pipeline or of Python: train_on_batch passes a generator."""
     return _is_pipeline(data) or (
         hasattr(data, "__next__") and not type(data).__module__.startswith(("tensorflow.", "keras."))
     )
 
 
 def _batches_a_call(model: Any) -> int:
-    """Return how many batches a call trains.  Keras 2 keeps the number in a variable, and changes it as it goes."""
+    """Return how many batches a call trains.  Keras 2 stores the number in a variable, and changes it over time."""
     count: Any = (
         getattr(model, "steps_per_execution", None) or getattr(model, "_steps_per_execution", None) or 1
     )
@@ -213,7 +212,7 @@ def _batches_a_call(model: Any) -> int:
 
 
 def _stand_in(data: Any, batches: list[Any]) -> Any:
-    """Return an iterator like `data` that holds `batches`."""
+    """Return an iterator of the type of `data` that yields `batches`."""
     if not _is_pipeline(data):
         return iter(batches)
     from tensorflow import data as pipelines
@@ -229,7 +228,7 @@ def _stand_in(data: Any, batches: list[Any]) -> Any:
             raw_ops.TensorDataset(components=parts, output_shapes=shapes), spec
         )
         held = one if held is None else held.concatenate(one)
-    options = pipelines.Options()  # nothing to tune or to rewrite: milliseconds saved
+    options = pipelines.Options()  # no tuning and no rewriting: saves milliseconds
     options.autotune.enabled = False
     options.experimental_optimization.apply_default_optimizations = False
     return iter(held.with_options(options))

@@ -1,7 +1,7 @@
-"""The threads of a notebook's kernel: it polls sockets while the cell trains, which says nothing about the training.
+"""Finds the threads of a notebook's kernel: they poll sockets while the cell trains, independently of the training.
 
-papermill, nbconvert and Jupyter run a script's cells in the main thread of a kernel.  Counted with the others, its own
-threads would make every deadlock look like a wait for the network.  Must not import anything: the sender's thread asks.
+papermill, nbconvert and Jupyter run a script's cells in the main thread of a kernel.  If the kernel's own threads were
+counted, every deadlock would look like a wait for the network.  Must not import anything: the sender's thread calls it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ KERNELS = ("ipykernel", "IPython")
 
 
 def service_threads() -> list[int]:
-    """Return the system's numbers of the kernel's own threads; none outside of a kernel."""
+    """Return the native ids of the kernel's own threads; none outside of a kernel."""
     threading = sys.modules.get("threading")
     if "ipykernel" not in sys.modules or threading is None:
         return []
-    living = list(
-        threading._active.values()
-    )  # not enumerate(): its lock may be held by a thread that is stuck
+    living = list(threading._active.values())  # not enumerate(): a stuck thread can hold its lock
     return [thread.native_id for thread in living if _is_of_kernel(thread) and thread.native_id]
 
 

@@ -1,7 +1,7 @@
-"""The words of the probe: the hello and the notes, as small JSON texts that the sender takes one by one.
+"""The probe's messages: the hello and the notes, as small JSON texts that the sender sends one by one.
 
-Encoded here by hand: `json` costs milliseconds of every start, and the sender's thread must import nothing.
-May not raise or block.
+They are encoded without `json`, which costs milliseconds of every start; the sender's thread must not import anything.
+Nothing here raises or blocks.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ except ImportError:
     from json.encoder import py_encode_basestring_ascii as _quote
 
 LIMIT = 1500  # bytes a note, so that one datagram holds it on every system
-WAITING = 64  # notes; the oldest are kept, they tell how it began
+WAITING = 64  # notes; the oldest are kept, because they describe the beginning
 TEXT = 400  # characters of a sentence or fact
 
 
 def encode(value: Any) -> str:
-    """Return JSON for the few kinds of value that a note holds; anything else by its str()."""
+    """Return JSON for the few types that a note contains; any other value by its str()."""
     if value is True or value is False or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     if isinstance(value, int):
@@ -36,7 +36,7 @@ def encode(value: Any) -> str:
 
 
 class Mail:
-    """What waits to be said.  Any thread may add; only the sender takes."""
+    """The messages that are to be sent.  Any thread can add; only the sender removes."""
 
     def __init__(self, token: int, pid: int) -> None:
         self._head = {"token": token, "pid": pid}
@@ -51,65 +51,65 @@ class Mail:
         self.revision = 1  # grows with every change of the hello
 
     def forked(self, pid: int) -> None:
-        """Speak for the forked process `pid` from now on: what its parent had still to say is the parent's."""
+        """Send for the forked process `pid` from now on; the unsent notes are the parent's and are removed."""
         self._head["pid"] = pid
         self._notes, self._threads = [], []
         self.armed = False
         self.revision += 1
 
     def note(self, kind: str, text: str, facts: dict[str, object]) -> None:
-        """Queue a sentence; dropped where too many wait or the sentence is too long."""
+        """Queue a note; it is dropped if too many are queued or if it is too long."""
         body = {"kind": kind, "text": text, "facts": {key: str(item)[:TEXT] for key, item in facts.items()}}
         data = encode({**self._head, **body}).encode()
         if len(self._notes) < WAITING and len(data) <= LIMIT:
             self._notes.append(data)
 
     def waiting(self) -> list[bytes]:
-        """Return the notes not sent yet, oldest first."""
+        """Return the unsent notes, oldest first."""
         return self._notes[:]
 
     def sent(self) -> None:
-        """Forget the oldest note."""
+        """Remove the oldest note."""
         del self._notes[:1]
 
     def took(self, hook: str) -> None:
-        """Say in the hello that a hook is in."""
+        """Add to the hello that a hook is installed."""
         if hook not in self._hooks:
             self._hooks.append(hook)
             self.revision += 1
 
     def beyond(self, sentence: str) -> None:
-        """Say in the hello what cannot be reached in this program."""
+        """Add to the hello a sentence on what cannot be done in this program."""
         if sentence not in self._beyond:
             self._beyond.append(sentence)
             self.revision += 1
 
     def own_thread(self) -> None:
-        """Say in the hello that the calling thread is the probe's: that it sleeps tells nothing about the script."""
+        """Add to the hello that the calling thread is the probe's: its sleep is not the script's."""
         self._threads.append(get_native_id())
         self.revision += 1
 
     def service_threads(self, numbers: list[int]) -> None:
-        """Say in the hello that these threads are no part of the script either."""
+        """Add to the hello that these threads are not the script's either."""
         new = [number for number in numbers if number not in self._threads]
         if new:
             self._threads += new
             self.revision += 1
 
     def version(self, name: str, version: object) -> None:
-        """Say in the hello which version of a library is in."""
+        """Add to the hello the version of a library."""
         if isinstance(version, str) and self.versions.get(name) != version:
             self.versions[name] = version
             self.revision += 1
 
     def arm(self, armed: bool) -> None:
-        """Say in the hello whether the stack-dump signal may be sent."""
+        """Set in the hello whether the stack-dump signal can be sent."""
         if armed != self.armed:
             self.armed = armed
             self.revision += 1
 
     def hello(self) -> bytes:
-        """Return the hello; sentences that do not fit any more are left out, the last first."""
+        """Return the hello; sentences that do not fit are left out, the last first."""
         beyond = self._beyond[:]
         while True:
             body = {"kind": "hello", "armed": self.armed, "hooks": self._hooks, "versions": self.versions,

@@ -1,11 +1,11 @@
-"""The record's memory: a file of the run mapped into this process, or private memory if that cannot be had.
+"""The record's memory: a file of the run mapped into this process, or private memory if there is no such file.
 
-A process may replace itself (os.execv) by a program whose probe makes a page of the same name, while the supervisor
-has the old one mapped.  Reading a mapped file that was truncated is a SIGBUS, which would end the supervisor.  So a
-page is never changed in size: each probe writes a new file and renames it over the name; whoever has the old one mapped
-keeps it.
+A process can replace its program (os.execv) by one whose probe makes a page of the same name, while the supervisor has
+the old one mapped.  Reading a mapped file that was truncated raises SIGBUS, which would end the supervisor.  So the
+size of a page never changes: each probe writes a new file and renames it over the name, and a mapping of the old one
+stays valid.
 
-Must not raise: a process without a page still trains, it only goes unseen.
+Must not raise: a process without a page trains too, but the supervisor cannot watch it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from . import wire
 
 
 def private() -> memoryview:
-    """Return slots that nobody else sees: for a process that has not trained, and for a worker."""
+    """Return slots in private memory: for a process that has not trained, and for a worker."""
     return memoryview(bytearray(wire.SIZE)).cast("q")
 
 
 def shared(path: str) -> memoryview:
-    """Return the slots of the file `path`, made here, mapped and shared; private ones if that fails.
+    """Create the file `path`, and return its slots, mapped and shared; private ones if that fails.
 
-    The file is written, not extended by truncation: a hole on a full disk would be a SIGBUS at the first store.
+    The file is written, not extended by truncation: a hole on a full disk would raise SIGBUS at the first store.
     """
-    draft = path + "~"  # of this process alone: the name holds its number
+    draft = path + "~"  # of this process only: the name contains its number
     try:
         descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o600)
     except OSError:
@@ -45,7 +45,7 @@ def shared(path: str) -> memoryview:
 
 
 def moved(old: memoryview, path: str) -> memoryview:
-    """Return slots of the file `path` with what `old` holds, the magic last, so that a reader sees all or nothing."""
+    """Return slots of the file `path` with the content of `old`, the magic last: a reader gets all or nothing."""
     slots = shared(path)
     slots[1:] = old[1:]
     slots[0] = old[0]
@@ -53,7 +53,7 @@ def moved(old: memoryview, path: str) -> memoryview:
 
 
 def begin(slots: memoryview, token: int, pid: int, now: int) -> memoryview:
-    """Fill a fresh record: everything zero or unknown, the magic last, so that a reader sees all or nothing."""
+    """Fill a new record: all fields zero or unknown, the magic last: a reader gets all or nothing."""
     for field in ("epoch", "epochs", "batch", "batches", "iterations"):
         slots[wire.SLOT[field]] = -1
     slots[wire.SLOT["token"]] = token

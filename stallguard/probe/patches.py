@@ -1,6 +1,6 @@
-"""Replaces methods by wrappers, remembers them, and takes them out again when something is odd.
+"""Replaces methods by wrappers, and removes the wrappers again after internal errors.
 
-May not raise: what cannot be wrapped is left as it was.
+Nothing here raises: what cannot be wrapped stays as it was.
 """
 
 from __future__ import annotations
@@ -12,28 +12,29 @@ if TYPE_CHECKING:
     Function = Callable[..., Any]
     Maker = Callable[[Function], Function]
 
-# A warning blames the script's line, some frames up.  Python does not count frames of its import machinery, which it
-# knows by two words in the name of their file (Python/_warnings.c, is_internal_frame; warnings.py).  AutoGraph asks for
-# the source of functions, but not of these packages' (autograph/core/config.py).
+# A warning names the script's line, some frames up (stacklevel).  Python does not count frames of its import machinery,
+# which it identifies by two words in their file name (Python/_warnings.c, is_internal_frame; warnings.py): with them,
+# our wrapper is not counted either.  AutoGraph reads the source of functions, but not in these packages
+# (autograph/core/config.py).
 SKIPPED = " (as importlib._bootstrap)"
 BLAMING = ("keras", "tf_keras", "tensorflow")
-LIMIT = 8  # surprises until the probe steps aside
+LIMIT = 8  # internal errors until the probe disables itself
 
 
 class Patches:
-    """Every wrapper that is in."""
+    """All wrappers that are installed."""
 
     def __init__(self, aside: Optional[Callable[[str], None]] = None) -> None:
-        self._in: list[tuple[Any, str, Any, Any]] = []  # owner, name, what was there, what is there now
-        self._resting: list[tuple[Any, str, Any, Any]] = []  # those of them that Keras' loops do not need
+        self._in: list[tuple[Any, str, Any, Any]] = []  # owner, name, original, wrapper
+        self._resting: list[tuple[Any, str, Any, Any]] = []  # those that are not needed during Keras' loops
         self._out = False
         self._aside = aside
         self.surprises = 0
 
     def wrap(self, owner: Any, name: str, make: Maker) -> bool:
-        """Replace `owner.name` by make(original); False where `owner` has no such attribute of its own.
+        """Replace `owner.name` by make(original); return False if `owner` has no such attribute of its own.
 
-        False too once the patches were taken out: what is imported later stays as it is.
+        Also False after `take_out`: modules that are imported later stay as they are.
         """
         if self._out:
             return False
@@ -53,7 +54,7 @@ class Patches:
         return True
 
     def take_out(self) -> None:
-        """Put the originals back, where nobody else has wrapped over us since."""
+        """Put the originals back, except where another program's wrapper was installed since."""
         self._out = True
         _restore(self._in)
 
@@ -63,20 +64,20 @@ class Patches:
         _apply(self._in)
 
     def may_rest(self, owner: Any, name: str) -> None:
-        """Let this wrapper be out while a loop of Keras' runs, which pays for every call."""
+        """Remove this wrapper while a Keras loop runs, because it costs time in every call."""
         self._resting += [entry for entry in self._in if entry[0] is owner and entry[1] == name]
 
     def rest(self) -> None:
-        """A loop of Keras' begins: take out what it does not need."""
+        """Remove the wrappers that a Keras loop does not need; the loop begins."""
         _restore(self._resting)
 
     def resume(self) -> None:
-        """The loop is over."""
+        """Install them again; the loop is over."""
         if not self._out:
             _apply(self._resting)
 
     def surprise(self, where: str, error: BaseException) -> None:
-        """Count something that should not happen; at the limit the probe steps aside for good."""
+        """Count an internal error; at LIMIT the probe disables itself."""
         self.surprises += 1
         if self.surprises == LIMIT and self._aside is not None:
             self._aside("%s: %s: %s" % (where, type(error).__name__, error))
@@ -95,9 +96,9 @@ def _apply(entries: list[tuple[Any, str, Any, Any]]) -> None:
 
 
 def _alike(wrapper: Function, original: Function) -> Function:
-    """Give the wrapper the original's identity: AutoGraph, inspect and pickle then treat it alike.
+    """Give the wrapper the original's name and attributes: AutoGraph, inspect and pickle then treat both alike.
 
-    As functools.update_wrapper; importing that costs milliseconds in a process that trains nothing.
+    As functools.update_wrapper; importing that costs milliseconds in a process that does not train.
     """
     for name in ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__", "__type_params__"):
         if hasattr(original, name):

@@ -1,7 +1,7 @@
 """The poll thread: reads the counters of Keras' optimizers, twice a second.
 
-It alone sees the batches of a loop that runs inside one graph, and it alone stops coming back when the device
-is stuck while Python goes on: reading a counter waits for the device, so it has a thread of its own.
+Only these counters show the batches of a loop that runs inside one graph, and a device that is stuck while Python goes
+on.  Reading a counter waits for the device, so it has a thread of its own.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ SHARE = 100  # a pause is at least this many times the processor time of the rea
 
 _ITERATIONS, _ITERATIONS_NS, _POLL_NS = (wire.SLOT[n] for n in ("iterations", "iterations_ns", "poll_ns"))
 _FITS = wire.SLOT["fits"]
-FAILURES = 20  # reads in a row that may fail before an optimizer is left alone
-FAREWELL = 0.25  # s that the exit may wait for the last read
+FAILURES = 20  # failed reads in a row after which an optimizer is no longer read
+FAREWELL = 0.25  # s that the exit waits for the last read
 
 
 class Watched:
-    """One optimizer, held weakly, with the count that was read last."""
+    """One optimizer (a weak reference) with the count that was read last."""
 
     __slots__ = ("failures", "last", "reference")
 
@@ -41,9 +41,9 @@ class Watched:
         self.failures = 0
 
     def advance(self) -> int:
-        """Read the counter; return by how much it grew (0 too where it cannot be read)."""
+        """Read the counter; return its increase, 0 if it cannot be read."""
         try:
-            # Not by the property: the old optimizers create their variable on the first use of it.
+            # Not by the property: legacy optimizers create their variable at its first use.
             value = int(vars(self.reference())["_iterations"].numpy())
         except Exception:
             self.failures += 1
@@ -52,15 +52,15 @@ class Watched:
         return grown
 
     def alive(self) -> bool:
-        """Whether it is worth another read."""
+        """Return whether to read it again."""
         return self.failures < FAILURES and self.reference() is not None
 
 
 class Poller:
-    """The thread and its judgement."""
+    """The thread, and its decision whether it counts the batches."""
 
     def __init__(self, beats: Beats, begins: Callable[[], None] = lambda: None) -> None:
-        """`begins` is called by the thread, first of all."""
+        """`begins` is the first call that the thread makes."""
         self.beats = beats
         self._begins = begins
         self._barred = False
@@ -83,7 +83,7 @@ class Poller:
         self._wake.acquire()
         self._done.acquire()
         os.register_at_fork(after_in_child=self._forked)
-        # Registered after the library's own handlers, so run before them: no read may meet their tearing down.
+        # Registered after the library's own handlers, so called before them: no read runs during their teardown.
         atexit.register(self.finish)
         start_new_thread(self._run, ())
 
@@ -95,19 +95,19 @@ class Poller:
             self.look()
             pause = max(PERIOD, SHARE * (thread_time() - began))
         if self.beats.polled:
-            self.look()  # the updates since the last read are beats that nobody else counts
+            self.look()  # only this thread counts the updates since the last read
         self._done.release()
 
     def finish(self) -> None:
-        """At exit: end the thread, with a last read if the beats depend on it; a stuck one is not waited for."""
+        """End the thread at exit, after a last read if this thread counts the batches; do not wait for a stuck read."""
         if self._running:
             self._running = False
             self._wake.release()
             self._done.acquire(timeout=FAREWELL)
 
     def _forked(self) -> None:
-        """Begin again: a forked process has no thread, and reading what its parent's device holds could block."""
-        self._barred = self.beats.claimed  # forked from a process that trains: a worker, which needs none
+        """Begin again in a forked process: it has no thread, and a read of its parent's device could block."""
+        self._barred = self.beats.claimed  # forked from a process that trains: a worker, which is not watched
         self._watch_nothing()
 
     def _watch_nothing(self) -> None:
@@ -117,13 +117,13 @@ class Poller:
         self._done = allocate_lock()
 
     def look(self) -> None:
-        """Read all counters once, store what they say, and judge."""
+        """Read all counters once, store them, and count the batches that no other hook counts."""
         beats = self.beats
         earlier = beats.calls
         grown = self._read()
         if grown is not None:
             self._judge(grown, beats.calls - self._calls)
-        self._calls = earlier  # what ended during the read may be in both intervals, never in none
+        self._calls = earlier  # a call that ended during the read can be in both intervals, never in none
 
     def _read(self) -> Optional[int]:
         self._watched = [one for one in self._watched if one.alive()]
@@ -133,7 +133,7 @@ class Poller:
             return None
         slots = self.beats.slots
         slots[_POLL_NS] = monotonic_ns()
-        growth, one = max(read, key=lambda pair: pair[0])  # two optimizers step together in one batch
+        growth, one = max(read, key=lambda pair: pair[0])  # two optimizers can update in the same batch
         if growth > 0 or slots[_ITERATIONS] < 0:
             slots[_ITERATIONS] = one.last
             slots[_ITERATIONS_NS] = slots[_POLL_NS]
@@ -142,7 +142,7 @@ class Poller:
         return max(growth, 0)
 
     def _judge(self, grown: int, calls: int) -> None:
-        """Count the batches that no other hook can see: more updates than calls of any hook explain."""
+        """Count the batches that no other hook observes: the updates beyond the calls that hooks counted."""
         beats = self.beats
         if self._elsewhere():
             beats.polled = False
@@ -154,9 +154,9 @@ class Poller:
         self._moving = grown > 0
 
     def _take_over(self, grown: int, calls: int) -> None:
-        # One call may be running, its update made: that one waits for the next look.
+        # One call can still be running with its update made: it is counted at the next look.
         self._owed = max(0, min(grown - calls, 1))
-        # The first jump without any call at all may be a script that sets the counter.
+        # The first jump without any call can be a script that sets the counter.
         if grown > calls + 1 and (calls or self.beats.inside or self._moving):
             self._owed = 0
             self.beats.polled = True
@@ -165,13 +165,13 @@ class Poller:
     def _go_on(self, grown: int, calls: int) -> None:
         beats = self.beats
         beats.polled = not calls or grown > calls
-        # Calls that no update explains are another loop's, but for one: the end of the loop in a graph.
+        # Calls without an update belong to another loop, except one: the end of the loop in a graph.
         ended = grown if beats.polled else max(grown, calls - 1)
         if ended:
             beats.add(POLL, ended)
 
     def _elsewhere(self) -> bool:
-        """Whether the interval is no measure: Keras' loop counted, or a checkpoint set the counters."""
+        """Return whether the interval must be ignored: Keras' loop counted, or a checkpoint set the counters."""
         beats = self.beats
         state = beats.fitting, beats.slots[_FITS], beats.restores
         changed = state != self._state or bool(beats.fitting)

@@ -1,12 +1,12 @@
-"""Which of a run's Python processes this one is, in a way that holds for the next attempt too.
+"""Identifies a Python process among those of a run, by a name that is the same in the next attempt.
 
-A run may train several times: a shell loop over seeds, a launcher, trainings side by side.  What an attempt keeps for
+A run can train several times: a shell loop over seeds, a launcher, trainings side by side.  What an attempt keeps for
 one of them must never reach another.  So each process has a place: a key made of what it was started with (its
 arguments, its directory, the variables that the script or launcher set for it, the place of the Python process that
 started it), and its number among the processes of that key in this attempt, in the order of their starts.
 
-The number is the length of a file that each process makes one byte longer: appending is atomic.  Standard library
-only, Python 3.9 grammar, no import that a start does not pay for anyway; `of` may raise, the caller guards.
+The number is the length of a file to which each process appends one byte: appending is atomic.  Standard library only,
+Python 3.9 grammar, and only imports that every start of Python makes.  `of` can raise; the caller handles that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FOLDER = "places"  # in the directory of the pages
 VARIABLE = "STALLGUARD_PLACE"  # of the process that started this one
 REFERENCE = "environment"  # in the directory of the pages: the digests of the attempt's first process
 _DIGITS = str.maketrans("", "", "0123456789")
-# Set anew at each start, by shells, terminals, launchers and service managers: no part of what a training is.
+# Set at each start by shells, terminals, launchers and service managers: they do not identify a training.
 _VOLATILE = frozenset((
     "_", "SHLVL", "OLDPWD", "PWD", "COLUMNS", "LINES", "TMPDIR", "TMP", "TEMP", "RANDOM", "SECONDS", "INVOCATION_ID",
     "JOURNAL_STREAM", "CUDA_VISIBLE_DEVICES", "JAX_PLATFORMS", "MASTER_PORT", "MASTER_ADDR", "PYTHONPATH",
@@ -35,9 +35,9 @@ _VOLATILE_ENDS = ("_PID", "_PORT", "_SOCK", "_SOCKET", "_RUN_ID", "_SESSION_ID")
 
 
 def of(environment: MutableMapping[str, str]) -> str:
-    """Return the place of this process, "key-number", and name it to the processes that this one starts.
+    """Return the place of this process, "key-number", and set it for the processes that this one starts.
 
-    Raises OSError or ValueError where the directory of the pages cannot be used.
+    Raises OSError or ValueError if the directory of the pages cannot be used.
     """
     name = key(_arguments(), os.getcwd(), _delta(environment), environment)
     folder = os.path.join(environment["STALLGUARD_RUN"], FOLDER)
@@ -55,7 +55,7 @@ def of(environment: MutableMapping[str, str]) -> str:
 
 
 def key(arguments: list[str], folder: str, delta: Mapping[str, str], environment: Mapping[str, str]) -> str:
-    """Return the key of a process: 16 hexadecimal digits.  `delta`: the digests of the variables that are its own."""
+    """Return the key of a process: 16 hexadecimal digits.  `delta`: the digests of variables that only it has."""
     rows = environment.get("STALLGUARD_ROWS", "")  # the batch size that stallguard writes into arguments
     words = [_steady(word, rows) for word in arguments]
     parts = [*words, "", folder, environment.get(VARIABLE, "")]
@@ -64,16 +64,18 @@ def key(arguments: list[str], folder: str, delta: Mapping[str, str], environment
 
 
 def digests(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return {name: digest of the value} of the variables that say what a process is about."""
-    return {name: _digest(value) for name, value in environment.items() if not _is_volatile(name)}
+    """Return {name: digest of the value} of the variables that identify a process."""
+    return {
+        name: _digest(value)
+        for name, value in environment.items()
+        if name not in _VOLATILE
+        and not name.startswith(_VOLATILE_STARTS)
+        and not name.endswith(_VOLATILE_ENDS)
+    }
 
 
 def _digest(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
-
-
-def _is_volatile(name: str) -> bool:
-    return name in _VOLATILE or name.startswith(_VOLATILE_STARTS) or name.endswith(_VOLATILE_ENDS)
 
 
 def _delta(environment: Mapping[str, str]) -> dict[str, str]:
@@ -88,7 +90,7 @@ def _delta(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _reference(path: str) -> Optional[dict[str, str]]:
-    """Read the lines "digest name"; None where there is no such file."""
+    """Read the lines "digest name"; return None if there is no such file."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             pairs = [line.rstrip("\n").partition(" ") for line in file]
@@ -98,12 +100,12 @@ def _reference(path: str) -> Optional[dict[str, str]]:
 
 
 def _arguments() -> list[str]:
-    """Return the arguments of the interpreter, without its own path.  Python 3.9 knows those of the program only."""
+    """Return the arguments of the interpreter, without its own path; on Python 3.9 only those of the program."""
     return list(getattr(sys, "orig_argv", ["", *list(getattr(sys, "argv", []))])[1:])
 
 
 def _steady(word: str, rows: str) -> str:
-    """Return an argument without what changes from start to start: pipe numbers of workers, a batch size of ours."""
+    """Return an argument without what differs at each start: pipe numbers of workers, stallguard's batch size."""
     if "multiprocessing" in word or "spawn_main" in word:
         return word.translate(_DIGITS)
     if rows and rows in word:

@@ -1,16 +1,16 @@
-"""The probe's one thread: carries the record and the notes to the supervisor's socket.
+"""The probe's thread that sends the record and the notes to the supervisor's socket.
 
-At most 20 records a second while things change, a pulse once a second when nothing does, the hello whenever it
-changed.  Never blocks: what the socket does not take at once is dropped (records) or tried again (notes).  When
-the supervisor is gone it keeps quiet, and greets again when it is back.
+At most 20 records a second if they change, otherwise a pulse once a second; the hello whenever it changed.  It never
+blocks: what the socket does not accept at once is dropped (records) or sent again later (notes).  Without a supervisor
+it sends nothing; it sends the hello again when the supervisor is back.
 
-The thread is started without `threading`, so that the script's own count of threads stays what it was, and must
-import nothing: an import from here could make `threading` take this thread for the main one.
+The thread is started without `threading`, so that the script's count of threads does not change.  It must not import
+anything: an import in this thread could make `threading` register it as the main one.
 """
 
 from __future__ import annotations
 
-import _signal  # as _socket: without all that the public module imports
+import _signal  # as _socket: without the imports of the public module
 import _socket
 import sys
 from _thread import allocate_lock, start_new_thread
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from .beats import Beats
     from .outbox import Mail
 
-LIBRARIES = ("tensorflow", "keras", "tf_keras", "torch", "jax")  # whose versions the hello tells
+LIBRARIES = ("tensorflow", "keras", "tf_keras", "torch", "jax")  # their versions are in the hello
 TICK = 0.05  # s: 20 records a second
 GREETING = 500_000_000  # ns between two hellos: while a library is imported it changes with every module
-SECOND = 1_000_000_000  # ns: between pulses, and between tries to reconnect
-PATIENCE = 0.2  # s that the goodbye waits for a turn of the thread's, which takes microseconds
-BUSY = frozenset((EAGAIN, EWOULDBLOCK, ENOBUFS))  # the queue is full: the supervisor is slow, not gone
+SECOND = 1_000_000_000  # ns between pulses, and between attempts to reconnect
+PATIENCE = 0.2  # s that the last record waits for the end of the thread's turn, which takes microseconds
+BUSY = frozenset((EAGAIN, EWOULDBLOCK, ENOBUFS))  # the queue is full: the supervisor is slow, but runs
 
 _NONE, _STATE, _PULSE, _HELLO, _BYE = range(len(wire.KINDS))
 _SEQUENCE, _SENT_NS, _KIND = wire.SLOT["sequence"], wire.SLOT["sent_ns"], wire.SLOT["kind"]
@@ -50,20 +50,20 @@ class Sender:
         self._mail = mail
         self._address = address
         self._socket: Optional[_socket.socket] = None
-        self._changes = -1  # of the last record that went out
+        self._changes = -1  # of the last record that was sent
         self._sent = 0
         self._tried = 0
         self._looked = 0
-        self._greeted = 0  # revision of the hello that went out
+        self._greeted = 0  # revision of the hello that was sent
         self._greeted_ns = 0
         self._signal = signal
         self._handler = _signal.getsignal(signal) if signal else None
         self._finishing = False
-        self._turning = allocate_lock()  # two turns at once would say a note twice and forget another
+        self._turning = allocate_lock()  # two turns at once would send one note twice and drop another
         self.closed = False
 
     def start(self) -> None:
-        """Greet from here, so that even a process of milliseconds is known, and start the thread."""
+        """Send the hello, so that the supervisor knows even a process of milliseconds, and start the thread."""
         self.turn(monotonic_ns())
         start_new_thread(self._run, ())
 
@@ -76,7 +76,7 @@ class Sender:
                     if not self.closed:
                         self.turn(monotonic_ns())
             except Exception:
-                # The interpreter is being torn down around this thread, or the page is gone: silence is right.
+                # The interpreter shuts down, or the page is gone: send nothing more.
                 self.closed = True
 
     def turn(self, now: int) -> None:
@@ -85,20 +85,17 @@ class Sender:
         if self._socket is None and not self._connect(now):
             return
         if self._mail.revision != self._greeted and (not self._greeted or now - self._greeted_ns > GREETING):
-            self._greet(now)
+            revision = self._mail.revision
+            if self._send(self._mail.hello()):
+                self._greeted, self._greeted_ns = revision, now
         for note in self._mail.waiting():
             if not self._send(note):
                 break
             self._mail.sent()
         self._record(now)
 
-    def _greet(self, now: int) -> None:
-        revision = self._mail.revision
-        if self._send(self._mail.hello()):
-            self._greeted, self._greeted_ns = revision, now
-
     def _look(self, now: int) -> None:
-        """Once a second: is the interpreter on its way out, is the stack-dump signal still ours?"""
+        """Check for a command and the interpreter's end; once a second also versions, threads and signal handler."""
         threading = sys.modules.get("threading")
         if not self._finishing and getattr(threading, "_SHUTTING_DOWN", False):
             self._finishing = True
@@ -110,13 +107,13 @@ class Sender:
         self._looked = now
         self._beats.attend()
         for name in LIBRARIES:
-            # By the dictionary: asking the module itself may start an import of TensorFlow's lazy kind.
+            # From the dictionary: an attribute of the module itself can start one of TensorFlow's lazy imports.
             self._mail.version(name, vars(sys.modules.get(name, wire)).get("__version__"))
         self._mail.service_threads(service_threads())
         if self._mail.armed and not still_ours(self._signal, self._handler):
             self._mail.arm(False)
             self._beats.flag(wire.FLAG_STACKS_ARMED, False)
-            self._mail.note("signal", "the script took the stack-dump signal for itself", {})
+            self._mail.note("signal", "the script replaced the handler of the stack-dump signal", {})
 
     def _record(self, now: int) -> None:
         self._beats.publish()
@@ -131,7 +128,7 @@ class Sender:
             self._changes = changes
 
     def send_record(self, kind: int, now: int) -> bool:
-        """Stamp and send the record; whether it went out."""
+        """Stamp and send the record; return whether it was sent."""
         slots = self._beats.slots
         slots[_SEQUENCE] += 1
         slots[_SENT_NS] = self._sent = now
@@ -143,7 +140,7 @@ class Sender:
         return True
 
     def flush(self) -> None:
-        """Send the notes that wait, from any thread: what they say is to be known before anything else happens."""
+        """Send the queued notes now, from any thread: they must arrive before the next event."""
         if self.closed or not self._turning.acquire(True, PATIENCE):
             return
         try:
@@ -156,11 +153,11 @@ class Sender:
         if self.closed:
             return
         self._beats.enter(phases.FINISHING)
-        # An interactive session sets it after each error and goes on.
+        # An interactive session sets it after each error, and continues.
         if "IPython" not in sys.modules and getattr(sys, "last_value", None) is not None:
             self._beats.flag(wire.FLAG_FAILED, True)
         held = self._turning.acquire(True, PATIENCE)
-        self._greeted_ns = self._looked = 0  # no time left to wait for
+        self._greeted_ns = self._looked = 0  # do now what is not due yet
         self.turn(monotonic_ns())
         self.send_record(_BYE, monotonic_ns())
         self.abandon()
@@ -168,14 +165,14 @@ class Sender:
             self._turning.release()
 
     def abandon(self) -> None:
-        """Fall silent for good: the interpreter ends, or this process was forked from the one that speaks here."""
+        """Send nothing more: the interpreter ends, or this process was forked from the one that sends here."""
         self.closed = True
         self._hang_up()
 
     def _hang_up(self) -> None:
         link, self._socket = self._socket, None
         if link is not None:
-            link.close()  # left to the collector it would be a ResourceWarning in the user's program
+            link.close()  # the garbage collector would raise a ResourceWarning in the user's program
 
     def _connect(self, now: int) -> bool:
         if self._tried and now - self._tried < SECOND:
@@ -208,9 +205,9 @@ class Sender:
 
 
 def still_ours(number: int, before: object) -> bool:
-    """Whether the script left the signal alone since it was registered (`before`: Python's handler then).
+    """Return whether the script left the signal's handler in place; `before`: Python's handler at its registration.
 
-    Python's table shows a handler of the script's; on Linux the kernel's mask shows whether any handler is left
-    at all, for a signal without one would end the process.
+    Python's table shows a handler of the script.  On Linux the kernel's mask also shows whether any handler is
+    installed: a signal without one would end the process.
     """
     return _signal.getsignal(number) == before and is_caught(number) is not False

@@ -1,7 +1,7 @@
 """Arms the signal on which Python's own faulthandler writes the stacks of all threads, GIL held or not.
 
-The handler runs in C and touches no Python code.  A script's own faulthandler.enable() is another matter and
-stays as it is.  May not raise.
+The handler runs in C and calls no Python code.  A script's own faulthandler.enable() is independent of it and stays as
+it is.  Nothing here raises.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ DEFAULT = int(_signal.SIGUSR1)
 
 
 def arm(number: int, path: str, *, again: bool = False) -> bool:
-    """Register signal `number` to append stacks to the file `path`; whether that worked.
+    """Register signal `number` to append stacks to the file `path`; return whether that succeeded.
 
-    Not if the program has a handler for that signal already.  `again`: the handler that is there is ours.
+    Not if the program has a handler for that signal already.  `again`: the installed handler is this one's.
     """
     try:
         if _signal.getsignal(number) != _signal.SIG_DFL or (not again and is_caught(number)):
@@ -34,7 +34,7 @@ def arm(number: int, path: str, *, again: bool = False) -> bool:
 
 
 def is_caught(number: int) -> Optional[bool]:
-    """Whether the kernel knows a handler for signal `number`, of Python or of C; None if it does not say (macOS)."""
+    """Return whether a handler for signal `number` is installed, in Python or in C; None if not known (macOS)."""
     try:
         with open("/proc/self/status", "rb") as status:
             line = next((line for line in status if line.startswith(b"SigCgt:")), b"")

@@ -1,37 +1,37 @@
 """The record that the probe sends and the supervisor reads: its layout, and the one codec for it.
 
-A record is 40 little-endian signed 64-bit numbers (320 bytes; under the 512 that one datagram should
-stay below on macOS), the same in the mapped page and in a datagram:
+A record is 40 little-endian signed 64-bit numbers (320 bytes; one datagram should stay below 512 on macOS), the same in
+the mapped page and in a datagram:
 
     slot  0 magic        "STLG" << 32 | version
-          1 token        identity of the attempt, so that a stray process cannot beat for another
+          1 token        identity of the attempt, so that a process of another one is not counted
           2 pid          3 sequence (records sent)    4 sent_ns    5 kind (KINDS)
           6 beats        training batches finished since the process started      7 beat_ns
           8 phase        index into PHASES            9 phase_ns (when it was entered)
          10 progress_ns  last event of any kind      11 changes (how many events there were)
-         12 longest_ns   longest pause between two events since the record before
+         12 longest_ns   longest pause between two events since the previous record
          13 longest_phase  the phase in which that pause fell
          14 fits         15 fit_beats (since this fit began)    16 epoch    17 epochs
          18 batch        batches finished in this epoch          19 batches (of the epoch)
          20 checks       validation and prediction batches       21 traces (graphs traced)
          22 iterations   of the optimizer, read by the poll thread     23 iterations_ns (last change)
-         24 poll_ns      when that poll last came back: old while beats go on = the device is stuck
+         24 poll_ns      when that read last returned: old while beats go on = the device is stuck
          25 source       index into SOURCES: the hook that counts the beats
          26 hooks        bit mask over HOOKS          27 flags (FLAG_*)
          28 saves        checkpoints finished         29 factor (micro-batches a batch; 1 = whole)
-         30 loss_bits    float64 of the last loss known without asking the device for it
+         30 loss_bits    float64 of the last loss that was known without waiting for the device
          31 input_ns     time spent waiting for input, summed   32 step_ns  time inside steps, summed
-         33 expect_ns    until when the script announced a long operation (0: none)
+         33 expect_ns    end of a long operation that the script announced (0: none)
          34 skipped      batches passed over while resuming
          35 began_ns     when this program began: with the pid, which program of which process this is
-         36-38 zero, kept for later
+         36-38 zero, reserved
          39 command      written by the supervisor into the page, read by the hooks: index into COMMANDS
 
-Every number is absolute: a lost record costs nothing.  A number not known is -1, a time not known is 0.
+Every number is absolute, so a lost record does no harm.  A number not known is -1, a time not known is 0.
 All times are CLOCK_MONOTONIC nanoseconds, one clock for every process of the machine.
 
-The only module of the probe that the supervisor imports too: one codec for both ends.  Inside the user's
-process it is loaded by path: standard library only, Python 3.9 grammar, no import of ours.  It may not do I/O.
+The supervisor imports this module too: one codec for both ends.  Inside the user's process it is loaded by path:
+standard library only, Python 3.9 grammar, no other module of stallguard.  It does no I/O.
 """
 
 from __future__ import annotations
@@ -59,20 +59,20 @@ _INT = struct.Struct("<q")
 
 KINDS = ("none", "state", "pulse", "hello", "bye")
 PHASES = (
-    "importing",  # 0 until training is first seen
+    "importing",  # 0 until the first event of a training
     "idle",  # 1 between fits, in the script's own code
     "tracing",  # 2 a graph is being traced
     "first run",  # 3 first call of a traced graph: Grappler, XLA, kernel compilation
     "step",  # 4 inside a training step
     "between",  # 5 callbacks and the loop between two steps
-    "input",  # 6 waiting for the next batch, where Python can see that
+    "input",  # 6 waiting for the next batch, if that happens in Python
     "epoch start",  # 7
     "epoch end",  # 8
     "validation",  # 9
     "prediction",  # 10
     "checkpoint",  # 11 saving or loading
-    "finishing",  # 12 training over, the interpreter on its way out
-    "named",  # 13 the script said so: stallguard.phase("...")
+    "finishing",  # 12 the interpreter ends
+    "named",  # 13 set by the script: stallguard.phase("...")
 )
 SOURCES = (
     "none",
@@ -83,7 +83,7 @@ SOURCES = (
     "optimizer",  # eager apply
     "session",  # tf.compat.v1 Session.run
     "torch",  # optimizer step hook
-    "poll",  # optimizer.iterations seen from a thread
+    "poll",  # optimizer.iterations, read by a thread
     "hand",  # stallguard.beat()
 )
 HOOKS = (
@@ -95,12 +95,12 @@ COMMANDS = (
     "stop",  # end the training cleanly after this batch, with a checkpoint
     "regrow",  # train in half as many parts from the end of this epoch on
 )
-FLAG_STACKS_ARMED = 1  # the stack-dump signal is registered: it may be sent
+FLAG_STACKS_ARMED = 1  # the stack-dump signal is registered: it can be sent
 FLAG_SMALLER_BATCH = 2  # micro-batches are in effect
 FLAG_STOP_ASKED = 4  # the script was asked to end at the next batch
-FLAG_STEPPED_ASIDE = 8  # the probe found something odd and took its hooks out
-FLAG_TRAINS = 16  # this process has trained; without it, it may be one that only launches others
-FLAG_FAILED = 32  # with the goodbye: an exception ended the script
+FLAG_STEPPED_ASIDE = 8  # the probe removed its hooks after internal errors
+FLAG_TRAINS = 16  # this process has trained; without it, it can be one that only launches others
+FLAG_FAILED = 32  # in the last record: an exception ended the script
 
 
 def pack(values: Sequence[int]) -> bytes:
@@ -109,7 +109,7 @@ def pack(values: Sequence[int]) -> bytes:
 
 
 def unpack(data: bytes) -> dict[str, int] | None:
-    """Return the record as a dict by field name, or None where `data` is no record of this version."""
+    """Return the record as a dict by field name, None if `data` is no record of this version."""
     if len(data) < SIZE:
         return None
     values = _CODEC.unpack_from(data)

@@ -76,7 +76,7 @@ def test_a_pipeline_keeps_its_batches_is_sliced_and_that_is_said(keras3: tuple[R
     rows, heard = keras3
     assert rows["pipeline"]["batches"] == 3
     assert same(rows, "pipeline", "whole")
-    assert any("no argument of a fit on" in text for text in heard.hello()["beyond"])
+    assert any("fit takes no batch size for" in text for text in heard.hello()["beyond"])
 
 
 def test_the_rows_of_the_scripts_own_batch_are_told(keras3: tuple[Rows, Heard]) -> None:

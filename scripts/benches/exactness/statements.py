@@ -26,7 +26,7 @@ BEYOND = "beyond"  # of a sentence in the hello
 ROUTINE = re.compile(
     r"goes on (in|at|from) epoch|^resuming from the [^()]* checkpoint \([^()]*\)$"
     r"|was finished before|as if whole \(compared on \d+ of its rows\)$"
-    r"|own load\(\) was given|the one before it is used"
+    r"|own load\(\) read|the previous one is used"
 )
 OF_SLICES = ("micro", "whole")  # kinds of notes: batches are cut, or stay whole
 _WHOLE = re.compile(r"stays? whole|slices")

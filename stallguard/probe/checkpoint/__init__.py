@@ -1,8 +1,8 @@
-"""Backup: checkpoint generations of every fit, and exact resume, without editing the script.
+"""Checkpoint generations of every fit, and exact resume, without editing the script.
 
-Loaded only where the supervisor names a folder for them (STALLGUARD_BACKUP).  This module costs nothing until
-Keras is imported.  Standard library only, Python 3.9 grammar; numpy and the framework are those that the
-user's process has imported.
+Loaded only if the supervisor names a folder for them (STALLGUARD_BACKUP).  Until Keras is imported, nothing but this
+module is loaded.  Standard library only, Python 3.9 grammar; numpy and the framework are those that the user's process
+has imported.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ def targets(context: Context) -> dict[str, Patch]:
 
         return patch
 
+    def openings(module: Any) -> None:
+        session().openings.patch(module)
+
     patches = {
         "keras.src.callbacks.callback_list": lazily("keras3", "patch_callbacks"),
         "keras.src.trainers.epoch_iterator": lazily("keras3", "patch_iterator"),
@@ -47,7 +50,7 @@ def targets(context: Context) -> dict[str, Patch]:
     for package in ("keras.src", "tf_keras.src"):
         patches[package + ".engine.training"] = lazily("keras2", "patch_model")
         patches[package + ".engine.data_adapter"] = lazily("keras2", "patch_data")
-    patches["tensorflow.python.data.ops.dataset_ops"] = lazily("opened_files", "patch_datasets")
+    patches["tensorflow.python.data.ops.dataset_ops"] = openings
     patches["tensorflow.python.data.ops.shuffle_op"] = lazily("data_order", "patch_shuffle")
     patches["keras.src.trainers.data_adapters.array_data_adapter"] = lazily("data_order", "patch_arrays")
     # Keras 3 has a package of this name, whose list is in a module of its own.

@@ -1,4 +1,4 @@
-"""What the checkpoints say to the supervisor.  Epochs and batches are counted from 1, as Keras shows them."""
+"""The notes on checkpoints.  Epochs and batches are counted from 1, as Keras shows them."""
 
 from __future__ import annotations
 
@@ -8,60 +8,60 @@ STARTS_OVER = "fit %d starts over: its checkpoint is not used, because %s"
 BACK = "fit %d goes back to the beginning of epoch %d, because %s"
 ALL_THE_SAME = "fit %d goes on as it is, though %s (checkpoint.inexact = continue)"
 STOPS = "fit %d cannot go on exactly, because %s; the training ends (checkpoint.inexact = stop)"
-LATER = "; the checkpoints of %d later fits are dropped, because they follow from it"
-FILES = "fit %d: a file that its callbacks write to could not be given its lines back (%s)"
-NOT_SAVED = "no checkpoint could be written (%s); the one before stays"
-STOPPED = "saved the training after its batch, and waits to be ended"
-OWN_STOPPED = "waits to be ended: the script's own BackupAndRestore goes on from what it saved last"
-DAMAGED = "checkpoint %s is damaged (%s); the one before it is used"
+LATER = "; the checkpoints of %d later fits are removed, because they depend on it"
+FILES = "fit %d: a file that its callbacks write could not be restored (%s)"
+NOT_SAVED = "no checkpoint could be written (%s); the previous one is kept"
+STOPPED = "saved the training after its batch, and waits for SIGTERM"
+OWN_STOPPED = "waits for SIGTERM: the script's own BackupAndRestore resumes from its last save"
+DAMAGED = "checkpoint %s is damaged (%s); the previous one is used"
 ANOTHERS = "the script's loop starts over: its checkpoint was made by another function (%s)"
 EDITED = "the script has changed since the checkpoint was made (%s)"
-LOADED = "the script's own load() was given its newest checkpoint"
+LOADED = "the script's own load() read its newest checkpoint"
 RESUMED = "resuming from the %s checkpoint (%sepoch %d, batch %d)"
 FINISHED = "fit %d was finished before: it is not trained again"
-LONGER = "fit %d had ended after %d epochs; the script asks for %d now, so it goes on from there"
+LONGER = "fit %d had ended after %d epochs; the script now asks for %d, so it continues from there"
 SHORTER = "it was trained to the end of epoch %d, and the script asks for %d epochs"
 AGAIN = "fit %d is trained again: no checkpoint was made of its end"
 OWN_BACKUP = (
-    "the script's own BackupAndRestore resumes this fit, without the history and the order of the data of the attempts "
-    "before; stallguard leaves it alone"
+    "the script's own BackupAndRestore resumes this fit, without the history and the data order of earlier attempts; "
+    "stallguard makes no checkpoints of it"
 )
-REPLICAS = "a distribution strategy trains on several devices: checkpoints are left to the script"
+REPLICAS = "a distribution strategy trains on several devices: stallguard makes no checkpoints of this fit"
 UNBUILT = "the model's variables could not be created before its first batch (%s)"
-KEPT_NOT = "a resume cannot restore what these keep, if they change: %s"
+KEPT_NOT = "a resume cannot restore the state of these objects, if it changes: %s"
 TOO_MANY = "objects beyond the first 20,000 that the script's code reaches"
-CHANGED = "a checkpoint lacks the state of %s, so it serves no resume inside this fit"
+CHANGED = "a checkpoint lacks the state of %s, so it cannot resume inside this fit"
 STATE = "its checkpoint lacks the state of %s"
-OTHER_START = "the model does not begin this fit as it did when the checkpoint was made"
-ENDED = "the data ended after %d batches, and %d had been trained"
+OTHER_START = "the model's values at the start of this fit differ from those when the checkpoint was made"
+ENDED = "the data ended after %d batches, but %d had been trained"
 NO_BATCH_LEFT = (
     "each batch of epoch %d was trained, and Keras on JAX cannot end an epoch without training a batch of it"
 )
 ORDER = "the data come in another order or with other values than before (batch %d of epoch %d differs%s)"
 UNSTABLE = (
     "the input pipeline draws random numbers that cannot be replayed (%s): "
-    "the batches after a resume are other draws than those of the run before"
+    "the batches after a resume differ from those of the run before"
 )
 WORKERS = (
-    "the dataset's workers load ahead of an order that changes: Keras lets them race with the end of the epoch, "
-    "so the batches after a resume may come in another order"
+    "the dataset's workers load batches ahead while its order changes at the end of the epoch (a race in Keras): "
+    "the batches after a resume can come in another order"
 )
 KERNELS = (
-    "the training step draws random numbers whose place cannot be saved (%s): "
-    "the draws after a resume are others than those of the run before"
+    "the training step draws random numbers from a state that cannot be saved (%s): "
+    "the numbers after a resume differ from those of the run before"
 )
 MASKS = (
     "layers of Keras 2 draw dropout masks from kernels whose state cannot be saved: "
-    "the masks after a resume are other draws than those of the run before"
+    "the masks after a resume differ from those of the run before"
 )
-RESIZED = "the batch is %d now and was %d: the fit goes on after as many samples"
+RESIZED = "the batch is %d now and was %d: the fit continues after the same number of samples"
 
 
 def resumed(ordinal: int, epoch: int, batches: int, made: float) -> str:
-    """Return where a fit goes on: after so many batches of `epoch`, which is counted from 0.
+    """Return the note of a resume after `batches` batches of `epoch`, which is counted from 0.
 
-    `made`: when the checkpoint was made, seconds since the epoch; shown as the time of day, with its day if that is
-    another.
+    `made`: when the checkpoint was made, in seconds since 1970; shown as the time of day, with the day if that is not
+    today.
     """
     then = time.localtime(made)
     today = then[:3] == time.localtime()[:3]
@@ -76,5 +76,5 @@ def listed(names: list[str], most: int = 4) -> str:
 
 
 def described(unkept: dict[str, str]) -> str:
-    """Return the names of things that a checkpoint lacks, each with what it is."""
+    """Return the names of the objects that a checkpoint lacks, each with its kind."""
     return listed(["%s (%s)" % pair for pair in unkept.items()])

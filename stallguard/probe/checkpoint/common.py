@@ -1,6 +1,6 @@
-"""The hooks that every Keras shares: the script's callbacks, the callback list, the first data iterator of a fit.
+"""The hooks that are common to all versions of Keras: fit, the callback list, the first data iterator of a fit.
 
-No callback is added: on torch and JAX that alone would move all callbacks to the main thread.
+No callback is added: on torch and JAX one more would move all callbacks to the main thread.
 """
 
 from __future__ import annotations
@@ -19,21 +19,20 @@ if TYPE_CHECKING:
     from .fit import Fit
     from .fit_session import Session
 
-BACKUPS = ("BackupAndRestore",)
+BACKUP = "BackupAndRestore"
 Started = Callable[[dict[str, Any], int], dict[str, Any]]
 OfFit = Callable[["Fit"], None]
 
 
 def patch_fit(session: Session, owner: Any, started: Started) -> bool:
-    """Wrap `owner.fit`; `started(asked, epoch)` returns the arguments that make it begin at `epoch`."""
+    """Wrap `owner.fit`; `started(arguments, epoch)` returns the arguments with which it begins at `epoch`."""
     return bool(session.context.wrap(owner, "fit", lambda original: _fit(session, original, started)))
 
 
 def patch_callbacks(session: Session, owner: Any, prepare: OfFit, advance: OfFit) -> None:
     """Wrap the class that calls all callbacks; `prepare`, `advance`: Session.begins.
 
-    The end of a batch is not among them: the hook that counts beats calls `session.batch_ended` when there is something
-    to do.
+    The end of a batch is not wrapped here: the hook that counts beats calls `session.batch_ended` when it is needed.
     """
     for method, make in (
         ("on_train_begin", lambda original: _train_begin(session, original, prepare, advance)),
@@ -58,8 +57,8 @@ def _fit(session: Session, original: Any, started: Started) -> Any:
         try:
             asked = dict(signature.bind(self, *args, **named).arguments)
         except TypeError:
-            return original(self, *args, **named)  # which says what is wrong, in its own words
-        asked.pop(next(iter(signature.parameters)))  # self: other hooks want it by its place
+            return original(self, *args, **named)  # it raises the error with its own text
+        asked.pop(next(iter(signature.parameters)))  # self: other hooks need it as a positional argument
         first, epochs = asked.get("initial_epoch") or 0, asked.get("epochs", 1)
 
         def start(epoch: int) -> Any:
@@ -86,22 +85,19 @@ def _site() -> str:
 
 
 def obstacle(model: Any, callbacks: Any) -> str:
-    """Return why a fit is left alone, "" if it is not."""
-    if any(_named(callback, BACKUPS) for callback in callbacks_of(callbacks)):
+    """Return why no checkpoints of a fit are made, "" if they are."""
+    kinds = {kind.__name__ for callback in callbacks_of(callbacks) for kind in type(callback).__mro__}
+    if BACKUP in kinds:
         return announcements.OWN_BACKUP
     strategy = getattr(model, "distribute_strategy", None)
     return announcements.REPLICAS if getattr(strategy, "num_replicas_in_sync", 1) > 1 else ""
 
 
-def _named(callback: Any, names: tuple[str, ...]) -> bool:
-    return any(kind.__name__ in names for kind in type(callback).__mro__)
-
-
 def _made(session: Session, original: Any) -> Any:
-    def __init__(self: Any, *args: Any, **named: Any) -> None:  # noqa: N807  a stand-in for one
+    def __init__(self: Any, *args: Any, **named: Any) -> None:  # noqa: N807  a wrapper of one
         fit = session.fit
         if fit is not None and fit.iterator is None:
-            fit.iterator = self  # the first that a fit makes is that of its training data
+            fit.iterator = self  # the first that a fit creates is that of its training data
         original(self, *args, **named)
 
     return __init__
@@ -136,7 +132,7 @@ def _epoch_end(session: Session, original: Any) -> Any:
         fit = session.fit
         if fit is None or fit.callbacks is not self:
             return original(self, epoch, *args, **named)
-        fit.count(session.context.index)  # now: a fit inside the callbacks numbers its own batches
+        fit.count(session.context.index)  # before the callbacks: a fit inside them numbers its own batches
         result = original(self, epoch, *args, **named)
         session.epoch_ended(fit, epoch)
         return result

@@ -1,10 +1,10 @@
-"""The order of a fit's data where the script seeds nothing, so that the next attempt sees the same batches.
+"""Seeds the order of a fit's data if the script does not, so that the next attempt trains the same batches.
 
-An unseeded `Dataset.shuffle` gets a seed, and so does the shuffle of arrays in `fit`; both come from the seeds of the
-process (stallguard/probe/seeds).  What the script seeds itself is never touched.
+An unseeded `Dataset.shuffle` and the shuffle of arrays in `fit` get seeds of the process (stallguard/probe/seeds).
+What the script seeds itself does not change.
 
-TensorFlow's global seed stays unset: with it, Keras 3 would shuffle every epoch alike and every augmentation
-in `Dataset.map` would repeat each epoch (measured on TensorFlow 2.21).
+TensorFlow's global seed stays unset: with it, Keras 3 would shuffle every epoch in the same order, and every
+augmentation in `Dataset.map` would repeat each epoch (measured on TensorFlow 2.21).
 """
 
 from __future__ import annotations
@@ -14,36 +14,25 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from . import random_state
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..context import Context
     from .fit_session import Session
 
-_STEP = 1_000_003  # keeps the seeds of one run apart
+_STEP = 1_000_003  # between the seeds of two fits
 _LIMIT = 2**31 - 1
 BITS = 31
-INNER = (
-    "a Dataset.shuffle without a seed in a function of another dataset draws another order in each attempt"
-)
-
-
-def of_process(context: Context) -> int | None:
-    """Return the seed of this process' fits, None if what the script leaves unseeded stays random."""
-    return None if context.seeds is None else context.seeds.of("fits", BITS)
-
-
-def globally_seeded() -> bool:
-    """Whether the script gave TensorFlow a global seed."""
-    context = sys.modules.get("tensorflow.python.eager.context")
-    return context is not None and context.global_seed() is not None
+INNER = "a Dataset.shuffle without a seed in a function of another dataset has another order in each attempt"
 
 
 class Order:
-    """The order of a fit's arrays: a permutation an epoch, from the run's seed and a counter (Keras 3).
+    """The order of a fit's arrays: a permutation for each epoch, from the run's seed and a counter (Keras 3).
 
-    The dataset opens anew each epoch and would start the same sequence again; the counter, a variable that
-    the dataset reads, makes each opening another draw.
+    The dataset is opened again for each epoch and would repeat the same permutation; the counter, a variable that the
+    dataset reads, gives each opening another one.
     """
 
     def __init__(self, tf: Any, seed: int) -> None:
@@ -53,26 +42,26 @@ class Order:
             self._opening = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def turn(self, opening: int) -> None:
-        """Say that the iterator about to be drawn from is the `opening`-th."""
+        """Set the counter: the `opening`-th iterator is drawn from next."""
         self._opening.assign(opening)
 
     def shuffle(self, value: Any, *_: Any, **__: Any) -> Any:
-        """Stand in for `tf.random.shuffle`."""
+        """Replace `tf.random.shuffle`."""
         seed = self._tf.stack([self._tf.constant(self._seed, self._tf.int64), self._opening])
         return self._tf.random.experimental.stateless_shuffle(value, seed)
 
 
 def patch_shuffle(session: Session, module: Any) -> None:
-    """Give unseeded `Dataset.shuffle`s a seed, by their place in the order of shuffles.
+    """Seed the unseeded calls of `Dataset.shuffle`, in their order.
 
-    Not in a function of another dataset: with one seed, each inner dataset would come in the same order each time.
+    Not in a function of another dataset: with one seed, each inner dataset would have the same order each time.
     """
 
     def make(original: Any) -> Any:
-        def __init__(  # noqa: N807  a stand-in for one
+        def __init__(  # noqa: N807  a wrapper of one
             self: Any, input_dataset: Any, buffer_size: Any, seed: Any = None, *args: Any, **named: Any
         ) -> None:
-            if seed is None and session.context.seeds is not None and not globally_seeded():
+            if seed is None and session.context.seeds is not None and not random_state.globally_seeded():
                 if sys.modules["tensorflow.python.eager.context"].executing_eagerly():
                     seed = session.context.seeds.draw("Dataset.shuffle", BITS)
                 else:
@@ -90,9 +79,14 @@ def patch_arrays(session: Session, module: Any) -> None:
     def make(original: Any) -> Any:
         def get_tf_dataset(self: Any) -> Any:
             fit = session.fit
-            if fit is None or fit.callbacks is not None or self._shuffle is not True or globally_seeded():
+            if (
+                fit is None
+                or fit.callbacks is not None
+                or self._shuffle is not True
+                or random_state.globally_seeded()
+            ):
                 return original(self)
-            tf, seed = sys.modules["tensorflow"], session.seed(-fit.ordinal)
+            tf, seed = sys.modules["tensorflow"], _seed_of(session.context, fit.ordinal)
             if seed is not None:
                 fit.order = session.guarded("ordering", lambda: Order(tf, seed))
             if fit.order is None:
@@ -109,12 +103,12 @@ def patch_old_arrays(session: Session, module: Any) -> None:
     """Shuffle the arrays of an unseeded fit from the run's seed (Keras 2: one iterator for all epochs)."""
 
     def make(original: Any) -> Any:
-        def __init__(self: Any, *args: Any, **named: Any) -> None:  # noqa: N807  a stand-in for one
+        def __init__(self: Any, *args: Any, **named: Any) -> None:  # noqa: N807  a wrapper of one
             fit = session.fit
             random = module.tf.random
             ours = random.shuffle
-            if fit is not None and fit.callbacks is None and not globally_seeded():
-                ours = functools.partial(random.shuffle, seed=session.seed(-fit.ordinal))
+            if fit is not None and fit.callbacks is None and not random_state.globally_seeded():
+                ours = functools.partial(random.shuffle, seed=_seed_of(session.context, fit.ordinal))
             with replaced(random, "shuffle", ours):
                 original(self, *args, **named)
 
@@ -125,7 +119,7 @@ def patch_old_arrays(session: Session, module: Any) -> None:
 
 @contextmanager
 def replaced(module: Any, name: str, function: Any) -> Iterator[None]:
-    """Let `module.name` be `function` for the body."""
+    """Set `module.name` to `function` during the body."""
     before = getattr(module, name)
     setattr(module, name, function)
     try:
@@ -134,6 +128,7 @@ def replaced(module: Any, name: str, function: Any) -> Iterator[None]:
         setattr(module, name, before)
 
 
-def derived(seed: int, place: int) -> int:
-    """Return the seed of the `place`-th use of a run's seed."""
-    return (seed + place * _STEP) % _LIMIT
+def _seed_of(context: Context, ordinal: int) -> int | None:
+    """Return the seed of the arrays' order in fit `ordinal`; None if unseeded randomness stays random."""
+    seeds = context.seeds
+    return None if seeds is None else (seeds.of("fits", BITS) - ordinal * _STEP) % _LIMIT

@@ -1,12 +1,12 @@
-"""Locks of tf.data caches in files that a killed attempt left behind.
+"""Removes the lock files of tf.data caches that a killed attempt left.
 
-While the first pass over `Dataset.cache(NAME)` fills the files, NAME_0.lockfile keeps other processes from writing
-them as well.  A process that is killed leaves it, and from then on the same script ends with AlreadyExistsError until
-somebody removes it: a restarted training would end at its first batch, and so would every later one.  An attempt
-therefore notes the caches of its fits, and the next one removes locks that were made after that note and before its own
-start: the attempt that made them is over.  Any other lock is another program's and stays.
+While the first pass over `Dataset.cache(NAME)` fills the files, NAME_0.lockfile keeps other processes from writing to
+them.  A killed process leaves the lock, and then the same script ends with AlreadyExistsError at its first batch, in
+each attempt, until the lock is removed.  So an attempt records the caches of its fits, and the next one removes the
+locks that were made after that record and before its own start: the attempt that made them has ended.  Any other lock
+belongs to another program and stays.
 
-What was written into the cache so far is not read by anybody: the pass begins anew.
+TensorFlow does not read an unfinished cache: the pass begins again.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from .pipelines import name_of, stages
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-NOTE = "caches"  # the file in the folder of a process' records; a line has the name of a cache
-REMOVED = "removed %s, which a killed attempt left: its cache is filled anew"
+NOTE = "caches"  # the file in the folder of a process' records; each line is the name of a cache
+REMOVED = "removed %s, which a killed attempt left: its cache is filled again"
 
 
 class Locks:
-    """The locks of one process' caches.  `folder`: of its records; `began`: when it did, seconds since the epoch."""
+    """The locks of one process' caches.  `folder`: of its records; `began`: its start, in seconds since 1970."""
 
     def __init__(self, folder: str, began: float) -> None:
         self._folder, self._began = folder, began
         self._path = os.path.join(folder, NOTE)
 
     def note(self, datasets: Iterable[Any]) -> None:
-        """Write down which caches these pipelines may lock.  Raises OSError."""
+        """Record the caches that these pipelines can lock.  Raises OSError."""
         noted = self._noted()
         new = [name for name in dict.fromkeys(names(datasets)) if name not in noted]
         if new:

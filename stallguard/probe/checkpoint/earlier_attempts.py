@@ -1,4 +1,4 @@
-"""What earlier attempts left of each fit of this process, by its place in the order of fits."""
+"""The generations that earlier attempts left of each fit of this process, by the fit's number."""
 
 from __future__ import annotations
 
@@ -11,15 +11,7 @@ from .store import Store
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ALONE = "process"  # the folder of a process whose place is not known
-
-
-def number(text: str | None, default: float) -> float:
-    """Return a number of the environment, `default` if there is none or it is not one."""
-    try:
-        return float(text) if text else default
-    except ValueError:
-        return default
+ALONE = "process"  # the folder of a process whose key is not known
 
 
 class Records:
@@ -30,11 +22,11 @@ class Records:
         self.resuming = resuming
 
     def store(self, ordinal: int) -> Store:
-        """Return the store of the fit of that place (from 1)."""
+        """Return the store of the fit of that number (from 1)."""
         return Store(os.path.join(self.folder, "fit-%04d" % ordinal))
 
     def found(self, ordinal: int, complaints: list[str]) -> Iterator[Saved]:
-        """Yield the usable generations of a fit, newest first; what is wrong with others is added to `complaints`."""
+        """Yield the usable generations of a fit, newest first; add the errors of the others to `complaints`."""
         if not self.resuming:
             return
         for facts, blobs in self.store(ordinal).found(complaints):
@@ -44,11 +36,11 @@ class Records:
                 complaints.append("a checkpoint of fit %d cannot be used (%s)" % (ordinal, error))
 
     def later(self, ordinal: int) -> bool:
-        """Whether an earlier attempt left something of a later fit: this one was finished then."""
+        """Return whether an earlier attempt left a generation of a later fit: it had finished this one."""
         return self.resuming and any(one > ordinal and self.store(one).exists() for one in self._ordinals())
 
     def forget_from(self, ordinal: int) -> int:
-        """Remove the records of this fit and of all later ones: they follow from another past.  Return how many."""
+        """Remove the records of this fit and of all later ones, which depend on it.  Return how many."""
         stale = [one for one in self._ordinals() if one >= ordinal]
         for one in stale:
             self.store(one).forget()

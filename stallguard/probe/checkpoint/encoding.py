@@ -1,11 +1,12 @@
-"""Plain values to JSON and back: numbers, texts, containers, arrays, random generators; no pickle, no code is run.
+"""Converts plain values to JSON and back: numbers, texts, containers, arrays, random generators.  No code is run.
 
-Arrays go into a list of tensors beside the JSON, which holds their places; they are the script's own, which may change
-them any time: copy what is kept.  Long lists of equal numbers become arrays too: a callback that keeps the loss of
-every batch has a million of them.  A value that holds anything else (a model, a file, a lambda) is not plain and raises
-`NotPlain`.
+Arrays go into a separate list of tensors; the JSON holds their indices.  They are not copied, and the script can change
+them at any time: the caller copies what it keeps.  Long lists of numbers of one type become arrays too: a callback that
+keeps the loss of every batch has a million of them.  A value that contains anything else (a model, a file, a lambda) is
+not plain and raises `NotPlain`.
 
-Read back, a container or a generator that exists already is changed in place: others hold the same object.
+When decoded, a container or a generator that exists already is changed in place, because others refer to the same
+object.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import Any
 
 from . import python_generators
 
-ENTRIES = 200_000  # of one container whose entries differ in kind; more is data, not state
-LONG = 64  # entries from which a list of equal numbers is kept as an array
+ENTRIES = 200_000  # of one container whose entries differ in type; a larger one is data, not state
+LONG = 64  # entries from which a list of numbers of one type is kept as an array
 _SCALARS = (bool, int, float, str, type(None))
 _NUMBERS = {float: "d", int: "q"}
 TRACKED = {
@@ -30,7 +31,7 @@ TRACKED = {
 }
 _LISTS = (list, tuple, set, frozenset, deque)
 _DICTS = (dict, OrderedDict, defaultdict, Counter)
-# Of the standard library: rebuilt from these texts or numbers.
+# Classes of the standard library, with the method that returns the text from which they are made again.
 _VALUES = {
     ("datetime", "datetime"): "isoformat", ("datetime", "date"): "isoformat", ("datetime", "time"): "isoformat",
     ("decimal", "Decimal"): "__str__", ("fractions", "Fraction"): "__str__", ("uuid", "UUID"): "__str__",
@@ -50,7 +51,7 @@ def encode(value: Any, tensors: list[Any]) -> Any:
         return value
     kind = TRACKED.get(
         kind.__name__, kind
-    )  # what Keras makes of the containers that a script hangs on a model
+    )  # the classes by which Keras replaces containers in attributes of a model
     if isinstance(value, _LISTS):
         return _list(value, kind, tensors)
     if isinstance(value, dict):
@@ -63,7 +64,8 @@ def encode(value: Any, tensors: list[Any]) -> Any:
     name = name_of(value)
     if name:
         return {"#": "name", "at": name}
-    if _is_enumerated(value):
+    enum = sys.modules.get("enum")
+    if enum is not None and isinstance(value, enum.Enum) and isinstance(value.name, str):
         return {"#": "member", "of": "%s:%s" % (kind.__module__, kind.__qualname__), "at": value.name}
     state = python_generators.read(value)
     if state is not None:
@@ -72,13 +74,13 @@ def encode(value: Any, tensors: list[Any]) -> Any:
     if numpy is None or not isinstance(value, (numpy.ndarray, numpy.generic)) or value.dtype.hasobject:
         raise NotPlain(kind.__name__)
     if kind is not numpy.ndarray and isinstance(value, numpy.ndarray):
-        raise NotPlain(kind.__name__)  # masked arrays and their like are more than their values
+        raise NotPlain(kind.__name__)  # a masked array is more than its values
     tensors.append(numpy.asarray(value))
     return {"#": "scalar" if isinstance(value, numpy.generic) else "array", "at": len(tensors) - 1}
 
 
 def decode(code: Any, tensors: list[Any], existing: Any = None) -> Any:
-    """Return the value that `encode` made `code` of: `existing` itself, changed, if it is of the right kind."""
+    """Return the value that `encode` converted to `code`: `existing`, changed, if it has the right type."""
     if isinstance(code, list):
         return _filled(existing, [decode(item, tensors) for item in code])
     if not isinstance(code, dict):
@@ -88,7 +90,7 @@ def decode(code: Any, tensors: list[Any], existing: Any = None) -> Any:
         return _array(tensors[content], existing) if kind == "array" else tensors[content][()]
     if kind == "numbers":
         found = tensors[content]
-        items = list(found) if code["own"] else found.tolist()  # numpy's own numbers, or Python's
+        items = list(found) if code["own"] else found.tolist()  # numbers of numpy's, or Python's
         return _filled(existing, _built(code["of"], items, code))
     if kind in _BY_NAME:
         return _filled(existing, _built(kind, [decode(item, tensors) for item in content], code))
@@ -100,7 +102,7 @@ def decode(code: Any, tensors: list[Any], existing: Any = None) -> Any:
 
 
 def name_of(value: Any) -> str:
-    """Return "module:name" of a function or class that a module has under that name, "" of anything else.
+    """Return "module:name" of a function or class that a module has under that name, "" for any other value.
 
     Keras' ReduceLROnPlateau and EarlyStopping keep their comparison (`ops.less`, `numpy.less`) as state.
     """
@@ -114,17 +116,12 @@ def name_of(value: Any) -> str:
 
 
 def named(name: str) -> Any:
-    """Return what `name_of` named, None if it is not there."""
+    """Return the object of a name from `name_of`, None if it does not exist."""
     module, _, path = name.partition(":")
     found: Any = sys.modules.get(module)
     for part in path.split("."):
         found = getattr(found, part, None)
     return found
-
-
-def _is_enumerated(value: Any) -> bool:
-    enum = sys.modules.get("enum")
-    return enum is not None and isinstance(value, enum.Enum) and isinstance(value.name, str)
 
 
 def _list(value: Any, kind: type, tensors: list[Any]) -> Any:
@@ -148,7 +145,7 @@ def _list(value: Any, kind: type, tensors: list[Any]) -> Any:
 
 
 def _numbers(value: Any) -> Any:
-    """Return a long list of Python's floats or small ints, or of numbers of numpy's, as an array; else None."""
+    """Return a long list of floats, of small ints, or of numpy's numbers, as an array; None for any other list."""
     numpy = sys.modules.get("numpy")
     if len(value) < LONG or numpy is None:
         return None
@@ -174,7 +171,7 @@ def _dict(value: Any, kind: type, tensors: list[Any]) -> Any:
     if kind is defaultdict:
         factory = name_of(value.default_factory) if value.default_factory is not None else ""
         if value.default_factory is not None and not factory:
-            factory = "?"  # a lambda: only a defaultdict that exists already can be filled
+            factory = "?"  # a lambda: only an existing defaultdict can be filled
         code["factory"] = factory
     return code
 
@@ -188,7 +185,7 @@ def _built(kind: str, items: list[Any], code: dict[str, Any]) -> Any:
 
 
 def _filled(existing: Any, value: Any) -> Any:
-    """Return `existing` with the entries of `value` if both are of one changeable kind, else `value`."""
+    """Return `existing` with the entries of `value` if both have the same mutable type, otherwise `value`."""
     if existing is value or not isinstance(existing, type(value)):
         return value
     if isinstance(value, list):

@@ -1,11 +1,11 @@
-"""Getting the data of a resumed fit to where it was: the same openings, the same draws, nothing trained.
+"""Moves the data of a resumed fit to their position: the same openings and draws as before, without training.
 
-A tf.data shuffle takes new seeds whenever an iterator opens, a PyDataset reorders itself at an epoch's end, a generator
-goes on where it was: so the epochs that are done are gone through once more, without drawing if opening is enough
-(pipelines.must_be_drawn), and then as many batches are drawn as the interrupted run had drawn from its last iterator.
-Each batch of which a fingerprint was kept is compared with it.
+A tf.data shuffle takes new seeds each time an iterator opens, a PyDataset reorders itself at an epoch's end, and a
+generator continues from its position.  So the finished epochs are run through again, without drawing if opening is
+enough (pipelines.must_be_drawn), and then as many batches are drawn as the interrupted run had drawn from its last
+iterator.  Each batch that has a kept fingerprint is compared with it.
 
-What the pipeline itself raises leaves the fit as it would have left it in training.
+An exception of the pipeline itself is raised from the fit, as it would be in training.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from . import announcements, fingerprint, pipelines, random_state
+from . import announcements, pipelines, random_state
 from .saved_generation import StartOver
 
 if TYPE_CHECKING:
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 
 
 def epoch(session: Session, fit: Fit, iterator: Any, original: Any) -> Iterator[Any]:
-    """Return what yields as Keras' generator of one epoch does; in the first epoch of a resumed fit, from its place on.
+    """Return an iterator over one epoch like Keras' generator; in the first epoch of a resumed fit, from its position.
 
-    Code of ours runs at the first batch and after the last; between them Keras' own generator does: a training step
-    empties the caches, and each call in Python then costs microseconds.
+    The probe's code runs only at the first batch and after the last; between them Keras' own generator runs.  A
+    training step empties the processor's caches, so each further call in Python would cost microseconds.
     """
     stream = original(iterator)
     return chain(_first(session, fit, iterator, original, stream), stream, _completed(fit))
 
 
 def _first(session: Session, fit: Fit, iterator: Any, original: Any, stream: Any) -> Iterator[Any]:
-    """Yield the epoch's first item; Keras opens one iterator an epoch, so that its source is that of them all."""
+    """Yield the epoch's first item; Keras opens one iterator an epoch, so all items have its source."""
     resuming = fit.saved is not None and not fit.passed
     now = entered = random_state.capture()
     if resuming:
         fit.passed = True
         finished_epochs(session, fit, iterator, original)
-        if fit.past.seam and iterator.steps_per_epoch is None:  # opens now, as it would have
+        if fit.past.seam and iterator.steps_per_epoch is None:  # it opens now, as in the interrupted run
             random_state.restore(entered)
         now = random_state.capture()
     else:
@@ -50,7 +50,9 @@ def _first(session: Session, fit: Fit, iterator: Any, original: Any, stream: Any
     item = next(stream, None)
     session.openings.epoch()
     if resuming and item is not None:
-        item = _place(session, fit, item, stream, now, entered)
+        draw(session, fit, item[-1], now, entered)
+        for _ in range(fit.executions):  # those that were trained; None: the epoch has no more
+            item = next(stream, None)
     source = item[-1] if item is not None else None
     if resuming and hasattr(fit.model, "jax_state_sync"):
         item = _with_its_batch(fit, item)
@@ -62,13 +64,13 @@ def _first(session: Session, fit: Fit, iterator: Any, original: Any, stream: Any
 
 
 def _completed(fit: Fit) -> Iterator[Any]:
-    """Yield nothing: the epoch came to its count of batches."""
+    """Yield nothing, and note that the epoch reached its number of batches."""
     fit.complete = True
     yield from ()
 
 
 def finished_epochs(session: Session, fit: Fit, iterator: Any, original: Any) -> None:
-    """Go through the epochs that are done, and leave the pipeline as the saved iterator found it when it opened."""
+    """Run through the finished epochs, and restore the pipeline's state at the opening of the saved iterator."""
     saved = fit.past
     drawing = saved.verified and pipelines.must_be_drawn(iterator, fit.readable())
     random_state.restore(saved.random("open"))
@@ -81,7 +83,7 @@ def finished_epochs(session: Session, fit: Fit, iterator: Any, original: Any) ->
 
 
 def repeat_others(session: Session, fit: Fit, epochs: int) -> None:
-    """Open what was opened besides, in the epoch before."""
+    """Open the other pipelines that were opened before the epoch of this number."""
     others = fit.past.facts["others"]
     if epochs < len(others):
         session.openings.repeat(others[epochs])
@@ -90,7 +92,7 @@ def repeat_others(session: Session, fit: Fit, epochs: int) -> None:
 def _pass_epoch(
     session: Session, fit: Fit, iterator: Any, original: Any, complete: bool, batches: int
 ) -> None:
-    """Go through one epoch, and draw so many batches of it."""
+    """Run through one finished epoch, and draw `batches` of it."""
     stream = original(iterator)
     for number, item in enumerate(stream):
         if not number:
@@ -105,7 +107,7 @@ def _pass_epoch(
 
 
 def pass_over(session: Session, fit: Fit, source: Any, batches: int) -> None:
-    """Draw batches of an epoch that is done; the pipeline's own errors pass."""
+    """Draw batches of a finished epoch; the pipeline's own errors are raised."""
     for _ in range(batches):
         next(source)
         fit.drawn += 1
@@ -113,7 +115,7 @@ def pass_over(session: Session, fit: Fit, source: Any, batches: int) -> None:
 
 
 def _cut_short(fit: Fit, iterator: Any) -> None:
-    """Do what Keras does when the data end before the epoch's count (EpochIterator.catch_stop_iteration)."""
+    """Do what Keras does if the data end before the epoch's number of batches (EpochIterator.catch_stop_iteration)."""
     if iterator._num_batches is None:
         iterator._num_batches = fit.past.facts["length"]
     iterator._current_iterator = None
@@ -122,7 +124,7 @@ def _cut_short(fit: Fit, iterator: Any) -> None:
 
 @contextmanager
 def _no_workers(adapter: Any) -> Iterator[None]:
-    """Keep a PyDataset's workers from loading batches that are not drawn."""
+    """Prevent a PyDataset's workers from loading batches that are not drawn."""
     enqueuer = getattr(adapter, "enqueuer", None)
     if enqueuer is not None:
         adapter.enqueuer = None
@@ -133,18 +135,8 @@ def _no_workers(adapter: Any) -> Iterator[None]:
             adapter.enqueuer = enqueuer
 
 
-def _place(
-    session: Session, fit: Fit, item: Any, stream: Any, now: dict[str, Any], entered: dict[str, Any]
-) -> Any:
-    """Draw what was drawn, and return the item of the first batch that is not trained yet (None: no more)."""
-    draw(session, fit, item[-1], now, entered)
-    for _ in range(fit.executions):
-        item = next(stream, None)
-    return item
-
-
 def _with_its_batch(fit: Fit, item: Any) -> Any:
-    """Return the item with its first batch drawn already; raises StartOver if the epoch has none left.
+    """Return the item with its first batch drawn already; raise StartOver if the epoch has none left.
 
     The loop of Keras on JAX reads `logs` after an epoch, which has a value only if a batch was trained in this call.
     """
@@ -157,14 +149,14 @@ def _with_its_batch(fit: Fit, item: Any) -> Any:
 def draw(session: Session, fit: Fit, source: Any, now: dict[str, Any], entered: dict[str, Any]) -> None:
     """Draw from `source` what the interrupted run had drawn, and restore the rest of its state.
 
-    `now`: the generators before `source` opened; `entered`: as the framework's loop came to this epoch.  Raises
-    StartOver if the batches are others, and what the pipeline raises.
+    `now`: the generators before `source` opened; `entered`: when the framework's loop reached this epoch.  Raises
+    StartOver if the batches differ, and what the pipeline raises.
     """
     saved = fit.past
     fit.passed = True
-    # At an epoch's beginning an iterator of its own has nothing drawn from it.
+    # Between two epochs, nothing has been drawn from the iterator of the next one.
     fresh = source is not fit.source and saved.seam
-    drawn = fit.drawn if source is fit.source else 0  # of the epochs that are done, already
+    drawn = fit.drawn if source is fit.source else 0  # drawn already, in the finished epochs
     fit.turn(source)
     fit.executions, fit.epoch = saved.executions, saved.epoch
     fit.opened = now if fresh else saved.random("open")
@@ -172,7 +164,7 @@ def draw(session: Session, fit: Fit, source: Any, now: dict[str, Any], entered: 
         (saved.facts["data"], [array.copy() for array in saved.arrays]) if saved.facts["data"] else ([], [])
     )
     fit.drawn = 0 if fresh else saved.drawn
-    first = fit.drawn - fit.executions * fit.per_execution  # of this epoch, among the draws from the source
+    first = fit.drawn - fit.executions * fit.per_execution  # this epoch's first draw
     with session.context.phase("input"):
         for index in range(drawn, fit.drawn if saved.verified else 0):
             try:
@@ -189,26 +181,15 @@ def draw(session: Session, fit: Fit, source: Any, now: dict[str, Any], entered: 
 
 
 def _restore_generators(fit: Fit, source: Any, entered: dict[str, Any]) -> None:
-    """Set the generators as they were at the save, except those that the pipeline draws from ahead of the training.
+    """Set the generators to their state at the save, except those from which the pipeline draws ahead of the training.
 
-    A tf.data pipeline that draws from Python's or numpy's own generator does so ahead: a generator that moved since the
-    iterator opened is where it must be.  Other pipelines draw in step, and the save knows their place.  Between two
-    epochs the save's was restored before the callbacks saw the next one begin: they may have drawn since.
+    A tf.data pipeline that draws from Python's or numpy's own generator does so ahead: a generator that changed since
+    the iterator opened has the right state.  Other pipelines draw with the training, and the save has their state.
+    After a save between two epochs that state was restored before the callbacks of the next epoch's begin, which can
+    have drawn since: `entered` is then the state to set.
     """
     saved, ahead = fit.past, hasattr(source, "element_spec")
     after, opened = random_state.capture(), saved.random("open")
     now = entered if saved.seam else saved.random("now")
     theirs = {name for name in ("python", "numpy") if ahead and not random_state.same(opened, after, name)}
     random_state.restore({name: state for name, state in now.items() if name not in theirs})
-
-
-def check_next(session: Session, fit: Fit) -> None:
-    """Have the batch that is trained first compared with the one that would have been trained next."""
-    place, wanted = fit.place(), fit.past.prints.get(fit.place())
-    if wanted is not None:
-        session.lookahead.arrange(fit.model, lambda batches: session.compare(fit, place, batches))
-
-
-def print_of(batches: list[Any]) -> str:
-    """Return the fingerprint of the first of some batches, or what stands for the end of the data."""
-    return fingerprint.of(batches[0]) if batches else fingerprint.END

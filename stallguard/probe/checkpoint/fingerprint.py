@@ -1,4 +1,4 @@
-"""A fingerprint of a batch: its shapes, types and a few of its values.  Equal batches have equal fingerprints.
+"""Fingerprints of batches: of their shapes, types and a few of their values.  Equal batches have equal ones.
 
 Standard library; the arrays are those of the user's framework.
 """
@@ -12,9 +12,7 @@ from typing import Any
 from . import tensors
 
 VALUES = 64  # of each array of a batch, spread over it
-
-
-END = "end"  # of the data: no batch
+END = "end"  # instead of a fingerprint: the data have ended
 
 
 def of(batch: Any) -> str:
@@ -33,11 +31,16 @@ def of(batch: Any) -> str:
     return ".".join(found)
 
 
-def differ(one: str, other: str, drawn: bool) -> bool:
-    """Whether two fingerprints are those of different batches.
+def of_first(batches: list[Any]) -> str:
+    """Return the fingerprint of the first of `batches`, END if there is none."""
+    return of(batches[0]) if batches else END
 
-    `drawn`: the pipeline draws values that nothing can repeat, such as an augmentation.  Then batches in the same order
-    still have a leaf in common, such as the labels.
+
+def differ(one: str, other: str, drawn: bool) -> bool:
+    """Return whether two fingerprints are those of different batches.
+
+    `drawn`: the pipeline draws random values that cannot be repeated, such as an augmentation.  Then batches are in the
+    same order if they have a leaf in common, such as the labels.
     """
     if not drawn or END in (one, other):
         return one != other
@@ -53,7 +56,7 @@ def _leaves(value: Any, name: str) -> list[tuple[str, Any]]:
 
 
 def _arrays(leaf: Any) -> list[Any]:
-    """Return a leaf as dense numpy arrays: ragged and sparse tensors have several."""
+    """Return a leaf as dense numpy arrays; ragged and sparse tensors have several."""
     numpy = sys.modules["numpy"]
     if leaf is None:
         return []

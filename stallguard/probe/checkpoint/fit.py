@@ -1,6 +1,6 @@
-"""One call of `fit`: where it is, what of it is saved, and how it takes up a saved state again.
+"""One call of `fit`: its position, the state that is saved of it, and the restoring of a saved state.
 
-Knows variables, callbacks and counters, no framework's loop: keras3.py and keras2.py call in from theirs.
+It uses variables, callbacks and counters, but no framework's loop: keras3.py and keras2.py call it from theirs.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
     from .store import Store
 
-BIG = 16 << 20  # bytes of a dataset's own arrays that may be its state; more is its data
-CALLBACKS = "callbacks["  # begins the paths of what callbacks hold
+BIG = 16 << 20  # bytes of a dataset's own arrays that can be its state; larger ones are its data
+CALLBACKS = "callbacks["  # beginning of the paths of callbacks' attributes
 
 
 class Fit:
     """A running fit.  `executions`: calls of the train function in this epoch; `drawn`: batches from `source`."""
 
     def __init__(self, model: Any, ordinal: int, store: Store, first: int, epochs: int, site: str) -> None:
-        """`ordinal`: its place among the script's fits; `first`, `epochs`: its initial epoch and the last's end."""
+        """`ordinal`: its number among the script's fits; `first`, `epochs`: as `initial_epoch`, `epochs` of fit."""
         self.model = model
         self.ordinal = ordinal
         self.store = store
@@ -36,13 +36,13 @@ class Fit:
         self.site = site
         self.saved: Saved | None = None
         self.process: dict[str, Any] = {}  # identity.of_process, identity.script
-        self.validation: Any = None  # data, as the script gave them
-        self.seeds: Any = None  # of what the script leaves unseeded
+        self.validation: Any = None  # data, as the script passed them
+        self.seeds: Any = None  # for what the script does not seed
         self.identity: dict[str, Any] | None = None
         self.take(None)
 
     def take(self, saved: Saved | None) -> None:
-        """Begin with a saved state, or with none."""
+        """Begin from a saved state, or without one."""
         self.saved = saved
         self.callbacks: Any = None
         self.iterator: Any = None
@@ -55,26 +55,26 @@ class Fit:
         self.data_opened: tuple[list[Any], list[Any]] = ([], [])
         self.openings = 0
         self.order: Any = None
-        self.blind = False  # whether an epoch of unknown length must not be resumed inside
-        self.complete = False  # whether this epoch came to its count of batches
+        self.blind = False  # an epoch of unknown length must not be resumed inside
+        self.complete = False  # this epoch reached its number of batches
         self.ends: list[list[Any]] = [] if saved is None else [list(end) for end in saved.ends]
         self.prints: dict[str, str] = {}
-        self.passed = False  # whether the batches of earlier attempts have been passed over
-        self.resumed = False  # whether training has begun again after that
-        self.begun = False  # whether the saved state has been restored after the first epoch began
-        self.measured = False  # whether the metrics have been restored (Keras 2)
+        self.passed = False  # the batches of earlier attempts have been skipped
+        self.resumed = False  # training has begun again after that
+        self.begun = False  # the first epoch has begun, and its saved state has been restored
+        self.measured = False  # the metrics have been restored (Keras 2)
         self.baseline: Baseline | None = None
         self.data_baseline: Baseline | None = None
         self.rate: Any = None  # learning rate that the script sets
         self.start = ""  # identity.start
         self.notices: list[str] = []
-        self.skipping: list[Any] | None = None  # the callbacks of a fit that is over and trains nothing
+        self.skipping: list[Any] | None = None  # the callbacks of a finished fit, which is not trained again
         self.draws: list[str] | None = None
-        self.broken = False  # whether nothing can be saved of it
+        self.broken = False  # no checkpoints can be made of it
 
     @property
     def past(self) -> Saved:
-        """The saved state, in code that runs only if there is one."""
+        """The saved state; raises LookupError if there is none."""
         if self.saved is None:
             raise LookupError("nothing was saved of this fit")
         return self.saved
@@ -82,7 +82,7 @@ class Fit:
     # ---- the state of objects -------------------------------------------------------------------------------
 
     def walk(self) -> tuple[Walk, Walk]:
-        """Return the walks over the input pipeline, and over model and callbacks but for what the pipeline has."""
+        """Return two walks: over the input pipeline, and over model and callbacks without the pipeline's objects."""
         data, state = Walk(), Walk()
         for walked in (data, state):
             for name, group in variables.of_model(self.model).items():
@@ -99,23 +99,23 @@ class Fit:
         return data, state
 
     def datasets(self) -> list[Any]:
-        """Return the pipelines of tf.data that it draws from; what else it may draw from as well."""
+        """Return the tf.data pipelines that it draws from, and other data that it uses."""
         return [pipelines.dataset_of(self.iterator), self.validation]
 
     def begin(self) -> list[str]:
-        """Training begins: take the baselines.  Return the kinds of objects that cannot be kept, for a message."""
+        """Take the baselines as training begins.  Return the kinds of objects that cannot be kept, for a message."""
         data, state = self.walk()
         self.data_baseline, self.baseline = Baseline(data), Baseline(state)
         unknown = ["%s (%s)" % (path, kind) for path, kind in state.unkept.items()]
         return unknown if state.complete else [*unknown, announcements.TOO_MANY]
 
     def readable(self) -> bool:
-        """Whether all that the script's functions in the pipeline keep can be read."""
+        """Return whether the whole state of the script's functions in the pipeline can be read."""
         baseline = self.data_baseline
         return baseline is not None and not baseline.named and baseline.walked.complete
 
     def groups(self, state: Walk, metrics: bool) -> variables.Groups:
-        """Return the variables of the training by group, those of the epoch's logs only if asked for."""
+        """Return the variables of the training by group; `metrics`: with those of the epoch's logs."""
         groups = variables.of_model(self.model)
         known = {id(variable) for group in groups.values() for variable in group}
         for path, optimizer in state.optimizers:
@@ -126,9 +126,10 @@ class Fit:
         return groups
 
     def data_state(self, data: Walk) -> tuple[list[Any], list[Any]]:
-        """Return (entries, arrays) of what the pipeline's functions and objects became since the fit began.
+        """Return (entries, arrays) of what changed in the pipeline's functions and objects since the fit began.
 
-        What cannot be kept, or is too large to be an order of the data, the fingerprints will show.
+        State that cannot be kept, or that is too large to be an order of the data, is left out: if it matters, the
+        fingerprints will differ.
         """
         arrays: list[Any] = []
         changed = self.data_baseline.changed(data) if self.data_baseline is not None else []
@@ -137,15 +138,17 @@ class Fit:
     # ---- restoring ------------------------------------------------------------------------------------------
 
     def check(self, start: bool) -> str:
-        """Return why the saved state is that of something else, "" if it is this fit's.
+        """Return why the saved state does not belong to this fit, "" if it does.
 
-        `start`: the model must begin this fit as it did then, for an earlier fit was trained again.
-        Raises StartOver if the state has no place in this fit, whatever the settings are.
+        `start`: the model must begin this fit with the same values as then, because an earlier fit was trained again.
+        Raises StartOver if the state cannot be restored in this fit under any setting.
         """
         comparison = identity.compare(self.past.identity, self.identified())
         if comparison.foreign:
             raise StartOver(comparison.refusal)
-        difference = variables.differences(variables.of_model(self.model), self._saved_of_model())
+        groups = self.past.groups()
+        saved = {name: groups[name] for name in (variables.MODEL, variables.OPTIMIZER) if name in groups}
+        difference = variables.differences(variables.of_model(self.model), saved)
         if difference:
             raise StartOver(difference)
         self.notices = comparison.notices
@@ -154,19 +157,20 @@ class Fit:
         return comparison.refusal
 
     def identified(self) -> dict[str, Any]:
-        """Return what tells this fit from every other one (identity.py); computed once."""
+        """Return the identity of this fit (identity.py); computed once."""
         if self.identity is None:
-            self.identity = {**self.process, **identity.of_fit(self), "rate": self.rate, "start": self.start}
+            self.identity = {
+                **self.process,
+                **identity.of_fit(self.model, self.iterator, self.site),
+                "rate": self.rate,
+                "start": self.start,
+            }
         return self.identity
 
-    def _saved_of_model(self) -> dict[str, list[Any]]:
-        groups = self.past.groups()
-        return {name: groups[name] for name in (variables.MODEL, variables.OPTIMIZER) if name in groups}
-
     def missing(self) -> str:
-        """Return which of the variables that were saved do not exist yet, as the end of a sentence; "" if all do.
+        """Return which of the saved variables do not exist yet, as the end of a sentence; "" if all exist.
 
-        What callbacks make as they begin is not looked for.
+        Without those of callbacks, which create them as they begin.
         """
         _, state = self.walk()
         saved = {name: group for name, group in self.past.groups().items() if CALLBACKS not in name}
@@ -181,17 +185,17 @@ class Fit:
         return ""
 
     def restore(self, undo: Callable[[Callable[[], None]], None] | None = None) -> None:
-        """Give model, optimizers and callbacks their saved state; raises StartOver, changing nothing, if that fails.
+        """Restore model, optimizers and callbacks; raise StartOver, and change nothing, if that is not possible.
 
-        `undo` is called with a function that brings back what was there.  Raises OSError if a file of the callbacks'
-        cannot be given its content.
+        `undo` is called with a function that reverses this.  Raises OSError if a file of the callbacks cannot be
+        restored.
         """
         saved = self.past
         _, state = self.walk()
         groups = self.groups(state, metrics=False)
         values = {name: arrays for name, arrays in saved.groups().items() if name != variables.METRICS}
         entries = saved.facts["entries"]
-        if self.skipping is not None:  # those that Keras adds are not there
+        if self.skipping is not None:  # the callbacks that Keras adds do not exist here
             mine = tuple("%s%d]" % (CALLBACKS, index) for index in range(len(self.skipping)))
             entries = [one for one in entries if not one[0].startswith(CALLBACKS) or one[0].startswith(mine)]
         way = Return(entries, saved.arrays, state)
@@ -207,12 +211,12 @@ class Fit:
         variables.assign(groups, values)
         rate = variables.rate_of(getattr(self.model, "optimizer", None))
         if rate is not None and self.rate != saved.identity["rate"]:
-            rate.assign(self.rate)  # the script sets another one now
+            rate.assign(self.rate)  # the script sets a different one now
         way.apply()
         self.files.restore(saved.facts["files"], state, callbacks_of(self.callbacks))
 
     def _undoing(self, groups: variables.Groups, way: Return) -> Callable[[], None]:
-        """Return a function that brings model, callbacks, pipeline and generators back to what they are now."""
+        """Return a function that restores the present state of model, callbacks, pipeline and generators."""
         before = {name: variables.values(group) for name, group in groups.items()}
         copies: list[Any] = []
         copies_of_data: list[Any] = []
@@ -230,7 +234,7 @@ class Fit:
         return undo
 
     def restore_data(self) -> None:
-        """Give the pipeline's functions and objects the state that they had when the saved iterator opened."""
+        """Restore the state of the pipeline's functions and objects at the opening of the saved iterator."""
         data, _ = self.walk()
         way = Return(self.past.facts["data"], self.past.arrays, data)
         try:
@@ -240,13 +244,13 @@ class Fit:
         way.apply()
 
     def restore_metrics(self) -> None:
-        """Set the accumulators of the epoch's logs."""
+        """Restore the accumulators of the epoch's logs."""
         arrays = self.past.groups().get(variables.METRICS)
         if arrays:
             variables.assign({variables.METRICS: variables.metrics(self.model)}, {variables.METRICS: arrays})
 
     def restore_end(self, history: Any) -> None:
-        """Give a fit that was finished before, and ran no epoch now, what its end left behind."""
+        """Restore the history and the generators of a fit that was finished before and ran no epoch now."""
         saved = self.past
         epochs, logs = saved.decoded("history")
         history.epoch, history.history = list(epochs), dict(logs)
@@ -256,25 +260,25 @@ class Fit:
         self.restore_uses()
 
     def restore_generators(self) -> None:
-        """Set the random generators as they were at the save."""
+        """Set the random generators to their state at the save."""
         random_state.restore(self.past.random("now"))
 
     def restore_uses(self) -> None:
-        """Let unseeded generators get the seeds that come next."""
+        """Continue the sequence of seeds for unseeded generators."""
         if self.seeds is not None:
             self.seeds.resume(self.past.facts["uses"])
 
     # ---- counting -------------------------------------------------------------------------------------------
 
     def opening(self, source: Any, before: dict[str, Any]) -> None:
-        """Note that batches now come from `source`; `before`: the generators before it opened."""
+        """Register `source` as the iterator of the batches; `before`: the generators before it opened."""
         if source is not self.source:
             self.turn(source)
             self.drawn = 0
             self.opened = before
 
     def turn(self, source: Any) -> None:
-        """Count an iterator that batches are drawn from; an order of our own goes on to its next."""
+        """Count an iterator of the batches, and advance the seeded order of arrays."""
         if source is not self.source:
             self.source = source
             self.openings += 1
@@ -282,10 +286,10 @@ class Fit:
                 self.order.turn(self.openings)
 
     def count(self, index: int) -> None:
-        """Take over how far this epoch is: `index` is Keras' number of the batch that ended last, from 0, or -1.
+        """Set the position in this epoch: `index` is Keras' number of the batch that ended last, from 0, or -1.
 
-        Of several batches in one execution that is the first or the last (Keras 3), or the last (Keras 2, where
-        an execution counts as its batches).
+        With several batches in one execution it is the number of the first or the last (Keras 3), or of the last
+        (Keras 2, where an execution counts as its batches).
         """
         if index >= 0:
             executions = index // self.per_execution + 1
@@ -298,11 +302,11 @@ class Fit:
         self.epoch, self.executions = epoch + 1, 0
 
     def seen(self, place: str, print_: str) -> None:
-        """Keep the fingerprint of the batch at a place."""
+        """Store the fingerprint of the batch at a place."""
         self.prints[place] = print_
 
     def place(self) -> str:
-        """Return the place of the batch that comes next: epoch and batch, from 0."""
+        """Return the place of the next batch: epoch and batch, from 0."""
         return "%d:%d" % (self.epoch, self.executions * self.per_execution)
 
     def batches(self) -> int:
@@ -311,27 +315,27 @@ class Fit:
         return getattr(handler, "num_batches", None) or getattr(handler, "inferred_steps", None) or 0
 
     def batch(self) -> int:
-        """Return the samples of a batch, 0 if only the data know."""
+        """Return the samples of a batch, 0 if only the data show them."""
         found = getattr(pipelines.adapter_of(self.iterator), "batch_size", None)
         return (found() if callable(found) else found) or 0
 
     def at_seam(self) -> bool:
-        """Whether this was the epoch's last batch: its end is the better moment to save.
+        """Return whether this was the epoch's last batch: the save after the epoch's end is then the better one.
 
-        If the last one is not known, every batch can be it; JAX fails in an epoch that trains none.
+        If the epoch's length is not known, every batch can be the last; JAX fails in an epoch without a batch.
         """
         if not self.batches():
             return self.blind
         return self.batches() <= self.executions * self.per_execution
 
     def note_data(self) -> None:
-        """The data's iterator is about to open: keep what the pipeline's functions and objects are like."""
+        """Store the state of the pipeline's functions and objects, before the data's iterator opens."""
         if self.data_baseline is not None and self.data_baseline.digests:
             self.data_opened = self.data_state(self.walk()[0])
 
 
 def callbacks_of(callbacks: Any) -> list[Any]:
-    """Return the callbacks that a script gave: none, one, a list, or a CallbackList."""
+    """Return the callbacks that a script passed: none, one, a list, or a CallbackList."""
     found = getattr(callbacks, "callbacks", callbacks)
     return list(found) if isinstance(found, (list, tuple)) else [found] if found is not None else []
 

@@ -14,6 +14,6 @@ class Call(NamedTuple):
     first: int
     epochs: int
     site: str
-    obstacle: str  # why it is left alone, "" if it is not
+    obstacle: str  # why no checkpoints of it are made, "" if they are
     start: Callable[[int], Any]
     skip: Callable[[], Any]

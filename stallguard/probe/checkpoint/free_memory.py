@@ -1,4 +1,4 @@
-"""How much memory is free for a copy: asked before a checkpoint is kept in memory while it is written."""
+"""The free memory: a checkpoint is copied to memory before it is written only if there is enough."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _CGROUP = "/sys/fs/cgroup"
 
 
 def available() -> int:
-    """Return the bytes that this process may still take without harm; 0 if that is not known."""
+    """Return the bytes that this process can still allocate; 0 if that is not known."""
     if sys.platform == "darwin":
         return _of_macos()
     found = [bytes_ for bytes_ in (_of_linux(), _of_cgroup()) if bytes_ is not None]
@@ -25,7 +25,7 @@ def _of_linux() -> int | None:
 
 
 def _of_cgroup() -> int | None:
-    """A container's limit, version 2; None if there is none."""
+    """Return the free bytes below the limit of the control group, version 2; None if there is no limit."""
     try:
         with open("/proc/self/cgroup", encoding="ascii") as file:
             place = file.read().strip().rpartition("::")[2]
@@ -38,9 +38,9 @@ def _of_cgroup() -> int | None:
 
 
 def _of_macos() -> int:
-    """The share of the memory that the kernel calls free (kern.memorystatus_level, %), of all of it (hw.memsize).
+    """Return the free percentage of the kernel (kern.memorystatus_level) of the whole memory (hw.memsize).
 
-    Source: xnu, bsd/kern/kern_memorystatus.c: the level is what `memory_pressure` prints as free percentage.
+    Source: xnu, bsd/kern/kern_memorystatus.c: `memory_pressure` prints this level as the free percentage.
     """
     import ctypes
 

@@ -1,13 +1,13 @@
-"""Generations of files on disk: written so that a kill at any instant leaves the one before readable.
+"""Generations of files on disk: after a kill at any instant the previous one is readable.
 
     <folder>/g<number>/   the files, and facts.json: first line the CRC-32 of the rest, then one JSON object
     <folder>/CURRENT      name of the newest generation, replaced atomically
     <folder>/SEAM         name of the newest generation that was made between two epochs
 
-A generation is written under a temporary name, fsynced (files, then folder), renamed, then pointed at.  The one before
-it is kept, and the newest made between two epochs: a training that cannot go on inside an epoch goes back to it.  What
-is found out later about a generation is written beside its files (`annotate`).  Standard library only.  Errors of the
-disk are raised: the caller turns them into a note.
+A generation is written under a temporary name, fsynced (files, then folder), renamed, and then named in CURRENT.  The
+previous one is kept, and the newest one made between two epochs: a training that cannot resume inside an epoch resumes
+from it.  Facts that are known later are written beside a generation's files (`annotate`).  Standard library only.
+Errors of the disk are raised; the caller turns them into a note.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FACTS, _CURRENT, _SEAM = "facts.json", "CURRENT", "SEAM"
 
 
 class Damaged(Exception):
-    """A generation that does not verify; the text says what is wrong with it."""
+    """A generation fails its checks; the text gives the reason."""
 
 
 class Generations:
@@ -43,7 +43,7 @@ class Generations:
         return ["g%d" % number for number in reversed(numbers)]
 
     def candidates(self) -> list[str]:
-        """Return the folders to try, the one pointed at first, then from the newest on."""
+        """Return the folders to try: the one that CURRENT names, then from the newest on."""
         current = self._pointed(_CURRENT)
         return [
             os.path.join(self.folder, name) for name in sorted(self.names(), key=lambda name: name != current)
@@ -57,19 +57,22 @@ class Generations:
             return ""
 
     def write(self, fill: Callable[[str], dict[str, Any]], size: int = 0, seam: bool = False) -> str:
-        """Make a new generation: `fill(folder)` writes its files and returns its facts.  Returns its name.
+        """Make a new generation: `fill(folder)` writes its files and returns its facts.  Return its name.
 
-        `size`: bytes that it will take.  `seam`: it is made between two epochs.  Raises OSError (disk full, folder gone
-        ...) and what `fill` raises; the generations before stay.
+        `size`: its bytes.  `seam`: it is made between two epochs.  Raises OSError (disk full, folder removed ...) and
+        what `fill` raises; earlier generations are kept.
         """
         os.makedirs(self.folder, exist_ok=True)
-        self._room_for(size)
+        disk = os.statvfs(self.folder)
+        if disk.f_bavail * disk.f_frsize < size + SPARE:
+            raise OSError(28, "no room for a checkpoint of %d MB" % (size >> 20))
         before = self.names()
         name = "g%d" % (int(before[0][1:]) + 1 if before else 1)
         temporary = os.path.join(self.folder, "tmp-%s-%d" % (name, os.getpid()))
         try:
             os.makedirs(temporary)
-            _write_facts(temporary, fill(temporary))
+            _write(os.path.join(temporary, _FACTS), fill(temporary))
+            sync_folder(temporary)
             os.rename(temporary, os.path.join(self.folder, name))
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -81,7 +84,7 @@ class Generations:
         return name
 
     def annotate(self, name: str, kind: str, facts: dict[str, Any]) -> None:
-        """Write facts beside a generation's files, whole or not at all; raises OSError (it may be gone)."""
+        """Write facts beside a generation's files, atomically; raises OSError, also if it was removed."""
         path = os.path.join(self.folder, name, kind + ".json")
         _write(path + ".tmp", facts)
         os.replace(path + ".tmp", path)
@@ -89,11 +92,6 @@ class Generations:
     def forget(self) -> None:
         """Remove all generations."""
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _room_for(self, size: int) -> None:
-        disk = os.statvfs(self.folder)
-        if disk.f_bavail * disk.f_frsize < size + SPARE:
-            raise OSError(28, "no room for a checkpoint of %d MB" % (size >> 20))
 
     def _point_at(self, name: str, kind: str) -> None:
         pointer = os.path.join(self.folder, kind)
@@ -111,18 +109,13 @@ class Generations:
 
 
 def read_facts(folder: str, kind: str = "facts") -> dict[str, Any]:
-    """Return the facts of a generation, or an annotation; raises Damaged, or OSError if there are none."""
+    """Return the facts of a generation, or an annotation; raises Damaged, or OSError if they do not exist."""
     with open(os.path.join(folder, kind + ".json"), "rb") as file:
         check, _, text = file.read().partition(b"\n")
     if check != b"%08x" % zlib.crc32(text):
         raise Damaged("its facts do not match their checksum")
     facts: dict[str, Any] = json.loads(text)
     return facts
-
-
-def _write_facts(folder: str, facts: dict[str, Any]) -> None:
-    _write(os.path.join(folder, _FACTS), facts)
-    sync_folder(folder)
 
 
 def _write(path: str, facts: dict[str, Any]) -> None:
@@ -133,13 +126,13 @@ def _write(path: str, facts: dict[str, Any]) -> None:
 
 
 def flush(file: Any) -> None:
-    """Bring a file's bytes to the disk."""
+    """Write a file's bytes to the disk."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def sync_folder(folder: str) -> None:
-    """Make renames in `folder` last over a power failure."""
+    """Make renames in `folder` survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,9 +1,9 @@
-"""What a checkpoint belongs to, written into it and compared before it is used.
+"""The identity of a fit: written into each checkpoint, and compared before the checkpoint is used.
 
-The process (its place among those of the run, its arguments and directory), the fit (which of the script's calls, in
+It consists of the process (its place in the run, its arguments and directory), the fit (which of the script's calls, in
 which function), the model (class, configuration, names and shapes of its variables), what it is compiled with, the
-structure of its data, the versions of the frameworks.  What differs is refused, with the reason.  Two differences are
-not: a script whose text changed, and a learning rate that the script sets otherwise now; these are said.
+structure of its data, and the versions of the frameworks.  If one of these differs, the checkpoint is refused with the
+reason.  Two differences are only reported: a changed text of the script, and another learning rate set by the script.
 
 Names that Keras numbers (`dense_3`) are compared without their numbers.
 """
@@ -15,14 +15,11 @@ import os
 import re
 import sys
 import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from . import announcements, object_kinds, pipelines, tensors, variables
 
-if TYPE_CHECKING:
-    from .fit import Fit
-
-START = 16  # variables of which so many values each are looked at as a fit begins
+START = 16  # variables, and values of each, that are read as a fit begins
 FRAMEWORKS = ("tensorflow", "keras", "tf_keras", "torch", "jax", "numpy")
 _NUMBERED = re.compile(r"(?<=[A-Za-z])_\d+\b")
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -39,9 +36,9 @@ _NAMES = {
 
 
 class Comparison(NamedTuple):
-    """`refusal`: why a checkpoint must not be used, "" if nothing is against it; `notices`: what is to be said.
+    """`refusal`: why a checkpoint must not be used, "" if it can be used; `notices`: differences to report.
 
-    `foreign`: whether it is that of another process, fit or model, so that no setting can allow it.
+    `foreign`: it belongs to another process, fit or model, so that no setting can allow it.
     """
 
     refusal: str
@@ -50,7 +47,7 @@ class Comparison(NamedTuple):
 
 
 def of_process(place: str) -> dict[str, Any]:
-    """Return what tells this process from others of the run and from one of another script."""
+    """Return what distinguishes this process from others of the run and from those of another script."""
     arguments = list(getattr(sys, "orig_argv", sys.argv))[1:]
     rows = os.environ.get("STALLGUARD_ROWS", "")
     if rows:
@@ -58,21 +55,28 @@ def of_process(place: str) -> dict[str, Any]:
     return {"place": place, "arguments": arguments, "folder": os.getcwd(), "versions": _versions()}
 
 
-def of_fit(fit: Fit) -> dict[str, Any]:
-    """Return what tells this fit from others; its model must be built."""
-    model, optimizer = fit.model, variables.inner_of(getattr(fit.model, "optimizer", None))
+def of_fit(model: Any, iterator: Any, site: str) -> dict[str, Any]:
+    """Return what distinguishes a fit of `model`, called at `site` with the data of `iterator`; `model` is built."""
+    optimizer = variables.inner_of(getattr(model, "optimizer", None))
     return {
-        "site": fit.site,
+        "site": site,
         "model": _class(model),
         "config": _check(_config(model)),
         "variables": _check(
-            [[_plain(_path(one)), list(one.shape), variables.dtype_of(one)] for one in model.variables]
+            [
+                [
+                    _plain(str(getattr(one, "path", None) or getattr(one, "name", ""))),
+                    list(one.shape),
+                    variables.dtype_of(one),
+                ]
+                for one in model.variables
+            ]
         ),
         "optimizer": _class(optimizer),
         "settings": _settings(optimizer),
         "loss": _check(_compiled(model)),
-        "data": pipelines.structure(fit.iterator),
-        "rate": rate(fit.model),
+        "data": pipelines.structure(iterator),
+        "rate": rate(model),
         "schedule": _schedule(optimizer),
     }
 
@@ -92,7 +96,7 @@ def script() -> dict[str, int]:
 
 
 def start(model: Any) -> str:
-    """Return a digest of the model as a fit begins: of some values of some of its variables; "" if it has none yet."""
+    """Return a digest of some values of some of the model's variables as a fit begins; "" if it has none yet."""
     listed = list(getattr(model, "variables", ()))
     chosen = listed[:: max(1, len(listed) // START)][:START]
     found = [tensors.digest(tensors.value_of(one), 0, START) for one in chosen]
@@ -100,13 +104,13 @@ def start(model: Any) -> str:
 
 
 def rate(model: Any) -> Any:
-    """Return the learning rate that a model's optimizer has now, None if a schedule gives it."""
+    """Return the current learning rate of a model's optimizer, None if it comes from a schedule."""
     variable = variables.rate_of(getattr(model, "optimizer", None))
     return None if variable is None else float(variables.values([variable])[0])
 
 
 def compare(saved: dict[str, Any], ours: dict[str, Any]) -> Comparison:
-    """Return what follows from two identities, each of `of_process`, `of_fit` and, as "script", `script`."""
+    """Compare two identities, each of the fields of `of_process` and `of_fit`, and of "script", from `script`."""
     refusal, notices = "", []
     for field, name in _NAMES.items():
         if saved.get(field) != ours.get(field):
@@ -121,10 +125,10 @@ def compare(saved: dict[str, Any], ours: dict[str, Any]) -> Comparison:
         notices.append(announcements.EDITED % names)
     if saved["rate"] != ours["rate"] and ours["rate"] is not None:
         notices.append(
-            "the learning rate is the script's: %.6g, and was %.6g" % (ours["rate"], saved["rate"] or 0.0)
+            "the script sets a learning rate of %.6g now; it was %.6g" % (ours["rate"], saved["rate"] or 0.0)
         )
     if saved["schedule"] != ours["schedule"]:
-        notices.append("the schedule of the learning rate is the script's, and was another one")
+        notices.append("the script sets another schedule of the learning rate than before")
     return Comparison(refusal, notices)
 
 
@@ -160,12 +164,8 @@ def _class(value: Any) -> str:
     return "%s:%s" % (kind.__module__, kind.__qualname__)
 
 
-def _path(variable: Any) -> str:
-    return str(getattr(variable, "path", None) or getattr(variable, "name", ""))
-
-
 def _plain(text: str) -> str:
-    """Return a text without numbers that Keras counts on and addresses: the same in every start."""
+    """Return a text without Keras' running numbers and without addresses: the same at every start."""
     return _ADDRESS.sub("", _NUMBERED.sub("", text))
 
 
@@ -174,7 +174,7 @@ def _check(value: Any) -> int:
 
 
 def _described(value: Any) -> str:
-    """Return what stands for a value that JSON has no form for: arrays by their checksum, others by their name."""
+    """Return a text for a value that JSON cannot represent: an array's checksum, any other value's name."""
     if hasattr(value, "tobytes"):
         return "%s %d" % (getattr(value, "shape", ""), zlib.crc32(value.tobytes()))
     name = getattr(value, "__qualname__", None) or type(value).__qualname__
@@ -185,7 +185,7 @@ def _config(model: Any) -> Any:
     """Return the model's configuration, without lambdas: their code holds line numbers; None if it has none."""
     try:
         return _without_lambdas(model.get_config())
-    except Exception:  # a model of the script's need not have one, and raises what it likes
+    except Exception:  # a model of the script can raise anything here
         return [_class(layer) for layer in getattr(model, "_flatten_layers", list)()]
 
 
@@ -200,7 +200,7 @@ def _without_lambdas(value: Any) -> Any:
 
 
 def _compiled(model: Any) -> Any:
-    """Return the losses and metrics that a model was compiled with, as the script gave them."""
+    """Return the losses and metrics that a model was compiled with, as the script passed them."""
     given = getattr(getattr(model, "_compile_config", None), "config", None)
     if not isinstance(given, dict):
         given = {"loss": getattr(model, "loss", None)}
@@ -217,12 +217,12 @@ def _given(value: Any) -> Any:
         return value
     try:
         return [_class(value), _without_lambdas(value.get_config())]
-    except Exception:  # a function, or an object of the script's without a configuration
+    except Exception:  # a function, or an object of the script without a configuration
         return getattr(value, "__qualname__", None) or _class(value)
 
 
 def _settings(optimizer: Any) -> dict[str, Any]:
-    """Return the optimizer's settings but for its learning rate; what it has no words for is left out."""
+    """Return the optimizer's settings that are plain values, without the learning rate."""
     try:
         config = optimizer.get_config()
     except Exception:

@@ -1,7 +1,7 @@
-"""Checkpoints and resume in Keras 2 (`tf.keras` to TensorFlow 2.15) and tf_keras: where its loop is.
+"""The hooks of checkpoints and resume in Keras 2 (`tf.keras` to TensorFlow 2.15) and tf_keras.
 
-Its own counters (`_maybe_load_initial_counters_from_ckpt`) start a resumed fit at its epoch and batch.  An
-`initial_epoch` would not do: the arrays' pipeline repeats for the epochs that are left.
+A resumed fit starts at its epoch and batch through Keras' own counters (`_maybe_load_initial_counters_from_ckpt`).
+`initial_epoch` does not work: the pipeline of arrays repeats only for the epochs after it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 
 def patch_model(session: Session, module: Any) -> None:
-    """Wrap `Model.fit` and the counters that it starts from."""
-    if common.patch_fit(session, module.Model, _asked):
+    """Wrap `Model.fit` and the method that returns its initial counters."""
+    # The arguments stay as they are: `_counters` sets where the fit begins.
+    if common.patch_fit(session, module.Model, lambda asked, _: asked):
         session.context.took("backup")
     session.context.wrap(
         module.Model, "_maybe_load_initial_counters_from_ckpt", functools.partial(_counters, session)
@@ -32,7 +33,7 @@ def patch_model(session: Session, module: Any) -> None:
 
 
 def patch_data(session: Session, module: Any) -> None:
-    """Wrap the handler that every fit takes its batches from."""
+    """Wrap the handler from which every fit takes its batches."""
     common.patch_iterator(session, module.DataHandler, "enumerate_epochs", _epochs)
     session.context.wrap(module.DataHandler, "steps", functools.partial(_steps, session))
     data_order.patch_old_arrays(session, module)
@@ -47,11 +48,6 @@ def patch_callbacks_if_there(session: Session, module: Any) -> None:
     """Wrap the list if `keras.callbacks` is one module (Keras 2), not if it is a package."""
     if not hasattr(module, "__path__"):
         patch_callbacks(session, module)
-
-
-def _asked(asked: dict[str, Any], epoch: int) -> dict[str, Any]:
-    """Return the arguments as they are: `_counters` says where to begin."""
-    return asked
 
 
 def _counters(session: Session, original: Any) -> Any:
@@ -79,7 +75,7 @@ def _epochs(session: Session, original: Any) -> Any:
 
 
 def _walk(session: Session, fit: Fit, handler: Any, original: Any) -> Iterator[Any]:
-    """Yield (epoch, iterator) like Keras; a resumed fit goes through the epochs that are done first."""
+    """Yield (epoch, iterator) like Keras; a resumed fit first runs through its finished epochs."""
     target = handler._initial_epoch if fit.saved is not None else fit.first
     now = random_state.capture()
     handler._initial_epoch = fit.first
@@ -95,7 +91,7 @@ def _walk(session: Session, fit: Fit, handler: Any, original: Any) -> Iterator[A
             session.guarded("noting the pipeline's state", fit.note_data)
             now = random_state.capture()
         elif coming == target and handler._adapter.should_recreate_iterator():
-            # Keras 2 ends an epoch (Sequence.on_epoch_end) only as it opens the next one, after what was noted.
+            # Keras 2 ends an epoch (Sequence.on_epoch_end) only as it opens the next one, after `note_data`.
             fit.restore_data()
             random_state.restore(now if fit.past.seam else fit.past.random("open"))
         item = next(stream, None)
@@ -119,14 +115,14 @@ def _walk(session: Session, fit: Fit, handler: Any, original: Any) -> Iterator[A
 
 
 def _must_be_drawn(fit: Fit, handler: Any) -> str:
-    """Return why the epochs before must be drawn: those of one iterator for all epochs are counted as its draws."""
+    """Return why earlier epochs must be drawn; not with one iterator for all epochs, whose draws are counted."""
     if fit.saved is None or not fit.past.verified or not handler._adapter.should_recreate_iterator():
         return ""
     return pipelines.must_be_drawn(handler, fit.readable())
 
 
 def _advance(session: Session, fit: Fit) -> None:
-    """Get the data of a fit that is over to where they were at its end."""
+    """Move the data of a finished fit to their position at its end."""
     handler, saved = fit.iterator, fit.past
     drawing = _must_be_drawn(fit, handler)
     kept = handler._initial_epoch, handler._epochs
@@ -141,7 +137,7 @@ def _advance(session: Session, fit: Fit) -> None:
 def _steps(session: Session, original: Any) -> Any:
     def steps(self: Any) -> Any:
         fit = session.fit
-        # Not before: Keras resets the metrics after it has asked for the epoch.
+        # Not earlier: Keras resets the metrics after it gets the epoch.
         if (
             fit is not None
             and fit.iterator is self
@@ -157,7 +153,7 @@ def _steps(session: Session, original: Any) -> Any:
 
 
 def _prepare(fit: Fit) -> None:
-    """Create the variables that the first batch would create, as in Keras 3; raises StartOver if that fails."""
+    """Create the variables that the first batch would create, as in Keras 3; raise StartOver if that fails."""
     home = sys.modules[type(fit.iterator).__module__]  # the data_adapter of Keras 2 or of tf_keras
     dataset = fit.iterator._dataset
     trouble: Exception | None = None

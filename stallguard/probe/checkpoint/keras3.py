@@ -1,4 +1,4 @@
-"""Checkpoints and resume in Keras 3, on any backend: where its `fit`, callbacks and epoch iterator are."""
+"""The hooks of checkpoints and resume in Keras 3, on any backend: `fit`, callbacks and epoch iterator."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ if TYPE_CHECKING:
 
 
 def patch_trainer(session: Session, name: str, module: Any) -> None:
-    """Wrap `fit` of the trainer class `name`, and the epoch iterator that module has of its own."""
-    if common.patch_fit(session, getattr(module, name), _started):
+    """Wrap `fit` of the trainer class `name`, and the module's own epoch iterator if it has one."""
+    trainer = getattr(module, name)
+    if common.patch_fit(session, trainer, lambda asked, epoch: {**asked, "initial_epoch": epoch}):
         session.context.took("backup")
     iterator = getattr(module, "TFEpochIterator", None)
-    if iterator is not None:  # Keras before 3.7 has the loop here
+    if iterator is not None:  # before Keras 3.7 the loop is here
         session.context.wrap(iterator, "enumerate_epoch", functools.partial(_epoch, session))
 
 
 def patch_base_trainer(session: Session, module: Any) -> None:
-    """Wrap what gives an epoch's logs."""
+    """Wrap the method that returns an epoch's logs."""
     session.context.wrap(module.Trainer, "_get_metrics_result_or_logs", functools.partial(_logs, session))
 
 
 def patch_iterator(session: Session, module: Any) -> None:
-    """Wrap the epoch iterator that every backend shares."""
+    """Wrap the epoch iterator that is common to all backends."""
     common.patch_iterator(session, module.EpochIterator, "_enumerate_iterator", _epoch)
 
 
@@ -38,15 +39,11 @@ def patch_callbacks(session: Session, module: Any) -> None:
     common.patch_callbacks(session, module.CallbackList, _prepare, functools.partial(_advance, session))
 
 
-def _started(asked: dict[str, Any], epoch: int) -> dict[str, Any]:
-    return {**asked, "initial_epoch": epoch}
-
-
 def _prepare(fit: Fit) -> None:
-    """Create the variables that the first batch would create; raises StartOver if that fails.
+    """Create the variables that the first batch would create; raise StartOver if that fails.
 
-    The training step is traced as its first call would trace it.  If it cannot be (it runs eagerly), Keras builds the
-    model by its own means, which also creates what the step might not.
+    The training step is traced as in its first call.  If that is not possible (it runs eagerly), Keras builds the
+    model, and then the optimizer is built.
     """
     dataset = getattr(fit.iterator, "_distributed_dataset", None)
     if dataset is None:  # torch and JAX build before training begins
@@ -83,14 +80,14 @@ def _epoch(session: Session, original: Any) -> Any:
 
 
 def _advance(session: Session, fit: Fit) -> None:
-    """Get the data of a fit that is over to where they were at its end."""
+    """Move the data of a finished fit to their position at its end."""
     fit.per_execution = fit.iterator.steps_per_execution
     fast_forward.finished_epochs(session, fit, fit.iterator, session.epoch_of)
 
 
 def _logs(session: Session, original: Any) -> Any:
     def _get_metrics_result_or_logs(self: Any, logs: Any) -> Any:
-        # An epoch of which every batch was passed over has no last step whose logs Keras could take.
+        # If every batch of an epoch was skipped, there is no last step with logs.
         if not logs and session.fit is not None and session.fit.saved is not None:
             return self.get_metrics_result()
         return original(self, logs)

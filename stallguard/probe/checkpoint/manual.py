@@ -1,10 +1,10 @@
-"""`stallguard.checkpoint(save, load)`: checkpoints for loops of the script's own, in the same generations.
+"""`stallguard.checkpoint(save, load)`: checkpoints for loops of the script's own, stored as generations.
 
     stallguard.checkpoint(save, load)   # save(path) writes a file or folder there, load(path) reads it back
 
-`load` is called at once if an earlier attempt left a checkpoint that verifies, `save` from a beat whenever the pace
-says so.  What `save` raises becomes a note; the checkpoint before stays.  A checkpoint belongs to the process that made
-it and to its `save`: another one's is refused, and that is said.
+`load` is called at once if an earlier attempt left an intact checkpoint, and `save` after a beat whenever a checkpoint
+is due.  An exception of `save` becomes a note; the previous checkpoint is kept.  A checkpoint belongs to the process
+that made it and to its `save` function: any other is refused with a note.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Manual:
     """The checkpoints of one pair of functions."""
 
     def __init__(self, context: Context, folder: str, pace: Pace, save: Action, name: str) -> None:
-        """`name`: of the file that `save` is asked to write; some formats want a certain ending."""
+        """`name`: of the file that `save` writes; some formats require a certain extension."""
         self._context = context
         self._generations = Generations(folder)
         self._pace = pace
@@ -36,9 +36,9 @@ class Manual:
         self._name = name
 
     def load(self, load: Action) -> bool:
-        """Call `load` with the newest checkpoint that verifies; False if there is none.
+        """Call `load` with the newest intact checkpoint; return False if there is none.
 
-        What `load` itself raises goes to the script: half a state must not train on.
+        An exception of `load` is raised into the script: a half-restored state must not be trained.
         """
         if not self._context.resuming:
             return False
@@ -65,7 +65,7 @@ class Manual:
         return False
 
     def tick(self) -> None:
-        """A batch ended: save where it is time to."""
+        """Save after a batch, if a checkpoint is due."""
         now = time.monotonic()
         if now >= self._pace.next:
             self.save(now)
@@ -102,7 +102,7 @@ def _files(folder: str) -> list[str]:
 
 
 def _seal(folder: str) -> dict[str, list[int]]:
-    """Bring all files to the disk and return {path: [size, CRC-32]}."""
+    """Write all files to the disk and return {path: [size, CRC-32]}."""
     found = {}
     for name in _files(folder):
         with open(os.path.join(folder, name), "rb+") as file:

@@ -1,6 +1,6 @@
-"""What kind of thing a value is: the script's or a library's, of one of Keras' families, with a state or without.
+"""Classifies values: defined by the script or by a library, of which family of Keras, with or without state.
 
-Answers about classes and functions are computed once.
+Results for classes and functions are cached.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import sysconfig
 import types
 from typing import Any
 
-NAMES = 256  # entries of a dictionary that may be names
+NAMES = 256  # entries at most of a dictionary whose keys are names
 # Set by Keras on every callback; the last two by Keras 2.
 _OF_CALLBACKS = frozenset(("model", "_model", "params", "validation_data", "progbar", "_supports_tf_logs"))
 _FAMILIES = ("Layer", "Model", "Optimizer", "BaseOptimizer", "OptimizerV2", "Metric", "Loss", "Callback")
-_OPEN = ("types", "argparse", "queue", "collections")  # modules of Python's that scripts keep values in
+_OPEN = ("types", "argparse", "queue", "collections")  # scripts keep values in objects of these modules
 _WITHOUT_STATE = frozenset((
     "_thread", "threading", "logging", "weakref", "_weakref", "asyncio", "concurrent", "multiprocessing", "typing",
     "tensorflow", "google", "h5py", "abc", "_abc", "jax", "jaxlib", "matplotlib", "wandb", "mlflow", "tensorboard",
@@ -27,7 +27,7 @@ _WITHOUT_STATE = frozenset((
 
 
 def is_variable(value: Any) -> bool:
-    """Whether a value is a variable of TensorFlow's or Keras'."""
+    """Return whether a value is a variable of TensorFlow or Keras."""
     kind = type(value)
     return (
         hasattr(kind, "assign")
@@ -37,7 +37,7 @@ def is_variable(value: Any) -> bool:
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether a value is an immutable tensor of a framework, or one of torch's; one with a value, not a symbol."""
+    """Return whether a value is a tensor with a value, not a symbolic one, of TensorFlow, torch or JAX."""
     kind = type(value)
     root = kind.__module__.partition(".")[0]
     if root == "tensorflow":
@@ -46,12 +46,12 @@ def is_tensor(value: Any) -> bool:
 
 
 def _cached(function: Any) -> Any:
-    """Return a function that computes each answer once; functools' own takes no class for hashable, says mypy."""
+    """Return `function` with a cache; its type is Any, because mypy accepts no class as an argument of a cached one."""
     return functools.cache(function)
 
 
 def is_users(file: str) -> bool:
-    """Whether a file of code belongs to the script, not to a library, Python itself or us."""
+    """Return whether a file of code belongs to the script, not to a library, Python itself or the probe."""
     return not file.startswith(("<frozen", "<__array", "<string")) and not file.startswith(_library_folders())
 
 
@@ -65,7 +65,7 @@ def _library_folders() -> tuple[str, ...]:
 
 @_cached
 def is_librarys(kind: Any) -> bool:
-    """Whether a class belongs to a library, Python itself or us, not to the script."""
+    """Return whether a class belongs to a library, Python itself or the probe, not to the script."""
     module = sys.modules.get(kind.__module__)
     file = getattr(module, "__file__", None)
     if kind.__module__ == "__main__":
@@ -75,7 +75,7 @@ def is_librarys(kind: Any) -> bool:
 
 @_cached
 def names_of_library(kind: Any) -> frozenset[str]:
-    """Return the attributes of an object that are its library's own business: those that the library's code names."""
+    """Return the attributes of an object that its library manages: those that the library's code names."""
     family = _family_of(kind)
     if family == "Callback":
         return _OF_CALLBACKS
@@ -94,24 +94,24 @@ def names_of_library(kind: Any) -> frozenset[str]:
 
 
 def names_in(code: types.CodeType) -> frozenset[str]:
-    """Return the names that code asks for: globals, attributes, and texts, which getattr may be given."""
+    """Return the names that code uses: globals, attributes, and strings, which it can pass to getattr."""
     found = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             found |= names_in(constant)
         elif isinstance(constant, str):
-            found.add(constant)  # getattr(self, "name"), and names that are set by their text
+            found.add(constant)  # for getattr(self, "name") and setattr
     return frozenset(found)
 
 
 def family(value: Any) -> str:
-    """Return which of Keras' families a value belongs to, "" if to none."""
+    """Return the family of Keras to which a value belongs, "" if to none."""
     return str(_family_of(type(value)))
 
 
 @_cached
 def _family_of(kind: Any) -> str:
-    """Return which of Keras' families a class belongs to, "" if to none."""
+    """Return the family of Keras to which a class belongs, "" if to none."""
     for one in kind.__mro__:
         if one.__name__ in _FAMILIES and one.__module__.partition(".")[0] in ("keras", "tf_keras"):
             if "Optimizer" in one.__name__:
@@ -121,23 +121,23 @@ def _family_of(kind: Any) -> str:
 
 
 def is_kerass_callback(value: Any) -> bool:
-    """Whether a value is a callback of Keras' own: what it holds beside plain values is made anew as it begins."""
+    """Return whether a value is a callback of Keras: it creates its attributes, except plain values, as it begins."""
     return family(value) == "Callback" and bool(is_librarys(type(value)))
 
 
 def is_without_state(kind: type) -> bool:
-    """Whether objects of a class of a framework's hold no state of their own but variables and generators."""
+    """Return whether objects of a framework's class have no state except variables and generators."""
     return kind.__module__.partition(".")[0] in _WITHOUT_STATE
 
 
 def is_interpreters(value: Any) -> bool:
-    """Whether a dictionary is Python's own: the modules, the environment, a module's names."""
+    """Return whether a dictionary is Python's own: the modules, or a module's names."""
     return isinstance(value, dict) and (value is sys.modules or "__spec__" in value)
 
 
 @_cached
 def is_pythons(kind: Any) -> bool:
-    """Whether a class is of Python's own library, and nothing that scripts keep values in."""
+    """Return whether a class is of the standard library, and not one in which scripts keep values."""
     if kind.__module__ in _OPEN:
         return False
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
@@ -146,24 +146,24 @@ def is_pythons(kind: Any) -> bool:
 
 
 def is_record(value: Any) -> bool:
-    """Whether a dictionary has names for keys, like the attributes of an object."""
+    """Return whether the keys of a dictionary are names, like the attributes of an object."""
     return type(value) is dict and 0 < len(value) <= NAMES and all(type(key) is str for key in value)
 
 
 def is_bare_iterator(value: Any) -> bool:
-    """Whether a value is an iterator of Python's own, whose place cannot be read."""
+    """Return whether a value is a built-in iterator, whose position cannot be read."""
     return hasattr(type(value), "__next__") and not hasattr(value, "__dict__")
 
 
 def slots_of(kind: type) -> tuple[str, ...]:
-    """Return the names of the attributes that a class keeps in slots."""
+    """Return the names of the attributes in the slots of a class."""
     found = vars(kind).get("__slots__", ())
     names = (found,) if isinstance(found, str) else tuple(found)
     return tuple(name for name in names if not name.startswith("__"))
 
 
 def shape_of(value: Any) -> Any:
-    """Return what tells a structure from another one in the same place: its class, and the entries it has."""
+    """Return what distinguishes a structure from another one in the same place: its class and its entries."""
     kind = "%s.%s" % (type(value).__module__, type(value).__qualname__)
     if isinstance(value, dict):
         return [kind, [text_of_key(key) for key in value]]
@@ -177,7 +177,7 @@ def shape_of(value: Any) -> Any:
             kind,
             left,
             object() if left < 0 else None,
-        ]  # one that does not say has moved, for all we know
+        ]  # without a length it counts as changed
     return [kind, len(value)] if isinstance(value, (list, tuple)) else [kind]
 
 
@@ -188,5 +188,5 @@ def _has_begun(generator: types.GeneratorType[Any, Any, Any]) -> bool:
 
 
 def text_of_key(key: Any) -> str:
-    """Return the text that stands for a key of a dictionary in a path."""
+    """Return the text for a key of a dictionary in a path."""
     return repr(key) if isinstance(key, (str, int, float, bool, tuple, type(None))) else str(type(key))

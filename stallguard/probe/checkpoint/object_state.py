@@ -1,13 +1,14 @@
-"""What the places of a walk became since training began, as JSON and arrays; and the way back.
+"""The slots of a walk that changed since training began, as JSON and arrays; and their restoring.
 
-Only what changed is state: what stayed is configuration, which the next start of the script sets itself (a log folder
-with the date in its name, say).  So a baseline is taken as training begins, and a save keeps the slots that differ:
+Only what changed is state.  What did not change is configuration, which the next start of the script sets itself (for
+example a log folder with the date in its name).  So a baseline is taken as training begins, and a save keeps the slots
+that differ from it:
 
-    [path, path of what holds it, way, key, record]     record: {"k": kind, ...}
+    [path, path of the holder, way, key, record]     record: {"k": kind, ...}
 
-The way back first looks whether every slot has its place in this process, and changes nothing if one has none.  What
-exists is changed in place, for others hold the same objects; what came into being while training (a list of variables
-made in the first batch) is made anew.
+Restoring first checks that every slot exists in this process, and changes nothing if one is missing.  Existing objects
+are changed in place, because others refer to the same ones; objects that were created in training (a list of variables
+made in the first batch) are created again.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ GONE = "gone"
 
 
 class NoPlace(Exception):
-    """A kept slot has no place in this process; the text names it."""
+    """A kept slot does not exist in this process; the text names it."""
 
 
 class Baseline:
-    """How the slots of a walk were; holds what they hold, so that no identity is used twice."""
+    """The digests of a walk's slots.  It refers to their values, so that no id is used twice."""
 
     def __init__(self, walked: Walk) -> None:
         self.digests = {path: (slot.kind, slot.digest) for path, slot in walked.slots.items()}
         self.named = dict(walked.unkept)
-        self.walked = walked  # holds what the slots hold
+        self.walked = walked  # refers to the slots' values
 
     def changed(self, walked: Walk) -> list[str]:
-        """Return the paths of the slots that are new or other than they were, in the order of the walk."""
+        """Return the paths of the slots that are new or changed, in the order of the walk."""
         return [p for p, slot in walked.slots.items() if self.digests.get(p) != (slot.kind, slot.digest)]
 
     def gone(self, walked: Walk) -> list[str]:
-        """Return the paths of the attributes that are no longer there, while what held them is."""
+        """Return the paths of the attributes that were removed from objects that still exist."""
         before = self.walked.slots
         lost = [path for path in self.digests if path not in walked.slots]
         return [
@@ -59,7 +60,7 @@ def keep(
 ) -> tuple[list[Entry], dict[str, str]]:
     """Return (entries of the slots at `paths`, {path: why} of those that cannot be kept).
 
-    Their arrays are added to `arrays`: those of plain values as copies.  `most`: bytes that these may be in all.
+    Their arrays are added to `arrays`: those of plain values as copies.  `most`: bytes of all these together at most.
     """
     entries: list[Entry] = []
     unkept: dict[str, str] = {}
@@ -81,7 +82,7 @@ def keep(
 
 
 def lost(walked: Walk, before: Walk, gone: list[str]) -> list[Entry]:
-    """Return the entries that remove the attributes at `gone`, which a walk before had."""
+    """Return the entries that remove the attributes at `gone`, which an earlier walk had."""
     return [_entry(before.slots[path], walked, {"k": GONE}) for path in gone]
 
 
@@ -126,7 +127,7 @@ def _record(slot: Slot, walked: Walk, arrays: list[Any]) -> Any:
 
 
 class Return:
-    """The way back of some entries in this process."""
+    """Restores entries in this process."""
 
     def __init__(self, entries: list[Entry], arrays: list[Any], walked: Walk) -> None:
         self._entries = entries
@@ -135,7 +136,7 @@ class Return:
         self._objects = dict(walked.objects)
 
     def check(self) -> None:
-        """Raise NoPlace if an entry has no place here."""
+        """Raise NoPlace if an entry cannot be restored here."""
         made = {path for path, _, _, _, record in self._entries if record["k"] == STRUCTURE}
         for path, holder, way, _, record in self._entries:
             slot = self._walked.slots.get(path)
@@ -159,7 +160,7 @@ class Return:
         return holder in self._objects or holder in made or module in sys.modules
 
     def undo(self, arrays: list[Any]) -> list[Entry]:
-        """Return the entries that bring back what `apply` is about to change."""
+        """Return the entries that restore what `apply` changes."""
         paths = [path for path, *_ in self._entries if path in self._walked.slots]
         entries, _ = keep(self._walked, paths, arrays)
         entries += [
@@ -168,7 +169,7 @@ class Return:
         return entries
 
     def apply(self) -> None:
-        """Change this process; raises what a class of the script's raises that does not take an attribute."""
+        """Restore the entries; raises what a class of the script raises if it refuses an attribute."""
         for path, holder, way, key, record in self._entries:
             slot = self._walked.slots.get(path) or self._new_slot(path, holder, way, key)
             if slot is not None:
@@ -215,20 +216,18 @@ def _can_be_new(record: dict[str, Any]) -> bool:
     kind: Any = encoding.named(record["of"])
     if kind in (list, dict):
         return True
-    return isinstance(kind, type) and not object_kinds.is_librarys(kind) and "__new__" not in _names(kind)
-
-
-def _names(kind: type) -> set[str]:
-    return {name for one in kind.__mro__ if one is not object for name in vars(one)}
+    if not isinstance(kind, type) or object_kinds.is_librarys(kind):
+        return False
+    return not any("__new__" in vars(one) for one in kind.__mro__ if one is not object)
 
 
 def _structure(record: dict[str, Any], existing: Any) -> Any:
-    """Return a container with places for its entries, or an object without attributes; `existing` if it is one."""
+    """Return a container of the right length, or an object without attributes; `existing` if its class is right."""
     kind = encoding.named(record["of"])
     value = existing if isinstance(existing, kind) else kind.__new__(kind)
     if "entries" in record and isinstance(value, list):
         value[:] = (list(value) + [None] * record["entries"])[: record["entries"]]
-    elif "keys" in record:  # those that are new come with their own entries
+    elif "keys" in record:  # new keys have entries of their own
         keys = [encoding.decode(key, []) for key in record["keys"]]
         for key in [key for key in value if key not in keys]:
             del value[key]
@@ -236,7 +235,7 @@ def _structure(record: dict[str, Any], existing: Any) -> Any:
 
 
 def _tensor(record: dict[str, Any], array: Any, existing: Any) -> Any:
-    """Return the tensor or new variable of the framework that the record names."""
+    """Return a tensor or a new variable of the framework that the record names."""
     root, module = record["of"], sys.modules
     if root == "torch":
         if hasattr(existing, "copy_") and tuple(existing.shape) == array.shape:
@@ -254,7 +253,7 @@ def _tensor(record: dict[str, Any], array: Any, existing: Any) -> Any:
 
 
 def moved(code: Any, by: int) -> Any:
-    """Return entries whose arrays lie `by` places further in the list of arrays."""
+    """Return the entries with the indices of their arrays increased by `by`."""
     if isinstance(code, list):
         return [moved(item, by) for item in code]
     if not isinstance(code, dict):

@@ -1,15 +1,15 @@
-"""Every place where state of a training can hang, found by following what the script's own code can reach.
+"""Finds every place that can hold state of a training, by following what the script's own code can reach.
 
 A checkpoint of weights is not enough: a callback counts, a train_step anneals a coefficient, a generator draws from a
 random generator of its own.  The walk begins at roots (model, callbacks, functions of the input pipeline) and follows
 attributes, containers, closures, default arguments, methods of the script's classes and the globals that its functions
 name.  Each place is a slot with a path; the same script has the same paths in the next attempt.
 
-What a library's classes do inside stays theirs: of a Keras model only those attributes are looked at that Keras' own
-code does not name, a dataset is its script's functions, and modules, locks, loggers and threads hold no state of a
+The internals of a library's objects are not followed.  Of a Keras model only the attributes that Keras' own code does
+not name are followed, of a dataset only the script's functions; modules, locks, loggers and threads have no state of a
 training.  An object that is reached twice is walked once: the second slot is an alias of the first.
 
-Nothing is changed here, and nothing of the script's is called but `variables` of a model or an optimizer.
+The walk changes nothing, and calls nothing of the script except `variables` of a model or an optimizer.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ ATTRIBUTE, ENTRY, CELL, CONTENT = (
     "cell",
     "content",
 )  # how a slot is reached from its holder
-MOST = 20_000  # slots: some 0.1 s a walk; words.TOO_MANY says so if there are more
-FULL = 4 << 20  # bytes of an array that are all read for its digest; of a larger one SAMPLE values are
+MOST = 20_000  # slots: about 0.1 s for a walk; announcements.TOO_MANY reports more
+FULL = 4 << 20  # bytes of an array that is digested as a whole; of a larger one SAMPLE values are read
 SAMPLE = 65_536
 _STILL = (
     types.ModuleType,
@@ -45,12 +45,12 @@ _STILL = (
     types.MethodDescriptorType,
     types.WrapperDescriptorType,
 )
-_WRITERS = ("csv", "_csv")  # hold a file, which has its place
+_WRITERS = ("csv", "_csv")  # objects that refer to a file, which has its own slot
 _GENERATORS = ("Generator", "SeedGenerator", "RandomGenerator")  # of TensorFlow, Keras 3 and Keras 2
 
 
 class Slot:
-    """One place: `holder` and `key` say where, `value` what is there, `digest` what it is like."""
+    """One place: its `holder` and `key`, its `value`, and a `digest` of that."""
 
     __slots__ = ("digest", "holder", "key", "kind", "path", "value", "way")
 
@@ -76,7 +76,7 @@ class Walk:
 
     def __init__(self) -> None:
         self.slots: dict[str, Slot] = {}
-        self.paths: dict[int, str] = {}  # of what was reached, by id: its objects live as long as this walk
+        self.paths: dict[int, str] = {}  # of the objects that were reached, by id; this walk keeps them alive
         self.objects: dict[str, Any] = {}  # and by path
         self.optimizers: list[tuple[str, Any]] = []
         self.networks: list[tuple[str, Any]] = []  # models and layers other than the fit's own
@@ -85,7 +85,7 @@ class Walk:
         self.complete = True
 
     def know(self, value: Any, path: str) -> None:
-        """Give an object that is looked after elsewhere its path; the walk does not enter it."""
+        """Register the path of an object that is handled elsewhere; the walk does not enter it."""
         self.paths.setdefault(id(value), path)
         self.objects.setdefault(path, value)
 
@@ -96,11 +96,11 @@ class Walk:
             self._below(value, path)
 
     def enter_variable(self, variable: Any, path: str) -> None:
-        """Take a variable as a slot of its own."""
+        """Add a variable as a slot of its own."""
         self._visit(path, None, None, CONTENT, variable)
 
     def enter_model(self, model: Any, path: str) -> None:
-        """Walk what a script hangs on a model and on layers of its own; their variables are looked after elsewhere."""
+        """Walk the script's attributes of a model and of its own layers; their variables are handled elsewhere."""
         self.know(model, path)
         layers: list[Any] = list(getattr(model, "_flatten_layers", list)())
         for index, layer in enumerate(layers):
@@ -112,7 +112,8 @@ class Walk:
                 self._loose(owner, self.paths[id(owner)])
         optimizer = getattr(model, "optimizer", None)
         inner = getattr(optimizer, "inner_optimizer", None)
-        for name, value in (("optimizer", optimizer), ("inner", inner), ("rate", _rate(inner or optimizer))):
+        rate = getattr(inner or optimizer, "_learning_rate", None)  # a variable, or a schedule
+        for name, value in (("optimizer", optimizer), ("inner", inner), ("rate", rate)):
             if value is not None and not object_kinds.is_librarys(type(value)):
                 self.enter(value, "%s.%s" % (path, name))
         losses, metrics = getattr(model, "loss", None), list(getattr(model, "metrics", ()))
@@ -125,7 +126,7 @@ class Walk:
                     self.enter(function, "%s.%s" % (path, name))
 
     def _loose(self, layer: Any, path: str) -> None:
-        """Variables of a library's layer that its model does not count: what a stateful RNN remembers."""
+        """Visit variables of a library's layer that are not in the model's list, such as the state of an RNN."""
         for name, held in list(vars(layer).items()):
             for index, item in enumerate(held if isinstance(held, (list, tuple)) else (held,)):
                 if object_kinds.is_variable(item) and id(item) not in self.paths:
@@ -159,9 +160,9 @@ class Walk:
         self.slots[path] = slot
 
     def _plain(self, slot: Slot) -> bool:
-        """Whether the slot's value can be stored as it is; its digest is then known.
+        """Return whether the slot's value can be stored as a whole; set its digest then.
 
-        A dictionary with names for keys is walked like an object: what did not change in it stays as this start has it.
+        A dictionary whose keys are names is walked like an object, so that its unchanged entries are not restored.
         """
         if object_kinds.is_record(slot.value):
             return False
@@ -171,9 +172,12 @@ class Walk:
         except encoding.NotPlain:
             return False
         slot.kind = PLAIN
-        slot.digest = _digest(code, arrays)
+        if isinstance(code, (dict, list)):
+            slot.digest = tensors.digest_of_code(code, [tensors.digest(one, FULL, SAMPLE) for one in arrays])
+        else:
+            slot.digest = (type(code).__name__, repr(code))
         if isinstance(slot.value, (list, dict, set, bytearray)) or arrays:
-            self.know(slot.value, slot.path)  # others may hold it too, and see it change
+            self.know(slot.value, slot.path)  # others can refer to it too
         return True
 
     # ---- what is below --------------------------------------------------------------------------------------
@@ -222,7 +226,7 @@ class Walk:
             self._instance(value, path)
 
     def _of_library(self, value: Any, path: str) -> None:
-        """An object of a framework's: its generators and variables, and what of the script's it holds."""
+        """Visit an object of a framework: its generators and variables, and the script's objects in it."""
         for name, item in list(getattr(value, "__dict__", {}).items()):
             mine = name == "_generator" or not object_kinds.is_librarys(
                 type(item)
@@ -231,7 +235,7 @@ class Walk:
                 self._visit("%s.%s" % (path, name), value, name, ATTRIBUTE, item)
 
     def _network(self, value: Any, path: str) -> None:
-        """A model, layer or metric beside the fit's own: its variables are state like any other."""
+        """Visit a model, layer or metric other than the fit's own: its variables are state too."""
         if object_kinds.family(value) == "Layer":
             self.networks.append((path, value))
         for index, variable in enumerate(list(getattr(value, "variables", ()))):
@@ -256,7 +260,7 @@ class Walk:
             self._class(type(value))
 
     def _class(self, kind: type) -> None:
-        """The script's own classes: their methods name globals, and they may count in themselves."""
+        """Visit the script's own classes: their methods name globals, and their attributes can be state."""
         for one in kind.__mro__:
             if object_kinds.is_librarys(one) or self.paths.get(id(one), "").startswith("class "):
                 continue
@@ -287,7 +291,7 @@ class Walk:
         self._globals(function, object_kinds.names_in(code))
 
     def _globals(self, function: types.FunctionType, names: frozenset[str]) -> None:
-        """The globals that a function names, and of the script's own modules among them the names that it asks for."""
+        """Visit the globals that a function names, and the names that it uses in the script's own modules."""
         space = function.__globals__
         for name in sorted(names & space.keys()):
             value = space[name]
@@ -307,20 +311,9 @@ class Walk:
 
 
 def _is_librarys(function: Any) -> bool:
-    """Whether a loss or a metric is a library's function: it keeps nothing, and what decorates it is not state."""
+    """Return whether a loss or a metric is a library's function: neither it nor its decorators have state."""
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
     return isinstance(function, types.FunctionType) and not object_kinds.is_users(
         function.__code__.co_filename
     )
-
-
-def _rate(optimizer: Any) -> Any:
-    """Return what gives an optimizer's learning rate: a variable, or a schedule."""
-    return getattr(optimizer, "_learning_rate", None)
-
-
-def _digest(code: Any, arrays: list[Any]) -> Any:
-    if not isinstance(code, (dict, list)):
-        return (type(code).__name__, repr(code))
-    return tensors.digest_of_code(code, [tensors.digest(one, FULL, SAMPLE) for one in arrays])

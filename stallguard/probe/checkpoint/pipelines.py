@@ -1,12 +1,12 @@
-"""What an input pipeline consists of, and what of it another process can repeat.
+"""The stages of an input pipeline, and which of them another process can repeat.
 
-A tf.data pipeline is a chain of stages.  Of most of them opening an iterator is enough to get their state forward by
-an epoch: a shuffle takes its next seed when it opens.  Others must be drawn from: a cache fills, a repetition opens
-its shuffle again and again.  What the script's own functions keep (a random generator that a map function draws from,
-an order that a dataset object changes) is state like any other and found by the walk.
+A tf.data pipeline is a chain of stages.  For most of them opening an iterator is enough to advance their state by an
+epoch: a shuffle takes its next seed when it opens.  Others must be drawn from: a cache fills, a repetition opens its
+shuffle again and again.  The state of the script's own functions (a random generator that a map function uses, an order
+that a dataset object changes) is found by the walk (object_walk.py).
 
-A random op of TensorFlow without a seed draws from entropy, which nothing can repeat; a layer of Keras 2 draws its
-dropout masks from kernels whose place ends with the process.
+A random op of TensorFlow without a seed draws from entropy, which cannot be repeated.  A layer of Keras 2 draws its
+dropout masks from kernels whose state is lost with the process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from . import announcements, data_order
+from . import announcements, random_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ RANDOM_OPS = frozenset((
     "RandomGamma", "RandomPoissonV2", "Multinomial", "ParameterizedTruncatedNormal",
     "SampleDistortedBoundingBoxV2",
 ))  # fmt: skip
-# Stages whose place at an epoch's beginning is that of their iterators' openings alone.
+# Stages whose state at an epoch's beginning depends only on how often their iterators were opened.
 _OPENED = frozenset((
     "TensorSlice", "Tensor", "Range", "SparseTensorSlice", "Batch", "ParallelBatch", "PaddedBatch", "Map",
     "ParallelMap", "Prefetch", "Shuffle", "Take", "Skip", "Shard", "Zip", "Filter", "Options", "Unbatch",
@@ -41,7 +41,7 @@ _AGAIN = (
     "FlatMap",
     "Interleave",
     "ParallelInterleave",
-)  # open their inputs while drawn from
+)  # they open their inputs while they are drawn from
 _SHUFFLES = (
     "ShuffleDataset",
     "ShuffleDatasetV2",
@@ -52,12 +52,12 @@ _SHUFFLES = (
 
 
 def adapter_of(iterator: Any) -> Any:
-    """Return what turns the script's data into batches, behind an epoch iterator of Keras 3 or 2."""
+    """Return the adapter that makes batches of the script's data, in an epoch iterator of Keras 3 or 2."""
     return getattr(iterator, "data_adapter", None) or getattr(iterator, "_adapter", None)
 
 
 def dataset_of(iterator: Any) -> Any:
-    """Return the tf.data pipeline that a fit takes its batches from, None if there is none."""
+    """Return the tf.data pipeline from which a fit takes its batches, None if there is none."""
     for owner in (iterator, adapter_of(iterator)):
         for name in ("_distributed_dataset", "_dataset"):
             found = getattr(owner, name, None)
@@ -67,7 +67,7 @@ def dataset_of(iterator: Any) -> Any:
 
 
 def object_of(iterator: Any) -> Any:
-    """Return the script's own dataset object behind an epoch iterator: its order is its state."""
+    """Return the script's own dataset object in an epoch iterator; its order is state."""
     adapter = adapter_of(iterator)
     found = getattr(adapter, "py_dataset", None) or getattr(adapter, "_keras_sequence", None)
     return found if found is not None else getattr(adapter, "_dataloader", None)
@@ -83,7 +83,7 @@ def stages(dataset: Any) -> Iterator[Any]:
 
 
 def spec_of_iterator(dataset: Any) -> Any:
-    """Return what stands for an iterator of a pipeline when a training step is traced."""
+    """Return the specification of a pipeline's iterator, with which a training step is traced."""
     return sys.modules["tensorflow"].data.IteratorSpec(dataset.element_spec)
 
 
@@ -96,7 +96,7 @@ def name_of(stage: Any) -> str:
 
 
 def structure(iterator: Any) -> dict[str, Any]:
-    """Return what tells a fit's data from another's: kind of adapter, stages, what an element is without its rows."""
+    """Return what distinguishes a fit's data: type of adapter, stages, specification of an element without its rows."""
     dataset = dataset_of(iterator)
     spec = getattr(dataset, "element_spec", None)
     return {
@@ -117,7 +117,7 @@ def _spec(spec: Any) -> Any:
 
 
 def enter(iterator: Any, walked: Walk) -> None:
-    """Walk what the script's functions and objects behind an epoch iterator keep."""
+    """Walk the state of the script's functions and objects in an epoch iterator."""
     enter_stages(dataset_of(iterator), walked, "data")
     found = object_of(iterator)
     for part in (
@@ -132,7 +132,7 @@ def enter(iterator: Any, walked: Walk) -> None:
 
 
 def enter_validation(data: Any, walked: Walk) -> None:
-    """Walk what the functions and objects of a script's validation data keep; arrays keep nothing."""
+    """Walk the state of the functions and objects of a script's validation data; arrays have none."""
     if hasattr(data, "_functions"):
         enter_stages(data, walked, "validation")
     elif data is not None and not isinstance(data, (tuple, list, dict)):
@@ -140,7 +140,7 @@ def enter_validation(data: Any, walked: Walk) -> None:
 
 
 def enter_stages(dataset: Any, walked: Walk, name: str) -> None:
-    """Walk what the functions of a tf.data pipeline keep."""
+    """Walk the state of the functions of a tf.data pipeline."""
     for place, stage in enumerate(stages(dataset)):
         for index, wrapper in enumerate(_functions(stage)):
             path = "%s.%s%d.%d" % (name, name_of(stage), place, index)
@@ -148,25 +148,22 @@ def enter_stages(dataset: Any, walked: Walk, name: str) -> None:
             if function is not None:
                 walked.enter(function, path)
             graph = getattr(getattr(wrapper, "function", None), "graph", None)
-            for number, variable in enumerate(sorted(getattr(graph, "variables", ()), key=_name)):
+            used = sorted(getattr(graph, "variables", ()), key=lambda one: str(getattr(one, "name", "")))
+            for number, variable in enumerate(used):
                 walked.enter_variable(variable, "%s.variable%d" % (path, number))
-
-
-def _name(variable: Any) -> str:
-    return str(getattr(variable, "name", ""))
 
 
 def _functions(stage: Any) -> list[Any]:
     try:
         return list(stage._functions())
     except Exception:
-        return []  # a stage of a distribution strategy's
+        return []  # a stage of a distribution strategy
 
 
 def must_be_drawn(iterator: Any, readable: bool) -> str:
-    """Return why the epochs before must be drawn again to get this pipeline's state, "" if opening it is enough.
+    """Return why earlier epochs must be drawn again to reach this pipeline's state, "" if opening it is enough.
 
-    `readable`: whether all that the script's own functions keep can be read and set.
+    `readable`: the whole state of the script's own functions can be read and restored.
     """
     if not readable:
         return "its source is an iterator"
@@ -177,7 +174,10 @@ def must_be_drawn(iterator: Any, readable: bool) -> str:
     for place, kind in enumerate(kinds):
         if kind not in _OPENED and kind != "Cache":
             return "it has a stage of the kind %s" % kind
-        if kind in _AGAIN and ("Shuffle" in kinds[place + 1 :] or _shuffles_inside(found[place])):
+        if kind in _AGAIN and (
+            "Shuffle" in kinds[place + 1 :]
+            or any(node.op in _SHUFFLES for wrapper in _functions(found[place]) for node in _nodes(wrapper))
+        ):
             return "%s opens a shuffle while it is drawn from" % kind
     return ""
 
@@ -203,22 +203,22 @@ def _nodes(wrapper: Any) -> Iterator[Any]:
 
 
 def reason(iterator: Any) -> str:
-    """Return what in a pipeline may make its order another at each start, as the end of a sentence; "" if unknown."""
+    """Return a reason why a pipeline's order can differ at each start, as the end of a sentence; "" if unknown."""
     kinds = [name_of(stage) for stage in stages(dataset_of(iterator))]
     found = object_of(iterator)
     if _of_arrays(iterator):
-        return "; the script's arrays, or their order, come from a source that no seed sets"
+        return "; the script's arrays, or their order, come from a source without a seed"
     if found is not None:
-        return "; the dataset object %s draws from a source of its own" % type(found).__name__
+        return "; the dataset object %s draws from a random source of its own" % type(found).__name__
     if "FlatMap" in kinds and "Tensor" in kinds:
         return "; its generator draws from a random source of its own"
-    return "; the pipeline has functions of Python" if "Map" in kinds or "ParallelMap" in kinds else ""
+    return "; the pipeline calls Python functions" if "Map" in kinds or "ParallelMap" in kinds else ""
 
 
 def limits(iterator: Any, model: Any) -> list[str]:
-    """Return the sentences about what in this fit a resume cannot repeat: draws that keep no place."""
+    """Return sentences on the random draws of this fit that a resume cannot repeat."""
     adapter, found = adapter_of(iterator), set()
-    # Arrays are shuffled by Keras, in an order that is ours if the script seeds nothing.
+    # Arrays are shuffled by Keras, in an order that data_order.py seeds if the script does not.
     dataset = None if _of_arrays(iterator) else dataset_of(iterator)
     for stage in stages(dataset):
         for wrapper in _functions(stage):
@@ -228,7 +228,7 @@ def limits(iterator: Any, model: Any) -> list[str]:
                 if node.op in RANDOM_OPS and not (node.attr["seed"].i or node.attr["seed2"].i)
             }
     sentences = []
-    if found and not data_order.globally_seeded():
+    if found and not random_state.globally_seeded():
         sentences.append(announcements.UNSTABLE % ", ".join(sorted(found)))
     if getattr(adapter, "enqueuer", None) is not None and _reorders(adapter):
         sentences.append(announcements.WORKERS)
@@ -238,17 +238,14 @@ def limits(iterator: Any, model: Any) -> list[str]:
 
 
 def _reorders(adapter: Any) -> bool:
-    """Whether a PyDataset is shuffled by Keras, or changes at the end of an epoch by itself."""
+    """Return whether Keras shuffles a PyDataset, or whether it changes at the end of an epoch itself."""
     own = getattr(type(adapter.py_dataset), "on_epoch_end", None)
     return bool(adapter.shuffle) or not getattr(own, "__module__", "").startswith("keras.")
 
 
 def draws_masks(model: Any) -> bool:
-    """Whether a model has layers of Keras 2 whose masks come from kernels."""
-    return any(_draws_in_kernels(layer) for layer in getattr(model, "_flatten_layers", list)())
-
-
-def _draws_in_kernels(layer: Any) -> bool:
-    """Whether a layer of Keras 2 draws its randomness from an op's own state."""
-    generator = getattr(layer, "_random_generator", None)
-    return getattr(generator, "_rng_type", "") == "legacy_stateful"
+    """Return whether a model has layers of Keras 2 that draw from an op's own state."""
+    generators = (
+        getattr(one, "_random_generator", None) for one in getattr(model, "_flatten_layers", list)()
+    )
+    return any(getattr(one, "_rng_type", "") == "legacy_stateful" for one in generators)

@@ -1,6 +1,6 @@
-"""Random generators as objects: Python's, numpy's, torch's.  Their state is read, and written back in place.
+"""Reads the state of random generators that are objects (Python's, numpy's, torch's), and writes it back in place.
 
-TensorFlow's and Keras' keep their state in a variable; variables.py knows those.
+TensorFlow's and Keras' generators have their state in a variable; see variables.py.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def read(value: Any) -> Any:
-    """Return the state of a generator as plain values and arrays, None of anything else."""
+    """Return the state of a generator as plain values and arrays, None for any other object."""
     kind = type(value)
     random = sys.modules.get("random")
     if random is not None and isinstance(value, random.Random):
@@ -29,7 +29,7 @@ def read(value: Any) -> Any:
 
 
 def write(kind: str, state: Any, existing: Any) -> Any:
-    """Return `existing` with the state that `read` returned; a new generator of that kind if there is none.
+    """Return `existing` with the state that `read` returned; a new generator if `existing` is not of that kind.
 
     Raises LookupError for a kind that cannot be made, and what the libraries raise for a state that does not fit.
     """

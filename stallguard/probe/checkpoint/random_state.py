@@ -1,7 +1,7 @@
-"""The random number generators of the process: what they were when the data's iterator opened, and are now.
+"""Reads and sets the global random number generators of the process.
 
-Python's, numpy's, TensorFlow's eager seeds and global generator, Keras' global seed generator, torch's.  Only
-what is imported is touched.
+Python's, numpy's, TensorFlow's eager seeds and global generator, Keras' global seed generator, torch's; only those of
+libraries that are imported.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 
 def capture() -> dict[str, Any]:
-    """Return the state of every generator that is in, as plain values and arrays."""
+    """Return the state of every generator that exists, as plain values and arrays."""
     found = {}
     for name, (read, _) in _GENERATORS.items():
         value = read()
@@ -28,9 +28,15 @@ def restore(states: dict[str, Any]) -> None:
 
 
 def variables() -> list[Any]:
-    """Return the variables that generators of the frameworks keep their states in."""
+    """Return the variables that hold the states of the frameworks' generators."""
     found = [getattr(_tf_generator(), "state", None), _keras_generator()]
     return [one for one in found if hasattr(one, "__dict__")]
+
+
+def globally_seeded() -> bool:
+    """Return whether the script has set TensorFlow's global seed."""
+    context = _module("tensorflow.python.eager.context")
+    return context is not None and context.global_seed() is not None
 
 
 def same(one: dict[str, Any], other: dict[str, Any], name: str) -> bool:

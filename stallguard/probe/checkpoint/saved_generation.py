@@ -1,4 +1,4 @@
-"""A generation read back: what was saved of a fit, and where it stood."""
+"""A generation that was read back: the saved state and position of a fit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FORMAT = 2
 
 
 class StartOver(Exception):
-    """A saved state must not be used; the text says why.  `seam`: one made between two epochs may be."""
+    """A saved state must not be used; the text gives the reason.  `seam`: one made between two epochs can be."""
 
     def __init__(self, reason: str, seam: bool = False) -> None:
         super().__init__(reason)
@@ -19,51 +19,50 @@ class StartOver(Exception):
 
 
 class Saved:
-    """What one generation holds.  Its arrays are mapped files: `drop` lets them go."""
+    """The content of one generation.  Its arrays are mapped files; `drop` releases them."""
 
     def __init__(self, facts: dict[str, Any], blobs: list[memoryview]) -> None:
-        """Raises StartOver for a generation of another form, LookupError for one that lacks something."""
+        """Raises StartOver for a generation of another format, LookupError for an incomplete one."""
         if facts.get("format") != FORMAT:
             raise StartOver("it was written by another version of stallguard")
         self.facts = facts
         self.arrays = tensors.unpack(facts["tensors"], blobs)
         self.identity: dict[str, Any] = facts["identity"]
-        self.epoch: int = facts["epoch"]  # the first that is not over, from 0
-        self.executions: int = facts["executions"]  # of the train function in it
-        self.drawn: int = facts["drawn"]  # batches from the iterator that was open
-        self.ends: list[list[Any]] = facts[
-            "ends"
-        ]  # of each epoch before: came to its count of batches, batches
-        self.epochs: int = facts["epochs"]  # that the script asked for
+        self.epoch: int = facts["epoch"]  # the first unfinished one, from 0
+        self.executions: int = facts["executions"]  # calls of the train function in it
+        self.drawn: int = facts["drawn"]  # batches from the open iterator
+        # Of each finished epoch: whether it reached its number of batches, and its batches.
+        self.ends: list[list[Any]] = facts["ends"]
+        self.epochs: int = facts["epochs"]  # as the script passed it
         self.finished: bool = facts["finished"]
         self.stopped: bool = facts["stop"]
         self.unkept: dict[str, str] = facts["unkept"]
         self.prints: dict[str, str] = {**facts["prints"], **facts.get(NEXT, {})}
-        self.made: float = facts.get(MADE, 0.0)  # seconds since the epoch
-        self.verified = True  # whether its fingerprints hold for the batches that come now
+        self.made: float = facts.get(MADE, 0.0)  # seconds since 1970
+        self.verified = True  # the batches are compared with its fingerprints
 
     @property
     def seam(self) -> bool:
-        """Whether it was made between two epochs, or at the end."""
+        """Whether it was made between two epochs, or at the fit's end."""
         return self.executions == 0
 
     def is_over(self, epochs: int) -> bool:
-        """Whether no epoch is left of a fit that asks for so many."""
+        """Return whether a fit of so many epochs has none left."""
         return self.epoch >= epochs or (self.stopped and not epochs > self.epochs)
 
     def serves(self, epochs: int) -> bool:
-        """Whether a fit of so many epochs can go on from it: not trained for longer, nor to the end without that."""
+        """Return whether a fit of so many epochs can continue from it: it has not more epochs, nor an unsaved end."""
         return self.epoch <= epochs and (self.finished or not self.is_over(epochs))
 
     def resize(self, batch: int) -> int:
-        """Count in batches of `batch` samples from now on; return the size before if that is another one."""
+        """Count in batches of `batch` samples from now on; return the previous size if it differs, otherwise 0."""
         before = self.facts.get("batch") or 0
         if not batch or not before or batch == before:
             return 0
         self.executions = self.executions * before // batch
         self.drawn = self.drawn * before // batch
         self.ends = [[complete, count * before // batch] for complete, count in self.ends]
-        self.prints = {}  # other batches
+        self.prints = {}  # of batches of the previous size
         return int(before)
 
     def groups(self) -> dict[str, list[Any]]:
@@ -75,14 +74,14 @@ class Saved:
         return found
 
     def random(self, moment: str) -> dict[str, Any]:
-        """Return the generators' states at "open" (of the data's iterator) or "now" (of the save)."""
+        """Return the generators' states at `moment`: "open" (of the data's iterator) or "now" (the save)."""
         found: dict[str, Any] = encoding.decode(self.facts["random"][moment], self.arrays)
         return found
 
     def decoded(self, name: str) -> Any:
-        """Return a fact that is kept as plain values and arrays."""
+        """Return a fact that is encoded as plain values and arrays."""
         return encoding.decode(self.facts[name], self.arrays)
 
     def drop(self) -> None:
-        """Let the arrays go: everything has been restored."""
+        """Release the arrays: everything has been restored."""
         self.arrays = []

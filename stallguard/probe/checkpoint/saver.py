@@ -1,10 +1,10 @@
-"""Making generations: taken in an instant, written at once if they are small, beside the training if not.
+"""Makes generations: a small one is written at once, a large one by a thread while the training goes on.
 
-A snapshot holds the values of this moment: TensorFlow copies a variable's buffer when the variable moves on, the other
-frameworks' values are copied.  So a large checkpoint costs the training the time of a copy in memory; checksums, the
-disk and its flushing are the writer's.  If there is no room for the copy, it is written at once.
+A snapshot holds the values of one moment: TensorFlow copies a variable's buffer when the variable changes, the other
+frameworks' values are copied.  So a large checkpoint costs the training the time of a copy in memory; the writer's
+thread computes checksums, writes and flushes.  Without enough free memory for the copy it is written at once.
 
-The batch that is trained next is part of it: its fingerprint is taken just before it is trained, and written beside the
+The fingerprint of the batch that is trained next is taken just before that batch is trained, and written beside the
 generation.  A resume compares it before it trains.
 """
 
@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from . import announcements, fast_forward, free_memory
+from . import announcements, fingerprint, free_memory
 from . import snapshot as snapshots
 from .writer import Writer
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from .sigterm import Farewell
     from .snapshot import Snapshot
 
-SMALL = 8 << 20  # bytes that are written at once; more are written beside the training
-LAST = 60.0  # s that the last save waits for the one before it
+SMALL = 8 << 20  # bytes that are written at once; a larger snapshot is written by the thread
+LAST = 60.0  # s that the last save waits for the previous one
 
 
 class Saver:
-    """Makes the generations of one process.  `most`: bytes that the callbacks' own data may take in one."""
+    """Makes the generations of one process.  `most`: bytes at most of the callbacks' own data in one."""
 
     def __init__(
         self, context: Context, pace: Pace, farewell: Farewell, lookahead: Lookahead, most: int
@@ -42,17 +42,17 @@ class Saver:
         self._lookahead = lookahead
         self._most = most
         self._writer = Writer(
-            context.mail.own_thread, lambda error: context.surprise("writing beside the training", error)
+            context.mail.own_thread, lambda error: context.surprise("writing a checkpoint", error)
         )
-        self._writing = False  # a generation, beside the training
+        self._writing = False  # the thread is writing a generation
         self._complained = False
 
     def save(self, fit: Fit, others: list[list[int]], history: Any = None, last: bool = False) -> bool:
-        """Write a generation, or begin to; what goes wrong becomes a note, and the one before stays.
+        """Write a generation, or begin to; an error becomes a note, and the previous generation is kept.
 
-        Returns whether it holds all that a resume inside the fit needs.
-        `others`: Openings.others.  `history`: of a fit that is over.  `last`: the process is about to end, so nothing
-        is left to be written later.
+        Return whether it has all the state that a resume inside the fit needs.
+        `others`: Openings.others.  `history`: of a finished fit.  `last`: the process is about to end, so the
+        generation is written at once.
         """
         if fit.broken or (self._writing and not last and history is None):
             return False
@@ -81,7 +81,7 @@ class Saver:
         return complete
 
     def _write(self, fit: Fit, snapshot: Snapshot, began: float, beside: bool) -> list[str]:
-        """Write a snapshot, `beside` the training or at once; return a list that gets its name when it is written.
+        """Write a snapshot, by the thread (`beside`) or at once; return a list that gets its name when it is written.
 
         Raises OSError if it is written at once.
         """
@@ -110,16 +110,16 @@ class Saver:
         return names
 
     def _print_next(self, fit: Fit, names: list[str]) -> None:
-        """Have the batch that is trained next kept with the generation: a resume compares it before it trains."""
+        """Have the fingerprint of the next batch written beside the generation."""
         place, store = fit.place(), fit.store
 
         def look(batches: list[Any]) -> None:
-            found = fast_forward.print_of(batches)
+            found = fingerprint.of_first(batches)
             fit.seen(place, found)
             self._writer.add(lambda: note(found))
 
         def note(found: str) -> None:
-            with suppress(OSError):  # a full disk, or a newer generation has taken its place
+            with suppress(OSError):  # a full disk, or a newer generation has replaced it
                 if names:
                     store.annotate(names[0], {place: found})
 

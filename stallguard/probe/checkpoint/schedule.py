@@ -1,12 +1,18 @@
-"""When a checkpoint is due: a function of times and of what the last one cost.  Pure; seconds throughout."""
+"""Decides when a checkpoint is due, from times and from the cost of the last one.  Pure; all times in seconds."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 EVERY = 300.0  # a checkpoint inside an epoch at most this often
-FIRST = 20.0  # the first of a fit, where its epoch is longer
-SHARE = 0.01  # of the training time may go into checkpoints
-FIT_SHARE = 0.05  # of its own time may go into the one at a fit's end, so that it is not trained again, ...
-CREDIT = 200.0  # ... as long as all of these together cost no more beyond the share than this times it: 2 s
+FIRST = 20.0  # the first one in a process, if its epoch is longer
+SHARE = 0.01  # of the training time, at most, for checkpoints
+# The checkpoint at a fit's end, without which the fit would be trained again, can cost this share of the fit's time ...
+FIT_SHARE = 0.05
+CREDIT = 200.0  # ... as long as all of them together cost no more than this times SHARE beyond SHARE: 2 s
 
 
 class Pace:
@@ -37,16 +43,30 @@ class Pace:
         return True
 
     def saved(self, begin: float, end: float) -> None:
-        """Remember a save (or the attempt): the next comes no earlier than its cost allows."""
+        """Register a save or a failed one: the next one is due no earlier than its cost allows."""
         self.cost = end - begin
         self._last = end
         self.next = end + max(self.every, self._rest())
 
     def wrote(self, cost: float, now: float) -> None:
-        """What a save really cost is known now, later than `saved`: it was written beside the training."""
+        """Register the whole cost of a save that was written by the thread, after `saved`."""
         self.cost = cost
         self.next = max(self.next, now + self._rest())
 
     def _rest(self) -> float:
-        """Seconds between saves so that the share is kept: cost / (cost + rest) = share."""
+        """Return the seconds between saves at which cost / (cost + rest) = share."""
         return self.cost * (1.0 / self.share - 1.0)
+
+
+def of_environment(environment: Mapping[str, str], now: float) -> Pace:
+    """Return the schedule with the interval and the share that the supervisor sets."""
+    every = number(environment.get("STALLGUARD_CHECKPOINT_EVERY"), EVERY)
+    return Pace(every, number(environment.get("STALLGUARD_CHECKPOINT_COST"), SHARE), now)
+
+
+def number(text: str | None, default: float) -> float:
+    """Return a number of the environment, `default` if `text` is empty or no number."""
+    try:
+        return float(text) if text else default
+    except ValueError:
+        return default

@@ -1,8 +1,8 @@
-"""SIGTERM during a fit: one last checkpoint where the main thread still runs, then death by that signal.
+"""Handles SIGTERM during a fit: one last checkpoint if the main thread still runs, then the end by that signal.
 
-Only where the script has no handler of its own.  Python runs a handler between two of its own instructions:
-in a step that never comes back it never runs, so a thread hears of the signal through the wake-up descriptor
-and, after a little while, lets the default act.  Outside a fit nothing is installed.
+Only if the script has no handler of its own.  Python runs a handler between two of its own instructions, so not in a
+step that never returns.  So a thread is woken through the wake-up descriptor, and after a short time ends the process
+by the signal's default action.  Outside a fit nothing is installed.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import time
 from _thread import start_new_thread
 from typing import Any, Callable
 
-SHORT = 0.05  # seconds between two looks of the main thread
-LOOK = 0.25  # seconds between two looks for the signal
-PATIENCE = 2.0  # s that a step may take to come back before the default acts
-ANSWER = 5.0  # s that the supervisor may take to answer the note with SIGTERM, on a busy machine too
-LONGEST = 8.0  # s more for the batch to end; a save that is being written may take as long as it needs
+SHORT = 0.05  # s between two checks by the main thread
+LOOK = 0.25  # s between two checks for the signal
+PATIENCE = 2.0  # s that a step can take to return before the default action
+ANSWER = 5.0  # s within which the supervisor answers the note with SIGTERM, also on a busy machine
+LONGEST = 8.0  # s more for the batch to end; a save in progress has no limit
 TERM = signal.SIGTERM
 
 
 class Farewell:
-    """The handler, from `arm` to `disarm`.  `asked` is true once SIGTERM came; `attend()` is called then.
+    """The handler, from `arm` to `disarm`.  `asked` is true after SIGTERM came; `attend()` is called then.
 
-    The thread and its pipe are made once a process: a thread a fit would cost short fits a millisecond each.  It calls
-    `begins` first of all.
+    The thread and its pipe are made once in a process: a thread for each fit would cost a millisecond each.  Its first
+    call is `begins`.
     """
 
     def __init__(
@@ -42,19 +42,19 @@ class Farewell:
         os.register_at_fork(before=self._fork, after_in_parent=self._parent, after_in_child=self._child)
 
     def arm(self) -> None:
-        """Install the handler where that is possible and nobody else has one."""
+        """Install the handler if that is possible and the script has none."""
         main = threading.current_thread() is threading.main_thread()
         if self._armed or not main or signal.getsignal(TERM) is not signal.SIG_DFL:
             return
         before = signal.set_wakeup_fd(self._writer(), warn_on_full_buffer=False)
-        if before != -1:  # an event loop's: it needs every signal that we would take
+        if before != -1:  # an event loop's: it needs every signal
             signal.set_wakeup_fd(before)
             return
         self._armed = True
         signal.signal(TERM, self._handle)
 
     def _writer(self) -> int:
-        """Return where the signal's number is written; the thread at the other end starts with it."""
+        """Return the descriptor to which the signal's number is written; start the thread that reads it."""
         if self._pipe is None:
             self._pipe = os.pipe()
             for end in self._pipe:
@@ -63,7 +63,7 @@ class Farewell:
         return self._pipe[1]
 
     def disarm(self) -> None:
-        """Take the handler out; where the signal came meanwhile, die of it now."""
+        """Remove the handler; if the signal came meanwhile, end the process by it."""
         if self._armed:
             self._take_out()
             if self.asked:
@@ -72,19 +72,19 @@ class Farewell:
     def wait(self) -> None:
         """Sleep until the supervisor sends SIGTERM, or for a few seconds if it sends none.
 
-        If the script has a handler of its own, that one runs meanwhile, in this thread.
+        A handler of the script runs meanwhile in this thread.
         """
         until = time.monotonic() + ANSWER
         while not self.asked and time.monotonic() < until:
             time.sleep(SHORT)
 
     def die(self) -> None:
-        """End the process by SIGTERM, as it would have without us."""
+        """End the process by SIGTERM, as it would end without the probe."""
         signal.signal(TERM, signal.SIG_DFL)
         os.kill(os.getpid(), TERM)
 
     def _ours(self) -> bool:
-        """Whether the handler is in, and the script has set none of its own since."""
+        """Return whether the handler is installed, and the script has set none of its own since."""
         return self._armed and signal.getsignal(TERM) == self._handle
 
     def _take_out(self) -> None:
@@ -93,10 +93,10 @@ class Farewell:
             signal.signal(TERM, signal.SIG_DFL)
         current = signal.set_wakeup_fd(-1)
         if current not in (-1, self._writer()):
-            signal.set_wakeup_fd(current)  # somebody else's since: theirs stays
+            signal.set_wakeup_fd(current)  # another program's, set since: it stays
 
     def _fork(self) -> None:
-        """Hold SIGTERM back while a worker is forked: until it is told apart, its signals would be its parent's."""
+        """Block SIGTERM while a worker is forked: until `_child` ran, the worker's signals would reach its parent."""
         if self._armed:
             self._masks[threading.get_ident()] = signal.pthread_sigmask(signal.SIG_BLOCK, {TERM})
 
@@ -106,7 +106,7 @@ class Farewell:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def _child(self) -> None:
-        """Leave a forked worker alone: it must die of SIGTERM, and its parent must not hear of it."""
+        """Remove the handler in a forked worker: SIGTERM must end it, and must not reach its parent."""
         if self._armed:
             self._take_out()
         for end in self._pipe or ():
@@ -119,7 +119,7 @@ class Farewell:
         self._attend()
 
     def _listen(self, reader: int) -> None:
-        """Wait for the signal in a thread: the main one may be in a call that never returns."""
+        """Wait for the signal in a thread: the main one can be in a call that never returns."""
         try:
             self._begins()
             while True:
@@ -128,10 +128,10 @@ class Farewell:
                     if self._ours():
                         _let_default_act()
         except Exception:
-            return  # the interpreter is being torn down around this thread: silence is right
+            return  # the interpreter shuts down
 
     def _wait(self) -> None:
-        """Give the main thread the time to end its batch: where it does, the process ends meanwhile."""
+        """Give the main thread time to end its batch; if it does, it ends the process meanwhile."""
         pause = threading.Event().wait
         pause(PATIENCE)
         waited = 0.0
@@ -141,10 +141,11 @@ class Farewell:
 
 
 def _next(reader: int) -> bytes:
-    """Wait for bytes by looking.
+    """Wait for bytes by polling.
 
-    Until the hello has named this thread, whoever counts the waits of this process takes one that sleeps for a timer
-    of the runtime's; one that waits on a pipe would look like a wait for the outside, and hide a deadlock.
+    The supervisor counts what the threads of this process wait for.  Until the hello names this thread, a thread that
+    sleeps counts as a timer of the runtime; one that waits on a pipe would count as a wait for another process, and
+    hide a deadlock.
     """
     while True:
         try:
@@ -154,7 +155,7 @@ def _next(reader: int) -> bytes:
 
 
 def _let_default_act() -> None:
-    """Restore the default by the C library and resend: `signal.signal` works in the main thread only."""
+    """Restore the default action through the C library and resend: `signal.signal` works in the main thread only."""
     import ctypes
 
     ctypes.CDLL(None).signal(int(TERM), None)

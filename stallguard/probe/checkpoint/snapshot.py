@@ -1,4 +1,4 @@
-"""What a generation of a fit holds, taken at one instant: every variable, what objects became, where the fit is."""
+"""Takes the content of a generation at one instant: every variable, the changed objects, the fit's position."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PRINTS = 12  # fingerprints that are kept with a generation, the newest
 
 
 class Snapshot:
-    """What is written: facts, and buffers that stay as they are while training goes on."""
+    """What is written: facts, and buffers that do not change while training goes on."""
 
     def __init__(self, facts: dict[str, Any], blobs: list[Any], seam: bool) -> None:
         self.facts, self.blobs, self.seam = facts, blobs, seam
@@ -26,10 +26,10 @@ class Snapshot:
 
 
 def take(fit: Fit, most: int, others: list[list[int]], history: Any = None) -> Snapshot:
-    """Return what a generation of this moment holds.
+    """Return the content of a generation of this moment.
 
-    `most`: bytes that the callbacks' own data may take.  `others`: openings.Openings.others.  `history`: of a fit
-    that is over.  Raises whatever a framework raises: the caller guards.
+    `most`: bytes at most of the callbacks' own data.  `others`: Openings.others.  `history`: of a finished fit.  Raises
+    what the frameworks raise; the caller handles that.
     """
     variables.synchronise(fit.model)
     finished, seam = history is not None, not fit.executions
@@ -49,7 +49,7 @@ def take(fit: Fit, most: int, others: list[list[int]], history: Any = None) -> S
         unkept[name] = "a variable that no attribute holds"
     if not state.complete:
         unkept[announcements.TOO_MANY] = "too many to look at"
-    # Between two epochs nothing has been drawn ahead: what the pipeline keeps now is what its next opening finds.
+    # Between two epochs nothing has been drawn ahead: the pipeline's present state is that of its next opening.
     kept, values = fit.data_state(data) if seam else fit.data_opened
     kept = object_state.moved(kept, len(arrays))
     arrays += values
@@ -74,9 +74,9 @@ def take(fit: Fit, most: int, others: list[list[int]], history: Any = None) -> S
 
 
 def _draws(fit: Fit) -> list[str]:
-    """Return the operations of the training step whose random draws keep no place; found once."""
+    """Return the operations of the training step that draw from a state that cannot be saved; cached."""
     if fit.draws is None and pipelines.draws_masks(fit.model):
-        fit.draws = []  # said already
+        fit.draws = []  # reported already
     elif fit.draws is None:
         fit.draws = variables.random_operations(train_function(fit.model), pipelines.RANDOM_OPS)
     return fit.draws or []
@@ -90,7 +90,7 @@ def _entries(
         return [], {}
     changed = baseline.changed(state)
     entries, unkept = object_state.keep(state, changed, arrays, most)
-    if finished:  # its callbacks will not begin again: what they set as they began is kept too
+    if finished:  # its callbacks will not begin again: what their begin set is kept too
         others = [p for p in state.slots if p.startswith(CALLBACKS) and p not in changed]
         entries += object_state.keep(state, others, arrays, most)[0]
     return entries + object_state.lost(state, baseline.walked, baseline.gone(state)), unkept

@@ -1,11 +1,11 @@
-"""The checkpoints of one fit: facts and byte buffers in generations, every byte verified before use.
+"""The checkpoints of one fit: facts and byte buffers in generations; every byte is verified before use.
 
     g<number>/facts.json    what it is; under "blobs" [offset, length, CRC-32] of each buffer
               tensors.bin   the buffers, one after the other
-              next.json     the fingerprint of the batch that was trained next, written when that was seen
+              next.json     the fingerprint of the batch that was trained next, written before it was trained
 
-Buffers are read by mapping the file: restoring a model takes no second copy of it.  Knows nothing of frameworks;
-standard library only.
+Buffers are read by mapping the file: restoring a model needs no second copy of it.  Independent of frameworks; standard
+library only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _BLOBS = "tensors.bin"
 NEXT, MADE = "next", "made"
-_PIECE = 16 << 20  # bytes that are checked at once: the other threads of the training run between them
+_PIECE = 16 << 20  # bytes that are checked at once; the training's other threads can run in between
 
 
 class Store:
@@ -33,7 +33,7 @@ class Store:
         self.files = os.path.join(folder, "files")  # copies of what callbacks write line by line
 
     def write(self, facts: dict[str, Any], blobs: list[Any], seam: bool = False) -> str:
-        """Write a new generation and return its name; raises OSError, the generations before stay."""
+        """Write a new generation and return its name; raises OSError and then keeps the earlier ones."""
 
         def fill(folder: str) -> dict[str, Any]:
             return {**facts, "blobs": _write_blobs(os.path.join(folder, _BLOBS), blobs)}
@@ -41,7 +41,7 @@ class Store:
         return self._generations.write(fill, sum(len(blob) for blob in blobs), seam)
 
     def annotate(self, name: str, facts: dict[str, Any]) -> None:
-        """Add what was seen after a generation was made; raises OSError."""
+        """Add facts to a generation after it was made; raises OSError."""
         self._generations.annotate(name, NEXT, facts)
 
     def forget(self) -> None:
@@ -49,11 +49,11 @@ class Store:
         self._generations.forget()
 
     def exists(self) -> bool:
-        """Whether there is a generation."""
+        """Return whether there is a generation."""
         return bool(self._generations.names())
 
     def found(self, complaints: list[str]) -> Iterator[tuple[dict[str, Any], list[memoryview]]]:
-        """Yield (facts, blobs) of each generation that verifies, the newest first; damaged ones add to `complaints`."""
+        """Yield (facts, blobs) of each intact generation, newest first; add the errors of others to `complaints`."""
         for folder in self._generations.candidates():
             try:
                 facts = read_facts(folder)

@@ -1,4 +1,4 @@
-"""Arrays to flat byte buffers and back, values of variables and tensors of every framework, and short digests."""
+"""Converts arrays to byte buffers and back, reads variables and tensors of every framework, and makes digests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def unpack(meta: list[list[Any]], blobs: list[memoryview]) -> list[Any]:
 
 
 def _dtype(name: str) -> Any:
-    """Return the numpy type of that name; bfloat16 and its like are known to ml_dtypes, which Keras needs itself."""
+    """Return the numpy type of that name; bfloat16 and similar types are in ml_dtypes, which Keras requires."""
     numpy = sys.modules["numpy"]
     try:
         return numpy.dtype(name)
@@ -34,16 +34,16 @@ def _dtype(name: str) -> Any:
 
 
 def value_of(variable: Any, keep: bool = False) -> Any:
-    """Return a variable's or tensor's value as a numpy array that may share its memory.
+    """Return a variable's or tensor's value as a numpy array that can share its memory.
 
-    `keep`: the array is to stay as it is while training goes on.  TensorFlow's do without a copy: an update of a
-    variable copies its buffer if somebody else holds it.
+    `keep`: the array must not change while training goes on.  TensorFlow's values need no copy for that: an update of
+    a variable copies its buffer if there is another reference to it.
     """
     numpy = sys.modules["numpy"]
     value = getattr(variable, "value", variable)  # Keras 3: a property; TensorFlow: a method
     if callable(value):
         value = variable.read_value() if hasattr(variable, "read_value") else value()
-    if hasattr(value, "read_value"):  # Keras 3 holds a variable of TensorFlow's
+    if hasattr(value, "read_value"):  # Keras 3 contains a variable of TensorFlow
         value = value.read_value()
     if hasattr(value, "detach"):
         value = value.detach().cpu().numpy()
@@ -55,7 +55,7 @@ def value_of(variable: Any, keep: bool = False) -> Any:
 
 
 def digest(array: Any, full: int, sample: int) -> list[Any]:
-    """Return a short value that tells an array from another: of one beyond `full` bytes, by `sample` of its values."""
+    """Return a short digest of an array; of one larger than `full` bytes, from `sample` of its values."""
     numpy = sys.modules["numpy"]
     flat = array.reshape(-1)
     if array.nbytes > full:
@@ -67,5 +67,5 @@ def digest(array: Any, full: int, sample: int) -> list[Any]:
 
 
 def digest_of_code(code: Any, digests: list[Any]) -> int:
-    """Return a short value for JSON and the digests of its arrays."""
+    """Return a checksum of JSON and the digests of its arrays."""
     return zlib.crc32(json.dumps([code, digests]).encode())

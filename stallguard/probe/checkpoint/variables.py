@@ -1,8 +1,8 @@
 """The variables of a model in training: weights, seeds, optimizer, the metrics of the running epoch.
 
-They come in groups, each with a name that the next attempt finds again: "model", "optimizer", "metrics", and one for
-each further optimizer that the walk found (walk.py).  Works on Keras 3 (any backend) and Keras 2; a variable is
-anything with a shape, `assign` and `numpy`.
+They form groups, each with a name that is the same in the next attempt: "model", "optimizer", "metrics", and one for
+each further optimizer that the walk found (object_walk.py).  For Keras 3 (any backend) and Keras 2; a variable is any
+object with a shape, `assign` and `numpy`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from . import tensors
 
 MODEL, OPTIMIZER, METRICS, COUNTERS = "model", "optimizer", "metrics", "counters"
 _COUNTERS = ("_train_counter", "_test_counter", "_predict_counter")  # of Keras 2, which does not list them
-MOST = 64  # functions that a train function may close over
+MOST = 64  # functions in the closure of a train function that are followed
 Groups = dict[str, list[Any]]
 
 
 class Unlike(Exception):
-    """The saved variables are not those of this model; the text names the group."""
+    """The saved variables do not fit this model; the text names the group."""
 
 
 def built(model: Any) -> bool:
@@ -28,12 +28,12 @@ def built(model: Any) -> bool:
 
 
 def build_optimizer(model: Any) -> None:
-    """Create the variables of the model's optimizer, as the first step would."""
+    """Create the variables of the model's optimizer, as the first step does."""
     optimizer, inner = getattr(model, "optimizer", None), inner_of(getattr(model, "optimizer", None))
     if optimizer is None or getattr(inner, "built", False) or getattr(inner, "_built", False):
         return
     build = getattr(optimizer, "build", None)
-    legacy = getattr(optimizer, "_create_all_weights", None)  # Keras 2, what Macs fall back to
+    legacy = getattr(optimizer, "_create_all_weights", None)  # Keras 2, mostly on Macs
     if build is not None:
         build(model.trainable_variables)
     elif legacy is not None:
@@ -44,21 +44,21 @@ def build_optimizer(model: Any) -> None:
 def build_optimizer_if(model: Any, saved: dict[str, list[Any]]) -> None:
     """Create the variables of the model's optimizer if those of the saved one existed.
 
-    One that no step has used yet, such as the optimizer that a GAN leaves to `compile`, stays as it is.
+    An optimizer that no step has used, such as the unused one that a GAN passes to `compile`, had none.
     """
     if len(of_optimizer(getattr(model, "optimizer", None))) != len(saved.get(OPTIMIZER, ())):
         build_optimizer(model)
 
 
 def synchronise(model: Any) -> None:
-    """Bring the variables up to date if training keeps them elsewhere (JAX)."""
+    """Update the variables if training keeps their values elsewhere (JAX)."""
     bring = getattr(model, "jax_state_sync", None)
     if bring is not None and getattr(model, "_jax_state", None) is not None:
         bring()
 
 
 def of_model(model: Any) -> Groups:
-    """Return the variables of the model and of its optimizer: what makes training go on exactly."""
+    """Return the variables of the model and of its optimizer, which an exact resume needs."""
     optimizer = getattr(model, "optimizer", None)
     groups = {MODEL: _listed(model, "variables"), OPTIMIZER: of_optimizer(optimizer)}
     mine = {id(variable) for variable in groups[MODEL]}
@@ -68,12 +68,12 @@ def of_model(model: Any) -> Groups:
 
 
 def of_optimizer(optimizer: Any) -> list[Any]:
-    """Return the variables of an optimizer, its learning rate among them if that is one."""
+    """Return the variables of an optimizer, including its learning rate if that is a variable."""
     return _distinct(_listed(optimizer, "variables") + _rates(inner_of(optimizer)))
 
 
 def inner_of(optimizer: Any) -> Any:
-    """Return the optimizer inside one that scales losses, else itself."""
+    """Return the optimizer inside a wrapper that scales losses, otherwise the optimizer itself."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
@@ -99,7 +99,7 @@ def metrics(model: Any) -> list[Any]:
 
 
 def differences(groups: Groups, saved: dict[str, list[Any]]) -> str:
-    """Return what keeps `saved`, {group: its arrays}, from being these variables; "" if nothing does."""
+    """Return why `saved`, {group: arrays}, does not fit these variables; "" if it fits."""
     for name, arrays in saved.items():
         if name not in groups:
             return "there is no %s here" % name
@@ -116,7 +116,7 @@ def differences(groups: Groups, saved: dict[str, list[Any]]) -> str:
 
 
 def assign(groups: Groups, saved: dict[str, list[Any]]) -> None:
-    """Set all variables of the saved groups; raises Unlike, and sets none, if they are others."""
+    """Set all variables of the saved groups; raise Unlike, and set none, if they do not fit."""
     difference = differences(groups, saved)
     if difference:
         raise Unlike(difference)
@@ -126,12 +126,12 @@ def assign(groups: Groups, saved: dict[str, list[Any]]) -> None:
 
 
 def values(variables: list[Any]) -> list[Any]:
-    """Return the variables' values, which stay as they are while training goes on."""
+    """Return the variables' values, which do not change while training goes on."""
     return [tensors.value_of(variable, keep=True) for variable in variables]
 
 
 def dtype_of(variable: Any) -> str:
-    """Return the name of a variable's type, as numpy has it."""
+    """Return numpy's name of a variable's type."""
     return str(getattr(variable.dtype, "name", variable.dtype)).rpartition(".")[2]
 
 
@@ -145,7 +145,7 @@ def _distinct(variables: list[Any]) -> list[Any]:
 
 
 def lost(function: Any, known: set[int]) -> list[str]:
-    """Return the names of variables that a train function's graphs use and nobody looks after.  `known`: ids."""
+    """Return the names of variables that a train function's graphs use and that are not saved.  `known`: saved ids."""
     found: list[Any] = []
     for one in _functions(function):
         for traced in getattr(one, "_list_all_concrete_functions_for_serialization", list)():
@@ -154,7 +154,7 @@ def lost(function: Any, known: set[int]) -> list[str]:
 
 
 def random_operations(function: Any, kinds: frozenset[str]) -> list[str]:
-    """Return which of these operations a train function's graphs have: what they draw has a place in a kernel."""
+    """Return which of these operations a train function's graphs contain: they draw from the state of a kernel."""
     found: set[str] = set()
     for one in _functions(function):
         for traced in getattr(one, "_list_all_concrete_functions_for_serialization", list)():
@@ -165,12 +165,12 @@ def random_operations(function: Any, kinds: frozenset[str]) -> list[str]:
 
 
 def identities(variables: list[Any]) -> set[int]:
-    """Return the ids of variables, and of those of TensorFlow's that Keras 3 keeps inside its own."""
+    """Return the ids of variables, and of the TensorFlow variables inside Keras 3's."""
     return {id(inner) for one in variables for inner in (one, vars(one).get("_value", one))}
 
 
 def trace(function: Any, *arguments: Any) -> bool:
-    """Trace the tf.function below a train function as its first call would, and run nothing; whether there is one."""
+    """Trace the tf.function of a train function as its first call does, without running it; return if there is one."""
     for one in _functions(function):
         get = getattr(one, "get_concrete_function", None)
         if get is not None:
@@ -180,7 +180,7 @@ def trace(function: Any, *arguments: Any) -> bool:
 
 
 def _functions(function: Any) -> list[Any]:
-    """Return a train function and what it closes over: Keras 3 wraps the tf.function in a function of Python's."""
+    """Return a train function and the functions in its closure: Keras 3 wraps the tf.function in a Python function."""
     found = [function]
     for one in found:
         for cell in getattr(one, "__closure__", None) or ():

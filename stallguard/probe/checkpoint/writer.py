@@ -1,7 +1,7 @@
-"""One thread that writes what the training hands over: the training goes on while the disk works.
+"""A thread that writes checkpoints while the training goes on.
 
-Jobs are done in their order.  The thread waits for a lock, which is free of cost, and announces itself as the probe's
-own, so that its waiting says nothing about the script.  A fork leaves it behind: the child writes nothing.
+Jobs are done in their order.  The thread waits for a lock, which costs nothing, and registers itself as the probe's
+own, so that its wait does not count as the script's.  It does not exist in a forked child, which writes nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from time import monotonic, sleep
 from typing import Any, Callable
 
 AT_EXIT = 10.0  # s that the interpreter's end waits for what is being written
-LOOK = 0.005  # s between two looks of one who waits for the writer
+LOOK = 0.005  # s between two checks in `finish`
 
 
 class Writer:
-    """Use from one thread.  `begins` is called by the writing thread, first of all; `failed` with what a job raises."""
+    """Use from one thread.  The writing thread first calls `begins`, and `failed` with what a job raises."""
 
     def __init__(
         self,
@@ -36,11 +36,11 @@ class Writer:
 
     @property
     def busy(self) -> bool:
-        """Whether something is still to be written."""
+        """Whether there are unfinished jobs."""
         return self._undone > 0 and self._process == os.getpid()
 
     def add(self, job: Callable[[], Any]) -> None:
-        """Have `job` done."""
+        """Add a job."""
         if self._process != os.getpid():
             return
         if not self._running:
@@ -53,7 +53,7 @@ class Writer:
             self._wake.release()
 
     def finish(self, seconds: float) -> bool:
-        """Wait until everything is written, at most so long; whether it is."""
+        """Wait until all jobs are done, for at most `seconds`; return whether they are."""
         until = monotonic() + seconds
         while self.busy and monotonic() < until:
             sleep(LOOK)

@@ -1,13 +1,13 @@
-"""Files that callbacks write line by line: a resumed training goes on after the lines that the checkpoint knows.
+"""Files that callbacks write line by line: a resumed training continues them after the lines of the checkpoint.
 
-A log that is appended to has, after a kill, lines of batches that will be trained again; a log that the script opens
-anew has lost all lines.  So a save keeps how long each such file is, and a copy of it (only what came since the save
-before is copied); a resumed fit gives the file that content back.  What it cuts off is kept beside the copies.
+After a kill, a log that is appended to has lines of batches that will be trained again; a log that the script opens for
+writing has lost all lines.  So a save stores the length of each such file and a copy of it (only what was added since
+the previous save is copied), and a resumed fit restores that content.  What it cuts off is kept beside the copies.
 
-How long such a file was when a fit first opened it is written down at once: a fit that starts over begins there.
+The length of such a file when a fit first opened it is recorded at once: a fit that starts over cuts it to that length.
 
-Such files are those that are opened for appending while a fit runs, those that an open handle within reach of the
-callbacks writes to, and those of Keras' CSVLogger.  A file that is written anew as a whole each time needs nothing.
+Such files are those that are opened for appending while a fit runs, those of an open handle that a callback refers to,
+and those of Keras' CSVLogger.  A file that is always rewritten as a whole needs no handling.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from . import object_kinds
 if TYPE_CHECKING:
     from .object_walk import Walk
 
-TAIL = 4096  # bytes before the end that tell whether a file has only grown
+TAIL = 4096  # bytes before the end that are compared to decide whether a file has only grown
 FRAMES = 8  # between the script's code and open(): pathlib, a logger
 CSV = "CSVLogger"
 CUT, BASE = "cut-off", "base"
 
 
 class Files:
-    """The files of one fit.  `folder`: where copies are kept."""
+    """The files of one fit.  `folder`: of the copies."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -40,7 +40,7 @@ class Files:
     # ---- noticing -------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Watch what is opened for appending."""
+        """Register files that are opened for appending from now on."""
         if isinstance(builtins.open, Opener):
             builtins.open.files = self
             return
@@ -48,13 +48,13 @@ class Files:
         builtins.open = io.open = opener
 
     def end(self) -> None:
-        """Watch no more."""
+        """Stop registering files."""
         opener = builtins.open
         if isinstance(opener, Opener):
             builtins.open = io.open = opener.original
 
     def note(self, file: Any) -> None:
-        """A file was opened for appending."""
+        """Register a file that was opened for appending, if the script's code opened it."""
         if not isinstance(file, (str, bytes, os.PathLike)):
             return
         frame: Any = sys._getframe(2)
@@ -62,7 +62,7 @@ class Files:
             if frame is None or object_kinds.is_users(frame.f_code.co_filename):
                 break
             if os.path.dirname(frame.f_code.co_filename) == os.path.dirname(__file__):
-                return  # ours
+                return  # opened by the probe
             frame = frame.f_back
         else:
             return
@@ -76,13 +76,13 @@ class Files:
                 known.write("%d %s\n" % (self.appended[path], path))
 
     def rewind(self) -> None:
-        """The fit starts over: cut off what an earlier attempt appended in it; raises OSError."""
+        """Cut off what an earlier attempt of this fit appended, because the fit starts over; raises OSError."""
         base = os.path.join(self.folder, BASE)
         if not os.path.exists(base):
             return
         with open(base, encoding="utf-8", errors="surrogateescape") as known:
             lines = [line.rstrip("\n").partition(" ") for line in known]
-        for size, _, path in reversed(lines):  # the first that was written down has the last word
+        for size, _, path in reversed(lines):  # the first record of a file is applied last
             if os.path.isfile(path) and os.path.getsize(path) > int(size):
                 self._cut(path, int(size))
 
@@ -100,13 +100,13 @@ class Files:
         return found
 
     def restore(self, kept: list[list[Any]], state: Walk, callbacks: list[Any]) -> int:
-        """Give each kept file the content that it had; return how many had other lines.  Raises OSError."""
+        """Restore the content of each kept file; return how many had a different one.  Raises OSError."""
         there = {name: (path, handle) for name, path, handle in self._written(state, callbacks)}
         changed = 0
         for name, copy, size in kept:
             path, handle = there.get(name, (name, None))
             if not os.path.isabs(path):
-                continue  # a handle that this start does not have
+                continue  # a handle that does not exist in this process
             if handle is not None:
                 handle.flush()
             with open(os.path.join(self.folder, copy), "rb") as file:
@@ -120,7 +120,7 @@ class Files:
         return changed
 
     def _written(self, state: Walk, callbacks: list[Any]) -> list[tuple[str, str, Any]]:
-        """Return (name, path, handle or None) of the files that are written line by line; the name is a slot's path."""
+        """Return (name, path, handle or None) of the files written line by line; a handle's name is its slot."""
         found: list[tuple[str, str, Any]] = [(path, path, None) for path in sorted(self.appended)]
         for index, callback in enumerate(callbacks):
             if type(callback).__name__ == CSV:
@@ -138,7 +138,7 @@ class Files:
         return found
 
     def _copied(self, name: str, path: str, size: int) -> str:
-        """Bring the copy of a file up to date; return its name."""
+        """Update the copy of a file; return the copy's name."""
         copy = self._copies.get(name)
         os.makedirs(self.folder, exist_ok=True)
         with open(path, "rb") as source:
@@ -152,7 +152,7 @@ class Files:
         return str(copy)
 
     def _grown(self, copy: str, source: Any, size: int) -> int:
-        """Return how much of a file its copy has, -1 if the file has done anything but grow."""
+        """Return the length of a file's copy, -1 if the file has changed in any way other than growing."""
         path = os.path.join(self.folder, copy)
         length = os.path.getsize(path)
         if length > size:
@@ -170,7 +170,7 @@ class Files:
         return "%d" % number
 
     def _set(self, path: str, content: bytes, name: str) -> bool:
-        """Give a file its content; keep what it had beyond that.  Return whether it had something else."""
+        """Set the content of a file, and keep what it had beyond it.  Return whether it was different."""
         now = b""
         if os.path.exists(path):
             with open(path, "rb") as file:
@@ -186,7 +186,7 @@ class Files:
         return True
 
     def _cut(self, path: str, size: int) -> None:
-        """Shorten a file; its end is kept."""
+        """Shorten a file, and keep the end that is cut off."""
         with open(path, "rb") as file:
             file.seek(size)
             end = file.read()
@@ -196,18 +196,18 @@ class Files:
 
 
 class Opener:
-    """Stands in for `open` while a fit runs.  No function: as an attribute of a class it must not become a method."""
+    """Replaces `open` while a fit runs.  No function: as an attribute of a class it must not become a method."""
 
     def __init__(self, original: Any, files: Files) -> None:
         self.original = original
         self.files = files
 
     def __call__(self, file: Any, mode: Any = "r", *args: Any, **named: Any) -> Any:
-        """Open a file as `open` does, and note one that is appended to."""
+        """Open a file as `open` does, and register one that is opened for appending."""
         if isinstance(mode, str) and "a" in mode:
             try:
                 self.files.note(file)
-            except Exception:  # whatever it is, the script gets its file
+            except Exception:  # the script gets its file in any case
                 pass
         return self.original(file, mode, *args, **named)
 
@@ -223,11 +223,11 @@ def _is_standard(handle: Any) -> bool:
 
 
 def _to_end(handle: Any, path: str, callbacks: list[Any]) -> None:
-    """Have a handle write after the content that its file was given."""
+    """Move a handle to the end of its restored file."""
     owner = next((one for one in callbacks if getattr(one, "csv_file", None) is handle), None)
     if hasattr(handle, "seekable") and not hasattr(handle, "_FileIO__name"):
         handle.seek(0, os.SEEK_END)
-    elif owner is not None:  # TensorFlow's file of Keras 2 cannot be moved: another one is opened
+    elif owner is not None:  # TensorFlow's file object in Keras 2 cannot seek: another one is opened
         handle.close()
         owner.csv_file = type(handle)(path, "a")
     if owner is not None and os.path.getsize(path):

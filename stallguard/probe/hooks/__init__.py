@@ -1,7 +1,7 @@
-"""The hooks: which functions of which library say what about the training.
+"""The hooks: wrappers of library functions that record the training's progress.
 
-Each module exports targets(context) as context.py describes.  A hook that a version lacks is simply missing
-from the hello; the others go on.
+Each module exports targets(context), as context.py describes.  If a library's version lacks a function, its hook is
+missing from the hello, and the others work.
 """
 
 from __future__ import annotations

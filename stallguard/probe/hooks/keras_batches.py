@@ -1,4 +1,4 @@
-"""The brackets of Keras' models: fit, evaluate, predict, and their single batches."""
+"""Wraps the loops of Keras' models (fit, evaluate, predict) and their single batches."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ HOMES = (
 
 
 def targets(context: Context) -> Targets:
-    """Return the modules that hold the models' loops."""
+    """Return the modules that define the models' loops."""
     hooks = BatchHooks(context)
     return dict.fromkeys(HOMES, hooks.patch)
 
 
 class BatchHooks:
-    """What the brackets store."""
+    """The wrappers."""
 
     def __init__(self, context: Context) -> None:
-        from weakref import WeakSet  # late: a process that trains nothing need not pay for it
+        from weakref import WeakSet  # late: not imported in a process that does not train
 
         self.context = context
         self.beats = context.beats
@@ -70,30 +70,29 @@ class BatchHooks:
             context.took("on_batch")
 
     def fit_opens(self, model: Any, *args: Any, **kwargs: Any) -> int:
-        """A fit begins, perhaps inside another."""
+        """Begin a fit, which can be inside another."""
         beats = self.beats
         beats.stride = _stride(model)
-        return self._opens(EPOCH_START) if beats.fitting else self._first_opens()
+        if beats.fitting:
+            return self._opens(EPOCH_START)
+        before = beats.fit_begins()
+        self._opens(EPOCH_START)
+        return before
 
     def fit_opens_lazily(self, model: Any, *args: Any, **kwargs: Any) -> int:
-        """A fit begins where no hook sees the compiling: the model's first batch is its first run."""
+        """Begin a fit on a backend whose compiling no hook observes: the model's first batch is its first run."""
         before = self.fit_opens(model)
         self.beats.cold = model not in self._warm
         self._warm.add(model)
         return before
 
     def evaluate_opens(self, model: Any, *args: Any, **kwargs: Any) -> int:
-        """A validation begins, inside a fit or on its own."""
+        """Begin a validation, inside a fit or alone."""
         return self._opens(VALIDATION)
 
     def predict_opens(self, model: Any, *args: Any, **kwargs: Any) -> int:
-        """A prediction begins."""
+        """Begin a prediction."""
         return self._opens(PREDICTION)
-
-    def _first_opens(self) -> int:
-        before = self.beats.fit_begins()
-        self._opens(EPOCH_START)
-        return before
 
     def _opens(self, phase: int) -> int:
         beats = self.beats
@@ -103,11 +102,11 @@ class BatchHooks:
         return beats.enter(phase)
 
     def loop_closes(self, before: int, result: Any) -> None:
-        """The loop is over."""
+        """End the loop."""
         self.loop_fails(before)
 
     def loop_fails(self, before: int) -> None:
-        """The loop is over: back to what was before, which between loops is the script's own code."""
+        """End the loop and return to the previous phase; between loops that is the script's own code."""
         beats = self.beats
         beats.fitting = max(0, beats.fitting - 1)
         if not beats.fitting:
@@ -117,12 +116,12 @@ class BatchHooks:
         beats.leave(before if beats.fitting or before == _NAMED else IDLE)
 
     def batch_opens(self, model: Any, *args: Any, **kwargs: Any) -> Optional[int]:
-        """train_on_batch begins."""
+        """Begin train_on_batch."""
         self.beats.trains()
         return self.beats.call_begins() if self.beats.may_open() else None
 
     def batch_closes(self, before: int, result: Any) -> None:
-        """train_on_batch came back; its loss is the first of its results."""
+        """Count the batch of train_on_batch; its loss is the first of its results."""
         self.beats.call_ends(before, ON_BATCH)
         self.beats.loss(result[0] if isinstance(result, (list, tuple)) and result else result)
 
@@ -133,7 +132,7 @@ class BatchHooks:
         return opens
 
     def check_closes(self, before: int, result: Any) -> None:
-        """test_on_batch or predict_on_batch came back."""
+        """Count the batch of test_on_batch or predict_on_batch."""
         self.context.add("checks")
         self.beats.call_failed(before)
 
@@ -142,7 +141,7 @@ def _stride(model: Any) -> int:
     """Return how many batches Keras runs at once."""
     stride: Any = getattr(model, "steps_per_execution", None) or getattr(model, "_steps_per_execution", 1)
     if getattr(model, "autotune_steps_per_execution", False):
-        return 2  # it changes as it goes: any number above 1 says that the indices must be looked at
+        return 2  # the number changes over time: with any number above 1 the indices are used
     try:
         return int(stride.numpy() if hasattr(stride, "numpy") else stride)
     except Exception:

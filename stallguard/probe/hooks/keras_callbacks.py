@@ -1,7 +1,7 @@
-"""Keras' own loops, by the class that calls the callbacks: never by a callback of ours.
+"""Records the progress of Keras' own loops by wrapping the class that calls the callbacks; no callback is added.
 
-An added callback would force Keras 2 to fetch the logs from the device each batch, and Keras 3 on JAX and torch
-to run all callbacks in the main thread; the class that dispatches them costs neither.
+An added callback would make Keras 2 fetch the logs from the device after each batch, and Keras 3 on JAX and torch run
+all callbacks in the main thread.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ HOMES = (
 
 
 def targets(context: Context) -> Targets:
-    """Return the modules that hold the class."""
+    """Return the modules that define the class."""
     hooks = CallbackHooks(context)
     return dict.fromkeys(HOMES, hooks.patch)
 
 
 class CallbackHooks:
-    """What each event of the class CallbackList stores."""
+    """The wrappers of CallbackList's methods."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -45,7 +45,16 @@ class CallbackHooks:
         if kind is None or kind.__module__ != module.__name__:
             return
         context = self.context
-        taken = [context.wrap(kind, name, before(context, action)) for name, action in self._actions()]
+        actions: tuple[tuple[str, Any], ...] = (
+            ("on_train_begin", self.train_begin),
+            ("on_train_end", self.train_end),
+            ("on_epoch_end", self.epoch_end),
+            ("on_test_batch_begin", self.check_begin),
+            ("on_predict_batch_begin", self.check_begin),
+            ("on_test_batch_end", self.test_batch_end),
+            ("on_predict_batch_end", self.predict_batch_end),
+        )
+        taken = [context.wrap(kind, name, before(context, action)) for name, action in actions]
         taken.append(context.wrap(kind, "on_train_batch_end", self.batch_end))
         if keras_backend() != "tensorflow":  # each batch is fetched in Python, not inside the step's graph
             self.beats.ahead = INPUT
@@ -57,43 +66,32 @@ class CallbackHooks:
         else:
             context.note("hooks", "some events of CallbackList are missing", module=module.__name__)
 
-    def _actions(self) -> list[tuple[str, Any]]:
-        return [
-            ("on_train_begin", self.train_begin),
-            ("on_train_end", self.train_end),
-            ("on_epoch_end", self.epoch_end),
-            ("on_test_batch_begin", self.check_begin),
-            ("on_predict_batch_begin", self.check_begin),
-            ("on_test_batch_end", self.test_batch_end),
-            ("on_predict_batch_end", self.predict_batch_end),
-        ]
-
     def train_begin(self, callbacks: Any, logs: Any = None) -> None:
-        """The loop is set up; the script's own on_train_begin runs next."""
+        """Enter the start of the loop, before the script's own on_train_begin."""
         self.beats.enter(EPOCH_START)
         if self.beats.fitting == 1:
             self.beats.own = callbacks
 
     def train_end(self, callbacks: Any, logs: Any = None) -> None:
-        """The loop is over; the script's own on_train_end runs next."""
+        """End the fit, before the script's own on_train_end."""
         self.beats.enter(EPOCH_END)
         self.beats.fit_ends()
 
     def epoch_begins(self, callbacks: Any, epoch: int, logs: Any = None) -> bool:
-        """An epoch begins, with the script's callbacks."""
+        """Begin an epoch, before the script's callbacks."""
         params = getattr(callbacks, "params", None) or {}
         self.beats.epoch_begins(epoch, _known(params.get("epochs")), _known(params.get("steps")))
         return True
 
     def epoch_begun(self, state: bool, result: Any) -> None:
-        """The first batch is next."""
+        """Enter the phase before the first batch."""
         self.beats.epoch_begun()
 
     def epoch_failed(self, state: bool) -> None:
-        """A callback raised: the end of the loop says what comes next."""
+        """Do nothing after a callback raised: the end of the loop sets the phase."""
 
     def batch_begin(self, callbacks: Any, batch: int, logs: Any = None) -> None:
-        """A step begins where Keras has fetched its batch in Python; in a graph it began with the batch before."""
+        """Begin a step, if Keras fetches batches in Python; in a graph it begins with the end of the last batch."""
         self.beats.batch_begins()
 
     def batch_end(self, original: Function) -> Function:
@@ -104,7 +102,7 @@ class CallbackHooks:
         return self.beats.around_batch_end(original, self.attend)
 
     def attend(self, callbacks: Any, logs: Any) -> None:
-        """Do what was asked for, once a second or on a command: keep the loss, save, end the training."""
+        """Store the loss, save, and end the training if that was commanded; once a second or on a command."""
         self.beats.attention = False
         self.keep_loss(callbacks, logs)
         for action in self.context.after_batch:
@@ -116,34 +114,34 @@ class CallbackHooks:
             self.stop(callbacks)
 
     def keep_loss(self, callbacks: Any, logs: Any) -> None:
-        """Store the loss where it costs nothing."""
+        """Store the loss, if that does not wait for the device."""
         try:
             if logs and getattr(callbacks, "_async_train", True) is False:
-                # Keras 3 has just made a Python number of it in this thread, and waited for the device to do so;
-                # where that happens later, or not at all, the loss is left alone.
+                # Keras 3 has just waited for the device and converted the loss in this thread.  If that happens later
+                # or not at all, the loss is not read.
                 self.beats.loss(float(logs["loss"]))
         except (KeyError, TypeError, ValueError):
-            pass  # no such entry, or no number: nothing to keep
+            pass  # no such entry, or no number
         except Exception as error:
             self.context.surprise("loss", error)
 
     def epoch_end(self, callbacks: Any, epoch: int, logs: Any = None) -> None:
-        """The epoch's callbacks run next."""
+        """Enter the end of the epoch, before its callbacks."""
         self.beats.enter(EPOCH_END)
         if logs:
             self.beats.loss(logs.get("loss"))
 
     def check_begin(self, callbacks: Any, batch: int, logs: Any = None) -> None:
-        """A batch of validation or prediction begins."""
+        """Begin a batch of validation or prediction."""
         self._check = batch
         self.beats.moved()
 
     def test_batch_end(self, callbacks: Any, batch: int, logs: Any = None) -> None:
-        """A batch of validation ended."""
+        """End a batch of validation."""
         self._check_ends(batch, VALIDATION)
 
     def predict_batch_end(self, callbacks: Any, batch: int, logs: Any = None) -> None:
-        """A batch of prediction ended."""
+        """End a batch of prediction."""
         self._check_ends(batch, PREDICTION)
 
     def _check_ends(self, batch: int, phase: int) -> None:
@@ -151,7 +149,7 @@ class CallbackHooks:
         self.context.add("checks", max(1, batch - self._check + 1))
 
     def stop(self, callbacks: Any) -> None:
-        """End this `fit` after the batch, as the supervisor asked; what must happen before comes first."""
+        """End this `fit` after the batch, by the supervisor's command; first call `before_stop` (last checkpoint)."""
         model = callbacks.model
         try:
             if model is None or model.stop_training:
@@ -169,5 +167,5 @@ STOP = wire.COMMANDS.index("stop")
 
 
 def _known(number: Any) -> int:
-    """Return a count, -1 where Keras does not know it yet."""
+    """Return a count, -1 if Keras does not know it yet."""
     return number if isinstance(number, int) else -1

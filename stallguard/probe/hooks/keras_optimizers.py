@@ -1,4 +1,4 @@
-"""Keras' optimizers: their eager updates as beats, and their counters for the poll thread."""
+"""Counts the eager updates of Keras' optimizers as beats, and registers their counters with the poll thread."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ HOMES = (
 
 
 def targets(context: Context) -> Targets:
-    """Return the modules that hold an optimizer's base class."""
+    """Return the modules that define an optimizer's base class."""
     hooks = OptimizerHooks(context)
     return dict.fromkeys(HOMES, hooks.patch)
 
 
 class OptimizerHooks:
-    """What an optimizer's life stores."""
+    """The wrappers of an optimizer's methods."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -48,29 +48,26 @@ class OptimizerHooks:
         self._eager = getattr(tensorflow, "executing_eagerly", _always)
         backend = keras_backend()
         for kind in own_classes(module, "apply_gradients"):
-            # Torch on Metal does not bear a second thread that talks to the device.
+            # Torch on Metal does not support a second thread that uses the device.
             if backend != "torch" and context.wrap(kind, "__init__", before(context, self.made)):
                 context.took("poll")
-            # On JAX updates are only ever traced: a call of `apply` is no update.
+            # On JAX updates are only traced: a call of `apply` is no update.
             if backend != "jax":
-                self._patch_updates(kind)
-
-    def _patch_updates(self, kind: Any) -> None:
-        bracket = around(self.context, self.opens, self.closes, self.beats.call_failed)
-        taken = [self.context.wrap(kind, name, bracket) for name in ("apply", "apply_gradients")]
-        if any(taken):
-            self.context.took("optimizer")
+                bracket = around(context, self.opens, self.closes, self.beats.call_failed)
+                taken = [context.wrap(kind, name, bracket) for name in ("apply", "apply_gradients")]
+                if any(taken):
+                    context.took("optimizer")
 
     def made(self, optimizer: Any, *args: Any, **kwargs: Any) -> None:
-        """An optimizer is being made: the poll thread may watch its counter from now on."""
+        """Register the counter of an optimizer that is being made."""
         self.poller.watch(optimizer)
 
     def opens(self, *args: Any, **kwargs: Any) -> Optional[int]:
-        """An update begins; only one that runs now, not one that is traced into a graph."""
+        """Begin an update that runs now; not one that is traced into a graph."""
         return self.beats.call_begins() if self.beats.may_open() and self._eager() else None
 
     def closes(self, before: int, result: Any) -> None:
-        """The update came back."""
+        """Count the update."""
         self.beats.call_ends(before, OPTIMIZER)
 
 

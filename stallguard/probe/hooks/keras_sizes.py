@@ -1,6 +1,7 @@
-"""What each `fit` trains on, said as it begins: the rows of its batches, and what no smaller batch can reach.
+"""Reports, as each `fit` begins, the rows of its batches, and whether stallguard can make them smaller.
 
-The rows tell the supervisor how small a batch would become; what is out of reach must be said before the stall.
+The supervisor needs the rows to know how small a batch would become.  A model whose batches cannot be made smaller must
+be reported before a stall, not after it.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ TRAINERS = {
 
 
 def targets(context: Context) -> Targets:
-    """Return the modules that hold the trainers."""
+    """Return the modules that define the trainers."""
     teller = Teller(context)
     return {name: teller.patcher(kind) for name, kind in TRAINERS.items()}
 
 
 class Teller:
-    """Says each thing once."""
+    """Reports each fact once."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -54,19 +55,14 @@ class Teller:
         *_: Any,
         **__: Any,
     ) -> None:
-        """A fit begins."""
-        from ..microbatch import fit_arguments
+        """Report the rows of a fit that begins, and a train_step that cannot be sliced."""
+        from ..microbatch import announcements, batch_structure, fit_arguments
 
         rows = fit_arguments.rows(x, batch_size) * self.context.divided
         if rows and rows != self._rows:
             self._rows = rows
             self.context.note("batch", "a batch of the script has %d rows" % rows, batch=rows)
         if not self.context.told and type(model) not in self._unreached:
-            self._look(module, model)
-
-    def _look(self, module: Any, model: Any) -> None:
-        from ..microbatch import announcements, step_hooks
-
-        self._unreached.add(type(model))
-        if not step_hooks.reaches(model):
-            self.context.beyond(announcements.UNREACHED.format(model=type(model).__name__))
+            self._unreached.add(type(model))
+            if not batch_structure.reaches(model):
+                self.context.beyond(announcements.UNREACHED.format(model=type(model).__name__))

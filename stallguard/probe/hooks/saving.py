@@ -1,4 +1,4 @@
-"""Checkpoints, however they are written: the phase, and a count of those finished."""
+"""Records when the script writes or reads checkpoints by any library, and how many were written."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def targets(context: Context) -> Targets:
 
 
 class SaveHooks:
-    """What a checkpoint stores."""
+    """The wrappers of the functions that write and read checkpoints."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self.beats = context.beats
 
     def patch(self, module: Any) -> None:
-        """Wrap what `module` has of the tables above."""
+        """Wrap the functions in `module` that the tables above name."""
         kind, writes, reads = METHODS.get(module.__name__, ("", (), ()))
         owner = vars(module).get(kind, None)
         if owner is not None and owner.__module__ == module.__name__:
@@ -62,7 +62,7 @@ class SaveHooks:
             context.took("save")
 
     def opens(self, *args: Any, **kwargs: Any) -> Optional[int]:
-        """A checkpoint begins; the calls inside it are part of it."""
+        """Begin a checkpoint; nested calls are part of it."""
         beats = self.beats
         if beats.saving or not beats.mine():
             return None
@@ -70,16 +70,16 @@ class SaveHooks:
         return beats.enter(CHECKPOINT)
 
     def written(self, before: int, result: Any) -> None:
-        """The checkpoint is on disk."""
+        """Count a written checkpoint."""
         self.failed(before)
         self.context.add("saves")
 
     def read(self, before: int, result: Any) -> None:
-        """The checkpoint was read."""
+        """End the reading of a checkpoint."""
         self.failed(before)
 
     def failed(self, before: int) -> None:
-        """The call is over, with or without a checkpoint; the optimizer's counter may have jumped."""
+        """End the call, with or without a checkpoint; the optimizer's counter can have jumped."""
         self.beats.saving = False
         self.beats.restores += 1
         self.beats.leave(before)

@@ -1,4 +1,4 @@
-"""The input pipeline: waiting for the next batch where Python sees that, and life signs of a script's generator."""
+"""Records the wait for the next batch of tf.data in eager code, and progress of a script's generator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def targets(context: Context) -> Targets:
-    """Return the modules of the iterator and of from_generator."""
+    """Return the modules that define the iterator and from_generator."""
     hooks = InputHooks(context)
     return {
         "tensorflow.python.data.ops.iterator_ops": hooks.patch_iterator,
@@ -25,29 +25,29 @@ def targets(context: Context) -> Targets:
 
 
 class InputHooks:
-    """What the input stores."""
+    """The wrappers of the input pipeline."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self.beats = context.beats
 
     def patch_iterator(self, module: Any) -> None:
-        """Wrap the `next` of a dataset's iterator in eager code; inside a graph nobody sees it."""
+        """Wrap the `next` of a dataset's iterator in eager code; inside a graph it is not called in Python."""
         self.eager = sys.modules["tensorflow.python.eager.context"].executing_eagerly
         bracket = around(self.context, self.opens, self.closes, self.beats.leave)
         if self.context.wrap(module.OwnedIterator, "_next_internal", bracket):
             self.context.took("iterator")
 
     def opens(self, iterator: Any) -> Optional[int]:
-        """The loop asks for the next batch."""
+        """Begin the wait for the next batch."""
         return self.beats.enter(INPUT) if self.beats.mine() and self.eager() else None
 
     def closes(self, before: int, result: Any) -> None:
-        """It came."""
+        """End the wait."""
         self.beats.input_ends(before)
 
     def patch_generator(self, module: Any) -> None:
-        """Wrap the generator that a script hands to Dataset.from_generator."""
+        """Wrap the generator that a script passes to Dataset.from_generator."""
 
         def make(original: Callable[..., Any]) -> Callable[..., Any]:
             def from_generator(generator: Any, *args: Any, **kwargs: Any) -> Any:
@@ -59,7 +59,7 @@ class InputHooks:
             self.context.took("generator")
 
     def watched(self, generator: Any) -> Any:
-        """Return the script's generator function with a life sign at each element."""
+        """Return the script's generator function, wrapped so that each element counts as progress."""
         if not callable(generator):
             return generator
         from functools import wraps

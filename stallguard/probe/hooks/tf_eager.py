@@ -1,4 +1,4 @@
-"""Eager loops: the gradient of a tape as a beat, where no update shows better."""
+"""Counts the gradient of a tape in an eager loop as a beat, unless a better hook counts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def targets(context: Context) -> Targets:
-    """Return the module that holds GradientTape."""
+    """Return the module that defines GradientTape."""
     return {"tensorflow.python.eager.backprop": TapeHooks(context).patch}
 
 
 class TapeHooks:
-    """What an eager gradient stores."""
+    """The wrapper of an eager gradient."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -34,9 +34,9 @@ class TapeHooks:
             self.context.took("tape")
 
     def opens(self, *args: Any, **kwargs: Any) -> Optional[int]:
-        """A gradient begins; only one that is computed now."""
+        """Begin a gradient that is computed now; not one that is traced into a graph."""
         return self.beats.call_begins() if self.beats.may_open() and self.eager() else None
 
     def closes(self, before: int, result: Any) -> None:
-        """The gradient is there."""
+        """Count the gradient."""
         self.beats.call_ends(before, TAPE)

@@ -1,6 +1,8 @@
-"""Calls of TensorFlow's graphs, their tracing and first run."""
+"""Records calls of TensorFlow's graphs, their tracing and their first run."""
 
 from __future__ import annotations
+
+import sys
 
 from ..beats import FUNCTION, TRACING
 from .wrap import around
@@ -20,7 +22,7 @@ GRAPHS = "tensorflow.python.framework.func_graph"
 
 
 def targets(context: Context) -> Targets:
-    """Return the modules that hold tf.function's objects and the tracer."""
+    """Return the modules that define tf.function's classes and the tracer."""
     hooks = FunctionHooks(context)
     return {
         POLYMORPHIC: hooks.patch_polymorphic,
@@ -32,25 +34,26 @@ def targets(context: Context) -> Targets:
 
 
 class FunctionHooks:
-    """What a call of a graph stores: only the outermost, only where it runs at once."""
+    """The wrappers of graph calls: only the outermost call counts, and only if it runs eagerly."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self.beats = context.beats
 
     def patch_polymorphic(self, module: Any) -> None:
-        """Wrap tf.function's object."""
+        """Wrap the class behind tf.function."""
         self._patch(module, "Function", "function")
 
     def patch_concrete(self, module: Any) -> None:
-        """Wrap the traced function that a script may call itself."""
+        """Wrap the class of traced functions, which a script can call itself."""
         self._patch(module, "ConcreteFunction", "concrete")
 
     def _patch(self, module: Any, name: str, hook: str) -> None:
         kind = vars(module).get(name)
         if kind is None or kind.__module__ != module.__name__:
             return
-        if self.context.wrap(kind, "__call__", self._caller(_eager_test())):
+        eager = sys.modules["tensorflow.python.eager.context"].executing_eagerly
+        if self.context.wrap(kind, "__call__", self._caller(eager)):
             self.context.patches.may_rest(kind, "__call__")
             self.context.took(hook)
 
@@ -73,26 +76,18 @@ class FunctionHooks:
             self.context.took("first_run")
 
     def trace_opens(self, *args: Any, **kwargs: Any) -> Optional[int]:
-        """A graph is being traced; the graphs inside it (loop bodies) are part of it."""
+        """Begin the tracing of a graph; the graphs inside it (loop bodies) are part of it."""
         if self.beats.tracing or not self.beats.mine():
             return None
         self.beats.tracing = True
         return self.beats.enter(TRACING)
 
     def trace_closes(self, before: int, result: Any) -> None:
-        """The graph is there."""
+        """End the tracing."""
         self.beats.tracing = False
         self.beats.trace_ends(before)
 
     def trace_fails(self, before: int) -> None:
-        """The script's code raised while it was traced."""
+        """End the tracing after the script's code raised."""
         self.beats.tracing = False
         self.beats.leave(before)
-
-
-def _eager_test() -> Callable[[], bool]:
-    """Return TensorFlow's test whether operations run at once in this thread."""
-    import sys
-
-    test: Callable[[], bool] = sys.modules["tensorflow.python.eager.context"].executing_eagerly
-    return test

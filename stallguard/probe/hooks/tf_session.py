@@ -1,4 +1,4 @@
-"""Programs of TensorFlow 1: each outermost Session.run is a beat."""
+"""Counts each outermost Session.run of a TensorFlow 1 program as a beat."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def targets(context: Context) -> Targets:
-    """Return the module that holds the session."""
+    """Return the module that defines the session."""
 
     def opens(*args: Any, **kwargs: Any) -> Optional[int]:
         return context.beats.call_begins() if context.beats.may_open() else None

@@ -1,4 +1,4 @@
-"""PyTorch: each optimizer step is a beat, waiting for a DataLoader is input."""
+"""Counts each optimizer step of PyTorch as a beat, and records the wait for a DataLoader as input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def targets(context: Context) -> Targets:
-    """Return the modules of the optimizer and of the DataLoader."""
+    """Return the modules that define the optimizer and the DataLoader."""
     hooks = TorchHooks(context)
     return {
         "torch.optim.optimizer": hooks.patch_optimizer,
@@ -22,12 +22,12 @@ def targets(context: Context) -> Targets:
 
 
 class TorchHooks:
-    """What a torch loop stores."""
+    """The wrappers of a torch loop."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self.beats = context.beats
-        self._loader = False  # once a DataLoader is seen, its wait and what precedes it are told apart
+        self._loader = False  # a DataLoader was used: its wait is then distinct from what precedes it
 
     def patch_optimizer(self, module: Any) -> None:
         """Register torch's own hook that runs after every step of every optimizer (2.0 and later)."""
@@ -35,7 +35,7 @@ class TorchHooks:
         self.context.took("torch_step")
 
     def stepped(self, *args: Any) -> None:
-        """An optimizer made a step."""
+        """Count a step of an optimizer."""
         try:
             self.beats.beat(TORCH)
             if not self.beats.fitting and not self.beats.inside:
@@ -50,10 +50,10 @@ class TorchHooks:
             self.context.took("torch_loader")
 
     def opens(self, iterator: Any) -> Optional[int]:
-        """The loop asks for the next batch."""
+        """Begin the wait for the next batch."""
         self._loader = True
         return self.beats.enter(INPUT) if self.beats.mine() else None
 
     def closes(self, before: int, result: Any) -> None:
-        """It came: what follows is the step."""
+        """End the wait: the step follows."""
         self.beats.input_ends(before if self.beats.fitting else STEP)

@@ -1,7 +1,7 @@
-"""The shapes that a hook can have: before a call, and around one.
+"""The two forms of a hook: an action before a call, and actions around one.
 
-The one place where code of ours stands between the user's program and its library: what an action raises is
-reported and swallowed, what the library raises passes through.
+Only this code runs between the user's program and its library.  An exception of an action is reported and dropped, an
+exception of the library is passed on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def before(context: Context, action: Callable[..., object]) -> Maker:
-    """Return a maker whose wrapper calls action(*the call's arguments) first."""
+    """Return a maker of a wrapper that first calls action(*the call's arguments)."""
 
     def make(original: Function) -> Function:
         def hooked(*args: Any, **kwargs: Any) -> Any:
@@ -38,10 +38,10 @@ def around(
     closes: Callable[[Any, Any], object],
     fails: Callable[[Any], object],
 ) -> Maker:
-    """Return a maker whose wrapper brackets the call.
+    """Return a maker of a wrapper that calls actions before and after the call.
 
-    opens(*the call's arguments) returns a state, or None to let the call pass unseen; then closes(state, result)
-    follows, or fails(state) where the call raised.
+    opens(*the call's arguments) returns a state, or None to ignore this call.  After the call comes
+    closes(state, result), or fails(state) if it raised.
     """
 
     def make(original: Function) -> Function:
@@ -70,14 +70,14 @@ def around(
 
 
 def keras_backend() -> str:
-    """Return the backend of the Keras that is being imported; Keras 2 has none to choose."""
+    """Return the backend of the Keras that is being imported; Keras 2 has only TensorFlow."""
     config = sys.modules.get("keras.src.backend.config")
     choose = getattr(config, "backend", None)
     return str(choose()) if callable(choose) else "tensorflow"
 
 
 def own_classes(module: Any, attribute: str) -> list[Any]:
-    """Return the classes that `module` itself defines and that define `attribute` themselves."""
+    """Return the classes that `module` itself defines and that themselves define `attribute`."""
     return [
         kind
         for kind in list(vars(module).values())

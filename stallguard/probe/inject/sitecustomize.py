@@ -1,7 +1,7 @@
-"""Found by Python at start because its folder is first on PYTHONPATH: lets the probe in, then steps out of the way.
+"""Loads the probe.  Python runs this file at its start, because its folder is first on PYTHONPATH.
 
-Whatever happens here, the interpreter goes on exactly as it would have without us: the folder leaves sys.path,
-and the next `sitecustomize` there may be runs as the only one, its errors shown by Python itself.
+In every case the interpreter then continues as it would without the probe: the folder is removed from sys.path, and the
+environment's own `sitecustomize`, if there is one, runs next; Python itself shows its errors.
 """
 
 import os
@@ -14,7 +14,7 @@ def _enter() -> None:
     sys.path_importer_cache.pop(here, None)
     if "STALLGUARD_TOKEN" not in os.environ:
         return
-    package = type(sys)("_stallguard_probe")  # by path: the user's environment has no package of ours
+    package = type(sys)("_stallguard_probe")  # by path: stallguard is not installed in the user's environment
     package.__path__ = [os.path.dirname(os.path.abspath(here))]
     sys.modules[package.__name__] = package
     from _stallguard_probe import bootstrap
@@ -28,5 +28,5 @@ except Exception:
     pass
 
 if sys.modules.pop(__name__, None) is not None:
-    # Python shows what the next one raises, and takes the absence of one as it always does.
+    # Python handles an error of the next one, and the absence of one, as usual.
     import sitecustomize  # noqa: F401  # type: ignore[import-not-found]

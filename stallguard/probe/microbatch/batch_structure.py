@@ -1,4 +1,4 @@
-"""What can be seen of a batch and a model without computing: rows, fixed sizes, layers that are known to matter."""
+"""The properties of a batch and a model that are known without computing: rows, fixed sizes, relevant layers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHOWN = 3  # names in a sentence
 
 
 def leaves(data: Any) -> list[tuple[str, Any]]:
-    """Return (name, leaf) of everything in a batch; the name is a key of a dict, else where it stands."""
+    """Return (name, leaf) of everything in a batch; the name is the key in a dict, otherwise its position."""
     if isinstance(data, tuple) and not hasattr(data, "_fields") and 0 < len(data) <= len(PARTS):
         return [pair for part, name in zip(data, PARTS) for pair in _named(part, name)]
     return list(_named(data, PARTS[0]))
@@ -31,12 +31,12 @@ def _named(part: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def obstacle(rows: list[tuple[str, Any]]) -> str:
-    """Return why a batch with these (name, rows) cannot be cut; "" where it can.
+    """Return why a batch with these (name, rows) cannot be sliced; "" if it can.
 
-    Rows are a number, None for a leaf without a first dimension, and anything else where only the graph knows.
+    Rows are a number, None for a leaf without a first dimension, and any other value if only the graph knows them.
     """
     if not rows:
-        return "there is nothing in them to cut"
+        return "they contain no arrays"
     for name, count in rows:
         if count is None:
             return "%r is a single number" % name
@@ -50,7 +50,7 @@ def obstacle(rows: list[tuple[str, Any]]) -> str:
 
 
 def fixed_size(model: Any) -> int:
-    """Return the batch size that the model's inputs prescribe, 0 where they prescribe none."""
+    """Return the batch size that the model's inputs prescribe, 0 if they prescribe none."""
     try:
         found = list(getattr(model, "inputs", None) or ())
     except Exception:  # a model that is not built yet
@@ -60,7 +60,7 @@ def fixed_size(model: Any) -> int:
 
 
 def layers(model: Any) -> list[Any]:
-    """Return the model's layers, those inside of others too."""
+    """Return the model's layers, including nested ones."""
     flatten = getattr(model, "_flatten_layers", None)
     return list(flatten(include_self=False)) if flatten else []
 
@@ -73,7 +73,7 @@ def is_built(model: Any) -> bool:
 
 
 def stateful(model: Any) -> str:
-    """Return the name of a layer that takes its state from one batch to the next, "" where there is none."""
+    """Return the name of a layer that keeps its state from one batch to the next, "" if there is none."""
     return next((layer.name for layer in layers(model) if _is_stateful(layer)), "")
 
 
@@ -85,18 +85,15 @@ def _is_stateful(layer: Any) -> bool:
 
 
 def normalisations(model: Any) -> list[Any]:
-    """Return the layers of Keras' own that take statistics over the batch in training."""
+    """Return the layers of Keras that compute statistics over the batch in training."""
     return [
-        layer for layer in layers(model) if any(_is_batch_normalisation(kind) for kind in type(layer).__mro__)
+        layer
+        for layer in layers(model)
+        if any(
+            "BatchNormalization" in kind.__name__ and kind.__module__.partition(".")[0] in FRAMEWORKS
+            for kind in type(layer).__mro__
+        )
     ]
-
-
-def _is_batch_normalisation(kind: type) -> bool:
-    return "BatchNormalization" in kind.__name__ and _of_keras(kind)
-
-
-def _of_keras(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] in FRAMEWORKS
 
 
 def is_half(model: Any) -> bool:
@@ -105,7 +102,27 @@ def is_half(model: Any) -> bool:
 
 
 def listed(names: list[str]) -> str:
-    """Return names as they stand in a sentence: the first few, and how many more."""
+    """Return names for a sentence: the first few, and how many more there are."""
     shown = list(dict.fromkeys(names))
     more = len(shown) - SHOWN
     return ", ".join(shown[:SHOWN]) + (" and %d more" % more if more > 0 else "")
+
+
+def is_own(model: Any) -> bool:
+    """Return whether the `train_step` of `model` is the script's, or a library's on top of Keras."""
+    return getattr(model.train_step, "__module__", "").partition(".")[0] not in FRAMEWORKS
+
+
+def reaches(model: Any) -> bool:
+    """Return whether the `train_step` of `model` is, or calls, the framework's."""
+    code = getattr(model.train_step, "__code__", None)
+    return not is_own(model) or "train_step" in getattr(code, "co_names", ())
+
+
+def fresh_logs(model: Any, logs: Any) -> Any:
+    """Return the logs of a slice with the metrics read again, which are then those of the whole batch."""
+    if not isinstance(logs, dict):
+        return logs
+    read = getattr(model, "get_metrics_result", None)
+    fresh = read() if read else {metric.name: metric.result() for metric in model.metrics}
+    return {name: fresh.get(name, value) for name, value in logs.items()}

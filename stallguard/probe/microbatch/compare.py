@@ -1,17 +1,17 @@
-"""Slices only where they are the same: a few rows of the first real batch, trained whole and in slices, compared.
+"""Compares a few rows of the first batch, trained as a whole and in slices; only if they agree, slices are used.
 
-A loss that adds up, a layer with a state, a loss over pairs of rows: slices of such a batch train something else, and
-most of it cannot be read off a model.  So before the first step that is to be trained in slices, the batch is looked
-at (lookahead), and a few of its rows, spread over it, go through the model's own `train_step` with the optimizer's
-update held back: once together, once in slices of one and two.  Loss, gradients and the state of layers must come out
-the same (outcomes.py); else, and at any error, the batch stays whole, and the reason is said.
+With a loss that is a sum, a layer with a state or a loss over pairs of rows, slices train something different, and most
+of these cases cannot be detected from the model.  So before the first step in slices, a few rows spread over the first
+batch (lookahead.py) go through the model's own `train_step` with the optimizer's update deferred: once together, once
+in slices of one and two rows.  Loss, gradients and the state of layers must be equal (equality.py).  If they are not,
+or after any error, the batch stays whole, and a note gives the reason.
 
-What would differ for no reason of mathematics is taken out for the comparison: random draws are alike in every row
-(draws.py), batch normalisation uses its running statistics.  Both differ in the training, and that is said by the
-layers' names.  What real rows may happen to hide is put in: the last row's target is zero, as padding is, and sample
-weights differ, so that a loss divided by a count of its own shows.  Where that gives no numbers, real rows decide.
+Two known differences are removed for the comparison: random draws are equal in every row (random_draws.py), and batch
+normalisation uses its running statistics.  Both do differ in the training, and the note names their layers.  Two cases
+that real rows can hide are added: the last row's target is zero, as padding is, and sample weights differ, which
+exposes a loss divided by a count of its own.  If that gives no finite numbers, the real rows are compared.
 
-All of it is undone afterwards (undo.py).  Costs a handful of rows, eagerly, once a model and kind of batch.
+Everything is undone afterwards (undo.py).  The cost is a few rows, trained eagerly, for each model and kind of batch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 from weakref import WeakKeyDictionary, WeakSet
 
 from ..lookahead import NAME, Lookahead, NextCall
-from . import batch_structure, equality, step_hooks
+from . import announcements, batch_structure, equality
 from .random_draws import Draws
 from .undo import undone
 
@@ -36,18 +36,33 @@ MEMORY = ("ResourceExhausted", "OutOfMemory", "MemoryError")  # in the names of 
 
 
 class Enough(BaseException):
-    """Ends the step that was begun for a comparison; no exception of the script's is this."""
+    """Ends the step that was begun for a comparison; the script does not catch it as an Exception."""
 
 
 class Verdict(NamedTuple):
-    """What came out for a model.  `reason`: why its batches stay whole, "" where slices are the same."""
+    """The result for a model.  `reason`: why its batches stay whole, "" if slices are equivalent."""
 
-    kind: str  # of the batches that it holds for
+    kind: str  # of the batches to which it applies
     reason: str
 
 
+class Lever:
+    """What a comparison needs from a framework."""
+
+    def train(self, model: Any, arguments: Any, batch: Any) -> Any:
+        """Run the step of a model as its train function does, but outside of any graph."""
+        raise NotImplementedError
+
+    def build(self, model: Any, arguments: Any, batch: Any) -> None:
+        """Create what the first step would create, and change nothing else; JAX and torch have created it before."""
+
+    def preserved(self, model: Any) -> Any:
+        """Return a context manager that restores all variables that a step can change."""
+        raise NotImplementedError
+
+
 class Slices:
-    """Which models of the process are trained in slices."""
+    """Decides which models of the process are trained in slices."""
 
     def __init__(self, context: Context, announcer: Announcer) -> None:
         self._context = context
@@ -63,47 +78,47 @@ class Slices:
         self._comparison: Optional[Comparison] = None
         self._making_anew = False
 
-    def prepare(self, model: Any, lever: step_hooks.Lever, anew: bool) -> None:
-        """Have the batches of the next step compared, unless that is done: its train function was just made.
+    def prepare(self, model: Any, lever: Lever, anew: bool) -> None:
+        """Have the batches of the next step compared, unless they were; the model's train function was just made.
 
-        `anew`: whether a fit begins, whose data may be others.
+        `anew`: whether a fit begins, whose data can be different.
         """
         function = _made(model)
         same = self._functions.get(model) is function
         if function is None or self._making_anew or (same and not anew):
             return
         if not same:
-            self._verdicts.pop(model, None)  # it was compiled anew: the loss may be another
+            self._verdicts.pop(model, None)  # it was compiled again: the loss can be different
         if self._lookahead.arrange(model, lambda batches: self._look(model, lever, batches)):
             self._functions[model] = function
         else:
-            self.stay_whole(model, step_hooks.REPLICAS)
+            self.stay_whole(model, announcements.REPLICAS)
 
     def reason(self, model: Any) -> str:
-        """Return why the batches of `model` stay whole, "" where slices are the same."""
+        """Return why the batches of `model` stay whole, "" if slices are equivalent."""
         verdict = self._verdicts.get(model)
         if verdict is not None:
             return verdict.reason
-        if isinstance(vars(model).get(NAME), NextCall):  # the look at its first batch is still to come
+        if isinstance(vars(model).get(NAME), NextCall):  # its first batch has not been compared yet
             self._traced.add(model)
-            return step_hooks.TOO_EARLY
-        return step_hooks.UNSEEN
+            return announcements.TOO_EARLY
+        return announcements.UNSEEN
 
     def comparison(self, model: Any) -> Optional[Comparison]:
-        """Return the comparison that is under way, None where none is."""
+        """Return the comparison of `model` that is running, None if there is none."""
         there = self._comparison
         return there if there is not None and there.model is model else None
 
     def stay_whole(self, model: Any, reason: str, kind: str = "") -> None:
-        """Train the batches of `model` whole from now on, and say why.  `kind`: of the batches that were compared."""
+        """Train the batches of `model` whole from now on, and report why.  `kind`: of the compared batches."""
         self._verdicts[model] = Verdict(kind, reason)
         self._announcer.whole(model, reason)
 
     def pass_over(self, model: Any) -> None:
-        """Leave a model alone whose step is out of reach, which is said elsewhere."""
-        self._verdicts[model] = Verdict("", step_hooks.OUT_OF_REACH)
+        """Ignore a model whose step cannot be sliced; `Announcer.unreached` reports it."""
+        self._verdicts[model] = Verdict("", announcements.OUT_OF_REACH)
 
-    def _look(self, model: Any, lever: step_hooks.Lever, batches: list[Any]) -> None:
+    def _look(self, model: Any, lever: Lever, batches: list[Any]) -> None:
         if not batches:
             return
         before = self._verdicts.get(model)
@@ -120,16 +135,20 @@ class Slices:
             self.stay_whole(model, comparison.reason, comparison.kind)
         else:
             self._verdicts[model] = Verdict(comparison.kind, "")
-            self._announcer.sliced(model, comparison)
+            self._announcer.sliced(model, comparison.sentence())
         traced = (
-            step_hooks.TOO_EARLY if model in self._traced else before.reason if before else comparison.reason
+            announcements.TOO_EARLY
+            if model in self._traced
+            else before.reason
+            if before
+            else comparison.reason
         )
         self._traced.discard(model)
         if bool(traced) != bool(comparison.reason):
             self._make_anew(model)
 
     def _make_anew(self, model: Any) -> None:
-        """Have the step traced anew: its graph was made for another verdict."""
+        """Have the step traced again: its graph was made for another verdict."""
         self._making_anew = True
         try:
             model.make_train_function(force=True)
@@ -139,25 +158,23 @@ class Slices:
 
 
 class Comparison:
-    """The comparison of one model, and what it found: `reason`, and the layers and metrics that slices do change."""
+    """The comparison of one model, and its result: `reason`, and the layers and metrics that slices change."""
 
     def __init__(self, model: Any, factor: int) -> None:
         self.model = model
         self.factor = factor
         self.kind = ""
-        self.building = False  # the step is gone through so that all variables exist; nothing is compared yet
+        self.building = False  # the step only runs so that all variables exist; nothing is compared
         self.known = False  # batches of this kind were compared before
-        self.reason = step_hooks.NEVER_CALLED
+        self.reason = announcements.NEVER_CALLED
         self.rows = 0
         self.draws = Draws()
         self.normalisations: list[str] = []
         self.metrics: list[str] = []
         self._kind_before: Optional[str] = None
 
-    def run(
-        self, lever: step_hooks.Lever, arguments: tuple[Any, ...], batch: Any, kind: Optional[str]
-    ) -> None:
-        """Begin a step with `batch`: the framework's own part of it calls `compare`.  `kind`: known already."""
+    def run(self, lever: Lever, arguments: tuple[Any, ...], batch: Any, kind: Optional[str]) -> None:
+        """Begin a step with `batch`; the wrapper of the framework's step calls `compare`.  `kind`: compared before."""
         self._kind_before = kind
         try:
             self.building = True
@@ -165,7 +182,7 @@ class Comparison:
             self.building = False
             with (
                 undone(self.model),
-                lever.preserved(self.model) if step_hooks.is_own(self.model) else nullcontext(),
+                lever.preserved(self.model) if batch_structure.is_own(self.model) else nullcontext(),
             ):
                 lever.train(self.model, arguments, batch)
         except Enough:
@@ -174,7 +191,7 @@ class Comparison:
             self.reason = "its step fails for a comparison (%s)" % described(error)
 
     def compare(self, bench: Any, data: Any) -> None:
-        """Compare rows of `data`, the batch that the framework's own step was given; raises Enough."""
+        """Compare rows of `data`, the batch that the framework's own step got; always raises Enough."""
         self.kind = bench.kind(data)
         self.known = self.kind == self._kind_before
         if not self.known:
@@ -186,7 +203,7 @@ class Comparison:
         rows = [(name, bench.rows(leaf)) for name, leaf in batch_structure.leaves(data)]
         layer = batch_structure.stateful(self.model)
         if layer:
-            return "the layer %r is stateful: it goes on where the batch before ended" % layer
+            return "the layer %r is stateful: it keeps its state from one batch to the next" % layer
         found = batch_structure.obstacle(rows)
         self.rows = 0 if found else rows[0][1]
         return found or ("a batch has a single row" if self.rows < 2 else "")  # noqa: PLR2004
@@ -203,11 +220,14 @@ class Comparison:
             return "its step fails with %d rows (%s)" % (self.rows, described(error))
 
     def _compared(self, bench: Any, data: Any) -> str:
-        """Return the reason from the first pair of outcomes that are numbers: with a blank row, as it is, unscaled."""
+        """Return the reason from the first finite pair of outcomes: with a blank row, with the real rows, unscaled."""
         tries: list[tuple[bool, bool]] = [(True, True), (False, True), (False, False)]
         for blank, scaled in tries:
             try:
-                whole, sliced = self._outcomes(bench, bench.blanked(data) if blank else data, scaled)
+                given = bench.blanked(data) if blank else data
+                with bench.neutral(self.draws):
+                    whole = bench.outcome(given, None, scaled)
+                    sliced = bench.outcome(given, bench.cuts(self.rows), scaled)
             except Exception:
                 if blank:
                     continue
@@ -216,43 +236,51 @@ class Comparison:
                 return self._judged(bench, whole, sliced)
         return "the loss of its first rows is not a number, so that nothing can be compared"
 
-    def _outcomes(self, bench: Any, data: Any, scaled: bool) -> tuple[equality.Outcome, equality.Outcome]:
-        with bench.neutral(self.draws):
-            whole = bench.outcome(data, None, scaled)
-            return whole, bench.outcome(data, bench.cuts(self.rows), scaled)
-
     def _judged(self, bench: Any, whole: equality.Outcome, sliced: equality.Outcome) -> str:
         if not whole.gradients or equality.is_zero(whole):
             return "the gradients of its first rows are zero, so that nothing can be compared"
         if bench.uneven:
-            return "masked losses of several outputs have no common share of the batch"
+            return "masked losses of several outputs have different shares of the batch"
         if not equality.is_finite(sliced):
             return "the loss of single rows is not a number"
         half = batch_structure.is_half(self.model)
         found = equality.difference(whole, sliced, bench.names(), half=half)
         if found and self.draws.real:
-            return "%s draws random numbers that no comparison can hold still" % batch_structure.listed(
+            return "%s draws random numbers that a comparison cannot fix" % batch_structure.listed(
                 sorted(self.draws.real)
             )
         self.metrics = equality.unlike_logs(whole, sliced)
         return found
 
+    def sentence(self) -> str:
+        """Return the report that the model trains in slices, with the layers and metrics that this changes."""
+        said = announcements.SLICED.format(factor=self.factor, rows=self.rows)
+        drawing = sorted(self.draws.layers)
+        if self.normalisations:
+            said += announcements.NORMALISED.format(layers=batch_structure.listed(self.normalisations))
+        if drawing:
+            drawn = announcements.DRAWN if len(drawing) == 1 else announcements.DRAWN_BY_SEVERAL
+            said += drawn.format(layers=batch_structure.listed(drawing))
+        if self.metrics:
+            said += announcements.LOGGED.format(metrics=batch_structure.listed(self.metrics))
+        return said + (announcements.ROUNDED if batch_structure.is_half(self.model) else "")
+
 
 def _made(model: Any) -> Any:
-    """Return the train function that Keras made, behind one that stands in for its next call."""
+    """Return the train function that Keras made, also if NextCall replaces it now."""
     there = vars(model).get(NAME)
     return there.original if isinstance(there, NextCall) else there
 
 
 def described(error: BaseException) -> str:
-    """Return an error as it is quoted in a sentence: its class and the begin of its first line."""
+    """Return an error for a sentence: its class and the beginning of its first line."""
     lines = [line for line in re.sub("\033\\[[0-9;]*m", "", str(error)).splitlines() if line.strip()]
     said = [line.strip() for line in lines if not line.startswith("Exception encountered when calling")]
     return "%s: %s" % (type(error).__name__, said[0][:QUOTED]) if said else type(error).__name__
 
 
 def is_lack_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory is short: no reason to train a larger batch."""
+    """Return whether an error is a lack of memory; a whole batch would need more of it."""
     names = " ".join(kind.__name__ for kind in type(error).__mro__)
     text = str(error)
     return (

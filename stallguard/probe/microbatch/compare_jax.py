@@ -1,35 +1,51 @@
-"""A few rows of a batch on JAX: taken, trained as a whole and in slices, and nothing kept of it.
+"""Trains a few rows of a batch on JAX, as a whole and in slices, for a comparison; no state is changed.
 
-Compiled, once for each number of rows: op by op takes JAX three times as long.  So all slices have one row.
+Compiled once for each number of rows, because JAX takes three times as long op by op.  So all slices have one row.
 """
 
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Protocol
 
-from . import batch_structure, random_draws_jax, set_aside, step_hooks
+from . import batch_structure, compare, random_draws_jax, set_aside
 from .deferred_update import Held, holding
 from .equality import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .keras_jax import Step
     from .random_draws import Draws
 
-WEIGHTS = (1.0, 0.5, 1.5, 0.75, 1.25)  # of rows: none like its neighbours
+    class Step(Protocol):
+        """What the rows need of keras_jax.Step: the framework's own step, and a slice of it."""
+
+        module: Any
+        model: Any
+        original: Any
+
+        def slice(self, held: Held, state: Any, data: Any, size: int, batch: int) -> Any:
+            """Return (logs, sums) of a slice of `size` samples of a batch of `batch`."""
+
+        def cut(self, data: Any, begin: Any, size: int) -> Any:
+            """Return `size` rows of each leaf from `begin`."""
+
+        def logged(self, logs: Any, held: Held, metrics: Any, loss: Any, batch: int) -> Any:
+            """Return the batch's logs and the metrics' variables after its loss was logged."""
 
 
-class Lever(step_hooks.Lever):
-    """What a comparison needs of Keras on JAX, where a step changes nothing but what it returns."""
+WEIGHTS = (1.0, 0.5, 1.5, 0.75, 1.25)  # of the rows: all different
+
+
+class Lever(compare.Lever):
+    """What a comparison needs from Keras on JAX, where a step is a pure function."""
 
     def train(self, model: Any, arguments: Any, batch: Any) -> Any:
-        """Run the step from the state that the train function was given."""
+        """Run the step from the state that the train function got."""
         return model.train_step(*arguments, batch)
 
     def preserved(self, model: Any) -> Any:
-        """Return a context manager that has nothing to do."""
+        """Return a context manager without effect."""
         return nullcontext()
 
 
@@ -40,7 +56,7 @@ def rows(leaf: Any) -> Optional[int]:
 
 
 class Rows:
-    """The bench of compare.Comparison for one step, from `state`: what the step was given."""
+    """The bench of compare.Comparison for one step; `state`: the state that the step got."""
 
     most = 4  # rows
 
@@ -53,7 +69,7 @@ class Rows:
         self._drew: Optional[Draws] = None
 
     def kind(self, data: Any) -> str:
-        """Return what makes one batch like another: structure, types, shapes but for the number of rows."""
+        """Return the kind of a batch: structure, types, and shapes without the number of rows."""
         found = [(name, rows(leaf), leaf) for name, leaf in batch_structure.leaves(data)]
         first = next((count for _, count, _ in found if count is not None), 0)
         return repr(
@@ -83,7 +99,7 @@ class Rows:
         return self.step.module.tree.map_structure(lambda leaf: None if leaf is None else change(leaf), data)
 
     def blanked(self, data: Any) -> Any:
-        """Return the rows with zero for the last one's target, and other weights for each."""
+        """Return the rows with zero as the last one's target, and a different weight for each."""
         if not isinstance(data, tuple) or len(data) < 2:  # noqa: PLR2004
             return data
         numpy = self.jax.numpy
@@ -98,12 +114,12 @@ class Rows:
         return (data[0], targets, *(self._mapped(weigh, part) for part in data[2:]))
 
     def cuts(self, count: int) -> tuple[int, int, int]:
-        """Return how `count` rows are cut: see shares.plan."""
+        """Return how `count` rows are sliced: see slice_plan.plan."""
         return 1, 1, count - 1
 
     @contextmanager
     def neutral(self, draws: Draws) -> Iterator[None]:
-        """Set aside what differs in slices by chance, for the body."""
+        """Fix random draws and batch statistics during the body."""
         with ExitStack() as stack:
             stack.enter_context(random_draws_jax.alike(self.jax, draws))
             stack.enter_context(set_aside.running_statistics(self.model))
@@ -111,10 +127,10 @@ class Rows:
                 yield
             finally:
                 if draws.layers:
-                    self.jax.clear_caches()  # a function of the script's own may be compiled with these draws
+                    self.jax.clear_caches()  # a function of the script can have been compiled with these draws
 
     def outcome(self, data: Any, cuts: Any, scaled: bool) -> Outcome:
-        """Train the rows as a whole (`cuts`: None) or in slices; nothing is changed by it."""
+        """Train the rows as a whole (`cuts`: None) or in slices, and change nothing."""
         numpy = self.jax.numpy
         batch = rows(batch_structure.leaves(data)[0][1]) or 0
         sizes = [batch] if cuts is None else [cuts[0], *[cuts[1]] * cuts[2]]
@@ -134,12 +150,13 @@ class Rows:
             begin += size
         mean = [numpy.asarray(part / total[0]) for part in gradients or []]
         joined = [_plain(numpy.concatenate(parts)) for parts in zip(*outputs)]
+        logged = {name: float(value.mean()) for name, value in logs.items()} if isinstance(logs, dict) else {}
         return Outcome(
-            total[1] / total[0], losses, list(map(_plain, mean)), joined, _numbers(logs), self._changed(other)
+            total[1] / total[0], losses, list(map(_plain, mean)), joined, logged, self._changed(other)
         )
 
     def _one(self, size: int, batch: int, scaled: bool) -> Any:
-        """Return the function that trains `size` rows: as a slice of `batch`, or as all there is (0)."""
+        """Return the function that trains `size` rows: as a slice of `batch`, or as a whole batch (0)."""
 
         def train(state: Any, data: Any) -> Any:
             with holding(self.model, "stateless_apply") as held:
@@ -164,7 +181,7 @@ class Rows:
         return logs, ((list(state[1]), list(state[3])), (1.0, loss, held.gradients or []))
 
     def _outputs(self, state: Any, data: Any) -> list[Any]:
-        """Return the model's outputs where a device other than the CPU may compute rows otherwise in other batches."""
+        """Return the model's outputs on a GPU or TPU, which can compute a row differently in a smaller batch."""
         if self.jax.default_backend() == "cpu":
             return []
         x = data[0] if isinstance(data, tuple) else data
@@ -177,7 +194,7 @@ class Rows:
         return [variable.path for variable in self.model.trainable_variables]
 
     def _changed(self, other: list[Any]) -> dict[str, Any]:
-        """Return the variables that changed by their paths, but for seeds."""
+        """Return {path: value} of the variables that changed, except seeds."""
         numpy = self.jax.numpy
         return {
             variable.path: _plain(now)
@@ -190,7 +207,3 @@ def _plain(array: Any) -> Any:
     import numpy
 
     return numpy.asarray(array)
-
-
-def _numbers(logs: Any) -> dict[str, float]:
-    return {name: float(value.mean()) for name, value in logs.items()} if isinstance(logs, dict) else {}

@@ -1,31 +1,45 @@
-"""A few rows of a batch on TensorFlow: taken, trained eagerly as a whole and in slices, and nothing kept of it."""
+"""Trains a few rows of a batch eagerly on TensorFlow, as a whole and in slices, and restores all state."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Protocol
 
-from . import batch_structure, random_draws_tf, set_aside, step_hooks, sums_tf
+from . import batch_structure, compare, random_draws_tf, set_aside, sums_tf
 from .deferred_update import holding
 from .equality import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .keras_tf import Step
+    from .deferred_update import Held
     from .random_draws import Draws
 
-WEIGHTS = (1.0, 0.5, 1.5, 0.75, 1.25)  # of rows: none like its neighbours
+    class Step(Protocol):
+        """What the rows need of keras_tf.Step: the framework's own step, and its slices."""
+
+        tf: Any
+        model: Any
+        original: Any
+
+        def summed(self, held: Held, data: Any, cuts: Any, batch: Any) -> Any:
+            """Return (logs, sums) of all slices."""
+
+        def cut(self, data: Any, begin: Any, size: Any) -> Any:
+            """Return `size` rows of each leaf from `begin`."""
 
 
-class Lever(step_hooks.Lever):
-    """What a comparison needs of Keras on TensorFlow."""
+WEIGHTS = (1.0, 0.5, 1.5, 0.75, 1.25)  # of the rows: all different
+
+
+class Lever(compare.Lever):
+    """What a comparison needs from Keras on TensorFlow."""
 
     def __init__(self, tf: Any) -> None:
         self.tf = tf
 
     def _given(self, batch: Any) -> Any:
-        """Return a batch as a train function hands it to the step: tensors, and None for what is missing."""
+        """Return a batch as the train function passes it to the step: tensors, and None for a missing leaf."""
         tf = self.tf
 
         def one(leaf: Any) -> Any:
@@ -42,25 +56,25 @@ class Lever(step_hooks.Lever):
         return model.train_step(self._given(batch))
 
     def build(self, model: Any, arguments: Any, batch: Any) -> None:
-        """Create what the first step would create, by tracing one that never runs."""
+        """Create what the first step would create, by tracing one without running it."""
         if not batch_structure.is_built(model):
             self.tf.function(model.train_step).get_concrete_function(self._given(batch))
 
     @contextmanager
     def preserved(self, model: Any) -> Iterator[Any]:
-        """Put all variables back that a step can reach."""
+        """Restore all variables that a step can change."""
         before = values(self.tf, model)
         known = {id(variable) for variable in _metrics(model)}
         try:
             yield before
         finally:
             if any(id(variable) not in known for variable in _metrics(model)):
-                model.reset_metrics()  # some were made just now
+                model.reset_metrics()  # some were created in the body
             put_back(before)
 
 
 def held_back(step: Step, data: Any) -> Any:
-    """Return what the framework's own step does, without an update."""
+    """Run the framework's own step without its update; return the logs."""
     with holding(step.model, "apply_gradients", "apply") as held:
         held.weigh = lambda loss: loss
         return step.original(step.model, data)
@@ -79,7 +93,7 @@ class Rows:
         self._names: list[str] = []
 
     def kind(self, data: Any) -> str:
-        """Return what makes one batch like another: structure, types, shapes but for the number of rows."""
+        """Return the kind of a batch: structure, types, and shapes without the number of rows."""
         found = [(name, self.rows(leaf), leaf) for name, leaf in batch_structure.leaves(data)]
         first = next((rows for _, rows, _ in found if rows is not None), 0)
         return repr(
@@ -104,7 +118,7 @@ class Rows:
         return int(leaf.shape[0]) if leaf.shape.rank else None
 
     def some(self, data: Any, count: int) -> Any:
-        """Return `count` rows of the batch, spread over it (the first ones where it is sparse)."""
+        """Return `count` rows of the batch, spread over it; the first ones if it is sparse."""
         tf = self.tf
         leaves = [leaf for _, leaf in batch_structure.leaves(data)]
         rows = self.rows(leaves[0]) or 0
@@ -114,7 +128,7 @@ class Rows:
         return tf.nest.map_structure(lambda leaf: None if leaf is None else tf.gather(leaf, places), data)
 
     def blanked(self, data: Any) -> Any:
-        """Return the rows with zero for the last one's target, and other weights for each."""
+        """Return the rows with zero as the last one's target, and a different weight for each."""
         tf = self.tf
         if not isinstance(data, tuple) or len(data) < 2:  # noqa: PLR2004
             return data
@@ -134,12 +148,12 @@ class Rows:
         return (data[0], targets, *(tf.nest.map_structure(weigh, part) for part in data[2:]))
 
     def cuts(self, count: int) -> tuple[int, int, int]:
-        """Return how `count` rows are cut: one row first, where a squeeze goes wrong; see shares.plan."""
+        """Return how `count` rows are sliced: one row first, which exposes a wrong squeeze; see slice_plan.plan."""
         return (1, 2, count // 2) if count % 2 else (1, count - 1, 1)
 
     @contextmanager
     def neutral(self, draws: Draws) -> Iterator[None]:
-        """Set aside what differs in slices by chance, for the body."""
+        """Fix random draws and batch statistics during the body, and write no summaries."""
         with ExitStack() as stack:
             stack.enter_context(random_draws_tf.alike(self.tf, draws))
             stack.enter_context(set_aside.running_statistics(self.model))
@@ -147,7 +161,7 @@ class Rows:
             yield
 
     def outcome(self, data: Any, cuts: Any, scaled: bool) -> Outcome:
-        """Train the rows as a whole (`cuts`: None) or in slices, put all variables back, return what came out."""
+        """Train the rows as a whole (`cuts`: None) or in slices, restore all variables, and return the outcome."""
         with Lever(self.tf).preserved(self.model) as before:
             with set_aside.outputs_kept(self.model) as outputs:
                 loss, losses, gradients, logs = self._trained(data, cuts, scaled)
@@ -166,7 +180,7 @@ class Rows:
                 logs, sums = self.step.summed(held, data, cuts, rows)
                 gradients = sums_tf.mean(self.tf, sums, held)
                 loss = None if held.loss is None else sums.loss / sums.share
-                logs = step_hooks.fresh_logs(self.model, logs)
+                logs = batch_structure.fresh_logs(self.model, logs)
         self.uneven |= held.uneven
         self._names = [str(getattr(v, "path", v.name)) for v in held.variables]
         numbers = {name: _number(value) for name, value in (logs if isinstance(logs, dict) else {}).items()}
@@ -179,7 +193,7 @@ class Rows:
         )
 
     def names(self) -> list[str]:
-        """Return the paths of the variables whose gradients were taken last."""
+        """Return the paths of the variables of the last gradients."""
         return self._names
 
     def _array(self, gradient: Any) -> Any:
@@ -190,14 +204,14 @@ class Rows:
         return gradient.numpy()
 
     def _joined(self, outputs: list[Any]) -> list[Any]:
-        """Return the model's outputs as if there had been one call."""
+        """Return the model's outputs of all calls, joined."""
         calls = [self.tf.nest.flatten(output) for output in outputs]
         if not calls or any(not isinstance(leaf, self.tf.Tensor) or not leaf.shape.rank for leaf in calls[0]):
             return []
         return [self.tf.concat(parts, 0).numpy() for parts in zip(*calls)]
 
     def _changed(self, before: list[tuple[Any, Any]]) -> dict[str, Any]:
-        """Return the variables that changed by their names, but for metrics, optimizers and seeds."""
+        """Return {name: value} of the variables that changed, except those of metrics, optimizers and seeds."""
         apart = [*_metrics(self.model), *_listed(self.model.optimizer, "variables")]
         passed = {id(getattr(variable, "_value", variable)) for variable in apart}
         paths = {id(getattr(v, "_value", v)): str(getattr(v, "path", v.name)) for v in self.model.variables}
@@ -209,7 +223,7 @@ class Rows:
 
 
 def values(tf: Any, model: Any) -> list[tuple[Any, Any]]:
-    """Return (variable, value) of all that a step can reach; a value is copied only when its variable changes."""
+    """Return (variable, value) of all that a step can change; a value is copied only when its variable changes."""
     found = [*model.non_trainable_variables, *model.variables, *_metrics(model)]
     found += _listed(model.optimizer, "variables")
     for owner in (model, *batch_structure.layers(model)):
@@ -234,7 +248,7 @@ def _kept_in(tf: Any, value: Any) -> list[Any]:
 
 
 def put_back(before: list[tuple[Any, Any]]) -> None:
-    """Set variables to what `Rows.values` returned."""
+    """Set the variables to the values that `values` returned."""
     for variable, value in before:
         variable.assign(value)
 
@@ -258,7 +272,7 @@ def _equal(tf: Any, variable: Any, value: Any) -> bool:
 
 
 def _number(value: Any) -> Optional[float]:
-    """Return the mean of a tensor, None for what is none."""
+    """Return the mean of a tensor, None for any other object."""
     try:
         return float(value.numpy().astype("float64").mean())
     except Exception:

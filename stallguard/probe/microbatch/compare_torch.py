@@ -1,38 +1,49 @@
-"""A few rows of a batch on torch: taken, trained as a whole and in slices, and nothing kept of it."""
+"""Trains a few rows of a batch on torch, as a whole and in slices, for a comparison, and restores all state."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Protocol
 
-from . import batch_structure, random_draws_torch, set_aside, step_hooks
+from . import batch_structure, compare, random_draws_torch, set_aside
 from .deferred_update import holding
 from .equality import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .keras_torch import Step
+    from .deferred_update import Held
     from .random_draws import Draws
 
-WEIGHTS = (1.0, 0.5, 1.5, 0.75, 1.25)  # of rows: none like its neighbours
+    class Step(Protocol):
+        """What the rows need of keras_torch.Step: the framework's own step, and its slices."""
+
+        module: Any
+        model: Any
+        original: Any
+
+        def summed(self, held: Held, data: Any, cuts: Any, batch: int) -> tuple[Any, Any]:
+            """Return (logs, sums) of all slices."""
 
 
-class Lever(step_hooks.Lever):
-    """What a comparison needs of Keras on torch."""
+WEIGHTS = (1.0, 0.5, 1.5, 0.75, 1.25)  # of the rows: all different
+
+
+class Lever(compare.Lever):
+    """What a comparison needs from Keras on torch."""
 
     def __init__(self, module: Any) -> None:
         self.module = module
 
     def train(self, model: Any, arguments: Any, batch: Any) -> Any:
-        """Run the step: what is an array of numpy's is a tensor on the model's device."""
+        """Run the step, with numpy arrays converted to tensors on the model's device."""
         convert = self.module.backend.convert_to_tensor
         given = self.module.tree.map_structure(lambda leaf: None if leaf is None else convert(leaf), batch)
         return model.train_step(given)
 
     @contextmanager
     def preserved(self, model: Any) -> Iterator[Any]:
-        """Put all variables, and the gradients that torch keeps, back."""
+        """Restore all variables, and the gradients that torch keeps."""
         before = values(model, weights=True)
         slopes = [(parameter, parameter.grad) for parameter in model.parameters()]
         try:
@@ -62,7 +73,7 @@ class Rows:
         self._names: list[str] = []
 
     def kind(self, data: Any) -> str:
-        """Return what makes one batch like another: structure, types, shapes but for the number of rows."""
+        """Return the kind of a batch: structure, types, and shapes without the number of rows."""
         found = [(name, rows(leaf), leaf) for name, leaf in batch_structure.leaves(data)]
         first = next((count for _, count, _ in found if count is not None), 0)
         return repr(
@@ -91,7 +102,7 @@ class Rows:
         return self.step.module.tree.map_structure(lambda leaf: None if leaf is None else change(leaf), data)
 
     def blanked(self, data: Any) -> Any:
-        """Return the rows with zero for the last one's target, and other weights for each."""
+        """Return the rows with zero as the last one's target, and a different weight for each."""
         if not isinstance(data, tuple) or len(data) < 2:  # noqa: PLR2004
             return data
         torch = self.torch
@@ -106,19 +117,19 @@ class Rows:
         return (data[0], targets, *(self._mapped(weigh, part) for part in data[2:]))
 
     def cuts(self, count: int) -> tuple[int, int, int]:
-        """Return how `count` rows are cut: one row first, where a squeeze goes wrong; see shares.plan."""
+        """Return how `count` rows are sliced: one row first, which exposes a wrong squeeze; see slice_plan.plan."""
         return (1, 2, count // 2) if count % 2 else (1, count - 1, 1)
 
     @contextmanager
     def neutral(self, draws: Draws) -> Iterator[None]:
-        """Set aside what differs in slices by chance, for the body."""
+        """Fix random draws and batch statistics during the body."""
         with ExitStack() as stack:
             stack.enter_context(random_draws_torch.alike(self.torch, draws))
             stack.enter_context(set_aside.running_statistics(self.model))
             yield
 
     def outcome(self, data: Any, cuts: Any, scaled: bool) -> Outcome:
-        """Train the rows as a whole (`cuts`: None) or in slices, put all variables back, return what came out."""
+        """Train the rows as a whole (`cuts`: None) or in slices, restore all variables, and return the outcome."""
         with Lever(self.step.module).preserved(self.model) as before:
             with set_aside.outputs_kept(self.model) as outputs:
                 loss, losses, gradients, logs = self._trained(data, cuts, scaled)
@@ -135,7 +146,7 @@ class Rows:
             else:
                 logs, sums = self.step.summed(held, data, cuts, cuts[0] + cuts[1] * cuts[2])
                 gradients, loss = sums.mean(), sums.loss / sums.share
-                logs = step_hooks.fresh_logs(self.model, logs)
+                logs = batch_structure.fresh_logs(self.model, logs)
         self.uneven |= held.uneven
         self._names = [variable.path for variable in held.variables]
         numbers = {name: _number(value) for name, value in logs.items()} if isinstance(logs, dict) else {}
@@ -148,18 +159,18 @@ class Rows:
         )
 
     def names(self) -> list[str]:
-        """Return the paths of the variables whose gradients were taken last."""
+        """Return the paths of the variables of the last gradients."""
         return self._names
 
     def _joined(self, outputs: list[Any]) -> list[Any]:
-        """Return the model's outputs as if there had been one call."""
+        """Return the model's outputs of all calls, joined."""
         calls = [self.step.module.tree.flatten(output) for output in outputs]
         if not calls or any(not getattr(leaf, "ndim", 0) for leaf in calls[0]):
             return []
         return [_plain(self.torch.cat(parts)) for parts in zip(*calls)]
 
     def _changed(self, before: list[tuple[str, Any, Any]]) -> dict[str, Any]:
-        """Return the variables that changed by their paths, but for metrics and seeds."""
+        """Return {path: value} of the variables that changed, except metrics and seeds."""
         passed = {variable.path for variable in self.model.metrics_variables}
         return {
             path: _plain(tensor).copy()
@@ -169,7 +180,7 @@ class Rows:
 
 
 def values(model: Any, weights: bool) -> list[tuple[str, Any, Any]]:
-    """Return (path, tensor, copy) of all variables that a step can reach; `weights`: those it trains as well."""
+    """Return (path, tensor, copy) of all variables that a step can change; `weights`: with the trained ones."""
     found = [*model.non_trainable_variables, *model.metrics_variables]
     found += model.trainable_variables if weights else []
     tensors = {variable.path: variable.value.detach() for variable in found}
@@ -177,7 +188,7 @@ def values(model: Any, weights: bool) -> list[tuple[str, Any, Any]]:
 
 
 def put_back(torch: Any, before: list[tuple[str, Any, Any]]) -> None:
-    """Set variables to what `Rows.values` returned."""
+    """Set the variables to the copies that `values` returned."""
     with torch.no_grad():
         for _, tensor, value in before:
             tensor.copy_(value)

@@ -1,11 +1,11 @@
-"""What a few rows gave as one batch and in slices, and whether the two are the same.  Pure arithmetic on arrays.
+"""Decides whether a few rows gave the same result as one batch and in slices.  Pure arithmetic on arrays.
 
-Equal within rounding means: of each variable the two gradients differ by no more than a part of their own size, or
-by what is nothing beside all gradients together (the bias of an attention's keys has a gradient of zero, computed as
-noise).  The part is 1e-4 in float32.  Measured on a CPU: 5e-6 and less in deep networks, but 3.6e-5 for the bias of a
-convolution, whose gradient is a sum over each pixel of each row.  A device may compute the same row otherwise in a
-smaller batch (other kernels, TF32): how far the model's outputs for the same rows come apart then says how much of a
-difference is the device's.
+Equal within rounding means: the two gradients of each variable differ by at most a fraction of their own size, or by an
+amount that is negligible beside all gradients (the bias of an attention's keys has a gradient of zero, computed as
+noise).  The fraction is 1e-4 in float32.  Measured on a CPU: 5e-6 and less in deep networks, but 3.6e-5 for the bias
+of a convolution, whose gradient is a sum over each pixel of each row.  A device can compute the same row differently in
+a smaller batch (other kernels, TF32): the difference between the model's outputs for the same rows then shows how much
+of a difference comes from the device.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import sys
 from typing import Any, NamedTuple, Optional
 
 FLOAT, HALF = 1e-5, 1e-2  # relative, for float32 and for float16 or bfloat16
-FLOORS = {FLOAT: 1e-7, HALF: 1e-3}  # of all gradients together
-MOST = 1e-3  # however far a device's outputs come apart
-AMPLIFIED = 10.0  # a gradient differs by so much more than the outputs that it follows from
-SUMMED = 10.0  # and by so much more than a loss or a state: it is a sum of many more numbers
+FLOORS = {FLOAT: 1e-7, HALF: 1e-3}  # relative to all gradients together
+MOST = 1e-3  # at most, even if a device's outputs differ more
+AMPLIFIED = 10.0  # how much more a gradient can differ than the outputs that it is computed from
+SUMMED = 10.0  # and than a loss or a state: it is a sum of many more numbers
 OTHERWISE = "its gradients in slices are not those of a whole batch (%r)"
 LOGGED = 1e-4  # relative; a metric is a mean of rounded numbers
 
 
 class Outcome(NamedTuple):
-    """What training some rows came to, before any update.  Arrays are numpy's.
+    """The result of training some rows, before any update.  Arrays are numpy's.
 
-    `losses`: those of the slices.  `gradients`: an array for each variable, or (values, indices) of an embedding's
-    rows, or None.  `outputs`: the model's, joined over the slices.  `state`: the variables that changed, by their
-    paths, although nothing was updated: no metrics, no seeds.
+    `losses`: of the slices.  `gradients`: an array for each variable, or (values, indices) of an embedding's rows, or
+    None.  `outputs`: the model's, joined over the slices.  `state`: the variables that changed without an update, by
+    their paths; no metrics, no seeds.
     """
 
     loss: Optional[float]
@@ -39,19 +39,19 @@ class Outcome(NamedTuple):
 
 
 def is_finite(outcome: Outcome) -> bool:
-    """Whether loss and gradients are numbers."""
+    """Return whether loss and gradients are finite."""
     numpy = _numpy()
     parts = [_dense(gradient) for gradient in outcome.gradients if gradient is not None]
     return all(bool(numpy.isfinite(part).all()) for part in [*parts, numpy.asarray(outcome.loss or 0.0)])
 
 
 def is_zero(outcome: Outcome) -> bool:
-    """Whether no gradient says anything."""
+    """Return whether all gradients are zero or missing."""
     return not any(g is not None and _dense(g).any() for g in outcome.gradients)
 
 
 def difference(whole: Outcome, sliced: Outcome, names: list[str], *, half: bool) -> str:
-    """Return why the slices are not the whole batch, in words; "" where they are.
+    """Return why the slices are not equivalent to the whole batch; "" if they are.
 
     `names`: of the variables.  `half`: whether the model computes in 16 bits.
     """
@@ -78,7 +78,7 @@ def unlike_logs(whole: Outcome, sliced: Outcome) -> list[str]:
 
 
 def changed_otherwise(one: dict[str, Any], other: dict[str, Any], part: float) -> list[str]:
-    """Return the owners ("layer" of "layer/variable") of what is not the same in both."""
+    """Return the owners ("layer" of "layer/variable") of the variables that differ."""
     numpy = _numpy()
     return [
         name.rpartition("/")[0].rpartition("/")[2] or name
@@ -113,7 +113,7 @@ def _of_loss(whole: Outcome, sliced: Outcome, part: float) -> str:
 def _worst(
     ones: list[Any], others: list[Any], names: list[str], part: float, floor: float
 ) -> tuple[float, str]:
-    """Return the largest difference of a variable's gradients, in what is allowed, and the variable's name."""
+    """Return the largest difference of a variable's gradients, relative to the limit, and the variable's name."""
     numpy = _numpy()
     every = float(numpy.sqrt(sum(_norm(_dense(g)) ** 2 for g in ones if g is not None)))
     found = (0.0, "")
@@ -128,7 +128,7 @@ def _worst(
 
 
 def _distance(one: Any, other: Any) -> tuple[float, float]:
-    """Return how far two gradients are apart, and the size of the first."""
+    """Return the distance of two gradients, and the size of the first."""
     if one is None or other is None:
         given = _dense(other if one is None else one)
         return _norm(given), 0.0
@@ -141,7 +141,7 @@ def _distance(one: Any, other: Any) -> tuple[float, float]:
 
 
 def _rows(one: Any, other: Any) -> tuple[Any, Any]:
-    """Return the gradients of the rows of an embedding that either has, each row once."""
+    """Return both gradients for the rows of an embedding that are in either, each row once."""
     numpy = _numpy()
     pairs = [pair if isinstance(pair, tuple) else (pair, numpy.arange(len(pair))) for pair in (one, other)]
     every = numpy.unique(numpy.concatenate([indices for _, indices in pairs]))
@@ -154,7 +154,7 @@ def _rows(one: Any, other: Any) -> tuple[Any, Any]:
 
 
 def _apart(ones: list[Any], others: list[Any]) -> float:
-    """Return how far the outputs for the same rows are apart, relative to their size; 0 where that is not known."""
+    """Return the distance of the outputs for the same rows, relative to their size; 0 if that is not known."""
     numpy = _numpy()
     found = 0.0
     for one, other in zip(map(_plain, ones), map(_plain, others)):
@@ -173,7 +173,7 @@ def _dense(gradient: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return an array of a kind that numpy computes with: bfloat16 is none."""
+    """Return an array of a type that numpy can compute with, unlike bfloat16."""
     value = _numpy().asarray(value)
     return value if value.dtype.name in ("float32", "float64") else value.astype("float64")
 

@@ -1,7 +1,7 @@
-"""A truly smaller batch, where the user asked for one: `fit` is given fewer rows instead of slices.
+"""Trains on a smaller batch, if the user chose that: `fit` gets fewer rows instead of slices.
 
-Reaches a `fit` that takes a batch size, which is one of arrays or tensors.  A pipeline, a dataset object and a
-generator make their batches themselves: those stay as they are, are trained in slices, and that is said.
+This works for a `fit` on arrays or tensors, which takes a batch size.  A pipeline, a dataset object and a generator
+make their batches themselves: those are trained in slices, and the hello reports it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from .learning_rates import targets as rate_targets
 if TYPE_CHECKING:
     from ..context import Context
 
-SLICED = 0.0  # no scale of a rate: the step was built for slices
+SLICED = 0.0  # instead of a scale of the rate: the step was built for slices
 MAKES_ITS_OWN = (
-    "a batch size is no argument of a fit on {kind}: its batches stay as they are, and shall they be smaller, are "
-    "trained in slices"
+    "fit takes no batch size for {kind}: its batches keep their size, and smaller ones are made by slices"
 )
 FEWER = "fit trains on batches of {rows} rows instead of {before}: {times:g} times as many updates an epoch, {rate}"
-AS_IT_WAS = "the learning rate as it was"
+AS_IT_WAS = "the learning rate unchanged"
 DIVIDED = "the learning rate divided by {by:.3g}"
-UNREACHED = "the learning rate as it was, because this optimizer is not known"
+UNREACHED = "the learning rate unchanged, because this optimizer is not known"
 FASTER = "; a schedule that counts updates runs {times:g} times as fast"
 
 
@@ -39,7 +38,7 @@ def targets(context: Context) -> dict[str, Callable[[Any], None]]:
 
 
 class Really:
-    """Makes `fit` train on fewer rows.  `scaling`: off, linear or sqrt."""
+    """Makes `fit` train on fewer rows.  `scaling` of the learning rate: off, linear or sqrt."""
 
     def __init__(self, context: Context, scaling: str) -> None:
         self.context = context
@@ -61,7 +60,7 @@ class Really:
             try:
                 bound = signature.bind(model, *args, **named)
             except TypeError:
-                return original(model, *args, **named)  # which says what is wrong, in its own words
+                return original(model, *args, **named)  # it raises the error with its own text
             asked = dict(list(bound.arguments.items())[1:])
             before = self._size(model, asked)
             rows = max(1, before // self.context.factor)
@@ -73,7 +72,7 @@ class Really:
         return fit
 
     def _size(self, model: Any, asked: dict[str, Any]) -> int:
-        """Return the rows of this fit's batches, 0 where Keras takes no size for them."""
+        """Return the rows of this fit's batches, 0 if Keras takes no size for them."""
         x = asked.get("x")
         if fit_arguments.takes_size(x):
             return fit_arguments.rows(x, asked.get("batch_size"))
@@ -95,7 +94,7 @@ class Really:
             self.rate.scale, self.context.smaller = 1.0, False
 
     def _built_for(self, model: Any, scale: float) -> None:
-        """Have the step built anew where it was built for slices or another rate."""
+        """Have the step built again if it was built for slices or for another rate."""
         if self._modes.setdefault(model, scale) != scale:
             model.train_function = None
             self._modes[model] = scale

@@ -1,6 +1,6 @@
-"""What a call of `fit` offers: its rows, if they can be known, and whether Keras takes a batch size for them.
+"""What the arguments of `fit` show: the rows of a batch, if known, and whether Keras takes a batch size for them.
 
-Looks at arguments only, never at the data.
+Reads the arguments only, never the data.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-DEFAULT = 32  # rows that Keras takes where nobody says otherwise, since its first version
+DEFAULT = 32  # rows of a batch without an argument, since the first version of Keras
 
 
 def takes_size(x: Any) -> bool:
-    """Whether Keras cuts `x` into batches itself: arrays or tensors, alone or nested; no dataset, no generator."""
+    """Return whether Keras divides `x` into batches itself: arrays or tensors, also nested; no dataset or generator."""
     leaves = list(_leaves(x))
     return bool(leaves) and all(getattr(leaf, "shape", None) is not None for leaf in leaves)
 
 
 def rows(x: Any, batch_size: Any) -> int:
-    """Return the rows of a batch, 0 where only the data know."""
+    """Return the rows of a batch, 0 if only the data show them."""
     if takes_size(x):
         return batch_size if isinstance(batch_size, int) else DEFAULT
     spec = getattr(x, "element_spec", None)
@@ -39,7 +39,7 @@ def _leaves(x: Any) -> Iterator[Any]:
 
 
 def _leading(spec: Any) -> Iterator[Any]:
-    """Yield the first dimension of each tensor of a pipeline, None where it is not fixed."""
+    """Yield the first dimension of each tensor of a pipeline, None if it is not fixed."""
     for leaf in _leaves(spec):
         shape: Any = getattr(leaf, "shape", None)
         dimensions = shape.as_list() if getattr(shape, "rank", None) else []

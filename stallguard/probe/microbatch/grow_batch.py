@@ -1,7 +1,7 @@
-"""Back up again: at the end of the epoch in which the supervisor asked for it, batches grow.
+"""Makes batches larger again, at the end of the epoch in which the supervisor commanded it.
 
-Slices are changed where they are: the training goes on in a step that is built anew.  Where fewer rows are given
-instead of slices, only a new start of the script can change that: the supervisor is told that the moment has come.
+The number of slices changes in the running training: its step is built again.  If `fit` gets fewer rows instead of
+slices, only a new start of the script can change that, and a note reports that the epoch has ended.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from ..context import Context
 
 ASKED = wire.COMMANDS.index("regrow")
-SEAM = "an epoch ended: the moment for the larger batch"
+SEAM = "an epoch ended: the larger batch can begin now"
 GROWN = "each batch is trained in {factor} slices and one update from now on"
-WHOLE = "batches are trained whole again from now on: nothing differs from the script's own mathematics"
+WHOLE = "each batch is trained whole again from now on, as the script sets it"
 
 
 def targets(context: Context) -> dict[str, Callable[[Any], None]]:

@@ -1,13 +1,13 @@
-"""Micro-batches for Keras 3 on JAX: the functional `train_step`, its slices in a `lax.fori_loop`.
+"""Slices for Keras 3 on JAX: the functional `train_step`, with its slices in a `lax.fori_loop`.
 
-The first slice is computed outside the loop: it takes the remainder, since shapes inside may not change.
+The first slice is computed outside the loop and takes the remainder, because shapes inside the loop must not change.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable
 
-from . import batch_structure, compare, compare_jax, slice_plan, step_hooks
+from . import announcements, batch_structure, compare, compare_jax, slice_plan, step_hooks
 from .deferred_update import Held, holding, loss_tracker
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Step:
 
     def _obstacle(self, data: Any) -> str:
         if getattr(self.model, "optimizer", None) is None:
-            return step_hooks.NO_OPTIMIZER
+            return announcements.NO_OPTIMIZER
         return batch_structure.obstacle(
             [(name, compare_jax.rows(leaf)) for name, leaf in batch_structure.leaves(data)]
         )
@@ -113,7 +113,7 @@ class Step:
         variables = self.model.metrics_variables
         with self.module.backend.StatelessScope(state_mapping=list(zip(variables, metrics))) as scope:
             held.log(loss_tracker(self.model), loss, batch)
-            logs = step_hooks.fresh_logs(self.model, logs)
+            logs = batch_structure.fresh_logs(self.model, logs)
         values = [scope.get_current_value(variable) for variable in variables]
         return logs, [old if new is None else new for old, new in zip(metrics, values)]
 

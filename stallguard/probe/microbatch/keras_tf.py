@@ -1,19 +1,19 @@
-"""Micro-batches for Keras on TensorFlow: Keras 3, Keras 2 (`tf.keras` to 2.15) and `tf_keras`.
+"""Slices for Keras on TensorFlow: Keras 3, Keras 2 (`tf.keras` to 2.15) and `tf_keras`.
 
-The wrapped `train_step` is traced into the user's graph like the original; nothing of ours runs in a step.
-The first slice is traced outside the loop: it builds what is unbuilt, shows which gradients are None and
-takes the remainder; a `tf.while_loop` with one iteration at a time runs the others, so that only one slice's
-activations live at once.
+The wrapped `train_step` is traced into the user's graph like the original; no Python of the probe runs in a step.  The
+first slice is traced outside the loop: it builds what is not built, shows which gradients are None, and takes the
+remainder.  A `tf.while_loop` with one iteration at a time runs the others, so that only one slice's activations are in
+memory.
 
-The slices are a function of their own inside of that graph.  If tracing them fails, nothing of it is in the user's
-graph, and the whole batch is traced instead.
+The slices are a separate function inside that graph.  If tracing them fails, the user's graph has no part of them, and
+the whole batch is traced instead.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable
 
-from . import batch_structure, compare, compare_tf, slice_plan, step_hooks, sums_tf
+from . import announcements, batch_structure, compare, compare_tf, slice_plan, step_hooks, sums_tf
 from .deferred_update import Held, holding, loss_tracker
 
 if TYPE_CHECKING:
@@ -33,16 +33,18 @@ def targets(context: Context, announcer: Announcer, slices: Slices) -> dict[str,
     """Return the patches of the trainers that run on TensorFlow."""
 
     def patcher(trainer: str) -> Callable[[Any], None]:
-        return lambda module: _patch(context, announcer, slices, getattr(module, trainer), module.tf)
+        def patch(module: Any) -> None:
+            def train_step(original: Any) -> Any:
+                return lambda self, data: Step(module.tf, announcer, slices, original, self).run(
+                    data, context.factor
+                )
+
+            lever = compare_tf.Lever(module.tf)
+            step_hooks.patch(context, announcer, slices, getattr(module, trainer), train_step, lever)
+
+        return patch
 
     return {name: patcher(trainer) for name, trainer in TRAINERS.items()}
-
-
-def _patch(context: Context, announcer: Announcer, slices: Slices, trainer: Any, tf: Any) -> None:
-    def train_step(original: Any) -> Any:
-        return lambda self, data: Step(tf, announcer, slices, original, self).run(data, context.factor)
-
-    step_hooks.patch(context, announcer, slices, trainer, train_step, compare_tf.Lever(tf))
 
 
 class Step:
@@ -73,9 +75,9 @@ class Step:
         return self._sliced(data, factor)
 
     def _obstacle(self, data: Any) -> str:
-        """Return why this batch cannot be cut, as far as its shapes are known."""
+        """Return why this batch cannot be sliced, as far as its shapes are known."""
         if getattr(self.model, "optimizer", None) is None:
-            return step_hooks.NO_OPTIMIZER
+            return announcements.NO_OPTIMIZER
         return batch_structure.obstacle([(name, _rows(leaf)) for name, leaf in batch_structure.leaves(data)])
 
     def _sliced(self, data: Any, factor: int) -> Any:
@@ -101,12 +103,12 @@ class Step:
         if held.variables:
             self.model.optimizer.apply_gradients(zip(sums_tf.mean(self.tf, sums, held), held.variables))
         held.log(loss_tracker(self.model), self.tf.math.divide_no_nan(sums.loss, sums.share), batch)
-        return step_hooks.fresh_logs(self.model, logs)
+        return batch_structure.fresh_logs(self.model, logs)
 
     def _plan(self, data: Any, factor: int) -> tuple[Any, Any, Any]:
-        """Return the rows of the batch, how it is cut, and whether its parts have the same rows (None: they do).
+        """Return the rows of the batch, its slices, and whether its parts have equal rows (None: they have).
 
-        Where only a running graph knows, a batch whose parts differ is one slice, and each part is whole in it.
+        If only the running graph knows the rows, a batch whose parts differ is one slice with each part whole.
         """
         tf = self.tf
         counts = [_rows(leaf) for _, leaf in batch_structure.leaves(data)]
@@ -148,7 +150,7 @@ class Step:
             _, more = self._slice(held, piece, size, batch)
             return index + 1, sums_tf.add(tf, sums, more)
 
-        # Without this the loop's forward pass could start beside the first slice: two slices' memory.
+        # Otherwise the loop's forward pass could run beside the first slice, and need the memory of two.
         with tf.control_dependencies(tf.nest.flatten(sums)):
             start = tf.constant(0)
         shapes = (start.shape, sums_tf.invariant(tf, sums))
@@ -157,7 +159,7 @@ class Step:
         )[1]
 
     def cut(self, data: Any, begin: Any, size: Any, same: Any = None) -> Any:
-        """Return `size` rows of each leaf from `begin`; all rows of a leaf where `same` is false."""
+        """Return `size` rows of each leaf from `begin`; all rows of a leaf if `same` is false."""
 
         def piece(leaf: Any) -> Any:
             if leaf is None:
@@ -183,7 +185,7 @@ class Step:
 
 
 def _rows(leaf: Any) -> Any:
-    """Return the rows of a leaf as far as its type knows: a number, None for a single value, else "unknown"."""
+    """Return the rows of a leaf as far as its type shows them: a number, None for a single value, or "unknown"."""
     shape: Any = getattr(leaf, "shape", ())
     rank: Any = getattr(shape, "rank", len(shape) if isinstance(shape, tuple) else None)
     if rank is None:

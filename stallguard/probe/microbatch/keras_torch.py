@@ -1,10 +1,10 @@
-"""Micro-batches for Keras 3 on torch: the slices one after the other, each with its backward pass."""
+"""Slices for Keras 3 on torch: one after the other, each with its backward pass."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable
 
-from . import batch_structure, compare, compare_torch, slice_plan, step_hooks
+from . import announcements, batch_structure, compare, compare_torch, slice_plan, step_hooks
 from .deferred_update import Held, holding, loss_tracker
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ class Step:
             return self.original(self.model, data)
         before = compare_torch.values(self.model, weights=False)
         try:
-            logs, sums, held = self._summed(data, batch, factor)
+            with holding(self.model, "apply_gradients", "apply") as held:
+                logs, sums = self.summed(held, data, slice_plan.plan(batch, factor), batch)
         except Exception as error:
             if compare.is_lack_of_memory(error):
                 raise
@@ -65,17 +66,12 @@ class Step:
 
     def _obstacle(self, data: Any) -> str:
         if getattr(self.model, "optimizer", None) is None:
-            return step_hooks.NO_OPTIMIZER
+            return announcements.NO_OPTIMIZER
         if getattr(self.model, "jit_compile", False):
-            return step_hooks.COMPILED
+            return announcements.COMPILED
         return batch_structure.obstacle(
             [(name, compare_torch.rows(leaf)) for name, leaf in batch_structure.leaves(data)]
         )
-
-    def _summed(self, data: Any, batch: int, factor: int) -> Any:
-        with holding(self.model, "apply_gradients", "apply") as held:
-            logs, sums = self.summed(held, data, slice_plan.plan(batch, factor), batch)
-        return logs, sums, held
 
     def _updated(self, logs: Any, sums: Sums, held: Held, batch: int) -> Any:
         self.announcer.cut()
@@ -83,7 +79,7 @@ class Step:
             with self.module.torch.no_grad():
                 self.model.optimizer.apply(sums.mean(), held.variables)
         held.log(loss_tracker(self.model), sums.loss / sums.share, batch)
-        return step_hooks.fresh_logs(self.model, logs)
+        return batch_structure.fresh_logs(self.model, logs)
 
     def summed(self, held: Held, data: Any, cuts: Any, batch: int) -> tuple[Any, Sums]:
         """Return (logs, sums) of all slices: first, size and number of the others are `cuts`."""
@@ -118,7 +114,7 @@ class Sums:
         self._gradients: list[Any] = []
 
     def add(self, held: Held, piece: slice_plan.Slice) -> None:
-        """Add what one slice left."""
+        """Add the results of one slice."""
         share = _share(piece)
         self.share = self.share + share
         if held.loss is not None:
@@ -130,7 +126,7 @@ class Sums:
             self._gradients = [None if g is None else g.clone() for g in parts]
 
     def mean(self) -> list[Any]:
-        """Return the batch's gradients (None where a variable has none)."""
+        """Return the batch's gradients, None for a variable without one."""
         return [None if g is None else g / self.share for g in self._gradients]
 
 

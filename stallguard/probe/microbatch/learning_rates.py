@@ -1,8 +1,8 @@
-"""The learning rate of a batch with fewer rows: scaled where an optimizer uses it, never where it is kept.
+"""Scales the learning rate of a batch with fewer rows: at its use in an update, never in its variable.
 
-Checkpoints, callbacks and schedules so go on to see the rate that the script set, whatever the size of a batch in
-this attempt.  Keras 3 reads the rate through one method inside `apply`; Keras 2 through a variable, or for a
-schedule through one that is computed anew each step; Keras 2's legacy optimizers through `_decayed_lr`.
+So checkpoints, callbacks and schedules read the rate that the script set.  Keras 3 reads the rate through one method
+inside `apply`; Keras 2 through a variable, or for a schedule through one that is computed at each step; Keras 2's
+legacy optimizers through `_decayed_lr`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 class Rate:
-    """The factor on the rate now.  `inside`: an update is being computed."""
+    """The current factor of the rate.  `inside` > 0: an update is being computed."""
 
     def __init__(self) -> None:
         self.scale = 1.0
         self.inside = 0
-        self.reached = False  # an optimizer is in whose rate can be scaled
+        self.reached = False  # an optimizer whose rate can be scaled is imported
 
     def scaled(self, rate: Any) -> Any:
         """Return the rate that an update uses."""
@@ -81,7 +81,7 @@ def _computed(rate: Rate, original: Any) -> Any:
 
 
 def _lent(rate: Rate, original: Any) -> Any:
-    """Lend the variable the scaled rate for the time of one update."""
+    """Set the variable to the scaled rate during one update."""
 
     def apply_gradients(self: Any, *args: Any, **named: Any) -> Any:
         variable = self._learning_rate

@@ -1,12 +1,12 @@
-"""Random numbers while rows are compared: the same in every row, and who drew them.
+"""Replaces random numbers while rows are compared by the same numbers in every row, and records which layers drew.
 
-A layer that draws (dropout, noise, random augmentation) draws other numbers for slices than for the whole batch, so
-gradients differ although the mathematics is the same.  For the comparison a draw is replaced by numbers that depend on
-the last dimension of its shape alone: the first row of a slice gets what each row of the whole batch gets, about as
-many units are dropped as ever, and the code that training runs is run.  Draws that cannot be replaced so are noted.
+A layer that draws (dropout, noise, random augmentation) draws different numbers for slices than for the whole batch, so
+gradients differ although the computation is equivalent.  For the comparison a draw is replaced by numbers that depend
+only on the last dimension of its shape: each row of a slice gets the same as each row of the whole batch, about as many
+units are dropped as usual, and the training's own code runs.  Draws that cannot be replaced like this are recorded.
 
-The frameworks' modules (draws_tf, draws_jax, draws_torch) replace their functions for the thread that compares only:
-the script's own threads may draw data meanwhile.
+The frameworks' modules (random_draws_tf, _jax, _torch) replace functions only for the thread that compares: the
+script's other threads can draw data meanwhile.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ LEAST, MOST = 0.02, 0.98  # so that no number is an extreme of a normal distribu
 
 
 class Draws:
-    """The layers that drew; those of them in `real` got real random numbers, which differ from slice to slice."""
+    """The layers that drew; those in `real` got real random numbers, which differ from slice to slice."""
 
     def __init__(self) -> None:
         self.layers: dict[str, str] = {}  # name: class
         self.real: set[str] = set()
 
     def note(self, real: bool = False) -> None:
-        """Note the layer whose code runs now."""
+        """Record the layer whose code runs now."""
         name, kind = _drawing()
         self.layers[name] = kind
         if real:
@@ -41,18 +41,18 @@ class Draws:
 
 
 def field(length: int) -> list[float]:
-    """Return `length` numbers between 0 and 1, spread evenly, the same each time."""
+    """Return `length` numbers between 0 and 1, spread evenly, the same for each call."""
     return [LEAST + (MOST - LEAST) * ((0.381966 + GOLDEN * place) % 1.0) for place in range(length)]
 
 
 def row(shape: list[int]) -> list[float]:
-    """Return the numbers that are repeated over all dimensions of a draw but the last; one for a list of rows."""
+    """Return the numbers of the last dimension of a draw, which all others repeat; one for a single dimension."""
     return field(shape[-1] if len(shape) > 1 else 1)
 
 
 @contextmanager
 def replaced(functions: list[tuple[Any, str, Callable[[Function], Function]]]) -> Iterator[None]:
-    """Replace `module.name` by make(original) in this thread for the body; names that a version lacks are left."""
+    """Replace `module.name` by make(original) in this thread during the body; skip names that do not exist."""
     thread, before = get_ident(), []
     for module, name, make in functions:
         original = getattr(module, name, None)
@@ -74,7 +74,7 @@ def _in_thread(thread: int, original: Function, other: Function) -> Function:
 
 
 def _drawing() -> tuple[str, str]:
-    """Return name and class of the innermost layer on the stack; "the training step" where there is none."""
+    """Return name and class of the innermost layer on the stack; "the training step" if there is none."""
     frame = sys._getframe(2)
     while frame is not None:
         owner: Any = frame.f_locals.get("self")

@@ -1,4 +1,4 @@
-"""The functions of jax.random, replaced while rows are compared: see draws."""
+"""Replaces the functions of jax.random while rows are compared: see random_draws.py."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REAL = (
 
 
 def alike(jax: Any, noted: random_draws.Draws) -> AbstractContextManager[None]:
-    """Have random functions give every row the same numbers, for the body."""
+    """Have random functions return the same numbers for every row during the body."""
     numbers = {
         "uniform": _uniform, "normal": _normal, "truncated_normal": _truncated, "bernoulli": _bernoulli,
         "randint": _randint, "bits": _bits, **dict.fromkeys(REAL.split()),

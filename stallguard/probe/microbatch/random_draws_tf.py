@@ -1,7 +1,7 @@
-"""TensorFlow's random operations, replaced while rows are compared: see draws.
+"""Replaces TensorFlow's random operations while rows are compared: see random_draws.py.
 
-Only in eager code.  A function of the script's own that is traced meanwhile keeps its graph for the training, and must
-draw real numbers in it.
+Only in eager code: a function of the script that is traced meanwhile keeps its graph for the training, which must draw
+real random numbers.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ REAL = {
     "gen_stateless_random_ops_v2": "stateless_random_gamma_v3 stateless_shuffle",
     "gen_stateful_random_ops": "stateful_random_binomial non_deterministic_ints",
 }
-RANGE = 1 << 30  # of whole numbers that may be any
+RANGE = 1 << 30  # of integers without bounds
 
 
 def alike(tf: Any, noted: random_draws.Draws) -> AbstractContextManager[None]:
-    """Have random operations give every row the same numbers, for the body."""
+    """Have random operations return the same numbers for every row during the body."""
     makers = ((UNIFORM, _uniform), (NORMAL, _normal), (WHOLE, _whole), (REAL, None))
     return random_draws.replaced(
         [

@@ -1,6 +1,6 @@
-"""torch's random functions, replaced while rows are compared: see draws.
+"""Replaces torch's random functions while rows are compared: see random_draws.py.
 
-A mode of torch's own sees every call of its functions in this thread.
+A TorchFunctionMode intercepts every call of torch's functions in this thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REAL = (
 
 
 def alike(torch: Any, noted: random_draws.Draws) -> AbstractContextManager[Any]:
-    """Have random functions give every row the same numbers, for the body."""
+    """Have random functions return the same numbers for every row during the body."""
     numbers = Numbers(torch).table()
 
     class Alike(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
@@ -42,13 +42,13 @@ def alike(torch: Any, noted: random_draws.Draws) -> AbstractContextManager[Any]:
 
 
 class Numbers:
-    """What stands in for the functions, each with the arguments of its own."""
+    """The replacements of the functions, each with the arguments of its original."""
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
 
     def table(self) -> dict[Any, Any]:
-        """Return {function of torch: what stands in for it, None for a draw that stays real}."""
+        """Return {function of torch: its replacement, None for a draw that stays real}."""
         torch = self.torch
         found: dict[Any, Any] = {
             torch.rand: self.rand, torch.rand_like: self.rand_like,
@@ -85,19 +85,19 @@ class Numbers:
         return self._bell(self.rand(*shape, **options))
 
     def rand_like(self, tensor: Any, **_: Any) -> Any:
-        """Return numbers between 0 and 1 in the form of a tensor."""
+        """Return numbers between 0 and 1 with the shape and type of a tensor."""
         return self._field(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
     def randn_like(self, tensor: Any, **_: Any) -> Any:
-        """Return normally distributed numbers in the form of a tensor."""
+        """Return normally distributed numbers with the shape and type of a tensor."""
         return self._bell(self.rand_like(tensor))
 
     def bernoulli(self, p: Any, **_: Any) -> Any:
-        """Return ones with the probability of each element."""
+        """Return ones, each with the probability of its element."""
         return (self.rand_like(p) < p).to(p.dtype)
 
     def normal(self, mean: Any, std: Any = 1.0, size: Any = None, **options: Any) -> Any:
-        """Return normally distributed numbers, of a size or of that of the parameters."""
+        """Return normally distributed numbers, of the given size or the shape of the parameters."""
         if size is None:
             size = self.torch.broadcast_shapes(*(getattr(part, "shape", ()) for part in (mean, std)))
         kept = {name: options.get(name) for name in ("dtype", "device")}
@@ -115,13 +115,13 @@ class Numbers:
         return numbers.floor().to(options.get("dtype") or self.torch.int64)
 
     def dropout(self, input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:  # noqa: A002
-        """Return the input with a share of it dropped."""
+        """Return the input with a fraction `p` of it dropped."""
         if not training or not 0.0 < p < 1.0:
             return input
         return input * (self.rand_like(input) >= p).to(input.dtype) / (1.0 - p)
 
     def uniform_(self, tensor: Any, low: float = 0.0, high: float = 1.0, **_: Any) -> Any:
-        """Fill a tensor with numbers between two."""
+        """Fill a tensor with numbers between `low` and `high`."""
         return tensor.copy_(low + self.rand_like(tensor) * (high - low))
 
     def normal_(self, tensor: Any, mean: float = 0.0, std: float = 1.0, **_: Any) -> Any:

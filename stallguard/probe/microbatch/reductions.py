@@ -1,10 +1,10 @@
-"""Correcting the losses whose reduction is not a mean over the batch's samples.
+"""Corrects the losses of slices whose reduction is not a mean over the batch's samples.
 
-Keras divides by the number of elements ("sum_over_batch_size", "mean": weights do not enter the divisor), by
-the number of unmasked elements where a mask travels with the predictions, by the sum of the weights
-("mean_with_sample_weight"), or by nothing ("sum", None).  Source: `keras/src/losses/loss.py`, functions
-`reduce_values` and `apply_mask`; Keras 2: `keras/src/utils/losses_utils.py`, `compute_weighted_loss` and
-`apply_valid_mask`.  Outside a slice every function here is the original.
+Keras divides by the number of elements ("sum_over_batch_size", "mean": weights are not part of the divisor), by the
+number of unmasked elements if the predictions have a mask, by the sum of the weights ("mean_with_sample_weight"), or by
+nothing ("sum", None).  Source: `keras/src/losses/loss.py`, functions `reduce_values` and `apply_mask`; Keras 2:
+`keras/src/utils/losses_utils.py`, `compute_weighted_loss` and `apply_valid_mask`.  Outside a slice every function here
+returns what the original returns.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def targets(context: Context) -> dict[str, Callable[[Any], None]]:
 
 
 def _mean(original: Any) -> Any:
-    """Let a mean over batches (a scalar without weight: losses of single outputs) stay one over batches."""
+    """Keep a mean over batches (a scalar without a weight: the loss of one output) a mean over batches."""
 
     def update_state(self: Any, values: Any, sample_weight: Any = None) -> Any:
         piece = slice_plan.current()
@@ -81,9 +81,9 @@ def _corrected(loss: Any, piece: Any, sample_weight: Any, mask: Any, reduction: 
 
 
 def _sum(loss: Any, piece: Any, reduced: bool, cast: Any) -> Any:
-    """Return a slice's sum so that it counts fully when weighted by size / batch later.
+    """Return a slice's sum divided by size / batch, the weight that it is multiplied by later.
 
-    Of losses that stay a vector (not `reduced`) the log shows the mean, not the sum.
+    The log shows the mean, not the sum, of losses that stay a vector (not `reduced`).
     """
     weight = cast(piece.size, loss.dtype) / cast(piece.batch, loss.dtype)
     if not reduced:
@@ -92,7 +92,7 @@ def _sum(loss: Any, piece: Any, reduced: bool, cast: Any) -> Any:
 
 
 def _masker(original: Any, tf: Any) -> Any:
-    """Keras 2: masked positions leave the mean; `reduction` is "auto", "sum_over_batch_size", ..."""
+    """Count the unmasked positions, which Keras 2 divides by; `reduction` is "auto", "sum_over_batch_size", ..."""
 
     def apply_valid_mask(losses: Any, sw: Any, mask: Any, reduction: Any) -> Any:
         piece = slice_plan.current()

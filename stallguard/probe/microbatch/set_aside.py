@@ -1,4 +1,4 @@
-"""What is set aside while rows are compared, on every framework: the statistics of batches; and what is recorded."""
+"""What changes on every framework while rows are compared: batch normalisation; and a record of the outputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def running_statistics(model: Any) -> Iterator[None]:
-    """Have batch normalisation use its running statistics, and leave them, for the body."""
+    """Have batch normalisation use its running statistics, and not update them, during the body."""
     layers = batch_structure.normalisations(model)
     for layer in layers:
         vars(layer)["call"] = _in_inference(layer.call)
@@ -33,7 +33,7 @@ def _in_inference(original: Any) -> Any:
 
 @contextmanager
 def outputs_kept(model: Any) -> Iterator[list[Any]]:
-    """Keep the model's outputs of each loss that is computed in the body."""
+    """Record the model's outputs for each loss that is computed in the body."""
     kept: list[Any] = []
     original = getattr(model, "compute_loss", None)
 

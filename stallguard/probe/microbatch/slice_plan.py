@@ -1,8 +1,8 @@
-"""How a batch is cut, and how much of the batch each slice stands for: arithmetic and one thread-local.
+"""How a batch is divided into slices, and the share of the batch of each: arithmetic and one thread-local.
 
-A loss that averages over the batch is the mean of the slices' losses weighted by slice size / batch size.
-Losses that add up, or that average over something else (unmasked positions, the sum of the weights), are
-corrected while a slice is computed: see `Slice`.  Knows no framework.
+A loss that is a mean over the batch is the mean of the slices' losses, weighted by slice size / batch size.  A loss
+that is a sum, or a mean over something else (unmasked positions, the sum of the weights), is corrected while a slice is
+computed: see `Slice`.  Independent of any framework.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _here = threading.local()
 class Slice:
     """One slice while its loss is computed: `size` samples of a batch of `batch` (numbers or tensors).
 
-    `divisors` collects what reductions divided by where that is not the number of samples.
+    `divisors` collects what reductions divided by, if that is not the number of samples.
     """
 
     def __init__(self, size: Any, batch: Any) -> None:
@@ -32,24 +32,23 @@ class Slice:
 
     @property
     def divisor(self) -> Any:
-        """Return what the only loss divides by, None where that is the number of samples.
+        """Return what the only loss divides by, None if that is the number of samples.
 
-        With several losses of different divisors no single number exists: see `uneven`.
+        Several losses with different divisors have no common one: see `uneven`.
         """
         return self.divisors[0] if len(self.divisors) == 1 == self.losses else None
 
     @property
     def uneven(self) -> bool:
-        """Whether masks make the slices' weights approximate: several losses, at least one masked."""
+        """Whether the slices' weights are only approximate: there are several losses, at least one with a mask."""
         return bool(self.divisors) and self.losses > 1
 
 
 def plan(batch: Any, factor: int, maximum: Callable[[Any, Any], Any] = max) -> tuple[Any, Any, Any]:
     """Return (first, size, others): a first slice of `first` samples, then `others` slices of `size`.
 
-    `batch` is a number, or a tensor with the `maximum` of its framework.  The first slice takes the
-    remainder, so that all others have one size (XLA wants sizes that do not change).  Where the factor
-    exceeds the batch, every slice is one sample.
+    `batch` is a number, or a tensor with the `maximum` of its framework.  The first slice takes the remainder, so that
+    all others have the same size, as XLA requires.  If the factor exceeds the batch, every slice is one sample.
     """
     size = maximum(1, (batch + factor - 1) // factor)
     others = maximum(1, (batch + size - 1) // size) - 1
@@ -58,7 +57,7 @@ def plan(batch: Any, factor: int, maximum: Callable[[Any, Any], Any] = max) -> t
 
 @contextmanager
 def slicing(size: Any, batch: Any) -> Iterator[Slice]:
-    """Make a `Slice` the current one of this thread for the body."""
+    """Make a `Slice` the current one of this thread during the body."""
     before = current()
     _here.slice = Slice(size, batch)
     try:
@@ -68,5 +67,5 @@ def slicing(size: Any, batch: Any) -> Iterator[Slice]:
 
 
 def current() -> Slice | None:
-    """Return the slice that this thread computes, None outside."""
+    """Return the slice that this thread computes, None outside of one."""
     return getattr(_here, "slice", None)

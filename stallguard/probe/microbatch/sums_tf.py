@@ -1,8 +1,8 @@
-"""Adding up slices on TensorFlow: their shares, their losses, and their gradients in the optimizer's form.
+"""Adds up slices on TensorFlow: their shares, their losses, and their gradients in the optimizer's form.
 
 A dense gradient is a one-tuple of its weighted sum.  An embedding's gradient (`tf.IndexedSlices`) stays
-(values, indices) of all slices one after the other: Keras 3's optimizers do not merge repeated rows, Adam
-squares each on its own, so a dense sum would train differently.
+(values, indices) of all slices one after the other: Keras 3's optimizers do not merge repeated rows, and Adam squares
+each separately, so a dense sum would train differently.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ Part = tuple[Any, ...]
 class Sums(NamedTuple):
     """Sums over slices; a loop variable of `tf.while_loop`."""
 
-    share: Any  # of the batch, 1.0 in the end where the loss is a plain mean
+    share: Any  # of the batch; 1.0 after all slices if the loss is a plain mean
     loss: Any  # times share
     gradients: list[Part]  # times share, those that are not None
 
 
 def share_of(tf: Any, piece: Slice) -> Any:
-    """Return how much of the batch's loss the slice stands for."""
+    """Return the slice's share of the batch's loss."""
     own = piece.size if piece.divisor is None else piece.divisor
     return tf.cast(own, "float32") / tf.cast(piece.batch, "float32")
 
 
 def of_slice(tf: Any, piece: Slice, held: Held, dense: bool) -> Sums:
-    """Return the sums of one slice; `dense`: merge an embedding's rows (XLA cannot grow a tensor)."""
+    """Return the sums of one slice; `dense`: merge an embedding's rows, because XLA cannot grow a tensor."""
     share = share_of(tf, piece)
     factor = tf.ones_like(share) if held.weighed else share
     loss = tf.constant(0.0) if held.loss is None else tf.reduce_mean(tf.cast(held.loss, "float32"))
@@ -46,12 +46,12 @@ def add(tf: Any, one: Sums, other: Sums) -> Sums:
 
 
 def invariant(tf: Any, one: Sums) -> Sums:
-    """Return the shapes that stay while slices are added."""
+    """Return the shapes that do not change while slices are added."""
     return Sums(one.share.shape, one.loss.shape, [_shapes(tf, part) for part in one.gradients])
 
 
 def mean(tf: Any, sums: Sums, held: Held) -> list[Any]:
-    """Return the batch's gradients in the form of those that one slice left in `held` (None where None)."""
+    """Return the batch's gradients in the form of the slice's in `held`, None for a variable without one."""
     parts = iter(sums.gradients)
     pairs = zip(held.gradients or [], held.variables)
     return [None if g is None else _mean(tf, next(parts), sums.share, variable) for g, variable in pairs]

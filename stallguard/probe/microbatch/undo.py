@@ -1,8 +1,7 @@
-"""Everything that comparing a few rows touches, put back as it was.
+"""Restores what a comparison of rows changes besides the framework's variables.
 
-Variables of the framework, the process' random generators, gradients that torch keeps, and the attributes of layers
-and models that are classes of the script's own: a counter, a list that grows.  Objects of Keras' own classes keep
-nothing in their attributes from one step to the next.
+The process' random generators, and the attributes of layers and models whose classes are the script's: a counter, a
+list that grows.  Objects of Keras' own classes keep nothing in their attributes from one step to the next.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from . import batch_structure
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-KEPT = (list, dict, set, deque)  # whose contents are put back too; not those of the frameworks' own lists
+KEPT = (list, dict, set, deque)  # their contents are restored too
 
 
 @contextmanager
 def undone(model: Any) -> Iterator[None]:
-    """Put generators and attributes back after the body; no warning leaves it: the training will give its own."""
+    """Restore generators and attributes after the body, and suppress its warnings: the training repeats them."""
     attributes = Attributes(model)
     before = random_state.capture()
     with warnings.catch_warnings():
@@ -36,7 +35,7 @@ def undone(model: Any) -> Iterator[None]:
 
 
 class Attributes:
-    """The attributes of the model and its layers, as far as these are of the script's own classes."""
+    """The attributes of the model and its layers, if their classes are the script's."""
 
     def __init__(self, model: Any) -> None:
         self._before = [
@@ -45,7 +44,7 @@ class Attributes:
         ]
 
     def restore(self) -> None:
-        """Put back what is another object now, and the contents of lists, dicts, sets and deques."""
+        """Restore attributes that hold another object now, and the contents of lists, dicts, sets and deques."""
         for owner, before in self._before:
             own = vars(owner)
             for name in [name for name in own if name not in before]:
@@ -58,7 +57,7 @@ class Attributes:
 
 
 def own_objects(model: Any) -> list[Any]:
-    """Return the model and those of its layers whose class the script, or a library on top of Keras, defines."""
+    """Return the model and the layers whose class the script, or a library on top of Keras, defines."""
     every = [model, *batch_structure.layers(model)]
     return [
         owner for owner in every if type(owner).__module__.partition(".")[0] not in batch_structure.FRAMEWORKS
@@ -68,7 +67,7 @@ def own_objects(model: Any) -> list[Any]:
 def _contents(value: Any) -> list[tuple[Any, Any, list[Any]]]:
     """Return (container, its kind, a copy of its items) of what an attribute holds.
 
-    The frameworks wrap lists and dicts that are attributes: Keras 3 in classes of its own, TensorFlow around them.
+    The frameworks replace lists and dicts in attributes: Keras 3 by subclasses, TensorFlow by wrappers.
     """
     parts = [getattr(value, "__wrapped__", value)]
     if isinstance(value, list):
@@ -81,7 +80,7 @@ def _items(container: Any, kind: Any) -> list[Any]:
 
 
 def _refill(container: Any, kind: Any, items: list[Any]) -> None:
-    """Put the items back, unless they are there, past the wrappers' own methods: those record each change."""
+    """Restore the items if they differ, without the wrappers' own methods, which record each change."""
     now = _items(container, kind)
     if [*map(_identity, now)] != [*map(_identity, items)]:
         kind.clear(container)

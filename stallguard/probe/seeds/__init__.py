@@ -1,24 +1,26 @@
-"""Keeps what a script leaves unseeded the same in each attempt of a run.
+"""Makes the unseeded random numbers of a script the same in each attempt of a run.
 
-Most scripts seed nothing.  A restarted attempt then draws another split of the data, another order, other labels, and
-the model goes on with data that it must not see.  So an attempt gets the seed of its run (STALLGUARD_SEED), each
-process derives its own from that and its place (place.py), and whatever would ask the operating system for a seed gets
-the next one derived from it: the n-th use of a source in this attempt is the n-th use in the next.
+Most scripts seed nothing.  A restarted attempt would then draw another split of the data, another order, other labels,
+and the model would continue with data that it must not see.  So an attempt gets the seed of its run (STALLGUARD_SEED),
+each process derives its own seed from that and from its place (process_key.py), and each source that would get a seed
+from the operating system gets the next one derived from it: the n-th use of a source in this attempt gets the same seed
+as the n-th use in the next.
 
     the run's seed -> the process' key -> (source, number of its use) -> bits, by BLAKE2b
 
-What is kept: Python's `random`, numpy's legacy generator, `default_rng` and bit generators (generators.py), torch's
-default generators (generators.py), TensorFlow's eager operations and generators (eager.py), and with these the default
-seeds of Keras on any backend.  The hash seed is in the environment: an interpreter reads it before any code runs.
+Reproduced: Python's `random`, numpy's legacy generator, `default_rng` and bit generators, torch's default generators
+(library_generators.py), TensorFlow's eager operations and generators (eager.py), and with these the default seeds of
+Keras on any backend.  The hash seed is set in the environment: an interpreter reads it before any code runs.
 
-What stays random on purpose:
-- what the script seeds itself stays its own, and secrets, uuid, os.urandom, ssl and SystemRandom stay random;
-- forked processes and workers of multiprocessing: several with one seed would draw the same augmentation;
-- random operations in a graph (tf.function, Dataset.map): TensorFlow's global seed would make Keras 3 shuffle every
-  epoch alike and every augmentation repeat each epoch (measured on TensorFlow 2.21).  These are said instead.
+Not changed:
+- what the script seeds itself; secrets, uuid, os.urandom, ssl and SystemRandom stay random;
+- forked processes and workers of multiprocessing: with one seed several would draw the same augmentation;
+- random operations in a graph (tf.function, Dataset.map): with TensorFlow's global seed Keras 3 would shuffle every
+  epoch in the same order, and every augmentation would repeat each epoch (measured on TensorFlow 2.21).  The hello
+  names these instead.
 
-This module is loaded at the start of each process of a run: standard library only, Python 3.9 grammar, nothing that
-costs; the other modules of the package are loaded when the first library that they patch is imported.
+This module is loaded at the start of each process of a run: standard library only, Python 3.9 grammar, no costly
+import.  The other modules of the package are loaded when the first library that they patch is imported.
 """
 
 from __future__ import annotations
@@ -36,9 +38,9 @@ if TYPE_CHECKING:
 
 VARIABLE = "PYTHONHASHSEED"
 NO_PLACE = (
-    "what the script leaves unseeded is drawn anew in each attempt: this process cannot be told from others"
+    "unseeded random numbers of this process differ in each attempt: it cannot be distinguished from others"
 )
-HASHES = "the order of sets of strings can change with each attempt: PYTHONHASHSEED is %s in this process"
+HASHES = "the order of sets of strings can differ in each attempt: PYTHONHASHSEED is %s in this process"
 # Part of the command line of a worker: multiprocessing's spawn and forkserver, joblib's loky.
 WORKERS = (
     "--multiprocessing-fork",
@@ -57,7 +59,7 @@ PATCHES = {  # module that a script may import: (module of this package, functio
 
 
 def targets(context: Context) -> Targets:
-    """Return {module name: patch(module)}, and give `context` the seeds of this process."""
+    """Return {module name: patch(module)}, and set the seeds of this process in `context`."""
     _watch_hashes(context)
     obstacle = "" if context.place else NO_PLACE
     if any(word.startswith(WORKERS) for word in getattr(sys, "orig_argv", sys.argv)):
@@ -79,10 +81,10 @@ def _lazily(context: Context, seeds: Seeds, part: str, name: str) -> Callable[[A
 
 
 def _watch_hashes(context: Context) -> None:
-    """Hide the hash seed that the supervisor set, from this process only; say if hashes are not kept.
+    """Hide the hash seed that the supervisor set from this process only; report if hashes are not reproduced.
 
-    A script may start itself again with a hash seed of its own if it sees none.  The variable leaves `os.environ`, not
-    the environment that the processes started from here inherit.
+    A script can start itself again with a hash seed of its own if none is set.  The variable is removed from
+    `os.environ`, but not from the environment that child processes inherit.
     """
     environment: Any = context.environment
     present = environment.get(VARIABLE) or "not set"

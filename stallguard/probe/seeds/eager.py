@@ -1,11 +1,12 @@
 """TensorFlow's eager operations and generators without a seed.
 
-An operation takes its seed as an attribute, and TensorFlow keeps a kernel for each set of attributes: a seed of its own
-for each call costs 36 to 46 kB and about 1 ms (measured on 2.15 and 2.21).  So a call without a seed is made by the
-stateless counterpart, which takes the seed as an input: no kernel more, 30 to 40 microseconds, the same distribution.
+An operation takes its seed as an attribute, and TensorFlow keeps a kernel for each set of attributes: a separate seed
+for each call costs 36 to 46 kB and about 1 ms (measured on 2.15 and 2.21).  So a call without a seed is replaced by its
+stateless counterpart, which takes the seed as an input: no additional kernel, 30 to 40 microseconds, the same
+distribution.
 
-Operations in a graph keep their own randomness: with a fixed seed each replica would draw the same, and each epoch of a
-pipeline.  That is said, once.
+Operations in a graph stay random: with a fixed seed each replica, and each epoch of a pipeline, would draw the same
+numbers.  The hello names them once.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     Call = Callable[..., Any]
 
-PHILOX = 1  # TensorFlow's number of the algorithm that the operations with a state use
+PHILOX = 1  # TensorFlow's number of the algorithm that the stateful operations use
 # Operation: (its stateless counterpart, number of its inputs).
 BY_KEY = {
     "random_uniform": ("stateless_random_uniform_v2", 2),
@@ -30,9 +31,9 @@ BY_KEY = {
 }
 BY_SEED = {"multinomial": ("stateless_multinomial", 2)}
 NOT_KEPT = {"random_gamma": 2, "random_poisson_v2": 2, "parameterized_truncated_normal": 5}
-# Who draws in a graph and is said elsewhere, when training begins: pipelines, and layers of Keras 2.
+# Callers that draw in a graph and are reported elsewhere, when training begins: pipelines, and layers of Keras 2.
 SAID = ("tensorflow.python.data.", "keras.src.backend", "tf_keras.src.backend", "keras.backend")
-DRAWN_ANEW = "%s without a seed draws other numbers in each attempt"
+DRAWN_ANEW = "%s without a seed draws different numbers in each attempt"
 IN_GRAPH = "a random operation in a tf.function"
 
 
@@ -64,7 +65,7 @@ def patch_generators(context: Context, seeds: Seeds, module: Any) -> None:
 
 
 class Eager:
-    """Makes calls of operations without a seed."""
+    """Seeds the calls of operations that have no seed."""
 
     def __init__(self, context: Context, seeds: Seeds) -> None:
         self._context = context
@@ -72,16 +73,19 @@ class Eager:
         self._in_graph = False
 
     def maker(self, name: str, inputs: int, kept: Call | None) -> Callable[[Call], Call]:
-        """Return what wraps operation `name`.  `kept(drawn, *inputs, **attributes)` makes a call; None: none can."""
+        """Return a maker of the wrapper of operation `name`.  `kept(seed, *inputs, **attributes)` calls it with a seed.
+
+        `kept` is None for an operation without a stateless counterpart.
+        """
 
         def make(original: Call) -> Call:
             def operation(*args: Any, seed: Any = 0, seed2: Any = 0, **named: Any) -> Any:
-                if not seed and not seed2 and len(args) <= inputs:  # more: the seed is among them
+                if not seed and not seed2 and len(args) <= inputs:  # more: the seed is one of them
                     drawn = self._draw(name, kept is not None and len(args) == inputs)
                     if drawn is not None and kept is not None:
                         try:
                             return kept(drawn, *args, **named)
-                        except Exception:  # wrong arguments: the operation itself says it best
+                        except Exception:  # wrong arguments: the operation itself raises the better error
                             self._context.beyond(DRAWN_ANEW % name)
                 return original(*args, seed=seed, seed2=seed2, **named)
 
@@ -134,7 +138,7 @@ def _module(name: str) -> Any:
 
 
 def _is_said() -> bool:
-    """Whether a caller is one whose draws are said when training begins."""
+    """Return whether a caller is one whose draws are reported when training begins."""
     frame: Any = sys._getframe(2)
     while frame is not None:
         if str(frame.f_globals.get("__name__")).startswith(SAID):

@@ -1,13 +1,13 @@
-"""The generators of Python, numpy and torch: each asks for a seed in one place, and gets a kept one there.
+"""Seeds the generators of Python, numpy and torch at the one place where each gets a seed from the operating system.
 
-Nothing else changes: the classes, their signatures and what a given seed makes of them stay as they are.
+The classes, their signatures, and the numbers that follow from a given seed do not change.
 """
 
 from __future__ import annotations
 
 import sys
 
-TYPE_CHECKING = False  # typing costs milliseconds, and `random` is imported by programs that train nothing
+TYPE_CHECKING = False  # typing costs milliseconds, and programs that do not train import `random` too
 if TYPE_CHECKING:
     from typing import Any
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from ..kept_seeds import Seeds
 
 BITS = 256  # of a seed for Python's Mersenne Twister; it takes any number
-# They make names with a generator of their own that must be unique on this machine, after a restart too:
-# temporary files and semaphores; cache files of Hugging Face datasets; experiments of DVC; symbols of sympy.
+# Modules with a generator of their own for names that must be unique on this machine, also after a restart: temporary
+# files and semaphores; cache files of Hugging Face datasets; experiments of DVC; symbols of sympy.
 UNIQUE = frozenset(("tempfile", "datasets.fingerprint", "dvc.repo.experiments.utils", "sympy.core.symbol"))
 
 
@@ -32,12 +32,12 @@ def patch_random(context: Context, seeds: Seeds, module: Any) -> None:
         return seed
 
     if context.wrap(module.Random, "seed", make):
-        module.seed = module._inst.seed  # bound before the wrapper was there
+        module.seed = module._inst.seed  # it was bound before the method was wrapped
         module.seed()
 
 
 def _caller(module: Any) -> Any:
-    """Return the name of the module that makes or seeds a generator of `module`."""
+    """Return the name of the module that creates or seeds a generator of `module`."""
     frame: Any = sys._getframe(2)
     while frame is not None and frame.f_globals is vars(module):
         frame = frame.f_back
@@ -45,9 +45,9 @@ def _caller(module: Any) -> Any:
 
 
 def patch_numpy(context: Context, seeds: Seeds, module: Any) -> None:
-    """Seed what numpy seeds by SeedSequence(): `default_rng()`, bit generators, RandomState(), `numpy.random.*`.
+    """Seed the users of SeedSequence(): `default_rng()`, bit generators, RandomState(), `numpy.random.*`.
 
-    The global RandomState is made after this module is imported, so it is seeded by the same function.
+    The global RandomState is created after this module is imported, so the same function seeds it.
     """
 
     def make(original: Any) -> Any:
@@ -58,11 +58,11 @@ def patch_numpy(context: Context, seeds: Seeds, module: Any) -> None:
         return randbits
 
     if context.wrap(module, "randbits", make) and "numpy.random.mtrand" in sys.modules:
-        sys.modules["numpy.random.mtrand"].seed()  # numpy was here before us
+        sys.modules["numpy.random.mtrand"].seed()  # numpy was imported before the probe
 
 
 def patch_torch(context: Context, seeds: Seeds, module: Any) -> None:
-    """Seed the default generators: of the processor now, of a GPU when it has one."""
+    """Seed the default generators: the CPU's now, a GPU's when it is created."""
 
     def make(original: Any) -> Any:
         def seed() -> Any:
@@ -87,7 +87,7 @@ def patch_torch(context: Context, seeds: Seeds, module: Any) -> None:
 
 
 def _seed_cuda(seeds: Seeds, cuda: Any) -> None:
-    """Seed the generator of each CUDA device once CUDA starts; a seed that the script gives by then comes after."""
+    """Seed the generator of each CUDA device when CUDA starts; seeds that the script set before are applied later."""
 
     def seed_devices() -> None:
         for number in range(cuda.device_count()):
@@ -99,9 +99,9 @@ def _seed_cuda(seeds: Seeds, cuda: Any) -> None:
 
 
 def _seed_metal(context: Context, seeds: Seeds, module: Any) -> None:
-    """Seed the generator of a Mac's GPU after the first module is moved there, if nobody asked for it before.
+    """Seed the generator of a Mac's GPU after the first module is moved there, if it was not used before.
 
-    Not earlier: asking for it starts Metal, which must not be used on both sides of a fork.
+    Not earlier: its first use starts Metal, which must not be used on both sides of a fork.
     """
     waiting = [True]
 

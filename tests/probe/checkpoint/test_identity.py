@@ -52,8 +52,8 @@ def test_what_differs_is_refused_with_the_reason(field, value, said):
     ("field", "value", "said"),
     [
         ("script", {"/home/train.py": 6, "/home/tools.py": 8}, "(train.py)"),
-        ("rate", 0.01, "the learning rate is the script's: 0.01, and was 0.1"),
-        ("schedule", 5, "the schedule of the learning rate"),
+        ("rate", 0.01, "the script sets a learning rate of 0.01 now; it was 0.1"),
+        ("schedule", 5, "another schedule of the learning rate"),
     ],
 )
 def test_an_edit_that_a_resume_survives_is_said(field, value, said):

@@ -64,7 +64,7 @@ WHOLE_ON_TENSORFLOW = {
     "own_loop": "a loop of the script's own",
     "own_step_sum": "the loss adds up",
     "compiled_step": "train_step of its own",
-    "reading_step": "may draw from 'more'",
+    "reading_step": "can draw from 'more'",
     "compiled_sum": "the loss adds up",
     "strides_sum": "the loss adds up",
 }
@@ -74,7 +74,7 @@ TWICE = {
     "fails_in_a_graph": "its step fails in slices",
 }
 TOLERANCE = {"bfloat16": 1e-2, "float16": 1e-3}
-ROUNDED = "; it computes in 16 bits, where the sum over slices rounds otherwise than that of a whole batch"
+ROUNDED = "; it computes in 16 bits, so the sum over slices is rounded differently from that of a whole batch"
 DIFFERS = dict.fromkeys(("bfloat16", "float16"), ROUNDED)
 
 

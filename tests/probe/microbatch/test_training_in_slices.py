@@ -64,7 +64,14 @@ class TestKeras3OnTensorFlow:
     def test_it_is_said_that_dropout_draws_other_masks_and_where_nothing_changes_nothing_is(self, child):
         said = [note["text"] for note in child[1].notes if note["kind"] == "micro"]
         assert (
-            len([text for text in said if "; dropout" in text and "draws anew for each slice" in text]) == 1
+            len(
+                [
+                    text
+                    for text in said
+                    if "; dropout" in text and "draws random numbers for each slice" in text
+                ]
+            )
+            == 1
         )
         assert len([text for text in said if ", as if whole (compared on" in text]) > 10
 
