@@ -349,7 +349,7 @@ def _phases(record: Record, attempts: Sequence[Attempt]) -> list[tuple[str, floa
 
 
 def _leading(heard: Sequence[tuple[float, Heard]]) -> list[tuple[float, Heard]]:
-    """Return the records of one process at a time: one that trains, for as long as it sends heartbeats, then the next."""
+    """Return the records of one process at a time: one that trains, while it sends heartbeats, then the next."""
     last = {(record.attempt, record.pid): at for at, record in heard}
     trains = {(record.attempt, record.pid) for _, record in heard if record.beats}
     kept: list[tuple[float, Heard]] = []
