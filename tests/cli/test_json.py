@@ -20,8 +20,8 @@ from stallguard.core.events import AnyEvent
 from stallguard.report import narrative
 from stallguard.storage import journal, paths, run_files
 from stallguard.supervisor.live_status import Snapshot, snapshot
-from tests.core.several import Several
 from tests.report import nights
+from tests.simulation.simulation import Simulation
 
 ROOT = Path(__file__).parents[2]
 
@@ -166,7 +166,7 @@ def test_the_files_of_a_run_are_what_the_reference_says(home):
 
 
 def test_the_snapshot_of_a_run_that_lives_is_what_the_reference_says():
-    world = Several()
+    world = Simulation(several=True)
     world.start(11, 0.05)
     world.start(12, 0.5)
     world.go_on(40)

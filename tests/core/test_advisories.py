@@ -7,14 +7,13 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from stallguard.core import fold
 from stallguard.core.actions import Action, Found, Launch, Signal, Tell
 from stallguard.core.events import Event
-from stallguard.core.limits import Limits
 from tests.core.scenarios import darwin, linux
-from tests.core.scenarios.story import Story
+from tests.simulation.followed import Followed
+from tests.simulation.simulation import Simulation
 
-TOLD: dict[str, Callable[[], Story]] = {
+TOLD: dict[str, Callable[[], Simulation]] = {
     "memory-growth": darwin.MANY["F2 leak"][2],
     "throttled": darwin.MANY["F3 heat"][2],
     "cpu-fallback": darwin.MANY["F11 CPU training"][2],
@@ -24,12 +23,8 @@ TOLD: dict[str, Callable[[], Story]] = {
 }
 
 
-def actions_of(story: Story, more: float = 300.0) -> list[Action]:
-    run, actions = fold.begin(Limits(), story.events[0].at)
-    for event in story.train(more).events:
-        run, following = fold.advance(run, event, Limits())
-        actions += following
-    return actions
+def actions_of(story: Simulation, more: float = 300.0) -> list[Action]:
+    return Followed(story.train(more)).replay().actions(Action)
 
 
 def causes_of(actions: list[Action]) -> list[str]:
@@ -48,7 +43,7 @@ def test_the_cause_is_told_once_and_nothing_is_done(cause: str) -> None:
 
 
 @pytest.mark.parametrize("begun", [darwin.mac, linux.box])
-def test_nothing_is_told_of_a_training_that_is_well(begun: Callable[[], Story]) -> None:
+def test_nothing_is_told_of_a_training_that_is_well(begun: Callable[[], Simulation]) -> None:
     assert causes_of(actions_of(begun(), 1200.0)) == []
 
 
@@ -62,15 +57,13 @@ def test_a_slow_down_is_told_with_its_factor_when_it_begins() -> None:
 
 def test_the_next_attempt_is_told_of_anew() -> None:
     story = TOLD["wrong-numbers"]()
-    run, actions = fold.begin(Limits(), story.events[0].at)
-    events = story.train(120).events
-    shift = story.now - events[0].at + 1000.0
-    again = [_later(event, shift) for event in events]
-    for event in (*events, story.exit(-11).events[-1], *again):
-        run, following = fold.advance(run, event, Limits())
-        actions += following
+    followed = Followed(story.train(120)).replay()
+    shift = story.now - story.events[0].at + 1000.0
+    again = [_later(event, shift) for event in story.events]
+    for event in (story.exit(-11).events[-1], *again):
+        followed.feed(event)
 
-    assert causes_of(actions).count("wrong-numbers") == 2
+    assert causes_of(followed.actions(Action)).count("wrong-numbers") == 2
 
 
 def _later(event: Event, shift: float) -> Event:

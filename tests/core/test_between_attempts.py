@@ -4,45 +4,38 @@ from __future__ import annotations
 
 from stallguard.core.actions import Conclude, Launch
 from tests.core.scenarios import darwin, linux
-from tests.core.scenarios.story import Story
-from tests.core.test_cause_to_action import World
+from tests.simulation.followed import Followed
+from tests.simulation.simulation import Simulation
 
 
-def crashed(begun: Story) -> Story:
+def crashed(begun: Simulation) -> Simulation:
     return begun.train(60).exit(-11)
 
 
-def followed(story: Story) -> World:
-    world = World(story)
-    for event in story.events:
-        world.feed(event)
-    return world
-
-
-def launched_after(world: World) -> list[float]:
+def launched_after(world: Followed) -> list[float]:
     assert world.story.ended is not None
-    return [at - world.story.ended.at for at in world.launches]
+    return [at - world.story.ended.at for at in world.restarts]
 
 
 def test_the_next_attempt_begins_when_the_gpu_has_come_to_rest() -> None:
     story = crashed(darwin.mac()).be(device_utilisation=1.0, device_mine=False, device_moved=None).silent(20)
-    world = followed(story.be(device_utilisation=0.0).silent(20))
+    world = Followed(story.be(device_utilisation=0.0).silent(20)).replay()
 
     assert [20 <= after <= 26 for after in launched_after(world)] == [True]
 
 
 def test_a_gpu_that_stays_busy_without_us_ends_the_run_with_a_word() -> None:
     story = crashed(darwin.mac()).be(device_utilisation=1.0, device_mine=False, device_moved=None)
-    world = followed(story.silent(90))
+    world = Followed(story.silent(90)).replay()
 
-    assert world.launches == []
-    assert [action.code for action in world.actions if isinstance(action, Conclude)] == [124]
-    assert "busy" in next(action.why for action in world.actions if isinstance(action, Conclude))
+    assert world.restarts == []
+    assert [action.code for action in world.actions(Conclude)] == [124]
+    assert "busy" in next(action.why for action in world.actions(Conclude))
 
 
 def test_elsewhere_a_busy_gpu_is_somebody_elses_and_nobody_waits() -> None:
     story = crashed(linux.box())
-    world = followed(story.silent(20))
+    world = Followed(story.silent(20)).replay()
 
     assert [after < 3 for after in launched_after(world)] == [True]
-    assert [action for action in world.actions if isinstance(action, Launch)] != []
+    assert world.actions(Launch) != []

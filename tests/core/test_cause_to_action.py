@@ -5,81 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from msgspec.structs import replace
 
-from stallguard.core import fold
-from stallguard.core.actions import Action, Collect, Conclude, Launch, Signal
 from stallguard.core.diagnosis import causes
-from stallguard.core.events import Collected, Event, Exited, Sampled, Ticked
-from stallguard.core.limits import Limits
 from stallguard.core.policy.remedies import REMEDIES
-from stallguard.core.readings import Device
 from tests.core.scenarios import darwin, linux
-from tests.core.scenarios.story import Story
+from tests.simulation.followed import Followed
+from tests.simulation.simulation import Simulation
 
 PATIENCE, QUIET = (
     2400,
     250,
 )  # seconds that a story goes on until something follows, or until nothing is sure to
-
-
-class World:
-    """Performs the actions of the core upon a story: the child ends when it is told to."""
-
-    def __init__(self, story: Story) -> None:
-        self.story = story
-        self.stacks = story.history.collected.stacks if story.history.collected else ()
-        self.ended = False  # by us
-        self.launches: list[float] = []  # when attempts after the first were to begin
-        self.run, self.actions = fold.begin(Limits(), story.events[0].at)
-
-    def feed(self, event: Event) -> None:
-        if self.ended and isinstance(event, Sampled) and isinstance(event.reading, Device):
-            event = replace(event, reading=replace(event.reading, utilisation=0.0))  # its work ended with it
-        self.run, actions = fold.advance(self.run, event, Limits())
-        self.actions += actions
-        for action in actions:
-            self.answer(action, event.at)
-
-    def answer(self, action: Action, at: float) -> None:
-        match action:
-            case Collect(incident=incident):
-                self.feed(Collected(at=at, incident=incident, seconds=1.0, stacks=self.stacks))
-            case Launch(attempt=number) if number > 1:
-                self.launches.append(at)
-            case Signal(name="TERM"):
-                self.ended = True
-                self.feed(Exited(at=at, attempt=1, code=-15))
-
-    def follow(self, patience: float) -> str:
-        """Tell what follows: a second attempt and how, an end and its code, or nothing."""
-        for event in self.story.events:
-            if not isinstance(event, Collected):
-                self.feed(event)
-        end = self.story.now + patience
-        while not self.outcome() and self.story.now < end:
-            self.go_on()
-        return self.outcome() or "nothing"
-
-    def go_on(self) -> None:
-        begun = len(self.story.events)
-        if self.story.ended is not None:
-            self.story.now += 10.0
-        elif self.story.judge.judgement.gap > 1:
-            self.story.silent(10)
-        else:
-            self.story.train(10)
-        for event in self.story.events[begun:]:
-            self.feed(event)
-        self.feed(Ticked(at=self.story.now))
-
-    def outcome(self) -> str:
-        for action in self.actions:
-            if isinstance(action, Launch) and action.attempt > 1:
-                return f"again on the {action.device} device in {action.factor} part(s)"
-            if isinstance(action, Conclude):
-                return f"ends with {action.code}"
-        return ""
 
 
 SAME, HALF = "again on the default device in 1 part(s)", "again on the default device in 2 part(s)"
@@ -193,7 +129,7 @@ FOLLOWS: dict[str, list[str]] = {
     ],
 }
 
-STORIES: dict[str, Callable[[], Story]] = {
+STORIES: dict[str, Callable[[], Simulation]] = {
     f"darwin: {name}": story for name, (_, _, story) in darwin.MANY.items()
 }
 STORIES |= {f"linux: {name}": story for name, (_, story) in linux.MANY.items()}
@@ -207,7 +143,7 @@ def test_the_table_tells_of_every_story() -> None:
 @pytest.mark.parametrize("name", EXPECTED)
 def test_what_follows_is_what_the_cause_asks_for(name: str) -> None:
     patience = QUIET if EXPECTED[name] == "nothing" else PATIENCE
-    assert World(STORIES[name]()).follow(patience) == EXPECTED[name]
+    assert Followed(STORIES[name]()).follow(patience) == EXPECTED[name]
 
 
 def test_every_remedy_was_met() -> None:

@@ -10,13 +10,12 @@ from stallguard.core.actions import Action, Conclude, Signal
 from stallguard.core.events import Asked, Event, Exited, Failed, Launched, Ticked
 from stallguard.core.run import Run
 from stallguard.core.verdicts import Decision
-from tests.core.world import World
+from tests.simulation.simulation import Simulation
 
 
 def trained() -> Run:
-    world = World().start()
+    world = Simulation()
     world.train(30)
-    assert world.run is not None
     return world.run
 
 

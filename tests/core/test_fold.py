@@ -11,129 +11,114 @@ from hypothesis import strategies as st
 
 from stallguard.core import fold, lifecycle
 from stallguard.core.actions import Action, Collect, Conclude, Launch, Signal, Tell
-from stallguard.core.events import Asked, Collected, Exited, Matched, Noted, Slept, Ticked, Unkillable
+from stallguard.core.events import Asked, Collected, Exited, Matched, Noted, Ticked, Unkillable
 from stallguard.core.limits import DetectorLimits, Limits
 from stallguard.core.run import beats
 from stallguard.errors import GAVE_UP
 from stallguard.storage import journal
 from stallguard.supervisor.live_status import snapshot
 from stallguard.supervisor.recorder import line
-from tests.core.world import LIMITS, World
+from tests.simulation.simulation import LIMITS, Simulation
 
 
 def test_a_stall_is_recorded_ended_and_restarted() -> None:
-    world = World().start()
+    world = Simulation()
     world.train(60)
-    world.train(120, stuck=True)
+    world.silent(120)
 
     order = [type(a).__name__ for _, a in world.done if isinstance(a, Collect | Signal | Launch)]
     assert order[:4] == ["Launch", "Collect", "Signal", "Launch"]
     second = world.actions(Launch)[1]
-    assert isinstance(second, Launch)
     assert second.resume
 
 
 def test_observing_tells_and_never_acts() -> None:
-    world = World(limits=msgspec.structs.replace(LIMITS, observe=True)).start()
+    world = Simulation(msgspec.structs.replace(LIMITS, observe=True))
     world.train(60)
-    world.train(3600, stuck=True)
+    world.silent(3600)
 
     assert world.actions(Signal) == []
-    assert "stalled" in world.told()
-    assert "observing" in world.told()
+    assert "stalled" in world.announced()
+    assert "observing" in world.announced()
 
 
 def test_a_run_that_is_muted_is_judged_but_left_alone_for_as_long() -> None:
-    world = World().start()
+    world = Simulation()
     world.train(60)
-    world.tell(Asked(at=world.now, verb="mute", argument="600"))
-    assert world.told()[-1] == "muted"
-    assert world.run is not None
+    world.ask("mute", "600")
+    assert world.announced()[-1] == "muted"
     assert snapshot("r", world.run, world.now).muted == 600.0
-    world.train(500, stuck=True)
+    world.silent(500)
     assert world.actions(Signal) == []
-    world.train(200, stuck=True)
+    world.silent(200)
     assert world.actions(Signal) != []
 
 
 def test_one_that_goes_on_before_it_is_acted_upon_has_recovered() -> None:
     patient = msgspec.structs.replace(LIMITS, detector=DetectorLimits(patience=0.2, act_after=600.0))
-    world = World(limits=patient).start()
+    world = Simulation(patient)
     world.train(60)
-    world.train(20, stuck=True)
+    world.silent(20)
     world.train(30)
 
     assert world.actions(Signal) == []
-    assert "recovered" in world.told()
-    assert world.run is not None
+    assert "recovered" in world.announced()
     assert world.run.state == lifecycle.RUNNING
 
 
 def test_a_probe_that_stepped_aside_leaves_a_run_that_is_told_of_and_never_ended() -> None:
-    world = World().start()
+    world = Simulation()
     world.train(60)
-    aside = msgspec.structs.replace(world.heard(), at=world.now, aside=True)
-    for _ in range(4000):
-        world.train(1, stuck=True)
-        world.tell(msgspec.structs.replace(aside, at=world.now, sent_at=world.now))
+    world.training.record = msgspec.structs.replace(world.heard, aside=True)
+    world.silent(4000)
 
     assert world.actions(Signal) == []
-    assert "stalled" in world.told()
-
-
-class Slow(World):
-    """Whose evidence takes its time."""
-
-    def _do(self, action: Action) -> None:
-        if not isinstance(action, Collect):
-            super()._do(action)
+    assert "stalled" in world.announced()
 
 
 def test_what_is_not_exact_is_said_and_the_training_goes_on() -> None:
-    world = World().start()
+    world = Simulation()
     world.train(10)
-    world.tell(Noted(at=world.now, attempt=1, kind="inexact", text="fit 1 starts over"))
+    world.feed(Noted(at=world.now, attempt=1, kind="inexact", text="fit 1 starts over"))
     assert world.actions(Signal) == []
     assert [a.facts for a in world.actions(Tell) if a.kind == "inexact"] == [{"text": "fit 1 starts over"}]
 
 
 def test_a_training_that_must_not_go_on_inexactly_ends_the_run() -> None:
-    world = World().start()
+    world = Simulation()
     world.train(10)
-    world.tell(Noted(at=world.now, attempt=1, kind="inexact-stop", text="the data differ"))
+    world.feed(Noted(at=world.now, attempt=1, kind="inexact-stop", text="the data differ"))
     assert [a.name for a in world.actions(Signal)] == ["TERM"]
-    world.tell(Exited(at=world.now, attempt=1, code=-15))
+    world.feed(Exited(at=world.now, attempt=1, code=-15))
     assert len(world.actions(Launch)) == 1
     assert world.actions(Conclude) == [Conclude(code=GAVE_UP, why="the data differ")]
 
 
 def test_a_dump_that_was_asked_for_is_told_and_judges_nothing() -> None:
-    world = World().start()
+    world = Simulation()
     world.train(60)
     before = len(world.done)
-    world.tell(Asked(at=world.now, verb="dump"))
+    world.ask("dump")
 
     assert [action for _, action in world.done[before:]] == [
         Collect(incident=0, attempt=1), Tell("dumped", {"where": "dumps", "line": ""}),
     ]  # fmt: skip
-    assert world.run is not None
     assert world.run.history.collected is None, "a later silence is not judged by it"
 
 
 def test_a_dump_does_not_stand_for_the_evidence_of_the_stall() -> None:
-    world = Slow().start()
+    world = Simulation(evidence=False)
     world.train(60)
-    world.train(40, stuck=True)
-    world.tell(Collected(at=world.now, incident=0, seconds=0.1))
+    world.silent(40)
+    world.feed(Collected(at=world.now, incident=0, seconds=0.1))
 
-    assert world.run is not None
     assert world.run.state == lifecycle.COLLECTING
 
 
 def test_a_stubborn_child_gets_sigkill_after_its_grace_and_not_before() -> None:
-    world = World(obeys=False).start()
+    world = Simulation(obeys=False)
     world.train(60)
-    world.train(120, stuck=True)
+    world.silent(120)
 
     signals = [(at, action.name) for at, action in world.done if isinstance(action, Signal)]
     assert [name for _, name in signals[:2]] == ["TERM", "KILL"]
@@ -141,21 +126,20 @@ def test_a_stubborn_child_gets_sigkill_after_its_grace_and_not_before() -> None:
 
 
 def test_a_child_that_cannot_be_killed_is_reported_not_waited_for() -> None:
-    world = World(obeys=False, mortal=False).start()
+    world = Simulation(obeys=False, mortal=False)
     world.train(60)
-    world.train(200, stuck=True)
+    world.silent(200)
 
-    assert world.run is not None
     assert world.run.state == lifecycle.FAILED
-    assert "unkillable" in world.told()
+    assert "unkillable" in world.announced()
     assert len(world.actions(Launch)) == 1
 
 
 def test_a_sticky_gpu_error_is_acted_upon_although_batches_seem_to_end() -> None:
-    world = World().start()
+    world = Simulation()
     world.train(60)
     line = "Ignored (for causing prior/excessive GPU errors) (IOAF code 4)"
-    world.tell(Matched(at=world.now, signature="iogpu_ignored", family="GPU_FAULT_STICKY", line=line))
+    world.feed(Matched(at=world.now, signature="iogpu_ignored", family="GPU_FAULT_STICKY", line=line))
     world.train(3)
 
     assert len(world.actions(Launch)) == 2
@@ -165,41 +149,40 @@ def test_a_sticky_gpu_error_is_acted_upon_although_batches_seem_to_end() -> None
 
 @pytest.mark.parametrize(("code", "ours"), [(0, 0), (3, 3), (-2, 130)])
 def test_the_childs_own_end_is_the_runs_end(code: int, ours: int) -> None:
-    world = World().start()
+    world = Simulation()
     world.train(30)
-    world.tell(Asked(at=world.now, verb="interrupt"))
+    world.ask("interrupt")
     world.exit(code)
 
     [end] = world.actions(Conclude)
-    assert isinstance(end, Conclude)
     assert end.code == ours
 
 
 @pytest.mark.parametrize("verb", ["", "restart", "stop"])
 def test_after_an_end_that_nobody_saw_nothing_is_started(verb: str) -> None:
-    world = World(obeys=False).start()
+    world = Simulation(obeys=False)
     world.train(60)
     if verb:
-        world.tell(Asked(at=world.now, verb=verb))
+        world.ask(verb)
 
-    world.tell(Exited(at=world.now, attempt=1, code=0, known=False))
+    world.feed(Exited(at=world.now, attempt=1, code=0, known=False))
     assert world.run.state == lifecycle.DONE
     assert (world.run.code, len(world.actions(Launch))) == (GAVE_UP, 1)
 
 
 def test_a_restart_that_was_asked_for_does_not_make_the_first_ctrl_c_deadly() -> None:
-    world = World().start()
-    world.tell(Asked(at=world.now, verb="restart"))
+    world = Simulation()
+    world.ask("restart")
     world.train(5)
-    world.tell(Asked(at=world.now, verb="interrupt"))
+    world.ask("interrupt")
 
-    assert [action.name for action in world.actions(Signal) if isinstance(action, Signal)] == ["TERM", "INT"]
+    assert [action.name for action in world.actions(Signal)] == ["TERM", "INT"]
 
 
 def test_a_stop_holds_although_the_attempt_is_being_ended_for_a_restart() -> None:
-    world = World(obeys=False).start()
-    world.tell(Asked(at=world.now, verb="restart"))
-    world.tell(Asked(at=world.now, verb="stop"))
+    world = Simulation(obeys=False)
+    world.ask("restart")
+    world.ask("stop")
     world.train(60)
 
     assert len(world.actions(Launch)) == 1, "what the service manager waits for must not be started anew"
@@ -208,30 +191,29 @@ def test_a_stop_holds_although_the_attempt_is_being_ended_for_a_restart() -> Non
 
 @pytest.mark.parametrize("checkpoints", [True, False])
 def test_a_restart_says_if_it_begins_from_scratch(checkpoints: bool) -> None:
-    world = World(checkpoints=checkpoints).start()
-    world.tell(Asked(at=world.now, verb="restart"))
+    world = Simulation(checkpoints=checkpoints)
+    world.ask("restart")
     world.train(5)
 
-    assert ("from_scratch" in world.told()) is not checkpoints
+    assert ("from_scratch" in world.announced()) is not checkpoints
 
 
 def test_a_restart_from_scratch_uses_no_checkpoint() -> None:
-    world = World().start()
-    world.tell(Asked(at=world.now, verb="restart", argument="from scratch"))
+    world = Simulation()
+    world.ask("restart", "from scratch")
     world.train(5)
 
-    assert [action.resume for action in world.actions(Launch) if isinstance(action, Launch)] == [False, False]
-    assert "from_scratch" in world.told()
+    assert [action.resume for action in world.actions(Launch)] == [False, False]
+    assert "from_scratch" in world.announced()
 
 
 def test_batches_of_all_attempts_are_added_up() -> None:
-    world = World().start()
+    world = Simulation()
     world.train(60)
-    world.train(120, stuck=True)
+    world.silent(120)
     world.train(10)
 
-    assert world.run is not None
-    assert beats(world.run) == 120 + world.beats
+    assert beats(world.run) == 120 + world.training.beats
 
 
 # ---- whatever happens -----------------------------------------------------------------------------------------
@@ -252,48 +234,46 @@ STEPS = st.lists(
 )
 
 
-def live(world: World, steps: list[tuple[str, object]]) -> World:
-    world.start()
+def live(world: Simulation, steps: list[tuple[str, object]]) -> Simulation:
     for what, value in steps:
         _STEPS[what](world, value)
     return world
 
 
-def _sleep(world: World, seconds: float) -> None:
-    world.now += seconds
-    world.tell(Slept(at=world.now, seconds=seconds))
+def _sleep(world: Simulation, seconds: float) -> None:
+    world.sleep(seconds, clock_runs=True)
 
 
-def _late(world: World, attempt: int) -> None:
-    world.tell(Exited(at=world.now, attempt=attempt, code=0)) if attempt == 0 else world.tell(
+def _late(world: Simulation, attempt: int) -> None:
+    world.feed(Exited(at=world.now, attempt=attempt, code=0)) if attempt == 0 else world.feed(
         Unkillable(at=world.now, attempt=attempt - 1)
     )
 
 
 _STEPS = {
     "train": lambda world, value: world.train(value),
-    "stuck": lambda world, value: world.train(value, stuck=True),
+    "stuck": lambda world, value: world.silent(value),
     "exit": lambda world, value: world.exit(value),
-    "ask": lambda world, value: world.tell(Asked(at=world.now, verb=value)),
+    "ask": lambda world, value: world.ask(value),
     "sleep": _sleep,
-    "back": lambda world, value: world.tell(Ticked(at=world.now - value)),
+    "back": lambda world, value: world.feed(Ticked(at=world.now - value)),
     "late": _late,
 }
 
 
-def incidents_before_signals(world: World) -> None:
+def incidents_before_signals(world: Simulation) -> None:
     """By ourselves we signal nobody whose evidence is not on disk."""
     evidence = False
-    asked = any(isinstance(event, Asked) for event in world.seen)
+    asked = any(isinstance(event, Asked) for event in world.events)
     for _, action in world.done:
         evidence = not isinstance(action, Launch) and (evidence or isinstance(action, Collect))
         if isinstance(action, Signal) and not asked:
             assert evidence
 
 
-def kill_only_after_term(world: World) -> None:
+def kill_only_after_term(world: Simulation) -> None:
     term: float | None = None
-    asked = sum(isinstance(event, Asked) and event.verb in ("interrupt", "stop") for event in world.seen)
+    asked = sum(isinstance(event, Asked) and event.verb in ("interrupt", "stop") for event in world.events)
     for at, action in world.done:
         if isinstance(action, Launch):
             term = None
@@ -304,8 +284,8 @@ def kill_only_after_term(world: World) -> None:
             assert at - term >= world.limits.stop.grace
 
 
-def restarts_within_budget(world: World) -> None:
-    if any(isinstance(event, Asked) and event.verb == "restart" for event in world.seen):
+def restarts_within_budget(world: Simulation) -> None:
+    if any(isinstance(event, Asked) and event.verb == "restart" for event in world.events):
         return  # the user's own restarts are not counted against the budget
     starts = [at for at, action in world.done if isinstance(action, Launch)][1:]
     window, most = world.limits.policy.restart_window, world.limits.policy.max_restarts
@@ -313,7 +293,7 @@ def restarts_within_budget(world: World) -> None:
         assert sum(at - window < other <= at for other in starts) <= most
 
 
-def nothing_after_the_end(world: World) -> None:
+def nothing_after_the_end(world: Simulation) -> None:
     ends = [index for index, (_, action) in enumerate(world.done) if isinstance(action, Conclude)]
     assert len(ends) <= 1
     assert not ends or ends[0] == len(world.done) - 1
@@ -324,7 +304,7 @@ def nothing_after_the_end(world: World) -> None:
 def test_whatever_happens_the_promises_hold(
     steps: list[tuple[str, object]], obeys: bool, mortal: bool
 ) -> None:
-    world = live(World(obeys=obeys, mortal=mortal), steps)
+    world = live(Simulation(obeys=obeys, mortal=mortal), steps)
 
     incidents_before_signals(world)
     kill_only_after_term(world)
@@ -337,10 +317,10 @@ def test_whatever_happens_the_promises_hold(
 def test_replaying_a_journal_gives_the_recorded_actions(
     tmp_path_factory, steps: list[tuple[str, object]]
 ) -> None:
-    world = live(World(), steps)
+    world = live(Simulation(), steps)
     path: Path = tmp_path_factory.mktemp("replay") / "journal.jsonl"
     book = journal.Journal(path, lambda _: None)
-    for event in world.seen:
+    for event in world.events:
         book.write(event.at, *line(event))
     book.close()
 
@@ -358,20 +338,20 @@ def test_replaying_a_journal_gives_the_recorded_actions(
 @settings(max_examples=30)
 @given(st.floats(0.05, 30), st.floats(0, 2))
 def test_a_steady_training_is_never_called_stalled(every: float, jitter: float) -> None:
-    world = World(limits=Limits()).start()
+    world = Simulation(Limits())
     for number in range(60):
         world.train(every * (1 + jitter * (number % 3)), every=every)
 
-    assert "stalled" not in world.told()
+    assert "stalled" not in world.announced()
 
 
 def test_what_is_only_notified_of_announces_no_act() -> None:
     policy = msgspec.structs.replace(LIMITS.policy, on_stall="notify")
-    world = World(limits=msgspec.structs.replace(LIMITS, policy=policy)).start()
+    world = Simulation(msgspec.structs.replace(LIMITS, policy=policy))
     world.train(60)
-    world.train(120, stuck=True)
+    world.silent(120)
 
-    assert "holding" not in world.told()
-    [left] = [tell for tell in world.actions(Tell) if isinstance(tell, Tell) and tell.kind == "left_alone"]
+    assert "holding" not in world.announced()
+    [left] = [tell for tell in world.actions(Tell) if tell.kind == "left_alone"]
     assert left.facts["why"] == "the setting policy.on_stall asks for a notification and nothing else"
     assert world.actions(Signal) == []

@@ -6,38 +6,24 @@ import msgspec
 import pytest
 
 from stallguard.core.actions import Signal
-from stallguard.core.events import Asked, Exited, Sampled, Ticked
+from stallguard.core.events import Exited
 from stallguard.core.grace_period import WAIT
-from stallguard.core.readings import Files, Process
-from tests.core.world import LIMITS, World
+from stallguard.core.readings import Files
+from tests.simulation.program import Rates
+from tests.simulation.simulation import LIMITS, Simulation
 
 GRACE = 10.0
 PATIENT = msgspec.structs.replace(LIMITS, stop=msgspec.structs.replace(LIMITS.stop, grace=GRACE))
 LOCKED = {"futex": 4}
 
 
-class Stalling(World):
-    """What of the process is seen while it is silent: `seen`, and how much it computes and writes a second."""
-
-    census: dict[str, int] | None = LOCKED
-    remote: bool | None = False
-    cores = 0.0
-    bytes = 0
-    disk: int | None = 0
-    written = 0.0
+class Stalling(Simulation):
+    """A training that is silent: how long it lasts until signals are sent."""
 
     def silence(self, seconds: float) -> None:
         until = self.now + seconds
         while self.now < until and self.alive:
-            self.now += 0.25
-            self.cpu += 0.25 * self.cores
-            self.written += 0.25 * self.bytes
-            reading = Process(
-                state="sleeping", cpu=self.cpu, io=int(self.written), disk=self.disk, minor_faults=0, threads=4,
-                census=self.census, main_site="futex" if self.census else None, remote=self.remote,
-            )  # fmt: skip
-            self.tell(Sampled(at=self.now, reading=reading))
-            self.tell(Ticked(at=self.now))
+            self.silent(0.25, pulses=False, tick=0.25)
 
     def signals(self) -> dict[str, float]:
         return {action.name: at for at, action in self.done if isinstance(action, Signal)}
@@ -57,22 +43,30 @@ class Stalling(World):
 
 @pytest.fixture
 def stalling() -> Stalling:
-    world = Stalling(obeys=False, limits=PATIENT)
-    world.start()
+    world = Stalling(PATIENT, obeys=False)
     world.train(60)
+    one = world.training
+    one.stuck_rates = Rates(cores=0.0, census=LOCKED)
+    one.tree = msgspec.structs.replace(one.tree, disk=0, threads=4, main_site="futex", remote=False)
     return world
+
+
+def without_censuses(stalling: Stalling, **facts: object) -> None:
+    one = stalling.training
+    one.stuck_rates = Rates(cores=0.0)
+    one.tree = msgspec.structs.replace(one.tree, main_site=None, **facts)
 
 
 def test_who_only_notes_sigterm_in_a_deadlock_is_not_waited_for(stalling: Stalling) -> None:
     stalling.until_sigterm()
 
     assert WAIT <= stalling.until_sigkill() < WAIT + 1
-    assert "unheeded" in stalling.told()
-    assert "killing" not in stalling.told()
+    assert "unheeded" in stalling.announced()
+    assert "killing" not in stalling.announced()
 
 
 def test_without_censuses_an_idle_process_without_connections_is_not_waited_for(stalling: Stalling) -> None:
-    stalling.census = stalling.disk = None
+    without_censuses(stalling, disk=None)
     stalling.until_sigterm()
 
     assert WAIT <= stalling.until_sigkill() < WAIT + 1
@@ -82,7 +76,7 @@ def test_without_censuses_an_idle_process_without_connections_is_not_waited_for(
     "does",
     [
         {"cores": 0.2},  # it computes: what is to be saved is gathered
-        {"bytes": 200_000},  # it writes
+        {"io": 200_000},  # it writes
         {"census": {"futex": 3, "disk": 1}},  # it waits for a disk
         {"census": {"futex": 3, "sock": 1}},  # it uploads
         {"census": {"futex": 3, "timed": 1}},  # it waits for a thread that saves, or sleeps before it does
@@ -91,8 +85,7 @@ def test_without_censuses_an_idle_process_without_connections_is_not_waited_for(
 )
 def test_whose_handler_does_something_keeps_its_grace(stalling: Stalling, does: dict[str, object]) -> None:
     stalling.until_sigterm()
-    for name, value in does.items():
-        setattr(stalling, name, value)
+    vars(stalling.training.stuck_rates).update(does)
 
     assert stalling.until_sigkill() >= GRACE
 
@@ -101,7 +94,7 @@ def test_whose_handler_does_something_keeps_its_grace(stalling: Stalling, does: 
 def test_without_censuses_whoever_may_talk_to_a_remote_host_keeps_its_grace(
     stalling: Stalling, remote: bool | None
 ) -> None:
-    stalling.census, stalling.remote = None, remote
+    without_censuses(stalling, remote=remote)
     stalling.until_sigterm()
 
     assert stalling.until_sigkill() >= GRACE
@@ -110,17 +103,17 @@ def test_without_censuses_whoever_may_talk_to_a_remote_host_keeps_its_grace(
 def test_a_grace_is_kept_while_a_checkpoint_is_written_and_a_little_after(stalling: Stalling) -> None:
     stalling.until_sigterm()
     for _ in range(12):
-        stalling.tell(Sampled(at=stalling.now, reading=Files(writing=True, path="a.ckpt")))
+        stalling.sampled(Files(writing=True, path="a.ckpt"))
         stalling.silence(0.5)
 
     assert "KILL" not in stalling.signals()
-    stalling.tell(Sampled(at=stalling.now, reading=Files(writing=False, path="a.ckpt")))
+    stalling.sampled(Files(writing=False, path="a.ckpt"))
     assert stalling.until_sigkill() < GRACE
 
 
 def test_a_grace_is_kept_while_the_probe_saves(stalling: Stalling) -> None:
     stalling.until_sigterm()
-    stalling.tell(msgspec.structs.replace(stalling.heard(), phase="checkpoint", phase_at=stalling.now))
+    stalling.progress(phase="checkpoint", phase_at=stalling.now)
 
     assert stalling.until_sigkill() >= GRACE
 
@@ -128,14 +121,13 @@ def test_a_grace_is_kept_while_the_probe_saves(stalling: Stalling) -> None:
 def test_a_batch_that_ends_after_all_gives_the_grace_back(stalling: Stalling) -> None:
     stalling.until_sigterm()
     stalling.silence(WAIT - 1)
-    stalling.beats += 1
-    stalling.tell(stalling.heard())
+    stalling.progress(**stalling.training.train(stalling.now, 0.5))
 
     assert stalling.until_sigkill() >= GRACE
 
 
 def test_who_trains_and_is_asked_to_end_keeps_its_grace(stalling: Stalling) -> None:
-    stalling.tell(Asked(at=stalling.now, verb="stop"))
+    stalling.ask("stop")
 
     assert stalling.until_sigkill() >= GRACE
 
@@ -145,6 +137,6 @@ def test_the_next_attempt_begins_at_once(stalling: Stalling) -> None:
     stalling.until_sigkill()
     stalling.train(5)
 
-    assert [event.code for event in stalling.seen if isinstance(event, Exited)] == [-9]
+    assert [event.code for event in stalling.events if isinstance(event, Exited)] == [-9]
     assert stalling.run is not None
     assert stalling.run.attempt == 2

@@ -7,7 +7,7 @@ import pytest
 from stallguard.core import lost_time
 from stallguard.core.actions import Conclude, Tell
 from stallguard.core.events import Event, Exited, Greeted, Heard, Launched, Noted
-from tests.core.world import World
+from tests.simulation.simulation import Simulation
 
 
 def heard(at: float, batch: int, attempt: int = 1, skipped: int = 0, epoch: int = 0, pid: int = 7) -> Heard:
@@ -79,11 +79,10 @@ def test_another_training_does_not_end_the_interruption_of_the_first() -> None:
 
 
 def test_the_core_counts_what_it_sees() -> None:
-    world = World().start()
+    world = Simulation()
     world.train(60)
     silent = world.now
-    world.train(120, stuck=True)
-    assert world.run is not None
+    world.silent(120)
     assert world.run.attempt > 1
 
     assert lost_time.total(world.run.lost, world.now) == pytest.approx(world.now - silent, abs=1.0)
@@ -103,7 +102,7 @@ def test_a_resume_says_how_many_batches_are_trained_again(
 
 
 def test_the_note_of_a_resume_is_told_with_that_number() -> None:
-    world = World().start()
+    world = Simulation()
     world.train(60)
     world.exit(-9)
     world.train(5)
@@ -111,11 +110,8 @@ def test_the_note_of_a_resume_is_told_with_that_number() -> None:
         "resuming from the 21:56 checkpoint (epoch 1, batch 20)",
         {"fit": "1", "epoch": "0", "batch": "20"},
     )
-    world.tell(Noted(at=world.now, attempt=2, kind="resume", text=text, facts=facts))
+    world.feed(Noted(at=world.now, attempt=2, kind="resume", text=text, facts=facts))
 
-    said = [
-        tell.facts["text"]
-        for tell in world.actions(Tell)
-        if isinstance(tell, Tell) and tell.kind == "resumed"
+    assert [facts["text"] for facts in world.facts_of("resumed")] == [
+        f"{text}; 100 batches are trained again"
     ]
-    assert said == [f"{text}; 100 batches are trained again"]

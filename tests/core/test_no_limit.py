@@ -10,7 +10,7 @@ from stallguard.core.limits import LEAST_PATIENCE, NEVER
 from stallguard.core.verdicts import Judgement
 from stallguard.report import status_rows
 from stallguard.supervisor.live_status import judged, snapshot
-from tests.core.world import World
+from tests.simulation.simulation import Simulation
 
 
 @pytest.mark.parametrize(
@@ -22,9 +22,8 @@ def test_a_limit_out_of_reach_is_none(threshold, shown):
 
 
 def test_status_of_a_run_that_imports_says_so_in_words_and_in_json():
-    world = World().start()
-    world.train(40, stuck=True)
-    assert world.run is not None
+    world = Simulation()
+    world.silent(40)
     judge = world.run.judge
     busy = msgspec.structs.replace(
         judge.judgement, step="healthy", threshold=NEVER * 0.5, since=world.now - 40

@@ -10,35 +10,24 @@ from hypothesis import strategies as st
 
 from stallguard.core import fold, lifecycle, lost_time, recovery, wakeups
 from stallguard.core.actions import Launch
-from stallguard.core.events import Event, Exited, Greeted, Heard, Launched, Ticked
+from stallguard.core.events import Event, Exited, Heard, Launched, Ticked
 from stallguard.core.limits import Limits
 from stallguard.core.run import beats
+from tests.simulation.simulation import Simulation
 
 LIMITS = Limits()
 
 
 def night(attempts: int = 2, steps: int = 20) -> list[Event]:
     """Events of a run whose attempts but the last were killed; the last trains on."""
-    events: list[Event] = []
-    at = 100.0
-    for attempt in range(1, attempts + 1):
-        events.append(Launched(at=at, attempt=attempt, pid=10 + attempt, resumed=attempt > 1))
-        events.append(Greeted(at=at + 1, attempt=attempt, pid=10 + attempt, armed=True))
-        for step in range(1, steps + 1):
-            at += 1.0
-            heard = Heard(
-                at=at, attempt=attempt, beats=step, beat_at=at, phase="step", changes=step, progress_at=at
-            )
-            events.append(heard)
-        if attempt < attempts:
-            events.append(Exited(at=at + 0.5, attempt=attempt, code=-9))
-            at += 200.0
-            events.append(Ticked(at=at))
-    return events
+    run = Simulation(LIMITS, tick=1.0, batch=1.0, pid=11).train(steps)
+    for _ in range(1, attempts):
+        run.exit(-9).wait(1).train(steps)
+    return run.events
 
 
 def test_an_event_that_the_core_could_not_take_then_is_passed_over_again(monkeypatch):
-    whole = fold.advance
+    events, whole = night(), fold.advance
 
     def broken(run, event, limits):
         if getattr(event, "beats", 0):  # of Heard
@@ -46,7 +35,7 @@ def test_an_event_that_the_core_could_not_take_then_is_passed_over_again(monkeyp
         return whole(run, event, limits)
 
     monkeypatch.setattr(fold, "advance", broken)
-    run = recovery.rebuilt(night(), LIMITS)
+    run = recovery.rebuilt(events, LIMITS)
 
     assert run is not None
     assert (run.attempt, run.pid, run.state) == (2, 12, lifecycle.WARMING)

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallguard.core import fold, regrow, sizes
+from stallguard.core import regrow, sizes
 from stallguard.core.actions import Ask, Launch, Signal
-from stallguard.core.events import Noted
 from stallguard.core.limits import Limits, PolicyLimits
 from stallguard.core.sizes import Sizes
-from tests.core.world import LIMITS, World
+from tests.simulation.simulation import LIMITS, Simulation
+from tests.simulation.subjects import WholeCore
 
 STABLE = 120.0
 POLICY = msgspec.structs.replace(
@@ -21,33 +21,26 @@ POLICY = msgspec.structs.replace(
 REGROWING: Limits = msgspec.structs.replace(LIMITS, policy=POLICY)
 
 
-def at_half(limits: Limits = REGROWING, known: Sizes = sizes.UNKNOWN) -> World:
+def at_half(limits: Limits = REGROWING, known: Sizes = sizes.UNKNOWN) -> Simulation:
     """Return a run that left its whole batch for halves."""
-    world = World(limits=limits, polite=False)
-    world.run, actions = fold.begin(limits, world.now, sizes=known)
-    world._perform(actions)
-    note(world, "batch", batch="32")
+    world = Simulation(WholeCore(limits, sizes=known), polite=False)
+    world.note("batch", batch="32")
     world.train(60)
     stall(world, 2)
     return world
 
 
-def stall(world: World, factor: int) -> None:
+def stall(world: Simulation, factor: int) -> None:
     """Let it hang until it is started again with `factor` parts."""
     attempts = len(factors(world))
     while len(factors(world)) == attempts:
-        world.train(1, stuck=True)
+        world.silent(1)
     assert factors(world)[-1] == factor
-    note(world, "batch", batch="32")
+    world.note("batch", batch="32")
 
 
-def note(world: World, kind: str, **facts: str) -> None:
-    assert world.run is not None
-    world.tell(Noted(at=world.now, attempt=world.run.attempt, kind=kind, text="", facts=facts))
-
-
-def factors(world: World) -> list[int]:
-    return [action.factor for action in world.actions(Launch) if isinstance(action, Launch)]
+def factors(world: Simulation) -> list[int]:
+    return [action.factor for action in world.actions(Launch)]
 
 
 def test_after_a_stable_time_and_not_before_the_probe_is_asked_once() -> None:
@@ -69,9 +62,7 @@ def test_after_a_stable_time_and_not_before_the_probe_is_asked_once() -> None:
     ],
 )
 def test_where_nobody_asked_for_it_batches_stay_as_they_are(limits: Limits) -> None:
-    world = World(limits=limits, polite=False)
-    world.run, actions = fold.begin(limits, world.now, factor=2)
-    world._perform(actions)
+    world = Simulation(WholeCore(limits, factor=2), polite=False)
     world.train(3 * STABLE)
 
     assert world.actions(Ask) == []
@@ -80,20 +71,19 @@ def test_where_nobody_asked_for_it_batches_stay_as_they_are(limits: Limits) -> N
 def test_batches_that_grew_where_they_are_need_no_new_start() -> None:
     world = at_half()
     world.train(2 * STABLE)
-    note(world, "regrown", factor="1")
+    world.note("regrown", factor="1")
     world.train(STABLE)
 
-    assert world.run is not None
     assert world.run.factor == 1
     assert factors(world) == [1, 2]
-    assert world.told().count("smaller") == 1
+    assert world.announced().count("smaller") == 1
 
 
 def test_where_only_a_new_start_can_it_comes_at_the_end_of_the_epoch() -> None:
     world = at_half()
     world.train(2 * STABLE)
     signals = len(world.actions(Signal))
-    note(world, "epoch-seam")
+    world.note("epoch-seam")
     world.train(5)
 
     assert len(world.actions(Signal)) == signals + 1
@@ -102,7 +92,7 @@ def test_where_only_a_new_start_can_it_comes_at_the_end_of_the_epoch() -> None:
 
 def test_an_epochs_end_that_nobody_asked_for_restarts_nothing() -> None:
     world = at_half()
-    note(world, "epoch-seam")
+    world.note("epoch-seam")
     world.train(5)
 
     assert factors(world) == [1, 2]
@@ -111,13 +101,12 @@ def test_an_epochs_end_that_nobody_asked_for_restarts_nothing() -> None:
 def test_a_size_left_twice_is_not_tried_again() -> None:
     world = at_half()
     world.train(2 * STABLE)
-    note(world, "regrown", factor="1")
+    world.note("regrown", factor="1")
     world.train(60)
     stall(world, 2)
 
     world.train(10 * STABLE)
     assert len(world.actions(Ask)) == 1
-    assert world.run is not None
     assert world.run.sizes.left == {"32 rows": 2}
 
 

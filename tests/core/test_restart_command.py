@@ -7,30 +7,27 @@ import pytest
 
 from stallguard.core import lifecycle, user_commands
 from stallguard.core.actions import Conclude, Launch
-from stallguard.core.events import Asked
 from stallguard.core.limits import Limits
-from tests.core.world import LIMITS, World
+from tests.simulation.simulation import LIMITS, Simulation
 
 SLOWLY: Limits = msgspec.structs.replace(
     LIMITS, policy=msgspec.structs.replace(LIMITS.policy, backoff=600.0, backoff_cap=600.0)
 )
 
 
-def ask(world: World, verb: str) -> str:
-    assert world.run is not None
+def ask(world: Simulation, verb: str) -> str:
     why = user_commands.refuses(world.run, verb)
-    world.tell(Asked(at=world.now, verb=verb))
+    world.ask(verb)
     return why
 
 
-def between_two_attempts() -> World:
+def between_two_attempts() -> Simulation:
     """Return a run that waits for ten minutes, because its attempts ended soon."""
-    world = World(limits=SLOWLY).start()
+    world = Simulation(SLOWLY)
     for _ in range(2):
         world.train(10)
         world.exit(-11)
         world.train(1)
-    assert world.run is not None
     assert world.run.state == lifecycle.BACKOFF
     return world
 
@@ -49,12 +46,12 @@ def test_a_stop_between_two_attempts_ends_the_run():
     world = between_two_attempts()
     ask(world, "stop")
 
-    assert [end.code for end in world.actions(Conclude) if isinstance(end, Conclude)] == [130]
+    assert [end.code for end in world.actions(Conclude)] == [130]
 
 
 @pytest.mark.parametrize("verb", ["stop", "finish"])
 def test_a_run_that_is_being_ended_says_no(verb):
-    world = World(obeys=False, mortal=False, polite=False).start()
+    world = Simulation(obeys=False, mortal=False, polite=False)
     world.train(10)
     ask(world, verb)
 
@@ -64,7 +61,7 @@ def test_a_run_that_is_being_ended_says_no(verb):
 
 
 def test_one_that_is_being_ended_for_the_next_attempt_is_being_started_anew():
-    world = World(obeys=False).start()
+    world = Simulation(obeys=False)
     world.train(10)
     assert ask(world, "restart") == ""
     assert ask(world, "restart") == ""
@@ -74,8 +71,7 @@ def test_one_that_is_being_ended_for_the_next_attempt_is_being_started_anew():
 
 
 def test_a_run_without_an_attempt_says_no_whatever_it_is_asked():
-    world = World().start()
-    assert world.run is not None
+    world = Simulation()
     for state in (lifecycle.NEW, *lifecycle.ENDED):
         run = msgspec.structs.replace(world.run, state=state)
         assert user_commands.refuses(run, "restart") != ""

@@ -5,39 +5,38 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from stallguard.core.actions import Action, Ask, Conclude, Launch, Signal
-from stallguard.core.events import Asked, Heard, Sampled
+from stallguard.core.actions import Ask, Conclude, Launch, Signal
+from stallguard.core.events import Greeted, Heard
 from stallguard.core.limits import Limits
 from stallguard.core.readings import Files
 from stallguard.errors import GAVE_UP, STOPPED_ON_TIME
-from tests.core.several import Several
-from tests.core.world import LIMITS, World
+from tests.simulation.simulation import LIMITS, Simulation
 
 SEGMENTS: Limits = msgspec.structs.replace(LIMITS, segment=600.0, cool_down=30.0)
 
 
-def code_of(world: World) -> int | None:
-    ends = [action.code for action in world.actions(Conclude) if isinstance(action, Conclude)]
+def code_of(world: Simulation) -> int | None:
+    ends = [action.code for action in world.actions(Conclude)]
     return ends[0] if ends else None
 
 
-def its_hour(world: World) -> None:
-    world.tell(Asked(at=world.now, verb="finish", argument="it is 07:30"))
+def its_hour(world: Simulation) -> None:
+    world.ask("finish", "it is 07:30")
 
 
 def test_at_its_hour_the_training_is_asked_to_end_after_its_batch_and_no_signal_is_sent() -> None:
-    world = World().start()
+    world = Simulation()
     world.train(60)
     its_hour(world)
 
     assert world.actions(Ask) != []
     assert world.actions(Signal) == []
     assert code_of(world) == STOPPED_ON_TIME
-    assert "arranged" in world.told()
+    assert "arranged" in world.announced()
 
 
 def test_one_that_does_not_answer_gets_a_signal_only_after_the_time_of_a_long_batch() -> None:
-    world = World(polite=False).start()
+    world = Simulation(polite=False)
     world.train(60)
     its_hour(world)
     began = world.now
@@ -50,17 +49,17 @@ def test_one_that_does_not_answer_gets_a_signal_only_after_the_time_of_a_long_ba
 
 
 def test_a_training_that_finishes_just_then_has_finished() -> None:
-    world = World(polite=False).start()
+    world = Simulation(polite=False)
     world.train(60)
     its_hour(world)
     world.exit(0)
 
     assert code_of(world) == 0
-    assert "finished" in world.told()
+    assert "finished" in world.announced()
 
 
 def test_a_script_that_fails_at_its_hour_has_failed_and_is_judged_as_at_any_other() -> None:
-    world = World(polite=False).start()
+    world = Simulation(polite=False)
     world.train(60)
     its_hour(world)
     world.exit(1)
@@ -70,9 +69,9 @@ def test_a_script_that_fails_at_its_hour_has_failed_and_is_judged_as_at_any_othe
 
 def test_a_stalled_training_is_ended_at_its_hour_at_once() -> None:
     patient = msgspec.structs.replace(LIMITS, observe=True)
-    world = World(limits=patient).start()
+    world = Simulation(patient)
     world.train(60)
-    world.train(300, stuck=True)
+    world.silent(300)
     its_hour(world)
 
     assert world.actions(Signal) != []
@@ -82,10 +81,10 @@ def test_a_stalled_training_is_ended_at_its_hour_at_once() -> None:
 @pytest.mark.parametrize("stuck", [True, False], ids=["a stall", "a segment"])
 def test_an_hour_that_comes_while_an_attempt_is_ended_for_the_next_is_the_end(stuck: bool) -> None:
     limits = LIMITS if stuck else SEGMENTS
-    world = World(limits=limits, obeys=False, mortal=stuck, polite=False).start()
+    world = Simulation(limits, obeys=False, mortal=stuck, polite=False)
     world.train(60)
-    while world.alive and world.run is not None and world.run.decision is None:
-        world.train(0.5, stuck=stuck)
+    while world.alive and world.run.decision is None:
+        (world.silent if stuck else world.train)(0.5)
     its_hour(world)
     world.exit(-15)
 
@@ -94,7 +93,7 @@ def test_an_hour_that_comes_while_an_attempt_is_ended_for_the_next_is_the_end(st
 
 
 def test_a_run_between_two_attempts_ends_at_its_hour() -> None:
-    world = World(limits=SEGMENTS).start()
+    world = Simulation(SEGMENTS)
     world.train(605)
     assert not world.alive
     its_hour(world)
@@ -102,70 +101,63 @@ def test_a_run_between_two_attempts_ends_at_its_hour() -> None:
     assert code_of(world) == STOPPED_ON_TIME
 
 
-class Resuming(World):
+class Resuming(Simulation):
     """Whose training goes on where the attempt before it ended."""
 
-    behind = 0
-
-    def _do(self, action: Action) -> None:
-        if isinstance(action, Launch):
-            self.behind += self.beats
-        super()._do(action)
-
-    def heard(self) -> Heard:
-        return msgspec.structs.replace(super().heard(), batch=self.behind + self.beats)
+    def first_record(self) -> dict[str, int]:
+        records = [event for event in self.events if isinstance(event, Heard)]
+        return {"batch": records[-1].batch} if records else {}
 
 
-class Alike(World):
+class Alike(Simulation):
     """Whose training begins at the start each time and comes a little further each time, by chance."""
 
-    def heard(self) -> Heard:
-        assert self.run is not None
-        return msgspec.structs.replace(super().heard(), batch=self.beats + 3 * self.run.attempt)
+    def first_record(self) -> dict[str, int]:
+        return {"batch": 3 * self.attempt}
 
 
-class Silent(World):
+class Silent(Simulation):
     """Whose loop counts its own batches, and says nothing of where it stands."""
 
-    def heard(self) -> Heard:
-        return msgspec.structs.replace(super().heard(), epoch=-1, batch=-1, batches=-1, source="hand")
+    def first_record(self) -> dict[str, object]:
+        return {"epoch": -1, "batch": -1, "batches": -1, "source": "hand"}
 
 
 SHORT = msgspec.structs.replace(SEGMENTS, segment=60.0, cool_down=1.0)
 
 
-@pytest.mark.parametrize("kind", [World, Alike, Silent])
+@pytest.mark.parametrize("kind", [Simulation, Alike, Silent])
 def test_a_segment_that_came_no_further_is_the_last_one(kind) -> None:
-    world = kind(limits=SHORT).start()
+    world = kind(SHORT)
     world.train(600)
 
     assert len(world.actions(Launch)) == 2
     [end] = world.actions(Conclude)
-    assert isinstance(end, Conclude)
     assert end.code == GAVE_UP
     assert "no new progress" in end.why
 
 
 def test_a_segment_without_a_batch_is_the_last_one() -> None:
-    world = World(limits=msgspec.structs.replace(SHORT, segment=2.0)).start()
-    world.train(60, stuck=True)
+    world = Simulation(msgspec.structs.replace(SHORT, segment=2.0), several=True)
+    world.tell(Greeted, attempt=1, pid=7, armed=True)
+    world.silent(60)
 
     assert len(world.actions(Launch)) == 1
     assert code_of(world) == GAVE_UP
 
 
 def test_a_loop_that_writes_checkpoints_of_its_own_may_go_on_in_its_next_segment() -> None:
-    world = Silent(limits=SHORT).start()
+    world = Silent(SHORT)
     for _ in range(60):
         world.train(10)
-        world.tell(Sampled(at=world.now, reading=Files(writing=True)))
+        world.sampled(Files(writing=True))
 
     assert len(world.actions(Launch)) > 5
     assert code_of(world) is None
 
 
 def test_a_segment_ends_after_its_time_and_the_next_resumes_after_the_pause() -> None:
-    world = Resuming(limits=SEGMENTS).start()
+    world = Resuming(SEGMENTS)
     world.train(3 * 640)
 
     launches = [(at, action) for at, action in world.done if isinstance(action, Launch)]
@@ -175,7 +167,7 @@ def test_a_segment_ends_after_its_time_and_the_next_resumes_after_the_pause() ->
 
 
 def test_segments_do_not_use_up_the_restarts() -> None:
-    world = Resuming(limits=SHORT).start()
+    world = Resuming(SHORT)
     world.train(20 * 62)
 
     assert len(world.actions(Launch)) > LIMITS.policy.max_restarts * 5
@@ -183,7 +175,7 @@ def test_segments_do_not_use_up_the_restarts() -> None:
 
 
 def test_a_training_that_finishes_in_a_segment_is_not_started_again() -> None:
-    world = World(limits=SEGMENTS).start()
+    world = Simulation(SEGMENTS)
     world.train(100)
     world.exit(0)
 
@@ -191,39 +183,39 @@ def test_a_training_that_finishes_in_a_segment_is_not_started_again() -> None:
     assert len(world.actions(Launch)) == 1
 
 
-def two_at_their_hour() -> Several:
-    run = Several()
+def two_at_their_hour() -> Simulation:
+    run = Simulation(several=True, polite=False)
     run.start(11)
     run.start(12)
     run.go_on(20)
-    run.tell(Asked(at=run.now, verb="finish", argument="it is 07:30"))
+    run.ask("finish", "it is 07:30")
     return run
 
 
-def signals(run: Several) -> list[str]:
+def signals(run: Simulation) -> list[str]:
     return [action.name for _, action in run.done if isinstance(action, Signal)]
 
 
 def test_trainings_that_were_saved_and_wait_are_ended_together_at_once() -> None:
     run = two_at_their_hour()
-    run.note(11, "saved", kind="stop", saved="1")
+    run.note("stop", "saved", pid=11, saved="1")
     assert signals(run) == [], "the other one still trains its batch"
 
-    run.note(12, "saved", kind="stop", saved="1")
+    run.note("stop", "saved", pid=12, saved="1")
     assert signals(run) == ["TERM"]
     assert run.run.code == STOPPED_ON_TIME
 
 
 def test_a_script_that_was_not_saved_goes_on_to_its_own_end() -> None:
     run = two_at_their_hour()
-    run.note(11, "saved", kind="stop", saved="1")
-    run.note(12, "asked Keras to end this fit", kind="stop")
+    run.note("stop", "saved", pid=11, saved="1")
+    run.note("stop", "asked Keras to end this fit", pid=12)
     run.go_on(5)
     assert signals(run) == []
 
 
 def test_a_launcher_that_fails_because_its_saved_training_was_ended_has_not_failed() -> None:
     run = two_at_their_hour()
-    run.note(11, "saved", kind="stop", saved="1")
+    run.note("stop", "saved", pid=11, saved="1")
     run.exit(1)
     assert run.run.code == STOPPED_ON_TIME

@@ -5,53 +5,48 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from stallguard.core import fold, regrow, sizes
+from stallguard.core import regrow, sizes
 from stallguard.core.actions import Conclude, Launch, Tell
 from stallguard.core.diagnosis import causes
-from stallguard.core.events import Heard, Noted
+from stallguard.core.events import Heard
 from stallguard.core.history import History
 from stallguard.core.limits import Limits, PolicyLimits
 from stallguard.core.policy import decide
 from stallguard.core.policy.attempts import Past, add_attempt
 from stallguard.core.verdicts import Finding
-from tests.core.world import LIMITS, World
+from tests.simulation.simulation import LIMITS, Simulation
+from tests.simulation.subjects import WholeCore
 
 POLICY = PolicyLimits(on_stall="halve", max_restarts=10, fruitless=10)
 HALVING: Limits = msgspec.structs.replace(LIMITS, policy=POLICY)
 WHOLE = "Model: batches stay whole, because the loss adds up over the batch"
 
 
-def in_halves(limits: Limits = HALVING) -> World:
+def in_halves(limits: Limits = HALVING) -> Simulation:
     """Return a run in its second attempt, in which slices are asked for."""
-    world = World(limits=limits).start()
+    world = Simulation(limits)
     world.train(60)
     stalled(world)
     return world
 
 
-def stalled(world: World) -> None:
+def stalled(world: Simulation) -> None:
     attempts = len(factors(world))
     while len(factors(world)) == attempts and not world.actions(Conclude):
-        world.train(1, stuck=True)
+        world.silent(1)
 
 
-def note(world: World, kind: str, text: str = "", **facts: str) -> None:
-    assert world.run is not None
-    world.tell(Noted(at=world.now, attempt=world.run.attempt, kind=kind, text=text, facts=facts))
+def factors(world: Simulation) -> list[int]:
+    return [action.factor for action in world.actions(Launch)]
 
 
-def factors(world: World) -> list[int]:
-    return [action.factor for action in world.actions(Launch) if isinstance(action, Launch)]
-
-
-def said(world: World, kind: str) -> list[str]:
-    tells = [action for action in world.actions(Tell) if isinstance(action, Tell)]
-    return [str(tell.facts) for tell in tells if tell.kind == kind]
+def said(world: Simulation, kind: str) -> list[str]:
+    return [str(tell.facts) for tell in world.actions(Tell) if tell.kind == kind]
 
 
 def test_a_script_whose_batches_stay_whole_is_not_halved_again_in_any_later_attempt() -> None:
     world = in_halves()
-    note(world, "whole", WHOLE, factor="1")
+    world.note("whole", WHOLE, factor="1")
     for further in (90, 120, 150):
         world.train(further)
         stalled(world)
@@ -64,10 +59,9 @@ def test_a_script_whose_batches_stay_whole_is_not_halved_again_in_any_later_atte
     )  # at first, and now again
 
 
-def in_a_loop(world: World, source: str = "tape", **facts: int) -> None:
-    assert world.run is not None
+def in_a_loop(world: Simulation, source: str = "tape", **facts: int) -> None:
     record = {"attempt": world.run.attempt, "pid": world.run.training.pid, "trains": True, "beats": 3}
-    world.tell(Heard(at=world.now, source=source, **record, **facts))
+    world.feed(Heard(at=world.now, source=source, **record, **facts))
 
 
 def test_a_loop_that_no_slices_reach_is_not_halved_again_and_that_is_said_once() -> None:
@@ -132,8 +126,8 @@ def test_the_next_rung_is_taken_in_the_place_of_the_smaller_batch() -> None:
 
 def test_a_model_that_is_cut_after_one_that_is_not_can_be_made_smaller_again() -> None:
     world = in_halves()
-    note(world, "whole", WHOLE, factor="1")
-    note(world, "micro", "cut", factor="2")
+    world.note("whole", WHOLE, factor="1")
+    world.note("micro", "cut", factor="2")
     world.train(60)
     stalled(world)
     assert factors(world) == [1, 2, 4]
@@ -141,8 +135,8 @@ def test_a_model_that_is_cut_after_one_that_is_not_can_be_made_smaller_again() -
 
 def test_a_model_that_stays_whole_beside_one_that_is_cut_leaves_the_slices_to_that_one() -> None:
     world = in_halves()
-    note(world, "micro", "cut", factor="2")
-    note(world, "whole", WHOLE, factor="1")
+    world.note("micro", "cut", factor="2")
+    world.note("whole", WHOLE, factor="1")
     world.train(90)
     stalled(world)
     assert factors(world) == [1, 2, 2]
@@ -153,9 +147,8 @@ def test_a_batch_that_stays_whole_is_none_to_grow_again() -> None:
         HALVING, policy=msgspec.structs.replace(POLICY, regrow=True, regrow_after=60.0)
     )
     world = in_halves(limits)
-    note(world, "whole", WHOLE, factor="1")
+    world.note("whole", WHOLE, factor="1")
     world.train(600)
-    assert world.run is not None
     assert not world.run.regrowing
     assert factors(world) == [1, 2]
 
@@ -165,11 +158,8 @@ class TestSlicesFromTheStart:
         HALVING, policy=msgspec.structs.replace(POLICY, microbatches=4, regrow=True)
     )
 
-    def begun(self) -> World:
-        world = World(limits=self.LIMITS, polite=False)
-        world.run, actions = fold.begin(self.LIMITS, world.now, factor=4)
-        world._perform(actions)
-        return world
+    def begun(self) -> Simulation:
+        return Simulation(WholeCore(self.LIMITS, factor=4), polite=False)
 
     def test_a_smaller_batch_has_twice_as_many(self) -> None:
         world = self.begun()
@@ -183,7 +173,7 @@ class TestSlicesFromTheStart:
 
     def test_a_script_that_they_do_not_suit_is_started_again_without_them(self) -> None:
         world = self.begun()
-        note(world, "whole", WHOLE, factor="1")
+        world.note("whole", WHOLE, factor="1")
         world.train(60)
         stalled(world)
         assert factors(world) == [4, 1]
@@ -192,6 +182,5 @@ class TestSlicesFromTheStart:
 @pytest.mark.parametrize("kind", ["resume", "batch", "note"])
 def test_other_notes_say_nothing_of_slices(kind: str) -> None:
     world = in_halves()
-    note(world, kind, "text", factor="7")
-    assert world.run is not None
+    world.note(kind, "text", factor="7")
     assert (world.run.factor, world.run.whole) == (2, "")

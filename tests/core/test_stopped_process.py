@@ -8,21 +8,15 @@ import pytest
 from stallguard.core import lost_time
 from stallguard.core.actions import Signal, Tell
 from stallguard.core.detection import detector
-from stallguard.core.events import Matched, Sampled, Ticked
+from stallguard.core.events import Matched
 from stallguard.core.limits import Limits
-from stallguard.core.readings import Process
-from tests.core.scene import Scene
-from tests.core.world import LIMITS, World
+from tests.simulation.alone import Alone
+from tests.simulation.simulation import LIMITS, Simulation
 
 
-def stopped(world: World, seconds: float, state: str = "stopped") -> World:
+def stopped(world: Simulation, seconds: float, state: str = "stopped") -> Simulation:
     """Let the process be in `state`, and idle."""
-    until = world.now + seconds
-    while world.now < until:
-        world.now += 1.0
-        world.tell(Sampled(at=world.now, reading=Process(state=state, cpu=world.cpu, io=0, minor_faults=0)))
-        world.tell(Ticked(at=world.now))
-    return world
+    return world.silent(seconds, state=state, pulses=False, tick=1.0)
 
 
 def ordered(order: str) -> Limits:
@@ -31,35 +25,34 @@ def ordered(order: str) -> Limits:
 
 @pytest.mark.parametrize("seconds", [150, 3600])
 def test_it_is_left_alone_while_it_is_stopped_and_when_it_goes_on(seconds):
-    world = World().start()
+    world = Simulation()
     world.train(60)
     stopped(world, seconds)
-    assert "holding" not in world.told(), "nothing is announced that will not be done"
-    assert world.told()[-1] == "left_alone"
+    assert "holding" not in world.announced(), "nothing is announced that will not be done"
+    assert world.announced()[-1] == "left_alone"
 
     stopped(world, 3, state="sleeping")
-    assert world.told()[-1] == "continued"
+    assert world.announced()[-1] == "continued"
     world.train(60)
 
     assert world.actions(Signal) == []
-    assert world.run is not None
     assert lost_time.total(world.run.lost, world.now) == 0
     [stall] = [tell for tell in world.actions(Tell) if tell.kind == "stalled"]
     assert stall.facts["what"] == "somebody stopped the process"
 
 
 def test_a_fault_of_the_gpu_is_no_reason_to_end_it_meanwhile():
-    world = World().start()
+    world = Simulation()
     world.train(60)
     stopped(world, 20)
-    world.tell(Matched(at=world.now, signature="iogpu_ignored", family="GPU_FAULT_STICKY", line="x"))
+    world.feed(Matched(at=world.now, signature="iogpu_ignored", family="GPU_FAULT_STICKY", line="x"))
     stopped(world, 600)
 
     assert world.actions(Signal) == []
 
 
 def test_what_was_ordered_for_it_is_done():
-    world = World(limits=ordered("stopped=restart")).start()
+    world = Simulation(ordered("stopped=restart"))
     world.train(60)
     stopped(world, 60)
 
@@ -67,25 +60,24 @@ def test_what_was_ordered_for_it_is_done():
 
 
 def test_a_stall_after_it_went_on_is_one_of_its_own():
-    world = World().start()
+    world = Simulation()
     world.train(60)
     stopped(world, 600)
     resumed = world.now
     stopped(world, 120, state="sleeping")
 
-    assert world.told().count("stalled") == 2
+    assert world.announced().count("stalled") == 2
     ended = next(at for at, action in world.done if isinstance(action, Signal))
     assert ended - resumed >= 6, "its silence begins when it goes on"
-    assert world.run is not None
     assert 6 <= lost_time.total(world.run.lost, world.now) <= world.now - resumed, (
         "the time for which it was stopped is not lost by a stall"
     )
 
 
 def test_the_pause_teaches_nothing_though_its_first_batch_is_known_before_its_state():
-    scene, plain = Scene().train(60), Scene().train(60)
+    scene, plain = Alone().train(60), Alone().train(60)
     scene.silent(150, state="stopped", pulses=False)
-    scene.hear(phase="step", beats=scene.heard.beats + 1, longest=150.0, longest_phase="step")
+    scene.progress(phase="step", beats=scene.heard.beats + 1, longest=150.0, longest_phase="step")
     scene.train(5)
 
     learned, normal = scene.judge.rows["STEP"], plain.judge.rows["STEP"]
@@ -94,9 +86,9 @@ def test_the_pause_teaches_nothing_though_its_first_batch_is_known_before_its_st
 
 
 def test_a_reading_that_fails_is_no_sign_that_it_goes_on():
-    scene = Scene().train(60)
+    scene = Alone().train(60)
     scene.silent_until("stopped", state="stopped", pulses=False)
     scene.sample(state=None)
 
     assert scene.judge.judgement.step == "stopped"
-    assert detector.act_at(scene.judge, scene.limits) is None
+    assert detector.act_at(scene.judge, scene.subject.detector_limits) is None

@@ -14,33 +14,32 @@ from stallguard.core.limits import Limits, PolicyLimits
 from stallguard.core.policy.decide import mathematics
 from stallguard.report import document
 from stallguard.storage.paths import RunDir
-from tests.core.world import LIMITS, World
 from tests.report.nights import journal
+from tests.simulation.simulation import LIMITS, Simulation
 
 NOTHING = "nothing changes for the mathematics of the training"
 HALVING: Limits = msgspec.structs.replace(LIMITS, policy=PolicyLimits(on_stall="halve", fruitless=9))
 
 
-def said(world: World) -> list[str]:
-    tells = [action for action in world.actions(Tell) if isinstance(action, Tell)]
-    return [tell.facts["text"] for tell in tells if tell.kind == "mathematics"]
+def said(world: Simulation) -> list[str]:
+    return [tell.facts["text"] for tell in world.actions(Tell) if tell.kind == "mathematics"]
 
 
 def test_a_run_that_changed_nothing_says_so_once() -> None:
-    world = World().start()
+    world = Simulation()
     world.train(60)
-    world.train(120, stuck=True)
+    world.silent(120)
     world.train(60)
     assert said(world) == [NOTHING]
 
 
 def test_each_change_is_said_with_its_attempt_and_the_last_line_has_them_all() -> None:
-    world = World(limits=HALVING).start()
+    world = Simulation(HALVING)
     world.train(60)
     while world.run is not None and world.run.attempt == 1:
-        world.train(1, stuck=True)
+        world.silent(1)
     facts = {"factor": "1"}
-    world.tell(Noted(at=world.now, attempt=2, kind="regrown", text="grown", facts=facts))
+    world.feed(Noted(at=world.now, attempt=2, kind="regrown", text="grown", facts=facts))
 
     assert len(said(world)) == 3
     assert said(world)[-1].startswith(f"at first {NOTHING}; in attempt 2 each batch is computed in 2 parts")

@@ -1,4 +1,4 @@
-"""Several trainings in one run: each is judged as if it were alone, and one of them is in focus."""
+"""Simulation trainings in one run: each is judged as if it were alone, and one of them is in focus."""
 
 from __future__ import annotations
 
@@ -15,63 +15,64 @@ from stallguard.core.limits import DetectorLimits, Limits
 from stallguard.core.readings import Device, Machine, Memory, Process
 from stallguard.core.run import Run, beats
 from stallguard.core.training import OUTSIDE, Training
-from tests.core.several import Several
-from tests.core.world import LIMITS
+from tests.simulation.program import Rates
+from tests.simulation.simulation import LIMITS, Simulation
 
 OBSERVING = replace(LIMITS, observe=True)
 
 
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "spinning"])
 def test_a_training_that_trains_on_hides_no_stall_beside_it_and_delays_none(busy: bool) -> None:
-    alone, both = Several(), Several()
+    alone, both = Simulation(several=True), Simulation(several=True)
     both.start(11, 0.05)
     for world in (alone, both):
         world.start(12, 0.5)
         world.go_on(60)
-        world.scripts[12].stuck, world.scripts[12].busy = True, busy
+        world.programs[12].stuck = True
+        world.programs[12].stuck_rates = Rates(cores=0.9 * busy)
         world.go_on(400)
 
     stalled = both.when(Collect)[0]
     assert stalled == pytest.approx(alone.when(Collect)[0], abs=1.0)
     assert both.when(Signal)[0] == pytest.approx(alone.when(Signal)[0], abs=1.0)
-    assert both.told("stalled")[0]["silence"].startswith("training 2 (t.py 12, pid 12): no progress for ")
-    assert both.told("stalled")[0]["pid"] == "12"
+    assert both.facts_of("stalled")[0]["silence"].startswith("training 2 (t.py 12, pid 12): no progress for ")
+    assert both.facts_of("stalled")[0]["pid"] == "12"
 
 
 def test_the_one_that_stalls_comes_into_focus_and_stays_there_while_its_incident_lasts() -> None:
-    world = Several(OBSERVING)
+    world = Simulation(OBSERVING, several=True)
     world.start(11), world.start(12)
     world.go_on(60)
-    world.scripts[11].stuck = True
+    world.programs[11].stuck = True
     world.go_on(60)
 
     assert world.run.training.pid == 11
     assert world.run.state == lifecycle.HOLDING
-    world.scripts[12].stuck = True
+    world.programs[12].stuck = True
     world.go_on(60)
     assert world.run.training.pid == 11
-    assert [facts["pid"] for facts in world.told("stalled_too")] == ["12"]
-    world.scripts[11].stuck = False
+    assert [facts["pid"] for facts in world.facts_of("stalled_too")] == ["12"]
+    world.programs[11].stuck = False
     world.go_on(10)
     assert (world.run.training.pid, world.run.totals.incidents) == (12, 2)
 
 
 def test_healthy_trainings_of_very_different_paces_raise_no_suspicion() -> None:
-    world = Several()
+    world = Simulation(several=True)
     world.start(11, 0.01), world.start(12, 4.0)
     world.go_on(900)
 
-    assert world.told("suspect") == world.told("stalled") == []
+    assert world.facts_of("suspect") == world.facts_of("stalled") == []
     assert {one.pid for one in trainings.judged(world.run)} == {11, 12}
 
 
 def test_a_launcher_is_never_taken_for_a_training_however_long_it_waits() -> None:
-    world = Several()
-    world.start(10, step=0.0)  # it imports torch, say, and launches
+    world = Simulation(several=True)
+    world.start(10, batch=0.0)  # it imports torch, say, and launches
     world.start(11)
     world.go_on(7200, tick=1.0)
 
-    assert world.told("suspect") == []
+    assert world.facts_of("suspect") == []
     assert world.run.training.pid == 11
     assert not trainings.many(world.run)
 
@@ -79,37 +80,37 @@ def test_a_launcher_is_never_taken_for_a_training_however_long_it_waits() -> Non
 def test_a_launcher_that_hangs_between_two_trainings_is_caught_from_then_on() -> None:
     """Two minutes of deadlock are too long for a script's own code; its wait for the training before counts nothing."""
     limits = replace(LIMITS, detector=DetectorLimits(patience=1.0, act_after=30.0))
-    world = Several(limits)
-    launcher = world.start(10, step=0.0)
+    world = Simulation(limits, several=True)
+    launcher = world.start(10, batch=0.0)
     world.start(11)
     world.go_on(600, tick=1.0)
     world.leave(11)
     world.go_on(60)
 
     assert world.run.training.pid == launcher.pid
-    assert world.told("stalled") == []
+    assert world.facts_of("stalled") == []
     world.go_on(2000)
-    assert world.told("stalled")[0]["pid"] == "10"
+    assert world.facts_of("stalled")[0]["pid"] == "10"
 
 
 def test_the_time_in_which_a_launcher_waited_for_a_training_is_no_silence_of_its_own() -> None:
-    world = Several()
-    world.start(10, step=0.0, phase="named")  # with stallguard.phase("sweep"): ...
+    world = Simulation(several=True)
+    world.start(10, batch=0.0, record={"phase": "named"})  # with stallguard.phase("sweep"): ...
     world.start(11)
     world.go_on(4000, tick=1.0)
     world.leave(11)
-    world.start(12, step=0.0)
+    world.start(12, batch=0.0)
     world.leave(12)
     world.go_on(60)
 
     assert world.run.training.pid == 10
-    assert world.told("suspect") == world.told("stalled") == []
+    assert world.facts_of("suspect") == world.facts_of("stalled") == []
 
 
 def test_the_newest_process_is_judged_while_nobody_has_trained() -> None:
-    world = Several()
-    world.start(10, step=0.0)
-    world.start(11, step=1000.0)  # it imports
+    world = Simulation(several=True)
+    world.start(10, batch=0.0)
+    world.start(11, batch=1000.0)  # it imports
     world.go_on(10)
 
     assert world.run.training.pid == 11
@@ -118,10 +119,10 @@ def test_the_newest_process_is_judged_while_nobody_has_trained() -> None:
 
 
 def test_an_import_that_hangs_is_a_stall_and_one_that_is_ended_is_none_any_more() -> None:
-    world = Several(replace(OBSERVING, detector=DetectorLimits()))
-    world.start(11, step=1000.0)
+    world = Simulation(replace(OBSERVING, detector=DetectorLimits()), several=True)
+    world.start(11, batch=1000.0)
     world.go_on(1900)
-    assert (world.told("stalled")[0]["pid"], world.run.state) == ("11", lifecycle.HOLDING)
+    assert (world.facts_of("stalled")[0]["pid"], world.run.state) == ("11", lifecycle.HOLDING)
     world.leave(11, "vanished")
     world.start(12)
     world.go_on(5)
@@ -130,7 +131,7 @@ def test_an_import_that_hangs_is_a_stall_and_one_that_is_ended_is_none_any_more(
 
 
 def test_trainings_one_after_the_other_are_summed_and_each_leaves_a_record() -> None:
-    world = Several()
+    world = Simulation(several=True)
     for pid in (11, 12, 13):
         world.start(pid)
         world.go_on(20)
@@ -143,14 +144,14 @@ def test_trainings_one_after_the_other_are_summed_and_each_leaves_a_record() -> 
     assert [one.batches for one in world.run.over] == [40, 40, 40]
     assert [round(one.seconds) for one in world.run.over] == [20, 20, 20]
     assert beats(world.run) == 120
-    assert ", 3 trainings" in world.told("finished")[0]["trouble"]
+    assert ", 3 trainings" in world.facts_of("finished")[0]["trouble"]
 
 
 def test_batches_of_all_trainings_and_attempts_are_counted_once() -> None:
-    world = Several()
+    world = Simulation(several=True)
     world.start(11), world.start(12)
     world.go_on(60)
-    world.scripts[12].stuck = True
+    world.programs[12].stuck = True
     world.go_on(200)
     sums = beats(world.run)
     assert len(world.actions(Launch)) == 2
@@ -162,7 +163,7 @@ def test_batches_of_all_trainings_and_attempts_are_counted_once() -> None:
 
 
 def test_a_stall_of_the_second_of_three_is_no_fruitless_restart_as_long_as_it_comes_further() -> None:
-    world = Several()
+    world = Simulation(several=True)
     for attempt in range(4):
         world.start(11, place="a-1")
         world.go_on(60)
@@ -176,52 +177,44 @@ def test_a_stall_of_the_second_of_three_is_no_fruitless_restart_as_long_as_it_co
 
 
 def test_one_that_vanishes_is_told_and_the_others_are_judged_on() -> None:
-    world = Several()
+    world = Simulation(several=True)
     world.start(11), world.start(12)
     world.go_on(60)
     world.leave(11, "vanished")
     world.go_on(60)
-    world.scripts[12].stuck = True
+    world.programs[12].stuck = True
     world.go_on(60)
 
-    assert world.told("vanished")[0]["who"] == "training 1 (t.py 11, pid 11)"
-    assert world.told("stalled")[0]["pid"] == "12"
+    assert world.facts_of("vanished")[0]["who"] == "training 1 (t.py 11, pid 11)"
+    assert world.facts_of("stalled")[0]["pid"] == "12"
 
 
 def test_a_stalled_training_that_somebody_ends_is_an_incident_no_longer() -> None:
-    world = Several(OBSERVING)
+    world = Simulation(OBSERVING, several=True)
     world.start(11), world.start(12)
     world.go_on(60)
-    world.scripts[11].stuck = True
+    world.programs[11].stuck = True
     world.go_on(60)
     assert world.run.state == lifecycle.HOLDING
     world.leave(11, "vanished")
     world.go_on(5)
 
     assert (world.run.state, world.run.training.pid) == (lifecycle.RUNNING, 12)
-    assert world.told("recovered") == []
-
-
-class Slowly(Several):
-    """Whose evidence takes its time."""
-
-    def _perform(self, actions) -> None:
-        super()._perform([action for action in actions if not isinstance(action, Collect)])
-        self.done += [(self.now, action) for action in actions if isinstance(action, Collect)]
+    assert world.facts_of("recovered") == []
 
 
 def test_evidence_that_comes_after_its_training_left_is_still_about_that_one() -> None:
-    world = Slowly(OBSERVING)
+    world = Simulation(OBSERVING, several=True, evidence=False)
     world.start(11), world.start(12)
     world.go_on(60)
-    world.scripts[11].stuck = True
+    world.programs[11].stuck = True
     world.go_on(60)
     assert world.run.state == lifecycle.COLLECTING
     world.leave(11, "vanished")
     world.go_on(5)
 
     assert world.run.training.pid == 11
-    world.tell(
+    world.feed(
         msgspec.convert(
             {"type": "collected", "at": world.now, "incident": 1, "seconds": 1.0}, trainings.Collected
         )
@@ -232,8 +225,8 @@ def test_evidence_that_comes_after_its_training_left_is_still_about_that_one() -
 
 def test_the_end_of_an_attempt_is_explained_by_the_training_that_left_last() -> None:
     """A launcher whose training crashed ends with a code that says nothing: what the training did says more."""
-    world = Several()
-    world.start(10, step=0.0)
+    world = Simulation(several=True)
+    world.start(10, batch=0.0)
     world.start(11)
     world.go_on(60)
     world.leave(11, "failed")
@@ -245,7 +238,7 @@ def test_the_end_of_an_attempt_is_explained_by_the_training_that_left_last() -> 
 
 
 def test_a_program_that_replaces_itself_is_another_training_of_the_same_number() -> None:
-    world = Several()
+    world = Simulation(several=True)
     world.start(11)
     world.go_on(30)
     world.leave(11, "replaced")
@@ -257,7 +250,7 @@ def test_a_program_that_replaces_itself_is_another_training_of_the_same_number()
 
 
 def test_what_a_training_taught_serves_the_same_training_of_the_next_attempt_and_no_other() -> None:
-    world = Several()
+    world = Simulation(several=True)
     world.start(11, 0.05, place="a-1"), world.start(12, 2.0, place="b-1")
     world.go_on(120)
     world.exit(-11)
@@ -270,26 +263,26 @@ def test_what_a_training_taught_serves_the_same_training_of_the_next_attempt_and
 
 
 def test_of_several_trainings_a_note_says_whose_it_is() -> None:
-    world = Several()
+    world = Simulation(several=True)
     world.start(11)
     world.go_on(2)
-    world.note(11, "alone")
+    world.note("resume", "alone", pid=11)
     world.start(12)
     world.go_on(2)
-    world.note(12, "beside")
+    world.note("resume", "beside", pid=12)
 
-    assert [facts["text"] for facts in world.told("resumed")] == [
+    assert [facts["text"] for facts in world.facts_of("resumed")] == [
         "alone",
         "training 2 (t.py 12, pid 12): beside",
     ]
 
 
 def test_what_is_not_exact_is_told() -> None:
-    world = Several()
+    world = Simulation(several=True)
     world.start(11)
-    world.note(11, "the order of the data is not known", "inexact")
+    world.note("inexact", "the order of the data is not known", pid=11)
 
-    assert world.told("inexact") == [{"text": "the order of the data is not known"}]
+    assert world.facts_of("inexact") == [{"text": "the order of the data is not known"}]
 
 
 def test_a_few_thousand_trainings_leave_a_small_value() -> None:
@@ -369,7 +362,7 @@ def test_beside_another_a_training_is_judged_as_if_it_were_alone(
 
 
 def test_a_run_without_a_probe_is_seen_from_outside() -> None:
-    world = Several()
+    world = Simulation(several=True)
     world.go_on(10)
 
     assert (world.run.focus, world.run.training.pid) == (OUTSIDE, 0)

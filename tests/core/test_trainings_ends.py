@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from stallguard.core.actions import Launch
-from tests.core.several import Several
+from tests.simulation.simulation import Simulation
 
 
-def ends(world: Several, code: int) -> str:
+def ends(world: Simulation, code: int) -> str:
     """End the child, and return the cause that is told for it; "" if it is not restarted."""
     before = len(world.when(Launch))
     world.exit(code)
@@ -17,8 +17,8 @@ def ends(world: Several, code: int) -> str:
 
 
 def test_a_training_that_was_killed_is_restarted_though_its_launcher_says_that_it_failed() -> None:
-    world = Several()
-    world.start(7, step=0.0), world.start(11)
+    world = Simulation(several=True)
+    world.start(7, batch=0.0), world.start(11)
     world.go_on(60)
     world.leave(11, "vanished")
 
@@ -26,7 +26,7 @@ def test_a_training_that_was_killed_is_restarted_though_its_launcher_says_that_i
 
 
 def test_the_one_that_was_killed_is_the_reason_and_not_the_ones_that_its_launcher_then_ended() -> None:
-    world = Several()
+    world = Simulation(several=True)
     world.start(11), world.start(12)
     world.go_on(60)
     world.leave(11, "vanished")
@@ -36,7 +36,7 @@ def test_the_one_that_was_killed_is_the_reason_and_not_the_ones_that_its_launche
 
 
 def test_an_error_in_a_training_is_the_reason_though_its_launcher_kills_the_others() -> None:
-    world = Several()
+    world = Simulation(several=True)
     world.start(11), world.start(12)
     world.go_on(60)
     world.leave(11, "failed")
@@ -49,7 +49,7 @@ def test_an_error_in_a_training_is_the_reason_though_its_launcher_kills_the_othe
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_child_that_ends_itself_at_once_was_not_killed(code: int) -> None:
     """os._exit() says no goodbye; the launcher of one that vanished may take it for no failure."""
-    world = Several()
+    world = Simulation(several=True)
     world.start(7)
     world.go_on(60)
     world.leave(7, "vanished")

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stallguard.core import lifecycle, wakeups
-from stallguard.core.events import Asked, Event, Left, Matched, Noted, Sampled, Slept, Ticked
+from stallguard.core.events import Event, Left, Ticked
 from stallguard.core.limits import Limits
 from stallguard.core.readings import Device, Files, Process
-from tests.core.world import LIMITS, World
+from tests.simulation.simulation import LIMITS, Simulation
 
 IN_A_ROW = (
     3  # wakes at one instant that each do something: a grace of 0 s that is over, SIGKILL, the next attempt
@@ -24,19 +24,18 @@ def limits(*, observe: bool = False, on_stall: str = "restart", segment: float =
     return msgspec.structs.replace(LIMITS, observe=observe, policy=policy, segment=segment)
 
 
-class Clocked(World):
+class Clocked(Simulation):
     """Which looks after each event how often the run asks to be woken at that same instant."""
 
-    def tell(self, event: Event) -> None:
-        super().tell(event)
+    def feed(self, event: Event) -> None:
+        super().feed(event)
         for _ in range(IN_A_ROW):
             if self.wake() > self.now:
                 return
-            super().tell(Ticked(at=self.now))
+            super().feed(Ticked(at=self.now))
         assert self.wake() > self.now, f"{self.run.state} asks for a tick that changes nothing"
 
     def wake(self) -> float:
-        assert self.run is not None
         return wakeups.next_wake(self.run, self.limits)
 
     def sleep_until_woken(self, seconds: float) -> int:
@@ -44,46 +43,44 @@ class Clocked(World):
         until, wakes = self.now + seconds, 0
         while (wake := self.wake()) < until:
             self.now, wakes = max(self.now, wake), wakes + 1
-            self.tell(Ticked(at=self.now))
+            self.tell(Ticked)
         self.now = until
         return wakes
 
 
-def stall(world: World) -> World:
+def stall(world: Simulation) -> Simulation:
     world.train(60)
-    world.train(60, stuck=True)
+    world.silent(60)
     return world
 
 
-def mute(world: World) -> World:
+def mute(world: Simulation) -> Simulation:
     world.train(60)
-    world.tell(Asked(at=world.now, verb="mute", argument=str(2 * HELD)))
-    world.train(60, stuck=True)
+    world.ask("mute", str(2 * HELD))
+    world.silent(60)
     return world
 
 
-def save(world: World) -> World:
+def save(world: Simulation) -> Simulation:
     stall(world)
     for _ in range(HELD):
         world.now += 1.0
-        world.tell(Sampled(at=world.now, reading=Files(writing=True)))
+        world.sampled(Files(writing=True))
     return world
 
 
-def halt(world: World) -> World:
+def halt(world: Simulation) -> Simulation:
     world.train(60)
-    for _ in range(300):
-        world.now += 1.0
-        world.tell(Sampled(at=world.now, reading=Process(state="stopped", cpu=world.cpu, io=0)))
+    world.silent(300, state="stopped", pulses=False, tick=1.0)
     return world
 
 
-def interrupt(world: World) -> World:
+def interrupt(world: Simulation) -> Simulation:
     world.train(60)
-    world.train(8, stuck=True)
+    world.silent(8)
     world.obeys = False
-    world.tell(Asked(at=world.now, verb="interrupt"))
-    world.train(120, stuck=True)
+    world.ask("interrupt")
+    world.silent(120)
     return world
 
 
@@ -96,7 +93,7 @@ def interrupt(world: World) -> World:
     ids=["observed", "notified", "muted", "saving", "stopped by somebody", "interrupted"],
 )  # fmt: skip
 def test_a_stall_that_is_held_wakes_the_deciding_thread_once_a_second(hold, given_limits):
-    world = hold(Clocked(limits=given_limits).start())
+    world = hold(Clocked(given_limits))
 
     assert 0 < world.sleep_until_woken(HELD) <= HELD + 1
 
@@ -109,34 +106,33 @@ silences = st.tuples(st.just("stuck"), st.floats(30.0, 150.0))
 marks = st.one_of(silences, st.tuples(st.sampled_from(MARKS), st.floats(0.0, 150.0)))
 
 
-def happen(world: World, what: str, much: float) -> None:
-    at, attempt = world.now, world.run.attempt if world.run else 1
+def happen(world: Simulation, what: str, much: float) -> None:
     sampled = {
-        "stopped": Process(state="stopped", cpu=world.cpu, io=0),
+        "stopped": Process(state="stopped", io=0),
         "saving": Files(writing=True),
         "gpu": Device(mine=True, moved=True, utilisation=0.9),
     }
     if what == "train":
         world.train(min(much, 20.0))
     elif what == "stuck":
-        world.train(much, every=1.0, stuck=True)
+        world.silent(much, tick=1.0)
     elif what == "pass":
         world.now += much
-        world.tell(Ticked(at=world.now))
+        world.tell(Ticked)
     elif what in sampled:
-        world.tell(Sampled(at=at, reading=sampled[what]))
+        world.sampled(sampled[what])
     elif what == "exit":
         world.exit(int(much) % 3)
     elif what == "slept":
-        world.tell(Slept(at=at, seconds=much))
+        world.sleep(much)
     elif what == "fault":
-        world.tell(Matched(at=at, signature="iogpu_ignored", family="GPU_FAULT_STICKY", line="x"))
+        world.line("iogpu_ignored", "x")
     elif what == "left":
-        world.tell(Left(at=at, attempt=attempt, pid=7, how="ended"))
+        world.tell(Left, attempt=world.attempt, pid=7, how="ended")
     elif what == "note":
-        world.tell(Noted(at=at, attempt=attempt, kind="epoch-seam", text=""))
+        world.note("epoch-seam")
     else:
-        world.tell(Asked(at=at, verb=what, argument=str(much) if what == "mute" else ""))
+        world.ask(what, str(much) if what == "mute" else "")
 
 
 @settings(max_examples=60, deadline=None)
@@ -151,10 +147,10 @@ def test_a_wake_is_never_in_the_past_unless_the_next_tick_does_something_about_i
     history, observe, on_stall, segment, obeys
 ):
     chosen = limits(observe=observe, on_stall=on_stall, segment=segment)
-    world = Clocked(limits=chosen, obeys=obeys, polite=obeys).start()
+    world = Clocked(chosen, obeys=obeys, polite=obeys)
     world.train(30)
 
     for what, much in history:
-        if world.run is not None and world.run.state in lifecycle.ENDED:
+        if world.run.state in lifecycle.ENDED:
             return
         happen(world, what, much)

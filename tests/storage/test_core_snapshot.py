@@ -9,29 +9,22 @@ import msgspec
 import pytest
 
 from stallguard.core import fold, recovery
-from stallguard.core.events import Event, Greeted, Heard, Launched, Sampled
+from stallguard.core.events import Event, Greeted, Heard, Launched, Ticked
 from stallguard.core.limits import Limits
-from stallguard.core.readings import Process
 from stallguard.core.run import Run
 from stallguard.storage import core_snapshot, journal
 from stallguard.storage.paths import RunDir
 from stallguard.supervisor.recorder import line
+from tests.simulation.simulation import Simulation
+from tests.simulation.subjects import OneTraining
 
 LIMITS = Limits()
 
 
 def night(seconds: int) -> list[Event]:
-    events: list[Event] = [Launched(at=0.0, attempt=1, pid=7), Greeted(at=0.5, attempt=1, pid=7, place="a")]
-    for second in range(1, seconds):
-        at = float(second)
-        events.append(
-            Heard(at=at, attempt=1, pid=7, trains=True, beats=second, beat_at=at, progress_at=at, changes=second,
-                  phase="step", fits=1, fit_beats=second, longest=1.0)
-        )  # fmt: skip
-        events.append(
-            Sampled(at=at + 0.1, reading=Process(pid=7, state="running", cpu=at, census={"run": 1}))
-        )
-    return events
+    run = Simulation(OneTraining(LIMITS.detector), now=0.0, tick=1.0, several=True)
+    run.start(7, batch=1.0, place="a")
+    return [event for event in run.train(seconds).events if not isinstance(event, Ticked)]
 
 
 def lived(directory: RunDir, events: list[Event], until: int) -> Run:
@@ -122,7 +115,7 @@ def no_journal_of_its_own(directory: RunDir) -> None:
     text = (
         directory.journal.read_bytes()
         .replace(b'"beats":7,', b'"beats":8,')
-        .replace(b'"clock":300', b'"clock":301')
+        .replace(b'clock":139.0', b'clock":138.0')
     )
     directory.journal.write_bytes(text)
 
@@ -136,7 +129,7 @@ def a_journal_that_was_cut(directory: RunDir) -> None:
               a_journal_that_was_cut],
 )  # fmt: skip
 def test_what_cannot_be_relied_upon_is_passed_over(directory: RunDir, spoil) -> None:
-    lived(directory, night(320), 600)
+    lived(directory, night(150), 280)
     assert core_snapshot.load(directory) is not None
     spoil(directory)
 

@@ -11,7 +11,7 @@ from stallguard.core.detection import detector
 from stallguard.core.detection.learned import Learned
 from stallguard.core.sizes import Sizes
 from stallguard.storage import learned_store
-from tests.core.scene import Scene
+from tests.simulation.alone import Alone
 
 DAY = 86400.0
 NIGHT = 1.8e9  # seconds since the epoch
@@ -30,7 +30,7 @@ def words():
 
 
 def learned(seconds: float = 120) -> Learned:
-    return detector.export(Scene().train(seconds).judge)
+    return detector.export(Alone().train(seconds).judge)
 
 
 def key(place, *arguments: str) -> learned_store.Key:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from stallguard.core.detection import detector
-from tests.core.scene import Scene
+from tests.simulation.alone import Alone
 
 # ---- how fast, inside a step of a local job
 
@@ -25,7 +25,7 @@ from tests.core.scene import Scene
     ],
 )
 def test_a_stall_in_a_step_is_judged_as_soon_as_its_evidence_allows(way, evidence, at_most):
-    scene = Scene().train(60)
+    scene = Alone().train(60)
 
     took = scene.silent_until("stalled", way)
 
@@ -35,17 +35,17 @@ def test_a_stall_in_a_step_is_judged_as_soon_as_its_evidence_allows(way, evidenc
 
 @pytest.mark.parametrize("batch", [0.001, 0.02, 1.0])
 def test_the_length_of_a_batch_does_not_delay_a_deadlock(batch):
-    assert Scene(batch=batch).train(120).silent_until("stalled") <= 11.0
+    assert Alone(batch=batch).train(120).silent_until("stalled") <= 11.0
 
 
 def test_a_deadlock_among_batches_of_a_minute_is_judged_within_one_batch():
-    scene = Scene(batch=60.0).train(60.0 * 40)
+    scene = Alone(batch=60.0).train(60.0 * 40)
 
     assert scene.silent_until("stalled") <= 60.0
 
 
 def test_suspicion_comes_at_half_the_threshold_and_certainty_with_a_deadlock():
-    scene = Scene().train(60)
+    scene = Alone().train(60)
 
     assert scene.silent_until("suspect") == pytest.approx(5.0, abs=0.6)
     assert not scene.judge.judgement.certain
@@ -54,13 +54,13 @@ def test_suspicion_comes_at_half_the_threshold_and_certainty_with_a_deadlock():
 
 
 def test_a_stopped_process_is_told_after_five_seconds():
-    scene = Scene().train(60)
+    scene = Alone().train(60)
 
     assert scene.silent_until("stopped", state="stopped", pulses=False) <= 5.5
 
 
 def test_the_end_of_the_process_is_told_at_once_and_nothing_follows_it():
-    scene = Scene().train(60).exit(code=-9)
+    scene = Alone().train(60).exit(code=-9)
 
     assert scene.judge.judgement.step == "exited"
     scene.silent(100)
@@ -71,13 +71,13 @@ def test_the_end_of_the_process_is_told_at_once_and_nothing_follows_it():
 
 
 def test_the_first_batch_may_be_idle_for_minutes_while_nothing_is_known():
-    scene = Scene().enter("step", fits=1, fit_beats=0, batch=0)
+    scene = Alone().enter("step", fits=1, fit_beats=0, batch=0)
 
     assert 290 <= scene.silent_until("stalled", "sleeper") <= 301
 
 
 def test_a_compile_of_ten_minutes_is_no_stall():
-    scene = Scene().enter("tracing", fits=1, fit_beats=0)
+    scene = Alone().enter("tracing", fits=1, fit_beats=0)
 
     scene.silent(440, "compile")
 
@@ -85,20 +85,20 @@ def test_a_compile_of_ten_minutes_is_no_stall():
 
 
 def test_the_first_steps_wait_two_minutes_before_idleness_is_a_stall():
-    scene = Scene(batch=1.0).train(5)
+    scene = Alone(batch=1.0).train(5)
 
     assert 118 <= scene.silent_until("stalled") <= 121
 
 
 def test_a_second_night_judges_a_deadlock_before_the_first_batch_in_under_a_minute():
-    learned = detector.export(Scene().train(120).judge)
-    scene = Scene(learned=learned).enter("step", fits=1, fit_beats=0, batch=0)
+    learned = detector.export(Alone().train(120).judge)
+    scene = Alone(learned=learned).enter("step", fits=1, fit_beats=0, batch=0)
 
     assert scene.silent_until("stalled") <= 46.0
 
 
 def test_a_long_idle_checkpoint_is_no_stall():
-    scene = Scene().train(60).enter("checkpoint")
+    scene = Alone().train(60).enter("checkpoint")
 
     scene.silent(200, "socket")
 
@@ -106,7 +106,7 @@ def test_a_long_idle_checkpoint_is_no_stall():
 
 
 def test_a_deadlock_between_epochs_is_judged_in_twenty_seconds():
-    scene = Scene().train(30)
+    scene = Alone().train(30)
     for epoch in (1, 2, 3):
         scene.enter("epoch end").enter("epoch start", epoch=epoch, batch=0).train(20, epoch=epoch)
     scene.enter("epoch end")
@@ -115,20 +115,20 @@ def test_a_deadlock_between_epochs_is_judged_in_twenty_seconds():
 
 
 def test_a_training_that_is_over_but_does_not_go_is_found():
-    scene = Scene().train(60).enter("finishing")
+    scene = Alone().train(60).enter("finishing")
 
     assert scene.silent_until("stalled") <= 61
 
 
 def test_the_scripts_own_code_may_compute_for_hours():
-    scene = Scene().silent(3 * 3600.0, "spin")
+    scene = Alone().silent(3 * 3600.0, "spin")
 
     assert scene.steps == ["healthy"]
 
 
 def test_a_job_that_talks_to_other_hosts_gets_more_time():
-    scene = Scene()
-    scene.tree = msgspec.structs.replace(scene.tree, remote=True)
+    scene = Alone()
+    scene.training.tree = msgspec.structs.replace(scene.tree, remote=True)
     scene.train(60)
 
     assert 70 <= scene.silent_until("stalled", "socket") <= 76
@@ -138,7 +138,7 @@ def test_a_job_that_talks_to_other_hosts_gets_more_time():
 
 
 def test_an_announced_operation_is_not_judged_until_its_time_is_over():
-    scene = Scene().train(60).enter("named", expect_until=100.0 + 60 + 3600)
+    scene = Alone().train(60).enter("named", expect_until=100.0 + 60 + 3600)
 
     scene.silent(3500, "deadlock")
     assert "suspect" not in scene.steps
@@ -146,7 +146,7 @@ def test_an_announced_operation_is_not_judged_until_its_time_is_over():
 
 
 def test_an_hour_of_sleep_is_no_silence():
-    scene = Scene().train(60).sleep_machine(3600)
+    scene = Alone().train(60).sleep(3600, clock_runs=True)
 
     scene.silent(4)
     assert "suspect" not in scene.steps
@@ -156,7 +156,7 @@ def test_an_hour_of_sleep_is_no_silence():
 
 
 def test_a_starved_supervisor_sees_no_stall_and_then_judges_again():
-    scene = Scene().train(60)
+    scene = Alone().train(60)
     scene.now += 8.0  # nothing at all reached the detector meanwhile
 
     scene.silent(4)
@@ -166,9 +166,9 @@ def test_a_starved_supervisor_sees_no_stall_and_then_judges_again():
 
 @pytest.mark.parametrize("asleep", [True, False])
 def test_no_verdict_falls_in_the_first_seconds_after_a_pause_of_the_supervisor(asleep):
-    scene = Scene().train(60).silent(597, "compile")
+    scene = Alone().train(60).silent(597, "compile")
     if asleep:
-        scene.sleep_machine(3600)
+        scene.sleep(3600, clock_runs=True)
     else:
         scene.now += 20.0
 
@@ -179,7 +179,7 @@ def test_no_verdict_falls_in_the_first_seconds_after_a_pause_of_the_supervisor(a
 
 
 def test_work_between_two_merged_records_is_not_taken_for_a_compile():
-    scene = Scene().train(60)
+    scene = Alone().train(60)
     for _ in range(20):
         scene.now += 0.8
         scene.sample(cpu=scene.tree.cpu + 0.8, minor_faults=scene.tree.minor_faults + 4000)
@@ -190,7 +190,7 @@ def test_work_between_two_merged_records_is_not_taken_for_a_compile():
 
 
 def test_a_process_that_was_stopped_for_an_hour_may_go_on():
-    scene = Scene().train(60).silent(3600, state="stopped", pulses=False)
+    scene = Alone().train(60).silent(3600, state="stopped", pulses=False)
     assert scene.judge.judgement.step == "stopped"
 
     scene.silent(3, "spin", state="running").train(60)
@@ -199,7 +199,7 @@ def test_a_process_that_was_stopped_for_an_hour_may_go_on():
 
 
 def test_time_that_runs_backwards_is_borne():
-    scene = Scene().train(60)
+    scene = Alone().train(60)
     scene.now -= 50.0
     scene.silent(2, "spin").train(20)
 

@@ -11,7 +11,8 @@ from stallguard.core.detection.state import STEPS
 from stallguard.core.events import Exited, Greeted, Heard, Noted, Sampled, SensorBlocked, Slept, Ticked
 from stallguard.core.readings import Device, Memory, Process
 from stallguard.probe.wire import PHASES, SOURCES
-from tests.core.scene import LIMITS, OWN, WAYS, Scene
+from tests.simulation.alone import LIMITS, Alone
+from tests.simulation.program import OWN, SILENCES
 
 SEVERAL = settings(max_examples=30)
 
@@ -20,12 +21,12 @@ SEVERAL = settings(max_examples=30)
 @given(
     batch=st.floats(0.3, 15.0),
     stretch=st.lists(st.floats(0.3, 2.5), min_size=40, max_size=60),
-    way=st.sampled_from(sorted(WAYS)),
+    way=st.sampled_from(sorted(SILENCES)),
 )
 @example(batch=15.0, stretch=[1.0] * 40 + [2.5], way="deadlock")
 @example(batch=15.0, stretch=[2.5] * 3 + [0.3] * 40, way="spin")
 def test_a_steady_beat_within_its_baseline_is_never_called_stalled(batch, stretch, way):
-    scene = Scene().train(2)
+    scene = Alone().train(2)
 
     for factor in stretch:
         scene.step(batch * factor, way)
@@ -117,13 +118,15 @@ def test_its_state_is_small_whatever_it_has_seen(history):
 @SEVERAL
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["train", "silent"]), st.floats(1.0, 12.0), st.sampled_from(sorted(WAYS))),
+        st.tuples(
+            st.sampled_from(["train", "silent"]), st.floats(1.0, 12.0), st.sampled_from(sorted(SILENCES))
+        ),
         min_size=1,
         max_size=12,
     )
 )
 def test_a_verdict_is_never_faster_than_its_evidence(history):
-    scene = Scene().train(30)
+    scene = Alone().train(30)
     for what, seconds, way in history:
         silent = scene.now - scene.judge.judgement.since
         assert scene.judge.judgement.step != "stalled" or silent >= 10.0

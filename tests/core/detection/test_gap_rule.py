@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stallguard.core.detection.thresholds import Circumstances, thresholds
-from tests.core.scene import LIMITS, Scene
+from tests.simulation.alone import LIMITS, Alone
 
 BENCHES = Path(__file__).parents[3] / "scripts" / "benches"
 # way of the scene: runs of the gap, as shares of its length
@@ -47,7 +47,7 @@ def ours(monkeypatch: pytest.MonkeyPatch):
     reach=st.floats(0.2, 0.94) | st.floats(1.06, 2.0),
 )
 def test_a_gap_is_an_alarm_at_both_levels_or_at_neither(ours, batch, way, reach):
-    scene = Scene(batch=batch).train(max(60.0, 60 * batch))
+    scene = Alone(batch=batch).train(max(60.0, 60 * batch))
     names = {"deadlock": "deadlock", "socket": "external", "spin": "spin", "compile": "working"}
     row = scene.judge.rows["STEP"]
     seconds = reach * getattr(thresholds("STEP", row, Circumstances(), LIMITS), names[way])
@@ -64,12 +64,12 @@ def test_a_gap_is_an_alarm_at_both_levels_or_at_neither(ours, batch, way, reach)
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batch=st.floats(0.01, 1.0), way=st.sampled_from(sorted(RUNS)), seconds=st.floats(3.0, 9.0))
 def test_both_levels_learn_the_same_from_a_gap_that_ended_well(ours, batch, way, seconds):
-    scene = Scene(batch=batch).train(60.0)
+    scene = Alone(batch=batch).train(60.0)
     rule, _ = ours(scene.judge.rows, way, seconds)
 
     scene.silent(seconds, way)
     gap = scene.now - scene.judge.began
-    scene.hear(
+    scene.progress(
         phase="step", beats=scene.heard.beats + 1, fit_beats=scene.heard.fit_beats + 1, batch=scene.heard.batch + 1,
         longest=gap, longest_phase="step", step_s=scene.heard.step_s + gap,
     )  # fmt: skip

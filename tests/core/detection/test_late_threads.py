@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from stallguard.core.detection import detector
-from tests.core.scene import LIMITS, OWN, Scene
+from tests.simulation.alone import LIMITS, Alone
+from tests.simulation.program import OWN
 
 LATE = OWN | {"timed": 2}  # one more thread, which sleeps by a timer
 WORKER = OWN | {"futex": 13}  # one more thread, which does not
 STARVED = OWN | {"futex": 11, "sleep": 2}  # as many threads as ever, and one that has begun to sleep
 
 
-class Threads(Scene):
+class Threads(Alone):
     """Whose number of threads is known."""
 
     def work(self, seconds: float, census: dict[str, int]) -> Threads:
@@ -22,7 +23,7 @@ class Threads(Scene):
                 cpu=self.tree.cpu + 1.0, minor_faults=self.tree.minor_faults + 50, census=census,
                 threads=sum(census.values()),
             )  # fmt: skip
-            self.hear(
+            self.progress(
                 phase="step", phase_at=self.now, beats=self.heard.beats + 10, fits=1, epoch=0,
                 fit_beats=self.heard.fit_beats + 10, batch=self.heard.batch + 10, longest=0.1, longest_phase="step",
                 step_s=self.heard.step_s + 0.9,

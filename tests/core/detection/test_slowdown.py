@@ -7,10 +7,10 @@ import random
 import pytest
 
 from stallguard.core.detection.slowdown import Slowdown
-from tests.core.scene import Scene
+from tests.simulation.alone import Alone
 
 
-class Road(Scene):
+class Road(Alone):
     """A training whose batches can be made slower, each second of them with its costs."""
 
     def drive(
@@ -23,7 +23,7 @@ class Road(Scene):
             done = max(1, round(1.0 / batch * rng.uniform(0.95, 1.05)))
             took = done * batch
             self.sample(cpu=self.tree.cpu + cpu * done, run_queue=self.tree.run_queue + queue * done)
-            self.hear(
+            self.progress(
                 phase="step", beats=self.heard.beats + done, fits=1, fit_beats=self.heard.fit_beats + done, epoch=0,
                 batch=self.heard.batch + done, longest=1.2 * batch, longest_phase="step",
                 step_s=self.heard.step_s + took - waits * done, input_s=self.heard.input_s + waits * done,
@@ -74,7 +74,7 @@ def test_one_long_pause_is_no_slowdown():
     road = Road().drive(300, batch=0.05, cpu=0.03)
     for _ in range(20):
         road.now += 4.0
-        road.hear(
+        road.progress(
             phase="step", beats=road.heard.beats + 1, fit_beats=road.heard.fit_beats + 1, batch=road.heard.batch + 1,
             longest=4.0, longest_phase="step", step_s=road.heard.step_s + 4.0,
         )  # fmt: skip

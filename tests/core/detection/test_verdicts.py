@@ -8,14 +8,15 @@ import pytest
 from stallguard.core.detection import detector
 from stallguard.core.events import Sampled, SensorBlocked
 from stallguard.core.limits import DetectorLimits
-from stallguard.core.readings import Process
-from tests.core.scene import LIMITS, OWN, Scene
+from stallguard.core.readings import Device, Process
+from tests.simulation.alone import LIMITS, Alone
+from tests.simulation.program import OWN
 
 # ---- after a verdict
 
 
 def test_progress_ends_a_stall_and_three_events_more_end_the_doubt():
-    scene = Scene().train(60)
+    scene = Alone().train(60)
     scene.silent_until("stalled")
 
     scene.train(1)
@@ -26,13 +27,13 @@ def test_progress_ends_a_stall_and_three_events_more_end_the_doubt():
 
 
 def test_one_stall_is_told_once():
-    scene = Scene().train(60).silent(600)
+    scene = Alone().train(60).silent(600)
 
     assert scene.steps.count("stalled") == 1
 
 
 def test_a_refuted_alarm_makes_the_next_one_twice_as_slow():
-    scene = Scene().train(60)
+    scene = Alone().train(60)
     first = scene.silent_until("stalled", "socket")
     scene.train(30)
 
@@ -40,7 +41,7 @@ def test_a_refuted_alarm_makes_the_next_one_twice_as_slow():
 
 
 def test_a_busy_moment_restarts_the_idle_clock():
-    scene = Scene().train(60).silent(8).silent(2, "spin")
+    scene = Alone().train(60).silent(8).silent(2, "spin")
 
     assert scene.silent_until("stalled") >= 8
 
@@ -49,14 +50,14 @@ def test_a_busy_moment_restarts_the_idle_clock():
 
 
 def test_a_certain_verdict_is_acted_upon_at_once():
-    scene = Scene().train(60)
+    scene = Alone().train(60)
     scene.silent_until("stalled")
 
     assert detector.act_at(scene.judge, LIMITS) == scene.now
 
 
 def test_an_external_wait_gets_two_minutes_of_silence_in_all():
-    scene = Scene().train(60)
+    scene = Alone().train(60)
     silent_since = scene.now
     scene.silent_until("stalled", "no census")
 
@@ -64,7 +65,7 @@ def test_an_external_wait_gets_two_minutes_of_silence_in_all():
 
 
 def test_a_tree_that_went_to_work_again_is_not_acted_upon():
-    scene = Scene().train(60)
+    scene = Alone().train(60)
     scene.silent_until("stalled", "socket")
 
     scene.silent(60, "compile")
@@ -75,7 +76,7 @@ def test_a_tree_that_went_to_work_again_is_not_acted_upon():
 
 
 def test_a_verdict_keeps_the_evidence_that_it_was_made_from():
-    scene = Scene().train(60)
+    scene = Alone().train(60)
     scene.silent_until("stalled")
 
     scene.silent(3, "spin")
@@ -83,10 +84,10 @@ def test_a_verdict_keeps_the_evidence_that_it_was_made_from():
 
 
 def test_a_dead_worker_makes_a_verdict_certain():
-    scene = Scene().train(60)
+    scene = Alone().train(60)
     scene.now += 0.25
     scene.sample(workers=1)
-    scene.tree = msgspec.structs.replace(scene.tree, workers=0)
+    scene.training.tree = msgspec.structs.replace(scene.tree, workers=0)
     scene.silent_until("stalled", "sleeper")
 
     assert scene.judge.judgement.certain
@@ -94,7 +95,7 @@ def test_a_dead_worker_makes_a_verdict_certain():
 
 def test_patience_scales_notice_verdict_and_act_together():
     limits = DetectorLimits(patience=2.0)
-    scene = Scene(limits).train(60)
+    scene = Alone(limits).train(60)
     silent_since = scene.now
 
     assert scene.silent_until("suspect", "no census") == pytest.approx(30, abs=1)
@@ -104,7 +105,7 @@ def test_patience_scales_notice_verdict_and_act_together():
 
 
 def test_a_stopped_or_healthy_process_is_never_acted_upon():
-    scene = Scene().train(60)
+    scene = Alone().train(60)
     assert detector.act_at(scene.judge, LIMITS) is None
     scene.silent_until("stopped", state="stopped")
     assert detector.act_at(scene.judge, LIMITS) is None
@@ -114,12 +115,12 @@ def test_a_stopped_or_healthy_process_is_never_acted_upon():
 
 
 def test_a_gpu_that_moves_is_no_idle_wait():
-    scene = Scene()
+    scene = Alone()
     for _ in range(60):
-        scene.device(moved=True, mine=True, power=100.0)
+        scene.sampled(Device(moved=True, mine=True, power=100.0))
         scene.train(1)
     for _ in range(110):
-        scene.device(moved=True, mine=True, power=100.0)
+        scene.sampled(Device(moved=True, mine=True, power=100.0))
         scene.silent(1.0, "no census")
 
     assert "stalled" not in scene.steps
@@ -127,12 +128,12 @@ def test_a_gpu_that_moves_is_no_idle_wait():
 
 
 def test_a_gpu_that_is_busy_at_a_third_of_its_power_spins():
-    scene = Scene()
+    scene = Alone()
     for _ in range(60):
-        scene.device(utilisation=1.0, mine=True, power=250.0)
+        scene.sampled(Device(utilisation=1.0, mine=True, power=250.0))
         scene.train(1)
     for _ in range(125):
-        scene.device(utilisation=1.0, mine=True, power=45.0)
+        scene.sampled(Device(utilisation=1.0, mine=True, power=45.0))
         scene.silent(1.0, "no census")
 
     assert scene.judge.judgement.step == "stalled"
@@ -140,22 +141,23 @@ def test_a_gpu_that_is_busy_at_a_third_of_its_power_spins():
 
 
 def test_a_gpu_that_cannot_be_read_makes_idleness_no_evidence():
-    scene = Scene()
-    scene.device(mine=True)
+    scene = Alone()
+    scene.sampled(Device(mine=True))
     scene.train(60)
-    scene.device(mine=True)
+    scene.sampled(Device(mine=True))
 
     assert scene.silent_until("stalled") >= 290
 
 
 def test_beats_that_a_dead_gpu_does_not_follow_are_a_stall():
-    scene = Scene()
+    scene = Alone()
+    scene.training.polls = True
     for _ in range(60):
-        scene.device(moved=True, mine=True)
-        scene.heard = msgspec.structs.replace(scene.heard, poll_at=scene.now, iterations=scene.heard.beats)
+        scene.sampled(Device(moved=True, mine=True))
         scene.train(1)
+    scene.training.polls = False
     for _ in range(100):
-        scene.device(moved=False, mine=True)
+        scene.sampled(Device(moved=False, mine=True))
         scene.train(1)
 
     assert scene.judge.judgement.step == "stalled"
@@ -163,13 +165,10 @@ def test_beats_that_a_dead_gpu_does_not_follow_are_a_stall():
 
 
 def test_a_poll_thread_that_ended_is_no_stall_while_the_gpu_moves():
-    scene = Scene()
+    scene = Alone()
     for second in range(400):
-        scene.device(moved=True, mine=True)
-        if second < 60:
-            scene.heard = msgspec.structs.replace(
-                scene.heard, poll_at=scene.now, iterations=scene.heard.beats
-            )
+        scene.sampled(Device(moved=True, mine=True))
+        scene.training.polls = second < 60
         scene.train(1)
 
     assert scene.steps == ["healthy"]
@@ -179,15 +178,15 @@ def test_a_poll_thread_that_ended_is_no_stall_while_the_gpu_moves():
 
 
 def test_the_pulse_tells_a_held_interpreter_from_a_free_one():
-    free, held = Scene().train(60).silent(6), Scene().train(60).silent(6, pulses=False)
+    free, held = Alone().train(60).silent(6), Alone().train(60).silent(6, pulses=False)
 
     assert free.judge.judgement.pulse is True
     assert held.judge.judgement.pulse is False
-    assert Scene().train(60).judge.judgement.pulse is None
+    assert Alone().train(60).judge.judgement.pulse is None
 
 
 def test_after_a_pause_of_our_own_the_pulse_is_unknown_until_a_record_comes():
-    scene = Scene().train(60).silent(6)
+    scene = Alone().train(60).silent(6)
     scene.now += 20.0  # stallguard died, and was started again
     scene.silent(4, pulses=False)
     assert scene.judge.judgement.pulse is None
@@ -199,12 +198,12 @@ def test_after_a_pause_of_our_own_the_pulse_is_unknown_until_a_record_comes():
 
 
 def test_silence_without_any_reading_is_judged_late_and_as_unknown():
-    scene = Scene().train(60)
+    scene = Alone().train(60)
     scene.feed(SensorBlocked(at=scene.now, sensor="process", seconds=5))
 
-    scene.tick(280)
+    scene.wait(280)
     assert "stalled" not in scene.steps
-    scene.tick(40)
+    scene.wait(40)
     assert scene.judge.judgement.step == "stalled"
     assert scene.judge.judgement.evidence == "unknown"
 
@@ -228,7 +227,7 @@ def test_a_program_without_a_probe_is_told_after_half_an_hour_of_idleness_and_ne
 
 
 def test_it_wants_dense_readings_with_a_census_only_inside_a_silence():
-    scene = Scene().train(60)
+    scene = Alone().train(60)
 
     assert detector.wanted(scene.judge, LIMITS).period == 1.0
     scene.silent(4)
@@ -236,20 +235,20 @@ def test_it_wants_dense_readings_with_a_census_only_inside_a_silence():
 
 
 def test_it_wants_to_be_asked_again_within_a_second_because_its_clock_runs_with_events():
-    scene = Scene().train(60)
+    scene = Alone().train(60)
 
     assert detector.next_check(scene.judge) == pytest.approx(scene.now + 1.0)
     assert detector.next_check(scene.exit().judge) is None
 
 
 def test_the_census_of_a_long_night_forgives_a_timer_that_was_just_awake():
-    scene = Scene()
+    scene = Alone()
     for second in range(3000):
         scene.now += 1.0
         few = OWN | {"timed": 0} if second % 30 == 0 else OWN
-        scene.tree = msgspec.structs.replace(scene.tree, census=few, cpu=scene.tree.cpu + 1)
+        scene.training.tree = msgspec.structs.replace(scene.tree, census=few, cpu=scene.tree.cpu + 1)
         scene.feed(Sampled(at=scene.now, reading=scene.tree))
-        scene.hear(
+        scene.progress(
             phase="step", beats=scene.heard.beats + 10, fits=1, fit_beats=scene.heard.fit_beats + 10, epoch=0,
             batch=scene.heard.batch + 10, longest=0.1, longest_phase="step", step_s=scene.heard.step_s + 0.9,
         )  # fmt: skip

@@ -15,23 +15,24 @@ from stallguard.core.diagnosis.diagnose import _Asked, _fit
 from stallguard.core.diagnosis.patterns import PATTERNS, Pattern
 from stallguard.core.policy import remedies
 from tests.core.scenarios import darwin, events, linux
-from tests.core.scenarios.story import Story
+from tests.core.scenarios.training import training
+from tests.simulation.simulation import Simulation
 
 IDS = [f"{number} {row.cause} {row.mode}" for number, row in enumerate(PATTERNS)]
 BETWEEN_ATTEMPTS = "F10 busy after the kill"
 
 
 @pytest.fixture(scope="module")
-def stories() -> dict[str, Story]:
+def stories() -> dict[str, Simulation]:
     told = {f"darwin: {name}": story() for name, (_, _, story) in darwin.MANY.items()}
     return told | {f"linux: {name}": story() for name, (_, story) in linux.MANY.items()}
 
 
 @pytest.mark.parametrize("name", darwin.MANY)
-def test_a_night_on_a_mac_gets_its_cause_and_failure_mode(name: str, stories: dict[str, Story]) -> None:
+def test_a_night_on_a_mac_gets_its_cause_and_failure_mode(name: str, stories: dict[str, Simulation]) -> None:
     cause, mode, _ = darwin.MANY[name]
     story = stories[f"darwin: {name}"]
-    first = (story.later() if name == BETWEEN_ATTEMPTS else story.findings())[0]
+    first = (story.diagnosed() if name == BETWEEN_ATTEMPTS else story.findings())[0]
     assert (first.cause, first.mode) == (cause, mode), story.findings()
 
 
@@ -40,12 +41,12 @@ def test_the_scenarios_cover_every_failure_mode() -> None:
 
 
 @pytest.mark.parametrize("name", linux.MANY)
-def test_a_day_on_linux_gets_its_cause(name: str, stories: dict[str, Story]) -> None:
+def test_a_day_on_linux_gets_its_cause(name: str, stories: dict[str, Simulation]) -> None:
     story = stories[f"linux: {name}"]
     assert story.findings()[0].cause == linux.MANY[name][0], story.findings()
 
 
-def scene_of(story: Story, *, ended: bool) -> Scene:
+def scene_of(story: Simulation, *, ended: bool) -> Scene:
     if not ended or story.ended is None:
         return Scene(story.history, story.judge.judgement, story.now)
     return diagnose._scene_of_exit(story.history, story.ended)
@@ -54,8 +55,10 @@ def scene_of(story: Story, *, ended: bool) -> Scene:
 @pytest.mark.parametrize(
     "pattern", PATTERNS, ids=[f"{n} {row.cause} {row.mode}" for n, row in enumerate(PATTERNS)]
 )
-def test_every_row_of_the_table_is_what_names_some_night(pattern: Pattern, stories: dict[str, Story]) -> None:
-    def names(story: Story, *, ended: bool) -> bool:
+def test_every_row_of_the_table_is_what_names_some_night(
+    pattern: Pattern, stories: dict[str, Simulation]
+) -> None:
+    def names(story: Simulation, *, ended: bool) -> bool:
         scene = scene_of(story, ended=ended)
         found = _fit(pattern, _Asked(scene), scene)
         told = diagnose._findings(scene)
@@ -71,7 +74,7 @@ def test_every_cause_has_a_name_a_remedy_and_a_pattern() -> None:
     assert set(advice.ADVICE) <= keys
 
 
-def test_findings_come_in_order_of_confidence_and_name_a_cause_once(stories: dict[str, Story]) -> None:
+def test_findings_come_in_order_of_confidence_and_name_a_cause_once(stories: dict[str, Simulation]) -> None:
     for story in stories.values():
         found = story.findings()
         assert [finding.confidence for finding in found] == sorted(
@@ -87,7 +90,7 @@ def test_two_causes_that_fit_are_both_told() -> None:
     assert "a stack shows the input pipeline waiting" in found[1].against
 
 
-def test_evidence_is_told_in_whole_sentences(stories: dict[str, Story]) -> None:
+def test_evidence_is_told_in_whole_sentences(stories: dict[str, Simulation]) -> None:
     found = [finding for story in stories.values() for finding in story.findings()]
     sentences = [text for finding in found for text in (*finding.evidence, *finding.against)]
     assert len(set(sentences)) > 40
@@ -191,14 +194,14 @@ def test_a_kill_that_the_kernel_disowns_is_no_lack_of_memory() -> None:
 
 def test_a_gpu_busy_by_others_is_not_blamed_on_a_training_that_never_used_it() -> None:
     story = linux.box().exit(-9)
-    story.device = replace(darwin.IDLE, utilisation=1.0, mine=False)
-    assert story.silent(120).later() == ()
+    story.system.device = replace(darwin.IDLE, utilisation=1.0, mine=False)
+    assert story.silent(120).diagnosed() == ()
 
 
 def test_a_gpu_hidden_on_purpose_is_no_fallback() -> None:
     from stallguard.core.events import Launched
 
-    story = Story(device=replace(darwin.IDLE, mine=False))
+    story = training(device=replace(darwin.IDLE, mine=False))
     story.tell(Launched, attempt=2, pid=43, device="cpu").be(cores=5.0).train(200)
     assert story.findings() == ()
 
@@ -206,7 +209,7 @@ def test_a_gpu_hidden_on_purpose_is_no_fallback() -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.lists(events.ANY, max_size=60), st.data())
 def test_any_history_gets_a_diagnosis(happened: list[events.Event], data: st.DataObject) -> None:
-    story = Story()
+    story = training()
     for event in happened:
         story.feed(event)
     judgement = data.draw(events.JUDGEMENTS)
@@ -219,7 +222,7 @@ def test_any_history_gets_a_diagnosis(happened: list[events.Event], data: st.Dat
         assert diagnose.diagnose(story.history, judgement, story.now)
 
 
-def _by_name(name: str) -> Callable[[], Story]:
+def _by_name(name: str) -> Callable[[], Simulation]:
     return darwin.MANY[name][2]
 
 

@@ -8,14 +8,14 @@ from stallguard.core.limits import PolicyLimits
 from stallguard.core.policy.attempts import Past, add_attempt
 from stallguard.core.policy.decide import decide
 from tests.core.scenarios import darwin, linux
-from tests.core.scenarios.story import Story
+from tests.simulation.simulation import Simulation
 
 
-def past_of(story: Story) -> Past:
-    return add_attempt(Past(), story.history, story.later(), 1, "default", 0.0, story.now)
+def past_of(story: Simulation) -> Past:
+    return add_attempt(Past(), story.history, story.diagnosed(), 1, "default", 0.0, story.now)
 
 
-def ended() -> Story:
+def ended() -> Simulation:
     return darwin.quiet(darwin.mac().enter("step"), 20).exit(-9)
 
 
@@ -33,7 +33,7 @@ def test_a_gpu_that_rests_is_free_with_its_next_reading() -> None:
 
 def test_a_gpu_that_does_not_answer_is_not_waited_for_for_ever() -> None:
     story = ended()
-    story.device = None
+    story.system.device = None
     story.silent(13)
     assert gpu_wait(story.history, story.now) == 0.0
 
@@ -43,6 +43,6 @@ def test_a_gpu_that_stays_busy_ends_the_run() -> None:
     while gpu_wait(story.history, story.now) > 0:
         story.silent(2)
     assert 55 < story.now - story.history.exited.at < 70
-    found = story.silent(2).later()
+    found = story.silent(2).diagnosed()
     assert found[0].cause == causes.GPU_BUSY_AFTER_KILL
     assert decide(found, past_of(story), PolicyLimits()).action == "give_up"

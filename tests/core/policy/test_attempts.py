@@ -5,7 +5,7 @@ from __future__ import annotations
 from stallguard.core.events import Heard
 from stallguard.core.policy.attempts import KEPT, Past, Position, add_attempt, position, spent, strikes
 from stallguard.core.verdicts import Finding
-from tests.core.nights import Ending, history_of
+from tests.simulation.attempts import Ending, history_of
 
 WAIT = [Finding("device-wait", 0.8)]
 
@@ -14,9 +14,7 @@ def past_of(*reached: int, lasted: float = 10.0) -> Past:
     past = Past()
     for number, at in enumerate(reached):
         began = number * lasted
-        past = add_attempt(
-            past, history_of(Ending("", at=at), began), WAIT, 1, "default", began, began + lasted
-        )
+        past = add_attempt(past, history_of(Ending("", at=at)), WAIT, 1, "default", began, began + lasted)
     return past
 
 
@@ -74,7 +72,7 @@ def test_a_year_of_restarts_is_not_kept() -> None:
 def several(*attempts: dict[str, Position]) -> Past:
     past = Past()
     for number, reached in enumerate(attempts):
-        story = history_of(Ending("", at=1), 0.0)
+        story = history_of(Ending("", at=1))
         past = add_attempt(past, story, WAIT, 1, "default", 10.0 * number, 10.0 * number + 10.0, reached)
     return past
 

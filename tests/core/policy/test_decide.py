@@ -13,7 +13,7 @@ from stallguard.core.policy.attempts import Past, add_attempt
 from stallguard.core.policy.decide import decide, is_urgent, mathematics, pause
 from stallguard.core.verdicts import Finding
 from stallguard.errors import GAVE_UP
-from tests.core.nights import Attempt, Ending, history_of, live
+from tests.simulation.attempts import Attempt, Ending, history_of, live
 
 SAME, HALF, QUARTER = (1, "default"), (2, "default"), (4, "default")
 
@@ -302,7 +302,7 @@ def test_the_budget_holds_in_every_window(
 def test_a_finished_training_is_never_started_again(endings: list[Ending], limits: PolicyLimits) -> None:
     past = Past()
     for number, ending in enumerate([*endings, Ending(causes.FINISHED, code=0)]):
-        story = history_of(ending, float(number))
+        story = history_of(ending)
         past = add_attempt(
             past, story, [Finding(ending.cause, 0.9)], 1, "default", float(number), float(number)
         )

@@ -11,9 +11,12 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from stallguard.core.diagnosis import causes
+from stallguard.core.events import Greeted, SensorBlocked, Unkillable
 from stallguard.core.readings import Machine, Memory
 from tests.core.scenarios import recorded
-from tests.core.scenarios.story import GIB, Story
+from tests.core.scenarios.training import training
+from tests.simulation.program import GIB
+from tests.simulation.simulation import Simulation
 
 WORKING = recorded.gpu("ioreg_ioaccelerator_g14x_41pct_trimmed.txt", moved=True, mine=True)
 IDLE = recorded.gpu("ioreg_perfstats_m1_2pct_trimmed.txt", moved=False)
@@ -23,9 +26,9 @@ SWAPPED = recorded.memory("sysctl_vm_swapusage_heavy.txt", "vm_stat_m_series_32g
 LOADED = recorded.memory("sysctl_memory_loaded_48g_18core.txt", "vm_stat_m_series_pressure_trimmed.txt")
 
 
-def mac(**more: object) -> Story:
+def mac(**more: object) -> Simulation:
     """A Mac with 16 GB that has trained for five minutes."""
-    story = Story(
+    story = training(
         device=WORKING,
         memory=Memory(total=16 * GIB, pressure="normal", swap_used=0, swap_outs=0, compressed=GIB),
         machine=Machine(idle=0.7, busiest=("WindowServer",), power="ac", thermal=COOL),
@@ -33,48 +36,53 @@ def mac(**more: object) -> Story:
     return printing(story.be(**more), "stdout_tensorflow_metal_device_init_m1pro.txt").train(300)
 
 
-def printing(story: Story, recording: str) -> Story:
+def printing(story: Simulation, recording: str) -> Simulation:
     """The script prints what was recorded."""
     for signature, line in recorded.signatures(recording):
         story.line(signature, line)
     return story
 
 
-def quiet(story: Story, seconds: float = 150, **more: object) -> Story:
+def quiet(story: Simulation, seconds: float = 150, **more: object) -> Simulation:
     """The processor and the GPU come to rest."""
     return story.be(cores=0.005, faults=0, **(RESTING | more)).silent(seconds)
 
 
-def f1_lost_completion() -> Story:
+def f1_lost_completion() -> Simulation:
     return quiet(mac().enter("step"))
 
 
-def f1_stack_in_metal() -> Story:
+def f1_stack_in_metal() -> Simulation:
     return quiet(mac().enter("step")).stacks("metal_wait", "tf_wait")
 
 
-def f1_sensor_blocked() -> Story:
+def f1_sensor_blocked() -> Simulation:
     """The registry read hangs with the driver: nothing is known of the GPU any more."""
     story = mac().enter("step")
-    story.device = None
-    return story.be(cores=0.005, faults=0).silent(5).blocked("device").silent(320)
+    story.system.device = None
+    return (
+        story.be(cores=0.005, faults=0)
+        .silent(5)
+        .tell(SensorBlocked, sensor="device", seconds=3.0)
+        .silent(320)
+    )
 
 
-def f1_outside_of_a_step() -> Story:
+def f1_outside_of_a_step() -> Simulation:
     """A callback reads the loss, and with it waits for the device."""
     return quiet(mac().enter("between"), 1000).stacks("metal_wait", "user")
 
 
-def f1_metal_holds_the_lock() -> Story:
+def f1_metal_holds_the_lock() -> Simulation:
     """The completion handlers run under the interpreter's lock: no thread can pulse."""
     return quiet(mac().enter("step").be(pulses=False)).stacks("metal_wait")
 
 
-def f1_one_kernel_for_ever() -> Story:
+def f1_one_kernel_for_ever() -> Simulation:
     return quiet(mac().enter("step"), device_utilisation=0.99, device_moved=True).silent(500)
 
 
-def f1_batches_queue_up() -> Story:
+def f1_batches_queue_up() -> Simulation:
     """A loop that never reads the loss beats on, while the device does nothing."""
     story = mac().be(cores=0.05, **RESTING)
     asked, done = story.heard.poll_at, story.heard.iterations
@@ -83,7 +91,7 @@ def f1_batches_queue_up() -> Story:
     return story
 
 
-def f2_swap_crawl() -> Story:
+def f2_swap_crawl() -> Simulation:
     """Batches take ever longer; then nothing, with 21 GB in swap and more going there."""
     story = mac().be(
         grown=40e6,
@@ -98,76 +106,76 @@ def f2_swap_crawl() -> Story:
     return story.silent(200)
 
 
-def f2_pressure_only() -> Story:
+def f2_pressure_only() -> Simulation:
     """The level is all that is known: the swap counters were not read."""
     story = mac().be(memory_pressure="critical", memory_swap_outs=None, page_ins=300, cores=0.08, **RESTING)
-    story.memory = Memory(total=16 * GIB, pressure="critical")
-    story.tree = replace(story.tree, footprint=15 * GIB)
+    story.system.memory = Memory(total=16 * GIB, pressure="critical")
+    story.training.tree = replace(story.tree, footprint=15 * GIB)
     for pause in (2, 4, 8, 16):
         _without_swap(story, pause).train(1, longest=float(pause))
     return _without_swap(story.enter("step"), 200)
 
 
-def _without_swap(story: Story, seconds: int) -> Story:
+def _without_swap(story: Simulation, seconds: int) -> Simulation:
     for _ in range(seconds):
-        story.memory = Memory(total=16 * GIB, pressure="critical")
+        story.system.memory = Memory(total=16 * GIB, pressure="critical")
         story.silent(1)
     return story
 
 
-def f2_leak() -> Story:
+def f2_leak() -> Simulation:
     """+606 MB an epoch, at a constant batch."""
     return mac().be(grown=3e6).train(1500).be(memory=LOADED).train(60)
 
 
-def f3_pause() -> Story:
+def f3_pause() -> Simulation:
     """75 s without a batch, and on as if nothing had been."""
     return quiet(mac().enter("step"), 75).be(cores=0.8, device_moved=True).train(5, longest=75.0)
 
 
-def f3_heat() -> Story:
-    return _slower(mac(batch=0.25).be(machine_thermal="serious"), 4.0)
+def f3_heat() -> Simulation:
+    return _slower(mac().be(machine_thermal="serious"), 4.0)
 
 
-def f3_battery() -> Story:
+def f3_battery() -> Simulation:
     """Unplugged, in low-power mode, at half the clock."""
     saving = {"machine_power": "battery", "machine_low_power": True, "machine_cpu_limit": 0.5}
     return _slower(mac().be(**saving), 4.0)
 
 
-def _slower(story: Story, factor: float, seconds: int = 240, **more: object) -> Story:
+def _slower(story: Simulation, factor: float, seconds: int = 240, **more: object) -> Simulation:
     """Batches take `factor` times as long: one record a batch."""
-    story.batch *= factor
-    for _ in range(int(seconds / story.batch)):
-        for _ in range(max(1, int(story.batch)) - 1):
+    batch = story.training.batch = story.training.batch * factor
+    for _ in range(int(seconds / batch)):
+        for _ in range(max(1, int(batch)) - 1):
             story.second()
-        story.train(1, longest=story.batch, step_s=story.heard.step_s + story.batch, **more)
+        story.train(1, longest=batch, step_s=story.heard.step_s + batch, **more)
     return story
 
 
-def f4_error_and_on() -> Story:
+def f4_error_and_on() -> Simulation:
     story = mac().line("mps_cb_error").line("iogpu_hang", "Caused GPU Hang Error (00000003:kIOGPU...)")
     return story.be(device_recoveries=1).train(20)
 
 
-def f4_header_alone() -> Story:
+def f4_header_alone() -> Simulation:
     return mac().line("mps_cb_error").line("mps_cb_incomplete").train(20)
 
 
-def f4_reset_without_words() -> Story:
+def f4_reset_without_words() -> Simulation:
     """The driver counts a restart of the GPU; nothing reaches the output."""
     return quiet(mac().enter("step").be(device_recoveries=1), 20).be(cores=0.8).train(5)
 
 
-def f4_ignored() -> Story:
+def f4_ignored() -> Simulation:
     return printing(mac(), "stderr_tf_m1_command_buffer_error.txt").be(**RESTING).train(20)
 
 
-def f4_memory() -> Story:
+def f4_memory() -> Simulation:
     return mac().be(memory_pressure="warn").line("iogpu_oom").train(10)
 
 
-def f4_interactivity() -> Story:
+def f4_interactivity() -> Simulation:
     return (
         mac()
         .line("mps_cb_error")
@@ -176,38 +184,38 @@ def f4_interactivity() -> Story:
     )
 
 
-def f5_memory() -> Story:
+def f5_memory() -> Simulation:
     return mac().be(memory_pressure="critical").line("iogpu_oom").line("libcxxabi").exit(-6)
 
 
-def f5_timeout() -> Story:
+def f5_timeout() -> Simulation:
     return mac().line("iogpu_timeout").line("libcxxabi").exit(-6)
 
 
-def f5_victim() -> Story:
+def f5_victim() -> Simulation:
     """Another program's error reset the GPU, and took this one's work with it."""
     return printing(mac(), "stderr_mlx_innocent_victim.txt").exit(-6)
 
 
-def f5_interactivity() -> Story:
+def f5_interactivity() -> Simulation:
     return mac().line("iogpu_interactivity").line("libcxxabi").exit(134)
 
 
-def f6_jetsam() -> Story:
+def f6_jetsam() -> Simulation:
     """SIGKILL that nobody sent, pressure red just before; macOS does not tell the parent why."""
     return mac().be(memory_pressure="critical", swapped=50e6, grown=60e6).train(120).exit(-9)
 
 
-def f6_killed_with_a_word() -> Story:
+def f6_killed_with_a_word() -> Simulation:
     """Started through a shell, which tells of the kill."""
     return mac().be(memory_pressure="warn").line("shell_killed", "Killed: 9").train(4).exit(137)
 
 
-def killed_without_need() -> Story:
+def killed_without_need() -> Simulation:
     return mac().exit(-9)
 
 
-def f6_clean_exception() -> Story:
+def f6_clean_exception() -> Simulation:
     return (
         mac()
         .line("torch_mps_oom")
@@ -216,26 +224,26 @@ def f6_clean_exception() -> Story:
     )
 
 
-def f7_assertion() -> Story:
+def f7_assertion() -> Simulation:
     return mac().line("mps_assert").exit(-6)
 
 
-def f7_recursive_mutex() -> Story:
+def f7_recursive_mutex() -> Simulation:
     return mac().line("mutex_invalid", "recursive_mutex lock failed: Invalid argument").exit(-5)
 
 
-def f7_size() -> Story:
+def f7_size() -> Simulation:
     return mac().line("mpsndarray_2_32").exit(-6)
 
 
-def f8_host_deadlock() -> Story:
+def f8_host_deadlock() -> Simulation:
     """absl::Notification at the end of an epoch; the GPU has nothing to do with it."""
     found = recorded.stack_classes("sample_python_blocked_lock_excerpt.txt")
     return quiet(mac().enter("epoch end"), 700).stacks(*found)
 
 
-def f8_mutex() -> Story:
-    story = Story(device=IDLE)
+def f8_mutex() -> Simulation:
+    story = training(device=IDLE)
     return (
         story.be(cores=0.0)
         .line("mutex_lock_blocking", "[mutex.cc : 452] RAW: Lock blocking 0x6000")
@@ -243,82 +251,82 @@ def f8_mutex() -> Story:
     )
 
 
-def f8_busy() -> Story:
+def f8_busy() -> Simulation:
     """100 % of one core in pandas, between two epochs."""
     return mac().be(cores=1.0, faults=0, **RESTING).enter("epoch end").silent(1900).stacks("user")
 
 
-def f9_panic() -> Story:
+def f9_panic() -> Simulation:
     text = "panic: watchdog timeout: no checkins from watchdogd in 93 seconds"
     return mac().line("panic_watchdogd", text)
 
 
-def f10_busy_after_kill() -> Story:
+def f10_busy_after_kill() -> Simulation:
     story = quiet(mac().enter("step"), 130).exit(-9)
     return story.be(device_utilisation=1.0, device_mine=False, device_moved=None).silent(90)
 
 
-def f10_exiting_for_ever() -> Story:
+def f10_exiting_for_ever() -> Simulation:
     return quiet(mac().enter("step"), 30).be(state="exiting", cores=0.0, pulses=False).silent(150)
 
 
-def f10_survives_sigkill() -> Story:
-    return quiet(mac().enter("step"), 30).unkillable()
+def f10_survives_sigkill() -> Simulation:
+    return quiet(mac().enter("step"), 30).tell(Unkillable, attempt=1, state="exiting")
 
 
-def f11_cpu_training() -> Story:
-    story = Story(device=replace(IDLE, mine=False))
+def f11_cpu_training() -> Simulation:
+    story = training(device=replace(IDLE, mine=False))
     return story.be(cores=5.0).train(200)
 
 
-def f11_no_gpu_found() -> Story:
-    return Story().line("metal_no_gpu", "No supported GPU was found.").be(cores=5.0).train(100)
+def f11_no_gpu_found() -> Simulation:
+    return training().line("metal_no_gpu", "No supported GPU was found.").be(cores=5.0).train(100)
 
 
-def f11_slow_optimizer() -> Story:
+def f11_slow_optimizer() -> Simulation:
     return mac().line("optimizer_slow").train(60)
 
 
-def f11_rebuilt_each_batch() -> Story:
+def f11_rebuilt_each_batch() -> Simulation:
     story = mac()
     for _ in range(60):
         story.train(1, traces=story.heard.traces + 4)
     return story
 
 
-def f11_rosetta() -> Story:
+def f11_rosetta() -> Simulation:
     story = mac()
     versions = {"tensorflow": "2.18.1", "machine": "x86_64"}
-    return story.tell(type(story.history.greeted), attempt=1, pid=42, versions=versions).train(10)
+    return story.tell(Greeted, attempt=1, pid=42, versions=versions).train(10)
 
 
-def f12_library() -> Story:
+def f12_library() -> Simulation:
     text = "Library not loaded: @rpath/_pywrap_tensorflow_internal.so"
     return (
-        Story()
+        training()
         .line("plugin_rpath", text)
         .line("python_traceback", "tensorflow.python...NotFoundError")
         .exit(1)
     )
 
 
-def f13_loss() -> Story:
+def f13_loss() -> Simulation:
     return mac().train(5, loss=float("nan"))
 
 
-def stopped() -> Story:
+def stopped() -> Simulation:
     return quiet(mac().enter("step").be(pulses=False, state="stopped"), 30)
 
 
-def asleep() -> Story:
+def asleep() -> Simulation:
     return quiet(mac().enter("step"), 130).sleep(3600).silent(12)
 
 
-def exit_hang() -> Story:
+def exit_hang() -> Simulation:
     return quiet(mac().enter("finishing"), 320)
 
 
-MANY: dict[str, tuple[str, str, Callable[[], Story]]] = {
+MANY: dict[str, tuple[str, str, Callable[[], Simulation]]] = {
     "F1 lost completion": (causes.DEVICE_WAIT, "F1", f1_lost_completion),
     "F1 stack in Metal": (causes.DEVICE_WAIT, "F1", f1_stack_in_metal),
     "F1 sensor blocked": (causes.DEVICE_WAIT, "F1", f1_sensor_blocked),

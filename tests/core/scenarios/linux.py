@@ -7,103 +7,104 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from stallguard.core.diagnosis import causes
-from stallguard.core.events import Sampled
 from stallguard.core.readings import Files, Machine, Memory
-from tests.core.scenarios.story import GIB, Story
+from tests.core.scenarios.training import training
+from tests.simulation.program import GIB
+from tests.simulation.simulation import Simulation
 
 
-def box(seconds: int = 120, *, launched: bool = False) -> Story:
+def box(seconds: int = 120, *, launched: bool = False) -> Simulation:
     """A Linux machine with 16 GB on which a training has run for a while."""
     memory = Memory(total=16 * GIB, available=9 * GIB, swap_outs=0, stall_some=0.0, stall_full=0.0)
-    return Story(linux=True, memory=memory, machine=Machine(idle=0.5), launched=launched).train(seconds)
+    return training(linux=True, memory=memory, machine=Machine(idle=0.5), launched=launched).train(seconds)
 
 
-def idle(story: Story, seconds: int = 60) -> Story:
+def idle(story: Simulation, seconds: int = 60) -> Simulation:
     return story.be(cores=0.0, faults=0, run_queue=0.0).silent(seconds)
 
 
-def blocked_op() -> Story:
+def blocked_op() -> Simulation:
     """A step waits in TensorFlow's runtime for a queue that nobody fills."""
     return idle(box().enter("step"))
 
 
-def blocked_op_with_stacks() -> Story:
+def blocked_op_with_stacks() -> Simulation:
     return idle(box().enter("step")).stacks("tf_wait")
 
 
-def blocked_generator() -> Story:
+def blocked_generator() -> Simulation:
     """Keras 3 fetches inside the step: only the other thread's stack tells."""
     return idle(box().enter("step")).stacks("tf_wait", "iterator")
 
 
-def blocked_fetch() -> Story:
+def blocked_fetch() -> Simulation:
     return idle(box().enter("input"))
 
 
-def busy_generator() -> Story:
+def busy_generator() -> Simulation:
     return box().train(30, input_share=0.8).enter("input").be(cores=0.3).silent(950)
 
 
-def lock_in_a_callback() -> Story:
+def lock_in_a_callback() -> Simulation:
     return idle(box().enter("between"), 400)
 
 
-def lock_in_a_callback_with_stacks() -> Story:
+def lock_in_a_callback_with_stacks() -> Simulation:
     return idle(box().enter("between"), 400).stacks("lock", "user")
 
 
-def lock_inside_the_step() -> Story:
+def lock_inside_the_step() -> Simulation:
     """A Python function that the graph calls waits for a lock."""
     return idle(box().enter("step")).stacks("tf_wait", "lock")
 
 
-def python_function_waits() -> Story:
+def python_function_waits() -> Simulation:
     """The same by a plain acquire(), which leaves no frame of its own."""
     return idle(box().enter("step")).stacks("tf_wait", "user")
 
 
-def acquire_in_a_callback() -> Story:
+def acquire_in_a_callback() -> Simulation:
     return idle(box().enter("between"), 400).stacks("user")
 
 
-def socket_in_a_callback() -> Story:
+def socket_in_a_callback() -> Simulation:
     return idle(box().enter("between").be(sock=1), 1000).stacks("user")
 
 
-def dead_workers() -> Story:
+def dead_workers() -> Simulation:
     story = box().enter("between")
     story.second()
-    story.tell(Sampled, reading=replace(story.tree, workers=2))
+    story.sampled(replace(story.tree, workers=2))
     return idle(story, 60)
 
 
-def gil_in_native_code() -> Story:
+def gil_in_native_code() -> Simulation:
     return idle(box().enter("between").be(pulses=False), 60)
 
 
-def gil_in_a_busy_native_call() -> Story:
+def gil_in_a_busy_native_call() -> Simulation:
     return box().enter("step").be(pulses=False, cores=1.0, faults=0).silent(400)
 
 
-def endless_python_loop() -> Story:
+def endless_python_loop() -> Simulation:
     return box().enter("between").be(cores=1.0, faults=0).silent(1000)
 
 
-def endless_step() -> Story:
+def endless_step() -> Simulation:
     return box().enter("step").be(cores=1.0, faults=0).silent(200)
 
 
-def sigstop() -> Story:
+def sigstop() -> Simulation:
     return idle(box().enter("step").be(pulses=False, state="stopped"), 20)
 
 
-def retraced() -> Story:
+def retraced() -> Simulation:
     return box().line("tf_retrace", "triggered tf.function retracing. Tracing is expensive").train(60)
 
 
-def starved_batches() -> Story:
+def starved_batches() -> Simulation:
     story = box(300)
-    story.batch, story.rates.cores = 2.0, 0.05
+    story.be(batch=2.0, cores=0.05)
     for _ in range(120):
         story.second()
         heard = story.heard
@@ -111,126 +112,138 @@ def starved_batches() -> Story:
     return story
 
 
-def neighbours() -> Story:
+def neighbours() -> Simulation:
     story = box(300).be(machine_idle=0.02, machine_busiest=("stress",))
-    story.batch, story.rates.cores, story.rates.run_queue = 2.0, 0.8, 1.2
+    story.be(batch=2.0, cores=0.8, run_queue=1.2)
     for _ in range(120):
         story.second()
         story.train(1, longest=2.0, step_s=story.heard.step_s + 2.0)
     return story
 
 
-def waits_for_memory() -> Story:
+def waits_for_memory() -> Simulation:
     story = box().be(memory_stall_some=0.6, memory_stall_full=0.4, cores=0.05, page_ins=500)
     return story.enter("step").silent(700)
 
 
-def stuck_on_a_dead_disk() -> Story:
+def stuck_on_a_dead_disk() -> Simulation:
     return idle(box().enter("step").be(state="uninterruptible", pulses=False), 200)
 
 
-def long_save() -> Story:
+def long_save() -> Simulation:
     return box().be(cores=0.3, io=20e6).enter("checkpoint").silent(650)
 
 
-def long_compile() -> Story:
+def long_compile() -> Simulation:
     return box(20).be(cores=1.0, faults=6000).enter("tracing").silent(1000)
 
 
-def long_save_of_a_growing_file() -> Story:
+def long_save_of_a_growing_file() -> Simulation:
     story = long_save()
-    return story.stacks("checkpoint_io").tell(Sampled, reading=Files(writing=True))
+    return story.stacks("checkpoint_io").sampled(Files(writing=True))
 
 
-def long_compile_with_stacks() -> Story:
+def long_compile_with_stacks() -> Simulation:
     return long_compile().stacks("compile")
 
 
-def shuffle_buffer() -> Story:
+def shuffle_buffer() -> Simulation:
     filling = box().enter("epoch start").line("tf_shuffle_fill").be(cores=0.3, faults=0)
     return filling.silent(200).line("tf_shuffle_fill").silent(1700)
 
 
-def gil_in_native_code_with_stacks() -> Story:
+def gil_in_native_code_with_stacks() -> Simulation:
     return gil_in_native_code().stacks("gil_native", "user")
 
 
-def limit_reached_silently() -> Story:
+def limit_reached_silently() -> Simulation:
     """SIGKILL, and all that is known is that the limit was near."""
     return box().be(memory_limit=4 * GIB, memory_limit_used=4 * GIB - 1).train(10).exit(-9)
 
 
-def data_ended() -> Story:
+def data_ended() -> Simulation:
     return idle(box().line("keras_out_of_data").enter("epoch end"), 100)
 
 
-def oom_killed() -> Story:
+def oom_killed() -> Simulation:
     return box().exit(-9, memory_kill=True)
 
 
-def oom_counted() -> Story:
+def oom_counted() -> Simulation:
     return box().be(memory_oom_kills=0).train(4).be(memory_oom_kills=1).train(4).exit(-9)
 
 
-def limit_reached() -> Story:
+def limit_reached() -> Simulation:
     return box().be(grown=20e6).train(60).line("python_memory", "MemoryError").exit(1)
 
 
-def kill_9() -> Story:
+def kill_9() -> Simulation:
     return box().exit(-9, memory_kill=False)
 
 
-def kill_9_inside() -> Story:
+def kill_9_inside() -> Simulation:
     """The training of a launcher, which then ends with an error of its own."""
     return (
-        box(launched=True).vanish().line("python_traceback", "CalledProcessError: died with SIGKILL").exit(1)
+        box(launched=True)
+        .leave(42, "vanished")
+        .line("python_traceback", "CalledProcessError: died with SIGKILL")
+        .exit(1)
     )
 
 
-def limit_reached_inside() -> Story:
+def limit_reached_inside() -> Simulation:
     return (
-        box(launched=True).be(memory_limit=4 * GIB, memory_limit_used=4 * GIB - 1).train(10).vanish().exit(1)
+        box(launched=True)
+        .be(memory_limit=4 * GIB, memory_limit_used=4 * GIB - 1)
+        .train(10)
+        .leave(42, "vanished")
+        .exit(1)
     )
 
 
-def segfault_inside() -> Story:
-    return box(launched=True).line("python_fatal", "Fatal Python error: Segmentation fault").vanish().exit(1)
+def segfault_inside() -> Simulation:
+    return (
+        box(launched=True)
+        .line("python_fatal", "Fatal Python error: Segmentation fault")
+        .leave(42, "vanished")
+        .exit(1)
+    )
 
 
-def sigterm() -> Story:
+def sigterm() -> Simulation:
     return box().exit(-15)
 
 
-def segfault() -> Story:
+def segfault() -> Simulation:
     return box().exit(-11)
 
 
-def segfault_in_a_shell() -> Story:
+def segfault_in_a_shell() -> Simulation:
     return box().exit(139)
 
 
-def exception() -> Story:
+def exception() -> Simulation:
     return box().line("python_traceback", "ValueError: bad shape").exit(1)
 
 
-def exit_code_without_a_word() -> Story:
+def exit_code_without_a_word() -> Simulation:
     return idle(box().enter("step"), 25).exit(3)
 
 
-def exit_0_in_the_middle() -> Story:
+def exit_0_in_the_middle() -> Simulation:
     return box().exit(0)
 
 
-def finished() -> Story:
+def finished() -> Simulation:
     return box().enter("finishing").exit(0)
 
 
-def nothing_fits() -> Story:
+def nothing_fits() -> Simulation:
     """A third of a core of something that also reads and writes."""
     return box().be(cores=0.3, io=200_000).enter("step").silent(1000)
 
 
-MANY: dict[str, tuple[str, Callable[[], Story]]] = {
+MANY: dict[str, tuple[str, Callable[[], Simulation]]] = {
     "blocked op": (causes.DEVICE_WAIT, blocked_op),
     "blocked op, with stacks": (causes.DEVICE_WAIT, blocked_op_with_stacks),
     "blocked generator": (causes.INPUT_STARVATION, blocked_generator),

@@ -1,16 +1,20 @@
-"""Whole nights of attempts, decided by the policy alone: what happens to a training is a function of how it runs."""
+"""Attempts one after the other, decided by the policy alone: a function says how each of them ends."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from stallguard.core.events import Exited, Heard
+from stallguard.core.actions import Launch
+from stallguard.core.events import Heard
 from stallguard.core.history import History
-from stallguard.core.limits import PolicyLimits
+from stallguard.core.limits import DetectorLimits, PolicyLimits
 from stallguard.core.policy.attempts import Past, add_attempt
 from stallguard.core.policy.decide import decide
+from stallguard.core.readings import Device
 from stallguard.core.verdicts import Decision, Finding
+from tests.simulation.simulation import Simulation
+from tests.simulation.subjects import OneTraining
 
 
 class Ending(NamedTuple):
@@ -54,32 +58,37 @@ def live(
     rows: int | None = None, most: int = 200,
 ) -> Night:  # fmt: skip
     """Run a training until the policy does not restart it, `most` times at the most."""
-    now, factor, device, past = 0.0, 1, "default", Past()
+    run, past = Simulation(OneTraining(DetectorLimits()), now=0.0, several=True), Past()
+    factor, device = 1, "default"
     decisions: list[Decision] = []
     began: list[float] = []
     for number in range(1, most + 1):
-        began.append(now)
+        began.append(run.now)
         ending = training(Attempt(number, factor, device))
-        start, now = now, now + ending.lasted
+        run.now += ending.lasted
+        end(run, ending, gpu=gpu and device != "cpu", rows=rows)
         findings = (Finding(ending.cause, ending.confidence),)
-        story = history_of(ending, now, gpu=gpu and device != "cpu", rows=rows)
-        past = add_attempt(past, story, findings, factor, device, start, now)
+        past = add_attempt(past, run.history, findings, factor, device, began[-1], run.now)
         decisions.append(decide(findings, past, limits or PolicyLimits()))
         if decisions[-1].action != "restart":
             break
-        factor, device, now = decisions[-1].factor, decisions[-1].device, now + decisions[-1].delay
+        factor, device = decisions[-1].factor, decisions[-1].device
+        run.now += decisions[-1].delay
+        run.launch(Launch(number + 1, factor, device))
     return Night(decisions, began, past)
 
 
-def history_of(ending: Ending, now: float, *, gpu: bool = False, rows: int | None = None) -> History:
-    heard = Heard(
-        at=now,
-        attempt=1,
-        beats=ending.at,
-        fits=1,
-        epoch=ending.at // 1000,
-        batch=ending.at % 1000,
-        phase=ending.phase,
-    )
-    exited = None if ending.code is None else Exited(at=now, attempt=1, code=ending.code)
-    return History(heard=heard, exited=exited, used_gpu=gpu, rows=rows)
+def end(run: Simulation, ending: Ending, *, gpu: bool = False, rows: int | None = None) -> Simulation:
+    """Let the attempt of a run come to its end: its last record, and its exit if it is no stall."""
+    if rows is not None:
+        run.note("batch", batch=str(rows))
+    if gpu:
+        run.sampled(Device(mine=True, moved=True))
+    where = {"epoch": ending.at // 1000, "batch": ending.at % 1000, "phase": ending.phase}
+    run.tell(Heard, attempt=run.attempt, beats=ending.at, fits=1, **where)
+    return run if ending.code is None else run.exit(ending.code)
+
+
+def history_of(ending: Ending) -> History:
+    """Return the history of a first attempt that ends so."""
+    return end(Simulation(OneTraining(DetectorLimits()), several=True), ending).history
