@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from stallguard.core import lost_time
 from stallguard.core.actions import Tell
-from stallguard.core.diagnosis import signatures
-from stallguard.core.diagnosis.causes import TITLES
+from stallguard.core.diagnosis import causes, signatures
 from stallguard.core.events import DUMP, Collected, Matched, Noted
 from stallguard.core.limits import LEAST_PATIENCE, NEVER
 from stallguard.core.text import HOW, WHILE, counted, cut, duration
@@ -146,7 +145,7 @@ def soft(findings: Sequence[Finding]) -> list[Tell]:
 def _finding(kind: str, finding: Finding) -> Tell:
     because = "; ".join(finding.evidence[:3]) or "nothing else fits"
     facts = {
-        "cause": TITLES.get(finding.cause, finding.cause),
+        "cause": causes.title(finding.cause),
         "confidence": confidence(finding.confidence),
         "because": because,
     }

@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from stallguard.config import Loaded
-from stallguard.core.diagnosis import causes
+from stallguard.core.diagnosis.causes import CAUSES, UNKNOWN
 from stallguard.core.diagnosis.clues.memory import PSI_FULL
 from stallguard.core.events import Asked
 from stallguard.core.readings import Memory
 from stallguard.core.run import Run, beats
-from stallguard.core.sizes import UNKNOWN, Sizes
+from stallguard.core.sizes import UNKNOWN as NO_SIZES
+from stallguard.core.sizes import Sizes
 from stallguard.launch.request import Request
 from stallguard.supervisor.live_status import pace
 from stallguard.supervisor.output.file import PARTS, Filed
@@ -32,15 +33,6 @@ SETTINGS = {
 }
 UNCUT = "its batches cannot be cut from outside: name the option that takes its batch size, with --batch-flag"
 LEVELS = ("normal", "warn", "critical")
-NOT_THE_BATCH = frozenset(
-    (
-        causes.SCRIPT_ERROR,
-        causes.PLUGIN_MISMATCH,
-        causes.MUTEX_CLASH,
-        causes.SILENT_EXIT,
-        causes.ENDED_BY_REQUEST,
-    )
-)
 
 
 class Verdict(NamedTuple):
@@ -73,7 +65,7 @@ class Trial(Session):
 
     def sizes(self) -> Sizes:
         """Return nothing: a try is not bound by what was found before."""
-        return UNKNOWN
+        return NO_SIZES
 
     def _open_output(self) -> Filed:
         return Filed(
@@ -115,8 +107,8 @@ def judged(run: Run, steps: int) -> Verdict:
     if run.totals.incidents:
         return Verdict(count, "it stalled")
     if count < steps and run.code != 0:
-        cause = run.findings[0].cause if run.findings else causes.UNKNOWN
-        return Verdict(count, f"it ended: {causes.TITLES[cause]}", hopeless=cause in NOT_THE_BATCH)
+        cause = CAUSES[run.findings[0].cause if run.findings else UNKNOWN]
+        return Verdict(count, f"it ended: {cause.title}", hopeless=cause.any_batch_size)
     readings = [seen.reading for seen in run.history.memory if seen.at >= run.launched]
     if count and pressed(readings):
         return Verdict(count, "the machine came under memory pressure")
