@@ -32,7 +32,7 @@ _SETTING = re.compile(r"\s*([A-Za-z]\w*)\s+(-?\d+)\b(?:\s+\((?:\w+ prevented by 
 def sleep() -> Sleep | None:
     """Return the settings in use; None where pmset does not answer."""
     with contextlib.suppress(TimeoutError):
-        return parse_sleep(tool.run(PMSET, 5.0) or "")
+        return parse_sleep(tool.output(PMSET, 5.0) or "")
     return None
 
 
@@ -53,7 +53,7 @@ def parse_sleep(text: str) -> Sleep | None:
 def wakes() -> tuple[str, ...]:
     """Return the times of day at which the Mac wakes each day; none if pmset does not answer."""
     with contextlib.suppress(TimeoutError):
-        return parse_wakes(tool.run([*PMSET, "sched"], 5.0) or "")
+        return parse_wakes(tool.output([*PMSET, "sched"], 5.0) or "")
     return ()
 
 
@@ -77,7 +77,7 @@ def _saves(found: dict[str, re.Match[str]]) -> bool | None:
 def gpus() -> tuple[Gpu, ...] | None:
     """Return the GPUs; None where system_profiler does not answer."""
     with contextlib.suppress(TimeoutError):
-        return parse_displays(tool.run(PROFILER, 15.0) or "")
+        return parse_displays(tool.output(PROFILER, 15.0) or "")
     return None
 
 

@@ -42,14 +42,14 @@ THERMAL = {0: "nominal", 1: "fair", 2: "serious"}  # moderate, heavy; above: tra
 
 
 def _sysctl(names: tuple[str, ...]) -> dict[str, str]:
-    return parse.sysctl(tool.run([SYSCTL, *names], PATIENCE, lenient=True) or "")
+    return parse.sysctl(tool.output([SYSCTL, *names], PATIENCE, lenient=True) or "")
 
 
 def memory(_pid: int | None = None) -> Memory:
     """Return the machine's memory.  macOS holds processes to no limit that could be told."""
     told = _sysctl(MEMORY_NAMES)
     return memory_reading(
-        told, parse.pages(tool.run(VM_STAT, PATIENCE) or tool.run(MEMORY_PRESSURE, PATIENCE) or "")
+        told, parse.pages(tool.output(VM_STAT, PATIENCE) or tool.output(MEMORY_PRESSURE, PATIENCE) or "")
     )
 
 
@@ -74,11 +74,11 @@ class Gpu:
 
     def read(self, pids: Collection[int]) -> Device | None:
         """Return the GPU's reading, with what the processes `pids` do on it; None where ioreg shows no GPU."""
-        gpus = parse.accelerators(tool.run([*IOREG, "-c", "IOAccelerator"], PATIENCE) or "")
+        gpus = parse.accelerators(tool.output([*IOREG, "-c", "IOAccelerator"], PATIENCE) or "")
         if not gpus:
             return None
         return self.reading(
-            gpus, parse.clients(tool.run([*IOREG, "-c", "AGXDeviceUserClient"], PATIENCE) or ""), pids
+            gpus, parse.clients(tool.output([*IOREG, "-c", "AGXDeviceUserClient"], PATIENCE) or ""), pids
         )
 
     def reading(
@@ -129,7 +129,7 @@ class MachineWatch:
             self._slow_at, self._slow = now, _rarely_changing()
         return Machine(
             idle=self._idle(),
-            busiest=busiest(parse.ps(tool.run(PS, PATIENCE) or ""), ours),
+            busiest=busiest(parse.ps(tool.output(PS, PATIENCE) or ""), ours),
             load=os.getloadavg()[0],
             asleep=round(asleep, 3),
             **self._slow,
@@ -159,14 +159,14 @@ def busiest(rows: list[parse.Row], ours: Collection[int]) -> tuple[str, ...]:
 
 
 def _rarely_changing() -> dict[str, Any]:
-    heat = parse.thermal(tool.run([*PMSET, "therm"], PATIENCE) or "")
+    heat = parse.thermal(tool.output([*PMSET, "therm"], PATIENCE) or "")
     settings = preferences.sleep()
     return {
-        "power": parse.power(tool.run([*PMSET, "ps"], PATIENCE) or ""),
+        "power": parse.power(tool.output([*PMSET, "ps"], PATIENCE) or ""),
         "thermal": thermal_level(libproc.thermal_pressure(), heat.level),
         "cpu_limit": heat.cpu_limit,
         "low_power": settings.low_power if settings else None,
-        "lid_closed": parse.lid_closed(tool.run([*IOREG, "-k", "AppleClamshellState"], PATIENCE) or ""),
+        "lid_closed": parse.lid_closed(tool.output([*IOREG, "-k", "AppleClamshellState"], PATIENCE) or ""),
     }
 
 
@@ -177,7 +177,7 @@ def thermal_level(pressure: int | None, warned: str | None) -> str | None:
 
 def facts() -> dict[str, str | int | bool | None]:
     """Return what does not change while the machine runs; None: not known here."""
-    return facts_from(_sysctl(FACT_NAMES), parse.versions(tool.run(["/usr/bin/sw_vers"], PATIENCE) or ""))
+    return facts_from(_sysctl(FACT_NAMES), parse.versions(tool.output(["/usr/bin/sw_vers"], PATIENCE) or ""))
 
 
 def facts_from(told: Mapping[str, str], version: Mapping[str, str]) -> dict[str, str | int | bool | None]:
