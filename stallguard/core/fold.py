@@ -373,17 +373,13 @@ def _past(run: Run, findings: tuple[Finding, ...]) -> attempts.Past:
 
 def _after(run: Run, decision: Decision, event: Exited) -> Step:
     if decision.action == "restart":
-        return _again(run, decision)
+        deadline, sizes = run.now + decision.delay, regrow.after(run, decision.factor)
+        run = move(run, "again", deadline=deadline, decision=decision, sizes=sizes)
+        facts = {"attempt": str(run.attempt + 1), "why": decision.why, "mathematics": decision.mathematics}
+        pause = [Tell("waiting", {"delay": messages.duration(decision.delay)})] if decision.delay > 1 else []
+        return run, [*pause, Tell("restart", facts)]
     code = exit_code(decision, event)
     kind = "gave_up" if decision.action == "give_up" else messages.ending(decision.code, code)
     facts = messages.totals(run, beats(run), event.at) | {"code": str(code), "why": decision.why}
     last: list[Action] = [Tell(kind, facts), Conclude(code=code, why=decision.why)]
     return move(run, "ended", code=code, deadline=math.inf), last
-
-
-def _again(run: Run, decision: Decision) -> Step:
-    deadline, sizes = run.now + decision.delay, regrow.after(run, decision.factor)
-    run = move(run, "again", deadline=deadline, decision=decision, sizes=sizes)
-    facts = {"attempt": str(run.attempt + 1), "why": decision.why, "mathematics": decision.mathematics}
-    pause = [Tell("waiting", {"delay": messages.duration(decision.delay)})] if decision.delay > 1 else []
-    return run, [*pause, Tell("restart", facts)]

@@ -84,7 +84,11 @@ def observe(run: Run, event: Event, limits: DetectorLimits) -> Run:
         else _take(run, training, tick, limits) if _is_due(training, event.at) else training
         for training in run.trainings
     )  # fmt: skip
-    return _number(replace(run, trainings=each))
+    run = replace(run, trainings=each)
+    for training in each:
+        if training.trains and not training.number:  # it has just begun to train
+            run = replace(put(run, replace(training, number=run.begun + 1)), begun=run.begun + 1)
+    return run
 
 
 def _addressees(run: Run, event: Event) -> set[int] | None:
@@ -140,14 +144,6 @@ def _is_due(training: Training, at: float) -> bool:
     return check is not None and at >= check and not (training.over or training.benched)
 
 
-def _number(run: Run) -> Run:
-    """Give a training that has just begun to train its number."""
-    new = next((one for one in run.trainings if one.trains and not one.number), None)
-    if new is None:
-        return run
-    return replace(put(run, replace(new, number=run.begun + 1)), begun=run.begun + 1)
-
-
 def _launch(run: Run, event: Launched, limits: DetectorLimits) -> Run:
     """Begin an attempt: what was learned of its places is kept, no process has reported yet."""
     outside = run.trainings[0]
@@ -185,16 +181,12 @@ def _doubt(training: Training) -> int:
 def _bench(run: Run) -> Run:
     """Mark those that are not judged now; one that is judged again begins anew."""
     counts = {training.key for training in judged(run)}
-    if all(training.benched == (training.key not in counts) or training.over for training in run.trainings):
-        return run
-    return replace(run, trainings=tuple(_benched(one, one.key not in counts) for one in run.trainings))
-
-
-def _benched(training: Training, benched: bool) -> Training:
-    if training.benched == benched or training.over:
-        return training
-    judge = training.judge if benched else detector.anew(training.judge)
-    return replace(training, benched=benched, judge=judge)
+    for one in run.trainings:
+        benched = one.key not in counts
+        if not one.over and one.benched != benched:
+            judge = one.judge if benched else detector.anew(one.judge)
+            run = put(run, replace(one, benched=benched, judge=judge))
+    return run
 
 
 # ---- ends -----------------------------------------------------------------------------------------------------------

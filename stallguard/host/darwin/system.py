@@ -5,6 +5,7 @@ May not judge, and may not run a tool more often than a sensor asks.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import select
@@ -204,27 +205,23 @@ class MemoryKill:
 
     def __init__(self, pid: int) -> None:
         """Begin to watch `pid`, which must still live (the kernel refuses even a zombie)."""
-        kernel: Any = select
-        self._queue: Any = kernel.kqueue()
-        self._error: int = kernel.KQ_EV_ERROR
         self._answer: bool | None = None
-        try:
-            kqueue_exit.register(self._queue, pid, kernel)
-        except OSError:  # it is gone: nothing will be known
-            self.close()
+        self._watch: kqueue_exit.ExitWatch | None = None
+        with contextlib.suppress(OSError):  # it has ended: nothing will be known
+            self._watch = kqueue_exit.ExitWatch(pid, select)
 
     def look(self) -> None:
         """Nothing changes while it lives."""
 
     def killed(self) -> bool | None:
-        """Return whether jetsam killed it; None where the end was not seen."""
-        if self._queue is not None and self._answer is None:
-            for event in self._queue.control(None, 1, 0):
-                self._answer = None if event.flags & self._error else kqueue_exit.was_memory(event.data)
+        """Return whether jetsam killed it; None if the end was not seen."""
+        if self._watch is not None and self._answer is None:
+            data = self._watch.take(0)
+            self._answer = None if data is None else kqueue_exit.was_memory(data)
         return self._answer
 
     def close(self) -> None:
-        """Close the queue."""
-        if self._queue is not None:
-            self._queue.close()
-        self._queue = None
+        """Stop watching."""
+        if self._watch is not None:
+            self._watch.close()
+        self._watch = None
