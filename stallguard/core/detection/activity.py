@@ -34,7 +34,7 @@ _ONSET = 1.25
 
 
 class Point(msgspec.Struct, frozen=True, array_like=True):
-    """One reading on the watched clock; counters as in readings.Process, 0 where unknown but for `faults`."""
+    """One reading on the watched clock; counters as in readings.Process, 0 if unknown, except `faults`."""
 
     now: float
     cpu: float
@@ -90,9 +90,9 @@ class Rates(msgspec.Struct, frozen=True):
 def read_process(
     evidence: Evidence, reading: Process, now: float, gap: float, *, stepping: bool, limits: DetectorLimits
 ) -> Evidence:
-    """Return the evidence after a reading of the tree at watched time `now`, `gap` seconds into a silence.
+    """Return the evidence after a reading of the tree at watched time `now`, `gap` seconds into a gap.
 
-    `stepping`: the silence is inside a healthy training step, so that this level is the normal one.
+    `stepping`: the gap is inside a healthy training step, so that this level is the normal one.
     """
     evidence = _look(evidence, reading, now)
     if reading.cpu is None:

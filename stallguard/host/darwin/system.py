@@ -1,6 +1,6 @@
-"""The machine, its memory and its GPU on macOS: small tools run, their words parsed by darwin_parse.
+"""The machine, its memory and its GPU on macOS: small tools are run, and host.darwin.parsers parses their output.
 
-May not judge, and may not run a tool more often than a sensor asks.
+This module must not judge, and must not run a tool more often than a sensor reads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PS = [
     "-o",
     "pid,stat,%cpu,comm",
 ]  # by CPU, names without paths; set-user-id, so it sees all
-# kern.memorystatus_vm_pressure_level is masked: `sysctl -a` hides it, asked by name it answers.
+# kern.memorystatus_vm_pressure_level is masked: `sysctl -a` hides it, read by name it is there.
 MEMORY_NAMES = (
     "hw.memsize",
     "kern.memorystatus_vm_pressure_level",
@@ -36,9 +36,9 @@ MEMORY_NAMES = (
     "vm.compressor_bytes_used",
 )
 FACT_NAMES = ("hw.model", "hw.memsize", "hw.ncpu", "machdep.cpu.brand_string", "sysctl.proc_translated")
-PATIENCE = 10.0  # seconds until a tool is killed; its sensor is told to be blocked long before
+PATIENCE = 10.0  # seconds until a tool is killed; its sensor counts as blocked long before
 BUSY, TOP = 0.05, 3  # of a core; names
-SLOW_EVERY = 30.0  # seconds between two looks at what changes rarely
+SLOW_EVERY = 30.0  # seconds between two readings of what changes rarely
 THERMAL = {0: "nominal", 1: "fair", 2: "serious"}  # moderate, heavy; above: trapping, sleeping
 
 
@@ -47,7 +47,7 @@ def _sysctl(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def memory(_pid: int | None = None) -> Memory:
-    """Return the machine's memory.  macOS holds processes to no limit that could be told."""
+    """Return the machine's memory.  macOS has no memory limit of a process that could be read."""
     told = _sysctl(MEMORY_NAMES)
     return memory_reading(
         told, parse.pages(tool.output(VM_STAT, PATIENCE) or tool.output(MEMORY_PRESSURE, PATIENCE) or "")
@@ -74,7 +74,7 @@ class Gpu:
         self._before: dict[str, parse.Client] | None = None
 
     def read(self, pids: Collection[int]) -> Device | None:
-        """Return the GPU's reading, with what the processes `pids` do on it; None where ioreg shows no GPU."""
+        """Return the GPU's reading, with what the processes `pids` do on it; None if ioreg shows no GPU."""
         gpus = parse.accelerators(tool.output([*IOREG, "-c", "IOAccelerator"], PATIENCE) or "")
         if not gpus:
             return None
@@ -85,7 +85,7 @@ class Gpu:
     def reading(
         self, gpus: list[parse.Accelerator], clients: list[parse.Client], pids: Collection[int]
     ) -> Device:
-        """Return the reading that the registry's nodes make; of several GPUs, Apple's own is told."""
+        """Return the reading that the registry's nodes make; of several GPUs, Apple's own."""
         gpu = max(gpus, key=lambda one: ((one.kind or "").startswith("AGX"), one.utilisation or 0.0))
         ours = {client.id: client for client in clients if client.pid in pids}
         moved = self._moved(ours)
@@ -172,7 +172,7 @@ def _rarely_changing() -> dict[str, Any]:
 
 
 def thermal_level(pressure: int | None, warned: str | None) -> str | None:
-    """Return the thermal state: the pressure level where notifyd tells it, else pmset's warning."""
+    """Return the thermal state: the pressure level if notifyd has it, else pmset's warning."""
     return warned if pressure is None else THERMAL.get(pressure, "critical")
 
 
