@@ -175,7 +175,7 @@ class Teller:
             causes.DEVICE_WAIT, 0.81, since=MONOTONIC + self._silent,
             evidence=("the processor is idle (0.01 of a core)", "it is inside a training step",
                       "the GPU of this process has done nothing since", "the main thread waits for the GPU"),
-            against=("the interpreter answers: none of its threads keeps its lock",),
+            against=("a Python thread of the process can run: the interpreter's lock is free",),
             advice=("a new process has gone on in every report that tells what followed",
                     ON_CPU.sentence()), mode="F1",
         )  # fmt: skip

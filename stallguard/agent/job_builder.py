@@ -6,7 +6,6 @@ Looks at the file system through stallguard.launch.command; may not write anythi
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from stallguard.agent.job import Job, Schedule, checked_name, exit_timeout
 from stallguard.agent.job_files import Places
 from stallguard.config import Config
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
+from stallguard.host import tool
 from stallguard.launch import interpreter
 from stallguard.launch.command import Disk, resolve
 
@@ -104,16 +104,13 @@ def _python(path: str, env: Mapping[str, str], cwd: Path) -> str:
     if Path(path).parent.name != SHIMS:
         return path
     try:
-        done = subprocess.run(
-            [path, "-c", "import sys; print(sys.executable)"], capture_output=True, text=True, errors="replace",
-            timeout=ASKED, check=False, stdin=subprocess.DEVNULL, env=dict(env), cwd=cwd,
-        )  # fmt: skip
-        said = done.stdout.strip() if done.returncode == 0 else ""
-        why = done.stderr.strip().partition("\n")[0]
-    except (OSError, subprocess.TimeoutExpired) as error:
-        said, why = "", str(error)
-    if said.startswith("/"):
-        return said
+        result = tool.run([path, "-c", "import sys; print(sys.executable)"], ASKED, env=env, cwd=cwd)
+        answer = result.output.decode(errors="replace").strip() if result.code == 0 else ""
+        why = result.incomplete or result.errors.decode(errors="replace").strip().partition("\n")[0]
+    except OSError as error:
+        answer, why = "", str(error)
+    if answer.startswith("/"):
+        return answer
     raise StallguardError(
         f"{path} chooses an interpreter when it starts, and does not say which",
         why=why,

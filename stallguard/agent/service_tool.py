@@ -1,17 +1,17 @@
-"""Asks a program of the system one question, with a deadline.
+"""Runs a program of the system for a verb, and reports a missing or hanging one as an error that a user can act upon.
 
-May not interpret what it says.
+This module must not interpret what the program prints.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from stallguard.errors import CANNOT_RUN, StallguardError
+from stallguard.host import tool
 
 
 class Said(NamedTuple):
@@ -24,20 +24,14 @@ class Said(NamedTuple):
 def ask(program: str, words: Sequence[str], patience: float, cure: str) -> Said:
     """Run `program` in the C locale.
 
-    Raises StallguardError where it is not there (exit code 126, with `cure`) or says nothing for `patience` seconds.
+    Raises StallguardError if it is missing (exit code 126, with `cure`) or does not end within `patience` seconds.
     """
     path = shutil.which(program)
     if path is None:
         why = "it belongs to a system that this machine does not run"
         raise StallguardError(f"there is no {program} here", why=why, cure=cure, code=CANNOT_RUN)
-    try:
-        done = subprocess.run(
-            [path, *words], capture_output=True, text=True, errors="replace", timeout=patience, check=False,
-            stdin=subprocess.DEVNULL, env=os.environ | {"LC_ALL": "C"},
-        )  # fmt: skip
-    except subprocess.TimeoutExpired as error:
-        why = f"{program} {' '.join(words[:2])} said nothing for {patience:g} s"
-        raise StallguardError(
-            f"{program} does not answer", why=why, cure="log out and in, and try again"
-        ) from error
-    return Said(done.returncode, done.stdout + done.stderr)
+    result = tool.run([path, *words], patience, env=os.environ | tool.C_LOCALE)
+    if result.code is None:
+        why = f"{program} {' '.join(words[:2])}: {result.incomplete} (after {patience:g} s)"
+        raise StallguardError(f"{program} does not answer", why=why, cure="log out and in, and try again")
+    return Said(result.code, result.text)

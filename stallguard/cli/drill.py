@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,12 @@ from stallguard.cli._guard import guard
 from stallguard.cli._options import given, settings
 from stallguard.config.table import KEYS
 from stallguard.errors import CANNOT_RUN, StallguardError
+from stallguard.host import tool
 from stallguard.launch import interpreter
 
 TRAIN = Path(__file__).resolve().parent.parent / "drills" / "train.py"
 HAS_TENSORFLOW = "import importlib.util, sys; sys.exit(importlib.util.find_spec('tensorflow') is None)"
+DEADLINE = 60.0  # seconds; importlib looks only for files, but the first look into an environment on a network is slow
 KINDS = ("op", "lock", "gil", "spin", "stopped")
 # A rehearsal must not take the patience of a night: judged sooner, acted upon at once, halved at once.
 REHEARSAL = {"policy.on_stall": "halve", "policy.causes": "stopped=halve", "detector.act_after": "1s"}
@@ -51,8 +52,10 @@ def command(kind: str, **parameters: Any) -> None:
 def require_tensorflow(python: str) -> None:
     """Refuse an interpreter that has no TensorFlow.  Raises StallguardError (exit code 126)."""
     chosen = interpreter.choose(python or None, os.environ, shutil.which, cwd=Path.cwd())
-    found = subprocess.run([chosen.path, "-c", HAS_TENSORFLOW], check=False, capture_output=True)
-    if found.returncode:
+    found = tool.run([chosen.path, "-c", HAS_TENSORFLOW], DEADLINE, env=os.environ)
+    if found.incomplete:
+        raise StallguardError(f"{chosen.path} does not answer", why=found.incomplete, code=CANNOT_RUN)
+    if found.code:
         raise StallguardError(
             f"{chosen.path} has no TensorFlow",
             why=f"a drill rehearses in the training's own environment; this one was chosen because: {chosen.why}",

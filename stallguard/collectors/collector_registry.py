@@ -23,10 +23,10 @@ from stallguard.collectors import (
     stack_request,
     stacks,
     surroundings,
-    tool_output,
 )
 from stallguard.collectors.evidence_text import Sheet
 from stallguard.collectors.frames import LOCK, USER
+from stallguard.host import tool as host_tool
 from stallguard.host.evidence_rows import Table, Tool
 from stallguard.probe import wire
 
@@ -112,11 +112,12 @@ _READ: dict[str, Callable[[str], tuple[str, ...]]] = {
 
 def _tool(tool: Tool) -> Collector:
     def gather(_context: Context, sheet: Sheet) -> Facts | None:
-        said = tool_output.run(tool.argv, tool.seconds, min(tool.size, sheet.left))
-        sheet.data(f"{tool.name}.txt", said.text)
-        sheet.trouble = sheet.trouble or said.why
+        result = host_tool.run(tool.argv, tool.seconds, limit=min(tool.size, sheet.left), merge=True)
+        sheet.data(f"{tool.name}.txt", result.output)
+        failed = f"it ended with exit code {result.code}" if result.code else ""
+        sheet.trouble = sheet.trouble or result.incomplete or failed
         read = _READ.get(tool.name)
-        return {"classes": list(read(said.text.decode(errors="replace")))} if read else None
+        return {"classes": list(read(result.text))} if read else None
 
     return Collector(tool.name, gather, tool.seconds, tool.size, deep=tool.deep, outlasts=tool.outlasts)
 

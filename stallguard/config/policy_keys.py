@@ -6,10 +6,10 @@ Words only; the values and the reasons for them are core.limits.
 from __future__ import annotations
 
 from stallguard.config.kinds import COUNT, DURATION, POSITIVE, SWITCH, TEXT, Kind, choice, pairs
-from stallguard.core.diagnosis.causes import TITLES
+from stallguard.core.diagnosis import causes
 from stallguard.core.limits import ON_STALL, SCALINGS
 
-CAUSES = pairs("cause", TITLES, "order", ON_STALL)
+CAUSES = pairs("cause", causes.CAUSES, "order", ON_STALL)
 # Name, kind, meaning, option of `run`.
 KEYS: list[tuple[str, Kind, str, str]] = [
     ("on_stall", choice(*ON_STALL), "What to do about a stall; auto: what fits its cause.", "--on-stall"),

@@ -1,6 +1,6 @@
-"""What the core wants done, as values.  supervisor.executor does them; the journal keeps them.
+"""What the core orders, as values.  supervisor.executor carries them out; the journal keeps them.
 
-This module may not do anything.
+This module must not do anything.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Signal(Action, frozen=True, tag="attempt.signalled"):
 
 
 class Ask(Action, frozen=True, tag="probe.asked"):
-    """Ask the probe for something: a name of wire.COMMANDS."""
+    """Send the probe a command: a name of wire.COMMANDS."""
 
     attempt: int
     command: str
 
 
 class Tell(Action, frozen=True, tag="tell"):
-    """Tell the user something: a key of the narrative and the facts it needs."""
+    """Announce something to the user: a key of the narrative and the facts that it needs."""
 
     kind: str
     facts: dict[str, str] = {}

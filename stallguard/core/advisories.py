@@ -1,6 +1,7 @@
-"""A training that goes on, looked at once a minute: what slows it, or will end it, is told once an attempt.
+"""Advisories: once a minute, what slows a training down or will end it is announced, once an attempt each.
 
-Nothing here is a reason to act: slow is not stalled.  May not change anything but what was told.
+An advisory is no reason to act: slow is not stalled.  This module must change nothing but the record of what was
+announced.
 """
 
 from __future__ import annotations
@@ -9,16 +10,12 @@ from msgspec.structs import replace
 
 from stallguard.core import lifecycle, messages
 from stallguard.core.actions import Action, Found, Tell
-from stallguard.core.diagnosis import causes, diagnose
+from stallguard.core.diagnosis import diagnose
+from stallguard.core.diagnosis.causes import CAUSES
 from stallguard.core.run import Run
 
-EVERY = 60.0  # seconds between two looks; a slow-down that begins is looked at at once
-SURE = 0.45  # confidence from which a cause is told of a training that goes on
-SOFT = frozenset((
-    causes.THROTTLED, causes.CPU_FALLBACK, causes.RETRACING, causes.SLOW_OPTIMIZER, causes.ROSETTA,
-    causes.WRONG_NUMBERS, causes.INPUT_STARVATION, causes.MEMORY_THRASH, causes.MEMORY_GROWTH, causes.GPU_ERROR,
-    causes.PLUGIN_MISMATCH,
-))  # fmt: skip
+EVERY = 60.0  # seconds between two diagnoses; a slow-down is diagnosed when it begins
+SURE = 0.45  # confidence from which an advisory cause is announced
 # What slow_cause of the judgement means, in words.
 SLOW = {
     "input": "it waits for its input",
@@ -29,7 +26,7 @@ SLOW = {
 
 
 def look(run: Run) -> tuple[Run, list[Action]]:
-    """Return the run and what is to be told of it now."""
+    """Return the run, and what is to be announced about it now."""
     if run.state != lifecycle.RUNNING or run.judge.judgement.step != "healthy":
         return run, []
     slow = run.judge.judgement.slow > 1.0
@@ -52,7 +49,9 @@ def _causes(run: Run) -> tuple[Run, list[Action]]:
     new = tuple(
         finding
         for finding in findings
-        if finding.cause in SOFT and finding.confidence >= SURE and finding.cause not in run.review.told
+        if CAUSES[finding.cause].advisory
+        and finding.confidence >= SURE
+        and finding.cause not in run.review.told
     )
     if not new:
         return run, []

@@ -1,9 +1,10 @@
 """The vocabulary of the core: everything that can happen to a run, as frozen values.
 
-Every event carries `at`, the supervisor's monotonic clock in seconds, put on by the mailbox; the core never
-asks for the time.  The journal stores events as they are, so a replay sees what the run saw.  Tags and `name=` are the
-words of the journal: a field names its unit there (`_seconds`, `_bytes`), a time on that clock ends in `clock`.
-This module may not import anything that acts or reads.
+Every event carries `at`, the supervisor's monotonic clock in seconds, set by the mailbox; the core never
+reads a clock.  The journal stores events as they are, so a replay sees what the run saw.  Tags and
+`name=` are the words of the journal: a field names its unit there (`_seconds`, `_bytes`), a time on that clock ends in
+`clock`.
+This module must not import anything that acts or reads.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import msgspec
 
 from stallguard.core.readings import AnyReading
 
-DUMP = 0  # the incident of evidence that the user asked for: it is about none
+DUMP = 0  # the incident number of evidence that the user ordered without one
 
 
 class _Timed(msgspec.Struct, frozen=True, tag_field="event", omit_defaults=True):
@@ -22,8 +23,8 @@ class _Timed(msgspec.Struct, frozen=True, tag_field="event", omit_defaults=True)
 class Event(_Timed, frozen=True, kw_only=True):
     """Base of all events.  `at`: seconds on the supervisor's monotonic clock.
 
-    `steady`: seconds before `at` that were summed up (supervisor/sample_summary.py): stallguard ran, all trainings
-    went on.
+    `steady`: seconds before `at` that were summed up (supervisor/sample_summary.py): stallguard ran, and all trainings
+    made progress.
     """
 
     steady: float = msgspec.field(default=0.0, name="steady_seconds")
@@ -35,8 +36,8 @@ class Launched(Event, frozen=True, tag="attempt.started"):
     attempt: int
     pid: int
     factor: int = 1  # micro-batches a batch
-    device: str = "default"  # default, or cpu where the GPU is hidden
-    resumed: bool = False  # it was given checkpoints, and there were some
+    device: str = "default"  # default, or cpu if the GPU is hidden
+    resumed: bool = False  # there were checkpoints, and it got them
 
 
 class Failed(Event, frozen=True, tag="attempt.start_failed"):
@@ -52,12 +53,14 @@ class Greeted(Event, frozen=True, tag="probe.connected"):
 
     attempt: int
     pid: int
-    place: str = ""  # which of the run's processes this is (probe/process_key.py); "" in journals that know of one only
+    place: str = ""  # which of the run's processes this is (probe/process_key.py); "" in journals with one process only
     command: str = ""  # what the process runs, as a user would know it
     armed: bool = False  # the stack-dump signal may be sent
     hooks: tuple[str, ...] = ()
     versions: dict[str, str] = {}
-    threads: tuple[int, ...] = ()  # the system's numbers of the probe's own, which sleep and mean nothing
+    threads: tuple[
+        int, ...
+    ] = ()  # the system's numbers of the probe's own threads; their sleep does not count
     beyond: tuple[str, ...] = ()  # sentences: what a smaller batch or a resume cannot reach here
 
 
@@ -65,17 +68,16 @@ class Heard(Event, frozen=True, tag="probe.heartbeat"):
     """The newest record of a process' probe.  Times are seconds on the same clock as `at`; see wire.py."""
 
     attempt: int
-    pid: int = 0  # 0 in journals that know of one process only
-    trains: bool = False  # this process has trained; another may be one that only launches others
+    pid: int = 0  # 0 in journals with one process only
+    trains: bool = False  # this process has trained; one that has not can be a launcher
     beats: int = 0
     beat_at: float = msgspec.field(default=0.0, name="beat_clock")
     phase: str = "importing"
     phase_at: float = msgspec.field(default=0.0, name="phase_clock")
     progress_at: float = msgspec.field(default=0.0, name="progress_clock")
     changes: int = 0
-    sent_at: float = msgspec.field(
-        default=0.0, name="sent_clock"
-    )  # when a thread of the process last could run
+    # When a thread of the process was last able to run.
+    sent_at: float = msgspec.field(default=0.0, name="sent_clock")
     longest: float = msgspec.field(default=0.0, name="longest_seconds")
     longest_phase: str = "importing"
     fits: int = 0
@@ -97,8 +99,8 @@ class Heard(Event, frozen=True, tag="probe.heartbeat"):
     step_s: float = msgspec.field(default=0.0, name="step_seconds")
     expect_until: float = msgspec.field(default=0.0, name="expect_until_clock")
     skipped: int = 0
-    page: bool = False  # read from the mapped page, because the socket was silent
-    aside: bool = False  # the hooks are out, or nobody listens: counters that stand still say nothing
+    page: bool = False  # read from the mapped page, because no datagram came
+    aside: bool = False  # no hooks, or no thread receives records: constant counters prove nothing
 
 
 class Noted(Event, frozen=True, tag="probe.note"):
@@ -108,7 +110,7 @@ class Noted(Event, frozen=True, tag="probe.note"):
     kind: str = msgspec.field(name="topic")
     text: str
     facts: dict[str, str] = {}
-    pid: int = 0  # of the process that says it; 0: the supervisor itself
+    pid: int = 0  # of the process that sends it; 0: the supervisor itself
 
 
 class Left(Event, frozen=True, tag="process.left"):
@@ -126,7 +128,7 @@ class Sampled(Event, frozen=True, tag="sensor.sampled"):
 
 
 class SensorBlocked(Event, frozen=True, tag="sensor.blocked"):
-    """A sensor did not come back within its deadline."""
+    """A sensor did not return within its deadline."""
 
     sensor: str
     seconds: float
@@ -141,7 +143,7 @@ class Matched(Event, frozen=True, tag="output.matched"):
 
 
 class Slept(Event, frozen=True, tag="clock.gap"):
-    """The machine slept, or the supervisor itself could not run, for so long."""
+    """The machine slept, or the supervisor itself could not run, for some time."""
 
     seconds: float
     why: str = "asleep"  # asleep | starved
@@ -152,34 +154,34 @@ class Ticked(Event, frozen=True, tag="clock.ticked"):
 
 
 class Exited(Event, frozen=True, tag="attempt.exited"):
-    """The child is gone.  `code` as subprocess has it: negative for a signal."""
+    """The child has ended.  `code` as subprocess has it: negative for a signal."""
 
     attempt: int
     code: int
     memory_kill: bool | None = None  # the kernel killed it for memory
-    known: bool = True  # False: nobody saw the end, and `code` says nothing
+    known: bool = True  # False: the end was not observed, and `code` is meaningless
 
 
 class Collected(Event, frozen=True, tag="evidence.ready"):
-    """The evidence of an incident is on disk, or a DUMP that was asked for."""
+    """The evidence of an incident is on disk, or a DUMP that the user ordered."""
 
     incident: int
     seconds: float
-    where: str = ""  # "file.py:12 in function", the script's own line that it hung in
+    where: str = ""  # "file.py:12 in function", the script's own line that hangs
     stacks: tuple[str, ...] = ()  # classes of the innermost frames found (see collectors.frames)
     fingerprint: str = ""  # equal for two dumps whose innermost frames are the same
     missing: tuple[str, ...] = ()
 
 
 class Unkillable(Event, frozen=True, tag="attempt.kill_failed"):
-    """SIGKILL was sent and the process did not go."""
+    """SIGKILL was sent and the process did not end."""
 
     attempt: int
     state: str = ""
 
 
 class Asked(Event, frozen=True, tag="user.command"):
-    """The user, the control socket or launchd wants something: interrupt, stop, restart, mute, dump."""
+    """A command of the user, the control socket or launchd: interrupt, stop, restart, mute, dump."""
 
     verb: str
     argument: str = ""

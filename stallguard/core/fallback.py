@@ -1,7 +1,7 @@
-"""What is left to do when our own judgement failed: the training goes its way, and its end is the run's.
+"""What remains if the core itself fails: the training continues unsupervised, and its end is the run's.
 
-`follow` takes the place of fold.advance.  The user's wishes are passed on; nothing is judged, started again or
-ended by us.  Pure, as core.fold.
+`follow` replaces fold.advance.  It passes the user's commands on; it judges, restarts and ends nothing by itself.
+Pure, as core.fold.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ ENDING = {"interrupt": "INT", "stop": "TERM", "finish": "TERM"}
 
 
 def is_vital(event: Event) -> bool:
-    """Tell whether an event may not be passed over: a start, an end, a wish that the training end."""
+    """Tell whether an event must not be skipped: a start, an end, a command to end the training."""
     return isinstance(event, Launched | Failed | Exited) or (
         isinstance(event, Asked) and event.verb in ENDING
     )
 
 
 def refuses(run: Run, verb: str) -> str:
-    """Return why what is asked cannot be done any more; "" where it can."""
-    deaf = run.state == UNGUARDED and verb not in ENDING
-    return f"{WHY}, the training goes on unguarded, and can only be stopped" if deaf else ""
+    """Return why a command cannot be carried out any more; "" if it can."""
+    refused = run.state == UNGUARDED and verb not in ENDING
+    return f"{WHY}, the training goes on unguarded, and can only be stopped" if refused else ""
 
 
 def begin(run: Run, event: Event, error: str) -> Step:
-    """Step aside at `event`, which the core could not take; without a child the run is over, with OWN_FAILURE."""
+    """Take over at `event`, on which the core failed; without a child the run is over, with OWN_FAILURE."""
     told = Tell("unguarded", {"error": error})
     run, actions = follow(replace(run, interrupts=0), event)
     if run.state in ENDED:
@@ -47,7 +47,7 @@ def begin(run: Run, event: Event, error: str) -> Step:
 
 
 def follow(run: Run, event: Event) -> Step:
-    """Return the run after `event`, and what is to be passed on."""
+    """Return the run after `event`, and the actions that pass it on."""
     if run.state in ENDED or getattr(event, "attempt", run.attempt) < run.attempt:
         return run, []
     run = replace(run, now=max(event.at, run.now))
@@ -64,14 +64,14 @@ def _failed(run: Run, event: Failed) -> Step:
 
 
 def _exited(run: Run, event: Exited) -> Step:
-    """Take its code for the run's, unless it was ended to be started again: that will not happen now."""
+    """Use its code for the run, unless it was ended for a restart, which does not happen now."""
     lost = run.decision is not None and run.decision.action == "restart"
     code = OWN_FAILURE if lost else exit_code(run.decision, event)
     return move(run, "ended", code=code), [Conclude(code=code, why=WHY if lost else "")]
 
 
 def _asked(run: Run, event: Asked) -> Step:
-    """Ask the training to end; whoever asks again has it ended."""
+    """Pass a command to end the training on; a second one kills it."""
     name = ENDING.get(event.verb)
     if name is None:
         return run, []

@@ -1,9 +1,9 @@
 """The core: `advance(run, event, limits) -> (run, actions)`.
 
-Values in, values out: no clock, no I/O, no threads, no chance.  Every event is remembered and judged by the trainings
-that it concerns (core.trainings); then a handler for its type moves the run, and `_converge` follows the judgement of
-the training in focus, and the deadlines.  States and moves are the table in lifecycle.py; why it stalls is diagnosis,
-what to do is policy.
+Values in, values out: no clock, no I/O, no threads, no randomness.  The trainings that an event concerns keep and judge
+it (core.trainings).  Then a handler for its type moves the run, and `_converge` follows the verdict on the training in
+focus, and the deadlines.  States and moves are the table in lifecycle.py; diagnosis says why it stalls, policy what to
+do.
 """
 
 from __future__ import annotations
@@ -60,11 +60,13 @@ from stallguard.core.verdicts import Decision, Finding
 from stallguard.errors import GAVE_UP
 
 RECONSIDERED = (
-    10.0  # seconds until a stall that the policy left alone is diagnosed again, which costs a millisecond
+    10.0  # seconds until a stall that the policy left alone is diagnosed again; that costs a millisecond
 )
-GPU_LOOK = 2.0  # seconds between two looks at a GPU that is busy without us
+GPU_LOOK = 2.0  # seconds between two checks of a GPU that is busy after the training has ended
 LEAVES_ALONE = ("wait", "notify")  # decisions that change nothing
-STOP_INEXACT = "inexact-stop"  # a note: it cannot be resumed exactly, and must not be resumed otherwise
+STOP_INEXACT = (
+    "inexact-stop"  # a note: the training cannot be resumed exactly, and a setting forbids any other resume
+)
 NOTES = {
     "aside": "aside", "resume": "resumed", "micro": "smaller", "whole": "whole", "regrown": "smaller",
     "trouble": "trouble", "sensor": "broken", "inexact": "inexact", "inexact-stop": "inexact",
@@ -86,7 +88,7 @@ def begin(
 def advance(run: Run, event: Event, limits: Limits) -> Step:
     """Return the run after `event`, and what is to be done.
 
-    Events of an attempt that is over are passed by; time that runs backwards is held at the latest seen.
+    Events of an attempt that is over are ignored; a time before the latest one counts as the latest one.
     """
     if run.state in ENDED or getattr(event, "attempt", run.attempt) < run.attempt:
         return run, []
@@ -123,7 +125,7 @@ def _failed(run: Run, event: Failed, _limits: Limits) -> Step:
 
 
 def _greeted(run: Run, event: Greeted, _limits: Limits) -> Step:
-    """The hello comes again whenever it changes: what a remedy cannot reach is told once."""
+    """Announce what a remedy cannot reach, once: the hello comes again each time that it changes."""
     news = [text for text in event.beyond if text not in run.beyond]
     run = move(run, "greeted", beyond=(*run.beyond, *news))
     return run, [Tell("beyond", {"text": text}) for text in news]
@@ -251,7 +253,7 @@ HANDLERS: dict[type, Callable[..., Step]] = {
 
 
 def _converge(run: Run, limits: Limits) -> Step:
-    """Follow the judgement while the child is watched, and the deadlines everywhere."""
+    """Follow the verdict in WATCHED states, and the deadline in all states."""
     if run.now >= run.deadline:
         return _deadline_passed(run, limits)
     if run.state == lifecycle.STOPPING and grace_period.is_in_vain(run, limits):
@@ -291,7 +293,7 @@ def _stalled(run: Run, limits: Limits) -> Step:
 
 
 def _others(run: Run) -> Step:
-    """Report a training that stalls during the incident of another: the remedy of that one restarts both."""
+    """Announce trainings that stall during the incident of another: the remedy of that one restarts all."""
     also = [
         one for one in trainings.judged(run)
         if one.key != run.focus and not one.announced and one.judge.judgement.step in ("stalled", "stopped")
@@ -303,7 +305,7 @@ def _others(run: Run) -> Step:
 
 def _recovered(run: Run, before: str) -> Step:
     judgement = run.judge.judgement
-    # Another training came into focus: the gap of its own is not the one that is over.
+    # If another training came into focus, its own gap is not the one that is over.
     seconds = judgement.gap if judgement.step == "recovering" else run.now - run.silent_since
     gap = messages.duration(seconds) if before != "healthy" else "?"
     kind = "cleared" if run.state != HOLDING else "continued" if before == "stopped" else "recovered"
@@ -345,7 +347,7 @@ def _deadline_passed(run: Run, limits: Limits) -> Step:
 
 
 def _next_attempt(run: Run, decision: Decision) -> Step:
-    """Start it as soon as the GPU has come to rest; give up where it does not."""
+    """Start the next attempt when the GPU is idle; give up if it stays busy."""
     wait = gpu_idle.gpu_wait(run.history, run.now)
     if wait > 0:
         return replace(run, deadline=run.now + min(wait, GPU_LOOK)), []
@@ -373,17 +375,13 @@ def _past(run: Run, findings: tuple[Finding, ...]) -> attempts.Past:
 
 def _after(run: Run, decision: Decision, event: Exited) -> Step:
     if decision.action == "restart":
-        return _again(run, decision)
+        deadline, sizes = run.now + decision.delay, regrow.after(run, decision.factor)
+        run = move(run, "again", deadline=deadline, decision=decision, sizes=sizes)
+        facts = {"attempt": str(run.attempt + 1), "why": decision.why, "mathematics": decision.mathematics}
+        pause = [Tell("waiting", {"delay": messages.duration(decision.delay)})] if decision.delay > 1 else []
+        return run, [*pause, Tell("restart", facts)]
     code = exit_code(decision, event)
     kind = "gave_up" if decision.action == "give_up" else messages.ending(decision.code, code)
     facts = messages.totals(run, beats(run), event.at) | {"code": str(code), "why": decision.why}
     last: list[Action] = [Tell(kind, facts), Conclude(code=code, why=decision.why)]
     return move(run, "ended", code=code, deadline=math.inf), last
-
-
-def _again(run: Run, decision: Decision) -> Step:
-    deadline, sizes = run.now + decision.delay, regrow.after(run, decision.factor)
-    run = move(run, "again", deadline=deadline, decision=decision, sizes=sizes)
-    facts = {"attempt": str(run.attempt + 1), "why": decision.why, "mathematics": decision.mathematics}
-    pause = [Tell("waiting", {"delay": messages.duration(decision.delay)})] if decision.delay > 1 else []
-    return run, [*pause, Tell("restart", facts)]

@@ -1,11 +1,11 @@
-"""Whether a training that stalled does anything at all about SIGTERM, so that the grace is of use to it.
+"""Whether a stalled training does anything after SIGTERM, so that the grace period is of use.
 
-A script may handle SIGTERM: save and end, or only note it and end after the batch, as PyTorch Lightning does.  In a
-step that never comes back the note is never read.  What tells the two apart is what the process does after the signal:
-a handler that saves computes, writes, or waits for a disk, a timer or a network, and keeps its grace.
+A script can handle SIGTERM: it saves and ends, or only sets a flag and ends after the batch, as PyTorch Lightning does.
+In a step that never returns the flag is never read.  The difference is what the process does after the signal: a
+handler that saves computes, writes, or waits for a disk, a timer or a network, and keeps its grace period.
 
-Where the system shows the wait sites of all threads (Linux), only a deadlock counts: nothing can wake the process.
-Elsewhere an idle process counts that has no connection to a remote host.  Pure, as core.fold.
+If the system shows the wait sites of all threads (Linux), only a deadlock counts: nothing can wake the process.
+Otherwise an idle process without a connection to a remote host counts.  Pure, as core.fold.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from stallguard.core.limits import Limits
 from stallguard.core.run import Run
 from stallguard.core.training import Training
 
-WAIT = 3.0  # seconds after SIGTERM; the probe's own handler acts on a step that does not come back after 2
+WAIT = 3.0  # seconds after SIGTERM; the probe's own handler acts after 2 s on a step that does not return
 SAVING = "checkpoint"  # phase of the probe
 
 
 def is_in_vain(run: Run, limits: Limits) -> bool:
-    """Tell whether SIGTERM came a little while ago to trainings that had stalled, and none has done anything since."""
+    """Tell whether SIGTERM was sent WAIT seconds ago to stalled trainings, and none has done anything since."""
     judged = trainings.judged(run)
     return run.now >= run.still + WAIT and all(_is_inert(one, run, limits) for one in judged)
 

@@ -1,8 +1,8 @@
-"""What is remembered of an attempt: enough to name the cause of a stall, and never more than that.
+"""The history of an attempt: what diagnosis needs to name the cause of a stall.
 
 `remember(history, event) -> History` keeps the newest of everything, a thinned trail of the last minutes, and
-the growth of the memory over the whole attempt.  Its size is bounded whatever happens and for however long.
-The questions asked of it are core.diagnosis.metrics.  This module may not conclude anything.
+the growth of the memory over the whole attempt.  Its size is bounded for any length of a run.
+core.diagnosis.metrics makes figures of it.  This module must not conclude anything.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 SPACING = 2.0  # seconds between two kept readings of a sensor; the newest is always kept
-DEVICE_SPACING = 1.0  # `moved` speaks of the time since the reading before: none may be lost
+DEVICE_SPACING = 1.0  # `moved` covers the time since the reading before, so none must be lost
 READINGS = 150  # of one sensor: five minutes
 HEARD_SPACING, HEARD = 5.0, 60  # records of the probe: five minutes
 SIGNATURES = 64  # different lines of the output
 NOTES, BLOCKED, PAUSES = 16, 8, 16
-PAUSE = 10.0  # seconds from which a silence that ended is worth remembering
+PAUSE = 10.0  # seconds from which a gap that ended is kept
 GROWTH_POINTS, GROWTH_SPACING = 64, 5.0  # when full, every second point goes and the spacing doubles
 SAVE_FRESH = 10.0  # seconds for which "a checkpoint is being written" stays true without a new reading
 LINE = 400  # characters kept of a line
@@ -66,7 +66,7 @@ class Match(msgspec.Struct, frozen=True):
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """A long silence that ended by itself.  `at`: its end."""
+    """A long gap that ended by itself.  `at`: its end."""
 
     at: float
     seconds: float
@@ -74,7 +74,7 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 class Growth(msgspec.Struct, frozen=True):
-    """The footprint (bytes) over the training so far, as (time, bytes), ever more thinly the longer it lasts."""
+    """The footprint (bytes) over the training so far, as (time, bytes), with fewer points the longer it lasts."""
 
     points: tuple[tuple[float, int], ...] = ()
     spacing: float = GROWTH_SPACING
@@ -117,7 +117,7 @@ def remember(history: History, event: Event) -> History:
 
 
 def is_saving(history: History, now: float) -> bool:
-    """Tell whether a checkpoint is being written right now: no moment to end the process."""
+    """Tell whether a checkpoint is being written now, so that the process must not be ended."""
     newest = history.files[-1] if history.files else None
     return newest is not None and bool(newest.reading.writing) and now - newest.at <= SAVE_FRESH
 
@@ -132,7 +132,7 @@ def wrote_since(history: History, since: float) -> bool:
 
 
 def batch_rows(history: History) -> int | None:
-    """Return the rows of a whole batch as they were told, None where nobody did."""
+    """Return the rows of a whole batch, None if the probe did not report them."""
     return history.rows
 
 
@@ -184,7 +184,7 @@ def _noted(history: History, event: Noted) -> History:
 
 
 def _collected(history: History, event: Collected) -> History:
-    """A dump that was asked for says nothing of the silence that may come."""
+    """Keep the evidence of a stall; a dump that the user ordered is no evidence of one."""
     return history if event.incident == DUMP else replace(history, collected=event)
 
 
@@ -249,7 +249,7 @@ def _keep(trail: tuple[Seen[R], ...], at: float, reading: R, spacing: float = SP
 
 
 def _thin(trail: tuple[T, ...], new: T, spacing: float, most: int) -> tuple[T, ...]:
-    """Return `trail` with the newest at its end; the one before it goes where it was too near its own past."""
+    """Return `trail` with `new` at its end, without the one before it if that was too close to its predecessor."""
     if len(trail) > 1 and trail[-1].at - trail[-2].at < spacing:  # type: ignore[attr-defined]  # all have a time
         trail = trail[:-1]
     return (*trail[1 - most :], new)

@@ -12,7 +12,7 @@ import math
 import msgspec
 
 NEVER = 1e9  # seconds; a threshold that is out of reach (JSON has no infinity)
-# The least factor on all patience.  It costs 32 false alarms in 1000 h (`scripts/bench detect`); below it the
+# The least factor on all stall timeouts.  It costs 32 false alarms in 1000 h (`scripts/bench detect`); below it the
 # pauses of a healthy TensorFlow, idle for 1.25 s at the end of an epoch, are called stalls.
 LEAST_PATIENCE = 0.25
 
@@ -42,16 +42,16 @@ def _row(floors: _Four, priors: _Four, enough: int) -> Row:
 
 
 class Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table of phases.  The reasons for a row stand beside it."""
+    """The table of phases.  The reasons for a row are beside it."""
 
     # Before the first batch of a fit, while tracing and compiling: a first compile of
-    # 17 minutes is legal.  Knowing earlier first batches only shortens the wait for the outside.
+    # 17 minutes is normal.  Earlier first batches only shorten the limit for external waits.
     first: Row = _row((45, 180, 300, 900), (45, 300, 900, 900), 2)
     # Inside a training step.  10 s is 8 x the longest all-idle nap ever seen in a healthy TensorFlow process.
     step: Row = _row((10, 75, 120, 600), (60, 120, 300, 900), 32)
-    # Inside the first step of an epoch: the old iterator is torn down, a shuffle buffer may fill.
+    # Inside the first step of an epoch: the old iterator is deleted, a shuffle buffer can fill.
     open: Row = _row((20, 120, 120, 300), (45, 600, 1800, 1800), 4)
-    # Between epochs, where the callbacks of the epoch's end run.
+    # Between epochs, while the callbacks of the epoch's end run.
     bound: Row = _row((20, 120, 300, 300), (45, 600, 1800, 1800), 2)
     vfirst: Row = _row((20, 120, 300, 600), (45, 300, 900, 900), 2)
     vstep: Row = _row((10, 75, 120, 600), (60, 120, 300, 900), 32)
@@ -60,29 +60,29 @@ class Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     after: Row = _row((20, 900, 900, 900), (45, 900, 900, 900), 2)
     # A stream of beats without phases (stallguard.beat(), the poll thread).
     blind: Row = _row((20, 120, 300, 600), (60, 600, 900, 900), 32)
-    # Training is over and the interpreter does not go: seen for real with tf.data generators.
+    # Training is over and the interpreter does not end: observed with tf.data generators.
     exit: Row = _row((60, 300, NEVER, NEVER), (60, 300, NEVER, NEVER), 1)
-    # The script's own code before the first and between two trainings: busy for hours is its right.
+    # The script's own code before the first and between two trainings: it can be busy for hours.
     importing: Row = _row((120, 1800, NEVER, NEVER), (120, 1800, NEVER, NEVER), 1)
     idle: Row = _row((300, 1800, NEVER, NEVER), (300, 1800, NEVER, NEVER), 1)
     # The script named the phase itself.
     named: Row = _row((120, 900, 1800, 3600), (120, 900, 1800, 3600), 1)
-    # No probe at all, judged from outside: only an idle tree counts, and it is told, never acted upon.
+    # No probe, judged from outside: only an idle tree counts, and it is announced, never acted upon.
     outside: Row = _row((1800, 1800, NEVER, NEVER), (1800, 1800, NEVER, NEVER), 1)
-    # Beats go on, yet the device has not answered the poll thread.
+    # Beats go on, but the device has not answered the poll thread.
     device: Row = _row((75, 75, 120, 120), (300, 300, 300, 300), 16)
 
 
 class DetectorLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that tunes the detector, beside the row table."""
+    """Everything that tunes the detector, besides the row table."""
 
     patience: float = 1.0  # scales notice, evidence and act together
     rows: Rows = Rows()
 
     # the watched clock
     longest_tick: float = 1.0  # s that one event may add to the clock
-    starved: float = 2.0  # s between two events that mean: the supervisor itself did not run
-    grace: float = 10.0  # s without judgement after that
+    starved: float = 2.0  # s between two events from which on the supervisor itself did not run
+    grace: float = 10.0  # s without a verdict after that
 
     # evidence
     window: float = 2.0  # s of readings that a class is made from
@@ -92,37 +92,37 @@ class DetectorLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     productive_faults: float = 200.0  # minor page faults a second: compiling or saving, not spinning
     idle_gpu: float = 0.05  # utilisation
     wedged_power: float = 0.4  # of the healthy power; a busy GPU below it does no work
-    stale_census: float = 3.0  # s after which a census says nothing any more
+    stale_census: float = 3.0  # s after which a census is too old
     stale_device: float = 5.0  # s, the same for a reading of the device
 
     # judging
     near: float = 2.5  # s of gap below which nothing can fire
     stopped: float = 5.0  # s
     suspect_share: float = 0.5  # of a threshold
-    local: float = 0.4  # x the external floor where the job talks to no remote host
-    remote_deadlock: float = 30.0  # s, the least for a job that does
+    local: float = 0.4  # x the external floor if the job has no connection to a remote host
+    remote_deadlock: float = 30.0  # s, the least for a job that has one
     learning: float = 120.0  # s, the least for idleness in the first `learning_beats` steps
     learning_beats: int = 8
-    habitual_idle: float = 0.25  # share of idleness from which a phase's idleness says nothing
-    no_evidence: float = 300.0  # s, floor in a step where idleness says nothing
+    habitual_idle: float = 0.25  # share of idleness from which a phase's idleness proves nothing
+    no_evidence: float = 300.0  # s, floor in a step in which idleness proves nothing
     cap: float = 900.0  # s, ceiling of what statistics may add to the working floor
-    burst: float = 0.5  # s of visible work in a step that mean: a new shape was compiled
+    burst: float = 0.5  # s of visible work in a step from which on a new shape was compiled
     burst_gaps: int = 64
     most_strikes: float = 8.0
     most_health: float = 8.0
-    crowded: float = 1.6  # x, wait for a core below which no neighbour is to blame
+    crowded: float = 1.6  # x, wait for a core below which other programs do not count as the cause
     first_censuses: int = 8  # taken at every reading of a healthy step, to know the runtime's own timers
     recovered_after: int = 3  # events
     half_life: float = 2048.0  # gaps
 
     # acting
-    act_after: float = 120.0  # s of silence in all; device waits of 48-75 s have recovered by themselves
+    act_after: float = 120.0  # s of gap in all; device waits of 48-75 s have recovered by themselves
 
     # slow, not stalled
     slow_window: float = 10.0  # s
     slow_steps: int = 16
     slow_history: int = 120  # windows
-    slow_least: int = 12  # windows before a slowdown can be told
+    slow_least: int = 12  # windows before a slow-down is announced
     slow_ratio: float = 1.5
     slow_over_p95: float = 1.2
     slow_windows: int = 6
@@ -130,7 +130,7 @@ class DetectorLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slow_fast_windows: int = 2
     slow_leave_ratio: float = 1.3
     slow_leave_windows: int = 3
-    slow_clip: float = 8.0  # x the median step: one long pause is a stall's business
+    slow_clip: float = 8.0  # x the median step: one long pause is not a slow-down
     slow_normal: float = 900.0  # s after which the new level is the normal one
 
 
@@ -139,30 +139,30 @@ SCALINGS = ("off", "linear", "sqrt")
 
 
 class PolicyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How often, how soon and how the next attempt may come."""
+    """How often, how soon and in which form the next attempt starts."""
 
     on_stall: str = "auto"  # one of ON_STALL; auto: the remedy that fits the cause
     causes: tuple[str, ...] = ()  # the same for single causes, stronger than on_stall: "device-wait=halve"
     min_batch: int = 1  # rows that a micro-batch keeps at least
-    max_factor: int = 64  # micro-batches a batch at most, where the rows are not known
-    max_restarts: int = 10  # within the window; what is spent comes back as it ages
+    max_factor: int = 64  # micro-batches a batch at most, if the rows are not known
+    max_restarts: int = 10  # within the window
     restart_window: float = 3600.0  # s
     fruitless: int = 2  # restarts in a row without new progress after which it gives up
-    healthy: float = 1800.0  # s of an attempt that got on, after which its troubles are no habit
+    healthy: float = 1800.0  # s of an attempt with progress, after which earlier failures do not count
     backoff: float = 2.0  # s before the second restart in a row; the first comes at once, then it doubles
     backoff_cap: float = 120.0  # s
-    microbatches: int = 1  # slices that each batch is trained in from the start, and at least
-    batch: int = 0  # rows that the script is given at first; 0: its own business
+    microbatches: int = 1  # slices that each batch is trained in from the start, at least
+    batch: int = 0  # rows that the script is given at first; 0: the script decides
     batch_flag: str = ""  # the script's option for it
     batch_env: str = ""  # the variable that the script reads it from
-    really_smaller_batch: bool = False  # where Keras takes the batch size: fewer rows instead of slices
+    really_smaller_batch: bool = False  # if Keras takes the batch size: fewer rows instead of slices
     scale_lr: str = "off"  # one of SCALINGS: what the learning rate does then
     regrow: bool = False
     regrow_after: float = 1800.0  # s of good progress at one size before a larger one is tried
 
     @property
     def gives_size(self) -> bool:
-        """Whether the script is told its batch size, so that slicing it as well would be wrong."""
+        """Whether the script gets its batch size from stallguard, so that slicing it as well would be wrong."""
         return bool(self.batch or self.batch_flag or self.batch_env)
 
 
@@ -180,11 +180,11 @@ class StopLimits(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What `advance` may use to decide."""
+    """What `advance` decides by."""
 
     detector: DetectorLimits = DetectorLimits()
     policy: PolicyLimits = PolicyLimits()
     stop: StopLimits = StopLimits()
-    observe: bool = False  # tell, never act
+    observe: bool = False  # announce, never act
     segment: float = math.inf  # seconds of an attempt after which the next one takes its place
     cool_down: float = 30.0  # seconds between the two

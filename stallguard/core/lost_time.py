@@ -2,9 +2,9 @@
 
 A span begins with the last progress before a stall, a crash or a restart, and ends when the training is as far again
 as it was: it holds the silence, the ending, the pause, the start of the next attempt and the batches that are trained
-a second time.  The span of a stall that ends by itself ends there.  A process that somebody stopped and let continue
-costs nothing.  The end of the run closes a span that a stall began; the end of the last attempt costs nothing by
-itself, because nothing follows.
+a second time.  The span of a stall that ends by itself ends there.  A process that was stopped and continued from
+outside costs nothing.  The end of the run closes a span that a stall began; the end of the last attempt costs nothing
+by itself, because nothing follows.
 
 `after` takes the events and actions of a run in order.  The supervisor's core feeds it as they come, the report from
 the journal, so both show the same seconds.  Pure; must not judge.
@@ -83,7 +83,7 @@ def concluded(lost: Lost, now: float) -> Lost:
 
 
 def moved(lost: Lost, before: float, at: float) -> Lost:
-    """Return the same for another clock, which shows `at` where the old one showed `before`."""
+    """Return the same for another clock, which shows `at` when the old one showed `before`."""
     by = at - before
     spans = (
         replace(span, began=span.began + by, ended=None if span.ended is None else span.ended + by)
@@ -168,7 +168,7 @@ def _interrupted(lost: Lost, at: float, pid: int, *, stalled: bool) -> Lost:
 
 
 def _continued(lost: Lost, at: float) -> Lost:
-    """Drop the span that somebody made who stopped a process; a silence of it begins when it continues."""
+    """Drop the span of a stopped process; its gap begins when it continues."""
     span = lost.open
     if span is None or span.restarted:
         return lost
@@ -178,7 +178,7 @@ def _continued(lost: Lost, at: float) -> Lost:
 
 
 def trained_again(lost: Lost, pid: int, resumed: Position) -> int | None:
-    """Return how many batches lie between where process `pid` resumes and where its training was interrupted.
+    """Return how many batches lie between the position at which process `pid` resumes and that of the interruption.
 
     None if that is not known.
     """

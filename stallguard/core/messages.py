@@ -1,6 +1,6 @@
-"""Facts for the sentences: numbers and findings turned into the short words that the narrative fills in.
+"""The facts of the sentences: numbers and findings as the short words that the narrative fills in.
 
-This module may not decide anything; the sentences themselves are report.narrative.
+This module must not decide anything; the sentences themselves are report.narrative.
 """
 
 from __future__ import annotations
@@ -10,24 +10,23 @@ from typing import TYPE_CHECKING
 
 from stallguard.core import lost_time
 from stallguard.core.actions import Tell
-from stallguard.core.diagnosis import signatures
-from stallguard.core.diagnosis.causes import TITLES
+from stallguard.core.diagnosis import causes, signatures
 from stallguard.core.events import DUMP, Collected, Matched, Noted
 from stallguard.core.limits import LEAST_PATIENCE, NEVER
 from stallguard.core.text import HOW, WHILE, counted, cut, duration
 from stallguard.errors import STOPPED_ON_TIME
 
-if TYPE_CHECKING:  # whoever wants words only must not wait for the whole core
+if TYPE_CHECKING:  # a caller that needs only words must not import the whole core
     from stallguard.core.run import Run
     from stallguard.core.training import Training
     from stallguard.core.verdicts import Finding
 
 __all__ = ["HOW", "WHILE", "counted", "duration"]
 
-ALSO = 0.3  # confidence from which a second cause is told too
+ALSO = 0.3  # confidence from which a second cause is announced too
 LINE = 120  # characters of a line of the output
 STREAM = "BLIND"  # the detector's row for beats without phases
-STOPPED = "somebody stopped the process"
+STOPPED = "the process was stopped (SIGSTOP)"
 NO_LIMIT = "no limit in this phase"
 LIKELY, PERHAPS = 0.75, 0.45
 SIGNALS = {
@@ -50,7 +49,7 @@ DOING = {
 
 
 def limit(threshold: float) -> float | None:
-    """Return the seconds after which a silence is a stall, None where the phase has no such limit."""
+    """Return the seconds after which a gap is a stall, None if the phase has no such limit."""
     return threshold if threshold < NEVER * LEAST_PATIENCE else None
 
 
@@ -62,7 +61,7 @@ def name(training: Training) -> str:
 
 
 def of_one(run: Run, pid: int) -> str:
-    """Return the beginning of a sentence that says which training it is about; empty if there is only one."""
+    """Return the beginning of a sentence that names its training; empty if there is only one."""
     if run.begun <= 1 or not pid:
         return ""
     found = [training for training in run.trainings if training.pid == pid]
@@ -70,7 +69,7 @@ def of_one(run: Run, pid: int) -> str:
 
 
 def trained_again(run: Run, event: Noted) -> str:
-    """Return how many batches a resumed training trains a second time, as the end of the note that says so."""
+    """Return how many batches a resumed training trains a second time, as the end of its note."""
     facts = event.facts
     if event.kind != "resume" or not {"fit", "epoch", "batch"} <= facts.keys():
         return ""
@@ -95,12 +94,12 @@ def end_of_training(run: Run, gone: Training) -> dict[str, str]:
 
 
 def place(row: str, phase: str) -> str:
-    """Return where in the training a silence is.  `row`: of the detector; `phase`: as the probe says it."""
+    """Return in which part of the training a gap is.  `row`: of the detector; `phase`: of the probe."""
     return "between two beats" if row == STREAM else WHILE.get(phase, phase)
 
 
 def silence(run: Run, training: Training | None = None) -> dict[str, str]:
-    """Return the facts of a suspicion or a stall of `training`, by default of the one in focus."""
+    """Return the facts of a possible stall or a stall of `training`, by default of the one in focus."""
     training = training or run.training
     judgement = training.judge.judgement
     stopped = judgement.step == "stopped"
@@ -117,7 +116,7 @@ def silence(run: Run, training: Training | None = None) -> dict[str, str]:
 
 
 def evidence(event: Collected) -> dict[str, str]:
-    """Return where the evidence is and the script's own line that it hung in."""
+    """Return the directory of the evidence, and the line of the script that hangs."""
     where, verb = ("dumps", "is") if event.incident == DUMP else (f"incidents/{event.incident}", "hangs")
     return {"where": where, "line": f"; it {verb} at {event.where}" if event.where else ""}
 
@@ -128,25 +127,27 @@ def confidence(value: float) -> str:
 
 
 def diagnosis(findings: Sequence[Finding]) -> list[Tell]:
-    """Return what is told of the findings: the first, a second where it fits too, and the first advice."""
-    told = [_finding("diagnosis", finding) for finding in findings[:1]]
-    told += [_finding("also", finding) for finding in findings[1:2] if finding.confidence >= ALSO]
+    """Return what is announced of the findings: the first, a second if it fits too, and the first advice."""
+    announced = [_finding("diagnosis", finding) for finding in findings[:1]]
+    announced += [_finding("also", finding) for finding in findings[1:2] if finding.confidence >= ALSO]
     advice = findings[0].advice[:1] if findings else ()
-    return told + [Tell("advice", {"text": text}) for text in advice]
+    return announced + [Tell("advice", {"text": text}) for text in advice]
 
 
 def soft(findings: Sequence[Finding]) -> list[Tell]:
-    """Return what is told of a training that goes on: each cause, and its first advice."""
-    told = [(_finding("noticed", finding), finding.advice[:1]) for finding in findings]
+    """Return what is announced while a training goes on: each cause, and its first advice."""
+    causes_found = [(_finding("noticed", finding), finding.advice[:1]) for finding in findings]
     return [
-        tell for cause, advice in told for tell in (cause, *(Tell("advice", {"text": a}) for a in advice))
+        tell
+        for cause, advice in causes_found
+        for tell in (cause, *(Tell("advice", {"text": a}) for a in advice))
     ]
 
 
 def _finding(kind: str, finding: Finding) -> Tell:
     because = "; ".join(finding.evidence[:3]) or "nothing else fits"
     facts = {
-        "cause": TITLES.get(finding.cause, finding.cause),
+        "cause": causes.title(finding.cause),
         "confidence": confidence(finding.confidence),
         "because": because,
     }
@@ -154,7 +155,7 @@ def _finding(kind: str, finding: Finding) -> Tell:
 
 
 def signature(event: Matched) -> list[Tell]:
-    """Return what is told of a line of the output that means something; nothing for what is no trouble."""
+    """Return what is announced of a matched line of the output; nothing for a harmless one."""
     if event.family in signatures.QUIET or event.family == signatures.SCRIPT_ERROR:
         return []
     known = signatures.BY_ID.get(event.signature)
@@ -169,14 +170,14 @@ def exit_facts(attempt: int, code: int) -> dict[str, str]:
 
 
 def ending(decision_code: int, code: int) -> str:
-    """Return how the end of a run is told: the key of its sentence."""
+    """Return the key of the sentence for the end of a run."""
     if decision_code == STOPPED_ON_TIME:
         return "paused"
     return "finished" if code == 0 else "ended"
 
 
 def totals(run: Run, beats: int, now: float) -> dict[str, str]:
-    """Return the sums told at the end."""
+    """Return the sums for the end of a run."""
     stalls = run.totals.incidents
     trouble = f", {run.begun} trainings" if run.begun > 1 else ""
     if stalls or run.attempt > 1:

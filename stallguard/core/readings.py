@@ -1,7 +1,7 @@
-"""What the sensors can say, as values.  Units: seconds, bytes, counts; None means "not known", never zero.
+"""What the sensors read, as values.  Units: seconds, bytes, counts; None means "not known", never zero.
 
 Counters are cumulative and belong to the child's whole process tree unless a name says otherwise; rates are
-made from two readings by whoever needs them.  This module may not read anything itself.
+made from two readings by the modules that need them.  This module must not read anything itself.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Device(Reading, frozen=True, tag="device"):
 
 
 class Memory(Reading, frozen=True, tag="memory"):
-    """Memory of the machine (and of the cgroup where there is one)."""
+    """Memory of the machine (and of the cgroup if there is one)."""
 
     total: int | None = msgspec.field(default=None, name="total_bytes")
     available: int | None = msgspec.field(default=None, name="available_bytes")

@@ -1,7 +1,7 @@
-"""A run taken up again by a later stallguard, after the one before it died.
+"""A run that a later stallguard continues, after the one before it was killed.
 
-The journal holds every event that the core decided by, so the run is what folding them brings; nothing of it has
-to be stored twice.  Pure, as core.fold.
+The journal holds every event that the core decided by, so folding them gives the run, and nothing of it has to
+be stored twice.  Pure, as core.fold.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ def rebuilt(
     for event in events:
         if run is None:
             run, _ = fold.begin(limits, event.at, learned=learned, sizes=sizes)
-        with contextlib.suppress(Exception):  # what the core could not take was passed over then, too
+        with contextlib.suppress(Exception):  # an event on which the core fails was skipped then, too
             run, _ = fold.advance(run, event, limits)
     return run
 
 
 def between_attempts(run: Run) -> Step:
-    """Return a run that was left without a child, and the action that starts its next attempt if none was planned.
+    """Return a run without a child, and the action that starts its next attempt if no pause precedes it.
 
-    A stallguard that dies while it starts an attempt leaves an order that nobody carried out.
+    A stallguard that is killed while it starts an attempt leaves a Launch that was never carried out.
     """
     if run.state == lifecycle.NEW:
         return run, [Launch(attempt=1, factor=run.factor)]
@@ -49,10 +49,10 @@ def between_attempts(run: Run) -> Step:
 
 
 def on_a_new_clock(run: Run, limits: Limits, at: float) -> Step:
-    """Return the run for a machine that was started anew, and the action that starts its next attempt.
+    """Return the run for a machine that was rebooted, and the action that starts its next attempt.
 
-    The monotonic clock began again, so every time in the old value is meaningless; what was learned and counted
-    stays, and the time already spent counts as spent before `at`.
+    The monotonic clock began again, so every time in the old value is meaningless.  What was learned and counted
+    stays, and the elapsed time counts as elapsed before `at`.
     """
     fresh, _ = fold.begin(limits, at, run.factor, trainings.taught(run), run.sizes)
     kept = replace(

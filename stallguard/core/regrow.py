@@ -1,9 +1,9 @@
-"""Back up again: when a run that trains a smaller batch may try a larger one, and what then happens.
+"""Regrowth: when a run that trains a smaller batch tries a larger one, and what then happens.
 
 Half the parts are tried after `regrow_after` seconds of good progress, at the end of an epoch, which only the probe
-sees: it is asked (wire.COMMANDS), and answers with a note, either that the size was changed where it is, or that
-the epoch ended and only a new start can change it.  A size that was left twice is not tried again, in later runs
-neither.  Pure, as core.fold.
+sees: it gets a command (wire.COMMANDS) and answers with a note, either that it has changed the size, or that the
+epoch has ended and only a new start can change it.  A size that was left twice is not tried again, nor in later
+runs.  Pure, as core.fold.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from stallguard.core.run import Run
 from stallguard.core.sizes import Sizes, label, leave
 from stallguard.core.verdicts import Decision
 
-TWICE = 2  # once may have been the machine's bad hour; a size left twice is too large
+TWICE = 2  # once can be another program's load; a size that was left twice is too large
 WHY = "the smaller batch went well; trying the larger one again"
 GROWN, SEAM = "regrown", "epoch-seam"  # kinds of the probe's answers
 
 
 def larger(factor: int, rows: int | None, sizes: Sizes, stable: float, limits: PolicyLimits) -> int | None:
-    """Return the parts of the next larger batch to try; None where it is not time, or none is left to try.
+    """Return the parts of the next larger batch to try; None if it is too early, or none is left to try.
 
     `factor`: the parts now; `rows`: of a whole batch, if known; `stable`: seconds at this size.
     """
@@ -38,7 +38,7 @@ def larger(factor: int, rows: int | None, sizes: Sizes, stable: float, limits: P
 
 
 def ask(run: Run, limits: Limits) -> tuple[Run, list[Action]]:
-    """Ask the probe for the larger batch where it is due."""
+    """Send the probe the command for a larger batch if it is due."""
     if run.regrowing or run.state != lifecycle.RUNNING or run.decision is not None or limits.observe:
         return run, []
     rows = batch_rows(run.history)
@@ -57,7 +57,7 @@ def grown(run: Run, event: Noted) -> Run:
 
 
 def restart(run: Run, event: Noted, limits: Limits) -> Decision | None:
-    """Return the decision to start anew with the larger batch, where the probe says that an epoch has ended."""
+    """Return the decision to restart with the larger batch, if the probe reports the end of an epoch."""
     if event.kind != SEAM or not run.regrowing or run.decision is not None:
         return None
     factor = run.factor // 2

@@ -1,6 +1,6 @@
-"""The state of a run, as one value, and the small questions that are asked of it.
+"""The state of a run as one value, and small questions about it.
 
-This module may not change a run; core.fold does.
+This module must not change a run; core.fold does.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from stallguard.core.verdicts import Decision, Finding
 
 
 class Review(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was said already of a training that goes on, so that it is said once.
+    """What was announced already in the present attempt, so that it is announced once.
 
-    Of the present attempt.  `at`: monotonic seconds of the last look.
+    `at`: monotonic seconds of the last diagnosis.
     """
 
     at: float = 0.0
@@ -32,14 +32,14 @@ class Review(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """What the end of the story adds up; counts over all attempts."""
+    """Counts over all attempts."""
 
     beats: int = 0  # batches of trainings that are over, in all attempts
     incidents: int = 0
 
 
 class Run(msgspec.Struct, frozen=True):
-    """A run at one instant.  `deadline`: when the present state's patience ends (monotonic seconds).
+    """A run at one instant.  `deadline`: when the wait in the present state is over (monotonic seconds).
 
     `trainings`: first the run as it is seen from outside, then each process that a probe is in, the newest last.
     """
@@ -50,8 +50,8 @@ class Run(msgspec.Struct, frozen=True):
     seen: int = 0  # processes with a probe in this attempt so far
     begun: int = 0  # how many of them have trained
     over: tuple[Over, ...] = ()  # the trainings of this attempt that are over, the newest last
-    inherited: Learned | None = None  # what earlier runs of the same command taught
-    learned: dict[str, Learned] = {}  # what the trainings of earlier attempts taught, by place
+    inherited: Learned | None = None  # what earlier runs of the same command learned
+    learned: dict[str, Learned] = {}  # what the trainings of earlier attempts learned, by place
     state: str = lifecycle.NEW
     now: float = 0.0
     began: float = 0.0
@@ -68,17 +68,17 @@ class Run(msgspec.Struct, frozen=True):
     whole: str = ""  # why slices cannot make this script's batch smaller, as the probe said it
     cut: bool = False  # batches of some model were trained in slices in this attempt
     deadline: float = math.inf
-    urgent: bool = False  # what the output reported only gets worse: act although batches seem to end
-    silent_since: float = 0.0  # when the silence of the last stall began (monotonic seconds)
+    urgent: bool = False  # the output reported a cause that only gets worse: act even while batches end
+    silent_since: float = 0.0  # when the gap of the last stall began (monotonic seconds)
     step: str = "off"  # the judgement's step after the event before this one
-    beyond: tuple[str, ...] = ()  # what a remedy cannot reach in this script, told already
+    beyond: tuple[str, ...] = ()  # what a remedy cannot reach in this script, already announced
     findings: tuple[Finding, ...] = ()
     decision: Decision | None = None  # what follows the end of this attempt
     declined: float = -math.inf  # when the policy last decided to leave this stall alone
     # When SIGTERM was sent to this attempt, if all that trained in it had stalled by then.
     still: float = math.inf
     spared: float = 0.0  # since when a checkpoint that is being written holds SIGKILL back
-    arranged: bool = False  # the decision is an end at a set time, which the training may forestall
+    arranged: bool = False  # the decision is an end at a set time; the training can end before it
     obeyed: bool = False  # the probe has asked the framework to end after the batch
     saved: tuple[int, ...] = ()  # pids of trainings that were saved for the end, and wait for SIGTERM
     review: Review = Review()

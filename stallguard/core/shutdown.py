@@ -1,8 +1,8 @@
-"""An end that was arranged: an hour of the day, or the end of a segment, which a script that leaks is given.
+"""An end at a set time: an hour of the day, or the end of a segment (for a script that leaks memory).
 
-The training is asked to end after its batch, with a checkpoint.  If the checkpoint is complete the probe waits with
-the training until SIGTERM ends all of the run: the code after `fit` must not go on with a model half trained, and a
-launcher must not start its next training.  If there is none the framework ends its loop, and the script goes on to
+The training ends after its batch, with a checkpoint.  If the checkpoint is complete the probe keeps the training
+waiting until SIGTERM ends the whole run: the code after `fit` must not continue with a half-trained model, and a
+launcher must not start its next training.  If there is none the framework ends its loop, and the script continues to
 its own end.  This module must not look at a clock.
 """
 
@@ -22,11 +22,11 @@ from stallguard.core.verdicts import Decision
 from stallguard.errors import GAVE_UP, STOPPED_ON_TIME
 
 STOP = "stop"  # kind of the probe's note that the training ends; with the fact "saved" if a checkpoint holds it all
-BY_US = (-15, -9, 143)  # how a child ends that was asked to: SIGTERM, SIGKILL, a handler of its own
+BY_US = (-15, -9, 143)  # how a child ends that stallguard ended: SIGTERM, SIGKILL, a handler of its own
 
 
 def time_is_up(run: Run, why: str, limits: Limits) -> Step:
-    """End the run at its hour; the next one resumes it."""
+    """End the run at its set time; the next run resumes it."""
     if run.state == lifecycle.BACKOFF:
         told = Tell("paused", messages.totals(run, run.totals.beats, run.now) | {"why": why})
         return move(run, "ended", code=STOPPED_ON_TIME), [told, Conclude(code=STOPPED_ON_TIME, why=why)]
@@ -35,18 +35,18 @@ def time_is_up(run: Run, why: str, limits: Limits) -> Step:
         return _arrange(run, end, limits) if run.state in WATCHED else (run, [])
     if run.decision.action != "restart":
         return run, []
-    # It is being ended already, to be started again: nothing is to follow.
+    # It is being ended already, for a restart: no attempt follows now.
     return replace(run, arranged=True, decision=end), [Tell("arranged", {"why": why})]
 
 
 def segment_ends(run: Run, limits: Limits) -> float | None:
-    """Return when the present attempt is to make place for the next."""
+    """Return when the present attempt is to be replaced by the next."""
     in_order = run.state in (lifecycle.WARMING, lifecycle.RUNNING) and run.decision is None
     return run.launched + limits.segment if in_order else None
 
 
 def next_segment(run: Run, limits: Limits) -> Step:
-    """End the present attempt in good order; after a pause the next one goes on, unless this one led nowhere."""
+    """End the present attempt with a checkpoint; the next one follows after a pause, unless this one got no further."""
     tried, further = attempts.add_segment(run.past, trainings.stands(run))
     run = replace(run, past=tried)
     if not (further or _may_have_gone_on(run)):
@@ -66,9 +66,9 @@ def next_segment(run: Run, limits: Limits) -> Step:
 
 
 def _may_have_gone_on(run: Run) -> bool:
-    """Tell whether an attempt may have resumed and saved although it does not say where it stands.
+    """Tell whether an attempt can have resumed and saved although its position is not known.
 
-    A loop that counts only its own batches, or a program without a probe, may write and read checkpoints of its own.
+    A loop that counts only its own batches, or a program without a probe, can write and read checkpoints of its own.
     """
     judged = trainings.judged(run)
     if any(one.heard is not None and (one.heard.epoch >= 0 or one.heard.iterations > 0) for one in judged):
@@ -78,7 +78,7 @@ def _may_have_gone_on(run: Run) -> bool:
 
 
 def _arrange(run: Run, decision: Decision, limits: Limits) -> Step:
-    """Have the training end after its batch, with a checkpoint; by signal where nobody hears, or it takes too long."""
+    """End the training after its batch, with a checkpoint; by signal if no probe can do that, or it takes too long."""
     run = replace(run, arranged=True, decision=decision)
     told = Tell("arranged", {"why": decision.why})
     if all(one.heard is None for one in trainings.judged(run)) or run.state in (
@@ -92,7 +92,7 @@ def _arrange(run: Run, decision: Decision, limits: Limits) -> Step:
 
 
 def noted(run: Run, event: Noted, limits: Limits) -> Step:
-    """Note that a training obeys; once each one was saved and waits, end them all."""
+    """Record that a training acknowledges the stop; when each one is saved and waits, end them all."""
     if event.kind != STOP:
         return run, []
     run = replace(run, obeyed=True, saved=(*run.saved, event.pid) if event.facts.get("saved") else run.saved)
@@ -103,6 +103,6 @@ def noted(run: Run, event: Noted, limits: Limits) -> Step:
 
 
 def came_otherwise(run: Run, event: Exited) -> bool:
-    """Tell whether an attempt with an arranged end came to one of its own: finished, or failed."""
+    """Tell whether an attempt with an arranged end ended by itself: finished, or failed."""
     in_time = run.obeyed and (event.code == 0 or run.saved != ())
     return run.arranged and not in_time and event.code not in BY_US

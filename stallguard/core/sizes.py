@@ -1,6 +1,6 @@
 """Which batch sizes a script survives on a machine, as a value; stallguard.storage.learned_store keeps it between runs.
 
-This module may not decide what is tried.
+This module must not decide what is tried.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ class Sizes(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was learned.
 
     `factor`, `rows`: the largest batch that `find-batch` saw survive, as the least number of parts and as rows;
-    1 and 0 where it was not asked.
+    1 and 0 if it was not asked.
     """
 
     left: dict[str, int] = {}  # size: how often a run left it for a smaller one

@@ -24,7 +24,7 @@ IN_A_LOOP = (
 
 
 def factor(event: Noted) -> int | None:
-    """Return in how many parts batches are trained from this note on; None where it does not say."""
+    """Return in how many parts batches are trained from this note on; None if it does not say."""
     said = event.facts.get("factor", "")
     return max(1, int(said)) if said.isdecimal() else None
 
@@ -45,7 +45,7 @@ def noted(run: Run, event: Noted, limits: Limits) -> tuple[Run, list[Action]]:
 
 
 def heard(run: Run, event: Heard, limits: Limits) -> tuple[Run, list[Action]]:
-    """Return the run after a record, told that batches stay whole if it was asked for slices and trains in a loop.
+    """Return the run after a record; its batches stay whole if it was to train slices and trains in a loop.
 
     A script that cuts its batches itself (stallguard.microbatches) says so in the record's factor.
     """

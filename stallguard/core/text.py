@@ -1,6 +1,6 @@
-"""Numbers as people say them, and the short words for phases and ends.
+"""Numbers in readable form, and the short words for phases and ends.
 
-Pure, and light: what lists and prompts need must not import the rest of the core.
+Pure, and cheap to import: lists and prompts must not import the rest of the core.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STEPS = {
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as people say them: 0.4 s, 12 s, 3 min 5 s, 7 h 30 min."""
+    """Return seconds in readable form: 0.4 s, 12 s, 3 min 5 s, 7 h 30 min."""
     if seconds < 9.95:  # noqa: PLR2004 - below ten, one decimal is worth reading
         return f"{max(seconds, 0.0):.1f} s"
     whole = round(seconds)
@@ -89,5 +89,5 @@ def wrapped(text: str, width: int | None, indent: str = "  ") -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """Return `text`, or its first `most` - 1 characters and an ellipsis where it has more than `most`."""
+    """Return `text`, or its first `most` - 1 characters and an ellipsis if it has more than `most`."""
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"

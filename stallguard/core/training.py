@@ -12,7 +12,7 @@ from stallguard.core.events import Heard
 from stallguard.core.history import History
 from stallguard.core.policy.attempts import NOTHING, Position, position
 
-OUTSIDE = 0  # key and pid of the run as it is seen from outside, which is all there is until a probe reports
+OUTSIDE = 0  # key and pid of the run as seen from outside; nothing else exists until a probe reports
 
 
 class Training(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class Training(msgspec.Struct, frozen=True):
         0  # of the attempt's trainings, in the order in which they began to train; 0: it has not trained
     )
     began: float = 0.0  # when its probe first reported, seconds on the supervisor's clock
-    trains: bool = False  # else it may be one that only launches others
+    trains: bool = False  # if not, it can be a launcher
     benched: bool = False  # not judged now: it has not trained, and another process has
     over: str = ""  # how it left; "" while it lives
     announced: bool = False  # its stall was reported during the incident of another
@@ -38,7 +38,7 @@ class Training(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """Which of the run's processes it is, found again in each attempt; "" if that is not known."""
+        """Which of the run's processes it is, the same in each attempt; "" if that is not known."""
         return self.history.greeted.place if self.history.greeted else ""
 
     @property
@@ -53,14 +53,14 @@ class Training(msgspec.Struct, frozen=True):
 
     @property
     def reached(self) -> Position:
-        """How far it came; a training that is over, in good order, came further than any that is not."""
+        """How far it got; a training that has ended without an error got further than any other."""
         if self.over == "ended":
             return (1, *position(self.heard)[1:])
         return position(self.heard)
 
 
 class Over(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is kept of a training that is over.  `how`: as in events.Left; `seconds`: from its first word on."""
+    """What is kept of a training that is over.  `how`: as in events.Left; `seconds`: from its first record on."""
 
     number: int
     pid: int

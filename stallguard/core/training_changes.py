@@ -1,4 +1,4 @@
-"""What a run changed for the mathematics of the training, attempt by attempt: nothing, or exactly what.
+"""What a run changed in the training results, attempt by attempt.
 
 What one size or device changes is policy.mathematics.  Pure.
 """
@@ -16,7 +16,7 @@ from stallguard.core.run import Run
 
 
 def told(run: Run, limits: PolicyLimits) -> tuple[Run, list[Action]]:
-    """Tell what changed so far, where the size or the device of a batch is another than before."""
+    """Announce what changed so far, if the size or the device of a batch differs from before."""
     text = decide.mathematics(run.factor, run.device, limits)
     if run.changes and run.changes[-1][1] == text:
         return run, []

@@ -1,15 +1,15 @@
 """The trainings of a run: each has a history and a detector of its own, and one of them is in focus.
 
 What one process says, and what is measured of its process tree, reaches its training alone; what concerns the machine
-or the whole run reaches all.  So a training is judged as if it were alone: a busy one beside it hides no stall, and
-is not blamed for one.
+or the whole run reaches all.  So each training is judged as if it were alone: a busy one beside it neither hides nor
+causes a stall.
 
 Which of them are judged:
 - those that have trained, each by its own process tree;
-- else, before the first and between two trainings, the newest process that has a probe: a library may hang in its
-  import.  It may also be a launcher or a helper, so it is judged by the whole tree of the run, which is busy or
-  waiting as long as anything of the run is;
-- else the run as it is seen from outside.  Journals of earlier versions know of nothing else.
+- else, before the first and between two trainings, the newest process that has a probe: a library can hang in its
+  import.  It can also be a launcher or a helper, so it is judged by the whole tree of the run, which is busy or
+  waiting as long as any process of the run is;
+- else the run as it is seen from outside.  Journals of earlier versions have nothing else.
 
 The training in focus is the one that evidence, diagnosis and reports are about: the one in doubt, if there is one,
 and as long as its incident lasts.  Pure, as core.fold.
@@ -33,10 +33,10 @@ from stallguard.core.run import Run
 from stallguard.core.training import OUTSIDE, Over, Training, record
 
 KEPT = 256  # records of trainings that are over; their batches are in the totals for good
-PLACES = 64  # trainings whose patience is kept for the next attempt
-DOUBT = {"stalled": 2, "stopped": 2, "suspect": 1}  # how much a step of the judgement asks for attention
+PLACES = 64  # trainings whose baselines are kept for the next attempt
+DOUBT = {"stalled": 2, "stopped": 2, "suspect": 1}  # the training with the highest comes into focus
 VANISHED = "vanished"
-BADLY = ("failed", VANISHED)  # ways to leave that may be why what started a training fails too
+BADLY = ("failed", VANISHED)  # ends of a training that can make its launcher fail too
 INCIDENT = (lifecycle.COLLECTING, lifecycle.HOLDING, lifecycle.STOPPING, lifecycle.KILLING)
 
 
@@ -48,18 +48,18 @@ def judged(run: Run) -> tuple[Training, ...]:
 
 
 def wanted(run: Run, limits: DetectorLimits) -> list[tuple[Training, Wanted]]:
-    """Return each judged training, and what its detector wants of the process sensor now."""
+    """Return each judged training, and how the process sensor is to read for its detector now."""
     return [(training, detector.wanted(training.judge, limits)) for training in judged(run)]
 
 
 def next_check(run: Run) -> float | None:
-    """Return when a detector next needs a tick or a reading (supervisor's clock), None where never."""
+    """Return when a detector next needs a tick or a reading (supervisor's clock), None if never."""
     checks = [detector.next_check(training.judge) for training in judged(run)]
     return min((check for check in checks if check is not None), default=None)
 
 
 def many(run: Run) -> bool:
-    """Tell whether more than one training was seen in this attempt, so that it must be said which one is meant."""
+    """Tell whether more than one training was seen in this attempt, so that messages must name one."""
     return run.begun > 1
 
 
@@ -67,7 +67,7 @@ def many(run: Run) -> bool:
 
 
 def observe(run: Run, event: Event, limits: DetectorLimits) -> Run:
-    """Return the run after its trainings have taken `event`."""
+    """Return the run after its trainings have observed `event`."""
     if isinstance(event, Launched):
         return _launch(run, event, limits)
     mine = _addressees(run, event)
@@ -77,20 +77,24 @@ def observe(run: Run, event: Event, limits: DetectorLimits) -> Run:
     if not mine and isinstance(event, Heard | Greeted | Noted):
         run = _appear(run, event)
         mine = {run.trainings[-1].key}
-    # The others' clocks run on: one that is silent must not wait for a quiet moment.
+    # The others get a tick: a gap must be judged although events of another training come.
     tick = Ticked(at=event.at, steady=event.steady)
     each = tuple(
         _take(run, training, event, limits) if training.key in mine
         else _take(run, training, tick, limits) if _is_due(training, event.at) else training
         for training in run.trainings
     )  # fmt: skip
-    return _number(replace(run, trainings=each))
+    run = replace(run, trainings=each)
+    for training in each:
+        if training.trains and not training.number:  # it has just begun to train
+            run = replace(put(run, replace(training, number=run.begun + 1)), begun=run.begun + 1)
+    return run
 
 
 def _addressees(run: Run, event: Event) -> set[int] | None:
-    """Return the keys of the trainings that an event is for; None: all."""
+    """Return the keys of the trainings that an event concerns; None: all."""
     match event:
-        case Sampled(reading=Process(pid=0)):  # the whole tree, whoever is in it
+        case Sampled(reading=Process(pid=0)):  # the whole tree
             return {training.key for training in run.trainings if not training.trains}
         case Sampled(reading=Process(pid=pid)) | Sampled(reading=Device(pid=pid)) if pid:
             return _living(run, pid)
@@ -112,7 +116,7 @@ def _living(run: Run, pid: int) -> set[int]:
 
 
 def _appear(run: Run, event: Heard | Greeted | Noted) -> Run:
-    """Take a process that is new: it knows what was measured of the machine so far, and what the run began with."""
+    """Add a training for a new process, with the machine's readings so far and what earlier runs learned."""
     outside = run.trainings[0]
     new = Training(
         history=replace(outside.history, noted=(), growth=history.Growth(), process=()),
@@ -126,7 +130,7 @@ def _take(run: Run, training: Training, event: Event, limits: DetectorLimits) ->
     if isinstance(event, Greeted) and training.history.greeted is None and event.place in run.learned:
         judge = detector.taught(judge, run.learned[event.place])
     if isinstance(event, Heard) and event.trains and not training.trains:
-        # From now on the readings are of its own tree: other counters, which say nothing beside those before.
+        # From now on the readings are of its own tree: other counters, which do not compare with those before.
         training, judge = replace(training, trains=True), detector.without_readings(judge)
     return replace(
         training,
@@ -140,16 +144,8 @@ def _is_due(training: Training, at: float) -> bool:
     return check is not None and at >= check and not (training.over or training.benched)
 
 
-def _number(run: Run) -> Run:
-    """Give a training that has just begun to train its number."""
-    new = next((one for one in run.trainings if one.trains and not one.number), None)
-    if new is None:
-        return run
-    return replace(put(run, replace(new, number=run.begun + 1)), begun=run.begun + 1)
-
-
 def _launch(run: Run, event: Launched, limits: DetectorLimits) -> Run:
-    """Begin an attempt: what was learned of its places is kept, no process has reported yet."""
+    """Begin an attempt: keep what was learned by place; no process has reported yet."""
     outside = run.trainings[0]
     judge = detector.start(limits, run.learned.get("", run.inherited))
     fresh = _take(run, Training(history=outside.history, judge=judge), event, limits)
@@ -166,7 +162,7 @@ def put(run: Run, training: Training) -> Run:
 
 
 def focused(run: Run) -> Run:
-    """Return the run with the right training in focus, and with the detectors that do not count now marked."""
+    """Return the run with the right training in focus, and with the trainings marked that are not judged now."""
     run = _bench(run)
     focus, candidates = run.training, judged(run)
     if not candidates or (focus.over and run.state in INCIDENT):
@@ -183,18 +179,14 @@ def _doubt(training: Training) -> int:
 
 
 def _bench(run: Run) -> Run:
-    """Mark those that are not judged now; one that is judged again begins anew."""
+    """Mark the trainings that are not judged now; one that is judged again begins a new gap."""
     counts = {training.key for training in judged(run)}
-    if all(training.benched == (training.key not in counts) or training.over for training in run.trainings):
-        return run
-    return replace(run, trainings=tuple(_benched(one, one.key not in counts) for one in run.trainings))
-
-
-def _benched(training: Training, benched: bool) -> Training:
-    if training.benched == benched or training.over:
-        return training
-    judge = training.judge if benched else detector.anew(training.judge)
-    return replace(training, benched=benched, judge=judge)
+    for one in run.trainings:
+        benched = one.key not in counts
+        if not one.over and one.benched != benched:
+            judge = one.judge if benched else detector.anew(one.judge)
+            run = put(run, replace(one, benched=benched, judge=judge))
+    return run
 
 
 # ---- ends -----------------------------------------------------------------------------------------------------------
@@ -203,8 +195,8 @@ def _benched(training: Training, benched: bool) -> Training:
 def leave(run: Run, event: Left) -> tuple[Run, Training | None]:
     """Return the run after a process has left, and its training if it was one.
 
-    The last that left stays, to be asked why: its end may be that of the attempt.  So do the last that failed, the
-    last that vanished and, before its turn is over, the subject of an incident.
+    The last one that left is kept, because its end can be that of the attempt.  So are the last that failed, the last
+    that vanished and, while its incident lasts, the training in focus.
     """
     gone = next((one for one in run.trainings if one.pid == event.pid and not one.over), None)
     if gone is None or gone.key == OUTSIDE or _is_end(run, event):
@@ -223,15 +215,15 @@ def leave(run: Run, event: Left) -> tuple[Run, Training | None]:
 
 
 def _is_end(run: Run, event: Left) -> bool:
-    """Whether it is the child itself that vanished: its Exited event comes, and says how."""
+    """Tell whether the child itself vanished: its Exited event follows, with the reason."""
     return event.how == VANISHED and event.pid == run.pid
 
 
 def end_all(run: Run, limits: DetectorLimits) -> Run:
-    """Return the run after the end of its child: all of its trainings are over, and what they taught is kept.
+    """Return the run after the end of its child: all of its trainings are over, and what they learned is kept.
 
-    The one that the end is about: the last that failed, else the last that vanished (what started them may end the
-    others then), else the one in focus, or the last that trained.
+    The end is about the last that failed, else the last that vanished (their launcher can end the others then), else
+    the one in focus, or the last that trained.
     """
     ended = {one.over: one for one in run.trainings if one.trains}
     subject = next((ended[how] for how in BADLY if how in ended), run.training)
@@ -247,7 +239,7 @@ def end_all(run: Run, limits: DetectorLimits) -> Run:
 
 
 def _settle(run: Run, training: Training) -> Run:
-    """Keep what is worth keeping of a training that is over: a record, its batches, what it taught."""
+    """Keep of a training that is over a record, its batches, and what it learned."""
     how = training.over or "exited"
     totals = replace(run.totals, beats=run.totals.beats + training.batches)
     learned = {place: taught for place, taught in run.learned.items() if place != training.place}
@@ -258,7 +250,7 @@ def _settle(run: Run, training: Training) -> Run:
 
 
 def reached(run: Run) -> dict[str, Position]:
-    """Return how far each training of this attempt came, by its place."""
+    """Return how far each training of this attempt got, by its place."""
     found: dict[str, Position] = {}
     for one in _of_attempt(run):
         found[one.place] = max(one.reached, found.get(one.place, one.reached))
@@ -266,7 +258,7 @@ def reached(run: Run) -> dict[str, Position]:
 
 
 def stands(run: Run) -> dict[str, Stand]:
-    """Return how far each training of this attempt is, by its place; nothing for what says nothing of itself."""
+    """Return how far each training of this attempt is, by its place; nothing for one without a known position."""
     found: dict[str, Stand] = {}
     for one in _of_attempt(run):
         heard = one.heard if isinstance(one, Training) else None
@@ -282,7 +274,7 @@ def _of_attempt(run: Run) -> Iterable[Over | Training]:
 
 
 def taught(run: Run) -> Learned:
-    """Return what all trainings of the run taught, for the next run of the same command."""
+    """Return what all trainings of the run learned, for the next run of the same command."""
     known = dict(run.learned)
     for training in run.trainings:
         if not training.over and (training.trains or training.batches):

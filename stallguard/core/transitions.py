@@ -1,6 +1,6 @@
-"""The moves that handlers share: a run, and what is to be done about it.
+"""The moves that handlers share: the run after them, and the actions.
 
-This module may not decide when.
+This module must not decide when.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from stallguard.core.verdicts import Decision
 from stallguard.errors import GAVE_UP, SIGNALLED
 
 Step = tuple[Run, list[Action]]
-OWN_CODE = -1  # of a decision: the child's end has the last word
-SAVE_LOOK = 1.0  # seconds between two looks at a checkpoint that holds SIGKILL back
+OWN_CODE = -1  # of a decision: the run's exit code is the child's
+SAVE_LOOK = 1.0  # seconds between two checks of a checkpoint that defers SIGKILL
 
 UNSEEN = Decision(
     action="give_up",
-    why="nobody saw how the training ended: it can have finished, so it is not started again; "
+    why="how the training ended is not known: it can have finished, so it is not started again; "
     "to go on from its checkpoint, start it with --resume",
     code=GAVE_UP,
 )
@@ -36,18 +36,18 @@ def move(run: Run, trigger: str, **changes: object) -> Run:
 
 
 def stop(run: Run, decision: Decision, limits: Limits) -> Step:
-    """Ask the child to end, by SIGTERM; `decision` is what follows."""
+    """End the child by SIGTERM; `decision` is what follows."""
     actions: list[Action] = [Signal(attempt=run.attempt, name="TERM")]
     steps = {training.judge.judgement.step for training in trainings.judged(run)}
     if "stopped" in steps:
-        actions.append(Signal(attempt=run.attempt, name="CONT"))  # a stopped process keeps SIGTERM pending
+        actions.append(Signal(attempt=run.attempt, name="CONT"))  # SIGTERM stays pending in a stopped process
     still = run.now if steps == {"stalled"} else math.inf
     run = move(run, "stop", decision=decision, deadline=run.now + limits.stop.grace, still=still)
     return run, actions
 
 
 def spare(run: Run, limits: Limits) -> Run | None:
-    """Return the run that lets a checkpoint be finished first; None where none is written, or for too long already."""
+    """Return the run with SIGKILL deferred for a checkpoint; None if none is being written, or for too long already."""
     since = run.spared or run.now
     if run.now >= since + limits.stop.saving_wait or not _saving(run, limits):
         return None
@@ -55,7 +55,7 @@ def spare(run: Run, limits: Limits) -> Run | None:
 
 
 def _saving(run: Run, limits: Limits) -> bool:
-    """Tell whether a file of the script's grows, or a probe has been saving, and not for too long already."""
+    """Tell whether a file of the script grows, or a probe has been saving, and not for too long already."""
     ours = (
         training.heard is not None
         and training.heard.phase == "checkpoint"
@@ -72,7 +72,7 @@ def kill(run: Run, limits: Limits) -> Step:
 
 
 def exit_code(decision: Decision | None, event: Exited) -> int:
-    """Return the exit code of the run: the decision's where that ended the run, else the child's own."""
+    """Return the exit code of the run: the decision's if that ended the run, else the child's own."""
     if decision is not None and decision.code >= 0:
         return decision.code
     if not event.known:

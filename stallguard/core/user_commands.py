@@ -1,4 +1,4 @@
-"""What is asked of a run by the user, over the control socket, by a signal or by the clock, and what follows.
+"""Commands of the user, over the control socket, by a signal or by the clock, and what follows from them.
 
 Pure, as core.fold.
 """
@@ -18,13 +18,13 @@ from stallguard.core.transitions import OWN_CODE, Step, kill, move, stop
 from stallguard.core.verdicts import Decision
 
 MUTE = 3600.0  # seconds that `mute` lasts
-OUTLIVED = 10.0  # seconds after an interrupt, in which a second one is sure to end the training at once
+OUTLIVED = 10.0  # seconds after an interrupt, in which a second one ends the training at once
 STOP_VERBS = ("interrupt", "stop", "restart")
-FROM_SCRATCH = "from scratch"  # argument of restart: leave the checkpoints aside
+FROM_SCRATCH = "from scratch"  # argument of restart: do not use the checkpoints
 
 
 def take(run: Run, event: Asked, limits: Limits) -> Step:
-    """Return the run after it was asked for something, and what is to be done."""
+    """Return the run after a command, and what is to be done."""
     if event.verb == "mute":
         seconds = float(event.argument or MUTE)
         told = Tell("muted", {"duration": messages.duration(seconds)}) if seconds > 0 else Tell("unmuted")
@@ -37,7 +37,7 @@ def take(run: Run, event: Asked, limits: Limits) -> Step:
 
 
 def refuses(run: Run, verb: str) -> str:
-    """Return why what is asked cannot be done now; "" if it can."""
+    """Return why a command cannot be carried out now; "" if it can."""
     if run.state == lifecycle.UNGUARDED:
         return fallback.refuses(run, verb)
     if verb != "restart":
@@ -67,7 +67,7 @@ def _end(run: Run, event: Asked, limits: Limits) -> Step:
         return _stay_down(run, event)
     count = run.interrupts + (event.verb != "restart")
     if event.verb == "interrupt" and count == 1:
-        # The training may catch it, save and end in its own time: no deadline.
+        # The training can catch it, save and end in its own time, so there is no deadline.
         decision = Decision(action="finish", why="interrupted by you", code=OWN_CODE)
         run = replace(run, interrupts=count, decision=decision, interrupted=(run.now, beats(run)))
         return run, [Signal(attempt=run.attempt, name="INT"), Tell("interrupted")]
@@ -84,9 +84,9 @@ def _end(run: Run, event: Asked, limits: Limits) -> Step:
 
 
 def drop_outlived(run: Run, limits: Limits) -> Step:
-    """Forget an interrupt that the training outlived: it went on, so it is guarded again.
+    """Drop an interrupt after which the training has continued: the run is supervised again.
 
-    A script may handle Ctrl-C by itself.  If the order stayed, nobody would judge the run for the rest of its life.
+    A script can handle Ctrl-C by itself.  If the decision stayed, no stall of this run would be acted upon any more.
     """
     if run.interrupted is None or run.arranged or run.state not in lifecycle.WATCHED:
         return run, []
@@ -97,7 +97,7 @@ def drop_outlived(run: Run, limits: Limits) -> Step:
 
 
 def _stay_down(run: Run, event: Asked) -> Step:
-    """Have nothing follow an attempt that is being ended already, where that is what was asked."""
+    """Start no attempt after one that is being ended already, if the command is to stop."""
     if event.verb != "stop" or run.decision is None or run.decision.action != "restart":
         return run, []
     decision = Decision(action="finish", why="you asked to stop", code=OWN_CODE)

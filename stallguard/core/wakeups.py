@@ -23,11 +23,11 @@ def next_wake(run: Run, limits: Limits) -> float:
 
 
 def next_deadline(run: Run, limits: Limits) -> float:
-    """Return when something is due although all trainings go on (monotonic seconds; infinity: never).
+    """Return when something is due although all trainings make progress (monotonic seconds; infinity: never).
 
-    What was due by `run.now` is no reason to wake: `advance` has just done it, or had a reason not to (observed, muted,
-    a checkpoint under way, a remedy that only notifies).  That reason is looked at again with the next event, and a
-    detector asks for one within a second.  Otherwise the deciding thread would wake again and again for nothing.
+    What was due by `run.now` needs no wake-up: `advance` has just done it, or had a reason not to (observed, muted, a
+    checkpoint is being written, a remedy that only notifies).  The reason is checked again at the next event, and a
+    detector needs one within a second.  Otherwise the deciding thread would wake up continually without effect.
     """
     if run.state in ENDED:
         return math.inf
@@ -41,9 +41,8 @@ def next_deadline(run: Run, limits: Limits) -> float:
 def acts_at(run: Run, limits: Limits) -> float | None:
     """Return when acting on a stall is due (monotonic seconds; None: never).
 
-    At once for what only gets worse, else as the detector says.
-    A process that somebody stopped is left alone for as long as they like, unless the user ordered a remedy for just
-    this (policy.causes); it is then given the time of a silent one.
+    At once for a cause that only gets worse, else when the detector says.  A stopped process is left alone without a
+    limit, unless the user ordered a remedy for this cause (policy.causes); then it gets the time of any other stall.
     """
     if run.judge.judgement.step == "stopped":
         if causes.STOPPED not in decide.orders(limits.policy.causes):

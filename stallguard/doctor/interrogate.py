@@ -1,14 +1,12 @@
-"""Asks the training environment's interpreter about itself: an edge, bounded in time whatever happens there.
+"""Runs the training environment's interpreter with a script that describes it, with a deadline.
 
-May not import a framework here, and may not judge an answer.
+This module must not import a framework, and must not judge an answer.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import subprocess
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -17,12 +15,13 @@ import msgspec
 from stallguard.doctor import matrix
 from stallguard.doctor.facts import Deep, Environment, Installed
 from stallguard.errors import UNREADABLE
+from stallguard.host import tool
 from stallguard.launch.interpreter import Choice
 
 INSIDE = Path(__file__).parent / "inside"
 MARK = b"stallguard-doctor:"  # the scripts put it before their answer; the environment may print as well
 QUICK, PATIENT = 20.0, 300.0  # seconds; a first import with a plug-in to compile for can take minutes
-LAST_WORDS = 3.0  # seconds for a killed interpreter to go
+LAST_WORDS = 3.0  # seconds for a killed interpreter to end
 BACKENDS = ("tensorflow", "torch", "jax")
 
 Answer = TypeVar("Answer", Installed, Deep)
@@ -72,30 +71,16 @@ def _decode(heard: Heard, kind: type[Answer]) -> Answer | None:
 def ask(argv: list[str], seconds: float) -> Heard:
     """Run `argv` with the user's environment; return what follows the mark, or why there is nothing."""
     try:
-        child = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0
-        )
+        result = tool.run(argv, seconds, env=os.environ, after_kill=LAST_WORDS)
     except OSError as error:
         return Heard(trouble=f"it cannot be started: {error.strerror}")
-    try:
-        output, errors = child.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        _end(child)
+    if result.incomplete == tool.TIMED_OUT:
         return Heard(trouble=f"no answer within {seconds:g} s")
-    return _heard(output, errors, child.returncode)
-
-
-def _heard(output: bytes, errors: bytes, code: int) -> Heard:
-    for line in reversed(output.splitlines()):
+    for line in reversed(result.output.splitlines()):
         if line.startswith(MARK):
             return Heard(line[len(MARK) :])
-    said = [line.strip() for line in errors.decode(errors="replace").splitlines() if line.strip()]
-    how = f"exit code {code}" if code >= 0 else f"killed by signal {-code}"
-    return Heard(trouble=f"{said[-1]} ({how})" if said else how)
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in the kernel: it goes when it can
-        child.communicate(timeout=LAST_WORDS)
+    if result.code is None:
+        return Heard(trouble=result.incomplete)
+    printed = [line.strip() for line in result.errors.decode(errors="replace").splitlines() if line.strip()]
+    how = f"exit code {result.code}" if result.code >= 0 else f"killed by signal {-result.code}"
+    return Heard(trouble=f"{printed[-1]} ({how})" if printed else how)

@@ -1,8 +1,8 @@
 """The operating system, behind one set of functions, chosen here and nowhere else.
 
 `system` is host.darwin or host.linux; `part` gives a module of the same package that is not needed at every start.
-Both packages have the same public names, take the same arguments and return the same values; what a system cannot
-tell is None, never zero.  Nothing in this package judges what it reads, or writes anything.
+Both packages have the same public names, take the same arguments and return the same values; what a system does not
+report is None, never zero.  Nothing in this package judges what it reads, or writes anything.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The two clocks of a machine behind one object, and the gaps that they show.
 
 All ages in stallguard are differences of `Clock.monotonic`, which stands still while the machine sleeps on
-both systems (CLOCK_UPTIME_RAW on macOS, CLOCK_MONOTONIC on Linux).  This module may not decide what a gap
+both systems (CLOCK_UPTIME_RAW on macOS, CLOCK_MONOTONIC on Linux).  This module must not decide what a gap
 means.
 """
 
@@ -45,7 +45,7 @@ class SleepWatch:
         self._asleep, self._ticked = clock.asleep(), clock.monotonic()
 
     def tick(self, expected: float) -> tuple[float, str] | None:
-        """Return (seconds, "asleep" or "starved") where a gap over 2 s lies behind us, else None.
+        """Return (seconds, "asleep" or "starved") if the last gap was over 2 s, else None.
 
         `expected`: how long the caller meant to wait since its last tick.
         """

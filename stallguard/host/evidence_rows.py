@@ -1,4 +1,4 @@
-"""What each system can tell about a stuck process: tables that we read and tools that we run, as rows of data.
+"""The evidence that each system has about a stuck process: tables to read and tools to run, as rows of data.
 
 The rows are in host.darwin.evidence_tools and host.linux.evidence_tools; both have tables(pid), tools(pid, since, now),
 main_wait(pid) and report_places().  Nothing there pauses a process unless its row says `deep`.
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Table(NamedTuple):
-    """A text that we make ourselves.  `first`: perishable; `seconds`: after which it is given up."""
+    """A text that stallguard makes itself.  `first`: perishable; `seconds`: after which it is given up."""
 
     name: str
     read: Callable[[], str]

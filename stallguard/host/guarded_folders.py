@@ -1,9 +1,9 @@
 """Folders that macOS guards (TCC), and paths that lead through them.
 
 A program in Terminal has the rights that the user gave to Terminal; a job of launchd has none of them: opening a file
-there fails with EPERM, or waits for a prompt that nobody answers.  What is granted to an interpreter is lost at its
-next update.  A path counts by every folder that the kernel opens on its way: ~/Documents/env/bin/python is a link that
-leads out of Documents, and the link itself is in there.  Looks at links; may not open or list anything.
+there fails with EPERM, or waits for a prompt.  What is granted to an interpreter is lost at its next update.  A path
+counts by every folder that the kernel opens on its way: ~/Documents/env/bin/python is a link that leads out of
+Documents, and the link itself is in there.  This module reads links; it must not open or list anything.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Totals that must never fall, made from sums that may.
+"""Totals that must never fall, made from sums that can.
 
 A sum over the live members of a process tree falls when one of them leaves unseen.  Rates are made of
-differences, so a fall would look like negative work.  This module may not read anything.
+differences, so a fall would look like negative work.  This module must not read anything.
 """
 
 from __future__ import annotations

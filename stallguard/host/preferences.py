@@ -1,6 +1,6 @@
-"""What the machine is set to do when nobody touches it, and which GPUs it says it has.
+"""What the machine is set to do when it is not used, and which GPUs it reports.
 
-The values, and one function for both systems; asked once, before a night, never while a run goes on.  May not
+The values, and one function for both systems; asked once, before a night, never while a run goes on.  Must not
 judge.
 """
 

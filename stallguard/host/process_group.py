@@ -1,4 +1,4 @@
-"""A process group: who lives in it, and how all of it is ended.  Blocks; must not decide when that is done."""
+"""A process group: its live members, and the end of all of them.  Blocks; must not decide when that is done."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KILLED = 1.0  # seconds to wait for SIGKILL to take; what is stuck in the kernel
 
 
 def signal_group(group: int, number: int) -> bool:
-    """Send a signal to a process group; False where nobody is left to hear it."""
+    """Send a signal to a process group; False if no process is left in it."""
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):  # macOS says EPERM for a group of zombies
@@ -35,7 +35,7 @@ def members(group: int) -> list[int]:
 def _group(pid: int) -> int | None:
     try:
         return os.getpgid(pid)
-    except OSError:  # gone, or nobody's business
+    except OSError:  # it has ended, or belongs to another user
         return None
 
 

@@ -1,7 +1,7 @@
-"""Who belongs to a process tree: the bookkeeping that both systems share.
+"""The members of a process tree: the bookkeeping that both systems share.
 
-A member once is a member until it ends, even when its parent ends before it.  A pid alone is no identity; with
-the time that it started it is.  This module may not read anything.
+A process stays a member until it ends, even if its parent ends before it.  A pid alone does not identify a process;
+pid and start time together do.  This module must not read anything.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ class Members:
     """The processes of one tree, by pid and start (in the system's own unit)."""
 
     def __init__(self, root: int) -> None:
-        """Know nobody yet, not even whether `root` lives."""
+        """Begin without members; whether `root` lives is not known yet."""
         self.root = root
         self.started: dict[int, float] = {}
         self._searched = float("-inf")

@@ -1,8 +1,8 @@
-"""What a call of psutil may raise, beside its own errors.
+"""What a call of psutil can raise, besides its own errors.
 
-On macOS 27 psutil 7.2.2 raises RuntimeError "(ipc/mig) array not large enough" for the memory of the machine (mended in
-8.0 only); its C code raises OSError, and SystemError where it forgets to set an error.  No such call may end a verb or
-a run: a reading that fails is a reading that is not known.
+On macOS 27 psutil 7.2.2 raises RuntimeError "(ipc/mig) array not large enough" for the memory of the machine (fixed in
+8.0); its C code raises OSError, and SystemError if it does not set an error.  No such call must end a verb or
+a run: a reading that fails is not known.
 """
 
 from __future__ import annotations

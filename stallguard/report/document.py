@@ -18,7 +18,7 @@ import msgspec
 from stallguard.collectors.redact import Redactor
 from stallguard.core import messages
 from stallguard.core.actions import Tell
-from stallguard.core.diagnosis.causes import TITLES
+from stallguard.core.diagnosis import causes
 from stallguard.core.events import Greeted
 from stallguard.core.verdicts import Finding
 from stallguard.report import (
@@ -269,7 +269,7 @@ def _trouble(one: Incident, clock: Callable[[float], str], same_as: int, kept: E
 
 def _cause(finding: Finding) -> Cause:
     return Cause(
-        TITLES.get(finding.cause, finding.cause),
+        causes.title(finding.cause),
         finding.confidence,
         messages.confidence(finding.confidence),
         finding.evidence,

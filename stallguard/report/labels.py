@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
-from stallguard.core.diagnosis.advice import ADVICE
+from stallguard.core.diagnosis.causes import CAUSES
 from stallguard.core.messages import exit_facts
 from stallguard.core.text import HOW, count, duration, quantity
 from stallguard.report.evidence_files import Evidence, Item
@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # whoever wants words only must not wait for arrays
     from stallguard.report.timeline import Series, Timeline
     from stallguard.report.totals import Totals
 
-ADVISED = {piece.sentence(): piece for pieces in ADVICE.values() for piece in pieces}
+ADVISED = {piece.sentence(): piece for cause in CAUSES.values() for piece in cause.advice}
 COLLECTED = "collected"  # a state of evidence.Item
 LONG = 0.1  # seconds from which on it is told how long something took
 OUTCOMES = {

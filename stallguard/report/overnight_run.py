@@ -9,7 +9,7 @@ import datetime as dt
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from stallguard.core.diagnosis.causes import TITLES
+from stallguard.core.diagnosis.causes import title
 from stallguard.errors import STOPPED_ON_TIME
 from stallguard.report import attempt_rows, incidents, journal_record, summary, totals
 from stallguard.report.journal_record import Record
@@ -37,7 +37,7 @@ def night(
     asked, end, state = run_files.asked(run), run_files.outcome(run), run_files.state(run)
     sums = totals.totals(known, tries, troubles, end)
     advice = summary.advice(troubles)
-    causes = [TITLES.get(one.findings[0].cause, one.findings[0].cause) for one in troubles if one.findings]
+    causes = [title(one.findings[0].cause) for one in troubles if one.findings]
     return Night(
         run=run.id,
         command=" ".join(asked.command) if asked else "?",

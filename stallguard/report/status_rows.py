@@ -9,7 +9,7 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Any
 
-from stallguard.core.diagnosis.causes import TITLES
+from stallguard.core.diagnosis import causes
 from stallguard.core.lifecycle import COLLECTING, FAILED, HOLDING, MEANING, UNGUARDED
 from stallguard.core.messages import NO_LIMIT
 from stallguard.core.text import HOW, WHILE, count, duration, quantity
@@ -195,4 +195,4 @@ def _stalls(snapshot: Snapshot) -> str:
 def _why(findings: list[Snapshot]) -> str:
     if not findings:
         return ""
-    return f"most likely {TITLES.get(findings[0]['cause'], findings[0]['cause'])}"
+    return f"most likely {causes.title(findings[0]['cause'])}"

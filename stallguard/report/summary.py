@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from stallguard.core import messages
-from stallguard.core.diagnosis.causes import TITLES
+from stallguard.core.diagnosis.causes import title
 from stallguard.core.text import count, duration
 from stallguard.errors import STOPPED_ON_TIME
 from stallguard.report.attempt_rows import Attempt
@@ -118,7 +118,7 @@ def _causes(incidents: Sequence[Incident]) -> Iterator[str]:
         told = messages.diagnosis(known[:1])[0]
         yield sentence(told.kind, told.facts)
     elif causes:
-        named = [f"{TITLES.get(cause, cause)} ({times(number)})" for cause, number in causes.most_common()]
+        named = [f"{title(cause)} ({times(number)})" for cause, number in causes.most_common()]
         yield sentence("story causes", {"causes": "; ".join(named)})
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from stallguard.config import Loaded
-from stallguard.core.diagnosis import causes
+from stallguard.core.diagnosis.causes import CAUSES, UNKNOWN
 from stallguard.core.diagnosis.clues.memory import PSI_FULL
 from stallguard.core.readings import Memory
 from stallguard.core.run import Run, beats
@@ -30,15 +30,6 @@ SETTINGS = {
 }
 UNCUT = "its batches cannot be cut from outside: name the option that takes its batch size, with --batch-flag"
 LEVELS = ("normal", "warn", "critical")
-NOT_THE_BATCH = frozenset(
-    (
-        causes.SCRIPT_ERROR,
-        causes.PLUGIN_MISMATCH,
-        causes.MUTEX_CLASH,
-        causes.SILENT_EXIT,
-        causes.ENDED_BY_REQUEST,
-    )
-)
 
 
 class Verdict(NamedTuple):
@@ -98,8 +89,8 @@ def judged(run: Run, steps: int) -> Verdict:
     if run.totals.incidents:
         return Verdict(count, "it stalled")
     if count < steps and run.code != 0:
-        cause = run.findings[0].cause if run.findings else causes.UNKNOWN
-        return Verdict(count, f"it ended: {causes.TITLES[cause]}", hopeless=cause in NOT_THE_BATCH)
+        cause = CAUSES[run.findings[0].cause if run.findings else UNKNOWN]
+        return Verdict(count, f"it ended: {cause.title}", hopeless=cause.any_batch_size)
     readings = [seen.reading for seen in run.history.memory if seen.at >= run.launched]
     if count and pressed(readings):
         return Verdict(count, "the machine came under memory pressure")

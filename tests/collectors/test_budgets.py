@@ -8,8 +8,9 @@ import time
 
 import msgspec
 
-from stallguard.collectors import Collector, Nothing, evidence_bundle, tool_output
+from stallguard.collectors import Collector, Nothing, collector_registry, evidence_bundle
 from stallguard.collectors.evidence_text import fit
+from stallguard.host.evidence_rows import Tool
 from tests.collectors.stuck import LONG, SECRET, context, item
 from tests.host.children import eventually
 
@@ -66,17 +67,22 @@ def test_a_collector_that_floods_is_cut_and_says_so(tmp_path):
     assert any(file.cut for file in item(manifest, "flood").files)
 
 
-def test_a_tool_that_floods_or_hangs_is_ended_and_what_it_said_is_kept():
+def kept(folder, command, seconds, size):
+    """Return what is kept of a tool's output, and why that is not all."""
+    tool = Tool("tool", ("/bin/sh", "-c", command), seconds, size)
+    gather = collector_registry._tool(tool).gather
+    manifest = evidence_bundle.gather(context(folder), [Collector("tool", gather, LONG, size)])
+    return (folder / "1/tool.txt").read_text(), item(manifest, "tool").why
+
+
+def test_the_output_of_a_tool_that_floods_hangs_or_fails_is_kept(tmp_path):
     began = time.monotonic()
-    flood = tool_output.run(("/bin/sh", "-c", "yes"), LONG, 100_000)
-    assert (len(flood.text), flood.why) == (100_000, "it said more than was wanted")
-    hang = tool_output.run(("/bin/sh", "-c", "echo so far; sleep 60 & sleep 60"), 0.3, 1000)
-    assert hang.text == b"so far\n"
-    assert "killed" in hang.why
-    assert tool_output.run(("/bin/sh", "-c", "echo no >&2; exit 3"), LONG, 1000) == (
-        b"no\n",
-        "it ended with exit code 3",
-    )
+    flood = kept(tmp_path / "flood", "yes", LONG, 100_000)
+    assert flood == ("y\n" * 50_000, "it printed too much and was killed")
+    hang = kept(tmp_path / "hang", "echo so far; sleep 60 & sleep 60", 0.3, 1000)
+    assert hang == ("so far\n", "it did not end in time and was killed")
+    failed = kept(tmp_path / "failed", "echo no >&2; exit 3", LONG, 1000)
+    assert failed == ("no\n", "it ended with exit code 3")
     assert time.monotonic() - began < 5
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from stallguard.core.diagnosis import causes
-from stallguard.core.policy.remedies import REMEDIES
 from tests.core.scenarios import darwin, linux
 from tests.simulation.followed import Followed
 from tests.simulation.simulation import Simulation
@@ -148,4 +147,4 @@ def test_what_follows_is_what_the_cause_asks_for(name: str) -> None:
 
 def test_every_remedy_was_met() -> None:
     met = {cause for cause, _, _ in darwin.MANY.values()} | {cause for cause, _ in linux.MANY.values()}
-    assert met == set(REMEDIES) - {causes.UNKNOWN}
+    assert met == set(causes.CAUSES) - {causes.UNKNOWN}

@@ -37,7 +37,7 @@ def finding(seen: History) -> Finding:
 
 def test_nothing_is_said_of_a_second_thread_that_nobody_saw():
     found = finding(history())
-    said = " ".join((*found.evidence, *found.advice, causes.TITLES[found.cause], messages.DOING["deadlock"]))
+    said = " ".join((*found.evidence, *found.advice, causes.title(found.cause), messages.DOING["deadlock"]))
 
     for claim in ("two threads", "each other", "waits for another", "other threads", "between threads"):
         assert claim not in said

@@ -38,7 +38,7 @@ def test_it_is_left_alone_while_it_is_stopped_and_when_it_goes_on(seconds):
     assert world.actions(Signal) == []
     assert lost_time.total(world.run.lost, world.now) == 0
     [stall] = [tell for tell in world.actions(Tell) if tell.kind == "stalled"]
-    assert stall.facts["what"] == "somebody stopped the process"
+    assert stall.facts["what"] == "the process was stopped (SIGSTOP)"
 
 
 def test_a_fault_of_the_gpu_is_no_reason_to_end_it_meanwhile():

@@ -48,7 +48,7 @@ def test_the_order_is_story_chart_incidents_numbers_advice(run):
     assert places == sorted(places)
     assert "> train.py:88 in step" in text
     assert "+  it is inside a training step" in text
-    assert "-  the interpreter answers: none of its threads keeps its lock" in text
+    assert "-  a Python thread of the process can run: the interpreter's lock is free" in text
 
 
 def test_stacks_seen_before_are_not_shown_again(tmp_path):

@@ -1,9 +1,9 @@
 """What the process tree did inside the gap: deadlock, external wait, spin, working, or unknown.
 
-A silent training is not yet a stalled one; what tells them apart is what the process does meanwhile.  The
-class is made from the trailing window of readings, and each class remembers since when it has held without a
-break.  Where the system shows the wait sites of all threads (Linux), an idle tree in which nothing can wake up
-by itself is a deadlock; elsewhere idleness is an external wait.  This module may not say how long is too long.
+A gap alone is not a stall; what the process does meanwhile decides.  The class is made from the trailing window of
+readings, and each class keeps since when it has held without a break.  If the system shows the wait sites of all
+threads (Linux), an idle tree in which no thread can wake up by itself is a deadlock; otherwise idleness is an external
+wait.  This module must not say how long is too long.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from stallguard.core.readings import Device, Process
 
 DEADLOCK, EXTERNAL, SPIN, WORKING, UNKNOWN = "deadlock", "external wait", "spin", "working", "unknown"
 
-# Wait sites from which something outside the threads themselves can wake one.
+# Wait sites at which something outside the tree's threads can wake one.
 _WAKERS = frozenset(("poll", "sock", "read", "write", "sync", "disk", "other"))
 _POINTS = 16  # readings kept at most; four a second for the window, with room
 _CENSUSES = 256  # counted at most
-_SURE = 2  # sights that a census counts for in which no thread ran: none of its timers was just awake
-_SIGHTS = 5  # censuses that show what threads do which began lately; taken once a second
+_SURE = 2  # weight of a census in which no thread ran: none of its timers was just awake
+_SIGHTS = 5  # censuses, one a second, after which it is known what recently started threads do
 _RARE = 0.05  # share of censuses that may show fewer timers than the runtime has
 _SHORTEST = 0.9  # seconds of readings, because processor time is counted in hundredths
-_HARDLY = 0.05  # cores: too few to tell who waits for whom
+_HARDLY = 0.05  # cores; below this run-queue wait over run time is noise
 _SETTLED = 0.5  # seconds into a gap; before, the window still holds the batches
 _LEARN = 0.02  # weight of a new in-step level
 _CROWDING_SECONDS = 15.0  # memory of the run-queue share
@@ -34,7 +34,7 @@ _ONSET = 1.25
 
 
 class Point(msgspec.Struct, frozen=True, array_like=True):
-    """One reading on the watched clock; counters as in readings.Process, 0 where unknown but for `faults`."""
+    """One reading on the watched clock; counters as in readings.Process, 0 if unknown, except `faults`."""
 
     now: float
     cpu: float
@@ -54,7 +54,9 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
     spin_since: float | None = None
     awake: float = -1.0  # when a census last showed a thread that something could wake
     census: float = -1.0  # when the last census came
-    timers: dict[int, int] = {}  # sleeping and timed threads in healthy steps: sights of so many
+    timers: dict[
+        int, int
+    ] = {}  # in healthy steps: number of sleeping and timed threads -> censuses that showed it
     own_timers: int = 0  # how many of them the runtime has by itself
     threads: int = 0  # threads of the tree to which these counts belong; 0: not known
     alive: int = 0  # threads of the tree at the last reading
@@ -88,14 +90,17 @@ class Rates(msgspec.Struct, frozen=True):
 def read_process(
     evidence: Evidence, reading: Process, now: float, gap: float, *, stepping: bool, limits: DetectorLimits
 ) -> Evidence:
-    """Return the evidence after a reading of the tree at watched time `now`, `gap` seconds into a silence.
+    """Return the evidence after a reading of the tree at watched time `now`, `gap` seconds into a gap.
 
-    `stepping`: the silence is inside a healthy training step, so that this level is the normal one.
+    `stepping`: the gap is inside a healthy training step, so that this level is the normal one.
     """
     evidence = _look(evidence, reading, now)
     if reading.cpu is None:
         return replace(evidence, kind=UNKNOWN, idle_since=None, spin_since=None)
-    evidence = replace(evidence, points=_window(evidence.points, _point(reading, now), limits), seen=now)
+    point = Point(
+        now, reading.cpu, reading.io or 0, reading.minor_faults, reading.major_faults or 0, reading.run_queue or 0.0
+    )  # fmt: skip
+    evidence = replace(evidence, points=_window(evidence.points, point, limits), seen=now)
     rates = _rates(evidence.points)
     if rates is None:
         return evidence
@@ -118,7 +123,7 @@ def begin_gap(evidence: Evidence) -> Evidence:
 
 
 def forget_window(evidence: Evidence) -> Evidence:
-    """Return the evidence without its readings: they are older than a pause of the supervisor."""
+    """Return the evidence without its readings, which are older than a pause of the supervisor."""
     return replace(begin_gap(evidence), points=())
 
 
@@ -138,7 +143,7 @@ def current(evidence: Evidence, began: float) -> Runs:
 
 
 def health(evidence: Evidence, limits: DetectorLimits) -> float:
-    """Return how much a busy machine slows the tree, 1 where it does not.
+    """Return how much a busy machine slows the tree; 1 if it does not.
 
     A healthy TensorFlow step crowds its own cores 2.5-fold, so only the excess over the usual counts.
     """
@@ -147,12 +152,12 @@ def health(evidence: Evidence, limits: DetectorLimits) -> float:
 
 
 def is_fresh(evidence: Evidence, now: float, limits: DetectorLimits) -> bool:
-    """Tell whether the last usable reading is young enough to speak for this gap."""
+    """Tell whether the last usable reading is recent enough to count for this gap."""
     return evidence.seen >= 0 and now - evidence.seen <= limits.stale_device
 
 
 def is_blind(evidence: Evidence, now: float, limits: DetectorLimits) -> bool:
-    """Tell whether the run uses an accelerator that cannot be read: then an idle processor says nothing."""
+    """Tell whether the run uses an accelerator that cannot be read: then an idle processor proves nothing."""
     device = evidence.device
     if device is None or not device.mine:
         return False
@@ -172,46 +177,29 @@ def is_dead(evidence: Evidence, now: float, limits: DetectorLimits) -> bool:
 
 
 def _look(evidence: Evidence, reading: Process, now: float) -> Evidence:
-    census = reading.census
-    seen = now if census is not None else evidence.census
-    # A script that sleeps in its own loop will go on by itself, even where its steps sleep as well.
-    wakes = reading.main_site == "sleep" or (census is not None and _can_wake(census, evidence.own_timers))
-    awake = now if census is not None and wakes else evidence.awake
-    return replace(
+    """Return the evidence after what a reading says about the process' state and its threads."""
+    evidence = replace(
         evidence,
         state=reading.state or evidence.state,
         remote=reading.remote if reading.remote is not None else evidence.remote,
         workers=evidence.workers + (reading.workers or 0),
-        census=seen,
-        awake=awake,
         alive=reading.threads or evidence.alive,
     )
-
-
-def _can_wake(census: dict[str, int], own: int) -> bool:
-    """Tell whether a thread could wake up by itself or from outside, beyond the runtime's own timers.
-
-    Before a healthy step was seen the runtime's own timers are not known, so any timer counts.
-    """
-    return (
-        not _WAKERS.isdisjoint(site for site, threads in census.items() if threads) or _timers(census) > own
+    census = reading.census
+    if census is None:
+        return evidence
+    wakes = (
+        # A script that sleeps in its own loop continues by itself, even if its steps sleep as well.
+        reading.main_site == "sleep"
+        or not _WAKERS.isdisjoint(site for site, threads in census.items() if threads)
+        # Beyond the runtime's own timers.  Before a healthy step they are not known, so any timer counts.
+        or _timers(census) > evidence.own_timers
     )
+    return replace(evidence, census=now, awake=now if wakes else evidence.awake)
 
 
 def _timers(census: dict[str, int]) -> int:
     return census.get("sleep", 0) + census.get("timed", 0)
-
-
-def _point(reading: Process, now: float) -> Point:
-    cpu = reading.cpu or 0.0
-    return Point(
-        now,
-        cpu,
-        reading.io or 0,
-        reading.minor_faults,
-        reading.major_faults or 0,
-        reading.run_queue or 0.0,
-    )
 
 
 def _window(points: tuple[Point, ...], point: Point, limits: DetectorLimits) -> tuple[Point, ...]:
@@ -228,7 +216,7 @@ def _rates(points: tuple[Point, ...]) -> Rates | None:
     if seconds < _SHORTEST:
         return None
 
-    # A counter that fell belonged to a thread or child that is gone; it then says nothing.
+    # A counter that fell belonged to a thread or child that has ended, and gives no rate.
     return Rates(
         seconds,
         cpu=max(0.0, last.cpu - first.cpu) / seconds,
@@ -255,22 +243,24 @@ def _learn(evidence: Evidence, reading: Process, rates: Rates) -> Evidence:
     if reading.threads is not None:
         evidence = _follow_threads(evidence, reading.threads, timers)
         if evidence.sights:
-            return evidence  # counted as soon as it is known what the others do
+            return evidence  # not counted until it is known what the new threads do
     weight = 1 if reading.census.get("run") else _SURE
-    counts = _count(evidence.timers, timers, weight)
+    counts = {**evidence.timers, timers: evidence.timers.get(timers, 0) + weight}
+    if sum(counts.values()) > _CENSUSES:  # halved, so that old censuses are forgotten
+        counts = {known: count // 2 for known, count in counts.items() if count > 1}
     return replace(evidence, timers=counts, own_timers=own_timers(counts))
 
 
 def is_settled(evidence: Evidence) -> bool:
-    """Tell whether it is known what the threads do that began or ended lately; only a few censuses show it."""
+    """Tell whether it is known what recently started threads do; it takes a few censuses."""
     return not evidence.threads or evidence.alive == evidence.threads
 
 
 def _follow_threads(evidence: Evidence, threads: int, timers: int) -> Evidence:
-    """Let threads that begin late, and sleep by a timer (a progress bar's monitor), count as the runtime's own.
+    """Count threads that start late and sleep by a timer (a progress bar's monitor) as the runtime's own.
 
-    The counts move by as many timers as were added, and by no more than threads were: an old thread that has begun to
-    sleep is something else, a source of data that waits.  They move down in the same way as such threads end.
+    The counts move by the number of added timers, but by no more than the number of added threads: an old thread that
+    has begun to sleep can be a source of data that waits.  They move down in the same way when such threads end.
     """
     known = evidence.threads or threads
     if threads == known:
@@ -284,7 +274,7 @@ def _follow_threads(evidence: Evidence, threads: int, timers: int) -> Evidence:
     seen, own = sorted(timers for _, timers in sights), evidence.own_timers
     if threads > known:
         now = min(count for count, _ in sights)
-        shift = min(now - known, max(0, seen[1] - own))  # one of them may just have been awake
+        shift = min(now - known, max(0, seen[1] - own))  # seen[1]: one of them may just have been awake
     else:
         now = max(count for count, _ in sights)
         shift = -min(known - now, max(0, own - seen[len(seen) // 2]))
@@ -294,19 +284,11 @@ def _follow_threads(evidence: Evidence, threads: int, timers: int) -> Evidence:
     return replace(evidence, threads=now, sights=(), timers=moved, own_timers=own_timers(moved))
 
 
-def _count(counts: dict[int, int], value: int, weight: int) -> dict[int, int]:
-    """Return the counts with `weight` more; the old ones are halved now and then, so that they forget."""
-    counts = {**counts, value: counts.get(value, 0) + weight}
-    if sum(counts.values()) <= _CENSUSES:
-        return counts
-    return {known: count // 2 for known, count in counts.items() if count > 1}
-
-
 def own_timers(counts: dict[int, int]) -> int:
     """Return how many timers the runtime has by itself: nearly the fewest ever seen in a healthy step.
 
-    Not the fewest: in 2-5 % of the censuses one of them is just awake, and a long night would meet that.  For the
-    same reason one sight is not enough, unless no thread ran at that moment.
+    Not the fewest: in 2-5 % of the censuses one of them is just awake, which happens in each long night.  For the
+    same reason one census is not enough, unless no thread ran at that moment.
     """
     rare, passed = max(1.0, _RARE * sum(counts.values())), 0
     for value in sorted(counts):
@@ -321,10 +303,10 @@ def _drift(level: float, new: float) -> float:
 
 
 def _crowding(evidence: Evidence, rates: Rates, passed: float) -> float:
-    """Return the slowdown of threads by threads, a moving mean.
+    """Return how much the tree's threads wait for a core, a moving mean.
 
-    A thread that waits half of its runnable time for a core needs twice as long: run-queue wait over run
-    time is the slowdown itself, with no need to know how many threads there are.
+    A thread that waits half of its runnable time for a core needs twice as long, so run-queue wait over run time is
+    the slow-down itself, independent of the number of threads.
     """
     now = 1.0 if rates.cpu < _HARDLY else (rates.cpu + rates.queue) / rates.cpu
     return evidence.crowding + (now - evidence.crowding) * min(1.0, passed / _CROWDING_SECONDS)
@@ -338,18 +320,19 @@ def _classify(evidence: Evidence, rates: Rates, now: float, gap: float, limits: 
         since = evidence.idle_since
         if since is None:
             since = now - rates.seconds if now - rates.seconds > now - gap + _ONSET else now - gap
-        kind = DEADLOCK if _nothing_wakes(evidence, now, since, limits) else EXTERNAL
+        # A deadlock, if a recent census of this same idleness showed no thread that could wake.
+        recent = evidence.census >= max(since, now - limits.stale_census)
+        kind = DEADLOCK if recent and evidence.awake < evidence.census else EXTERNAL
         return replace(evidence, kind=kind, idle_since=since, spin_since=None)
+    # Work is file traffic, fresh memory, or a GPU that computes for this run; a busy processor alone may spin.  If
+    # page faults are not known, as on a Mac after 2^31 of them, a busy processor counts as work.
     mine = evidence.device is not None and evidence.device.mine is not False
-    if _is_productive(rates, gpu, mine=mine, quiet=quiet, limits=limits):
+    fresh = rates.faults is None or rates.faults >= limits.productive_faults
+    productive = not quiet and (rates.io >= limits.idle_io or fresh or rates.major > 0)
+    if productive or gpu == "busy" or (gpu == "moving" and mine):
         return replace(evidence, kind=WORKING, idle_since=None, spin_since=None)
     began = evidence.spin_since if evidence.spin_since is not None else now - min(rates.seconds, gap)
     return replace(evidence, kind=SPIN, idle_since=None, spin_since=began)
-
-
-def _nothing_wakes(evidence: Evidence, now: float, since: float, limits: DetectorLimits) -> bool:
-    """Tell whether the last census is of this idleness, young, and showed nothing that could wake."""
-    return evidence.census >= max(since, now - limits.stale_census) and evidence.awake < evidence.census
 
 
 def _gpu(evidence: Evidence, now: float, limits: DetectorLimits) -> str:
@@ -363,17 +346,6 @@ def _gpu(evidence: Evidence, now: float, limits: DetectorLimits) -> str:
     if device.power is None or not evidence.power:
         return "moving"
     return "wedged" if device.power < limits.wedged_power * evidence.power else "busy"
-
-
-def _is_productive(rates: Rates, gpu: str, *, mine: bool, quiet: bool, limits: DetectorLimits) -> bool:
-    """Tell work (file traffic, fresh memory, a GPU that computes for this run) from a mere busy processor.
-
-    Where page faults are not known, as on a Mac after 2^31 of them, a busy processor may be at work.
-    """
-    if gpu == "busy" or (gpu == "moving" and mine):
-        return True
-    fresh = rates.faults is None or rates.faults >= limits.productive_faults
-    return not quiet and (rates.io >= limits.idle_io or fresh or rates.major > 0)
 
 
 def _remember_runs(evidence: Evidence, now: float, gap: float, passed: float) -> Evidence:

@@ -1,7 +1,7 @@
 """What is normal for one phase: gaps in half-octave log buckets that forget, and the extremes seen.
 
 Constant memory, constant time, and several gaps can be added at once, because records arrive at some hertz
-and batches at a thousand.  This module may not judge.
+and batches at a thousand.  This module must not judge.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def add_runs(base: Baseline, runs: Runs, seconds: float, limits: DetectorLimits)
 
 
 def quantiles(base: Baseline, shares: tuple[float, ...]) -> list[float]:
-    """Return the upper edges, in seconds, of the buckets that hold the quantiles; 0 where nothing is known.
+    """Return the upper edges, in seconds, of the buckets that hold the quantiles; 0 if nothing is known.
 
     `shares`: ascending, each in 0..1.
     """

@@ -1,9 +1,9 @@
-"""The detector: a fold over events whose value holds the opinion whether training is stalled.
+"""The detector: a fold over events whose value holds the verdict whether training is stalled.
 
-`start` -> Judge; `observe(judge, event, limits)` -> Judge; `judge.judgement` is the opinion, `next_check` and
-`act_at` say when time alone would change it.  Suspicion comes at half a threshold, a verdict when one class of
-evidence has held without a break for the whole of it, recovery with the next event of the training.
-This module may not act, read a clock or know an operating system.
+`start` -> Judge; `observe(judge, event, limits)` -> Judge; `judge.judgement` is the verdict, `next_check` and `act_at`
+say when time alone would change it.  A possible stall comes at half a threshold, a stall when one class of evidence
+has held without a break for the whole of it, recovery with the next progress of the training.
+This module must not act, read a clock or know an operating system.
 """
 
 from __future__ import annotations
@@ -39,24 +39,26 @@ __all__ = [
 _FINAL = ("stalled", "stopped")
 _STEADY = (phases.STEP, phases.AFTER, phases.BLIND)
 CENSUS_EVERY = 10.0  # seconds while all is well
-_TEACHERS = frozenset(("tensorflow", "keras", "tf_keras", "torch", "jax"))  # whose versions change a step
+_TEACHERS = frozenset(
+    ("tensorflow", "keras", "tf_keras", "torch", "jax")
+)  # a new version changes the step time
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What the detector wants of the process sensor now.  `period`: seconds between two readings."""
+    """How the process sensor is to read now.  `period`: seconds between two readings."""
 
     period: float
     census: bool
 
 
 def start(limits: DetectorLimits, learned: Learned | None = None) -> Judge:
-    """Return the state before the first event of an attempt, wise by what an earlier one learned."""
+    """Return the state before the first event of an attempt, with what an earlier one learned."""
     del limits  # kept in the signature: a start may come to depend on them
     return taught(Judge(), learned)
 
 
 def taught(judge: Judge, learned: Learned | None) -> Judge:
-    """Return the state with what an earlier attempt learned, unless that was learned on other things than it is on."""
+    """Return the state with what an earlier attempt learned, unless its device, factor or versions differ."""
     if learned is None:
         return judge
     known = replace(
@@ -68,7 +70,7 @@ def taught(judge: Judge, learned: Learned | None) -> Judge:
 
 
 def newborn(outside: Judge) -> Judge:
-    """Return the state for a process that is new, from that of the run seen from outside: its clock, what it knows."""
+    """Return the state for a new process, with the clock and the knowledge of the run as seen from outside."""
     seen = outside.evidence
     known = Evidence(
         timers=seen.timers, own_timers=seen.own_timers, threads=seen.threads, level=seen.level, power=seen.power,
@@ -82,15 +84,18 @@ def newborn(outside: Judge) -> Judge:
 
 
 def without_readings(judge: Judge) -> Judge:
-    """Return the state without the readings of the process tree so far: those to come are of another tree."""
-    return _restart_evidence(judge)
+    """Return the state without the readings of the process tree so far.
+
+    They do not compare with those to come: after a pause of the supervisor, a sleep, a SIGCONT, or for another tree.
+    """
+    return replace(judge, evidence=activity.forget_window(judge.evidence))
 
 
 def anew(judge: Judge) -> Judge:
-    """Return the state at the beginning of a new gap, without a doubt: it was not judged for a while."""
+    """Return the state at the beginning of a new gap, as healthy: it was not judged for a while."""
     now, at, before = judge.clock.now, judge.clock.at or 0.0, judge.judgement
     return replace(
-        _restart_evidence(judge), began=now, began_at=at, heard_now=now, still=False, settling=0, stepping=False,
+        without_readings(judge), began=now, began_at=at, heard_now=now, still=False, settling=0, stepping=False,
         judgement=Judgement(
             step="off" if judge.heard is None else "healthy", row=before.row, phase=before.phase, since=at
         ),
@@ -114,7 +119,10 @@ def observe(judge: Judge, event: Event, limits: DetectorLimits) -> Judge:
     """Return the state after an event."""
     if judge.judgement.step == "exited":
         return judge
-    judge = _pass_time(judge, event, limits)
+    clock, missed = watched_clock.advance(judge.clock, event.at, limits, event.steady)
+    judge = replace(judge, clock=clock)
+    if missed:
+        judge = without_readings(judge)
     match event:
         case Heard():
             judge = _hear(judge, event, limits)
@@ -125,7 +133,7 @@ def observe(judge: Judge, event: Event, limits: DetectorLimits) -> Judge:
         case Greeted():
             judge = _greet(judge, event)
         case Slept():
-            judge = _restart_evidence(replace(judge, clock=watched_clock.spare(judge.clock, limits)))
+            judge = without_readings(replace(judge, clock=watched_clock.spare(judge.clock, limits)))
         case Exited():
             ended = replace(judge.judgement, step="exited", certain=True)
             return replace(judge, judgement=ended, check_at=None)
@@ -133,16 +141,16 @@ def observe(judge: Judge, event: Event, limits: DetectorLimits) -> Judge:
 
 
 def next_check(judge: Judge) -> float | None:
-    """Return when the detector next needs a tick or a reading (supervisor's clock), None where never."""
+    """Return when the detector next needs a tick or a reading (supervisor's clock), None if it needs none."""
     return judge.check_at
 
 
 def act_at(judge: Judge, limits: DetectorLimits) -> float | None:
-    """Return when acting on this judgement is due (supervisor's clock), None where it never is.
+    """Return when acting on this judgement is due (supervisor's clock), None if it is not.
 
-    At once where the verdict is certain or the silence was long already; otherwise after about two minutes of
-    silence in all, because device waits of 48-75 s have recovered by themselves.  Not while the tree is at work
-    again.  A process that somebody stopped, and a program without a probe, are only told about.
+    At once if the verdict is certain or the gap is long enough already; otherwise after a gap of about two minutes in
+    all, because device waits of 48-75 s have recovered by themselves.  Not while the tree works again.  A stopped
+    process and a program without a probe are only reported.
     """
     judgement = judge.judgement
     if judgement.step != "stalled" or not judge.still or judgement.row == phases.OUTSIDE:
@@ -155,13 +163,13 @@ def act_at(judge: Judge, limits: DetectorLimits) -> float | None:
 def wanted(judge: Judge, limits: DetectorLimits) -> Wanted:
     """Return how often to sample the process, and whether with a census of its threads.
 
-    Dense readings only inside a silence that is still being judged; a census, which costs a millisecond for 60
-    threads, only in a long one,
-    every ten seconds besides, and a few as soon as there are healthy steps to learn from, or other threads.
+    Four readings a second only in a gap that is still being judged.  A census costs a millisecond for 60 threads, so it
+    is taken only in a long gap, every ten seconds otherwise, and a few times when there are healthy steps to learn
+    from, or new threads.
     """
     gap = judge.clock.now - judge.began
     if judge.judgement.step in _FINAL and gap > limits.act_after * limits.patience + CENSUS_EVERY:
-        return Wanted(1.0, census=True)  # observed, muted, or left alone, perhaps for hours
+        return Wanted(1.0, census=True)  # only observed, possibly for hours
     if gap > 1.0:
         return Wanted(0.25, gap > limits.near - 0.25)
     known = sum(judge.evidence.timers.values()) >= limits.first_censuses and activity.is_settled(
@@ -171,21 +179,11 @@ def wanted(judge: Judge, limits: DetectorLimits) -> Wanted:
     return Wanted(1.0, learning or judge.clock.now - judge.census_at >= CENSUS_EVERY)
 
 
-# ---- time -------------------------------------------------------------------------------------------------
-
-
-def _pass_time(judge: Judge, event: Event, limits: DetectorLimits) -> Judge:
-    clock, missed = watched_clock.advance(judge.clock, event.at, limits, event.steady)
-    judge = replace(judge, clock=clock)
-    return _restart_evidence(judge) if missed else judge
-
-
-def _restart_evidence(judge: Judge) -> Judge:
-    return replace(judge, evidence=activity.forget_window(judge.evidence))
+# ---- what the process is ------------------------------------------------------------------------------------
 
 
 def _compare(judge: Judge, about: dict[str, str]) -> Judge:
-    """Keep what was learned only where it was learned on the same things: a step on a CPU is another step."""
+    """Keep what was learned only if it was learned on the same device, factor and versions."""
     if any(judge.about.get(name, value) != value for name, value in about.items()):
         judge = replace(judge, rows={}, evidence=Evidence(), about={})
     return replace(judge, about=judge.about | about)
@@ -204,7 +202,7 @@ def _greet(judge: Judge, event: Greeted) -> Judge:
 
 def _hear(judge: Judge, heard: Heard, limits: DetectorLimits) -> Judge:
     before = judge.heard
-    if heard.aside:  # the gap begins when it is seen to be idle, as for a program without a probe
+    if heard.aside:  # the probe is disabled: the gap begins when the process is idle, as without a probe
         return replace(judge, heard=heard, greeted=False, stepping=False)
     judge = _note_poll(replace(judge, greeted=True), heard, limits)
     if before is not None and not _moved(judge, before, heard):
@@ -220,7 +218,7 @@ def _hear(judge: Judge, heard: Heard, limits: DetectorLimits) -> Judge:
 
 
 def _moved(judge: Judge, before: Heard, heard: Heard) -> bool:
-    """Tell whether a record shows progress.  Beats that the device does not follow are none."""
+    """Tell whether a record shows progress.  Beats that the device does not follow are no progress."""
     if judge.judgement.row == phases.DEVICE:
         return heard.poll_at > before.poll_at
     return heard.changes != before.changes or heard.progress_at > before.progress_at
@@ -243,13 +241,13 @@ def _learn(judge: Judge, before: Heard, heard: Heard, limits: DetectorLimits) ->
     now, open_for = judge.clock.now, judge.clock.now - judge.began
     table = dict(judge.rows)
     if before.expect_until > judge.began_at or judge.evidence.state == "stopped":
-        return judge  # announced, or somebody's doing: no example of what is normal
+        return judge  # announced, or stopped by a user: no example of a normal gap
     for found in gaps.between(before, heard, open_for):
         base = table.get(found.row, Baseline())
         table[found.row] = baseline.add(base, found.seconds, now, limits, found.count)
     row, seconds = judge.judgement.row, min(open_for, heard.longest)
     if row in table:
-        # Between two records a gap seems open that had ended: no run is longer than the longest gap.
+        # Between two records a gap that has ended still seems open, so no run counts for more than the longest gap.
         table[row] = baseline.add_runs(
             table[row], baseline.at_most(judge.evidence.runs, seconds), seconds, limits
         )
@@ -258,7 +256,7 @@ def _learn(judge: Judge, before: Heard, heard: Heard, limits: DetectorLimits) ->
 
 
 def _progress(judge: Judge, heard: Heard, limits: DetectorLimits) -> Judge:
-    """The training moved: a new gap begins, and a doubt that there was is refuted."""
+    """Begin a new gap after progress, and withdraw a possible stall."""
     began = max(judge.heard_now, judge.clock.now - max(0.0, heard.at - heard.progress_at))
     judgement, strikes, settling = judge.judgement, judge.strikes, judge.settling
     if judgement.step == "stalled":
@@ -314,8 +312,8 @@ def _sample_process(judge: Judge, reading: Process, limits: DetectorLimits) -> J
     census_at = now if reading.census is not None else judge.census_at
     judge = replace(judge, evidence=seen, census_at=census_at)
     if was_stopped and seen.state != "stopped":
-        # Somebody let it go on: the time for which it was stopped is no gap of its own making.
+        # SIGCONT: the time for which it was stopped is no gap of the training.
         at = judge.clock.at or 0.0
         judgement = replace(judge.judgement, step=move(judge.judgement.step, "continued"), since=at)
-        judge = _restart_evidence(replace(judge, began=now, began_at=at, judgement=judgement))
+        judge = without_readings(replace(judge, began=now, began_at=at, judgement=judgement))
     return judge

@@ -2,7 +2,7 @@
 
 Records are absolute and arrive at some hertz while batches may come at a thousand; so several gaps are added to
 the statistics at once: the longest as it was, the others at their mean or at an upper bound.
-This module may not judge.
+This module must not judge.
 """
 
 from __future__ import annotations

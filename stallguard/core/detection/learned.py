@@ -1,6 +1,6 @@
-"""What one attempt teaches the next, and one night the next night: the normal gaps, as a value.
+"""What one attempt learns for the next, and one run for the next run: the normal gaps, as a value.
 
-The file that keeps it is stallguard.storage.learned_store's business.  This module may not read or write anything.
+stallguard.storage.learned_store keeps it in a file.  This module must not read or write anything.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from stallguard.core.detection.baseline import Baseline
 
-MOST = 256  # gaps that learned ones may weigh as much as: new ones outvote them within a few hundred batches
+MOST = 256  # most weight of the learned gaps, in gaps: new ones outweigh them within a few hundred batches
 
 
 class Learned(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -23,7 +23,7 @@ class Learned(msgspec.Struct, frozen=True, omit_defaults=True):
     threads: int = 0  # to which those timers belong; 0: not known
     level: float = 0.0  # cores inside a step
     power: float = 0.0  # watts inside a step
-    about: dict[str, str] = {}  # device, micro-batches, versions: where one differs, all of this is foreign
+    about: dict[str, str] = {}  # device, micro-batches, versions: if one differs, none of this applies
 
     @classmethod
     def of(
@@ -36,15 +36,15 @@ class Learned(msgspec.Struct, frozen=True, omit_defaults=True):
         power: float,
         about: dict[str, str],
     ) -> Learned:
-        """Return what is worth keeping of a detector's state."""
+        """Return what the next attempt needs of a detector's state."""
         kept = {name: settle(base) for name, base in rows.items()}
         return cls(rows=kept, timers=timers, threads=threads, level=level, power=power, about=about)
 
 
 def merged(each: Sequence[Learned]) -> Learned:
-    """Return what several trainings taught as one, the more patient of two if they differ.
+    """Return what several trainings learned as one, the longer gap of two if they differ.
 
-    What was learned on other things than the last of them (a device, a version) is left out.
+    What was learned on another device or version than the last of them is left out.
     """
     alike = [one for one in each if one.about == each[-1].about]
     rows: dict[str, Baseline] = {}

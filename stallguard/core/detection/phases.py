@@ -1,7 +1,7 @@
-"""Which row of the limits judges a silence: the phase that the probe is in, made finer by its counters.
+"""Which row of the limits judges a gap: the phase that the probe reports, made finer by its counters.
 
 The phase of a gap is the last event that was seen, so it is known while the gap is still open.
-This module may not judge.
+This module must not judge.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ VFIRST, VSTEP, SAVE, BLIND, EXIT = "VFIRST", "VSTEP", "SAVE", "BLIND", "EXIT"
 IMPORTING, IDLE, NAMED, OUTSIDE, DEVICE = "IMPORTING", "IDLE", "NAMED", "OUTSIDE", "DEVICE"
 
 IN_STEP = (STEP, VSTEP)
-# Where a job without remote hosts may wait for the outside only `local` times as long.
+# In these a job without remote hosts gets only `local` times the limit for external waits.
 LOCAL = (STEP, VSTEP, OPEN)
 
 _PLAIN = {
@@ -28,7 +28,7 @@ _PLAIN = {
     "named": NAMED,
 }
 _CHECKING = ("validation", "prediction")
-# A script that only says stallguard.beat() never leaves "importing": no hook saw a library.
+# A script that only calls stallguard.beat() never leaves "importing": no hook saw a library.
 _STREAMING = ("importing", "idle", "between", "step")
 _SINGLE_STREAM = ("none", "poll", "hand")  # sources that count beats but know no phases
 
@@ -48,18 +48,18 @@ def row_of(phase: str, *, source: str, fit_beats: int, batch: int, checked: bool
     if phase == "step":
         return OPEN if batch == 0 else STEP
     if phase == "input":
-        # Where epochs are not known every fetch may be the first of an iterator.
+        # If epochs are not known, each fetch can be the first of an iterator.
         return STEP if batch > 0 else OPEN
     return BOUND if phase == "epoch start" else _PLAIN.get(phase, NAMED)
 
 
 def beats_of_fit(heard: Heard) -> int:
-    """Return the batches of this fit; of the whole process where no loop of Keras' is known."""
+    """Return the batches of this fit; of the whole process if no loop of Keras is known."""
     return heard.fit_beats if heard.fits else max(heard.fit_beats, heard.beats)
 
 
 def row_now(heard: Heard, checks_before: int) -> str:
-    """Return the row of the silence after a record.  `checks_before`: checks when this validation began."""
+    """Return the row of the gap after a record.  `checks_before`: checks when this validation began."""
     return row_of(
         heard.phase,
         source=heard.source,
@@ -72,7 +72,7 @@ def row_now(heard: Heard, checks_before: int) -> str:
 def row_of_longest(before: Heard, heard: Heard) -> str:
     """Return the row of the longest gap between two records.
 
-    It is not known which of the gaps it was, so an epoch or a fit that began in between is held responsible.
+    It is not known which of the gaps it was, so it counts for an epoch or a fit that began in between.
     """
     new_fit = heard.fits != before.fits or beats_of_fit(before) <= 0
     new_epoch = new_fit or heard.epoch != before.epoch or before.batch == 0

@@ -3,7 +3,7 @@
 A soft verdict: nothing is ever restarted for it.  In-step time only, in windows of `slow_window` seconds or the
 time that `slow_steps` usual steps take; slow is a window mean over 1.5 x the trailing median and 1.2 x the 95th
 percentile for six windows in a row, or over 2.5 x the median for two.  After 15 minutes the new level is the
-normal one.  This module may not judge stalls.
+normal one.  This module must not judge stalls.
 """
 
 from __future__ import annotations
@@ -139,11 +139,11 @@ def _remember(slow: Slowdown, windows: tuple[float, ...], limits: DetectorLimits
 
 
 def _leave(slow: Slowdown, ratio: float, now: float, limits: DetectorLimits) -> Slowdown:
-    """End the verdict where batches are fast again, or where the new level has lasted long enough."""
+    """End the verdict if batches are fast again, or if the new level has lasted long enough."""
     calm = slow.calm + 1 if ratio < limits.slow_leave_ratio else 0
     over = replace(slow, ratio=1.0, cause="", calm=0, run=0, fast_run=0)
     if calm >= limits.slow_leave_windows:
-        # What passes by itself belongs to this run: the like of it is not told again for a while.
+        # A slow-down that passes by itself is normal for this run: a similar one is not announced again for a while.
         return _remember(over, slow.doubted, limits)
     if now - slow.since > limits.slow_normal:
         return _remember(replace(over, history=(), normal=Costs()), slow.doubted, limits)

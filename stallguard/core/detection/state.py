@@ -1,6 +1,6 @@
 """The detector's state, and the table of what a user sees.
 
-This module may not judge: core.detection.detector feeds the state, core.detection.verdict reads it.
+This module must not judge: core.detection.detector feeds the state, core.detection.verdict reads it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from stallguard.core.detection.watched_clock import Watched
 from stallguard.core.events import Heard
 from stallguard.core.verdicts import Judgement
 
-# What a user sees, as a table: state -> {signal: state}.  A signal that is not named changes nothing.
+# What a user sees: state -> {signal: state}.  A signal that a state does not list changes nothing.
 STEPS: dict[str, dict[str, str]] = {
     "off": {"armed": "healthy", "stalled": "stalled", "stopped": "stopped", "suspect": "suspect"},
     "healthy": {"suspect": "suspect", "stalled": "stalled", "stopped": "stopped"},
@@ -27,7 +27,7 @@ STEPS: dict[str, dict[str, str]] = {
 
 
 class Judge(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All that the detector remembers; constant in size.  `began`: watched seconds of the last progress."""
+    """The detector's whole state, constant in size.  `began`: watched seconds of the last progress."""
 
     clock: Watched = Watched()
     evidence: Evidence = Evidence()
@@ -45,12 +45,12 @@ class Judge(msgspec.Struct, frozen=True, omit_defaults=True):
     polled: float = 0.0  # watched seconds when the device last answered the poll thread
     polled_beats: int = 0  # beats at that time
     about: dict[str, str] = {}  # what the rows were learned on: device, micro-batches, versions
-    stepping: bool = False  # the last record showed steady steps: what is seen now is normal
+    stepping: bool = False  # the last record showed steady steps, so readings now are normal ones
     still: bool = False  # the evidence of the verdict holds at this moment
     check_at: float | None = None
     census_at: float = -1e9  # watched seconds of the last census while healthy
 
 
 def move(step: str, signal: str) -> str:
-    """Return the step after a signal; a signal that the table does not name changes nothing."""
+    """Return the state after a signal; the same state if the table lists none."""
     return STEPS[step].get(signal, step)

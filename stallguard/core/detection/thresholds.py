@@ -2,7 +2,7 @@
 
 The formulas combine a floor (or a prior while little is known), the body of the row's gaps (quantiles), its
 recent and all-time extremes, and the longest healthy run of the same class.  They were found by simulation;
-`scripts/bench detect` measures them.  This module may not judge.
+`scripts/bench detect` measures them.  This module must not judge.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def thresholds(name: str, base: Baseline, where: Circumstances, limits: Detector
 def _ordered(
     name: str, base: Baseline, where: Circumstances, limits: DetectorLimits, raw: tuple[float, ...]
 ) -> Thresholds:
-    """Scale, keep the classes in their order, and take idleness for nothing where it is habitual."""
+    """Scale, keep the classes in their order, and ignore idleness that is habitual."""
     deadlock, external, spin, working, silence = (value * where.strikes for value in raw)
     spin, silence, external = min(spin, working), min(silence, working), min(external, working)
     deadlock = min(deadlock, external)

@@ -1,10 +1,10 @@
-"""The watched clock: it runs only while somebody watches.
+"""The watched clock: it advances only while the supervisor runs.
 
 A gap must not grow while the machine sleeps, while a virtual machine is paused, or while the supervisor itself
 gets no processor; clocks of the systems differ in what they count.  So every event may add at most
 `longest_tick` seconds, or what it says that it sums up.  (Cassandra's failure detector guards against a "local pause"
 for the same reason.)
-This module may not read a clock: time comes in with the events.
+This module must not read a clock: time comes in with the events.
 """
 
 from __future__ import annotations

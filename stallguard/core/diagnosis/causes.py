@@ -1,90 +1,336 @@
-"""The causes of a stall or of an end: their keys, and how they are called in a sentence.
+"""The causes of a stall or of an end: one row for each, with what is said and done about it.
 
-How a cause is recognised is the table core.diagnosis.patterns; what to do about it is
-core.policy.remedies and core.diagnosis.advice.  This module must not decide anything.
+Adding a cause takes a row here and a clue that names it in core.diagnosis.patterns.  The columns are those of
+`Cause`; a row returns its key, so that code names a cause as causes.DEVICE_WAIT and a journal as "device-wait".
+
+The remedies were read beside the collected reports on Metal training:
+- A new process restored service in every report that says what happened after one, so most remedies begin with `same`.
+- A lack of memory is halved at once, and again for as long as the batch can be halved.
+- Several reports tried a smaller batch against the display's watchdog, and it did not help.
+- A native crash is retried three times and no more (`strict`): at the fourth it is not random.
+- No restart helps if every start ends in the same way, if the kernel or the GPU needs a reboot, if the training is
+  over, or if it is only slow.
+
+`config` imports this module before the first attempt starts, so it must stay cheap to import: an advice names the clue
+that it needs by its name.  This module must not decide anything.
 """
 
-DEVICE_WAIT = "device-wait"
-HOST_DEADLOCK = "host-deadlock"
-OUTSIDE_WAIT = "outside-wait"
-GIL_HELD = "gil-held"
-BUSY_LOOP = "busy-loop"
-INPUT_STARVATION = "input-starvation"
-MEMORY_THRASH = "memory-thrash"
-MEMORY_GROWTH = "memory-growth"
-GPU_ERROR = "gpu-error"
-GPU_ERROR_STICKY = "gpu-error-sticky"
-GPU_OUT_OF_MEMORY = "gpu-out-of-memory"
-GPU_INTERACTIVITY = "gpu-interactivity"
-THROTTLED = "throttled"
-TRANSIENT = "transient"
-CPU_FALLBACK = "cpu-fallback"
-RETRACING = "retracing"
-SLOW_OPTIMIZER = "slow-optimizer"
-STOPPED = "stopped"
-ASLEEP = "asleep"
-SAVING = "saving"
-COMPILING = "compiling"
-DATA_ENDED = "data-ended"
-OUT_OF_MEMORY_KILL = "out-of-memory-kill"
-OUT_OF_MEMORY = "out-of-memory"
-KILLED = "killed"
-NATIVE_CRASH = "native-crash"
-SIZE_LIMIT = "size-limit"
-SCRIPT_ERROR = "script-error"
-SILENT_EXIT = "silent-exit"
-STUCK_IN_KERNEL = "stuck-in-kernel"
-GPU_BUSY_AFTER_KILL = "gpu-busy-after-kill"
-MACHINE_FROZE = "machine-froze"
-PLUGIN_MISMATCH = "plugin-mismatch"
-MUTEX_CLASH = "mutex-clash"
-ROSETTA = "rosetta"
-WRONG_NUMBERS = "wrong-numbers"
-EXIT_HANG = "exit-hang"
-FINISHED = "finished"
-UNKNOWN = "unknown"
-ENDED_BY_REQUEST = "ended-by-request"
+from __future__ import annotations
 
-# How a cause is called in a sentence: "most likely ...".
-TITLES = {
-    DEVICE_WAIT: "a step that waits for its device, or its library, without end",
-    HOST_DEADLOCK: "a wait for a lock, a queue or an event of the process itself that nobody ends",
-    OUTSIDE_WAIT: "a wait for something outside of the process: a network, a file, another program",
-    GIL_HELD: "native code that keeps the interpreter's lock",
-    BUSY_LOOP: "a loop that burns the processor without getting anywhere",
-    INPUT_STARVATION: "an input pipeline that delivers nothing",
-    MEMORY_THRASH: "memory that is swapped in and out",
-    MEMORY_GROWTH: "a memory leak",
-    GPU_ERROR: "an error of the GPU",
-    GPU_ERROR_STICKY: "a GPU that refuses this process since an earlier error",
-    GPU_OUT_OF_MEMORY: "a batch too large for the device's memory",
-    GPU_INTERACTIVITY: "macOS ending GPU work that disturbs the display",
-    THROTTLED: "a machine that became slower",
-    TRANSIENT: "a pause of the device that ended by itself",
-    CPU_FALLBACK: "a training that runs on the CPU although there is a GPU",
-    RETRACING: "a graph that is built anew again and again",
-    SLOW_OPTIMIZER: "an optimizer that is slow on this machine",
-    STOPPED: "a process that somebody stopped",
-    ASLEEP: "a machine that slept",
-    SAVING: "a checkpoint that takes long",
-    COMPILING: "a compilation that takes long",
-    DATA_ENDED: "a data set that came to its end",
-    OUT_OF_MEMORY_KILL: "the system killing the process for its memory",
-    OUT_OF_MEMORY: "an allocation that failed for lack of memory",
-    KILLED: "somebody killing the process",
-    NATIVE_CRASH: "a crash in native code",
-    SIZE_LIMIT: "a tensor larger than Metal can address",
-    SCRIPT_ERROR: "an error of the script",
-    SILENT_EXIT: "a training that left without a word",
-    STUCK_IN_KERNEL: "a process stuck in the kernel",
-    GPU_BUSY_AFTER_KILL: "a GPU that stays busy after its process is gone",
-    MACHINE_FROZE: "the whole machine having frozen",
-    PLUGIN_MISMATCH: "a tensorflow-metal that does not fit this TensorFlow",
-    MUTEX_CLASH: "two libraries with one runtime in common, waiting for each other",
-    ROSETTA: "an Intel interpreter translated by Rosetta",
-    WRONG_NUMBERS: "a loss that is no number any more",
-    EXIT_HANG: "an interpreter that does not end after the training",
-    FINISHED: "the end of the training",
-    ENDED_BY_REQUEST: "somebody ending the training",
-    UNKNOWN: "something that the evidence does not name",
-}
+from typing import NamedTuple
+
+from stallguard.core.diagnosis.advice import (
+    BUILD_ONCE,
+    DISPLAY,
+    FEWER_CALLS,
+    FIXED_SHAPES,
+    HALF_PRECISION,
+    NO_CACHE,
+    NO_GENERATOR,
+    NO_REMAPPER,
+    ON_CPU,
+    OUTSIDE_LOOP,
+    PARALLEL,
+    PINS,
+    PREFETCH,
+    RELAX,
+    SEGMENTS,
+    SMALLER,
+    STREAM,
+    WITHOUT_PLUGIN,
+    Advice,
+)  # fmt: skip
+from stallguard.core.diagnosis.remedy import CPU, FINISH, HALF, NOTIFY, SAME, STOP, WAIT, Remedy, no_restart
+
+
+class Cause(NamedTuple):
+    """One row.  A finding carries the key alone."""
+
+    key: str  # in journals, settings and JSON
+    title: str  # in a sentence: "most likely ..."
+    remedy: Remedy
+    advice: tuple[Advice, ...]  # what the user can change, most useful first
+    advisory: bool  # also announced while batches go on: it slows the training down, or will end it
+    urgent: bool  # acted upon even while batches still end: the process computes wrong numbers
+    any_batch_size: bool  # a training ends like this with every batch size, so find-batch tries no other
+
+
+CAUSES: dict[str, Cause] = {}
+
+
+def title(key: str) -> str:
+    """Return how a cause is called in a sentence; the key itself for a cause of another version's journal."""
+    return CAUSES[key].title if key in CAUSES else key
+
+
+def _cause(
+    key: str, title: str, remedy: Remedy, *,
+    advice: tuple[Advice, ...] = (), advisory: bool = False, urgent: bool = False, any_batch_size: bool = False,
+) -> str:  # fmt: skip
+    """Add a row, and return its key."""
+    CAUSES[key] = Cause(key, title, remedy, advice, advisory, urgent, any_batch_size)
+    return key
+
+
+# fmt: off
+DEVICE_WAIT = _cause(
+    "device-wait", "a step that waits for its device, or its library, without end",
+    Remedy((SAME, HALF, CPU), "a new process restores a device that does not answer"),
+    advice=(
+        Advice("start a new process: in every report of a restart, the training continued"),
+        ON_CPU._replace(when="uses_gpu"), NO_REMAPPER,
+    ),
+)
+HOST_DEADLOCK = _cause(
+    "host-deadlock", "a wait for a lock, a queue or an event of the process itself that never ends",
+    Remedy((SAME,), "a new process need not get into this wait again; the batch size does not matter"),
+    advice=(
+        Advice("the stacks kept with the incident name the lines that wait: see which code should release them"),
+        Advice(
+            "a pool does not report workers that die; prefer tf.data's own threads to multiprocessing",
+            when="has_workers",
+        ),
+    ),
+)
+OUTSIDE_WAIT = _cause(
+    "outside-wait", "a wait for something outside of the process: a network, a file, another program",
+    Remedy((SAME, SAME), "a new process can get an answer"),
+    advice=(
+        Advice("give the call that waits a time limit", "requests.get(url, timeout=30)", "waits_in_script"),
+    ),
+)
+GIL_HELD = _cause(
+    "gil-held", "native code that keeps the interpreter's lock",
+    Remedy((SAME, CPU), "native code holds the interpreter's lock; the batch size does not matter"),
+    advice=(
+        Advice("the stacks kept with the incident name the native call; update or avoid that library"),
+    ),
+)
+BUSY_LOOP = _cause(
+    "busy-loop", "a loop that keeps the processor busy without progress",
+    Remedy((SAME,), "a new process need not get into this loop again; the batch size does not matter"),
+    advice=(
+        Advice("look at the line that the stack names: it runs, and its condition never comes true"),
+        Advice("move work on numbers out of Python loops", "@tf.function", "outside_step"),
+    ),
+)
+INPUT_STARVATION = _cause(
+    "input-starvation", "an input pipeline that delivers nothing",
+    Remedy((SAME, SAME), "a new process can get an answer from the source of the data"),
+    advice=(PREFETCH, PARALLEL, NO_GENERATOR, Advice("keep what fits in memory", "dataset.cache()")),
+    advisory=True,
+)
+MEMORY_THRASH = _cause(
+    "memory-thrash", "memory that is swapped in and out",
+    Remedy((HALF,), "half the batch needs less memory", persists=True),
+    advice=(SMALLER, HALF_PRECISION, STREAM, NO_CACHE),
+    advisory=True,
+)
+MEMORY_GROWTH = _cause(
+    "memory-growth", "a memory leak",
+    Remedy((SAME, HALF), "a new process frees the leaked memory", persists=True),
+    advice=(BUILD_ONCE, SEGMENTS, NO_CACHE),
+    advisory=True,
+)
+GPU_ERROR = _cause(
+    "gpu-error", "an error of the GPU",
+    Remedy((SAME, HALF, CPU), "a GPU error breaks the process, not the machine"),
+    advice=(
+        Advice("the numbers after a GPU error are not to be trusted: compare the loss with the last good checkpoint"),
+        Advice("close other programs that use the GPU"),
+    ),
+    advisory=True,
+)
+GPU_ERROR_STICKY = _cause(
+    "gpu-error-sticky", "a GPU that refuses this process since an earlier error",
+    Remedy((SAME, SAME, CPU), "the driver ignores this process until it ends; it serves a new one"),
+    advice=(
+        Advice("the GPU refuses this process, and its results are wrong; only a new process helps"),
+        Advice("close other programs that use the GPU"),
+    ),
+    urgent=True,
+)
+GPU_OUT_OF_MEMORY = _cause(
+    "gpu-out-of-memory", "a batch too large for the device's memory",
+    Remedy((HALF,), "half the batch needs less memory", persists=True),
+    advice=(SMALLER, HALF_PRECISION, NO_CACHE),
+)
+GPU_INTERACTIVITY = _cause(
+    "gpu-interactivity", "GPU work ended by macOS because it blocked the display",
+    Remedy((SAME, SAME), "the display's watchdog ended the work, and a smaller batch does not prevent that"),
+    advice=(
+        DISPLAY, RELAX,
+        Advice("a smaller batch has not helped against this in the reports that tried it"),
+    ),
+)
+THROTTLED = _cause(
+    "throttled", "a machine that became slower",
+    no_restart(NOTIFY, "slow is not stalled"),
+    advice=(
+        Advice("cool the machine, connect it to mains power, and turn low-power mode off"),
+        Advice("end other programs that keep the processor or the GPU busy"),
+    ),
+    advisory=True,
+)
+TRANSIENT = _cause(
+    "transient", "a pause of the device that ended by itself",
+    no_restart(NOTIFY, "it continued by itself"),
+    advice=(Advice("none needed while it is rare; more than three an hour mean heat or another program on the GPU"),),
+)
+CPU_FALLBACK = _cause(
+    "cpu-fallback", "a training that runs on the CPU although there is a GPU",
+    no_restart(NOTIFY, "slow is not stalled"),
+    advice=(
+        Advice("run the doctor", "stallguard doctor"),
+        Advice(
+            "list the devices that TensorFlow finds",
+            'python -c "import tensorflow as tf; print(tf.config.list_physical_devices())"',
+        ),
+        PINS._replace(when="on_metal"),
+    ),
+    advisory=True,
+)
+RETRACING = _cause(
+    "retracing", "a graph that is built anew again and again",
+    no_restart(NOTIFY, "slow is not stalled"),
+    advice=(OUTSIDE_LOOP, FIXED_SHAPES, BUILD_ONCE, FEWER_CALLS),
+    advisory=True,
+)
+SLOW_OPTIMIZER = _cause(
+    "slow-optimizer", "an optimizer that is slow on this machine",
+    no_restart(NOTIFY, "slow is not stalled"),
+    advice=(
+        Advice("Keras 2 keeps the faster one", "optimizer=tf.keras.optimizers.legacy.Adam()"),
+        FEWER_CALLS,
+    ),
+    advisory=True,
+)
+STOPPED = _cause(
+    "stopped", "a stopped process (SIGSTOP)",
+    no_restart(NOTIFY, "the process was stopped from outside, and the reason is not known"),
+    advice=(Advice("let it continue", "kill -CONT PID"),),
+)
+ASLEEP = _cause(
+    "asleep", "a machine that slept",
+    no_restart(WAIT, "the machine slept and has just woken"),
+)
+SAVING = _cause(
+    "saving", "a checkpoint that takes long",
+    no_restart(WAIT, "a checkpoint is being written"),
+)
+COMPILING = _cause(
+    "compiling", "a compilation that takes long",
+    no_restart(NOTIFY, "a restart would repeat the compilation"),
+)
+DATA_ENDED = _cause(
+    "data-ended", "a data set that came to its end",
+    no_restart(NOTIFY, "the data ended, and a restart does not bring more"),
+    advice=(Advice("repeat the data set", "dataset = dataset.repeat()"),),
+)
+OUT_OF_MEMORY_KILL = _cause(
+    "out-of-memory-kill", "a kill by the system for lack of memory",
+    Remedy((HALF,), "half the batch needs less memory", persists=True),
+    advice=(SMALLER, STREAM, SEGMENTS._replace(when="growing"), HALF_PRECISION),
+)
+OUT_OF_MEMORY = _cause(
+    "out-of-memory", "an allocation that failed for lack of memory",
+    Remedy((HALF,), "half the batch needs less memory", persists=True),
+    advice=(SMALLER, STREAM, HALF_PRECISION),
+)
+KILLED = _cause(
+    "killed", "a kill of the process from outside",
+    Remedy((SAME,), "the process was killed from outside; the training did not cause it", persists=True),
+)
+NATIVE_CRASH = _cause(
+    "native-crash", "a crash in native code",
+    Remedy((SAME, SAME, SAME, CPU), "native crashes are often random", strict=True),
+    advice=(
+        Advice("the crash report and the last lines name the library: update it, or train without the GPU"),
+    ),
+)
+SIZE_LIMIT = _cause(
+    "size-limit", "a tensor larger than Metal can address",
+    Remedy((HALF, HALF, CPU), "half the batch makes the tensor smaller"),
+    advice=(SMALLER, Advice("or split the largest layer: one tensor cannot exceed 4 GiB")),
+)
+SCRIPT_ERROR = _cause(
+    "script-error", "an error of the script",
+    no_restart(FINISH, "the script ended with an error of its own"),
+    any_batch_size=True,
+)
+SILENT_EXIT = _cause(
+    "silent-exit", "a process that ended without an error message",
+    no_restart(FINISH, "the script ended by itself"),
+    advice=(Advice("look for sys.exit, os._exit or quit in the script and its libraries"),),
+    any_batch_size=True,
+)
+STUCK_IN_KERNEL = _cause(
+    "stuck-in-kernel", "a process stuck in the kernel",
+    no_restart(STOP, "the process is stuck in the kernel; only a reboot helps"),
+    advice=(Advice("reboot: no signal reaches a process in this state"),),
+)
+GPU_BUSY_AFTER_KILL = _cause(
+    "gpu-busy-after-kill", "a GPU that stays busy after its process is gone",
+    no_restart(STOP, "the GPU is still busy without the training; only a reboot helps"),
+    advice=(Advice("reboot: nothing else has freed the GPU"),),
+)
+MACHINE_FROZE = _cause(
+    "machine-froze", "a machine that froze",
+    no_restart(NOTIFY, "the machine crashed and has restarted"),
+    advice=(
+        Advice("save often, and train in segments with a pause", "stallguard run --segments 1h --cool-down 90s ..."),
+        SMALLER,
+    ),
+)
+PLUGIN_MISMATCH = _cause(
+    "plugin-mismatch", "a tensorflow-metal that does not fit this TensorFlow",
+    no_restart(STOP, "the installed versions cannot load; every start would end like this"),
+    advice=(PINS, WITHOUT_PLUGIN),
+    advisory=True,
+    any_batch_size=True,
+)
+MUTEX_CLASH = _cause(
+    "mutex-clash", "two libraries with one runtime in common, waiting for each other",
+    no_restart(STOP, "the installed versions wait for each other; every start would end like this"),
+    advice=(
+        Advice("keep the two libraries from sharing a process", 'pip install "tensorflow<2.20" "pyarrow<18"'),
+        Advice("or import TensorFlow before the other library"),
+    ),
+    any_batch_size=True,
+)
+ROSETTA = _cause(
+    "rosetta", "an Intel interpreter translated by Rosetta",
+    no_restart(NOTIFY, "slow is not stalled"),
+    advice=(
+        Advice("use an interpreter built for arm64", 'python -c "import platform; print(platform.machine())"'),
+    ),
+    advisory=True,
+)
+WRONG_NUMBERS = _cause(
+    "wrong-numbers", "a loss that is not a number",
+    no_restart(NOTIFY, "a restart would compute the same"),
+    advice=(
+        Advice("go back to the last checkpoint with a finite loss, and lower the learning rate"),
+        ON_CPU._replace(when="uses_gpu"),
+    ),
+    advisory=True,
+)
+EXIT_HANG = _cause(
+    "exit-hang", "an interpreter that does not end after the training",
+    no_restart(FINISH, "the training is finished; only its interpreter does not end"),
+    advice=(Advice("the model is trained; end the threads and data sets that the script leaves open"),),
+)
+FINISHED = _cause(
+    "finished", "the end of the training",
+    no_restart(FINISH, "the training is finished"),
+)
+ENDED_BY_REQUEST = _cause(
+    "ended-by-request", "a request to end the training",
+    no_restart(FINISH, "the training was ended on request"),
+    any_batch_size=True,
+)
+UNKNOWN = _cause(
+    "unknown", "something that the evidence does not name",
+    Remedy((SAME, SAME), "a new process is the remedy that works most often"),
+)
+# fmt: on

@@ -1,25 +1,32 @@
-"""Diagnosis: from the history and the judgement to the causes that fit, the likeliest first.
+"""Diagnosis: from the history and the judgement to the causes that fit, the most likely first.
 
-Reads the table in core.diagnosis.patterns; two causes that fit are both told.  If nothing fits well,
-that is said too, with the confidence it deserves.  This module must not decide what to do.
+Reads the table in core.diagnosis.patterns.  Two causes that fit are both returned; if none fits well, the unknown
+cause is returned with them, with a low confidence.  This module must not decide what to do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stallguard.core.diagnosis import advice
-from stallguard.core.diagnosis.causes import UNKNOWN
-from stallguard.core.diagnosis.clues import Clue, Scene
-from stallguard.core.diagnosis.clues.heartbeat import silent
+from stallguard.core.diagnosis.causes import CAUSES, UNKNOWN
+from stallguard.core.diagnosis.clues import Clue, Scene, exits, gpu, heartbeat, machine, memory, printed, tree
 from stallguard.core.diagnosis.patterns import AGAINST, PATTERNS, PROOF, SUPPORT, Pattern
 from stallguard.core.events import Exited
 from stallguard.core.history import History
 from stallguard.core.verdicts import Finding, Judgement
 
-WORTH_TELLING = 0.25  # confidence below which a cause that fits is not mentioned
-THIN = 0.35  # confidence below which nothing is known
-MOST, LEAST = 0.98, 0.05
+WORTH_TELLING = 0.25  # confidence below which a cause that fits is not returned
+THIN = 0.35  # confidence below which a cause counts as unknown
+ADVISABLE = 0.45  # confidence below which nothing is advised
+MOST_ADVICE = 4  # pieces
+MOST, LEAST = 0.98, 0.05  # bounds of every confidence: no diagnosis from outside is certain
+
+CLUES = {
+    clue.name: clue
+    for module in (exits, gpu, heartbeat, machine, memory, printed, tree)
+    for clue in vars(module).values()
+    if isinstance(clue, Clue)
+}
 
 
 class _Asked:
@@ -30,7 +37,7 @@ class _Asked:
         self._answers: dict[str, str | None] = {}
 
     def answer(self, clue: Clue) -> str | None:
-        """Return the clue's sentence where it holds."""
+        """Return the clue's sentence if it holds."""
         if clue.name not in self._answers:
             self._answers[clue.name] = clue.ask(self._scene)
         return self._answers[clue.name]
@@ -42,15 +49,15 @@ class _Asked:
 
 
 def diagnose(history: History, judgement: Judgement, now: float) -> tuple[Finding, ...]:
-    """Return why training is silent, slow or in danger, the likeliest cause first.
+    """Return why training makes no progress, is slow or is in danger, the most likely cause first.
 
-    Never empty while it is silent or slow; while it is neither, most often empty.
+    Never empty during a gap or a slow-down; otherwise usually empty.
     """
     return _findings(Scene(history, judgement, now))
 
 
 def diagnose_exit(history: History, exited: Exited) -> tuple[Finding, ...]:
-    """Return why the process ended, the likeliest cause first; never empty."""
+    """Return why the process ended, the most likely cause first; never empty."""
     return _findings(_scene_of_exit(history, exited))
 
 
@@ -70,14 +77,16 @@ def _findings(scene: Scene) -> tuple[Finding, ...]:
     asked = _Asked(scene)
     best: dict[str, Finding] = {}
     for pattern in PATTERNS:
-        found = _fit(pattern, asked, scene)
-        if found is not None and found.confidence > best.get(pattern.cause, _NOTHING).confidence:
-            best[pattern.cause] = found
-    told = [finding for finding in best.values() if finding.confidence >= WORTH_TELLING]
-    trouble = scene.exited is not None or silent.ask(scene) is not None or scene.judgement.slow > 1.0
-    if trouble and all(finding.confidence < THIN for finding in told):
-        told.append(_unknown(scene))
-    return tuple(sorted(told, key=lambda finding: -finding.confidence))
+        fit = _fit(pattern, asked, scene)
+        if fit is not None and fit.confidence > best.get(pattern.cause, _NOTHING).confidence:
+            best[pattern.cause] = fit
+    found = [finding for finding in best.values() if finding.confidence >= WORTH_TELLING]
+    silent = heartbeat.silent.ask(scene) is not None
+    trouble = scene.exited is not None or silent or scene.judgement.slow > 1.0
+    if trouble and all(finding.confidence < THIN for finding in found):
+        missing = () if scene.history.heard else ("no record came from inside the process",)
+        found.append(Finding(UNKNOWN, THIN, since=scene.judgement.since, evidence=missing))
+    return tuple(sorted(found, key=lambda finding: -finding.confidence))
 
 
 _NOTHING = Finding(UNKNOWN, 0.0)
@@ -100,11 +109,13 @@ def _fit(pattern: Pattern, asked: _Asked, scene: Scene) -> Finding | None:
         since=scene.judgement.since,
         evidence=tuple(sentence for sentence in (*proofs, *required, *supports) if sentence),
         against=tuple(sentence for sentence in dict.fromkeys(against) if sentence),
-        advice=advice.of(pattern.cause, confidence, scene),
+        advice=_advice(pattern.cause, asked) if confidence >= ADVISABLE else (),
         mode=pattern.mode,
     )
 
 
-def _unknown(scene: Scene) -> Finding:
-    missing = () if scene.history.heard else ("nothing was ever heard from inside the process",)
-    return Finding(UNKNOWN, THIN, since=scene.judgement.since, evidence=missing)
+def _advice(cause: str, asked: _Asked) -> tuple[str, ...]:
+    """Return what helps against `cause` in this scene, most useful first."""
+    pieces = CAUSES[cause].advice
+    fitting = [piece for piece in pieces if not piece.when or asked.answer(CLUES[piece.when]) is not None]
+    return tuple(piece.sentence() for piece in fitting[:MOST_ADVICE])

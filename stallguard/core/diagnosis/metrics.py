@@ -1,7 +1,7 @@
 """What the history says in numbers: rates, shares and trends, as pure functions.
 
-Every answer may be None, "not known", which is never the same as zero.  Rates are per second, sizes in bytes,
-processor rates in cores.  This module may not conclude anything.
+Each result can be None, "not known", which is never the same as zero.  Rates are per second, sizes in bytes,
+processor rates in cores.  This module must not conclude anything.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from stallguard.core.readings import Device, Process
 
 R = TypeVar("R")
 APPLE = ("Apple", "AGX")  # how the sensor names such a GPU
-FRESH = 30.0  # seconds for which the newest reading of a sensor speaks for the present
-LEAST = 0.9  # seconds: a shorter span says nothing of a rate
+FRESH = 30.0  # seconds for which the newest reading of a sensor counts as present
+LEAST = 0.9  # seconds: a shorter span gives no rate
 GPU_IDLE = 0.05  # utilisation
 GPU_BUSY = 0.90
 TREND_POINTS = 6
@@ -36,7 +36,7 @@ class Trend(msgspec.Struct, frozen=True):
 
 
 def newest(trail: Sequence[Seen[R]], now: float, fresh: float = FRESH) -> R | None:
-    """Return the last reading of a sensor, None where there is none or it is too old."""
+    """Return the last reading of a sensor, None if there is none or it is too old."""
     return trail[-1].reading if trail and now - trail[-1].at <= fresh else None
 
 
@@ -48,9 +48,9 @@ def lately(trail: Sequence[Seen[R]], now: float, seconds: float) -> list[Seen[R]
 def rate(
     trail: Sequence[Seen[R]], counter: Callable[[R], float | None], now: float, seconds: float
 ) -> float | None:
-    """Return how fast a cumulative counter rose in the last `seconds`; None where that cannot be known.
+    """Return how fast a cumulative counter rose in the last `seconds`; None if that cannot be known.
 
-    A counter that fell belonged to a process that is gone, and says nothing.
+    A counter that fell belonged to a process that has ended, and gives no rate.
     """
     known = [
         (seen.at, value)
@@ -69,7 +69,7 @@ def cpu(history: History, now: float, seconds: float = 10.0) -> float | None:
 
 
 def demand(history: History, now: float, seconds: float = 10.0) -> float | None:
-    """Return the cores that the tree would use if it never had to wait for one; `cpu` where that is not known."""
+    """Return the cores that the tree would use if it never had to wait for one; `cpu` if that is not known."""
     used = cpu(history, now, seconds)
     waited = rate(history.process, lambda seen: seen.run_queue, now, seconds)
     return used if used is None or waited is None else used + waited
@@ -104,10 +104,10 @@ def rise(
 
 
 def gpu_idle(history: History, now: float, seconds: float) -> bool | None:
-    """Tell whether the run's own GPU time stood still for the last `seconds` (the whole GPU's, where not told)."""
+    """Tell whether the run's own GPU time stood still for the last `seconds` (or else the whole GPU's)."""
     known = [_busy(seen.reading) for seen in lately(history.device, now, seconds)]
-    told = [busy for busy in known if busy is not None]
-    return not any(told) if told else None
+    answers = [busy for busy in known if busy is not None]
+    return not any(answers) if answers else None
 
 
 def _busy(reading: Device) -> bool | None:
@@ -158,7 +158,7 @@ def input_share(history: History) -> float | None:
 
 
 def traces_per_batch(history: History) -> float | None:
-    """Return how many graphs were traced a batch lately: a model that is built anew shows here."""
+    """Return how many graphs were traced a batch lately: a model that is built again and again shows here."""
     if len(history.heards) < 2:  # noqa: PLR2004
         return None
     first, last = history.heards[-MINUTE:][0], history.heards[-1]
@@ -173,13 +173,13 @@ def pace(history: History) -> tuple[float, float] | None:
         for earlier, later in pairwise(history.heards)
         if later.beats > earlier.beats and later.beat_at > earlier.beat_at
     ]
-    if len(paces) < 4:  # noqa: PLR2004 - fewer have no middle
+    if len(paces) < 4:  # noqa: PLR2004 - fewer have no useful median
         return None
     return sorted(paces)[len(paces) // 2], paces[-1]
 
 
 def growth(history: History) -> Trend | None:
-    """Return how the footprint grew over the training, its warm-up left out; None where too little is known."""
+    """Return how the footprint grew over the training, its warm-up left out; None if too little is known."""
     points = history.growth.points
     points = points[int(len(points) * SETTLED) :]
     if len(points) < TREND_POINTS:

@@ -1,9 +1,9 @@
 """The patterns by which causes are recognised: a table that can be read beside the collected reports.
 
-A row fits where all its `requires` hold and none of `excludes` does.  It starts at `base`; each of its `proofs`
-that holds adds 0.3, each of `supports` 0.08, and each of `against` takes 0.2.  Several rows may name one cause:
-the best one speaks for it.  `mode` is the failure mode F1..F13 of the reports on Metal training.  What a clue
-asks is in core/clues.  This module may not judge a scene.
+A row fits if all its `requires` hold and none of `excludes` does.  It starts at `base`; each of its `proofs`
+that holds adds 0.3, each of `supports` 0.08, and each of `against` takes 0.2.  Several rows can name one cause:
+the one with the highest confidence counts.  `mode` is the failure mode F1..F13 of the reports on Metal training.
+The clues are in core/diagnosis/clues.  This module must not judge a scene.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PROOF, SUPPORT, AGAINST = 0.3, 0.08, 0.2
 
 
 class Pattern(NamedTuple):
-    """One row.  `base`: the confidence, 0..1, where nothing but the required clues is known."""
+    """One row.  `base`: the confidence, 0..1, if only the required clues are known."""
 
     cause: str
     mode: str
@@ -30,7 +30,7 @@ class Pattern(NamedTuple):
 
 
 PATTERNS: tuple[Pattern, ...] = (
-    # ---- silent, and the process lives ----------------------------------------------------------------------
+    # ---- a gap, and the process lives -----------------------------------------------------------------------
     Pattern(
         causes.DEVICE_WAIT, "F1", 0.45,
         requires=(heartbeat.silent, heartbeat.alive, tree.cpu_idle, tree.in_library),
@@ -52,7 +52,7 @@ PATTERNS: tuple[Pattern, ...] = (
         proofs=(tree.metal_frames,),
         supports=(gpu.gpu_idle,),
     ),
-    # The stack says it even where the phase does not: Metal is also waited for when a loss or weights are read.
+    # The stack proves it in other phases too: reading a loss or weights also waits for Metal.
     Pattern(
         causes.DEVICE_WAIT, "F1", 0.6,
         requires=(heartbeat.silent, heartbeat.alive, tree.cpu_idle, tree.metal_frames),
@@ -246,7 +246,7 @@ PATTERNS: tuple[Pattern, ...] = (
         requires=(exits.crashed, printed.gpu_watchdog),
         supports=(printed.fatal,),
     ),
-    # ---- slow or wrong, but not silent: nothing here may explain a silence away -------------------------------
+    # ---- slow or wrong, but no gap: nothing here must explain a gap away --------------------------------------
     Pattern(
         causes.THROTTLED, "F3", 0.3,
         requires=(heartbeat.slow,),
@@ -294,7 +294,7 @@ PATTERNS: tuple[Pattern, ...] = (
         requires=(heartbeat.loss_broken, heartbeat.alive),
         excludes=(heartbeat.silent,),
     ),
-    # ---- silent for a reason that is no fault -------------------------------------------------------------------
+    # ---- a gap for a reason that is no fault --------------------------------------------------------------------
     Pattern(causes.STOPPED, "", 0.97, requires=(heartbeat.silent, heartbeat.alive, tree.stopped)),
     Pattern(causes.ASLEEP, "", 0.8, requires=(heartbeat.silent, heartbeat.alive, machine.slept)),
     Pattern(

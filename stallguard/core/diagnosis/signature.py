@@ -1,6 +1,6 @@
 """One log signature: a line of output that means something.
 
-Pure; may not know which signatures there are.
+Pure; must not know which signatures there are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ class Signature(NamedTuple):
     """A row of the table.
 
     Every line that matches contains one of `keys`: a cheap test before the regex.  The regex sees one line, or
-    the line before and the line joined by a newline where `span` is 2.  `source`: gh: means github.com,
+    the line before and the line joined by a newline if `span` is 2.  `source`: gh: means github.com,
     "strings" of a library means that its binary contains the text.
     """
 

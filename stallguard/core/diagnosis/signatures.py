@@ -1,6 +1,6 @@
 """What a line of the training's output means: the table of log signatures, and how to ask it.
 
-Pure; knows one line (and the one before).  May not read any output itself.
+Pure; knows one line (and the one before).  Must not read any output itself.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from stallguard.core.diagnosis.signatures_frameworks import TABLE
 QUIET = frozenset({"BENIGN", "PHASE", "PHASE_TRACE", "PHASE_GRACE", "PHASE_END", "INFO_MEM", "AFTERMATH"})
 # Families that say why a Metal command buffer failed; they stand inside a block that GPU_FAULT_HEADER opens.
 REASONS = frozenset({"GPU_FAULT", "GPU_FAULT_STICKY", "GPU_OOM", "GPU_WATCHDOG"})
-TRACEBACK = "python_traceback"  # id and family of Python's last words, which no single line shows
+TRACEBACK = "python_traceback"  # id and family of Python's traceback, which no single line shows
 SCRIPT_ERROR = "SCRIPT_ERROR"
 
 BY_ID = {signature.id: signature for signature in TABLE}
 
 
 class Sight(NamedTuple):
-    """A signature found in a line, and from where to where in it."""
+    """A signature found in a line, and its first and last column."""
 
     signature: Signature
     begin: int
@@ -47,7 +47,7 @@ def matches(line: str, before: str = "") -> list[Signature]:
 
 
 def reason(line: str) -> Signature | None:
-    """Return why a Metal command buffer failed, where `line` says so."""
+    """Return why a Metal command buffer failed, if `line` says so."""
     return next((signature for signature in matches(line) if signature.family in REASONS), None)
 
 

@@ -48,7 +48,7 @@ _MEMORY = (
     Signature(
         "shell_killed", "JETSAM", ("zsh: ", "Killed: 9"),
         r"zsh: killed|Killed: 9",
-        "a shell tells of a SIGKILL that nobody here sent: macOS, for memory",
+        "a shell reports a SIGKILL that stallguard did not send: macOS, for lack of memory",
         "gh:tensorflow/tensorboard/issues/5658, gh:candle-org/candle/issues/327",
     ),
 )  # fmt: skip
@@ -75,13 +75,13 @@ _CRASHES = (
     Signature(
         "libstdcxx", "FATAL", ("terminat",),
         r"terminate called (?:after throwing an instance of|without an active exception)",
-        "a C++ exception ended the process (SIGABRT), in the words of Linux",
+        "a C++ exception ended the process (SIGABRT), as Linux words it",
         "gh:gcc-mirror/gcc libstdc++-v3/libsupc++/vterminate.cc",
     ),
     Signature(
         "python_fatal", "FATAL", (" error",),
         r"Fatal Python error: .{1,80}",
-        "the interpreter's own last words; the stacks follow",
+        "the interpreter's fatal error; the stacks follow",
         "gh:python/cpython Python/pylifecycle.c",
     ),
     Signature(
@@ -94,7 +94,7 @@ _CRASHES = (
     Signature(
         "shell_abort", "FATAL", ("zsh: ",),
         r"zsh: (?:abort|segmentation fault|trace trap|bus error)",
-        "a shell tells how the process died: SIGABRT, SIGSEGV, SIGTRAP, SIGBUS",
+        "a shell reports how the process ended: SIGABRT, SIGSEGV, SIGTRAP, SIGBUS",
         "gh:DeepLabCut/DeepLabCut/issues/2427, gh:apple/tensorflow_macos/issues/19",
     ),
     Signature(
@@ -118,7 +118,7 @@ _CRASHES = (
     Signature(
         "leaked_sem", "AFTERMATH", ("leaked sem",),
         r"resource_tracker: There appear to be \d+ leaked semaphore objects",
-        "printed after the death of a process that had workers: a trace of the end, not its cause",
+        "printed after the end of a process that had workers: a result of the end, not its cause",
         "gh:apple/tensorflow_macos/issues/19, gh:mattmireles/gemma-tuner-multimodal/issues/19",
     ),
     Signature(
@@ -143,7 +143,7 @@ _CRASHES = (
     Signature(
         "panic_watchdogd", "MACHINE", ("watchdogd",),
         r"watchdog timeout: no checkins from watchdogd in \d+ seconds",
-        "the whole Mac stood still and restarted",
+        "the whole Mac froze and restarted",
         "gh:ml-explore/mlx/issues/3267, gh:atomantic/PortOS/pull/1254",
     ),
     Signature(
@@ -170,7 +170,7 @@ _PROGRESS = (
     Signature(
         "keras_out_of_data", "DATA_END", ("ran out",),
         r"[Yy]our input ran out of data; interrupting training",
-        "the data ended before the epochs did: no stall",
+        "the data ended before the epochs did: not a stall",
         "keras 3.15.1 src/trainers/epoch_iterator.py",
     ),
     Signature(
@@ -206,7 +206,7 @@ _PROGRESS = (
     Signature(
         "tf_shuffle_fill", "PHASE_GRACE", ("huffle buffer",),
         r"Filling up shuffle buffer \(this may take a while\): \d+ of \d+",
-        "a shuffle buffer is being filled: a rightful pause",
+        "a shuffle buffer is being filled: a normal pause",
         "gh:keras-team/keras/issues/17515",
     ),
     Signature(
@@ -218,7 +218,7 @@ _PROGRESS = (
     Signature(
         "xla_slow", "PHASE_GRACE", ("slow compile",),
         r"Very slow compile\?",
-        "XLA says itself that it compiles slowly: a rightful pause",
+        "XLA reports a slow compilation: a normal pause",
         "strings of libtensorflow_cc 2.18.1",
     ),
     Signature(
@@ -242,7 +242,7 @@ _PROGRESS = (
     Signature(
         "tf_cache_partial", "BENIGN", (" not ",),
         r"The calling iterator did not fully read the dataset being cached",
-        "cache() starts anew next epoch: slow epochs, no error",
+        "cache() starts again each epoch: slow epochs, no error",
         "strings of libtensorflow_cc 2.18.1",
     ),
     Signature(

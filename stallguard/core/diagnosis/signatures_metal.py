@@ -11,7 +11,7 @@ METAL = (
     Signature(
         "iogpu_ignored", "GPU_FAULT_STICKY", ("GPU",),
         r"Ignored \(for causing prior/excessive GPU errors\)",
-        "the driver drops all further work of this process; its results are bogus until it is restarted",
+        "the driver drops all further work of this process; its results are wrong until it is restarted",
         "gh:apple/tensorflow_macos/issues/202, gh:jundot/omlx/issues/3706",
     ),
     Signature(
@@ -83,7 +83,7 @@ METAL = (
     Signature(
         "iogpu_exec_abort", "GPU_FAULT_HEADER", (" error",),
         r"Execution of the command buffer was aborted due to an error during execution\.",
-        "the same in the words of the driver; may reach the unified log only",
+        "the same as worded by the driver; possibly only in the unified log",
         "gh:ddalcu/mlx-serve/issues/321",
     ),
     Signature(
@@ -101,13 +101,13 @@ METAL = (
     Signature(
         "mpsndarray_2_32", "FATAL_SIZE", ("**",),
         r"total bytes of NDArray > 2\*\*32",
-        "one tensor is larger than 4 GiB; the process aborts; a smaller batch is the cure",
+        "one tensor is larger than 4 GiB; the process aborts; a smaller batch helps",
         "gh:pytorch/pytorch/issues/143859",
     ),
     Signature(
         "mpsndarray_2_31", "FATAL_SIZE", ("**",),
         r"product of dimension sizes > 2\*\*31",
-        "one tensor has more than 2^31 elements; a smaller batch is the cure",
+        "one tensor has more than 2^31 elements; a smaller batch helps",
         "gh:pytorch/pytorch/issues/84039",
     ),
     Signature(

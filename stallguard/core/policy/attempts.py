@@ -1,6 +1,6 @@
-"""What earlier attempts of a run came to, as a value: the memory that the policy decides by.
+"""How earlier attempts of a run ended, as a value: the policy decides by it.
 
-This module may not decide anything.
+This module must not decide anything.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     device: str
     began: float
     ended: float
-    position: Position  # how far it came, or of several trainings the one that it ended for
-    fresh: bool = False  # it came further than every attempt before it
-    code: int | None = None  # exit code where it ended by itself; None where it stalled
+    position: Position  # how far it got; of several trainings, the one that it ended for
+    fresh: bool = False  # it got further than every attempt before it
+    code: int | None = None  # exit code if it ended by itself; None if it stalled
     rows: int | None = None  # of a batch
     used_gpu: bool = False
 
@@ -46,23 +46,23 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Past(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All attempts so far, the one that just ended last, and the farthest that each training came in one of them."""
+    """All attempts so far, the one that just ended last, and how far each training got at most."""
 
     attempts: tuple[Attempt, ...] = ()
     best: dict[str, Position] = {}  # of each training, by its place
-    fruitless: int = 0  # restarts in a row, up to now, that came no further than the attempts before them
+    fruitless: int = 0  # restarts in a row, up to now, that got no further than the attempts before them
     whole: bool = False  # slices cannot make this script's batch smaller
     batches: dict[
         str, int
-    ] = {}  # the most batches that each training had behind it at the end of a segment, by place
+    ] = {}  # the most batches that each training had completed at the end of a segment, by place
 
 
 def position(heard: Heard | None) -> Position:
-    """Return how far a training came, so that two attempts can be compared.
+    """Return how far a training got, so that two attempts can be compared.
 
-    Its first number is 1 for a training that is over (core.training).  Then fit, epoch and batch where they are known,
-    since a resumed attempt counts them on; else the optimizer's own count, which a checkpoint brings back; else the
-    batches of this attempt.
+    Its first number is 1 for a training that is over (core.training).  Then fit, epoch and batch if they are known,
+    since a resumed attempt continues to count them; else the optimizer's own count, which a checkpoint restores; else
+    the batches of this attempt.
     """
     if heard is None:
         return NOTHING
@@ -72,10 +72,10 @@ def position(heard: Heard | None) -> Position:
 
 
 def _is_further(best: Mapping[str, Position], reached: Mapping[str, Position]) -> bool:
-    """Tell whether some training came further than in every attempt before, or more of them began.
+    """Tell whether some training got further than in every attempt before, or more of them began.
 
-    One of an unknown place may be an old one under a new name, as where a launcher puts the hour into the arguments:
-    as many trainings as ever and none of them further than any was is no progress.
+    A training at an unknown place can be an old one under a new name, if a launcher puts the hour into its arguments:
+    as many trainings as before, and none of them further than any before, is no progress.
     """
     if len(reached) > len(best):
         return True
@@ -97,7 +97,7 @@ def add_attempt(
 ) -> Past:
     """Return the past with the attempt that is over, or about to be ended for a stall.
 
-    `history`: of the training that it is about; `reached`: how far each training came, by place, if there are more;
+    `history`: of the training that it is about; `reached`: how far each training got, by place, if there are more;
     `whole`: whether slices cannot make the batch smaller, as far as the attempts so far have shown.
     """
     if reached is None:
@@ -120,7 +120,7 @@ def add_attempt(
 
 
 class Stand(NamedTuple):
-    """How far one training is: its position, the batches behind it in all, and those of this attempt."""
+    """How far one training is: its position, its batches in all attempts, and those of this one."""
 
     position: Position
     batches: int
@@ -128,7 +128,7 @@ class Stand(NamedTuple):
 
 
 def behind(heard: Heard | None) -> int:
-    """Return the batches that a training has behind it, those of earlier attempts included where that is known."""
+    """Return the batches that a training has completed, those of earlier attempts included if they are known."""
     if heard is None:
         return 0
     counted = (
@@ -138,13 +138,13 @@ def behind(heard: Heard | None) -> int:
 
 
 def add_segment(past: Past, stands: Mapping[str, Stand]) -> tuple[Past, bool]:
-    """Return the past after a segment that ends as planned, and whether it came further than those before it.
+    """Return the past after a segment that ends as planned, and whether it got further than those before it.
 
-    `stands`: of each training, by its place.  A segment that begins at the start again comes now a little less far, now
-    a little further than the one before: only a good part of its own batches is progress.
+    `stands`: of each training, by its place.  Segments that begin at the start again get a little more
+    or less far each time, so only a good part of its own batches is progress.
     """
     farthest = max(past.best.values(), default=NOTHING)
-    known = len(stands) <= len(past.best)  # one under a new name may be an old one, as in _is_further
+    known = len(stands) <= len(past.best)  # one under a new name can be an old one, as in _is_further
     further = any(
         one.position > past.best.get(place, farthest if known else NOTHING)
         and (one.position[0] == 1 or one.batches - past.batches.get(place, 0) >= GAINED * one.own)
@@ -166,7 +166,7 @@ def streak(past: Past, healthy: float) -> int:
 
 
 def strikes(past: Past, healthy: float) -> int:
-    """Return how often the last cause struck in its phase, up to now, with no healthy attempt in between."""
+    """Return how often in a row the last cause occurred in its phase, with no healthy attempt in between."""
     if not past.attempts:
         return 0
     last, count = past.attempts[-1], 0

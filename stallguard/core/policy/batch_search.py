@@ -1,13 +1,13 @@
 """The search for the largest batch that survives: which size to try next, from those that were tried.
 
-A size that survives says that smaller ones do, one that fails that larger ones do.  Pure; may not try anything.
+If a size survives, smaller ones do; if it fails, larger ones do.  Pure; must not try anything.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-GRAIN = 8  # the search ends where what is left is less than this part of the size that survives
+GRAIN = 8  # the search ends when what is left is less than this part of the size that survives
 
 
 class Search(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ def tried(search: Search, rows: int, *, survived: bool) -> Search:
 
 
 def next_rows(search: Search) -> int | None:
-    """Return the rows to try next; None where the search is over.
+    """Return the rows to try next; None if the search is over.
 
     Twice as many while all survive, half while none does, then the middle, down to an eighth of what survives.
     """

@@ -1,24 +1,23 @@
 """The policy: from the causes and the attempts so far to what happens now.
 
 `decide(findings, past, limits) -> Decision`: wait, notify, restart (how, and after what pause), give up, or finish.
-What helps against what is the table core.policy.remedies; here are only the bounds that no remedy may cross: the budget
-of restarts, the end of progress, the smallest batch.  This module may not look at a history or a clock.
+Which remedy a cause has is a column of core.diagnosis.causes.  Here are the bounds that no remedy crosses: the number
+of restarts, the end of progress, the smallest batch.  This module must not look at a history or a clock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stallguard.core.diagnosis import causes
+from stallguard.core.diagnosis.causes import CAUSES, UNKNOWN
+from stallguard.core.diagnosis.remedy import CPU, FINISH, HALF, NOTIFY, SAME, WAIT, Remedy
 from stallguard.core.limits import DEFAULTS, PolicyLimits
-from stallguard.core.policy import remedies
 from stallguard.core.policy.attempts import KEPT, Attempt, Past, spent, streak, strikes
-from stallguard.core.policy.remedies import CPU, FINISH, HALF, NOTIFY, SAME, WAIT, Remedy
+from stallguard.core.policy.remedies import ORDERS
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.errors import GAVE_UP, SIGNALLED
 
 TRUSTED = 0.35  # confidence below which the remedy of the unknown is used
-AT_ONCE = frozenset((causes.GPU_ERROR_STICKY,))  # never wait for the heartbeat: the process computes nonsense
 
 
 def decide(findings: Sequence[Finding], past: Past, limits: PolicyLimits) -> Decision:
@@ -27,22 +26,33 @@ def decide(findings: Sequence[Finding], past: Past, limits: PolicyLimits) -> Dec
     if last is not None and last.code == 0:
         return Decision(action="finish", why="the training is finished", code=0)
     remedy, ordered = _remedy(findings, last, limits)
+    if remedy.instead in (WAIT, NOTIFY):
+        return Decision(action=remedy.instead, why=remedy.why)
+    if remedy.instead == FINISH:
+        return Decision(action="finish", why=remedy.why, code=_own_code(last))
     if remedy.instead:
-        return _at_once(remedy, last)
+        return _give_up(remedy.why, last)
     if last is None:
         return Decision(action="restart", why=remedy.why)
-    why_not = _spent_out(past, limits)
-    if why_not:
-        return _give_up(why_not, last)
+    made = spent(past, limits.restart_window)
+    if made >= min(limits.max_restarts, KEPT - 1):
+        count = "1 restart" if made == 1 else f"{made} restarts"
+        minutes = f"{limits.restart_window / 60:.0f} minutes"
+        return _give_up(f"{count} within {minutes} {'is' if made == 1 else 'are'} enough", last)
     rung = _rung(remedy, past, last, limits, ordered=ordered)
-    if rung is None:
-        return _give_up(_exhausted(past, limits), last)
-    return _restart(rung, remedy.why, past, last, limits)
+    if rung is not None:
+        return _restart(rung, remedy.why, past, last, limits)
+    if past.fruitless >= limits.fruitless:
+        return _give_up(f"{past.fruitless} restarts in a row made no progress", last)
+    times, whole = strikes(past, limits.healthy), ", its batches stay whole" if past.whole else ""
+    return _give_up(
+        f"the same cause occurred {times} times in the same phase{whole}, and nothing is left to try", last
+    )
 
 
 def is_urgent(findings: Sequence[Finding]) -> bool:
-    """Tell whether the likeliest cause is to be acted upon now, though batches may still seem to end."""
-    return bool(findings) and findings[0].cause in AT_ONCE
+    """Tell whether the most likely cause is to be acted upon now, even while batches still end."""
+    return bool(findings) and findings[0].cause in CAUSES and CAUSES[findings[0].cause].urgent
 
 
 # ---- which remedy -------------------------------------------------------------------------------------------
@@ -50,34 +60,26 @@ def is_urgent(findings: Sequence[Finding]) -> bool:
 
 def _remedy(findings: Sequence[Finding], last: Attempt | None, limits: PolicyLimits) -> tuple[Remedy, bool]:
     """Return the remedy, and whether the user ordered it."""
-    cause = findings[0].cause if findings and findings[0].confidence >= TRUSTED else causes.UNKNOWN
-    own = remedies.REMEDIES.get(cause, remedies.REMEDIES[causes.UNKNOWN])
+    cause = findings[0].cause if findings and findings[0].confidence >= TRUSTED else UNKNOWN
+    own = CAUSES.get(cause, CAUSES[UNKNOWN]).remedy  # a cause of another version's journal is unknown here
     order, setting = orders(limits.causes).get(cause, ""), "policy.causes"
     if not order and last is not None and last.code is None and own.ladder:
-        # An order for stalls says nothing of crashes, nor of what no restart can help.
+        # An order for stalls does not apply to crashes, nor to causes that no restart helps against.
         order, setting = limits.on_stall, "policy.on_stall"
-    ordered = remedies.ORDERS.get(order)
+    ordered = ORDERS.get(order)
     if ordered is None:
         return own, False
     return ordered._replace(why=ordered.why.format(setting=f"the setting {setting}")), True
 
 
 def orders(pairs: Sequence[str]) -> dict[str, str]:
-    """Return cause -> order for settings like "device-wait=halve"; what is not of that form is passed by."""
+    """Return cause -> order for settings like "device-wait=halve"; other text is ignored."""
     split = (pair.partition("=") for pair in pairs)
     return {cause.strip(): order.strip() for cause, _, order in split if order}
 
 
-def _at_once(remedy: Remedy, last: Attempt | None) -> Decision:
-    if remedy.instead in (WAIT, NOTIFY):
-        return Decision(action=remedy.instead, why=remedy.why)
-    if remedy.instead == FINISH:
-        return Decision(action="finish", why=remedy.why, code=_own_code(last))
-    return _give_up(remedy.why, last)
-
-
 def _rung(remedy: Remedy, past: Past, last: Attempt, limits: PolicyLimits, *, ordered: bool) -> str | None:
-    """Return the first rung, from the one that is due upwards, that can still be taken; None where there is none."""
+    """Return the first rung, from the one that is due upwards, that can still be taken; None if there is none."""
     rungs = remedy.ladder[strikes(past, limits.healthy) - 1 :]
     if not rungs and remedy.persists:
         rungs = remedy.ladder[-1:]
@@ -89,7 +91,7 @@ def _rung(remedy: Remedy, past: Past, last: Attempt, limits: PolicyLimits, *, or
 def _is_open(
     rung: str, remedy: Remedy, past: Past, last: Attempt, limits: PolicyLimits, *, ordered: bool
 ) -> bool:
-    """Tell whether a rung can be taken: it must change something where repeating has led nowhere."""
+    """Tell whether a rung can be taken: after restarts without progress it must change something."""
     if rung == SAME:
         return past.fruitless < limits.fruitless
     if rung == HALF:
@@ -109,24 +111,8 @@ def _can_halve(past: Past, last: Attempt, limits: PolicyLimits) -> bool:
 # ---- bounds ---------------------------------------------------------------------------------------------------
 
 
-def _spent_out(past: Past, limits: PolicyLimits) -> str:
-    made = spent(past, limits.restart_window)
-    if made < min(limits.max_restarts, KEPT - 1):
-        return ""
-    count = "1 restart" if made == 1 else f"{made} restarts"
-    return f"{count} within {limits.restart_window / 60:.0f} minutes {'is' if made == 1 else 'are'} enough"
-
-
-def _exhausted(past: Past, limits: PolicyLimits) -> str:
-    if past.fruitless >= limits.fruitless:
-        return f"{past.fruitless} restarts in a row came no further"
-    times = strikes(past, limits.healthy)
-    whole = ", its batches stay whole" if past.whole else ""
-    return f"the same cause struck {times} times in the same phase{whole}, and nothing is left to try"
-
-
 def _own_code(last: Attempt | None) -> int:
-    """Return the exit code that the child's own end stands for: 128 + n by a signal; 0 where it did not end."""
+    """Return the exit code that the child's own end stands for: 128 + n by a signal; 0 if it did not end."""
     code = last.code if last is not None and last.code is not None else 0
     return code if code >= 0 else SIGNALLED - code
 

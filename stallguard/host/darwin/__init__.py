@@ -1,6 +1,6 @@
-"""macOS, as stallguard sees it: the functions of host.linux under the same names.
+"""macOS: the functions of host.linux under the same names.
 
-This module only gathers; how a thing is read is told in the darwin_* modules beside it.
+This module only collects the names; the modules beside it have the functions.
 """
 
 from __future__ import annotations

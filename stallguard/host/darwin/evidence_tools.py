@@ -1,7 +1,7 @@
-"""macOS: everything comes from tools that need no root for a process of one's own.
+"""macOS: all evidence comes from tools that need no root for the user's own processes.
 
-None of them uses task_for_pid on our behalf from Python (psutil's threads() and memory_full_info() do, and can
-hang for ever).  vmmap and footprint stop the process while they walk it, half a minute at 80 GB: deep only.
+None of them calls task_for_pid from Python (psutil's threads() and memory_full_info() do, and can block for ever).
+vmmap and footprint stop the process while they walk it, half a minute at 80 GB: deep only.
 """
 
 from __future__ import annotations

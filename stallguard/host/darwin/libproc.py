@@ -2,7 +2,7 @@
 
 Layouts: xnu-11417 bsd/sys/proc_info.h and bsd/sys/resource.h; the sizes are asserted below, the offsets by tests.
 No call here needs root or a task port for processes of the same user, and none can wait for the process
-(task_for_pid can, and is not used).  This module may not interpret what it fills.
+(task_for_pid can, and is not used).  This module must not interpret what it fills.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _pidinfo(kind: type[T], pid: int, flavour: int, argument: int = 0) -> T | No
 
 
 def bsd_info(pid: int) -> BsdInfo | None:
-    """Return who the process is; zombies too (argument 1); None where it is gone or another user's."""
+    """Return who the process is; zombies too (argument 1); None if it has ended or is another user's."""
     return _pidinfo(BsdInfo, pid, PROC_PIDTBSDINFO, 1)
 
 
@@ -129,7 +129,7 @@ def children(pid: int) -> list[int]:
 
 
 def thread_states(pid: int) -> list[int]:
-    """Return the run states of its threads; empty where the kernel refuses."""
+    """Return the run states of its threads; empty if the kernel refuses."""
     buffer = (c_uint64 * THREADS_MAX)()
     got = library().proc_pidinfo(pid, PROC_PIDLISTTHREADS, c_uint64(0), buffer, ctypes.sizeof(buffer))
     threads = buffer[: max(0, got) // ctypes.sizeof(c_uint64)]
@@ -161,7 +161,7 @@ def _thermal_token() -> int | None:
 
 
 def thermal_pressure() -> int | None:
-    """Return the thermal pressure level that notifyd keeps (libkern/OSThermalNotification.h); None: not told."""
+    """Return the thermal pressure level that notifyd keeps (libkern/OSThermalNotification.h); None: not known."""
     token, state = _thermal_token(), c_uint64(0)
     if token is None or library().notify_get_state(c_int32(token), ctypes.byref(state)):
         return None

@@ -1,7 +1,7 @@
 """What macOS' tools print, as values: pure functions of text, tested against recorded output.
 
 Every key is optional, for keys come and go with the system's version; what is absent is None, never zero.
-This module may not run anything.
+This module must not run anything.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Pages(NamedTuple):
     counts: dict[str, int]
 
     def bytes(self, *names: str) -> int | None:
-        """Return the bytes of the named pages together; None where one is not told."""
+        """Return the bytes of the named pages together; None if one is missing."""
         told = [self.counts.get(name) for name in names]
         known = [count for count in told if count is not None]
         return sum(known) * self.size if len(known) == len(names) else None
@@ -158,7 +158,7 @@ _COUNT = re.compile(r'^"?([A-Z][^":]{2,60})"?:\s+(\d{1,20})\.?\s*$', re.MULTILIN
 
 
 def pages(text: str) -> Pages | None:
-    """Return the counts in the output of vm_stat or memory_pressure; None where there is no page size."""
+    """Return the counts in the output of vm_stat or memory_pressure; None if there is no page size."""
     size = _PAGE_SIZE.search(text)
     if not size:
         return None
@@ -178,7 +178,7 @@ CRISIS = 10  # IOKit's IOPM.h: 0 normal, 5 danger, 10 crisis
 
 
 def thermal(text: str) -> Thermal:
-    """Return the thermal state; None where the text says nothing of it."""
+    """Return the thermal state; None if the text does not have it."""
     warned, limit = _WARNING.search(text), _LIMIT.search(text)
     level = "nominal" if "No thermal warning level" in text else None
     if warned:

@@ -1,6 +1,6 @@
 """Sleep settings from `pmset -g` and GPUs from `system_profiler`: pure parsers, and the two calls.
 
-May not judge what it reads.
+Must not judge what it reads.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _SETTING = re.compile(r"\s*([A-Za-z]\w*)\s+(-?\d+)\b(?:\s+\((?:\w+ prevented by 
 
 
 def sleep() -> Sleep | None:
-    """Return the settings in use; None where pmset does not answer."""
+    """Return the settings in use; None if pmset does not answer."""
     with contextlib.suppress(TimeoutError):
-        return parse_sleep(tool.run(PMSET, 5.0) or "")
+        return parse_sleep(tool.output(PMSET, 5.0) or "")
     return None
 
 
 def parse_sleep(text: str) -> Sleep | None:
-    """Return the settings of `pmset -g`; None where they have no line `sleep`."""
+    """Return the settings of `pmset -g`; None if they have no line `sleep`."""
     found = {match[1]: match for line in text.splitlines() if (match := _SETTING.match(line))}
     if "sleep" not in found:
         return None
@@ -53,7 +53,7 @@ def parse_sleep(text: str) -> Sleep | None:
 def wakes() -> tuple[str, ...]:
     """Return the times of day at which the Mac wakes each day; none if pmset does not answer."""
     with contextlib.suppress(TimeoutError):
-        return parse_wakes(tool.run([*PMSET, "sched"], 5.0) or "")
+        return parse_wakes(tool.output([*PMSET, "sched"], 5.0) or "")
     return ()
 
 
@@ -75,14 +75,14 @@ def _saves(found: dict[str, re.Match[str]]) -> bool | None:
 
 
 def gpus() -> tuple[Gpu, ...] | None:
-    """Return the GPUs; None where system_profiler does not answer."""
+    """Return the GPUs; None if system_profiler does not answer."""
     with contextlib.suppress(TimeoutError):
-        return parse_displays(tool.run(PROFILER, 15.0) or "")
+        return parse_displays(tool.output(PROFILER, 15.0) or "")
     return None
 
 
 def parse_displays(text: str) -> tuple[Gpu, ...] | None:
-    """Return the GPUs in `system_profiler SPDisplaysDataType -json`; None where it is something else."""
+    """Return the GPUs in `system_profiler SPDisplaysDataType -json`; None if it is something else."""
     with contextlib.suppress(KeyError, TypeError, *UNREADABLE):
         entries = msgspec.json.decode(text.encode())["SPDisplaysDataType"]
         return tuple(_gpu(entry) for entry in entries if isinstance(entry, dict))
@@ -92,5 +92,5 @@ def parse_displays(text: str) -> tuple[Gpu, ...] | None:
 def _gpu(entry: dict[str, Any]) -> Gpu:
     # _name can be an untranslated key such as kHW_AppleM1Item; sppci_model is absent on some systems.
     name = str(entry.get("sppci_model") or entry.get("_name") or "unknown")
-    cores = str(entry.get("sppci_cores", ""))  # a string, where it is told at all
+    cores = str(entry.get("sppci_cores", ""))  # a string, if it is there at all
     return Gpu(name, int(cores) if cores.isdecimal() else None, virtual="paravirtual" in name.lower())

@@ -1,7 +1,7 @@
 """A process tree on macOS, by libproc: the same readings as host.linux.process_tree.
 
 Memory is phys_footprint, which is what the system kills for and which holds Metal's pages; RSS does not.
-This module may not wait for anything.
+This module must not wait for anything.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Tree:
         return self._members.pids()
 
     def read(self, main: int | None = None) -> Process:
-        """Return the tree's reading.  `main`: the process whose state is told; the root by default."""
+        """Return the tree's reading.  `main`: the process whose state is read; the root by default."""
         if self._members.is_search_due(time.monotonic()):
             self._search()
         looks = {pid: _look(pid) for pid in self._members.started}
@@ -157,7 +157,7 @@ def overcount(_pids: Iterable[int]) -> int | None:
 
 
 def census(_pids: Iterable[int], _without: Collection[int] = ()) -> dict[str, int] | None:
-    """Return None: macOS tells nobody but a debugger in which call a thread waits."""
+    """Return None: on macOS only a debugger can read in which call a thread waits."""
     return None
 
 

@@ -1,10 +1,11 @@
-"""The machine, its memory and its GPU on macOS: small tools run, their words parsed by darwin_parse.
+"""The machine, its memory and its GPU on macOS: small tools are run, and host.darwin.parsers parses their output.
 
-May not judge, and may not run a tool more often than a sensor asks.
+This module must not judge, and must not run a tool more often than a sensor reads.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import select
@@ -27,7 +28,7 @@ PS = [
     "-o",
     "pid,stat,%cpu,comm",
 ]  # by CPU, names without paths; set-user-id, so it sees all
-# kern.memorystatus_vm_pressure_level is masked: `sysctl -a` hides it, asked by name it answers.
+# kern.memorystatus_vm_pressure_level is masked: `sysctl -a` hides it, read by name it is there.
 MEMORY_NAMES = (
     "hw.memsize",
     "kern.memorystatus_vm_pressure_level",
@@ -35,21 +36,21 @@ MEMORY_NAMES = (
     "vm.compressor_bytes_used",
 )
 FACT_NAMES = ("hw.model", "hw.memsize", "hw.ncpu", "machdep.cpu.brand_string", "sysctl.proc_translated")
-PATIENCE = 10.0  # seconds until a tool is killed; its sensor is told to be blocked long before
+PATIENCE = 10.0  # seconds until a tool is killed; its sensor counts as blocked long before
 BUSY, TOP = 0.05, 3  # of a core; names
-SLOW_EVERY = 30.0  # seconds between two looks at what changes rarely
+SLOW_EVERY = 30.0  # seconds between two readings of what changes rarely
 THERMAL = {0: "nominal", 1: "fair", 2: "serious"}  # moderate, heavy; above: trapping, sleeping
 
 
 def _sysctl(names: tuple[str, ...]) -> dict[str, str]:
-    return parse.sysctl(tool.run([SYSCTL, *names], PATIENCE, lenient=True) or "")
+    return parse.sysctl(tool.output([SYSCTL, *names], PATIENCE, lenient=True) or "")
 
 
 def memory(_pid: int | None = None) -> Memory:
-    """Return the machine's memory.  macOS holds processes to no limit that could be told."""
+    """Return the machine's memory.  macOS has no memory limit of a process that could be read."""
     told = _sysctl(MEMORY_NAMES)
     return memory_reading(
-        told, parse.pages(tool.run(VM_STAT, PATIENCE) or tool.run(MEMORY_PRESSURE, PATIENCE) or "")
+        told, parse.pages(tool.output(VM_STAT, PATIENCE) or tool.output(MEMORY_PRESSURE, PATIENCE) or "")
     )
 
 
@@ -73,18 +74,18 @@ class Gpu:
         self._before: dict[str, parse.Client] | None = None
 
     def read(self, pids: Collection[int]) -> Device | None:
-        """Return the GPU's reading, with what the processes `pids` do on it; None where ioreg shows no GPU."""
-        gpus = parse.accelerators(tool.run([*IOREG, "-c", "IOAccelerator"], PATIENCE) or "")
+        """Return the GPU's reading, with what the processes `pids` do on it; None if ioreg shows no GPU."""
+        gpus = parse.accelerators(tool.output([*IOREG, "-c", "IOAccelerator"], PATIENCE) or "")
         if not gpus:
             return None
         return self.reading(
-            gpus, parse.clients(tool.run([*IOREG, "-c", "AGXDeviceUserClient"], PATIENCE) or ""), pids
+            gpus, parse.clients(tool.output([*IOREG, "-c", "AGXDeviceUserClient"], PATIENCE) or ""), pids
         )
 
     def reading(
         self, gpus: list[parse.Accelerator], clients: list[parse.Client], pids: Collection[int]
     ) -> Device:
-        """Return the reading that the registry's nodes make; of several GPUs, Apple's own is told."""
+        """Return the reading that the registry's nodes make; of several GPUs, Apple's own."""
         gpu = max(gpus, key=lambda one: ((one.kind or "").startswith("AGX"), one.utilisation or 0.0))
         ours = {client.id: client for client in clients if client.pid in pids}
         moved = self._moved(ours)
@@ -129,7 +130,7 @@ class MachineWatch:
             self._slow_at, self._slow = now, _rarely_changing()
         return Machine(
             idle=self._idle(),
-            busiest=busiest(parse.ps(tool.run(PS, PATIENCE) or ""), ours),
+            busiest=busiest(parse.ps(tool.output(PS, PATIENCE) or ""), ours),
             load=os.getloadavg()[0],
             asleep=round(asleep, 3),
             **self._slow,
@@ -159,25 +160,25 @@ def busiest(rows: list[parse.Row], ours: Collection[int]) -> tuple[str, ...]:
 
 
 def _rarely_changing() -> dict[str, Any]:
-    heat = parse.thermal(tool.run([*PMSET, "therm"], PATIENCE) or "")
+    heat = parse.thermal(tool.output([*PMSET, "therm"], PATIENCE) or "")
     settings = preferences.sleep()
     return {
-        "power": parse.power(tool.run([*PMSET, "ps"], PATIENCE) or ""),
+        "power": parse.power(tool.output([*PMSET, "ps"], PATIENCE) or ""),
         "thermal": thermal_level(libproc.thermal_pressure(), heat.level),
         "cpu_limit": heat.cpu_limit,
         "low_power": settings.low_power if settings else None,
-        "lid_closed": parse.lid_closed(tool.run([*IOREG, "-k", "AppleClamshellState"], PATIENCE) or ""),
+        "lid_closed": parse.lid_closed(tool.output([*IOREG, "-k", "AppleClamshellState"], PATIENCE) or ""),
     }
 
 
 def thermal_level(pressure: int | None, warned: str | None) -> str | None:
-    """Return the thermal state: the pressure level where notifyd tells it, else pmset's warning."""
+    """Return the thermal state: the pressure level if notifyd has it, else pmset's warning."""
     return warned if pressure is None else THERMAL.get(pressure, "critical")
 
 
 def facts() -> dict[str, str | int | bool | None]:
     """Return what does not change while the machine runs; None: not known here."""
-    return facts_from(_sysctl(FACT_NAMES), parse.versions(tool.run(["/usr/bin/sw_vers"], PATIENCE) or ""))
+    return facts_from(_sysctl(FACT_NAMES), parse.versions(tool.output(["/usr/bin/sw_vers"], PATIENCE) or ""))
 
 
 def facts_from(told: Mapping[str, str], version: Mapping[str, str]) -> dict[str, str | int | bool | None]:
@@ -204,27 +205,23 @@ class MemoryKill:
 
     def __init__(self, pid: int) -> None:
         """Begin to watch `pid`, which must still live (the kernel refuses even a zombie)."""
-        kernel: Any = select
-        self._queue: Any = kernel.kqueue()
-        self._error: int = kernel.KQ_EV_ERROR
         self._answer: bool | None = None
-        try:
-            kqueue_exit.register(self._queue, pid, kernel)
-        except OSError:  # it is gone: nothing will be known
-            self.close()
+        self._watch: kqueue_exit.ExitWatch | None = None
+        with contextlib.suppress(OSError):  # it has ended: nothing will be known
+            self._watch = kqueue_exit.ExitWatch(pid, select)
 
     def look(self) -> None:
         """Nothing changes while it lives."""
 
     def killed(self) -> bool | None:
-        """Return whether jetsam killed it; None where the end was not seen."""
-        if self._queue is not None and self._answer is None:
-            for event in self._queue.control(None, 1, 0):
-                self._answer = None if event.flags & self._error else kqueue_exit.was_memory(event.data)
+        """Return whether jetsam killed it; None if the end was not seen."""
+        if self._watch is not None and self._answer is None:
+            data = self._watch.take(0)
+            self._answer = None if data is None else kqueue_exit.was_memory(data)
         return self._answer
 
     def close(self) -> None:
-        """Close the queue."""
-        if self._queue is not None:
-            self._queue.close()
-        self._queue = None
+        """Stop watching."""
+        if self._watch is not None:
+            self._watch.close()
+        self._watch = None

@@ -1,6 +1,6 @@
-"""Linux, as stallguard sees it: the functions of host.darwin under the same names.
+"""Linux: the functions of host.darwin under the same names.
 
-This module only gathers; how a thing is read is told in the linux_* module beside it.
+This module only collects the names; the modules beside it have the functions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Linux: /proc tells most; py-spy, gdb and the kernel's log where they are installed and permitted.
+"""Linux: most is in /proc; py-spy, gdb and the kernel's log if they are installed and permitted.
 
-`maps` takes the process' memory lock and blocks where the process is stuck in the kernel, which is why each
+`maps` takes the process' memory lock and blocks if the process is stuck in the kernel, which is why each
 table has its seconds.  py-spy reads without pausing; gdb stops the process for as long as it reads symbols.
 """
 
@@ -62,7 +62,7 @@ def tools(pid: int, since: float, _now: float) -> tuple[Tool, ...]:
 
 
 def main_wait(pid: int) -> str:
-    """Return where the main thread waits (see linux_census.wait_site); empty where that is not known."""
+    """Return where the main thread waits (see linux_census.wait_site); empty if that is not known."""
     stat = procfs.parse_stat(_text(pid, str(pid), "stat").encode(errors="surrogateescape"))
     call = _text(pid, str(pid), "syscall").encode(errors="surrogateescape")
     return wait_site(stat.state, call) if stat and call else ""
@@ -125,7 +125,7 @@ def summed(maps: str) -> Counter[str]:
 
 
 def files(pid: int) -> str:
-    """Return the open descriptors and where they lead; links only, so a dead file server cannot hang us."""
+    """Return the open descriptors and where they lead; links only, so a dead file server cannot block the collector."""
     return "".join(f"{number:>5} -> {where}\n" for number, where in _links(pid))
 
 

@@ -1,6 +1,6 @@
-"""The machine on Linux: idle cores, who else is busy, power, heat, the lid; and what never changes.
+"""The machine on Linux: idle cores, other busy programs, power, heat, the lid; and what never changes.
 
-May not judge: a busy machine is a fact here, a cause of slowness elsewhere.
+This module must not judge: whether a busy machine is the cause of a slow-down is diagnosis.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Memory on Linux: the machine's, the limits that hold for a process, and whether one was killed for it.
 
 Limits are the control group's (version 1 or 2, every level up to the root) and the process' own rlimits; the
-one that is nearest to full is told.  This module may not judge how near is too near.
+one that is nearest to full is returned.  This module must not judge how near is too near.
 """
 
 from __future__ import annotations
@@ -68,24 +68,24 @@ class Limit(NamedTuple):
 
 
 def tightest(known: list[Limit]) -> Limit | None:
-    """Return the limit that is nearest to full; None where there is none."""
+    """Return the limit that is nearest to full; None if there is none."""
     return max(known, key=lambda limit: limit.used / limit.most, default=None)
 
 
 def limits(pid: int | None) -> list[Limit]:
-    """Return all limits on the memory of `pid` (ourselves where None)."""
+    """Return all limits on the memory of `pid` (this process if None)."""
     return [*_group_limits(group_of(pid)), *_process_limits(pid)]
 
 
 class Group(NamedTuple):
-    """A control group that accounts for memory: where it is, and whose file names hold there."""
+    """A control group that accounts for memory: where it is, and which file names it has."""
 
     path: str
     version: int
 
 
 def group_of(pid: int | None) -> Group | None:
-    """Return the memory control group of `pid` (ourselves where None)."""
+    """Return the memory control group of `pid` (this process if None)."""
     text = slurp(f"/proc/{pid or 'self'}/cgroup") or b""
     return parse_group(text.decode(errors="replace"), CGROUPS)
 
@@ -131,7 +131,7 @@ def _number(path: str) -> int | None:
 
 
 def oom_kills(group: Group | None) -> int | None:
-    """Return how many processes of the group the kernel has killed for memory, by whatever limit."""
+    """Return how many processes of the group the kernel has killed for memory, under any limit."""
     return None if group is None else _counter(f"{group.path}/{_FILES[group.version][2]}", b"oom_kill")
 
 
@@ -175,10 +175,10 @@ class MemoryKill:
             self._group, self._before = group, oom_kills(group)
 
     def killed(self) -> bool | None:
-        """Return whether the kernel has killed for memory in its group; None where that cannot be known.
+        """Return whether the kernel has killed for memory in its group; None if that cannot be known.
 
         The group's count and the machine's both grow with each kill (oom_kill in memory.events,
-        memory.oom_control and vmstat).  The kernel's log would name the victim, but a user may not read it.
+        memory.oom_control and vmstat).  The kernel's log would name the victim, but a user cannot read it.
         """
         after = oom_kills(self._group)
         if after is not None and self._before is not None:

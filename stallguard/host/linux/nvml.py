@@ -1,7 +1,7 @@
-"""NVIDIA's GPUs through NVML (package nvidia-ml-py), where there is a driver; silent everywhere else.
+"""NVIDIA's GPUs through NVML (package nvidia-ml-py), if there is a driver; without one nothing is read.
 
 Utilisation is no sign of life (a wedged collective shows 100 % at a fraction of its power), so power is read
-too.  This module may not judge either.
+too.  This module must not judge either.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Gpu:
         self._seen = 0  # microseconds, newest sample of process utilisation that was read
 
     def read(self, pids: Collection[int]) -> Device | None:
-        """Return the devices that the processes `pids` use, or all where none is told; None without NVML."""
+        """Return the devices that the processes `pids` use, or all if none is known; None without NVML."""
         nvml = _nvml()
         if nvml is None:
             return None
@@ -92,7 +92,7 @@ def _text(name: Any) -> str | None:
 
 @functools.cache
 def _nvml() -> Any:
-    """Return the NVML bindings, initialised once; None where they or the driver are missing."""
+    """Return the NVML bindings, initialised once; None if they or the driver are missing."""
     try:
         import pynvml  # type: ignore[import-untyped,unused-ignore]
     except ImportError:

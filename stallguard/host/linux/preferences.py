@@ -1,6 +1,6 @@
-"""Sleep settings of systemd-logind.  A desktop's own settings are not read; GPUs are told by NVML, not here.
+"""Sleep settings of systemd-logind.  A desktop's own settings are not read; NVML reports GPUs, not this module.
 
-May not judge what it reads.
+Must not judge what it reads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NEVER = 0.0
 
 
 def sleep() -> Sleep | None:
-    """Return what logind does with an idle machine; None where there is no logind."""
+    """Return what logind does with an idle machine; None if there is no logind."""
     if not Path("/run/systemd/seats").is_dir():
         return None
     files = [Path(LOGIND), *sorted(Path(f"{LOGIND}.d").glob("*.conf"))]

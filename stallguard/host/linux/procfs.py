@@ -2,7 +2,7 @@
 
 Reads with bare descriptors, because a tree of ten processes is read every second.  cmdline and smaps are not
 touched here: they take the process' memory lock and block when it is stuck in the kernel.
-This module may not keep anything between two calls.
+This module must not keep anything between two calls.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Stat(NamedTuple):
 
 
 def slurp(path: str, size: int = 4096) -> bytes | None:
-    """Return up to `size` bytes of a small file, or None where it cannot be read."""
+    """Return up to `size` bytes of a small file, or None if it cannot be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -55,7 +55,7 @@ def slurp(path: str, size: int = 4096) -> bytes | None:
 
 
 def parse_stat(line: bytes) -> Stat | None:
-    """Return a stat line as values; None where it is not one.  The name may hold spaces and parentheses."""
+    """Return a stat line as values; None if it is not one.  The name may hold spaces and parentheses."""
     begin, end = line.find(b"("), line.rfind(b")")
     field = line[end + 2 :].split()
     if begin < 0 or end < begin or len(field) < _FIELDS:
@@ -87,7 +87,7 @@ def _state(letter: str, flags: int) -> str:
 
 
 def stat(pid: int) -> Stat | None:
-    """Return the process' stat line, or None where it is gone."""
+    """Return the process' stat line, or None if it is gone."""
     line = slurp(f"/proc/{pid}/stat")
     return parse_stat(line) if line else None
 
@@ -100,14 +100,14 @@ def all_pids() -> list[int]:
 
 
 def threads(pid: int) -> list[str]:
-    """Return the ids of the process' threads, as text; empty where it is gone."""
+    """Return the ids of the process' threads, as text; empty if it is gone."""
     with contextlib.suppress(OSError):
         return os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - hundreds
     return []
 
 
 def parse_io(text: bytes) -> tuple[int, int] | None:
-    """Return (bytes through system calls, bytes from and to the disk) of a /proc/PID/io; None where cut."""
+    """Return (bytes through system calls, bytes from and to the disk) of a /proc/PID/io; None if cut."""
     found = dict(_pairs(text))
     try:
         return found["rchar"] + found["wchar"], found["read_bytes"] + found["write_bytes"]

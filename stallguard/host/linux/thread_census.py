@@ -1,8 +1,8 @@
 """Where the threads of a process tree wait, and whether anything remote could wake them.
 
 /proc/PID/task/TID/syscall names the system call that a blocked thread sits in.  No root is needed for one's
-own children; where the kernel says no (hidepid, Yama's scope 2 and 3) the answer is None.  About 0.9 ms for
-60 threads, so it is asked for only when it matters.  This module may not say what a wait means.
+own children; if the kernel refuses (hidepid, Yama's scope 2 and 3) the answer is None.  About 0.9 ms for
+60 threads, so it is taken only when it matters.  This module must not interpret a wait.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _refined(site: str, arguments: list[int]) -> str:
 
 
 def census(pids: Iterable[int], without: Collection[int] = ()) -> dict[str, int] | None:
-    """Return how many threads of the processes wait at each site; None where the kernel will not tell.
+    """Return how many threads of the processes wait at each site; None if the kernel refuses.
 
     `without`: numbers of threads that do not count.
     """
@@ -90,7 +90,7 @@ def census(pids: Iterable[int], without: Collection[int] = ()) -> dict[str, int]
 
 
 def main_site(pid: int) -> str | None:
-    """Return where the main thread of a process waits, as wait_site says it; None where that is not known."""
+    """Return where the main thread of a process waits, as wait_site returns it; None if that is not known."""
     return _site(pid, str(pid)) or None
 
 

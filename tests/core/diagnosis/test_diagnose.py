@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from stallguard.core.diagnosis import advice, causes, diagnose
+from stallguard.core.diagnosis import causes, diagnose, remedy
 from stallguard.core.diagnosis.clues import Scene, heartbeat
 from stallguard.core.diagnosis.diagnose import _Asked, _fit
 from stallguard.core.diagnosis.patterns import PATTERNS, Pattern
-from stallguard.core.policy import remedies
 from tests.core.scenarios import darwin, events, linux
 from tests.core.scenarios.training import training
 from tests.simulation.simulation import Simulation
@@ -67,11 +66,35 @@ def test_every_row_of_the_table_is_what_names_some_night(
     assert any(names(story, ended=ended) for story in stories.values() for ended in (True, False))
 
 
-def test_every_cause_has_a_name_a_remedy_and_a_pattern() -> None:
-    keys = {value for name, value in vars(causes).items() if name.isupper() and isinstance(value, str)}
-    assert keys == set(causes.TITLES) == set(remedies.REMEDIES)
-    assert {pattern.cause for pattern in PATTERNS} == keys - {causes.UNKNOWN}
-    assert set(advice.ADVICE) <= keys
+STEPS = {remedy.SAME, remedy.HALF, remedy.CPU}
+INSTEAD = {remedy.WAIT, remedy.NOTIFY, remedy.STOP, remedy.FINISH}
+
+
+@pytest.mark.parametrize("key", causes.CAUSES)
+def test_every_cause_has_every_column(key: str) -> None:
+    row = causes.CAUSES[key]
+    assert row.key == key == getattr(causes, key.replace("-", "_").upper())
+    assert row.title
+    assert row.remedy.why
+    assert set(row.remedy.ladder) <= STEPS
+    assert row.remedy.instead in INSTEAD if not row.remedy.ladder else not row.remedy.instead
+    assert all(piece.text and (not piece.when or piece.when in diagnose.CLUES) for piece in row.advice)
+    assert {type(flag) for flag in (row.advisory, row.urgent, row.any_batch_size)} == {bool}
+
+
+def test_every_cause_has_a_pattern_and_its_own_title() -> None:
+    assert {pattern.cause for pattern in PATTERNS} == set(causes.CAUSES) - {causes.UNKNOWN}
+    assert len({row.title for row in causes.CAUSES.values()}) == len(causes.CAUSES)
+
+
+def test_a_cause_of_another_version_is_called_by_its_key() -> None:
+    assert causes.title("never-heard-of") == "never-heard-of"
+
+
+def test_the_names_of_clues_are_unique() -> None:
+    assert all(clue.name == name for name, clue in diagnose.CLUES.items())
+    rows = [(*row.requires, *row.proofs, *row.supports, *row.against, *row.excludes) for row in PATTERNS]
+    assert all(diagnose.CLUES[clue.name] is clue for row in rows for clue in row)
 
 
 def test_findings_come_in_order_of_confidence_and_name_a_cause_once(stories: dict[str, Simulation]) -> None:
@@ -154,7 +177,7 @@ EXCUSES = {causes.STOPPED, causes.ASLEEP, causes.SAVING, causes.COMPILING, cause
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=IDS)
 def test_what_is_only_told_never_explains_a_silence_away(pattern: Pattern) -> None:
-    only_told = remedies.REMEDIES[pattern.cause].instead in (remedies.NOTIFY, remedies.WAIT)
+    only_told = causes.CAUSES[pattern.cause].remedy.instead in (remedy.NOTIFY, remedy.WAIT)
     if only_told and pattern.cause not in EXCUSES:
         assert heartbeat.silent in pattern.excludes or heartbeat.came_back in pattern.requires
 
@@ -237,7 +260,7 @@ def test_advice_fits_the_machine() -> None:
 def test_no_advice_where_evidence_is_thin() -> None:
     (only,) = linux.busy_generator().findings()
     assert only.cause == causes.INPUT_STARVATION
-    assert only.confidence < advice.ENOUGH
+    assert only.confidence < diagnose.ADVISABLE
     assert only.advice == ()
 
 
@@ -245,7 +268,7 @@ SHELL = ("pip ", "stallguard ", "python ", "pmset ", "kill ", "TF_", "TURN_", "A
 
 
 def test_code_in_advice_is_python_or_a_command() -> None:
-    codes = [piece.code for pieces in advice.ADVICE.values() for piece in pieces if piece.code]
+    codes = [piece.code for row in causes.CAUSES.values() for piece in row.advice if piece.code]
     for code in codes:
         if not code.startswith(SHELL):
             compile(f"{code}\ndef step(): ..." if code.startswith("@") else code, "advice", "exec")

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from stallguard.core.diagnosis import causes
 from stallguard.core.limits import ON_STALL, PolicyLimits
-from stallguard.core.policy import remedies
 from stallguard.core.policy.attempts import Past, add_attempt
 from stallguard.core.policy.decide import decide, is_urgent, mathematics, pause
 from stallguard.core.verdicts import Finding
@@ -89,7 +88,7 @@ CRASHES = (causes.NATIVE_CRASH, causes.KILLED, causes.OUT_OF_MEMORY_KILL)
 
 
 def test_every_cause_has_its_row_here() -> None:
-    assert set(STUCK) | set(AT_ONCE) == set(remedies.REMEDIES)
+    assert set(STUCK) | set(AT_ONCE) == set(causes.CAUSES)
 
 
 @pytest.mark.parametrize("cause", STUCK)
@@ -258,7 +257,7 @@ def test_only_what_computes_nonsense_is_urgent() -> None:
 
 ENDINGS = st.builds(
     Ending,
-    cause=st.sampled_from([*remedies.REMEDIES, "never heard of"]),
+    cause=st.sampled_from([*causes.CAUSES, "never heard of"]),
     at=st.integers(0, 5000),
     lasted=st.floats(0.01, 5000.0),
     code=st.one_of(st.none(), st.integers(-15, 255)),

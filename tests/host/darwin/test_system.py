@@ -27,7 +27,7 @@ class Mac:
         self.clients = recorded("ioreg_agxdeviceuserclient_list.txt")
         self.asked: list[str] = []
 
-    def run(self, argv: list[str], _seconds: float, *, lenient: bool = False) -> str | None:
+    def output(self, argv: list[str], _seconds: float, *, lenient: bool = False) -> str | None:
         words = " ".join(argv)
         self.asked.append(words)
         answers = {
@@ -52,7 +52,7 @@ class Mac:
 @pytest.fixture
 def mac(monkeypatch: pytest.MonkeyPatch) -> Mac:
     made = Mac()
-    monkeypatch.setattr(tool, "run", made.run)
+    monkeypatch.setattr(tool, "output", made.output)
     monkeypatch.setattr(system.libproc, "thermal_pressure", lambda: 2)
     return made
 
@@ -68,7 +68,7 @@ def test_memory_is_made_of_sysctl_and_vm_stat() -> None:
 
 
 def test_without_any_tool_all_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool, "run", lambda *_arguments, **_named: None)
+    monkeypatch.setattr(tool, "output", lambda *_arguments, **_named: None)
     assert system.memory() == system.Memory()
     assert Gpu().read([7]) is None
     assert system.facts()["model"] is None

@@ -1,6 +1,6 @@
-"""Clues: small yes-or-no questions about a run at one instant, each with the sentence that tells the answer.
+"""Clues: small yes-or-no questions about a run at one instant, each with the sentence for yes.
 
-A clue looks at a `Scene` and returns its facts (a dict for the template) where it holds, and None or False where
+A clue looks at a `Scene` and returns its facts (a dict for the template) where it holds, and None or False if
 it does not or nobody knows.  causes.py combines them; a clue knows no cause.
 """
 
@@ -20,11 +20,11 @@ from stallguard.core.verdicts import Judgement
 Facts = Mapping[str, str]
 Test = Callable[["Scene"], "Facts | bool | None"]
 QUOTE = 160  # characters of a line of the output, in a sentence
-RECENT = 300.0  # seconds before the last progress for which a line of the output may explain what followed
+RECENT = 300.0  # seconds before the last progress for which a line of the output can explain what followed
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """A run at one instant; `exited` where the question is why it ended."""
+    """A run at one instant; `exited` if the question is why it ended."""
 
     history: History
     judgement: Judgement
@@ -33,7 +33,7 @@ class Scene(msgspec.Struct, frozen=True):
 
     @property
     def window(self) -> float:
-        """Seconds to look back: the silence itself, at most ten."""
+        """Seconds to look back: the gap itself, at most ten."""
         return min(10.0, max(2.0, self.judgement.gap)) if self.judgement.gap else 10.0
 
     def line(self, *families: str, recent: bool = True) -> Match | None:
@@ -48,14 +48,14 @@ class Scene(msgspec.Struct, frozen=True):
 
 
 class Clue(NamedTuple):
-    """One question.  `template`: the sentence where it holds; empty where it goes without saying."""
+    """One question.  `template`: the sentence where it holds; empty if it goes without saying."""
 
     name: str
     template: str
     test: Test
 
     def ask(self, scene: Scene) -> str | None:
-        """Return the sentence where the clue holds, None where it does not or nobody knows."""
+        """Return the sentence if the clue holds, None if it does not or that is not known."""
         facts = self.test(scene)
         if facts is None or facts is False:
             return None
@@ -97,10 +97,10 @@ def seen_stack(name: str, template: str, *classes: str) -> Clue:
 
 
 def percent(share: float) -> str:
-    """Return a share as people say it."""
+    """Return a share in readable form."""
     return f"{100 * share:.0f} %"
 
 
 def gigabytes(size: float) -> str:
-    """Return bytes as people say them."""
+    """Return bytes in readable form."""
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"  # noqa: PLR2004

@@ -14,7 +14,7 @@ QUIET = 20.0  # seconds without progress before the end that were more than a pa
 
 
 def _signal(scene: Scene) -> int:
-    """Return the signal that ended the process, 0 where none did."""
+    """Return the signal that ended the process, 0 if none did."""
     code = scene.exited.code if scene.exited else 0
     number = code - SHELL
     return -code if code < 0 else number if number in {KILL, *CRASHES, *ASKED} else 0
@@ -38,7 +38,7 @@ def crashed(scene: Scene) -> Facts | None:
     return {"signal": name} if scene.exited is not None and name else None
 
 
-@clue("it was ended by {signal}, which somebody sent")
+@clue("it was ended by {signal}, sent from outside")
 def asked_to_go(scene: Scene) -> Facts | None:
     name = ASKED.get(_signal(scene))
     return {"signal": name} if scene.exited is not None and name else None
@@ -49,7 +49,9 @@ def killed(scene: Scene) -> bool:
     return scene.exited is not None and _signal(scene) == KILL
 
 
-@clue("its process vanished: it was killed, or crashed; what had started it ended with exit code {code}")
+@clue(
+    "its process vanished: it was killed, or it crashed; the program that started it ended with exit code {code}"
+)
 def killed_inside(scene: Scene) -> Facts | None:
     left = scene.history.left
     if left is None or left.how != "vanished" or not ended_badly.test(scene):
@@ -57,12 +59,12 @@ def killed_inside(scene: Scene) -> Facts | None:
     return {"code": str(scene.exited.code if scene.exited else 0)}
 
 
-@clue("the kernel says that it killed it for memory")
+@clue("the kernel reports that it killed the process for lack of memory")
 def killed_for_memory(scene: Scene) -> bool:
     return scene.exited is not None and scene.exited.memory_kill is True
 
 
-@clue("the kernel knows nothing of a lack of memory")
+@clue("the kernel reports no kill for lack of memory")
 def not_for_memory(scene: Scene) -> bool:
     return scene.exited is not None and scene.exited.memory_kill is False
 

@@ -28,7 +28,7 @@ def uses_gpu(scene: Scene) -> bool:
     return scene.history.used_gpu and not scene.history.on_cpu
 
 
-@clue("the training was told to leave the GPU alone")
+@clue("the GPU is hidden from the training")
 def hidden_gpu(scene: Scene) -> bool:
     return scene.history.on_cpu
 

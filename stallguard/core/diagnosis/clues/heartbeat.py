@@ -1,4 +1,4 @@
-"""Clues from the heartbeat: how the silence looks from inside the training."""
+"""Clues from the heartbeat: what the gap looks like from inside the training."""
 
 # ruff: noqa: D103 - a clue is documented by the sentence that it tells
 
@@ -18,7 +18,7 @@ COMPILING = ("tracing", "first run")
 LONG_GAP = 20.0  # seconds: more than a healthy pause between two batches
 MUCH_INPUT = 0.5  # share of the time
 REBUILT = 0.5  # graphs traced a batch
-SLOWER = 3.0  # times: batches that took so much longer before the silence were dying, not dead
+SLOWER = 3.0  # times: batches that took so much longer before the gap were slowing down, not blocked
 
 
 @clue()
@@ -34,7 +34,7 @@ def alive(scene: Scene) -> bool:
 
 @clue()
 def hindered(scene: Scene) -> bool:
-    """Silent, or slower than its own past: something is wrong, though it may not be a stall yet."""
+    """In a gap, or slower than before: something is wrong, but it need not be a stall yet."""
     judgement = scene.judgement
     return (
         bool(silent.test(scene) or slowed_down.test(scene))
@@ -49,7 +49,7 @@ def slow(scene: Scene) -> Facts | None:
     return {"factor": f"{ratio:.1f}"} if ratio > 1.0 else None
 
 
-@clue("it went on by itself after {seconds} s of silence")
+@clue("it continued by itself after {seconds} s without progress")
 def came_back(scene: Scene) -> Facts | None:
     pauses = scene.history.pauses
     if bool(silent.test(scene)) or not pauses or scene.now - pauses[-1].at > metrics.FRESH:
@@ -57,7 +57,7 @@ def came_back(scene: Scene) -> Facts | None:
     return {"seconds": f"{pauses[-1].seconds:.0f}"}
 
 
-@clue("the interpreter answers: none of its threads keeps its lock")
+@clue("a Python thread of the process can run: the interpreter's lock is free")
 def pulses(scene: Scene) -> bool:
     return scene.judgement.pulse is True
 
@@ -97,7 +97,7 @@ def file_grows(scene: Scene) -> bool:
     return is_saving(scene.history, scene.now)
 
 
-@clue("the training is over, yet the interpreter does not end")
+@clue("the training is over, but the interpreter does not end")
 def finishing(scene: Scene) -> bool:
     return scene.judgement.phase == "finishing"
 
@@ -107,18 +107,18 @@ def device_behind(scene: Scene) -> bool:
     return scene.judgement.row == DEVICE
 
 
-@clue("{share} of the time before went into waiting for input")
+@clue("{share} of the time before was spent waiting for input")
 def much_input(scene: Scene) -> Facts | None:
     share = metrics.input_share(scene.history)
     return {"share": percent(share)} if share is not None and share >= MUCH_INPUT else None
 
 
-@clue("the time that is lost goes into waiting for input")
+@clue("the lost time is spent waiting for input")
 def slow_by_input(scene: Scene) -> bool:
     return scene.judgement.slow > 1.0 and scene.judgement.slow_cause == "input"
 
 
-@clue("the time that is lost goes into waiting for a processor core")
+@clue("the lost time is spent waiting for a processor core")
 def slow_by_neighbours(scene: Scene) -> bool:
     return scene.judgement.slow > 1.0 and scene.judgement.slow_cause == "contention"
 
@@ -138,12 +138,12 @@ def deadlocked(scene: Scene) -> bool:
 
 @clue("a thread waits for a socket, a pipe, a timer or another process")
 def waits_outside(scene: Scene) -> bool:
-    """Known only where the wait sites of threads can be seen (Linux)."""
+    """Known only if the wait sites of threads can be read (Linux)."""
     known = any(seen.reading.census for seen in scene.history.process[-3:])
     return known and scene.judgement.evidence == "external wait"
 
 
-@clue("the processor does the same over and over: no files, no new memory")
+@clue("the processor is busy without reading or writing files and without new memory")
 def spinning(scene: Scene) -> bool:
     return scene.judgement.evidence == "spin"
 
@@ -153,7 +153,7 @@ def working(scene: Scene) -> bool:
     return scene.judgement.evidence == "working"
 
 
-@clue("{graphs} graphs were traced a batch: something is built anew each time")
+@clue("{graphs} graphs were traced a batch: something is built again each time")
 def rebuilt(scene: Scene) -> Facts | None:
     traced = metrics.traces_per_batch(scene.history)
     return {"graphs": f"{traced:.1f}"} if traced is not None and traced >= REBUILT else None
@@ -171,6 +171,6 @@ def trained(scene: Scene) -> Facts | None:
     return {"batches": str(heard.beats)} if heard is not None and heard.beats > 0 else None
 
 
-@clue("not one batch was trained")
+@clue("no batch was trained")
 def never_trained(scene: Scene) -> bool:
     return scene.history.heard is None or scene.history.heard.beats == 0

@@ -41,7 +41,7 @@ def on_battery(scene: Scene) -> bool:
     return seen is not None and seen.power == "battery"
 
 
-@clue("others keep the machine busy: {names}")
+@clue("other programs keep the machine busy: {names}")
 def crowded(scene: Scene) -> Facts | None:
     seen = metrics.newest(scene.history.machine, scene.now, 60.0)
     if seen is None or not seen.busiest or seen.idle is None or seen.idle > CROWDED:

@@ -59,7 +59,7 @@ def plenty(scene: Scene) -> Facts | None:
     return {"free": percent(seen.available / seen.total)}
 
 
-@clue("{used} of the {limit} that it may have are in use")
+@clue("{used} of its limit of {limit} are in use")
 def near_limit(scene: Scene) -> Facts | None:
     seen = _newest(scene)
     if seen is None or not seen.limit or seen.limit_used is None or seen.limit_used < NEAR * seen.limit:

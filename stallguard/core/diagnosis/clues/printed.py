@@ -25,10 +25,10 @@ gpu_ignored = seen_line(
 )
 gpu_memory = seen_line("gpu_memory", "the device ran out of memory: {line}", "GPU_OOM")
 gpu_watchdog = seen_line(
-    "gpu_watchdog", "macOS killed GPU work because it disturbed the display ({line})", "GPU_WATCHDOG"
+    "gpu_watchdog", "macOS killed GPU work because it blocked the display ({line})", "GPU_WATCHDOG"
 )
 too_large = seen_line("too_large", "one tensor is larger than Metal can address: {line}", "FATAL_SIZE")
-fatal = seen_line("fatal", "its last words: {line}", "FATAL")
+fatal = seen_line("fatal", "its last line of output: {line}", "FATAL")
 mutex_clash = seen_line("mutex_clash", "the output shows {line}", "HOST_DEADLOCK", recent=False)
 killed_line = seen_line("killed_line", "the output shows {line}", "JETSAM")
 mismatch = seen_line(
@@ -43,14 +43,14 @@ traceback = seen_line("traceback", "Python ended with an error: {line}", "SCRIPT
 filling = seen_line("filling", "a shuffle buffer is being filled", "PHASE_GRACE")
 
 
-@clue("the lack of memory is what Python ended with")
+@clue("Python ended with an error that reports a lack of memory")
 def memory_error(scene: Scene) -> bool:
     found = scene.line("SCRIPT_ERROR")
     named = found is not None and MEMORY_ERROR.search(found.line) is not None
     return named and scene.line("GPU_OOM", "HOST_OOM") is not None
 
 
-@clue("Keras said that its data ran out, and no batch followed")
+@clue("Keras reported that its data ran out, and no batch followed")
 def data_ended(scene: Scene) -> bool:
     """Keras says so before the end of the epoch: in a step, or between two, the next epoch has its data already."""
     found = scene.line("DATA_END")

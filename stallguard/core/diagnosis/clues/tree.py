@@ -22,7 +22,7 @@ save_frames = seen_stack(
     "save_frames", "a stack shows a checkpoint or a data file being handled", "checkpoint_io"
 )
 lock_frames = seen_stack("lock_frames", "the script's own code waits for a lock", "lock")
-user_frames = seen_stack("user_frames", "the script's own code is what runs", "user")
+user_frames = seen_stack("user_frames", "the script's own code runs", "user")
 native_frames = seen_stack("native_frames", "threads wait for the interpreter's lock", "gil_native")
 
 
@@ -31,7 +31,7 @@ def in_library(scene: Scene) -> bool:
     return scene.stacks("tf_wait", "metal_wait") or bool(heartbeat.in_step.test(scene))
 
 
-@clue("a line of the script's own code is where it waits")
+@clue("it waits in a line of the script's own code")
 def waits_in_script(scene: Scene) -> bool:
     return scene.stacks("user") and cpu_idle.ask(scene) is not None
 
@@ -48,7 +48,7 @@ def cpu_busy(scene: Scene) -> Facts | None:
     return {"cores": f"{used:.1f}"} if used is not None and used >= BUSY else None
 
 
-@clue("that is one thread's worth")
+@clue("that is the load of one thread")
 def one_core(scene: Scene) -> bool | None:
     used = metrics.demand(scene.history, scene.now, scene.window)
     return None if used is None else ONE_CORE[0] <= used <= ONE_CORE[1]
@@ -77,7 +77,7 @@ def uninterruptible(scene: Scene) -> Facts | None:
     return _held(scene, "uninterruptible")
 
 
-@clue("the process is exiting for {seconds} s and does not go")
+@clue("the process has been exiting for {seconds} s and does not end")
 def stuck_exiting(scene: Scene) -> Facts | None:
     return _held(scene, "exiting")
 
