@@ -235,6 +235,7 @@ MEANINGS: dict[str, str] = {
     "prune.Output.runs": "each run that is, or would be, removed",
     "prune.Row.id": "the run",
     "prune.Row.bytes": "room that it takes",
+    "events.Heard.sent_at": "when a thread of the process was last able to run",
     "readings.Device.power": "watts",
     "readings.Device.name": "of the GPU",
     "readings.Device.moved": "this run computed on it since the reading before",
