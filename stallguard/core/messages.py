@@ -123,7 +123,7 @@ def evidence(event: Collected) -> dict[str, str]:
 
 def confidence(value: float) -> str:
     """Return a confidence between 0 and 1 as a word."""
-    return "near certain" if value >= LIKELY else "likely" if value >= PERHAPS else "a guess"
+    return "very likely" if value >= LIKELY else "likely" if value >= PERHAPS else "a guess"
 
 
 def diagnosis(findings: Sequence[Finding]) -> list[Tell]:

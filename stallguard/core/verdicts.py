@@ -56,5 +56,5 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     device: str = "default"
     delay: float = 0.0
     code: int = 0
-    mathematics: str = "nothing changes for the mathematics of the training"
+    mathematics: str = "the training results are unaffected"
     resume: bool = True

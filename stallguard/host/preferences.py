@@ -36,7 +36,7 @@ class Preferences(msgspec.Struct, frozen=True):
 
 
 def preferences() -> Preferences:
-    """Ask the system.  Takes up to some seconds on macOS, where two tools are run."""
+    """Ask the system.  Takes up to some seconds on macOS, which runs two tools."""
     return Preferences(sleep(), host.part("preferences").gpus(), wakes())
 
 

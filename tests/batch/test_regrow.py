@@ -59,7 +59,7 @@ def test_a_script_that_is_told_its_size_gets_half_after_a_failure_and_the_whole_
     assert sizes == [f"the script is given batches of {rows} rows" for rows in (32, 16, 32)]
     mathematics = [fact["mathematics"] for fact in run.told("restart")]
     assert "2 times as many updates" in mathematics[0]
-    assert mathematics[1] == "nothing changes for the mathematics of the training"
+    assert mathematics[1] == "the training results are unaffected"
     assert any("the batch is 16 now and was 32" in fact["text"] for fact in run.told("resumed"))
     assert not run.told("smaller"), "never sliced as well"
 
@@ -79,4 +79,4 @@ def test_a_script_that_knows_nothing_of_it_is_sliced_for_want_of_memory_and_whol
     assert "whole again" in run.told("smaller")[-1]["text"]
     said = run.told("mathematics")[-1]["text"]
     assert "in attempt 2 each batch is computed in 2 parts" in said
-    assert said.endswith("in attempt 2 nothing changes for the mathematics of the training")
+    assert said.endswith("in attempt 2 the training results are unaffected")

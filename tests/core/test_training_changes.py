@@ -17,7 +17,7 @@ from stallguard.storage.paths import RunDir
 from tests.report.nights import journal
 from tests.simulation.simulation import LIMITS, Simulation
 
-NOTHING = "nothing changes for the mathematics of the training"
+NOTHING = "the training results are unaffected"
 HALVING: Limits = msgspec.structs.replace(LIMITS, policy=PolicyLimits(on_stall="halve", fruitless=9))
 
 
@@ -64,7 +64,7 @@ def test_the_report_tells_the_last_of_it(tmp_path: Path) -> None:
         (PolicyLimits(batch=64), ["4 times smaller"]),
         (
             PolicyLimits(really_smaller_batch=True),
-            ["4 times smaller", "the learning rate as it was", "elsewhere"],
+            ["4 times smaller", "the learning rate as it was", "otherwise"],
         ),
         (PolicyLimits(really_smaller_batch=True, scale_lr="linear"), ["divided by 4"]),
         (PolicyLimits(really_smaller_batch=True, scale_lr="sqrt"), ["divided by 2"]),

@@ -155,7 +155,7 @@ def mathematics(factor: int, device: str, limits: PolicyLimits = DEFAULTS) -> st
     told = [_fewer(factor, limits)] if factor > 1 else []
     if device == CPU:
         told.append("the CPU computes the same and rounds differently")
-    return "; ".join(told) or "nothing changes for the mathematics of the training"
+    return "; ".join(told) or "the training results are unaffected"
 
 
 def _fewer(factor: int, limits: PolicyLimits) -> str:
@@ -166,13 +166,13 @@ def _fewer(factor: int, limits: PolicyLimits) -> str:
         )
     sliced = (
         f"each batch is computed in {factor} parts and applied once, so the optimizer sees the same batch (a few "
-        "rows are compared first; where that changes anything, the batch stays whole); BatchNormalization layers, if "
+        "rows are compared first; if that changes anything, the batch stays whole); BatchNormalization layers, if "
         "there are any, see the smaller parts"
     )
     if not limits.really_smaller_batch:
         return sliced
     rate = {"off": "as it was", "linear": f"divided by {factor}", "sqrt": f"divided by {factor**0.5:.3g}"}
     return (
-        f"where fit takes a batch size it is {factor} times smaller: {factor} times as many updates an epoch, the "
-        f"learning rate {rate[limits.scale_lr]}; elsewhere {sliced}"
+        f"if fit takes a batch size it is {factor} times smaller: {factor} times as many updates an epoch, the "
+        f"learning rate {rate[limits.scale_lr]}; otherwise {sliced}"
     )

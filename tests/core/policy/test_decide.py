@@ -239,7 +239,7 @@ def test_a_long_attempt_that_came_no_further_is_not_a_healthy_one() -> None:
 
 
 def test_a_smaller_batch_is_told_for_what_it_does_to_the_mathematics() -> None:
-    assert mathematics(1, "default") == "nothing changes for the mathematics of the training"
+    assert mathematics(1, "default") == "the training results are unaffected"
     assert "4 parts" in mathematics(4, "default")
     assert "BatchNormalization" in mathematics(4, "default")
     assert "CPU" in mathematics(1, "cpu")

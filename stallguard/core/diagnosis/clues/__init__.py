@@ -1,7 +1,7 @@
 """Clues: small yes-or-no questions about a run at one instant, each with the sentence for yes.
 
-A clue looks at a `Scene` and returns its facts (a dict for the template) where it holds, and None or False if
-it does not or nobody knows.  causes.py combines them; a clue knows no cause.
+A clue reads a `Scene` and returns its facts (a dict for the template) if it holds, and None or False if it does not, or
+that is not known.  patterns.py combines clues; a clue does not depend on a cause.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Scene(msgspec.Struct, frozen=True):
 
 
 class Clue(NamedTuple):
-    """One question.  `template`: the sentence where it holds; empty if it goes without saying."""
+    """One question.  `template`: the sentence if it holds; empty if other clues imply it."""
 
     name: str
     template: str

@@ -59,7 +59,7 @@ def slept(scene: Scene) -> Facts | None:
 
 @clue("the interpreter is an Intel program, translated by Rosetta")
 def translated(scene: Scene) -> bool:
-    """An Intel interpreter, where the GPU is Apple's."""
+    """An Intel interpreter on a machine with an Apple GPU."""
     greeted = scene.history.greeted
     intel = greeted is not None and greeted.versions.get("machine") == "x86_64"
     return intel and bool(gpu.on_metal.test(scene))
