@@ -214,11 +214,7 @@ def test_evidence_that_comes_after_its_training_left_is_still_about_that_one() -
     world.go_on(5)
 
     assert world.run.training.pid == 11
-    world.feed(
-        msgspec.convert(
-            {"type": "collected", "at": world.now, "incident": 1, "seconds": 1.0}, trainings.Collected
-        )
-    )
+    world.feed(trainings.Collected(at=world.now, incident=1, seconds=1.0))
     world.go_on(1)
     assert (world.run.state, world.run.training.pid) == (lifecycle.RUNNING, 12)
 
