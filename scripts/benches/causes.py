@@ -140,7 +140,7 @@ def until(true: Callable[[], bool], seconds: float) -> None:
 
 
 def trains(path: Path) -> bool:
-    """Tell whether a batch has ended in the run whose journal this is."""
+    """Return whether a batch has ended in the run whose journal this is."""
     return path.exists() and any(isinstance(event, Heard) and event.beats for event in journal.events(path))
 
 
@@ -169,7 +169,7 @@ def implied(path: Path) -> str:
 
 @contextlib.contextmanager
 def memory_group() -> Iterator[Path | None]:
-    """Yield a control group with little memory, None where none can be made."""
+    """Yield a control group with little memory, None if none can be made."""
     place = GROUPS / f"stallguard-bench-{os.getpid()}"
     try:
         place.mkdir()

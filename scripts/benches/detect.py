@@ -87,7 +87,7 @@ def _moments(trace: Trace, rng: np.random.Generator) -> Iterator[float]:
 
 
 def real_stalls(recordings: list[Trace]) -> list[Goal]:
-    """Tell how soon each recorded stall was found."""
+    """Return how soon each recorded stall was found."""
     rows, goals = [], []
     for trace in recordings:
         began = real.stall_began(trace)
@@ -116,7 +116,7 @@ CASES = {
 
 
 def planted(recordings: list[Trace], rng: np.random.Generator) -> list[Goal]:
-    """Put stalls into healthy recordings at random moments; tell how soon they are found."""
+    """Put stalls into healthy recordings at random moments; say how soon they are found."""
     rows, goals = [], []
     usable = [trace for trace in recordings if any("cz" in sample for sample in trace.samples[-4:])]
     for name, (*_, at_most) in CASES.items():
@@ -230,7 +230,7 @@ def _night_goals(scores: Scores, *, peers: bool) -> list[Goal]:
 
 
 def curve(recordings: list[Trace], hours: float, seed: int) -> list[Goal]:
-    """Tell what patience costs and what it buys: false alarms against the time until a stall is found."""
+    """Return what patience costs and what it buys: false alarms against the time until a stall is found."""
     made_up = {one.name: one for one in tables.made_up(np.random.default_rng(seed))}
     world = World(tables.recorded(recordings), made_up, LIMITS, peers=False)
     rows = []
@@ -266,7 +266,7 @@ def _found(scores: Scores, rule: str, stall: str) -> str:
 
 
 def slowdowns(recordings: list[Trace], runs: int, seed: int) -> list[Goal]:
-    """Tell how soon slowdowns are told."""
+    """Return how soon slowdowns are told."""
     made_up = {one.name: one for one in tables.made_up(np.random.default_rng(seed))}
     found = slow.measure(tables.recorded(recordings), made_up, LIMITS, runs, seed)
     rate = found.alarms / found.hours * 1000.0
@@ -288,7 +288,7 @@ def slowdowns(recordings: list[Trace], runs: int, seed: int) -> list[Goal]:
 
 
 def costs(recordings: list[Trace]) -> list[Goal]:
-    """Tell what the detector costs."""
+    """Return what the detector costs."""
     named = {tables.name_of(trace): trace for trace in recordings}
     taken = cost.measure(real.all_events(named.get("lstm_small", recordings[0])), LIMITS)
     print(

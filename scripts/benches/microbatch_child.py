@@ -24,7 +24,7 @@ def peak():
 
 
 def gpu_peak():
-    """Return the peak of what was in use of the GPU's memory, in bytes; None where no GPU trains."""
+    """Return the peak of what was in use of the GPU's memory, in bytes; None if no GPU trains."""
     if os.environ.get("STALLGUARD_DEVICE") == "cpu":
         return None
     if keras.backend.backend() == "torch":

@@ -70,7 +70,7 @@ def guarded(home: Path, *command: str) -> list[str]:
 
 
 def step_cost(python: str, *options: str) -> dict[str, float] | None:
-    """Return one child's measurements, or None where the interpreter has no TensorFlow."""
+    """Return one child's measurements, or None if the interpreter has no TensorFlow."""
     child = ROOT / "scripts" / "benches" / "overhead_child.py"
     done = subprocess.run(
         [python, str(child), *options], capture_output=True, text=True, check=False, cwd=ROOT

@@ -153,7 +153,7 @@ class Reference:
 
 
 def has_json(command: click.Command) -> bool:
-    """Tell whether a verb has `--json`."""
+    """Return whether a verb has `--json`."""
     return any("--json" in one.opts for one in command.params)
 
 

@@ -112,7 +112,7 @@ def uses(file: str, source: str) -> Iterator[Found]:
 
 
 def is_read(file: str) -> bool:
-    """Tell if a file is checked."""
+    """Return if a file is checked."""
     if file == THIS or file.startswith(NOT_OURS):
         return False
     if file.endswith(".md"):

@@ -23,7 +23,7 @@ ENDING = {"interrupt": "INT", "stop": "TERM", "finish": "TERM"}
 
 
 def is_vital(event: Event) -> bool:
-    """Tell whether an event must not be skipped: a start, an end, a command to end the training."""
+    """Return whether an event must not be skipped: a start, an end, a command to end the training."""
     return isinstance(event, Launched | Failed | Exited) or (
         isinstance(event, Asked) and event.verb in ENDING
     )

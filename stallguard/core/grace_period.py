@@ -22,7 +22,7 @@ SAVING = "checkpoint"  # phase of the probe
 
 
 def is_in_vain(run: Run, limits: Limits) -> bool:
-    """Tell whether SIGTERM was sent WAIT seconds ago to stalled trainings, and none has done anything since."""
+    """Return whether SIGTERM was sent WAIT seconds ago to stalled trainings, and none has done anything since."""
     judged = trainings.judged(run)
     return run.now >= run.still + WAIT and all(_is_inert(one, run, limits) for one in judged)
 
@@ -43,7 +43,7 @@ def _is_inert(training: Training, run: Run, limits: Limits) -> bool:
 
 
 def _is_idle(past: history.History, run: Run, limits: Limits) -> bool:
-    """Tell whether the readings since SIGTERM show no work."""
+    """Return whether the readings since SIGTERM show no work."""
     seconds, most = run.now - run.still, limits.detector
     used = metrics.cpu(past, run.now, seconds)
     moved = (metrics.io(past, run.now, seconds), metrics.disk(past, run.now, seconds))

@@ -117,13 +117,13 @@ def remember(history: History, event: Event) -> History:
 
 
 def is_saving(history: History, now: float) -> bool:
-    """Tell whether a checkpoint is being written now, so that the process must not be ended."""
+    """Return whether a checkpoint is being written now, so that the process must not be ended."""
     newest = history.files[-1] if history.files else None
     return newest is not None and bool(newest.reading.writing) and now - newest.at <= SAVE_FRESH
 
 
 def wrote_since(history: History, since: float) -> bool:
-    """Tell whether the training was seen to write a file after `since`."""
+    """Return whether the training was seen to write a file after `since`."""
     return any(
         bool(seen.reading.writing) or (seen.reading.age is not None and seen.at - seen.reading.age > since)
         for seen in history.files

@@ -45,7 +45,7 @@ class Process(Reading, frozen=True, tag="process"):
 
 
 class Device(Reading, frozen=True, tag="device"):
-    """The accelerator.  `moved` tells whether this run's own GPU time advanced since the last reading.
+    """The accelerator.  `moved` says whether this run's own GPU time advanced since the last reading.
 
     `pid`: of the training that `moved` and `mine` are about, if there are several; 0: the whole run.
     """

@@ -113,5 +113,5 @@ def beats(run: Run) -> int:
 
 
 def is_muted(run: Run) -> bool:
-    """Tell whether the user asked to be left alone for now."""
+    """Return whether the user asked to be left alone for now."""
     return run.now < run.quiet_until

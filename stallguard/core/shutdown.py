@@ -66,7 +66,7 @@ def next_segment(run: Run, limits: Limits) -> Step:
 
 
 def _may_have_gone_on(run: Run) -> bool:
-    """Tell whether an attempt can have resumed and saved although its position is not known.
+    """Return whether an attempt can have resumed and saved although its position is not known.
 
     A loop that counts only its own batches, or a program without a probe, can write and read checkpoints of its own.
     """
@@ -103,6 +103,6 @@ def noted(run: Run, event: Noted, limits: Limits) -> Step:
 
 
 def came_otherwise(run: Run, event: Exited) -> bool:
-    """Tell whether an attempt with an arranged end ended by itself: finished, or failed."""
+    """Return whether an attempt with an arranged end ended by itself: finished, or failed."""
     in_time = run.obeyed and (event.code == 0 or run.saved != ())
     return run.arranged and not in_time and event.code not in BY_US

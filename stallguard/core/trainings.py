@@ -59,7 +59,7 @@ def next_check(run: Run) -> float | None:
 
 
 def many(run: Run) -> bool:
-    """Tell whether more than one training was seen in this attempt, so that messages must name one."""
+    """Return whether more than one training was seen in this attempt, so that messages must name one."""
     return run.begun > 1
 
 
@@ -215,7 +215,7 @@ def leave(run: Run, event: Left) -> tuple[Run, Training | None]:
 
 
 def _is_end(run: Run, event: Left) -> bool:
-    """Tell whether the child itself vanished: its Exited event follows, with the reason."""
+    """Return whether the child itself vanished: its Exited event follows, with the reason."""
     return event.how == VANISHED and event.pid == run.pid
 
 

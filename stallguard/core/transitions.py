@@ -55,7 +55,7 @@ def spare(run: Run, limits: Limits) -> Run | None:
 
 
 def _saving(run: Run, limits: Limits) -> bool:
-    """Tell whether a file of the script grows, or a probe has been saving, and not for too long already."""
+    """Return whether a file of the script grows, or a probe has been saving, and not for too long already."""
     ours = (
         training.heard is not None
         and training.heard.phase == "checkpoint"

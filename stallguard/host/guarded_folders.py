@@ -33,7 +33,7 @@ def guarded(path: Path, home: Path) -> str | None:
 
 
 def never_walked(place: Path, home: Path) -> bool:
-    """Tell whether the tree below `place` must not be walked: the home, what is above it, ~/Library, a guarded folder.
+    """Return whether the tree below `place` must not be walked: the home, what is above it, ~/Library, guarded folders.
 
     A walk through the home asks for its guarded folders one after the other.  A project inside one of them may be
     walked: who trains there has the right.

@@ -28,7 +28,7 @@ class Gpu(msgspec.Struct, frozen=True):
 
 
 class Preferences(msgspec.Struct, frozen=True):
-    """All of it; None: the system did not tell."""
+    """All of it; None: the system did not say."""
 
     sleep: Sleep | None = None
     gpus: tuple[Gpu, ...] | None = None
@@ -41,12 +41,12 @@ def preferences() -> Preferences:
 
 
 def sleep() -> Sleep | None:
-    """Return how the machine goes to sleep by itself; None if the system does not tell."""
+    """Return how the machine goes to sleep by itself; None if the system does not say."""
     found: Sleep | None = host.part("preferences").sleep()
     return found
 
 
 def wakes() -> tuple[str, ...]:
-    """Return the times of day at which the machine wakes by itself each day; none if the system does not tell."""
+    """Return the times of day at which the machine wakes by itself each day; none if the system does not say."""
     found: tuple[str, ...] = host.part("preferences").wakes()
     return found

@@ -20,7 +20,7 @@ class Members:
         self._died = 0
 
     def is_search_due(self, now: float) -> bool:
-        """Tell whether new members should be looked for; counts as done when the answer is yes."""
+        """Return whether new members should be looked for; counts as done when the answer is yes."""
         due = now - self._searched >= FIND_EVERY
         if due:
             self._searched = now

@@ -1,6 +1,6 @@
 """The attempts of a run, each with its beginning, its end, and how far its trainings came.
 
-Pure: a record in, values out.  May not judge why an attempt ended; that is in incidents.py.
+Pure: a record in, values out.  Must not judge why an attempt ended; that is in incidents.py.
 """
 
 from __future__ import annotations

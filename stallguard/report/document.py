@@ -1,7 +1,7 @@
 """The whole report as one value: what the terminal, the HTML and the JSON show, without secrets.
 
 Gathers from the run's directory; what is missing or damaged there leaves a hole in the report, never an error.
-May not lay anything out.
+Must not lay anything out.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The incidents of a run: what was noticed, why it is thought so, what was done, and how it came out.
 
-Pure: what happened, in order, becomes values.  May not read the evidence on the disk (evidence.py does) and makes
+Pure: what happened, in order, becomes values.  Must not read the evidence on the disk (evidence.py does) and makes
 no sentence of its own.
 """
 

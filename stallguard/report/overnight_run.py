@@ -1,6 +1,6 @@
 """A run as the morning tells it: the summary from its files, in numbers.
 
-The words are morning.py's.  May not lay anything out.
+The words are morning.py's.  Must not lay anything out.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A panel as a small drawing: what is printed, and what is seen where no script runs, as in a mail's preview.
 
-Pure: numbers in, the text of SVG paths out.  May not escape anything: only numbers go in.
+Pure: numbers in, the text of SVG paths out.  Must not escape anything: only numbers go in.
 """
 
 from __future__ import annotations

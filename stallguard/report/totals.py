@@ -1,6 +1,6 @@
 """The sums of a run: how its time was spent, what was lost, how far it came.
 
-Pure.  May not read files.
+Pure.  Must not read files.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One try of `find-batch`: a guarded run that ends after some batches, and whether its batch size survived them.
 
-May not choose the size: core.policy.batch_search does.
+Must not choose the size: core.policy.batch_search does.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def judged(run: Run, steps: int) -> Verdict:
 
 
 def pressed(readings: Sequence[Memory]) -> bool:
-    """Tell whether memory became tight, compared with how it was at first."""
+    """Return whether memory became tight, compared with how it was at first."""
     if not readings:
         return False
     first = readings[0]

@@ -1,7 +1,7 @@
 """When a run is to end: at a time of day by the clock on the wall, or after a length of time by the run's own.
 
 Pure: times are local and without an offset, so that 07:30 is 07:30 in the night of a clock change too.
-May not end anything; the core does.
+Must not end anything; the core does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An error of our own, in words and with what a report of it needs.  May not decide what follows from it."""
+"""An error of our own, in words and with what a report of it needs.  Must not decide what follows from it."""
 
 from __future__ import annotations
 

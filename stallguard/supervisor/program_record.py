@@ -76,7 +76,7 @@ def _loss(record: Record) -> float | None:
 
 
 def is_news(old: Heard | None, record: Record, now: float) -> bool:
-    """Tell whether a record should reach the core now rather than be merged with the next one."""
+    """Return whether a record should reach the core now rather than be merged with the next one."""
     if old is None:
         return True
     waited = now - old.at
@@ -98,7 +98,7 @@ class Page:
             self._map = mmap.mmap(file.fileno(), wire.SIZE)
 
     def read(self) -> Record | None:
-        """Return the record, or None where there is none yet."""
+        """Return the record, or None if there is none yet."""
         return wire.unpack(self._map[:])
 
     def ask(self, command: str) -> None:
@@ -130,7 +130,7 @@ class Track:
         self._page = _mapped(self._path)
 
     def is_of(self, record: Record) -> bool:
-        """Tell whether the same program made this record."""
+        """Return whether the same program made this record."""
         return record["pid"] == self.pid and record["began_ns"] == self.began
 
     def take(self, record: Record, now: float) -> None:
@@ -141,7 +141,7 @@ class Track:
             self.leaving = OVER[bool(record["flags"] & wire.FLAG_FAILED)]
 
     def is_due(self, now: float) -> bool:
-        """Tell whether what was merged has waited for long enough."""
+        """Return whether what was merged has waited for long enough."""
         return self.pending and self.last is not None and now - self.last.at >= EVERY
 
     def event(self, now: float, *, page: bool = False) -> Heard:

@@ -8,7 +8,7 @@ without a new batch or one that is late, another phase, a reading that differs i
 what is held first.  So the core judges a silence by all that was seen, the journal holds exactly what it judged by,
 and a replay decides the same.
 
-Pure: no clock, no thread.  It may not judge.
+Pure: no clock, no thread.  It must not judge.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Summing:
 
 
 def is_calm(run: Run) -> bool:
-    """Tell whether a run trains, and nothing of it is doubted or about to happen."""
+    """Return whether a run trains, and nothing of it is doubted or about to happen."""
     return run.state == lifecycle.RUNNING and math.isinf(run.deadline) and all(
         one.trains and one.judge.judgement.step == "healthy" for one in trainings.judged(run)
     )  # fmt: skip
@@ -106,7 +106,7 @@ def _key(event: Event) -> Any:
 
 
 def _goes_on(before: Heard, heard: Heard) -> bool:
-    """Tell whether a record shows new batches and nothing else; of a program that does not train: nothing at all."""
+    """Return whether a record shows new batches and nothing else; of a program that does not train: nothing at all."""
     if heard.at - before.at > 2 * PAUSE or any(
         getattr(heard, name) != getattr(before, name) for name in SAME
     ):
@@ -117,7 +117,7 @@ def _goes_on(before: Heard, heard: Heard) -> bool:
 
 
 def _is_alike(before: Reading, reading: Reading) -> bool:
-    """Tell whether a reading differs from the one before in numbers alone; a census is always news."""
+    """Return whether a reading differs from the one before in numbers alone; a census is always news."""
     if isinstance(reading, Process) and (reading.census is not None or reading.workers):
         return False
     old = asdict(before)

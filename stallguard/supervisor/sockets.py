@@ -1,7 +1,7 @@
 """Sockets whose names may vanish: a cleaner of temporary files, or a user who tidies up, removes the name alone.
 
 The socket lives on then, and nobody can reach it any more: neither `stallguard stop` nor the probe of the next
-attempt.  So whoever listens looks now and then whether the name is still there, and binds it again.  May not read or
+attempt.  So whoever listens looks now and then whether the name is still there, and binds it again.  Must not read or
 write what goes through.
 """
 

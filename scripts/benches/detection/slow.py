@@ -56,7 +56,7 @@ def measure(
 
 
 def is_steady(table: Table) -> bool:
-    """Tell whether a recording is an example of steadiness: the machine that recorded was shared."""
+    """Return whether a recording is an example of steadiness: the machine that recorded was shared."""
     blocks = table.body[: len(table.body) // FEW * FEW].reshape(-1, FEW).mean(axis=1)
     return bool(blocks.max() < REAL * np.median(table.body))
 

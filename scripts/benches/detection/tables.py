@@ -42,7 +42,7 @@ def name_of(trace: Trace) -> str:
 
 
 def is_stall(trace: Trace) -> bool:
-    """Tell whether the recording holds a real stall."""
+    """Return whether the recording holds a real stall."""
     return any(code == "stall_begin" for _, code, _ in trace.marks)
 
 

@@ -94,7 +94,7 @@ def without_word_of_slices(run: Path | None) -> list[int]:
 
 
 def of_edit(kind: str, run: Path | None, err: str) -> bool:
-    """Tell whether the journal and standard error speak of an edit of that kind."""
+    """Return whether the journal and standard error speak of an edit of that kind."""
     pattern = re.compile(OF_EDIT[kind], re.IGNORECASE)
     noted = any(pattern.search(one.text) for one in all_in(run) if one.kind != BEYOND)
     spoken = any(pattern.search(line) for line in err.splitlines() if line.startswith("stallguard: "))

@@ -152,7 +152,7 @@ def judge(wrong: list[str], made: Ran, *, sliced: bool = False) -> Verdict:
 
 
 def _before_a_fit(one: statements.Statement, made: Ran) -> bool:
-    """Tell whether a sentence came before the first step of a fit, or before the attempt that went on at all."""
+    """Return whether a sentence came before the first step of a fit, or before the attempt that went on at all."""
     batches = sorted(made.last.batches, key=lambda batch: batch.time)
     before = [batch for batch in batches if batch.time < one.at]
     after = [batch for batch in batches if batch.time >= one.at]

@@ -83,7 +83,7 @@ class Run:
         return self._results.stat().st_size if self._results.exists() else 0
 
     def trains(self, since: int) -> bool:
-        """Tell whether a batch was trained since the harness had written so many bytes."""
+        """Return whether a batch was trained since the harness had written so many bytes."""
         if self.written() <= since:
             return False
         with self._results.open("rb") as file:
@@ -91,7 +91,7 @@ class Run:
             return b'"batch"' in file.read()
 
     def saves(self, pid: int) -> bool:
-        """Tell whether the record of a process says that it makes a checkpoint."""
+        """Return whether the record of a process says that it makes a checkpoint."""
         try:
             record = wire.unpack((self._pages / f"{pid}.page").read_bytes())
         except OSError:

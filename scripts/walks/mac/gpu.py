@@ -1,6 +1,6 @@
 """The checks of the GPU: at rest, and with a training at work on it.
 
-May not judge: verdicts does.
+Must not judge: verdicts does.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _look(scene: Scene, load: Load) -> verdicts.Look:
 
 
 def _dumped(load: Load) -> float | None:
-    """Return the seconds until the training's stacks came; None where they did not."""
+    """Return the seconds until the training's stacks came; None if they did not."""
     before, began = load.stacks.stat().st_size, time.monotonic()
     load.process.send_signal(signal.SIGUSR1)
     came = until(lambda: load.stacks.stat().st_size > before, 10)

@@ -1,6 +1,6 @@
 """The checks of the machine: memory, heat, sleep, processes, native stacks, what keeps it awake, notifications.
 
-May not judge: verdicts does.
+Must not judge: verdicts does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The checks of launchd: a job is installed, replaced, killed, ended, switched off and removed.
 
-Whatever happens, nothing of it stays.  May not judge what launchctl prints: verdicts does.
+Whatever happens, nothing of it stays.  Must not judge what launchctl prints: verdicts does.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Night:
         return job
 
     def is_running(self) -> bool:
-        """Tell whether the job has a process and its run is guarded."""
+        """Return whether the job has a process and its run is guarded."""
         now = self.status()
         return bool(now.get("running")) and now.get("run_state") == "running"
 

@@ -1,6 +1,6 @@
 """How the Mac is asked: by programs, each with a deadline, whose words are kept; and what the walk leaves, removed.
 
-May not judge an answer.
+Must not judge an answer.
 """
 
 from __future__ import annotations

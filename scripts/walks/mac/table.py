@@ -1,6 +1,6 @@
 """The table at the end of a walk: what held, what did not, what could not be asked.
 
-Pure; may not ask anything.
+Pure; must not ask anything.
 """
 
 from __future__ import annotations

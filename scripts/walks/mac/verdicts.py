@@ -1,6 +1,6 @@
 """What the outputs of a Mac mean for stallguard: each a function of text and figures, tried on recorded outputs.
 
-May not ask anything.
+Must not ask anything.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def disabled(code: int, text: str, listed: str, label: str) -> Row:
 
 
 def protected(text: str, code: int | None) -> Row:
-    """What a job meets in a folder that macOS guards.  `code`: None where it still waits."""
+    """What a job meets in a folder that macOS guards.  `code`: None if it still waits."""
     if code is None:
         return judged(
             "guarded folder", holds=True, figure="it waits", means="macOS asks, and nobody is there at night"

@@ -152,12 +152,12 @@ def health(evidence: Evidence, limits: DetectorLimits) -> float:
 
 
 def is_fresh(evidence: Evidence, now: float, limits: DetectorLimits) -> bool:
-    """Tell whether the last usable reading is recent enough to count for this gap."""
+    """Return whether the last usable reading is recent enough to count for this gap."""
     return evidence.seen >= 0 and now - evidence.seen <= limits.stale_device
 
 
 def is_blind(evidence: Evidence, now: float, limits: DetectorLimits) -> bool:
-    """Tell whether the run uses an accelerator that cannot be read: then an idle processor proves nothing."""
+    """Return whether the run uses an accelerator that cannot be read: then an idle processor proves nothing."""
     device = evidence.device
     if device is None or not device.mine:
         return False
@@ -166,7 +166,7 @@ def is_blind(evidence: Evidence, now: float, limits: DetectorLimits) -> bool:
 
 
 def is_dead(evidence: Evidence, now: float, limits: DetectorLimits) -> bool:
-    """Tell whether this run's accelerator was just seen to do nothing."""
+    """Return whether this run's accelerator was just seen to do nothing."""
     device = evidence.device
     if device is None or not device.mine or is_blind(evidence, now, limits):
         return False
@@ -252,7 +252,7 @@ def _learn(evidence: Evidence, reading: Process, rates: Rates) -> Evidence:
 
 
 def is_settled(evidence: Evidence) -> bool:
-    """Tell whether it is known what recently started threads do; it takes a few censuses."""
+    """Return whether it is known what recently started threads do; it takes a few censuses."""
     return not evidence.threads or evidence.alive == evidence.threads
 
 

@@ -218,7 +218,7 @@ def _hear(judge: Judge, heard: Heard, limits: DetectorLimits) -> Judge:
 
 
 def _moved(judge: Judge, before: Heard, heard: Heard) -> bool:
-    """Tell whether a record shows progress.  Beats that the device does not follow are no progress."""
+    """Return whether a record shows progress.  Beats that the device does not follow are no progress."""
     if judge.judgement.row == phases.DEVICE:
         return heard.poll_at > before.poll_at
     return heard.changes != before.changes or heard.progress_at > before.progress_at

@@ -147,7 +147,7 @@ def _device_gap(judge: Judge) -> float:
 
 
 def _pulse(judge: Judge) -> bool | None:
-    """Tell whether a thread of the process could run lately; None if that is not known.
+    """Return whether a thread of the process could run lately; None if that is not known.
 
     It is not known without a probe, in a gap shorter than PULSE_LATE, and after a pause of the supervisor until the
     next record comes: the last one is as old as the pause.

@@ -104,7 +104,7 @@ def rise(
 
 
 def gpu_idle(history: History, now: float, seconds: float) -> bool | None:
-    """Tell whether the run's own GPU time stood still for the last `seconds` (or else the whole GPU's)."""
+    """Return whether the run's own GPU time stood still for the last `seconds` (or else the whole GPU's)."""
     known = [_busy(seen.reading) for seen in lately(history.device, now, seconds)]
     answers = [busy for busy in known if busy is not None]
     return not any(answers) if answers else None
@@ -117,7 +117,7 @@ def _busy(reading: Device) -> bool | None:
 
 
 def on_metal(history: History) -> bool:
-    """Tell whether the accelerator is an Apple GPU, driven through Metal."""
+    """Return whether the accelerator is an Apple GPU, driven through Metal."""
     device = history.device
     named = bool(device) and (device[-1].reading.name or "").startswith(APPLE)
     return named or any(match.signature == "metal_device" for match in history.matched)
@@ -141,7 +141,7 @@ def state_held(history: History, state: str, now: float) -> float:
 
 
 def processor_moved(history: History, seconds: float, now: float) -> bool | None:
-    """Tell whether the tree used any processor time in the last `seconds`."""
+    """Return whether the tree used any processor time in the last `seconds`."""
     used = cpu(history, now, seconds)
     return None if used is None else used > 0.0
 

@@ -72,7 +72,7 @@ def position(heard: Heard | None) -> Position:
 
 
 def _is_further(best: Mapping[str, Position], reached: Mapping[str, Position]) -> bool:
-    """Tell whether some training got further than in every attempt before, or more of them began.
+    """Return whether some training got further than in every attempt before, or more of them began.
 
     A training at an unknown place can be an old one under a new name, if a launcher puts the hour into its arguments:
     as many trainings as before, and none of them further than any before, is no progress.

@@ -51,7 +51,7 @@ def decide(findings: Sequence[Finding], past: Past, limits: PolicyLimits) -> Dec
 
 
 def is_urgent(findings: Sequence[Finding]) -> bool:
-    """Tell whether the most likely cause is to be acted upon now, even while batches still end."""
+    """Return whether the most likely cause is to be acted upon now, even while batches still end."""
     return bool(findings) and findings[0].cause in CAUSES and CAUSES[findings[0].cause].urgent
 
 
@@ -91,7 +91,7 @@ def _rung(remedy: Remedy, past: Past, last: Attempt, limits: PolicyLimits, *, or
 def _is_open(
     rung: str, remedy: Remedy, past: Past, last: Attempt, limits: PolicyLimits, *, ordered: bool
 ) -> bool:
-    """Tell whether a rung can be taken: after restarts without progress it must change something."""
+    """Return whether a rung can be taken: after restarts without progress it must change something."""
     if rung == SAME:
         return past.fruitless < limits.fruitless
     if rung == HALF:

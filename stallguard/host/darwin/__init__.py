@@ -54,7 +54,7 @@ def monotonic() -> float:
 
 @functools.cache
 def boot() -> str:
-    """Return which boot of the machine this is: no other has the same; "?" if the system does not tell."""
+    """Return which boot of the machine this is: no other has the same; "?" if the system does not say."""
     return libproc.sysctl_text("kern.bootsessionuuid") or "?"
 
 

@@ -25,7 +25,7 @@ FULL = (
 
 
 class Seen(NamedTuple):
-    """One process at one look; the kernel does not tell all of a zombie."""
+    """One process at one look; the kernel does not say all of a zombie."""
 
     who: libproc.BsdInfo
     task: libproc.TaskInfo | None
@@ -44,7 +44,7 @@ def started(who: libproc.BsdInfo) -> float:
 
 
 def alive(pid: int, start: float | None) -> bool:
-    """Tell whether the process that started at `start` still exists and is not a zombie."""
+    """Return whether the process that started at `start` still exists and is not a zombie."""
     who = libproc.bsd_info(pid)
     if who is None or who.status == libproc.SZOMB:
         return False
@@ -167,7 +167,7 @@ def main_site(_pid: int) -> str | None:
 
 
 def has_open(pid: int, path: str) -> bool | None:
-    """Tell whether a process has the file `path` open; None if that cannot be seen."""
+    """Return whether a process has the file `path` open; None if that cannot be seen."""
     import psutil
 
     from stallguard.host.psutil_errors import ERRORS
@@ -178,7 +178,7 @@ def has_open(pid: int, path: str) -> bool | None:
 
 
 def is_remote(pids: Iterable[int]) -> bool | None:
-    """Tell whether the processes hold an established connection to another host; None: the system does not say."""
+    """Return whether the processes hold an established connection to another host; None: the system does not say."""
     import psutil
 
     from stallguard.host.psutil_errors import ERRORS

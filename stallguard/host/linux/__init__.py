@@ -31,7 +31,7 @@ def monotonic() -> float:
 
 @functools.cache
 def boot() -> str:
-    """Return which boot of the machine this is: no other has the same; "?" if the system does not tell."""
+    """Return which boot of the machine this is: no other has the same; "?" if the system does not say."""
     return (slurp("/proc/sys/kernel/random/boot_id", 64) or b"?").decode("ascii", "replace").strip()
 
 

@@ -28,7 +28,7 @@ def start_time(pid: int) -> float | None:
 
 
 def alive(pid: int, start: float | None) -> bool:
-    """Tell whether the process that started at `start` still exists and is not a zombie."""
+    """Return whether the process that started at `start` still exists and is not a zombie."""
     stat = procfs.stat(pid)
     if stat is None or stat.state in ("zombie", "gone"):
         return False
@@ -61,7 +61,7 @@ class Tree:
         return self._reading(stats, teller.state if teller else "gone")
 
     def set_shared(self, shared: int) -> None:
-        """Tell how many bytes of the members' RSS are counted more than once (see `overcount`)."""
+        """Return how many bytes of the members' RSS are counted more than once (see `overcount`)."""
         self._shared = shared
 
     def _search(self) -> None:

@@ -112,7 +112,7 @@ NETWORK_FILES = ("nfs", "cifs", "smb", "ceph", "gluster", "lustre", "beegfs", "a
 
 
 def is_remote(pids: Iterable[int]) -> bool | None:
-    """Tell whether the processes hold a connection to another host, or files of a network mount.
+    """Return whether the processes hold a connection to another host, or files of a network mount.
 
     Only links are read, never what they point to: a dead file server must not hang us.  None: unreadable.
     """
@@ -142,7 +142,7 @@ def _links(pid: int) -> list[str] | None:
 
 
 def has_open(pid: int, path: str) -> bool | None:
-    """Tell whether a process has the file `path` open; None if that cannot be seen."""
+    """Return whether a process has the file `path` open; None if that cannot be seen."""
     wanted = os.path.realpath(path)
     try:
         names = os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208 - no object for each

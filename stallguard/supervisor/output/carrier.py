@@ -290,7 +290,7 @@ class Output:
             resize(pump.line, pump.target)
 
     def fresh(self) -> bool:
-        """Tell whether standard error stands at the beginning of a line."""
+        """Return whether standard error stands at the beginning of a line."""
         return self._err is None or self._err.last == b"\n"
 
     def blocked(self, now: float) -> float:

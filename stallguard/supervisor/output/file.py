@@ -58,7 +58,7 @@ class Filed:
         """Nothing: a file has no size on a screen."""
 
     def fresh(self) -> bool:
-        """Tell whether our own words begin a line: they go elsewhere."""
+        """Return whether our own words begin a line: they go elsewhere."""
         return True
 
     def blocked(self, _now: float) -> float:

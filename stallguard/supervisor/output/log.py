@@ -2,7 +2,7 @@
 
 Parts are named as the journal's are: output.1.log is the beginning and is always kept, output.log the newest;
 what lies between is deleted as more comes.  A full disk makes a hole, never a stop: the trouble is told once,
-and the hole is marked in the file where writing resumes.  This module may not know where the bytes come from.
+and the hole is marked in the file where writing resumes.  This module must not know where the bytes come from.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The script's output, read for what it means, from the first byte on.
 
 The matcher is loaded after the child was started; what came before waits here.  A script that prints faster than its
-output can be searched is read in samples: what was skipped is counted and said.  May not hold up the output.
+output can be searched is read in samples: what was skipped is counted and said.  Must not hold up the output.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """stallguard's own few words, on standard error, apart from the script's output.
 
-May not touch standard output and may not fail: a closed terminal silences it, and one that is stopped (Ctrl-S)
+Must not touch standard output and must not fail: a closed terminal silences it, and one that is stopped (Ctrl-S)
 holds up only the thread that writes.
 """
 

@@ -2,7 +2,7 @@
 
 `choose` decides from facts; `look` finds them; `open_line` makes a pipe or a pseudo-terminal.  A terminal of
 ours has the settings and the size of the user's, except that it translates nothing: the user's own terminal
-does that once.  This module may not carry any bytes.
+does that once.  This module must not carry any bytes.
 """
 
 from __future__ import annotations

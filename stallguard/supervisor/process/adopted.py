@@ -44,7 +44,7 @@ UNLOCKED = 2.0  # seconds for a waiter to write, on a file system without locks
 
 
 def wait_by_kqueue(who: Identity, kernel: Any = select) -> Ended | None:
-    """Wait for the end of a process that is not ours; None if the system does not tell how it ended."""
+    """Wait for the end of a process that is not ours; None if the system does not say how it ended."""
     data = kqueue_exit.wait(who.pid, lambda: run_files.lives(who), kernel)
     return look_until_gone(who) if data is None else from_kevent(data)
 
@@ -54,7 +54,7 @@ if sys.platform == "darwin":
 else:
 
     def wait(who: Identity) -> Ended | None:
-        """Wait for the end of a process that is not ours; None: the system does not tell how it ended."""
+        """Wait for the end of a process that is not ours; None: the system does not say how it ended."""
         try:
             descriptor = os.pidfd_open(who.pid)
         except OSError:  # gone already, or a kernel older than 5.3
@@ -191,5 +191,5 @@ class Adopted:
 
 
 def is_anothers(group: int) -> bool:
-    """Tell whether the leader of a group whose leader has ended lives: the number was given to another process."""
+    """Return whether the leader of a group whose leader has ended lives: the number was given to another process."""
     return run_files.lives(identity_of(group))

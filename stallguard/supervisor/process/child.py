@@ -4,7 +4,7 @@ The child leads a session of its own, so its process group holds all that it sta
 keeps the user's standard input: a terminal may be read from another session, so input(), pdb and getpass
 work; only /dev/tty is out of reach.  The thread that waits for the end never reaps, so the number of the
 process stays the child's until `reap`: a signal cannot hit a stranger.
-This module may not decide when anything is ended, and nothing here blocks the caller.
+This module must not decide when anything is ended, and nothing here blocks the caller.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from stallguard.supervisor.internal_error import persistently
 
 SHELL = "/bin/sh"  # runs a script that does not begin with #!
 
-Post = Callable[[int | None, bool | None], None]  # the exit code, None if nobody knows it; killed for memory
+Post = Callable[[int | None, bool | None], None]  # the exit code, None if it is not known; killed for memory
 
 
 class Ended(NamedTuple):
     """How a process ended.  `code` as subprocess has it; `reaped`: nothing is left of it in the kernel."""
 
     code: int
-    memory_kill: bool | None = None  # None: this system does not tell
+    memory_kill: bool | None = None  # None: this system does not say
     reaped: bool = False
 
 

@@ -42,7 +42,7 @@ class Scene(msgspec.Struct, frozen=True):
         return metrics.match(self.history, families, since)
 
     def stacks(self, *classes: str) -> bool:
-        """Tell whether the stack dump shows one of `classes`."""
+        """Return whether the stack dump shows one of `classes`."""
         collected = self.history.collected
         return collected is not None and not set(classes).isdisjoint(collected.stacks)
 
