@@ -16,7 +16,7 @@ from stallguard.agent.job import Schedule, read_back
 from stallguard.agent.job_files import LAUNCHD
 from stallguard.agent.job_memory import Memory, Moment
 from stallguard.agent.manager_protocol import Manager
-from stallguard.host.preferences import Sleep
+from stallguard.host.types import Sleep
 
 BEFORE = 1  # minutes that the machine wakes before its job
 AWAKE = 300.0  # seconds; a job that comes so soon after a wake-up finds the machine awake

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from stallguard.core.readings import Device, Machine, Memory
-from stallguard.host.preferences import Preferences
+from stallguard.host.types import Preferences
 
 
 class Installed(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from stallguard.agent import job_memory
 from stallguard.agent.job_files import LAUNCHD, places
 from stallguard.agent.launchd import Launchd
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
-from stallguard.host.preferences import Sleep
+from stallguard.host.types import Sleep
 
 
 @pytest.fixture

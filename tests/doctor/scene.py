@@ -6,7 +6,7 @@ import msgspec
 
 from stallguard.core.readings import Device, Machine, Memory
 from stallguard.doctor.facts import Environment, Facts, Installed, Place
-from stallguard.host.preferences import Gpu, Preferences, Sleep
+from stallguard.host.types import Gpu, Preferences, Sleep
 
 GB = 10**9
 METAL = {"tensorflow": "2.18.1", "tensorflow-metal": "1.2.0", "keras": "3.8.0", "numpy": "2.0.2"}

@@ -8,7 +8,7 @@ from stallguard.core.readings import Device
 from stallguard.doctor.checks import CHECKS, examine
 from stallguard.doctor.facts import Deep, Heavy, Place
 from stallguard.doctor.findings import FAIL, NOTE, OK, WARN, worst
-from stallguard.host.preferences import Gpu, Sleep
+from stallguard.host.types import Gpu, Sleep
 
 from .scene import GB, LINUX, MAC, packages, spoiled
 

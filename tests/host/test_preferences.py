@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from stallguard.host.darwin.preferences import parse_displays, parse_sleep
 from stallguard.host.linux.preferences import parse_logind
-from stallguard.host.preferences import Gpu, Preferences, Sleep, preferences
+from stallguard.host.preferences import preferences
+from stallguard.host.types import Gpu, Preferences, Sleep
 
 RECORDINGS = Path(__file__).parent.parent / "recordings/macos"
 

@@ -13,7 +13,7 @@ import msgspec
 
 from stallguard.errors import UNREADABLE
 from stallguard.host import tool
-from stallguard.host.preferences import Gpu, Sleep
+from stallguard.host.types import Gpu, Sleep
 
 PMSET = ["/usr/bin/pmset", "-g"]
 PROFILER = ["/usr/sbin/system_profiler", "SPDisplaysDataType", "-json"]  # 1 to 3 s

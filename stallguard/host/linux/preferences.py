@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from stallguard.host.preferences import Gpu, Sleep
+from stallguard.host.types import Gpu, Sleep
 
 LOGIND = "/etc/systemd/logind.conf"
 IDLE, UNIT = 1800.0, {"": 1.0, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}  # logind.conf(5)
