@@ -383,7 +383,7 @@ class Beats:
         slots[_SOURCE] = source
         slots[_BEAT_NS] = slots[_PROGRESS_NS] = monotonic_ns()
 
-    # --- brackets inside a step ---------------------------------------------------------------------------------
+    # --- parts of a step ----------------------------------------------------------------------------------------
 
     def trace_ends(self, before: int) -> None:
         """End the tracing of a graph: inside a step the graph's first run follows, which compiles it."""
