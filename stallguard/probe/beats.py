@@ -81,7 +81,7 @@ class Beats:
         self._credit = Credit()
         self.calls = 0  # training calls that ended outside of Keras' loops, counted or not
         self.polled = False  # the poll thread counts: whole loops run inside one call
-        self.restores = 0  # checkpoints written or read: the iterations may have jumped
+        self.restores = 0  # checkpoints written or read: the iterations can have jumped
         self.tracing = self.saving = False
         self._main = self._thread = get_ident()
 
@@ -383,7 +383,7 @@ class Beats:
         slots[_SOURCE] = source
         slots[_BEAT_NS] = slots[_PROGRESS_NS] = monotonic_ns()
 
-    # --- brackets inside a step ---------------------------------------------------------------------------------
+    # --- parts of a step ----------------------------------------------------------------------------------------
 
     def trace_ends(self, before: int) -> None:
         """End the tracing of a graph: inside a step the graph's first run follows, which compiles it."""

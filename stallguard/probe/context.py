@@ -151,7 +151,7 @@ class Context:
         self.mail.note(kind, text, facts)
 
     def say(self, kind: str, text: str, **facts: object) -> None:
-        """Queue a note and send it at once: what follows may end the process, or run for a long time."""
+        """Queue a note and send it at once: what follows can end the process, or take long."""
         self.note(kind, text, **facts)
         try:
             self.flush()

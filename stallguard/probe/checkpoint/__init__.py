@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def targets(context: Context) -> dict[str, Patch]:
-    """Return {module name: patch(module)} for every Keras that may be imported in this process."""
+    """Return {module name: patch(module)} for every Keras that can be imported in this process."""
     found: list[Any] = []
 
     def session() -> Any:

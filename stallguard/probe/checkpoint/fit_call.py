@@ -1,4 +1,4 @@
-"""A call of `fit` by the script, as every Keras has it."""
+"""A call of `fit` by the script, in any version of Keras."""
 
 from __future__ import annotations
 

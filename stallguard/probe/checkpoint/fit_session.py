@@ -177,7 +177,7 @@ class Session:
             )
         if fit.past.finished and fit.skipping is None:
             self.context.note("resume", announcements.LONGER % (fit.ordinal, fit.past.epoch, fit.epochs))
-            self._records.forget_from(fit.ordinal + 1)  # they follow from the shorter training
+            self._records.forget_from(fit.ordinal + 1)  # they depend on the shorter training
         for notice in fit.notices:
             self.context.say("resume", "fit %d: %s" % (fit.ordinal, notice))
         if fit.skipping is not None:

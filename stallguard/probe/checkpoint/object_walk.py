@@ -68,7 +68,7 @@ class Slot:
         elif isinstance(self.holder, type) or not hasattr(self.holder, "__dict__"):
             setattr(self.holder, self.key, value)
         else:
-            vars(self.holder)[self.key] = value  # past a library's __setattr__, which would track it
+            vars(self.holder)[self.key] = value  # not by a library's __setattr__, which would track it
 
 
 class Walk:

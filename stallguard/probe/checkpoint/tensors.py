@@ -9,7 +9,7 @@ from typing import Any
 
 
 def pack(arrays: list[Any]) -> tuple[list[list[Any]], list[Any]]:
-    """Return ([dtype name, shape] for each array, their bytes without a copy where they are contiguous)."""
+    """Return ([dtype name, shape] for each array, their bytes, copied only if not contiguous)."""
     numpy = sys.modules["numpy"]
     kept = [numpy.ascontiguousarray(array) for array in arrays]
     meta = [[array.dtype.name, list(numpy.shape(array))] for array in arrays]
@@ -17,7 +17,7 @@ def pack(arrays: list[Any]) -> tuple[list[list[Any]], list[Any]]:
 
 
 def unpack(meta: list[list[Any]], blobs: list[memoryview]) -> list[Any]:
-    """Return the arrays that `pack` took apart; read-only views of the blobs."""
+    """Return the arrays that `pack` converted, as read-only views of the blobs."""
     numpy = sys.modules["numpy"]
     return [
         numpy.frombuffer(blob, dtype=_dtype(name)).reshape(shape) for (name, shape), blob in zip(meta, blobs)

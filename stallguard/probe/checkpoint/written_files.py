@@ -37,7 +37,7 @@ class Files:
         self.appended: dict[str, int] = {}  # opened for appending since the fit began: size before
         self._copies: dict[str, str] = {}  # name of a file: its copy
 
-    # ---- noticing -------------------------------------------------------------------------------------------
+    # ---- registering ----------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Register files that are opened for appending from now on."""
@@ -86,7 +86,7 @@ class Files:
             if os.path.isfile(path) and os.path.getsize(path) > int(size):
                 self._cut(path, int(size))
 
-    # ---- keeping and giving back ----------------------------------------------------------------------------
+    # ---- saving and restoring -------------------------------------------------------------------------------
 
     def keep(self, state: Walk, callbacks: list[Any]) -> list[list[Any]]:
         """Return [name, copy, size] of each file as it is now; raises OSError."""

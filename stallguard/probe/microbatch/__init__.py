@@ -18,7 +18,7 @@ Patch = Callable[[Any], None]
 
 
 def targets(context: Context) -> dict[str, Patch]:
-    """Return {module name: patch(module)} for every Keras that may be imported in this process."""
+    """Return {module name: patch(module)} for every Keras that can be imported in this process."""
     # Imported here, because a training in whole batches uses `fit_arguments` and `batch_structure` only.
     from . import announcements, compare, keras_jax, keras_tf, keras_torch, reductions
 

@@ -48,7 +48,7 @@ WORKERS = (
     "loky.backend.",
     "joblib.externals.loky.backend.",
 )
-PATCHES = {  # module that a script may import: (module of this package, function)
+PATCHES = {  # module that a script can import: (module of this package, function)
     "random": ("library_generators", "patch_random"),
     "numpy.random.bit_generator": ("library_generators", "patch_numpy"),
     "numpy.random._bit_generator": ("library_generators", "patch_numpy"),  # numpy before 1.20
