@@ -42,8 +42,8 @@ def begin(run: Run, event: Event, error: str) -> Step:
     if run.state in ENDED:
         return run, [told, *actions]
     if run.state in ALIVE:
-        return move(run, "failed us", deadline=math.inf), [told, *actions]
-    return move(run, "impossible", code=OWN_FAILURE), [told, Conclude(code=OWN_FAILURE, why=WHY)]
+        return move(run, "internal error", deadline=math.inf), [told, *actions]
+    return move(run, "start failed", code=OWN_FAILURE), [told, Conclude(code=OWN_FAILURE, why=WHY)]
 
 
 def follow(run: Run, event: Event) -> Step:
@@ -60,7 +60,7 @@ def _launched(run: Run, event: Launched) -> Step:
 
 
 def _failed(run: Run, event: Failed) -> Step:
-    return move(run, "impossible", code=event.code), [Conclude(code=event.code, why=event.why)]
+    return move(run, "start failed", code=event.code), [Conclude(code=event.code, why=event.why)]
 
 
 def _exited(run: Run, event: Exited) -> Step:

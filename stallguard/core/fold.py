@@ -121,13 +121,13 @@ def _launched(run: Run, event: Launched, limits: Limits) -> Step:
 
 
 def _failed(run: Run, event: Failed, _limits: Limits) -> Step:
-    return move(run, "impossible", code=event.code), [Conclude(code=event.code, why=event.why)]
+    return move(run, "start failed", code=event.code), [Conclude(code=event.code, why=event.why)]
 
 
 def _greeted(run: Run, event: Greeted, _limits: Limits) -> Step:
     """Announce what a remedy cannot reach, once: the hello comes again each time that it changes."""
     news = [text for text in event.beyond if text not in run.beyond]
-    run = move(run, "greeted", beyond=(*run.beyond, *news))
+    run = move(run, "connected", beyond=(*run.beyond, *news))
     return run, [Tell("beyond", {"text": text}) for text in news]
 
 
@@ -376,7 +376,7 @@ def _past(run: Run, findings: tuple[Finding, ...]) -> attempts.Past:
 def _after(run: Run, decision: Decision, event: Exited) -> Step:
     if decision.action == "restart":
         deadline, sizes = run.now + decision.delay, regrow.after(run, decision.factor)
-        run = move(run, "again", deadline=deadline, decision=decision, sizes=sizes)
+        run = move(run, "restart", deadline=deadline, decision=decision, sizes=sizes)
         facts = {"attempt": str(run.attempt + 1), "why": decision.why, "mathematics": decision.mathematics}
         pause = [Tell("waiting", {"delay": messages.duration(decision.delay)})] if decision.delay > 1 else []
         return run, [*pause, Tell("restart", facts)]

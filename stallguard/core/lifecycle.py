@@ -34,7 +34,7 @@ What this table does not say:
 - Which of several trainings is meant.  A run has one state, which follows the training in focus (core.trainings).
 
 Two entries look redundant.  STARTING lists "progress" because a loop that calls stallguard.beat() may report a batch
-in its first record.  "ended" and "again" stand in almost every state because a child can end at any moment; a fallback
+in its first record.  "ended" and "restart" stand in almost every state because a child can end at any moment; a fallback
 for all states would hide that BACKOFF and UNGUARDED differ.
 
 UNGUARDED is not a part of this life.  It is entered if the core fails on an event that it must not miss, or three
@@ -70,32 +70,32 @@ WATCHED = frozenset({STARTING, WARMING, RUNNING, SUSPECT, COLLECTING, HOLDING})
 ENDED = frozenset({DONE, FAILED})
 
 TRANSITIONS: dict[str, dict[str, str]] = {
-    NEW: {"launched": STARTING, "impossible": FAILED},
+    NEW: {"launched": STARTING, "start failed": FAILED},
     STARTING: {
-        "greeted": WARMING, "progress": RUNNING, "suspected": SUSPECT, "stalled": COLLECTING,
-        "ended": DONE, "again": BACKOFF, "stop": STOPPING, "failed us": UNGUARDED,
+        "connected": WARMING, "progress": RUNNING, "suspected": SUSPECT, "stalled": COLLECTING,
+        "ended": DONE, "restart": BACKOFF, "stop": STOPPING, "internal error": UNGUARDED,
     },
     WARMING: {
         "progress": RUNNING, "suspected": SUSPECT, "stalled": COLLECTING,
-        "ended": DONE, "again": BACKOFF, "stop": STOPPING, "failed us": UNGUARDED,
+        "ended": DONE, "restart": BACKOFF, "stop": STOPPING, "internal error": UNGUARDED,
     },
     RUNNING: {
-        "suspected": SUSPECT, "stalled": COLLECTING, "ended": DONE, "again": BACKOFF, "stop": STOPPING,
-        "failed us": UNGUARDED,
+        "suspected": SUSPECT, "stalled": COLLECTING, "ended": DONE, "restart": BACKOFF, "stop": STOPPING,
+        "internal error": UNGUARDED,
     },
     SUSPECT: {
-        "recovered": RUNNING, "stalled": COLLECTING, "ended": DONE, "again": BACKOFF, "stop": STOPPING,
-        "failed us": UNGUARDED,
+        "recovered": RUNNING, "stalled": COLLECTING, "ended": DONE, "restart": BACKOFF, "stop": STOPPING,
+        "internal error": UNGUARDED,
     },
     COLLECTING: {
-        "collected": HOLDING, "ended": DONE, "again": BACKOFF, "stop": STOPPING, "failed us": UNGUARDED,
+        "collected": HOLDING, "ended": DONE, "restart": BACKOFF, "stop": STOPPING, "internal error": UNGUARDED,
     },
     HOLDING: {
-        "recovered": RUNNING, "stop": STOPPING, "ended": DONE, "again": BACKOFF, "failed us": UNGUARDED,
+        "recovered": RUNNING, "stop": STOPPING, "ended": DONE, "restart": BACKOFF, "internal error": UNGUARDED,
     },
-    STOPPING: {"grace over": KILLING, "ended": DONE, "again": BACKOFF, "failed us": UNGUARDED},
-    KILLING: {"unkillable": FAILED, "ended": DONE, "again": BACKOFF, "failed us": UNGUARDED},
-    BACKOFF: {"launched": STARTING, "ended": DONE, "impossible": FAILED},
+    STOPPING: {"grace expired": KILLING, "ended": DONE, "restart": BACKOFF, "internal error": UNGUARDED},
+    KILLING: {"unkillable": FAILED, "ended": DONE, "restart": BACKOFF, "internal error": UNGUARDED},
+    BACKOFF: {"launched": STARTING, "ended": DONE, "start failed": FAILED},
     UNGUARDED: {"ended": DONE},
     DONE: {},
     FAILED: {},

@@ -67,7 +67,7 @@ def _saving(run: Run, limits: Limits) -> bool:
 
 def kill(run: Run, limits: Limits) -> Step:
     """End the child, by SIGKILL."""
-    run = move(move(run, "stop"), "grace over", deadline=run.now + limits.stop.kill_wait)
+    run = move(move(run, "stop"), "grace expired", deadline=run.now + limits.stop.kill_wait)
     return run, [Signal(attempt=run.attempt, name="KILL")]
 
 

@@ -36,7 +36,7 @@ def test_sigkill_comes_only_after_sigterm() -> None:
 
 
 def test_an_unlisted_trigger_changes_nothing() -> None:
-    assert life.next_state(life.RUNNING, "grace over") == life.RUNNING
+    assert life.next_state(life.RUNNING, "grace expired") == life.RUNNING
 
 
 def test_the_diagram_shows_every_move() -> None:
