@@ -33,9 +33,9 @@ What this table does not say:
 - An interrupt (Ctrl-C) that the script handles itself (`Run.interrupted`), for the same reason.
 - Which of several trainings is meant.  A run has one state, which follows the training in focus (core.trainings).
 
-Two entries look redundant.  STARTING lists "progress" because a loop that calls stallguard.beat() may report a batch
-in its first record.  "ended" and "restart" stand in almost every state because a child can end at any moment; a fallback
-for all states would hide that BACKOFF and UNGUARDED differ.
+Two entries look redundant.  STARTING lists "progress" because a loop that calls stallguard.beat() can report a batch
+in its first record.  "ended" and "restart" stand in almost every state because a child can end at any moment; a
+fallback for all states would hide that BACKOFF and UNGUARDED differ.
 
 UNGUARDED is not a part of this life.  It is entered if the core fails on an event that it must not miss, or three
 times (core.fallback): stallguard passes the user's requests on and reports the child's end, and nothing else.
