@@ -1,6 +1,6 @@
-"""Asks a program of the system one question, with a deadline.
+"""Runs a system tool with a deadline.
 
-May not interpret what it says.
+Must not interpret its output.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Said(NamedTuple):
 def ask(program: str, words: Sequence[str], patience: float, cure: str) -> Said:
     """Run `program` in the C locale.
 
-    Raises StallguardError where it is not there (exit code 126, with `cure`) or says nothing for `patience` seconds.
+    Raises StallguardError if it is not installed (exit code 126, with `cure`) or exceeds `patience` seconds.
     """
     path = shutil.which(program)
     if path is None:
-        why = "it belongs to a system that this machine does not run"
+        why = "it belongs to another operating system"
         raise StallguardError(f"there is no {program} here", why=why, cure=cure, code=CANNOT_RUN)
     try:
         done = subprocess.run(
@@ -36,7 +36,7 @@ def ask(program: str, words: Sequence[str], patience: float, cure: str) -> Said:
             stdin=subprocess.DEVNULL, env=os.environ | {"LC_ALL": "C"},
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
-        why = f"{program} {' '.join(words[:2])} said nothing for {patience:g} s"
+        why = f"{program} {' '.join(words[:2])} did not answer for {patience:g} s"
         raise StallguardError(
             f"{program} does not answer", why=why, cure="log out and in, and try again"
         ) from error

@@ -1,6 +1,6 @@
 """The option `--json`, which names the type of what a verb prints: docs/json.md is made from these types.
 
-Imports nothing of ours: lists and prompts must not wait for the settings.
+Imports no other module of stallguard: lists and completion must not wait for the settings.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import click
 
 
 class JsonOption(click.Option):
-    """`--json`.  `outputs`: the types of what is printed then, as "module:Name"; docs/json.md is made from them."""
+    """`--json`.  `outputs`: the types of the output, as "module:Name"; docs/json.md is made from them."""
 
     def __init__(self, *arguments: Any, outputs: tuple[str, ...], **attributes: Any) -> None:
         """`arguments`, `attributes`: as for click.Option."""
@@ -21,5 +21,5 @@ class JsonOption(click.Option):
 
 
 def prints_json(what: str, *outputs: str) -> Callable[[Any], Any]:
-    """Return a decorator that gives a command `--json`, which prints one of `outputs`.  `what`: its help."""
+    """Return a decorator that adds `--json` to a command, which then prints one of `outputs`.  `what`: its help."""
     return click.option("--json", "as_json", is_flag=True, cls=JsonOption, outputs=outputs, help=what)

@@ -1,6 +1,6 @@
-"""Runs a tool of the system for its text: what it said is kept even where it failed or had to be killed.
+"""Runs a system tool for its output, which is kept even if the tool fails or is killed.
 
-The text is bounded while it is read, so a tool that floods costs no memory.  This module may not interpret it.
+The output is limited while it is read, so a large output costs no memory.  This module must not interpret it.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import NamedTuple
 from stallguard.host.tool import ENVIRONMENT
 
 CHUNK = 1 << 16
-AFTER_KILL = 0.2  # seconds; a tool that is stuck in the kernel is left behind
+AFTER_KILL = 0.2  # seconds; a tool that is stuck in the kernel is abandoned
 
 
 class Said(NamedTuple):
-    """What a tool printed, error output included, and what went wrong with it."""
+    """What a tool printed, error output included, and its error."""
 
     text: bytes
     why: str = ""
 
 
 def run(argv: tuple[str, ...], seconds: float, limit: int) -> Said:
-    """Run `argv` for at most `seconds`, keep at most `limit` bytes.  Raises OSError where it cannot start."""
+    """Run `argv` for at most `seconds`, keep at most `limit` bytes.  Raises OSError if it cannot start."""
     tool = subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=ENVIRONMENT,
         start_new_session=True,
@@ -50,7 +50,7 @@ def _read(tool: subprocess.Popen[bytes], until: float, limit: int) -> tuple[byte
         if not data:
             return text, ""
         text += data
-    return text[:limit], "it said more than was wanted"
+    return text[:limit], "its output was larger than the limit"
 
 
 def _end(tool: subprocess.Popen[bytes]) -> str:

@@ -1,4 +1,4 @@
-"""The settings as a JSON schema, and as the table of the README.
+"""The settings as a JSON schema and as a Markdown table.
 
 Pure: made from the option table.
 """

@@ -1,6 +1,6 @@
-"""Asks the training environment's interpreter about itself: an edge, bounded in time whatever happens there.
+"""Queries the training environment's interpreter, with a deadline.
 
-May not import a framework here, and may not judge an answer.
+Must not import a framework here, and must not judge an answer.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from stallguard.errors import UNREADABLE
 from stallguard.launch.interpreter import Choice
 
 INSIDE = Path(__file__).parent / "inside"
-MARK = b"stallguard-doctor:"  # the scripts put it before their answer; the environment may print as well
-QUICK, PATIENT = 20.0, 300.0  # seconds; a first import with a plug-in to compile for can take minutes
-LAST_WORDS = 3.0  # seconds for a killed interpreter to go
+MARK = b"stallguard-doctor:"  # the scripts print it before their answer; the environment can print too
+QUICK, PATIENT = 20.0, 300.0  # seconds; a first import of a plug-in that compiles can take minutes
+LAST_WORDS = 3.0  # seconds for a killed interpreter to end
 BACKENDS = ("tensorflow", "torch", "jax")
 
 Answer = TypeVar("Answer", Installed, Deep)
 
 
 class Heard(NamedTuple):
-    """What an interpreter said.  `trouble`: why it said nothing of use."""
+    """The answer of an interpreter.  `trouble`: why there is none."""
 
     answer: bytes = b""
     trouble: str = ""
 
 
 def environment(choice: Choice, *, deep: bool) -> Environment:
-    """Return what the interpreter tells; with `deep` it imports its framework and computes."""
+    """Return the answer of the interpreter; with `deep` it imports its framework and computes."""
     heard = ask([choice.path, str(INSIDE / "installed.py")], QUICK)
     installed = _decode(heard, Installed)
     framework = _framework(installed) if installed else ""
@@ -70,7 +70,7 @@ def _decode(heard: Heard, kind: type[Answer]) -> Answer | None:
 
 
 def ask(argv: list[str], seconds: float) -> Heard:
-    """Run `argv` with the user's environment; return what follows the mark, or why there is nothing."""
+    """Run `argv` with the user's environment; return the output after the mark, or why there is none."""
     try:
         child = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0
@@ -97,5 +97,5 @@ def _heard(output: bytes, errors: bytes, code: int) -> Heard:
 def _end(child: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in the kernel: it goes when it can
+    with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in the kernel
         child.communicate(timeout=LAST_WORDS)

@@ -69,7 +69,7 @@ def test_a_collector_that_floods_is_cut_and_says_so(tmp_path):
 def test_a_tool_that_floods_or_hangs_is_ended_and_what_it_said_is_kept():
     began = time.monotonic()
     flood = tool_output.run(("/bin/sh", "-c", "yes"), LONG, 100_000)
-    assert (len(flood.text), flood.why) == (100_000, "it said more than was wanted")
+    assert (len(flood.text), flood.why) == (100_000, "its output was larger than the limit")
     hang = tool_output.run(("/bin/sh", "-c", "echo so far; sleep 60 & sleep 60"), 0.3, 1000)
     assert hang.text == b"so far\n"
     assert "killed" in hang.why
