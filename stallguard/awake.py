@@ -1,8 +1,8 @@
-"""Keeps the machine awake for as long as stallguard lives: caffeinate on macOS, systemd-inhibit on Linux.
+"""Keeps the machine awake while stallguard is alive: caffeinate on macOS, systemd-inhibit on Linux.
 
-The helper is a process of its own that ends with us, however we end.  Never `caffeinate -d`: a display that stays
-on provokes the very GPU watchdog that ends trainings, and one that goes dark does no harm.  May not decide whether
-to hold; may not fail a run.
+The helper is a process that ends with stallguard, even after a kill.  Never `caffeinate -d`: a display that stays
+on triggers the GPU watchdog that ends trainings, and one that is off does no harm.  Must not decide whether to keep
+the machine awake; must not fail a run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WHY = "a training is guarded"
 
 
 class Plan(NamedTuple):
-    """How to hold the machine awake here.  `command` is empty where there is no way; `words` tell what was done."""
+    """How to keep the machine awake.  `command` is empty if there is no way; `words`: the message."""
 
     command: tuple[str, ...]
     words: str
@@ -30,7 +30,7 @@ class Plan(NamedTuple):
 
 
 def plan(pid: int, platform: str = sys.platform, which: Which = shutil.which) -> Plan:
-    """Return how to keep this machine awake for as long as the process `pid` lives.
+    """Return how to keep this machine awake while the process `pid` is alive.
 
     -i: no idle sleep; -s: none at all on mains power; -w: until that process ends.  caffeinate(8).
     """
@@ -44,13 +44,13 @@ def plan(pid: int, platform: str = sys.platform, which: Which = shutil.which) ->
 
 
 def warnings(machine: Machine | None) -> list[str]:
-    """Return what will put the machine to sleep all the same, in sentences."""
+    """Return messages about what puts the machine to sleep nevertheless."""
     if machine is None:
         return []
     found = []
     if machine.power == "battery":
         found.append(
-            "running on battery: when it is low the machine sleeps whatever stallguard does; plug it in"
+            "running on battery: stallguard cannot prevent sleep when it is low; connect mains power"
         )
     if machine.lid_closed:
         found.append("the lid is closed: without a display and mains power the machine sleeps; open it")
@@ -58,10 +58,10 @@ def warnings(machine: Machine | None) -> list[str]:
 
 
 class Awake:
-    """Holds the machine awake from its making until `close`, or until this process ends."""
+    """Keeps the machine awake from its creation until `close`, or until this process ends."""
 
     def __init__(self, how: Plan) -> None:
-        """Start the helper; a machine that cannot be held awake is no error."""
+        """Start the helper; no error if the machine cannot be kept awake."""
         self.words = how.words
         self._helper: subprocess.Popen[bytes] | None = None
         self._said: list[str] = []  # by a helper that ended
@@ -84,7 +84,7 @@ class Awake:
             self.words = f"nothing keeps this machine awake: {how.command[0]}: {error.strerror}"
 
     def trouble(self) -> str | None:
-        """Return why the machine is not held awake any more, or None; ask again after a while.  Never blocks."""
+        """Return why the machine is no longer kept awake, or None; call it repeatedly.  Never blocks."""
         if self._helper is None or self._helper.poll() is None:
             return None
         if not self._said and self._helper.stderr is not None:

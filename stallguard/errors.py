@@ -1,6 +1,6 @@
-"""The errors that a user meets: what happened, why we think so, what to do next or was meant, and the exit code.
+"""The errors that a user meets: what happened, why, what to do next or what was probably meant, and the exit code.
 
-Raised anywhere, printed only by the command line.  This module may not import anything of ours.
+Raised anywhere, printed only by the command line.  This module must not import other modules of stallguard.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ GAVE_UP = 124
 OWN_FAILURE = 125
 CANNOT_RUN = 126
 NOT_FOUND = 127
-STOPPED_ON_TIME = 75  # sysexits.h EX_TEMPFAIL: not finished; the same command later goes on from here
+STOPPED_ON_TIME = 75  # sysexits.h EX_TEMPFAIL: not finished; the same command continues later
 USAGE = 2
 NO_SUCH_RUN = 3
-SIGNALLED = 128  # + the number of the signal that ended a program, as shells have it
+SIGNALLED = 128  # plus the number of the signal that ended a program, as in shells
 
-# What decoders of JSON and TOML raise for bytes that are not what they should be; deep nesting is a RecursionError.
+# What decoders of JSON and TOML raise for invalid bytes; deep nesting is a RecursionError.
 UNREADABLE = (ValueError, RecursionError)
 
 
 class StallguardError(Exception):
     """An error with its explanation.
 
-    `what` happened, `why` we think so, `cure`: what to do next; `code`: the exit code of the command.
+    `what` happened, `why`, `cure`: what to do next; `code`: the exit code of the command.
     """
 
     def __init__(self, what: str, *, why: str = "", cure: str = "", code: int = OWN_FAILURE) -> None:
@@ -37,10 +37,10 @@ class StallguardError(Exception):
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return which of `known` was most likely meant by `word`; None where none is like it.
+    """Return which of `known` was most likely meant by `word`; None if none is similar.
 
     `cutoff`: the least likeness, 0 to 1, as difflib measures it.
     """
-    import difflib  # 5 ms that must not stand before the child's first line
+    import difflib  # 5 ms that must not delay the start of the training
 
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)), None)

@@ -1,7 +1,7 @@
-"""Tells somebody who is not looking: the desktop, a command of the user's, Apprise URLs (extra `notify`).
+"""Sends notifications: to the desktop, a command of the user, Apprise URLs (extra `notify`).
 
-One daemon thread sends; that a channel fails is told once, and the next word is tried again: a network that was
-away at three may be back at four.  A notification may never slow, stop or fail a run.
+One daemon thread sends.  The failure of a channel is reported once, and the next notification is tried again: a network
+can come back.  A notification must never delay, stop or fail a run.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ import msgspec
 from stallguard.config.sections import NotifySettings
 
 MISSED = "missed"  # a start of an overnight job that did not happen
-# Occasions of the setting notify.on, and the sentences that belong to each.
+# Events of the setting notify.on, and the kinds of announcements for each.
 OCCASIONS = {
     "stall": ("stalled",),
     "restart": ("restart",),
     "give_up": ("gave_up", "unkillable", "unguarded", MISSED),
     "finish": ("finished", "ended", "paused"),
 }
-PASSING = ("stalled", "restart")  # not the last word of a run: these are sent only so often
+PASSING = ("stalled", "restart")  # during a run: their rate is limited
 DEADLINE = 15.0  # seconds for one channel
 MOST_AN_HOUR = 12
-FAREWELL = 20.0  # seconds that the end of a run waits for the last notification
+FAREWELL = 20.0  # seconds for which the end of a run waits for the last notification
 
 NO_APPRISE = (
-    "notify.urls is set and Apprise is not installed: nothing is sent there; "
+    "notify.urls is set and Apprise is not installed: the URLs are not used; "
     "install stallguard from its clone with the extra: uv tool install --force '.[notify]'"
 )
-# osascript ends with 0 whether or not the user lets its notifications be shown; they come under the name of its app.
+# osascript exits with 0 even if the user has disabled its notifications, which appear under the name of its app.
 ALLOW_ON_MAC = (
     "System Settings > Notifications > Script Editor: allow notifications (and no Focus that silences them)"
 )
@@ -46,15 +46,15 @@ Send = Callable[[str, str], None]
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """When what was sent, oldest first; at most an hour of it."""
+    """The times of sent notifications, oldest first; at most an hour."""
 
     times: tuple[tuple[float, str], ...] = ()
 
 
 def allow(sent: Sent, kind: str, now: float, every: float = 60.0) -> tuple[bool, Sent]:
-    """Decide whether one more may go out now, and remember it.
+    """Decide whether another can be sent now, and record it.
 
-    `now`: monotonic seconds; `every`: seconds between two of one kind.  The last word of a run is always allowed.
+    `now`: monotonic seconds; `every`: seconds between two of one kind.  The last notification of a run is always sent.
     """
     recent = tuple(item for item in sent.times if now - item[0] < 3600)  # noqa: PLR2004 - an hour
     soon = any(what == kind and now - when < every for when, what in recent)
@@ -64,19 +64,19 @@ def allow(sent: Sent, kind: str, now: float, every: float = 60.0) -> tuple[bool,
 
 
 def kinds(occasions: Iterable[str]) -> frozenset[str]:
-    """Return the sentences that are sent for the occasions of notify.on."""
+    """Return the kinds of announcements that are sent for the events of notify.on."""
     return frozenset(kind for occasion in occasions for kind in OCCASIONS.get(occasion, ()))
 
 
 def desktop(which: Callable[[str], str | None] = shutil.which, platform: str = sys.platform) -> Send | None:
-    """Return a sender for the desktop of this system, or None where there is none."""
+    """Return a sender for the desktop of this system, or None if there is none."""
     if platform == "darwin":
         return _osascript
     return _notify_send if which("notify-send") else None
 
 
 def _osascript(title: str, text: str) -> None:
-    # The words travel as arguments, never inside the script: hostile output stays text.
+    # The texts are arguments, never part of the script: hostile output stays text.
     script = "on run argv\ndisplay notification (item 2 of argv) with title (item 1 of argv)\nend run"
     _run(["/usr/bin/osascript", "-e", script, title, text])
 
@@ -86,7 +86,7 @@ def _notify_send(title: str, text: str) -> None:
 
 
 def command_sender(command: str, env: Mapping[str, str]) -> Send:
-    """Return a sender that runs a shell command with the words in STALLGUARD_TITLE and STALLGUARD_TEXT."""
+    """Return a sender that runs a shell command with the texts in STALLGUARD_TITLE and STALLGUARD_TEXT."""
 
     def send(title: str, text: str) -> None:
         words = {"STALLGUARD_TITLE": title, "STALLGUARD_TEXT": text}
@@ -113,7 +113,7 @@ def apprise_sender(urls: tuple[str, ...]) -> Send:
 def channels(
     wanted: NotifySettings, env: Mapping[str, str], trouble: Callable[[str], None]
 ) -> dict[str, Send]:
-    """Return the senders that the settings ask for, by name; `trouble` is called with what cannot be sent and why.
+    """Return the configured senders, by name; `trouble` is called with the channels that cannot send, and why.
 
     `env`: the environment of the user's command.
     """
@@ -135,21 +135,21 @@ SCHEMA = 1  # of Tested
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What became of a test.  `why`: why it failed; "" if it was sent."""
+    """The result of a test.  `why`: why it failed; "" if it was sent."""
 
     channel: str
     why: str = ""
 
 
 class Tested(msgspec.Struct, frozen=True):
-    """What became of each channel that is set."""
+    """The result of each configured channel."""
 
     schema: int
     channels: list[Result]
 
 
 def test(channels: Mapping[str, Send], title: str, text: str) -> list[Result]:
-    """Send `text` by each channel, one after the other, for DEADLINE seconds each; return what became of it."""
+    """Send `text` to each channel, one after the other, for DEADLINE seconds each; return the results."""
     results = []
     for name, send in channels.items():
         try:
@@ -167,7 +167,7 @@ def has_apprise() -> bool:
 
 
 def _run(command: list[str], env: Mapping[str, str] | None = None) -> None:
-    """Run a command in a group of its own, and end the whole group if it does not end in time.
+    """Run a command in its own process group, and end the whole group if it does not end in time.
 
     Raises OSError, subprocess.CalledProcessError and subprocess.TimeoutExpired.
     """
@@ -178,7 +178,7 @@ def _run(command: list[str], env: Mapping[str, str] | None = None) -> None:
     try:
         code = process.wait(DEADLINE)
     except subprocess.TimeoutExpired:
-        with contextlib.suppress(OSError):  # it has just ended
+        with contextlib.suppress(OSError):  # it ended in the meantime
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         raise
@@ -187,7 +187,7 @@ def _run(command: list[str], env: Mapping[str, str] | None = None) -> None:
 
 
 class Notifier:
-    """Sends on a thread of its own.  `trouble` is told, once a channel, what failed."""
+    """Sends on its own thread.  `trouble` is called once per channel that fails."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class Notifier:
         wanted: frozenset[str] = kinds(OCCASIONS),
         every: float = 60.0,
     ) -> None:
-        """Start the thread where there is any channel.  `wanted`: kinds to send; `every`: seconds between two."""
+        """Start the thread if there is a channel.  `wanted`: kinds to send; `every`: seconds between two."""
         self._channels, self._wanted, self._every = dict(channels), wanted, every
         self._trouble = trouble
         self._waiting: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
@@ -207,7 +207,7 @@ class Notifier:
             self._thread.start()
 
     def notify(self, kind: str, title: str, text: str, now: float) -> None:
-        """Send, if this kind is sent at all and not too often.  Never blocks."""
+        """Send, if this kind is sent and not too often.  Never blocks."""
         if kind not in self._wanted or not self._channels:
             return
         allowed, self._sent = allow(self._sent, kind, now, self._every)
@@ -215,7 +215,7 @@ class Notifier:
             self._waiting.put((title, text))
 
     def close(self) -> None:
-        """Let what waits go out, for `FAREWELL` seconds at most."""
+        """Wait for pending notifications, at most `FAREWELL` seconds."""
         if self._channels:
             self._waiting.put(None)
             self._thread.join(FAREWELL)
@@ -232,11 +232,11 @@ class Notifier:
             if name not in self._failed:
                 self._failed.add(name)
                 with contextlib.suppress(Exception):
-                    self._trouble(f"notifications by {name} do not go out: {_why(error)}")
+                    self._trouble(f"notifications by {name} are not sent: {_why(error)}")
 
 
 def _why(error: Exception) -> str:
-    """Return what went wrong, without the command: it may hold a token."""
+    """Return the error without the command, which can contain a token."""
     if isinstance(error, subprocess.CalledProcessError):
         return f"it ended with exit code {error.returncode}"
     if isinstance(error, subprocess.TimeoutExpired):

@@ -1,6 +1,6 @@
 """Plug-ins: what other packages add through entry points.
 
-Loads them and says which failed; may not know what they are for.
+Loads them and reports which failed; must not depend on their purpose.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def load(group: str, trouble: Callable[[str, Exception], None]) -> dict[str, Any]:
-    """Return the objects that entry points of `group` name, by name; `trouble` is told of each that fails."""
+    """Return the objects of the entry points of `group`, by name; `trouble` is called for each that fails."""
     loaded = {}
     for entry in metadata.entry_points(group=group):
         try:
@@ -22,6 +22,6 @@ def load(group: str, trouble: Callable[[str, Exception], None]) -> dict[str, Any
 
 
 def installed(group: str) -> list[tuple[str, str, str]]:
-    """Return (name, what it points to, package) of each plug-in of `group`, without loading any."""
+    """Return (name, object reference, package) of each plug-in of `group`, without loading any."""
     entries = metadata.entry_points(group=group)
     return sorted((entry.name, entry.value, entry.dist.name if entry.dist else "?") for entry in entries)

@@ -1,6 +1,6 @@
-"""Durations, sizes, shares and times of day as people write them.
+"""Durations, sizes, shares and times of day as users write them.
 
-Pure: text in, numbers out, and back.  A text that is none of these raises ValueError; who asked words the error.
+Pure: text in, numbers out, and back.  Any other text raises ValueError; the caller writes the message.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TIME_NAMES = {
     "h": "h", "hr": "h", "hour": "h", "hours": "h",
     "d": "d", "day": "d", "days": "d",
 }  # fmt: skip
-# Decimal as on the box of a disk (SI), binary with an i (IEC 80000-13).
+# Decimal units (SI), binary ones with an i (IEC 80000-13).
 BYTES = {"TB": 10**12, "GB": 10**9, "MB": 10**6, "kB": 10**3}
 _SIZE_NAMES = {"": 1, "b": 1} | {
     f"{letter}{tail}": base**power
@@ -32,7 +32,7 @@ _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 def duration(text: str) -> float:
     """Return the seconds of `90s`, `5m`, `1h30m`, `2 days`, `never`, or of a bare number.
 
-    Raises ValueError for anything else, negative and endless durations included.
+    Raises ValueError for anything else, negative and infinite durations included.
     """
     plain = text.strip().lower()
     if plain == "never":

@@ -75,7 +75,7 @@ def test_a_failing_channel_is_told_once_and_the_others_still_get_the_word() -> N
     notifier.close()
 
     assert got == ["one", "two"]
-    assert told == ["notifications by desktop do not go out: no desktop"]
+    assert told == ["notifications by desktop are not sent: no desktop"]
 
 
 def test_a_channel_that_failed_gets_the_next_word() -> None:
@@ -93,7 +93,7 @@ def test_a_channel_that_failed_gets_the_next_word() -> None:
     notifier.close()
 
     assert got == ["over"]
-    assert told == ["notifications by net do not go out: no network"]
+    assert told == ["notifications by net are not sent: no network"]
 
 
 def test_a_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path, monkeypatch) -> None:
@@ -104,7 +104,7 @@ def test_a_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path, monk
     notifier.notify("finished", "t", "x", 0.0)
     notifier.close()
 
-    assert told == ["notifications by the command do not go out: it did not end within 1 s"]
+    assert told == ["notifications by the command are not sent: it did not end within 1 s"]
     child = int((tmp_path / "pid").read_text())
     until = time.monotonic() + 20
     while is_alive(child) and time.monotonic() < until:
@@ -127,7 +127,7 @@ def test_what_a_command_that_fails_was_is_not_told() -> None:
     notifier.notify("finished", "t", "over", 0.0)
     notifier.close()
 
-    assert told == ["notifications by the command do not go out: it ended with exit code 3"]
+    assert told == ["notifications by the command are not sent: it ended with exit code 3"]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""An overnight job as a value: what it runs, when, where, and what it is called everywhere.
+"""An overnight job as a value: its command, schedule, working directory and names.
 
-Pure; may not touch files or the service manager.
+Pure: must not touch files or the service manager.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ AN_HOUR = 3600.0
 
 
 class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
-    """When a job starts: at times of day ("23:00"), at login, every so many seconds; nothing: by hand."""
+    """When a job starts: at times of day ("23:00"), at login, at an interval in seconds; all empty: by hand."""
 
     at: tuple[str, ...] = ()
     login: bool = False
@@ -41,10 +41,10 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_hourly(self) -> bool:
-        """Whether the service manager starts the job each hour by the calendar, and the plan decides whether it is due.
+        """Whether the service manager starts the job each hour, and start_plan decides whether it is due.
 
-        An interval's own timer stands still while the machine sleeps and begins anew at each boot or login: one of days
-        would hardly ever end.
+        A timer of the service manager stops while the machine sleeps and starts anew at each boot or login, so an
+        interval of days might never elapse.
         """
         return self.every >= AN_HOUR
 
@@ -69,7 +69,7 @@ class Job(msgspec.Struct, frozen=True):
     python: str
     run: tuple[str, ...]
     cwd: str
-    log: str  # file of stallguard's own words
+    log: str  # file of stallguard's own messages
     schedule: Schedule = Schedule()
     env: dict[str, str] = {}
     exit_timeout: int = 60  # seconds that the service manager waits after SIGTERM
@@ -87,7 +87,7 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class ReadBack(NamedTuple):
-    """What can be told from the command line of an installed job."""
+    """What the command line of an installed job contains."""
 
     name: str
     schedule: Schedule
@@ -110,7 +110,7 @@ def unit(name: str) -> str:
 
 
 def checked_name(name: str) -> str:
-    """Return `name` where it can be a job's.  Raises StallguardError (exit code 2)."""
+    """Return `name` if a job can have it.  Raises StallguardError (exit code 2)."""
     if _NAME.fullmatch(name):
         return name
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].strip("-") or "night"
@@ -123,7 +123,7 @@ def checked_name(name: str) -> str:
 
 
 def schedule(at: Sequence[str], every: str | None) -> Schedule:
-    """Return the schedule of the options.  Raises StallguardError (exit code 2) where they are no times."""
+    """Return the schedule of the options.  Raises StallguardError (exit code 2) if they are not times."""
     try:
         times = {units.clock(text) for text in at if text != LOGIN}
         seconds = units.duration(every) if every else 0.0
@@ -139,20 +139,20 @@ def _no_time(text: str) -> StallguardError:
     cure = (
         "--at takes a time of day such as 23:00, or login; --every a duration of a minute or more such as 6h"
     )
-    return StallguardError(f"{text!r} is no time to start at", cure=cure, code=USAGE)
+    return StallguardError(f"{text!r} is not a time to start at", cure=cure, code=USAGE)
 
 
 def exit_timeout(config: Config) -> int:
-    """Return the seconds that the service manager must wait: longer than our own way of ending a training.
+    """Return the seconds that the service manager must wait: longer than stallguard takes to end a training.
 
-    A stop by signal does not wait for the end of a batch, so stop.batch_wait has no part in it.
+    A stop by signal does not wait for the end of a batch, so stop.batch_wait does not count.
     """
     ladder = config.stop.saving_wait + config.stop.grace + config.stop.kill_wait + MARGIN
     return math.ceil(max(config.agent.exit_timeout, ladder))
 
 
 def read_back(program: Sequence[str]) -> ReadBack | None:
-    """Return what a command line says, or None where it is not one of ours."""
+    """Return what a command line contains, or None if stallguard did not write it."""
     words = list(program)
     if tuple(words[1 : 1 + len(ENTRY)]) != ENTRY or "--" not in words:
         return None
@@ -163,6 +163,6 @@ def read_back(program: Sequence[str]) -> ReadBack | None:
     times = [value for option, value in pairs if option == "--at"]
     try:
         when = schedule(times, found.get("--every"))
-    except StallguardError:  # written by hand, and not as we would
+    except StallguardError:  # edited by hand
         when = Schedule()
     return ReadBack(found.get("--name", ""), when, tuple(words[cut + 1 :]))

@@ -1,6 +1,6 @@
-"""From what the user typed to a job: everything absolute, everything that a service manager will not know written in.
+"""Builds a job from the user's command: absolute paths, and the environment that a service manager does not have.
 
-Looks at the file system through stallguard.launch.command; may not write anything.
+Reads the file system through stallguard.launch.command; must not write.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from stallguard.host import tool
 from stallguard.launch import interpreter
 from stallguard.launch.command import Disk, resolve
 
-# What a training's behaviour depends on and a service manager does not hand on.  Nothing that is a secret by its
-# kind: a job's definition is readable by others.  --env adds to this.
+# Variables that change what a training does and that a service manager does not set.  None that usually holds a
+# secret: other users can read a job's definition.  --env adds to this.
 KEPT = frozenset({
     "PATH", "LANG", "LC_ALL", "LC_CTYPE", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONPATH",
     "PYTHONHASHSEED", "LD_LIBRARY_PATH", "STALLGUARD_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME",
@@ -46,11 +46,11 @@ class Asked(NamedTuple):
     schedule: Schedule
     options: tuple[str, ...]
     words: tuple[str, ...]
-    env: tuple[str, ...] = ()  # NAME=VALUE, or NAME to take over
+    env: tuple[str, ...] = ()  # NAME=VALUE, or NAME to copy from this environment
 
 
 class Made(NamedTuple):
-    """A job, the interpreters it needs, and COMMAND with what can be absolute made so."""
+    """A job, the interpreters it needs, and COMMAND with absolute paths."""
 
     job: Job
     interpreters: tuple[str, ...]
@@ -58,7 +58,7 @@ class Made(NamedTuple):
 
 
 def make(asked: Asked, config: Config, env: Mapping[str, str], cwd: Path, places: Places) -> Made:
-    """Return the job.  Raises StallguardError where COMMAND or a name is none."""
+    """Return the job.  Raises StallguardError if COMMAND cannot be run or the name is not valid."""
     name = checked_name(asked.name)
     place = Disk(env, str(cwd))
     python = config.run.python or None
@@ -92,12 +92,12 @@ def _words(words: Sequence[str], argv: Sequence[str], cwd: Path, *, is_script: b
 
 
 def _absolute(path: str, cwd: Path) -> str:
-    """Return an absolute path, links left alone: one leads into a virtual environment, its target out of it."""
+    """Return an absolute path without resolving links: the target of a virtual environment's link is outside of it."""
     return os.path.normpath(cwd / path)
 
 
 def _python(path: str, env: Mapping[str, str], cwd: Path) -> str:
-    """Return the interpreter behind `path`: a shim may choose another one at night.
+    """Return the interpreter behind `path`: a shim can choose another one when the job starts.
 
     Raises StallguardError (exit code 126) if a shim starts no Python here.
     """
@@ -112,9 +112,9 @@ def _python(path: str, env: Mapping[str, str], cwd: Path) -> str:
     if answer.startswith("/"):
         return answer
     raise StallguardError(
-        f"{path} chooses an interpreter when it starts, and does not say which",
+        f"{path} is a shim that does not name the interpreter it chooses",
         why=why,
-        cure="give the interpreter itself: --python /full/path/to/python",
+        cure="name the interpreter: --python /full/path/to/python",
         code=CANNOT_RUN,
     )
 
@@ -136,7 +136,7 @@ def _is_kept(name: str) -> bool:
 
 
 def _path(path: str) -> str:
-    """Return PATH without what means another place in another directory."""
+    """Return PATH without relative directories."""
     return os.pathsep.join(dict.fromkeys(part for part in path.split(os.pathsep) if part.startswith("/")))
 
 

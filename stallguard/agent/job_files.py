@@ -1,6 +1,6 @@
 """Where the files of jobs are, on each system.
 
-Names only; may not make or read anything.
+Builds paths; must not create or read files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LAUNCHD, SYSTEMD = "launchd", "systemd"
 
 
 class Places(NamedTuple):
-    """`definitions`: what the service manager reads; `logs`: stallguard's own words, one file a job."""
+    """`definitions`: what the service manager reads; `logs`: stallguard's own messages, one file per job."""
 
     system: str
     definitions: Path
@@ -42,7 +42,7 @@ class Places(NamedTuple):
 
 
 def places(system: str, env: Mapping[str, str], home: Path) -> Places:
-    """Return the places of `system` for the user whose home and environment these are."""
+    """Return the places of `system` for the user with this home and environment."""
     if system == LAUNCHD:
         library = home / "Library"
         return Places(LAUNCHD, library / "LaunchAgents", library / "Logs" / "stallguard")

@@ -1,8 +1,8 @@
-"""What a job remembers between its starts: when it was installed and last started, and which run it works on.
+"""The state of a job between its starts: when it was installed and last started, and which run it works on.
 
-One small file a job beside the runs.  Its restarts are counted here and not in the run's directory, because
-stallguard can also die before there is a run, and a run that was pruned must not set the count to nothing.
-May not decide anything.
+One small file per job beside the runs.  Its restarts are counted here and not in the run's directory, because
+stallguard can crash before a run exists, and pruning a run must not reset the count.
+Must not decide anything.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ Moment = dt.datetime
 
 
 class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Times are local, with their offset.  `wanted`, `halted`: a start or an end was asked for by hand."""
+    """Times are local, with their offset.  `wanted`, `halted`: the user requested a start or a stop."""
 
     installed: Moment | None = None
     started: Moment | None = None
-    ended: Moment | None = None  # of what was started last; before `started` while it lives
-    missed: Moment | None = None  # the newest start that was noticed not to have happened
+    ended: Moment | None = None  # of the last attempt; before `started` while it runs
+    missed: Moment | None = None  # the newest start that is known to be missed
     wanted: bool = False
     halted: bool = False
     restarts: tuple[
         Moment, ...
-    ] = ()  # starts that the service manager made because stallguard itself had died
+    ] = ()  # starts that the service manager made because stallguard itself had crashed
     run: str = ""  # the run of the last start, by id
-    trouble: str = ""  # why the last start came to nothing
+    trouble: str = ""  # why the last start failed
     damaged: bool = False  # the file is there and cannot be read
 
 
@@ -43,19 +43,19 @@ def file(name: str) -> Path:
 
 
 def recall(name: str) -> Memory:
-    """Return what a job remembers; nothing if there is no file, `damaged` if it cannot be read."""
+    """Return the state of a job: empty if there is no file, `damaged` if it cannot be read."""
     path = file(name)
     try:
         return msgspec.json.decode(path.read_bytes(), type=Memory)
     except FileNotFoundError:
         return Memory()
     except (OSError, *UNREADABLE) as error:
-        why = f"{path} cannot be read ({error}); the newest run of the same command stands for it"
+        why = f"{path} cannot be read ({error}); the newest run of the same command is used instead"
         return Memory(trouble=why, damaged=True)
 
 
 def keep(name: str, memory: Memory) -> None:
-    """Write what a job remembers; a file that could not be read is kept beside it.  Raises OSError."""
+    """Write the state of a job; a file that could not be read is kept beside it.  Raises OSError."""
     path = file(name)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if memory.damaged:
@@ -70,5 +70,5 @@ def forget(name: str) -> None:
 
 
 def names() -> list[str]:
-    """Return the jobs that remember anything."""
+    """Return the jobs that have a state."""
     return sorted(path.stem for path in file("x").parent.glob("*.json"))

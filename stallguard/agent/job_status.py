@@ -1,6 +1,6 @@
-"""A job as a user wants to see it: what it runs, when, how it stands, and what to do.
+"""The status of a job: what it runs, when, its state, and what to do.
 
-Puts together what the service manager, the job's memory and its last run say; may not change anything.
+Combines the service manager's answer, the job's state file and its last run; must not change anything.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SCHEMA = 1
 
 
 class Status(msgspec.Struct, frozen=True):
-    """One job.  "" or None: not known, or nothing to tell."""
+    """One job.  "" or None: not known, or none."""
 
     name: str
     installed: bool
@@ -46,21 +46,21 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class OneJob(msgspec.Struct, frozen=True):
-    """How a job stands."""
+    """The status of a job."""
 
     schema: int
     job: Status
 
 
 class AllJobs(msgspec.Struct, frozen=True):
-    """How each installed job stands."""
+    """The status of each installed job."""
 
     schema: int
     jobs: list[Status]
 
 
 def status(manager: Manager, name: str, now: Moment) -> Status:
-    """Return how the job `name` stands."""
+    """Return the status of the job `name`."""
     back = read_back(manager.program(name))
     if back is None:
         return Status(name=name, installed=False)
@@ -92,15 +92,15 @@ def _joined(manager: Manager, name: str, back: ReadBack, known: Known, past: Mem
 
 
 def run_state(run_id: str) -> str:
-    """Return how the run of that id stands; "" where there is none any more."""
+    """Return the state of the run of that id; "" if it does not exist any more."""
     run = next((run for run in list_runs() if run.id == run_id), None)
     return run_files.state(run) if run else ""
 
 
 def recollected(name: str, command: Sequence[str]) -> Memory:
-    """Return what the job `name` remembers; if its file is damaged, what its newest run tells.
+    """Return the state of the job `name`; if its file is damaged, the state that follows from its newest run.
 
-    Without that a job whose training goes on unguarded would begin a second one.
+    Otherwise a job whose training still runs would start a second one.
     """
     past = job_memory.recall(name)
     if not past.damaged:
@@ -122,13 +122,13 @@ def _moment(utc: str) -> Moment | None:
 
 
 def unfinished(run_id: str) -> RunDir | None:
-    """Return the run of that id where stallguard left it without an end, else None."""
+    """Return the run of that id if it has no outcome because stallguard was killed, else None."""
     run = next((run for run in list_runs() if run.id == run_id), None)
     return run if run and run_files.state(run) == "lost" else None
 
 
 def next_start(schedule: Schedule, past: Memory, now: Moment) -> Moment | None:
-    """Return the next time by the schedule; None where a job starts at login or by hand."""
+    """Return the next time by the schedule; None if a job starts at login or by hand."""
     a_day = dt.timedelta(days=1)
     times = [start_plan.latest(time, now) + a_day for time in schedule.at]
     if schedule.every and past.started:

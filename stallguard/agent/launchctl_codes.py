@@ -1,7 +1,7 @@
-"""What launchctl's numbers mean, in sentences; what the end of a job means.
+"""Messages for launchctl's exit codes and for the exit of a job.
 
-Tables and lookups.  The numbers are errno values that launchctl passes on as its exit code; where a number has
-several causes all are told.
+Tables and lookups.  The codes are errno values that launchctl passes on; if a code has several causes, the message
+names all.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ ANSWERS: dict[int, Answer] = {
     3: Answer(ABSENT, "launchd has no such job (no such process)"),
     5: Answer(
         UNCLEAR,
-        "launchd said input/output error: its word for a job that is still ending, is loaded already, is switched "
-        "off, or has a property list of the wrong owner, mode or form",
-        "look into System Settings > General > Login Items whether stallguard is switched off, then install again",
+        "launchd returned input/output error: the job is still ending, is loaded already, is switched "
+        "off, or has a property list with the wrong owner, mode or syntax",
+        "check in System Settings > General > Login Items whether stallguard is switched off, then install again",
     ),
     17: Answer(LOADED, "launchd has this job already (file exists)"),
     36: Answer(BUSY, "launchd is still ending the job (operation now in progress)"),
@@ -47,22 +47,22 @@ ANSWERS: dict[int, Answer] = {
     ),
     125: Answer(
         NO_SESSION,
-        "there is no graphical session of yours (domain does not support specified action)",
+        "you have no graphical session (domain does not support specified action)",
         "log in at the Mac's own screen and install there: over SSH a job would have no GPU",
     ),
 }  # fmt: skip
 
 
 def answer(code: int, text: str = "") -> Answer:
-    """Return the answer behind an exit code; an unknown one is passed on as launchctl worded it."""
+    """Return the answer for an exit code; for an unknown one, launchctl's own text."""
     said = " ".join(text.split())
     return ANSWERS.get(code) or Answer(REFUSED, f"launchctl failed with {code}{': ' + said if said else ''}")
 
 
-# What a job's own end means; the child's codes do not come through, as `agent work` ends with 0 for all of them.
+# Exit codes of a job.  The training's do not appear: `agent work` ends with 0 for all of them.
 EXITS: dict[int, str] = {
-    0: "ended in good order",
-    78: "could not be started (EX_CONFIG): the interpreter, the working directory or the folder of the log is gone",
+    0: "ended normally",
+    78: "could not be started (EX_CONFIG): the interpreter, working directory or log folder does not exist",
     125: "stallguard itself failed",
     126: "the interpreter cannot be executed",
     127: "the interpreter was not found",
@@ -71,12 +71,12 @@ REASONS = {
     "OS_REASON_DYLD": "a library of the interpreter could not be loaded",
     "OS_REASON_TCC": "macOS denied access to a protected folder",
     "OS_REASON_CODESIGNING": "macOS refused the signature of the interpreter",
-    "OS_REASON_JETSAM": "macOS ended it for want of memory",
+    "OS_REASON_JETSAM": "macOS ended it because memory ran out",
 }
 
 
 def ending(job: Printed) -> str:
-    """Return how the job's last run ended, in words; "" where it never ended."""
+    """Return how the job's last run ended; "" if it never ended."""
     if job.reason in REASONS:
         return REASONS[job.reason]
     if job.signal is not None:

@@ -1,8 +1,8 @@
 """What launchctl prints, as values.
 
-`launchctl print` says of itself that its output is no interface.  So: only lines one level deep count (deeper
-blocks repeat `state` and `active count`), every key may be absent, and an argument of the job with a line break
-in it must not pass for a key.  Pure functions of text.
+The output of `launchctl print` is documented as unstable.  Only lines one level deep count (deeper blocks repeat
+`state` and `active count`), every key can be absent, and an argument of the job that contains a line break must not
+be taken for a key.  Pure functions of text.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ import re
 import msgspec
 
 _LINE = re.compile(r"(?:\t| {4})([A-Za-z][\w ()]*?) = (.*)")
-_FIRST = frozenset({"path", "type", "state", "program", "managed_by"})  # stand above the job's arguments
+_FIRST = frozenset({"path", "type", "state", "program", "managed_by"})  # printed above the arguments
 _ROW = re.compile(r"(-|\d+)\t(-|-?\d+)\t(\S.*)")
 _LEADING_NUMBER = re.compile(r"-?\d+")
 _TRAILING_NUMBER = re.compile(r"(\d+)\s*$")
 
 
 class Printed(msgspec.Struct, frozen=True):
-    """A loaded job.  None or "": launchctl did not say."""
+    """A loaded job.  None or "": launchctl did not print it."""
 
     state: str = ""  # running, not running, spawn scheduled, exited, ...
     path: str = ""
     pid: int | None = None
     runs: int | None = None
-    exit_code: int | None = None  # of the run before this one, where the job runs now
+    exit_code: int | None = None  # of the previous run, if the job runs now
     exit_words: str = ""
-    signal: int | None = None  # that ended it; the exit code is absent then
+    signal: int | None = None  # that ended it; there is no exit code then
     reason: str = ""  # OS_REASON_DYLD, OS_REASON_TCC, ...
     crashes: int | None = None  # in a row
     minimum_runtime: int | None = None  # ThrottleInterval, seconds
@@ -42,7 +42,7 @@ class Printed(msgspec.Struct, frozen=True):
 
 
 def fields(text: str) -> dict[str, str]:
-    """Return the lines `key = value` of the first level; where a key stands twice, the one that is launchd's."""
+    """Return the lines `key = value` of the first level; of a repeated key, the one that launchd prints."""
     found: dict[str, str] = {}
     for match in map(_LINE.fullmatch, text.splitlines()):
         if match is None or match[2].endswith("{"):
@@ -54,7 +54,7 @@ def fields(text: str) -> dict[str, str]:
 
 
 def parse(text: str) -> Printed:
-    """Return what `launchctl print gui/UID/LABEL` says."""
+    """Return the values in the output of `launchctl print gui/UID/LABEL`."""
     said = fields(text)
     exit_words = said.get("last exit code", "")
     return Printed(
@@ -93,7 +93,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 def parse_list(text: str) -> list[Row]:
-    """Return the jobs of `launchctl list`: three columns, the header left out."""
+    """Return the jobs of `launchctl list`: three columns, without the header."""
     rows = map(_ROW.fullmatch, text.splitlines())
     return [Row(row[3], _number(row[1]), _number(row[2])) for row in rows if row]
 
@@ -112,5 +112,5 @@ def _exit_of(status: int) -> int:
 
 
 def parse_disabled(text: str) -> frozenset[str]:
-    """Return the labels that `launchctl print-disabled` lists as disabled (`=> disabled`, or `=> true` of old)."""
+    """Return the labels that `launchctl print-disabled` lists as disabled."""
     return frozenset(re.findall(r'^\s*"([^"]+)" => (?:disabled|true)\s*$', text, re.MULTILINE))

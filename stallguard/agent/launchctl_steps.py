@@ -1,9 +1,9 @@
-"""How jobs are loaded and removed, as tables of steps that a small player follows.
+"""How jobs are loaded and removed, as tables of steps, and the function that executes them.
 
-launchd answers before it has done what it was asked: bootout returns while the job still ends, bootstrap says
-"input/output error" for half a dozen states and sometimes although it worked.  So every step names what each answer
-leads to, and only a `print` proves anything.  Order as Homebrew's services and careful installers have it: enable,
-bootout, wait until it is gone, bootstrap, verify.  This module may not start a process.
+launchd answers before it is done: bootout returns while the job still ends, and bootstrap returns "input/output error"
+for six states, sometimes although it succeeded.  So every step lists the next step for each answer, and only `print`
+shows the state.  The order is that of Homebrew's services: enable, bootout, wait until the job is gone, bootstrap,
+verify.  This module must not start a process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PAUSE = 0.25  # seconds between two tries
 
 
 class Step(NamedTuple):
-    """Ask launchctl `words`; `leads`: from the meaning of the answer to the next step; `tries`: visits at most."""
+    """Run launchctl with `words`.  `leads`: the next step for each meaning of the answer; `tries`: at most so many."""
 
     words: tuple[str, ...]
     leads: Mapping[str, str]
@@ -40,7 +40,7 @@ def _bootout(then: str) -> Step:
 
 
 def install(exit_timeout: float) -> Steps:
-    """Return the steps that put a property list in force, whatever was loaded before."""
+    """Return the steps that load a property list, and replace the job that is loaded."""
     verify = dict.fromkeys((OK, UNCLEAR, BUSY, LOADED), "loaded?")
     return {
         "enable": Step(("enable", "{target}"), {OK: "bootout"}, tries=2),
@@ -62,9 +62,9 @@ def play(
     launchctl: Callable[[Sequence[str]], Said],
     sleep: Callable[[float], None],
 ) -> list[tuple[str, Said]]:
-    """Follow `steps` from the first to DONE; return each step with what was said.
+    """Execute `steps` from the first to DONE; return each step with launchctl's answer.
 
-    `names` fills {domain}, {target}, {file}.  Raises StallguardError where an answer leads nowhere, or where a
+    `names` fills {domain}, {target}, {file}.  Raises StallguardError if an answer has no next step, or if a
     step was tried too often.
     """
     visits: dict[str, int] = dict.fromkeys(steps, 0)
@@ -87,16 +87,16 @@ def play(
 
 
 def _telling(story: list[tuple[str, Said]]) -> Answer:
-    """Return the last answer that explains: a failed bootstrap rather than the `print` that proved it."""
+    """Return the last answer that gives a reason: a failed bootstrap rather than the `print` after it."""
     told = [answer(*said) for _, said in story if answer(*said).meaning not in (OK, ABSENT)]
     return told[-1] if told else answer(*story[-1][1])
 
 
 def failure(step: Step, names: Mapping[str, str], said: Answer) -> StallguardError:
-    """Return the error for a step that ended in `said`."""
+    """Return the error for a step with the answer `said`."""
     asked = " ".join(("launchctl", *(word.format_map(names) for word in step.words)))
     return StallguardError(
         f"the job {names['target']} could not be {'loaded' if 'file' in names else 'unloaded'}",
         why=f"{asked}: {said.words}",
-        cure=said.cure or "try again in a minute; stallguard agent status shows what launchd knows",
+        cure=said.cure or "try again in a minute; stallguard agent status shows the state of the job",
     )

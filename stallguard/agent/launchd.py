@@ -1,6 +1,6 @@
 """The verbs on macOS: property lists in ~/Library/LaunchAgents, launchctl in the user's graphical session.
 
-May not decide what an answer means: that is answers, steps and printed.
+Must not interpret answers: launchctl_codes, launchctl_steps and launchctl_output do.
 """
 
 from __future__ import annotations
@@ -63,14 +63,16 @@ class Launchd:
         return f"{self._domain}/{label(name)}"
 
     def ready(self) -> None:
-        """Raise StallguardError for root, and where the user has no graphical session."""
+        """Raise StallguardError for root, and if the user has no graphical session."""
         if self._uid == 0:
-            why = "a job of root has no graphical session, and would train as root"
-            raise StallguardError("not as root", why=why, cure="run it again without sudo", code=CANNOT_RUN)
+            why = "a job of root has no graphical session, and its training would run as root"
+            raise StallguardError(
+                "jobs cannot be managed as root", why=why, cure="run it again without sudo", code=CANNOT_RUN
+            )
         said = answer(*self._launchctl(("print", self._domain)))
         if said.meaning == NO_SESSION:
             raise StallguardError(
-                "there is no session to install in", why=said.words, cure=said.cure, code=CANNOT_RUN
+                "there is no graphical session to install in", why=said.words, cure=said.cure, code=CANNOT_RUN
             )
 
     def render(self, job: Job) -> dict[str, bytes]:
@@ -78,7 +80,7 @@ class Launchd:
         return {self.places.definition(job.name).name: plist.render(job)}
 
     def install(self, job: Job) -> None:
-        """Write the property list, whole or not at all, and have launchd take it up."""
+        """Write the property list atomically and load it."""
         file = self.places.definition(job.name)
         self._refuse_foreign(job.name)
         is_new = not file.exists()
@@ -102,7 +104,7 @@ class Launchd:
             raise preflight.foreign(name, path)
 
     def uninstall(self, name: str) -> None:
-        """Have launchd end and forget the job, then remove its property list."""
+        """End and unload the job, then remove its property list."""
         self._refuse_foreign(name)
         names = {"domain": self._domain, "target": self._target(name)}
         launchctl_steps.play(
@@ -114,7 +116,7 @@ class Launchd:
         """Start the job now."""
         for _ in range(START_TRIES):
             said = answer(*self._launchctl(("kickstart", self._target(name))))
-            # A job that is being started, as bootstrap does with KeepAlive, answers 37: only `print` proves anything.
+            # While a job starts, as after bootstrap with KeepAlive, launchctl returns 37; only `print` shows it.
             if said.meaning == OK or (said.meaning == BUSY and self._print(name).running):
                 return
             if said.meaning != BUSY:
@@ -123,7 +125,7 @@ class Launchd:
         raise self._refused("kickstart", self._target(name), said)
 
     def stop(self, name: str) -> None:
-        """Send SIGTERM and wait; launchd sends no SIGKILL here, and stallguard ends its training by its own rules."""
+        """Send SIGTERM and wait; launchd sends no SIGKILL here; stallguard ends its training itself."""
         if not self._print(name).running:
             return
         self._must(("kill", "SIGTERM", self._target(name)), allowed=(OK, ABSENT))
@@ -158,7 +160,7 @@ class Launchd:
         return launchctl_output.parse(said.text) if said.code == 0 else launchctl_output.Printed()
 
     def known(self, name: str) -> Known:
-        """Return what `launchctl print` tells, and whether the job is switched off."""
+        """Return the values of `launchctl print`, and whether the job is switched off."""
         said = self._launchctl(("print", self._target(name)))
         meaning = answer(*said)
         if meaning.meaning != OK:
@@ -180,12 +182,12 @@ class Launchd:
         return f"{said.words}: {said.cure}" if said.cure else said.words
 
     def program(self, name: str) -> tuple[str, ...]:
-        """Return the command line in the job's property list; () where there is none."""
+        """Return the command line in the job's property list; () if there is none."""
         file = self.places.definition(name)
         return plist.program(file.read_bytes()) if file.exists() else ()
 
     def advice(self, job: Job) -> list[str]:
-        """Return what macOS shows after an install, and what a night needs."""
+        """Return what macOS shows after an install, and what an overnight job needs."""
         return [
             'macOS may show "Background Items Added"; leave it switched on in System Settings > Login Items',
             "stay logged in and on mains power; a closed lid sleeps",
@@ -194,7 +196,7 @@ class Launchd:
 
 
 def _write(file: Path, data: bytes) -> None:
-    """Write a property list, checked by plutil where there is one.  Raises StallguardError."""
+    """Write a property list, checked by plutil if it is installed.  Raises StallguardError."""
     draft = file.with_suffix(".draft")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -203,12 +205,12 @@ def _write(file: Path, data: bytes) -> None:
         _lint(draft)
         draft.replace(file)
     except OSError as error:
-        cure = "make that folder writable for you"
+        cure = "make that folder writable by you"
         raise StallguardError(
             f"cannot write {file}", why=str(error.strerror), cure=cure, code=CANNOT_RUN
         ) from error
     finally:
-        with contextlib.suppress(OSError):  # already told, if anything is wrong with the place
+        with contextlib.suppress(OSError):  # the error of the write above is raised already
             draft.unlink(missing_ok=True)
 
 

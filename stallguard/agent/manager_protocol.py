@@ -1,4 +1,4 @@
-"""What both service managers offer, and what they tell of a job.
+"""The interface of both service managers, and the state of a job.
 
 Types only.
 """
@@ -14,33 +14,33 @@ from stallguard.agent.job_files import Places
 
 
 class Known(msgspec.Struct, frozen=True):
-    """What the service manager knows of a job.  None or "": it does not say."""
+    """The state of a job in the service manager.  None or "": not reported."""
 
     loaded: bool
     running: bool = False
     state: str = ""
     pid: int | None = None
     starts: int | None = None
-    ending: str = ""  # how the run before this one ended, in words
-    trouble: str = ""  # what has to be mended, with its cure
+    ending: str = ""  # how the previous run ended
+    trouble: str = ""  # what is wrong, and how to fix it
 
 
 class Manager(Protocol):
-    """The verbs; all raise StallguardError where the service manager refuses, and say why."""
+    """The verbs; all raise StallguardError with the reason if the service manager refuses."""
 
     places: Places
 
     def ready(self) -> None:
-        """Raise where no job of this user can be managed from here."""
+        """Raise if no job of this user can be managed from here."""
 
     def render(self, job: Job) -> dict[str, bytes]:
         """Return the files that define the job, by name."""
 
     def install(self, job: Job) -> None:
-        """Put the job in force, whatever there was before; a running one of that name is ended."""
+        """Install the job; a job of that name is ended and replaced."""
 
     def uninstall(self, name: str) -> None:
-        """End and remove the job; nothing to remove is no error."""
+        """End and remove the job; no error if it does not exist."""
 
     def start(self, name: str) -> None:
         """Start the job now."""
@@ -49,7 +49,7 @@ class Manager(Protocol):
         """End the job's process and wait for it; it stays installed."""
 
     def known(self, name: str) -> Known:
-        """Return what the service manager knows."""
+        """Return the state of the job."""
 
     def program(self, name: str) -> tuple[str, ...]:
         """Return the command line in the job's definition; () where there is none."""

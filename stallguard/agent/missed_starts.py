@@ -1,8 +1,8 @@
-"""Nights that did not happen: a start that was due while the machine slept, was off, or had nobody logged in.
+"""Missed starts: a start was due while the machine slept, was off, or no user was logged in.
 
-launchd and systemd start a job after waking; more than LATE after its time it is not made up, because the machine may
-be in use.  So it is said: by `agent status`, by `morning`, by a notification, and before the first night by a warning.
-May not decide what is due: that is due.
+launchd and systemd start a job after the machine wakes; more than LATE after its time stallguard skips the start,
+because the machine may be in use.  `agent status`, `morning` and a notification report it, and `agent install` warns
+beforehand. Must not decide what is due: start_plan does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stallguard.agent.manager_protocol import Manager
 from stallguard.host.types import Sleep
 
 BEFORE = 1  # minutes that the machine wakes before its job
-AWAKE = 300.0  # seconds; a job that comes so soon after a wake-up finds the machine awake
+AWAKE = 300.0  # seconds; a job that starts so soon after a wake-up finds the machine awake
 A_DAY = 24 * 60  # minutes
 
 
@@ -32,20 +32,16 @@ class Missed(NamedTuple):
 
 
 def newest(schedule: Schedule, past: Memory, now: Moment) -> Moment | None:
-    """Return the newest missed start, which may be one that was remembered; None if there is none."""
+    """Return the newest missed start, a recorded one included; None if there is none."""
     known = [moment for moment in (start_plan.missed(schedule, past, now), past.missed) if moment is not None]
     return max(known, default=None)
 
 
 def words(moment: Moment, system: str) -> str:
     """Return what happened and what to do, in a sentence."""
-    cure = (
-        f"let the machine wake by itself: {wake_command(f'{moment:%H:%M}')}"
-        if system == LAUNCHD
-        else AWAKE_ON_LINUX
-    )
+    cure = f"schedule a wake-up: {wake_command(f'{moment:%H:%M}')}" if system == LAUNCHD else AWAKE_ON_LINUX
     return (
-        f"the start at {moment:%H:%M} on {moment:%d %b} did not happen: the machine slept, was off, or nobody was "
+        f"the start at {moment:%H:%M} on {moment:%d %b} did not happen: the machine slept, was off, or no user was "
         f"logged in; {cure}"
     )
 
@@ -54,14 +50,14 @@ AWAKE_ON_LINUX = "keep the machine from suspending before that time (logind.conf
 
 
 def wake_command(time: str) -> str:
-    """Return the command that has a Mac wake shortly before `time` of day; it replaces an earlier `pmset repeat`."""
+    """Return the command that makes a Mac wake shortly before `time` of day; it replaces an earlier `pmset repeat`."""
     hour, minute = units.clock(time)
     early = (hour * 60 + minute - BEFORE) % A_DAY
     return f"sudo pmset repeat wakeorpoweron MTWRFSU {early // 60:02}:{early % 60:02}:00"
 
 
 def asleep_at(schedule: Schedule, sleep: Sleep | None, wakes: tuple[str, ...]) -> str | None:
-    """Return the first time of day at which the machine may be asleep; None if there is none, or nothing is known.
+    """Return the first time of day at which the machine may be asleep; None if there is none, or if that is not known.
 
     `wakes`: the times at which it wakes by itself each day.
     """
@@ -71,7 +67,7 @@ def asleep_at(schedule: Schedule, sleep: Sleep | None, wakes: tuple[str, ...]) -
 
 
 def _wakes_before(time: str, wakes: tuple[str, ...], after: float) -> bool:
-    """Tell whether a wake lies so shortly before `time` that the machine is awake then."""
+    """Return whether a wake lies so shortly before `time` that the machine is awake then."""
     hour, minute = units.clock(time)
     since = (
         (hour * 60 + minute - wake_hour * 60 - wake_minute) % A_DAY
@@ -81,7 +77,7 @@ def _wakes_before(time: str, wakes: tuple[str, ...], after: float) -> bool:
 
 
 def warning(schedule: Schedule, system: str, sleep: Sleep | None, wakes: tuple[str, ...]) -> list[str]:
-    """Return what to say at install of a machine that may be asleep at the hour."""
+    """Return the warning for a machine that may be asleep when the job is due."""
     time = asleep_at(schedule, sleep, wakes)
     if time is None or sleep is None or sleep.after is None:
         return []

@@ -1,6 +1,6 @@
 """A job as a launchd property list.
 
-Keys and values: launchd.plist(5) and what public reports found where the manual is silent.  Pure.
+Keys and values: launchd.plist(5), and public reports for what the manual leaves out.  Pure.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from typing import Any
 from stallguard import units
 from stallguard.agent.job import Job, label
 
-OPEN_FILES = 4096  # launchd's own soft limit is 256; TensorFlow opens one descriptor a data shard
+OPEN_FILES = 4096  # launchd's own soft limit is 256; TensorFlow opens one descriptor per data shard
 
 
 def values(job: Job) -> dict[str, Any]:
     """Return the keys of the property list.
 
-    KeepAlive on failure only: launchd has no limit of starts, so stallguard counts and exits 0 when it gives up.
-    It implies a start at load; `agent work` ends that at once where nothing is due.
+    KeepAlive on failure only: launchd does not limit starts, so stallguard counts them and exits with 0 at its limit.
+    It implies a start at load; `agent work` exits at once if nothing is due.
     ProcessType Interactive: anything else is throttled, which would slow the training and look like a stall.
-    No Umask: the training's own files would get it.  Ours are private because their directories are (0700).
+    No Umask: it would apply to the training's files.  stallguard's files are private because their directories are
+    (0700).
     """
     return {
         "Label": label(job.name),
@@ -58,7 +59,7 @@ def render(job: Job) -> bytes:
 
 
 def program(data: bytes) -> tuple[str, ...]:
-    """Return the command line in a property list; () where it is damaged or has none."""
+    """Return the command line in a property list; () if it is damaged or has none."""
     try:
         arguments = plistlib.loads(data).get("ProgramArguments", [])
     except (plistlib.InvalidFileException, ValueError, AttributeError, OverflowError):

@@ -1,6 +1,6 @@
-"""What would fail at night and nobody would see: refused at install, with the reason and the cure.
+"""Refuses jobs that would fail when they start, at install, with the reason and the cure.
 
-Looks at the file system; may not change anything.
+Reads the file system; must not change anything.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from stallguard.agent.job_files import LAUNCHD
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.host.guarded_folders import guarded
 
-# Where tools keep environments that they throw away at will: uvx, uv run --with, pipx run.
+# Caches in which tools keep environments that they can delete: uvx, uv run --with, pipx run.
 FLEETING = re.compile(r"/uv/(archive|environments|builds)-v\d+/|/pipx/\.?cache/|/Caches/pipx/")
 
 
 def check(job: Job, interpreters: Sequence[str], words: Sequence[str], system: str, home: Path) -> None:
-    """Raise StallguardError (exit code 126) for the first thing that would keep the job from running at night.
+    """Raise StallguardError (exit code 126) for the first problem that would keep the job from running.
 
-    `interpreters`: all that the job needs; `words`: COMMAND, whose paths the job will want to read.  On macOS every
-    path that the job keeps is looked at: arguments, options, variables, and where stallguard itself is.
+    `interpreters`: all that the job needs; `words`: COMMAND, whose paths the job reads.  On macOS every path of
+    the job is checked: arguments, options, variables, and the location of stallguard itself.
     """
     for python in interpreters:
         check_interpreter(python)
@@ -40,10 +40,10 @@ def check(job: Job, interpreters: Sequence[str], words: Sequence[str], system: s
 
 
 def check_text(job: Job) -> None:
-    """Raise StallguardError (exit code 126) for text that a definition cannot hold as it is.
+    """Raise StallguardError (exit code 126) for text that a definition cannot contain.
 
-    A unit takes a path as the rest of its line: a line break would begin a line of its own, a backslash at the end
-    would swallow the next line, and blanks at either end are dropped.  Both forms are UTF-8 without control characters;
+    A unit takes a path as the rest of its line: a line break would start a new line, a backslash at the end would
+    join the next line, and blanks at either end are dropped.  Both forms are UTF-8 without control characters;
     in an argument or a variable, tab and line break can be written.
     """
     for what, path in (
@@ -55,7 +55,7 @@ def check_text(job: Job) -> None:
         if path.endswith("\\") or path != path.strip():
             raise _refused(
                 f"{what} {path!r} ends with a backslash or a blank",
-                "a definition of a job cannot hold such a path",
+                "a job's definition cannot contain such a path",
                 "rename that folder, and install again",
             )
     for word in job.run:
@@ -74,22 +74,22 @@ def _check_characters(what: str, text: str, refused: re.Pattern[str]) -> None:
     if match is not None:
         name = "is not UTF-8" if "\ud800" <= match[0] <= "\udfff" else f"holds the character {match[0]!r}"
         raise _refused(
-            f"{what} {text!r} {name}", "a definition of a job cannot hold it", "rename it, or leave it out"
+            f"{what} {text!r} {name}", "a job's definition cannot contain it", "rename it, or leave it out"
         )
 
 
 def check_interpreter(python: str) -> None:
-    """Raise StallguardError where `python` will not start under a service manager."""
+    """Raise StallguardError if `python` does not start under a service manager."""
     path = Path(python)
     if not path.is_absolute():
-        why = "a service manager has neither your PATH nor your working directory"
+        why = "a service manager uses neither your PATH nor your working directory"
         raise _refused(
             f"the interpreter {python} is not an absolute path", why, "give --python /full/path/to/python"
         )
     if path.is_symlink() and not path.exists():
         why = f"it points to {path.readlink()}, which is gone: the Python that it was made from was moved or updated"
         raise _refused(
-            f"the interpreter {python} leads nowhere", why, "make the environment anew, then install again"
+            f"the interpreter {python} leads nowhere", why, "create the environment again, then install again"
         )
     if not os.access(path, os.X_OK) or path.is_dir():
         raise _refused(f"there is no interpreter {python}", "", "give --python /full/path/to/python")
@@ -97,19 +97,19 @@ def check_interpreter(python: str) -> None:
     if base is not None and not base.exists():
         why = f"its pyvenv.cfg says that it was made from {base}, which is gone"
         raise _refused(
-            f"the environment of {python} does not work any more", why, "make it anew, then install again"
+            f"the environment of {python} does not work", why, "create it again, then install again"
         )
     if FLEETING.search(python) or FLEETING.search(str(path.resolve())):
-        why = "it is in a cache that is cleared at will"
+        why = "it is in a cache that can be cleared at any time"
         raise _refused(
-            f"the interpreter {python} may be gone tonight",
+            f"the interpreter {python} can disappear before the job starts",
             why,
             "install it from its clone, with: uv tool install .",
         )
 
 
 def _base_of(python: Path) -> Path | None:
-    """Return the directory of the Python that a virtual environment was made from; None where it is none."""
+    """Return the directory of the Python of a virtual environment; None if it is not a virtual environment."""
     try:
         text = (python.parent.parent / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -119,18 +119,18 @@ def _base_of(python: Path) -> Path | None:
 
 
 def check_guarded(path: Path, home: Path) -> None:
-    """Raise StallguardError where macOS would not let a job read `path`."""
+    """Raise StallguardError if macOS does not let a job read `path`."""
     folder = guarded(path, home)
     if folder is not None:
         raise _refused(
-            f"{path} is in a folder that macOS guards ({folder})",
-            "a job of launchd may not read there, and cannot be asked for the right at night",
+            f"{path} is in a folder that macOS protects ({folder})",
+            "a launchd job cannot read that folder, and there is no user to grant access when it starts",
             "move the project to a folder such as ~/train, and install again from there",
         )
 
 
 def _paths(words: Sequence[str], cwd: Path) -> Iterator[str]:
-    """Yield what of COMMAND is a path to something that exists: the script, and data that it is given."""
+    """Yield the words of COMMAND that are paths of existing files: the script and its data."""
     for word in words:
         for text in {word, word.rpartition("=")[2]}:
             if text and "\0" not in text and ("/" in text or text == words[0]):
@@ -142,7 +142,7 @@ def _paths(words: Sequence[str], cwd: Path) -> Iterator[str]:
 def _in_variables(env: Mapping[str, str]) -> Iterator[str]:
     """Yield the absolute paths in the variables of a job.
 
-    PATH is left out: where a program is not found in one folder, it is looked for in the next.
+    PATH is left out: a program that is not found in one folder is searched for in the next.
     """
     for name, value in env.items():
         if name != "PATH":
@@ -156,7 +156,7 @@ def _refused(what: str, why: str, cure: str) -> StallguardError:
 def foreign(name: str, where: str) -> StallguardError:
     """Return the error for a job of that name that stallguard did not make."""
     return _refused(
-        f"there is a job named {name} that is not stallguard's",
+        f"there is a job named {name} that stallguard did not install",
         f"its definition is {where}",
-        "take another name with --name, or remove that job by its own means",
+        "choose another name with --name, or remove that job with the program that installed it",
     )

@@ -1,7 +1,7 @@
-"""What a job does when its service manager starts it: find out why, then begin a run, go on with one, or end.
+"""What a job does when its service manager starts it: begin a run, continue one, or exit.
 
-It ends with 0 whatever became of the training, so that the service manager starts it again only where stallguard
-itself died.  May not judge the training.
+It exits with 0 for every outcome of the training, so that the service manager starts it again only if stallguard
+itself crashed.  Must not judge the training.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from stallguard.agent.job_status import recollected, unfinished
 from stallguard.errors import StallguardError
 from stallguard.storage.paths import RunDir
 
-LOG_MAX = 4_000_000  # bytes of a job's log, of which the newer half is kept
+LOG_MAX = 4_000_000  # bytes of a job's log, the newer half is kept
 
 Begin = Callable[[Callable[[str], None]], None]
 GoOn = Callable[[RunDir, bool], None]
@@ -31,8 +31,8 @@ GoOn = Callable[[RunDir, bool], None]
 class Work(NamedTuple):
     """One start of a job.
 
-    `begin` is handed what to call with the id of its run; `go_on(run, end)` takes one up; `notify` sends a message to
-    the user.
+    `begin` gets a callback for the id of its run; `go_on(run, end)` continues a run; `notify` sends a message to the
+    user.
     """
 
     name: str
@@ -46,25 +46,23 @@ class Work(NamedTuple):
     system: str
 
     def do(self) -> None:
-        """Do what is due; what was left to be ended, or had ended and nobody had noted it, comes first."""
+        """Do what is due; first end a run that was to be ended, or record one that ended without a record."""
         first = True
         while self._do(first=first):
             first = False
 
     def _do(self, *, first: bool) -> bool:
-        """Do one thing; return whether something else may be due still."""
+        """Do one thing; return whether something else can be due."""
         try:
             plan, left = self._decide(first=first)
         except Exception as error:  # noqa: BLE001 - to die here would have launchd start us every 30 s for ever
-            self.say(f"{self.name}: cannot tell what is due: {type(error).__name__}: {error}")
+            self.say(f"{self.name}: cannot determine what is due:  {type(error).__name__}: {error}")
             return False
-        if (
-            plan.action != start_plan.NOTHING or not self.schedule.is_hourly
-        ):  # else 24 lines a day that say nothing
+        if plan.action != start_plan.NOTHING or not self.schedule.is_hourly:  # else 24 useless lines a day
             self.say(f"{self.clock():%Y-%m-%d %H:%M} {self.name}: {plan.action}, {plan.why}")
         try:
             self._perform(plan, left)
-        except StallguardError as error:  # trying again would bring the same
+        except StallguardError as error:  # another try would fail in the same way
             self._fail(error)
             return False
         finally:
@@ -90,7 +88,7 @@ class Work(NamedTuple):
 
     def _remember_end(self, plan: start_plan.Plan) -> None:
         if plan.action != start_plan.NOTHING:
-            with contextlib.suppress(OSError):  # a full disk: a night that is missed next is not noticed
+            with contextlib.suppress(OSError):  # a full disk: the next missed start is not noticed
                 job_memory.keep(self.name, replace(job_memory.recall(self.name), ended=self.clock()))
 
     def _perform(self, plan: start_plan.Plan, left: RunDir | None) -> None:
@@ -110,7 +108,7 @@ class Work(NamedTuple):
 
 
 def trim(log: Path, most: int = LOG_MAX) -> None:
-    """Cut a log that has grown too long to its newer half; the service manager has it open for appending."""
+    """Cut a log that is too long to its newer half; the service manager has it open for appending."""
     if not log.exists() or log.stat().st_size <= most:
         return
     with log.open("r+b") as file:
@@ -122,7 +120,7 @@ def trim(log: Path, most: int = LOG_MAX) -> None:
 
 
 def step_aside() -> None:
-    """Leave the log to stallguard's own words: the training's output goes to its output.log alone."""
+    """Keep the training's output out of the job's log: it goes to output.log only."""
     words = os.dup(2)
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):

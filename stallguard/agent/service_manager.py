@@ -1,6 +1,6 @@
 """Which service manager this machine has.
 
-May not ask it anything.
+Must not call it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ def own_system(platform: str = sys.platform) -> str:
 
 
 def manager(system: str, env: Mapping[str, str]) -> Manager:
-    """Return the verbs for `system`, for the user who asks."""
+    """Return the verbs for `system`, for the current user."""
     where = own_places(system, env)
     return Launchd(where, os.getuid()) if system == LAUNCHD else Systemd(where)
 
 
 def own_places(system: str, env: Mapping[str, str]) -> Places:
-    """Return where the files of jobs are for the user who asks."""
+    """Return where the files of jobs are for the current user."""
     return places(system, env, Path(env.get("HOME") or Path.home()))

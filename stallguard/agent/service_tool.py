@@ -28,7 +28,7 @@ def ask(program: str, words: Sequence[str], patience: float, cure: str) -> Said:
     """
     path = shutil.which(program)
     if path is None:
-        why = "it belongs to a system that this machine does not run"
+        why = "it belongs to another operating system"
         raise StallguardError(f"there is no {program} here", why=why, cure=cure, code=CANNOT_RUN)
     result = tool.run([path, *words], patience, env=os.environ | tool.C_LOCALE)
     if result.code is None:

@@ -1,8 +1,8 @@
-"""What a job has to do when its service manager starts it: begin, go on, or nothing.
+"""Decides what a job does when its service manager starts it: begin a run, continue one, or nothing.
 
-A service manager starts a job for reasons that it does not tell: the hour has come, the machine woke after it, the
-job was just loaded (which KeepAlive implies), somebody asked, or stallguard died.  Only what is remembered tells
-them apart.  Pure: times are values, local and with their offset.
+A service manager does not say why it starts a job: the time of day is reached, the machine woke after it, the job was
+just loaded (KeepAlive implies a start), the user started it, or stallguard crashed.  Only the job's state file
+distinguishes these.  Pure: times are values, local and with their offset.
 """
 
 from __future__ import annotations
@@ -17,14 +17,12 @@ from stallguard.agent.job import Schedule
 from stallguard.agent.job_memory import Memory, Moment
 
 BEGIN, GO_ON, END, GIVE_UP, NOTHING = "begin", "go on", "end", "give up", "nothing"
-EARLY = dt.timedelta(minutes=1)  # that a service manager may be before its time
-LATE = dt.timedelta(hours=2)  # after which a missed time is not made up: the machine may be in use
-MOST_RESTARTS = 5  # within AN_HOUR; launchd knows no limit and made 38 771 starts of one broken job
+EARLY = dt.timedelta(minutes=1)  # by which a service manager can be early
+LATE = dt.timedelta(hours=2)  # after which a missed start is skipped: the machine may be in use
+MOST_RESTARTS = 5  # within AN_HOUR; launchd has no limit and started one broken job 38 771 times
 AN_HOUR = dt.timedelta(hours=1)
 ALMOST = 0.9  # of an interval
-HOUR_SLACK = (
-    300.0  # seconds that a start by the hour may be short of its interval: the one before began a bit late
-)
+HOUR_SLACK = 300.0  # by which an hourly start can be short of its interval, if the previous one was late
 
 
 class Plan(NamedTuple):
@@ -37,22 +35,22 @@ class Plan(NamedTuple):
 def plan(schedule: Schedule, memory: Memory, now: Moment, *, unfinished: bool, first: bool = True) -> Plan:
     """Return what to do.
 
-    `unfinished`: the job's last run has no end, and nobody guards it; `first`: the service manager has just started
-    us, so it may be a login.
+    `unfinished`: the job's last run has no outcome, and no stallguard guards it; `first`: the service manager has just
+    started, so this can be a login.
     """
     if unfinished and memory.halted:
-        return Plan(END, "you stopped the job while stallguard was gone")
+        return Plan(END, "you stopped the job while stallguard was not running")
     why = _due(schedule, memory, now, first=first)
     if not unfinished and not why:
         return Plan(NOTHING, f"nothing is due; this job starts {schedule.words()}")
     if len(recent(memory, now)) >= MOST_RESTARTS:
-        return Plan(GIVE_UP, f"gave up: stallguard itself died {MOST_RESTARTS} times within an hour")
-    return Plan(GO_ON, "stallguard had ended without a word") if unfinished else Plan(BEGIN, why)
+        return Plan(GIVE_UP, f"gave up: stallguard itself crashed {MOST_RESTARTS} times within an hour")
+    return Plan(GO_ON, "stallguard had been killed") if unfinished else Plan(BEGIN, why)
 
 
 def _due(schedule: Schedule, memory: Memory, now: Moment, *, first: bool) -> str:
     if memory.wanted:
-        return "you asked for it"
+        return "you started it"
     for time in schedule.at:
         appointed = latest(time, now)
         is_new = memory.installed is None or memory.installed < appointed
@@ -61,14 +59,14 @@ def _due(schedule: Schedule, memory: Memory, now: Moment, *, first: bool) -> str
             return f"it is {time}"
     if schedule.every and _is_next(memory.started, schedule.every, now):
         return f"{units.show_duration(schedule.every)} have passed"
-    # A start by the hour cannot be told from one at login; what the interval makes due begins at either.
+    # An hourly start cannot be distinguished from one at login; a due interval begins at either.
     return "login" if schedule.login and first and not schedule.is_hourly else ""
 
 
 def missed(schedule: Schedule, memory: Memory, now: Moment) -> Moment | None:
-    """Return the newest time of day that passed without a start and is not made up any more; None if there is none.
+    """Return the newest time of day that passed without a start and is skipped; None if there is none.
 
-    A job that was still at work then has missed nothing.
+    A job that was still running then has missed no start.
     """
     if memory.started is not None and (memory.ended is None or memory.ended < memory.started):
         return None
@@ -99,7 +97,7 @@ def recent(memory: Memory, now: Moment) -> tuple[Moment, ...]:
 
 
 def remembered(memory: Memory, done: Plan, now: Moment) -> Memory:
-    """Return what the job remembers before it does `done`: enough to count its deaths on the way."""
+    """Return the state of the job before it does `done`, so that crashes in between are counted."""
     if done.action in (BEGIN, GO_ON):
         return replace(memory, restarts=(*recent(memory, now), now), trouble="")
     if done.action == GIVE_UP:
@@ -108,5 +106,5 @@ def remembered(memory: Memory, done: Plan, now: Moment) -> Memory:
 
 
 def begun(memory: Memory, run: str, now: Moment) -> Memory:
-    """Return what the job remembers once its run exists: the start is done, whatever becomes of it."""
+    """Return the state of the job once its run exists: the start counts as done."""
     return replace(memory, run=run or memory.run, started=now, wanted=False, halted=False, restarts=())

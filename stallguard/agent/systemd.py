@@ -1,6 +1,6 @@
 """The verbs on Linux: user units in ~/.config/systemd/user, `systemctl --user`.
 
-May not decide what a job is; unit writes it.
+Must not define the units; `unit` does.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.host.preferences import sleep, wakes
 
 PATIENCE = 30.0  # seconds for one answer
-PAUSE = 0.25  # seconds between two looks at a job that ends
+PAUSE = 0.25  # seconds between two checks of a job that ends
 ASKED = ("LoadState", "ActiveState", "SubState", "MainPID", "ExecMainCode", "ExecMainStatus")
 KILLED = frozenset({"2", "3"})  # ExecMainCode: CLD_KILLED, CLD_DUMPED
-# systemd's own exit codes for what it could not even start: systemd.exec(5), "Process Exit Codes".
+# systemd's exit codes for a process that it could not start: systemd.exec(5), "Process Exit Codes".
 STARTLESS = {
-    200: "the working directory is gone",
-    203: "the interpreter is gone",
+    200: "the working directory does not exist",
+    203: "the interpreter does not exist",
     209: "the log cannot be written",
 }
 
@@ -37,7 +37,7 @@ def ask(words: Sequence[str]) -> Said:
     return service_tool.ask("systemctl", ("--user", "--no-pager", *words), PATIENCE, cure=_BY_HAND)
 
 
-_BY_HAND = "stallguard agent show prints the unit; its ExecStart can be started by anything, cron included"
+_BY_HAND = "stallguard agent show prints the unit; cron or any other program can run its ExecStart"
 
 
 class Systemd:
@@ -53,24 +53,24 @@ class Systemd:
         self.places, self._systemctl, self._sleep = places, systemctl, sleep
 
     def ready(self) -> None:
-        """Raise StallguardError where the user has no systemd of their own."""
+        """Raise StallguardError if there is no systemd user instance."""
         said = self._systemctl(("show-environment",))
         if said.code:
             raise StallguardError(
-                "there is no systemd of yours to install in",
+                "there is no systemd user instance to install in",
                 why=said.text.strip(),
-                cure=f"log in properly (not by su or sudo), or: loginctl enable-linger; or by hand: {_BY_HAND}",
+                cure=f"log in directly (not by su or sudo), or: loginctl enable-linger; or by hand: {_BY_HAND}",
                 code=CANNOT_RUN,
             )
 
     def render(self, job: Job) -> dict[str, bytes]:
-        """Return the service, and the timer where the job has times."""
+        """Return the service, and the timer if the job has times."""
         timer = unit.timer(job)
         files = {self.places.definition(job.name).name: unit.service(job).encode()}
         return files | ({self.places.timer(job.name).name: timer.encode()} if timer else {})
 
     def install(self, job: Job) -> None:
-        """Write the units and have systemd take them up."""
+        """Write the units and load them."""
         self._refuse_foreign(job.name)
         self._off(job.name)
         self.places.timer(job.name).unlink(missing_ok=True)
@@ -83,7 +83,7 @@ class Systemd:
             self._must(("enable", "--now", timer))
         if not self.known(job.name).loaded:
             raise StallguardError(
-                f"systemd did not take up {service}", cure=f"systemctl --user status {service}"
+                f"systemd did not load {service}", cure=f"systemctl --user status {service}"
             )
 
     def _write(self, job: Job) -> None:
@@ -95,7 +95,7 @@ class Systemd:
                 draft.write_bytes(data)
                 draft.replace(self.places.definitions / name)
         except OSError as error:
-            why, cure = str(error.strerror), "make that folder writable for you"
+            why, cure = str(error.strerror), "make that folder writable by you"
             raise StallguardError(
                 f"cannot write in {error.filename}", why=why, cure=cure, code=CANNOT_RUN
             ) from error
@@ -109,7 +109,7 @@ class Systemd:
         return read_back(self.program(name))
 
     def _off(self, name: str) -> None:
-        """Disable and end whatever is there; what is not there is no error."""
+        """Disable and end the job; no error if it does not exist."""
         self._systemctl(("disable", "--now", f"{unit_name(name)}.timer"))
         self._systemctl(("disable", f"{unit_name(name)}.service"))
         self.stop(name)
@@ -129,7 +129,7 @@ class Systemd:
         self._must(("start", service))
 
     def stop(self, name: str) -> None:
-        """End the job's process and wait for it: systemd ends it by force after the time that its unit says."""
+        """End the job's process and wait for it: systemd kills it after the timeout in its unit."""
         if not self.known(name).loaded:
             return
         self._must(("stop", "--no-block", f"{unit_name(name)}.service"))
@@ -151,12 +151,12 @@ class Systemd:
             raise StallguardError(f"systemctl --user {' '.join(words)} failed", why=said.text.strip())
 
     def known(self, name: str) -> Known:
-        """Return what `systemctl show` tells."""
+        """Return the values of `systemctl show`."""
         said = self._systemctl(("show", "-p", ",".join(ASKED), f"{unit_name(name)}.service"))
         return parse_show(said.text) if said.code == 0 else Known(loaded=False, trouble=said.text.strip())
 
     def program(self, name: str) -> tuple[str, ...]:
-        """Return the command line in the job's service; () where there is none."""
+        """Return the command line in the job's service; () if there is none."""
         return unit.program(self._text(name))
 
     def _text(self, name: str) -> str:
@@ -164,7 +164,7 @@ class Systemd:
         return file.read_text(errors="replace") if file.exists() else ""
 
     def advice(self, job: Job) -> list[str]:
-        """Return what a night needs."""
+        """Return what an overnight job needs."""
         return [
             *_advice_on_linger(),
             *missed_starts.warning(job.schedule, self.places.system, sleep(), wakes()),
@@ -172,7 +172,7 @@ class Systemd:
 
 
 def parse_show(text: str) -> Known:
-    """Return what the properties say; absent ones count as unknown."""
+    """Return the values of the properties; absent ones count as unknown."""
     said = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     active = said.get("ActiveState", "")
     pid = said.get("MainPID", "0")
@@ -197,11 +197,11 @@ def _ending(said: dict[str, str]) -> str:
 
 
 def _advice_on_linger() -> list[str]:
-    """Tell a user whose systemd ends with the last login; nothing where that is not known."""
+    """Return advice if the user's systemd ends at logout; nothing if that is not known."""
     if shutil.which("loginctl") is None:
         return []
     said = service_tool.ask(
         "loginctl", ("show-user", str(os.getuid()), "-p", "Linger", "--value"), PATIENCE, cure=""
     )
     ends = said.code == 0 and said.text.strip() == "no"
-    return ["your jobs end when you log out; to let them go on: loginctl enable-linger"] if ends else []
+    return ["your jobs end when you log out; to keep them running: loginctl enable-linger"] if ends else []

@@ -16,7 +16,7 @@ _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "%"
 
 
 def quoted(word: str) -> str:
-    """Return `word` as one word of a command line: in quotes, with what systemd would read as its own doubled."""
+    """Return `word` as one word of a command line: in quotes, with systemd's special characters doubled."""
     return f'"{"".join(_ESCAPES.get(c, c) for c in word).replace("$", "$$")}"'
 
 
@@ -25,17 +25,18 @@ def _assigned(name: str, value: str) -> str:
 
 
 def _plain(path: str) -> str:
-    """Return a path for a key that takes the rest of the line as it is, but for specifiers."""
+    """Return a path for a key that takes the rest of the line literally, except specifiers."""
     return path.replace("%", "%%")
 
 
 def service(job: Job) -> str:
     """Return the service.
 
-    KillMode=process: a training outlives the death of stallguard, which finds it again.  OOMPolicy=continue: the
-    kernel ending the training is a thing to recover from, not to stop for.
+    KillMode=process: a training survives a crash of stallguard, which then finds it again.  OOMPolicy=continue: if
+    the kernel kills the training, stallguard restarts it.
 
-    No UMask: the training's own files would get it.  Ours are private because their directories are (0700).
+    No UMask: it would apply to the training's files.  stallguard's files are private because their directories are
+    (0700).
     """
     return "\n".join([
         "[Unit]",
@@ -62,7 +63,7 @@ def service(job: Job) -> str:
 
 
 def _most_starts(job: Job) -> int:
-    """Return the starts in an hour after which systemd gives up: for what dies before stallguard can count itself."""
+    """Return the starts in an hour after which systemd gives up: for crashes before stallguard can count them."""
     return (
         2 * MOST_RESTARTS
         + len(job.schedule.at)
@@ -71,13 +72,13 @@ def _most_starts(job: Job) -> int:
 
 
 def _title(job: Job) -> str:
-    """Return the command for people: one line, nothing that systemd would expand."""
+    """Return the command as a title: one line without systemd's specifiers."""
     text = re.sub(r"\s+", " ", " ".join(job.command))[:200]
     return text.replace("%", "%%").rstrip("\\")
 
 
 def timer(job: Job) -> str | None:
-    """Return the timer, or None where the job has no times."""
+    """Return the timer, or None if the job has no times."""
     if not (job.schedule.at or job.schedule.every):
         return None
     times = [
@@ -103,13 +104,13 @@ def timer(job: Job) -> str | None:
 
 
 def stop_timeout(text: str) -> int:
-    """Return the seconds that a service has to end; systemd's own 90 where it does not say."""
+    """Return the seconds that a service has to end; systemd's default of 90 if it does not say."""
     match = re.search(r"^TimeoutStopSec=(\d+)$", text, re.MULTILINE)
     return int(match[1]) if match else 90
 
 
 def program(text: str) -> tuple[str, ...]:
-    """Return the command line in a service that `service` wrote; () where there is none."""
+    """Return the command line in a service that `service` wrote; () if there is none."""
     match = re.search(r"^ExecStart=(.*)$", text, re.MULTILINE)
     words = re.findall(r'"((?:[^"\\]|\\.)*)"', match[1]) if match else []
     return tuple(map(_unquoted, words))

@@ -1,7 +1,7 @@
-"""The command line.  `main` is the only place that prints an error or turns one into an exit code.
+"""The command line.  `main` is the only function that prints errors or maps them to exit codes.
 
-`stallguard run WORD...`, without an option of ours, has nothing for click to parse, and click takes 25 ms of processor
-time to import (click 8.5, Python 3.11): the training starts before it is needed.  Everything else goes to `_verbs`.
+`stallguard run WORD...` without options of stallguard needs no parsing by click, whose import takes 25 ms of processor
+time (click 8.5, Python 3.11), so the training starts without it.  Everything else goes to `_verbs`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 
 from stallguard.errors import OWN_FAILURE, StallguardError
 
-COMPLETION = "_STALLGUARD_COMPLETE"  # click's own name for a program called stallguard
+COMPLETION = "_STALLGUARD_COMPLETE"  # click's name for the completion variable of stallguard
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 
 def say_error(error: StallguardError) -> None:
-    """Print what happened, why we think so, and what to do next."""
+    """Print what happened, why, and what to do next."""
     import shutil
 
     import click
@@ -40,13 +40,13 @@ def main(arguments: list[str] | None = None) -> Any:
         from stallguard.cli import _complete, _verbs
 
         sys.exit(_complete.answer(_verbs.cli, "stallguard"))
-    if None in (sys.stdin, sys.stdout, sys.stderr):  # closed when we were started
+    if None in (sys.stdin, sys.stdout, sys.stderr):  # closed before stallguard started
         from stallguard.supervisor.output import terminal
 
         terminal.occupy()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without our characters shows others
+            stream.reconfigure(errors="replace")  # a terminal without these characters shows others
     try:
         code = _dispatch(words)
     except StallguardError as error:
@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> Any:
         code = error.code
     except KeyboardInterrupt:
         code = INTERRUPTED
-    except BrokenPipeError:  # `stallguard ls | head`: whoever read has enough
+    except BrokenPipeError:  # `stallguard ls | head`: the reader has closed the pipe
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - else the interpreter complains at its end
         code = 0
     except Exception as error:  # noqa: BLE001 - the last resort: a user never meets a bare trace

@@ -1,11 +1,11 @@
-"""What the shell completes: verbs, runs, jobs, settings and their values, files.
+"""Shell completion: verbs, runs, jobs, settings and their values, files.
 
 Click's own mechanism: an option or an argument has a function that offers items, and the shell's code, which
 `stallguard completion` prints, calls `stallguard` with a variable set.  Two things are added to it here.  bash splits
-words at `=`, so `--set policy.on_stall=re` reaches us in pieces; they are put together again (`Bash`).  And an error,
-of a wrong verb for one, must not be printed into the line that the user is typing (`answer`).
+words at `=`, so `--set policy.on_stall=re` arrives in pieces, which are joined again (`Bash`).  And an error, such as a
+wrong verb, must not be printed into the line that the user is typing (`answer`).
 
-What a function needs is imported in it: whoever completes waits for it at each key.
+Functions import what they need: a user who completes a word waits for all imports.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from stallguard.storage.paths import RunDir
 
 DESCRIBED = 50  # runs whose command is shown beside their id, the newest
-WHOLE = 1000  # characters of a summary: none is cut
+WHOLE = 1000  # characters of a summary; none is longer
 
 Items = list["CompletionItem[str]"]
 Completer = Callable[[click.Context, click.Parameter, str], Items]
@@ -57,7 +57,7 @@ class Group(click.Group):
 
 
 def begun(incomplete: str, words: Iterable[tuple[str, str]]) -> Items:
-    """Return those (word, help) whose word begins with `incomplete`."""
+    """Return the (word, help) pairs whose word begins with `incomplete`."""
     return [CompletionItem(word, help=text or None) for word, text in words if word.startswith(incomplete)]
 
 
@@ -70,7 +70,7 @@ def files(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Item
 
 
 def runs(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Items:
-    """Offer the ids of runs, the newest first: those that begin so, else those that have it somewhere in them."""
+    """Offer the ids of runs, the newest first: those that begin with the word, else those that contain it."""
     from stallguard.storage.paths import list_runs
 
     known = list_runs()[::-1]
@@ -90,7 +90,7 @@ def runs_and_files(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 def living(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-    """Offer the runs that live, or whose training does."""
+    """Offer the runs that are alive, or whose training is."""
     from stallguard.launch import orphan
     from stallguard.storage import run_files
     from stallguard.storage.paths import find_run
@@ -118,7 +118,7 @@ def jobs(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Items
 
 
 def learned(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Items:
-    """Offer what was learned, by name."""
+    """Offer the names of what was learned."""
     from stallguard.storage import learned_store
 
     kept = {one.name: f"{one.what}: {' '.join(one.key.command)}" for one in learned_store.everything()}
@@ -136,7 +136,7 @@ def words(*offered: str) -> Completer:
 
 
 def verbs(ctx: click.Context, _param: click.Parameter, incomplete: str) -> Items:
-    """Offer the verbs that can follow those that stand there, for `help`."""
+    """Offer the verbs that can follow the given ones, for `help`."""
     at: click.Command | None = ctx.find_root().command
     for word in ctx.params.get("words") or ():
         at = at.get_command(ctx, word) if isinstance(at, click.Group) else None
@@ -154,7 +154,7 @@ def settings(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> I
 
 
 def assignments(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-    """Offer KEY= and, behind it, the values that the setting can have."""
+    """Offer KEY=, and after it the values that the setting can have."""
     from stallguard.config.table import KEYS
 
     name, equals, value = incomplete.partition("=")
@@ -165,7 +165,7 @@ def assignments(ctx: click.Context, param: click.Parameter, incomplete: str) -> 
 
 
 def value_of_setting(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
-    """Offer the values of the setting that stands before."""
+    """Offer the values of the setting in the word before."""
     from stallguard.config.table import KEYS
 
     key = KEYS.get(ctx.params.get("name") or "")
@@ -173,7 +173,7 @@ def value_of_setting(ctx: click.Context, param: click.Parameter, incomplete: str
 
 
 def values_of(key: Key) -> Completer:
-    """Return the function that offers the values of a setting; it offers none if any number or text will do."""
+    """Return the function that offers the values of a setting; none if it takes any number or text."""
     from stallguard.config.kinds import SWITCH
 
     own = {"run.python": files, "run.resume": _resumes, "policy.batch_env": variables}
@@ -195,7 +195,7 @@ def _resumes(ctx: click.Context, param: click.Parameter, incomplete: str) -> Ite
 
 
 def _listed(member: Completer) -> Completer:
-    """Return what offers the next member of a list that is written with commas."""
+    """Return a function that offers the next member of a list with commas."""
 
     def offer(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
         before, comma, last = incomplete.rpartition(",")
@@ -205,7 +205,7 @@ def _listed(member: Completer) -> Completer:
 
 
 def _paired(pattern: str) -> Completer:
-    """Return what offers one=other, by a pattern of the form ^(one|...)=(other|...)$."""
+    """Return a function that offers one=other, by a pattern of the form ^(one|...)=(other|...)$."""
     lefts, rights = (found.split("|") for found in re.findall(r"\(([^)]*)\)", pattern))
 
     def offer(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
@@ -219,7 +219,7 @@ def _paired(pattern: str) -> Completer:
 
 # ---- the shells --------------------------------------------------------------------------------------------------
 
-# Click's function, and behind it that no space follows a word that goes on.
+# Click's function; in addition, no space follows a word that ends in `=`.
 NO_SPACE = """
 %(complete_func)s_whole() {
     %(complete_func)s "$@"
@@ -233,30 +233,30 @@ complete -o nosort -F %(complete_func)s_whole %(prog_name)s
 
 
 class Bash(BashComplete):
-    """bash, which takes `=` for a word of its own and wants what is behind it only."""
+    """bash, which treats `=` as a separate word and expects only the part after it."""
 
     def source(self) -> str:
         """Return the code for bash."""
         return f"{super().source()}{NO_SPACE % self.source_vars()}"
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Return the words before the one that is completed, and that one, each as it was typed."""
+        """Return the words before the completed one, and that one, as they were typed."""
         pieces, incomplete = super().get_completion_args()
         whole = list(_whole([*pieces, incomplete]))
         return whole[:-1], whole[-1]
 
     def get_completions(self, args: list[str], incomplete: str) -> Items:
-        """Return what can stand in place of the last piece."""
+        """Return the completions of the last piece."""
         items = super().get_completions(args, incomplete)
         before = "" if incomplete.startswith("-") else incomplete[: incomplete.rfind("=") + 1]
         return [_with(item, item.value.removeprefix(before)) for item in items]
 
 
 class _InOneWord(ShellComplete):
-    """A shell that replaces the whole word: of `--color=al` too, of which click offers the value alone."""
+    """A shell that replaces the whole word, that is `--color=al`, of which click offers only the value."""
 
     def get_completions(self, args: list[str], incomplete: str) -> Items:
-        """Return what can stand in place of the word."""
+        """Return the completions of the word."""
         items = super().get_completions(args, incomplete)
         option, equals, _ = incomplete.partition("=")
         before = f"{option}=" if equals and option.startswith("-") else ""
@@ -276,7 +276,7 @@ def _with(item: CompletionItem[str], value: str) -> CompletionItem[str]:
 
 
 def _whole(pieces: Iterable[str]) -> Iterator[str]:
-    """Put together what bash took apart: a piece that is `=` belongs to the one before and to the one behind."""
+    """Join what bash split: a piece `=` belongs to the piece before it and the one after it."""
     word, goes_on = "", False
     for place, piece in enumerate(pieces):
         if piece == "=" or goes_on:
@@ -293,7 +293,7 @@ for _shell in (Bash, Zsh, Fish):
 
 
 def answer(command: click.Command, prog_name: str) -> int:
-    """Print what the shell asks for; an error prints nothing, and nothing is offered then.  Return the exit code."""
+    """Print the completions; print nothing after an error.  Return the exit code."""
     with Path(os.devnull).open("w") as silence, contextlib.redirect_stderr(silence):
         try:
             command.main(args=[], prog_name=prog_name, complete_var=COMPLETION)

@@ -1,4 +1,4 @@
-"""Resolve a command and guard it.  Without click, which need not be imported before a training starts."""
+"""Resolve a command and guard it.  Does not import click, so that a training starts sooner."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def guard(
     reload: Callable[[], config.Loaded] | None = None,
     name: str = "",
 ) -> int:
-    """Resolve the command, run it under guard, and return the exit code.  `reload`: reads the settings anew."""
+    """Resolve the command, run it under guard, and return the exit code.  `reload`: reads the settings again."""
     from stallguard.launch.request import prepare
     from stallguard.supervisor.session import Session
     from stallguard.supervisor.signals import held

@@ -1,6 +1,6 @@
 """The option `--json`, which names the type of what a verb prints: docs/journal.md is made from these types.
 
-Imports nothing of ours: lists and prompts must not wait for the settings.
+Imports no other module of stallguard: lists and completion must not wait for the settings.
 """
 
 from __future__ import annotations
@@ -21,5 +21,5 @@ class JsonOption(click.Option):
 
 
 def prints_json(what: str, *outputs: str) -> Callable[[Any], Any]:
-    """Return a decorator that gives a command `--json`, which prints one of `outputs`.  `what`: its help."""
+    """Return a decorator that adds `--json` to a command, which then prints one of `outputs`.  `what`: its help."""
     return click.option("--json", "as_json", is_flag=True, cls=JsonOption, outputs=outputs, help=what)

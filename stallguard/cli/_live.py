@@ -1,4 +1,4 @@
-"""Finding a live run and asking it something; shared by status, top, ps, stop, restart and mute."""
+"""Finds a live run and sends it a command; shared by status, top, ps, stop, restart and mute."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ NO = 1  # the exit code of "no"
 
 
 def living() -> list[RunDir]:
-    """Return the runs that live, oldest first."""
+    """Return the live runs, oldest first."""
     return [run for run in list_runs() if run_files.state(run) == "running"]
 
 
 def unguarded() -> list[RunDir]:
-    """Return the runs whose training lives though their stallguard was killed, oldest first."""
+    """Return the runs whose training is alive although their stallguard was killed, oldest first."""
     return [run for run in list_runs() if orphan.find(run)]
 
 
 def pick(text: str | None) -> RunDir:
-    """Return the run that is meant; without a name the newest that lives, else the newest of all."""
+    """Return the run of that name; without a name the newest live run, else the newest of all."""
     alive = living() or unguarded() if text in (None, *NEWEST) else []
     return alive[-1] if alive else find_run(text)
 
 
 def ask(run: RunDir, verb: str, argument: str = "") -> dict[str, Any]:
-    """Ask a live run.  Raises StallguardError: exit code 1 where it is over, 3 where it does not answer."""
+    """Send a command to a live run.  Raises StallguardError: exit code 1 if it is over, 3 if it does not answer."""
     asked = run_files.asked(run)
     state = run_files.state(run)
     if asked is None or state != "running":
         raise StallguardError(
-            f"run {run.id} is over: {state}", cure=f"stallguard report {run.id} tells how it went", code=NO
+            f"run {run.id} is over: {state}", cure=f"stallguard report {run.id} shows the result", code=NO
         )
     answer = control.ask(asked.control, verb, argument)
     if answer.get("ok") is False:
@@ -44,7 +44,7 @@ def ask(run: RunDir, verb: str, argument: str = "") -> dict[str, Any]:
 
 
 def only_live(text: str | None, *, or_unguarded: bool = False) -> RunDir:
-    """Return the live run that an order is for; without a name there must be exactly one.
+    """Return the live run that a command is for; without a name there must be exactly one.
 
     `or_unguarded`: a training whose stallguard was killed counts.
     Raises StallguardError (exit code 3) if there is none, or more than one.

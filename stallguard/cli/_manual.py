@@ -1,4 +1,4 @@
-"""The manual page, made from the help of the verbs and the option table, so that it cannot go stale.
+"""The manual page, generated from the help of the verbs and the option table.
 
 Pure: commands in, roff for man(7) out.
 """
@@ -25,19 +25,19 @@ EXITS = (
 FILES = (
     (
         "stallguard.toml",
-        "settings of a project; the nearest one upwards, or [tool.stallguard] in pyproject.toml",
+        "settings of a project, in the directory or the nearest one above, or [tool.stallguard] in pyproject.toml",
     ),
     ("~/.config/stallguard/config.toml", "your own settings"),
     (
         "~/Library/Application Support/stallguard, ~/.local/share/stallguard",
         "the runs; STALLGUARD_HOME moves them",
     ),
-    ("~/Library/Logs/stallguard, ~/.local/state/stallguard/log", "what stallguard said in overnight jobs"),
+    ("~/Library/Logs/stallguard, ~/.local/state/stallguard/log", "messages of stallguard in overnight jobs"),
 )
 ENVIRONMENT = (
     ("STALLGUARD_SECTION__NAME", "a setting, such as STALLGUARD_STOP__GRACE=30s"),
     ("STALLGUARD_HOME", "where runs are kept"),
-    ("NO_COLOR, FORCE_COLOR", "no colour, or colour even where the output is no terminal"),
+    ("NO_COLOR, FORCE_COLOR", "no colour, or colour although the output is not a terminal"),
 )
 
 
@@ -139,6 +139,6 @@ def readable(roff: str, width: int) -> str:
 
 
 def _plain(text: str) -> str:
-    r"""Escape what roff would take for its own: backslashes, hyphens, and a dot or quote that begins a line."""
+    r"""Escape roff's special characters: backslashes, hyphens, and a dot or quote at the beginning of a line."""
     safe = text.replace("\\", r"\e").replace("-", r"\-")
     return rf"\&{safe}" if safe.startswith((".", "'")) else safe

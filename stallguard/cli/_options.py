@@ -1,6 +1,6 @@
 """Click options made from the option table, so that a flag and its setting are described in one place.
 
-May not read any value; config.load does.
+Must not read values; config.load does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stallguard.config.table import EVERYDAY, KEYS, Key
 
 Decorator = Callable[[Any], Any]
 SHORT = {"--quiet": ("-q",), "--verbose": ("-v",)}
-# Options before the verb, and the settings that they are for the verbs that have settings.
+# Options before the verb, and the settings that they set for the verbs that have settings.
 BEFORE = {
     "quiet": ("output.quiet", True),
     "verbose": ("output.verbose", True),
@@ -26,9 +26,9 @@ BEFORE = {
 
 
 def settings(keys: Iterable[Key] = EVERYDAY) -> Decorator:
-    """Return a decorator that gives a command the option of every key that has one, and `--set`.
+    """Return a decorator that adds the option of every key that has one, and `--set`, to a command.
 
-    The command takes them as keyword arguments and hands those to `given`.
+    The command takes them as keyword arguments and passes those to `given`.
     """
     options = [_option(key) for key in keys if key.flag]
     options.append(
@@ -65,7 +65,7 @@ def _option(key: Key) -> Decorator:
 def given(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the flags that `config.load` takes, from a command's keyword arguments.
 
-    Raises StallguardError (exit code 2) where a `--set` is not KEY=VALUE.
+    Raises StallguardError (exit code 2) if a `--set` is not KEY=VALUE.
     """
     flags = {
         name.replace("__", "."): raw for name, raw in parameters.items() if "__" in name and name != "set__"
@@ -79,7 +79,7 @@ def given(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_words(flags: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return flags as the options of `run` that give them, for a command line to be used later."""
+    """Return flags as options of `run`, for a command line that is used later."""
     given_ones = ((path, raw) for path, raw in flags.items() if raw is not None)
     return tuple(word for path, raw in given_ones for word in _words(path, raw))
 

@@ -1,4 +1,4 @@
-"""Every verb, and how click finds it: one module a verb, imported only when it is asked for."""
+"""Every verb, and how click finds it: one module per verb, imported only when the verb is used."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ GROUPS: dict[str, dict[str, str]] = {
         "drill": "Rehearse a stall with a small training.",
     },
     "Watch": {
-        "ps": "List the runs that live.",
-        "status": "Show how a run stands.",
-        "top": "Watch a run as it lives.",
+        "ps": "List the live runs.",
+        "status": "Show the state of a run.",
+        "top": "Watch a live run.",
         "logs": "Show what happened in a run, line by line.",
         "dump": "Show where a training is right now.",
     },
     "Afterwards": {
         "ls": "List all runs.",
         "morning": "Sum up each run of the last night.",
-        "report": "Tell what happened in a run, and why.",
+        "report": "Explain what happened in a run, and why.",
         "replay": "Decide a recorded run again.",
         "bundle": "Pack a run for a bug report.",
         "prune": "Remove old runs.",
@@ -41,7 +41,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "doctor": "Check what would spoil a night.",
         "agent": "Train overnight: jobs of launchd or systemd.",
         "config": "Show and change the settings.",
-        "learned": "Show or forget what runs taught.",
+        "learned": "Show or delete what was learned from runs.",
         "notify": "Test the notifications.",
         "completion": "Print the code for completion in a shell.",
         "man": "Show the manual page.",
@@ -50,25 +50,25 @@ GROUPS: dict[str, dict[str, str]] = {
 }
 SUMMARIES = {name: summary for group in GROUPS.values() for name, summary in group.items()}
 ALIASES = {"list": "ls"}
-# Words that other programs use for the same.
+# Names that other programs use for the same verb.
 MEANT = {
     "kill": "stop", "end": "stop", "cancel": "stop", "pause": "mute", "start": "run", "exec": "run", "show": "status",
     "watch": "top", "tail": "logs", "log": "logs", "history": "ls", "runs": "ls", "rm": "prune", "clean": "prune",
     "settings": "config", "check": "doctor", "test": "drill", "stacks": "dump", "resume": "run",
 }  # fmt: skip
-# These print while a training runs, by their own settings.
+# These print while a training runs, with their own settings.
 SUPERVISES = ("run", "drill", "find-batch", "agent")
 
 
 class Verbs(_complete.Group):
-    """Finds each verb in the module of its name, so that `stallguard run` pays for nothing else."""
+    """Finds each verb in the module of its name, so that `stallguard run` imports no other."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs."""
         return sorted(SUMMARIES)
 
     def summaries(self, ctx: click.Context) -> dict[str, str]:
-        """Return the verbs, each with what it does; none is imported for that."""
+        """Return the verbs with their summaries, without importing them."""
         return SUMMARIES
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -83,7 +83,7 @@ class Verbs(_complete.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb; a wrong one is answered with the nearest."""
+        """Find the verb; the error for an unknown one names the nearest."""
         name = ALIASES.get(args[0], args[0])
         if name not in SUMMARIES and not name.startswith("-"):
             near = MEANT.get(name) or nearest(name, SUMMARIES)
@@ -102,13 +102,13 @@ class Verbs(_complete.Group):
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, "-V", "--version", prog_name="stallguard")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
-@click.option("-v", "--verbose", is_flag=True, help="Say on the terminal what else only the journal has.")
-@click.option("--no-color", is_flag=True, help="No colour and no other styling, as NO_COLOR.")
+@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
+@click.option("-v", "--verbose", is_flag=True, help="Print what otherwise only the journal contains.")
+@click.option("--no-color", is_flag=True, help="No colour and no other styling, like NO_COLOR.")
 @click.option("--debug", is_flag=True, help="Show the Python trace of an error.")
 @click.pass_context
 def cli(ctx: click.Context, /, quiet: bool, no_color: bool, **_others: bool) -> None:
-    """Guard a training: notice a stall, explain it, restart it, and tell the story."""
+    """Guard a training: detect a stall, explain it, restart the training, and report."""
     if no_color:
         ctx.color = False
     if quiet and ctx.invoked_subcommand not in SUPERVISES:
@@ -117,7 +117,7 @@ def cli(ctx: click.Context, /, quiet: bool, no_color: bool, **_others: bool) -> 
 
 
 def invoke(words: list[str]) -> int:
-    """Run the verb that `words` name; return the exit code.  Raises what the verb raises, but no error of click's."""
+    """Run the verb that `words` name; return the exit code.  Raises what the verb raises, but no errors of click."""
     try:
         code = cli.main(args=words, prog_name="stallguard", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -132,9 +132,7 @@ def invoke(words: list[str]) -> int:
 
 
 def _in_our_words(error: click.ClickException) -> StallguardError:
-    """Return an error of the command line in the form that all errors have."""
+    """Return an error of the command line in the form of all errors."""
     path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "stallguard"
     text = error.format_message().rstrip(".")
-    return StallguardError(
-        text[:1].lower() + text[1:], cure=f"{path} --help shows what can be given", code=USAGE
-    )
+    return StallguardError(text[:1].lower() + text[1:], cure=f"{path} --help lists the options", code=USAGE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import os
 import sys
@@ -23,15 +22,15 @@ from stallguard.agent.job_files import LAUNCHD, SYSTEMD
 from stallguard.agent.manager_protocol import Manager
 from stallguard.agent.service_manager import manager, own_places, own_system
 from stallguard.cli import _complete
+from stallguard.cli._agent_work import continue_run, work
 from stallguard.cli._json import prints_json
 from stallguard.cli._options import as_words, given, settings
 from stallguard.cli.run import RunCommand
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.report.sanitize import one_line, plain
-from stallguard.storage.paths import RunDir
 from stallguard.supervisor.signals import held
 
-POLL = 0.5  # seconds between two looks at a log that is followed
+POLL = 0.5  # seconds between two reads of a log that is followed
 
 if TYPE_CHECKING:
     from stallguard.agent.job_builder import Made
@@ -58,9 +57,7 @@ def _own() -> Manager:
     return manager(own_system(), os.environ)
 
 
-_which_job = click.option(
-    "--name", help="Name of the job; the only one if it is left out.", shell_complete=_complete.jobs
-)
+_which_job = click.option("--name", help="Name of the job.  [the only one]", shell_complete=_complete.jobs)
 
 
 def _options_of_a_job(function: Callable[..., None]) -> Callable[..., None]:
@@ -70,7 +67,7 @@ def _options_of_a_job(function: Callable[..., None]) -> Callable[..., None]:
             "--env", "environment", multiple=True, metavar="NAME[=VALUE]", help="Environment for the job.",
             shell_complete=_complete.variables,
         ),
-        click.option("--every", metavar="DURATION", help="Start every so often: 6h, 7d; the first time at once."),
+        click.option("--every", metavar="DURATION", help="Start at this interval: 6h, 7d; the first time at once."),
         click.option(
             "--at", multiple=True, metavar="HH:MM|login", help="Start at this time of day, or at login.",
             shell_complete=_complete.words("login"),
@@ -91,7 +88,7 @@ def _made(
     words = rest.pop("words", ())
     if not words:
         cure = "stallguard agent install --at 23:00 -- train.py"
-        raise StallguardError("a job needs a COMMAND to train by", cure=cure, code=USAGE)
+        raise StallguardError("a job needs a COMMAND", cure=cure, code=USAGE)
     flags = given(rest)
     loaded = config.load(flags, os.environ, Path.cwd())
     asked = Asked(name, schedule_of(at, every), as_words(flags), words, environment)
@@ -109,9 +106,9 @@ def install(
     environment: tuple[str, ...],
     **rest: Any,
 ) -> None:
-    """Install a job that trains by COMMAND, or change the one of that name.
+    """Install a job that runs COMMAND, or replace the one of that name.
 
-    COMMAND is what `stallguard run` takes, and so are the options.
+    COMMAND and the options are those of `stallguard run`.
     """
     from stallguard.agent import preflight
 
@@ -154,8 +151,8 @@ def uninstall(name: str | None) -> None:
     own.uninstall(which)
     left = job_status.unfinished(past.run)
     if back is not None and left is not None and retention.is_alive(left):
-        with held() as kept:  # stallguard had just died, and nobody will start it again
-            _go_on(back.run, left, kept, end=True)
+        with held() as kept:  # stallguard was killed, and no service manager starts it again
+            continue_run(back.run, left, kept, end=True)
     job_memory.forget(which)
     click.echo(f"{which}: removed; its runs are listed by stallguard ls", err=True)
 
@@ -163,7 +160,7 @@ def uninstall(name: str | None) -> None:
 @command.command("start")
 @_which_job
 def start(name: str | None) -> None:
-    """Start a job now, whatever its times."""
+    """Start a job now."""
     own = _own()
     _start(own, _installed(own, name))
 
@@ -189,7 +186,7 @@ def _stop(own: Manager, name: str) -> None:
 @command.command("restart")
 @_which_job
 def restart(name: str | None) -> None:
-    """End a job's training and start it again; it goes on from its checkpoint if it has one."""
+    """End a job's training and start it again; it resumes from its checkpoint if it has one."""
     own = _own()
     which = _installed(own, name)
     _stop(own, which)
@@ -200,7 +197,7 @@ def restart(name: str | None) -> None:
 @_which_job
 @prints_json("One JSON object.", "stallguard.agent.job_status:OneJob")
 def show_status(name: str | None, as_json: bool) -> None:
-    """Show how a job stands; exit code 1 where it is not in force, 3 where it is not installed."""
+    """Show the state of a job; exit code 1 if it is not loaded, 3 if it is not installed."""
     own = _own()
     job = job_status.status(own, _which(own, name), _now())
     if as_json:
@@ -236,7 +233,7 @@ def _which(own: Manager, name: str | None) -> str:
     ours = _ours(own)
     if len(ours) > 1:
         raise StallguardError(
-            f"there are {len(ours)} jobs: {', '.join(ours)}", cure="say which: --name", code=USAGE
+            f"there are {len(ours)} jobs: {', '.join(ours)}", cure="choose one: --name", code=USAGE
         )
     return ours[0] if ours else DEFAULT_NAME
 
@@ -249,17 +246,17 @@ def _installed(own: Manager, name: str | None) -> str:
 
 
 def _no_job(name: str) -> StallguardError:
-    cure = "stallguard agent list shows what there is"
+    cure = "stallguard agent list lists all jobs"
     return StallguardError(f"there is no job {name}", cure=cure, code=NO_SUCH_RUN)
 
 
 def _is_there(own: Manager, name: str) -> bool:
-    """Tell whether the job has a definition, or is loaded although its definition was deleted."""
+    """Return whether the job has a definition, or is loaded although its definition was deleted."""
     if own.program(name) or own.places.definition(name).exists():
         return True
     try:
         return own.known(name).loaded
-    except StallguardError:  # there is no service manager here that could have it
+    except StallguardError:  # there is no service manager here
         return False
 
 
@@ -270,9 +267,9 @@ def _remembered(own: Manager, name: str) -> job_memory.Memory:
 
 @command.command("logs")
 @_which_job
-@click.option("-f", "--follow", is_flag=True, help="Go on until interrupted.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the log until interrupted.")
 def logs(name: str | None, follow: bool) -> None:
-    """Show what stallguard said in a job; what the training printed: stallguard logs --output."""
+    """Show stallguard's messages in a job; for the training's output: stallguard logs --output."""
     own = _own()
     path = own.places.log(_which(own, name))
     if not path.exists():
@@ -288,7 +285,9 @@ def logs(name: str | None, follow: bool) -> None:
 
 @command.command("show", cls=RunCommand, options_metavar="[OPTIONS] [--] [COMMAND...]")
 @click.option(
-    "--system", type=click.Choice([LAUNCHD, SYSTEMD]), help="Whose form; this machine's by default."
+    "--system",
+    type=click.Choice([LAUNCHD, SYSTEMD]),
+    help="Format of the definition.  [that of this machine]",
 )
 @_options_of_a_job
 def show(
@@ -312,86 +311,4 @@ def show(
         click.echo(data, nl=False)
 
 
-@command.command("work", hidden=True, context_settings={"ignore_unknown_options": False})
-@click.option("--name", required=True)
-@click.option("--at", multiple=True)
-@click.option("--every")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED)
-def work(name: str, at: tuple[str, ...], every: str | None, words: tuple[str, ...]) -> None:
-    """Do what is due; for service managers."""
-    from stallguard.agent import runner as working
-
-    with contextlib.suppress(OSError):  # to die of it would have the job started again and again
-        working.trim(own_places(own_system(), os.environ).log(name))
-    working.step_aside()
-
-    def say(line: str) -> None:
-        click.echo(line, err=True)
-
-    try:
-        when = schedule_of(at, every)
-    except (
-        StallguardError
-    ) as error:  # written by hand; with another exit code than 0 it would be tried for ever
-        say("; ".join(error.lines()))
-        return
-    with held() as kept:
-
-        def begin(remember: Callable[[str], None]) -> None:
-            _begin(name, words, remember, kept)
-
-        def go_on(run: RunDir, end: bool) -> None:
-            _go_on(words, run, kept, end=end)
-
-        def notify(text: str) -> None:
-            _notify(name, text, words, say)
-
-        working.Work(name, command_in(words), when, _now, begin, go_on, say, notify, own_system()).do()
-
-
-def _notify(name: str, text: str, words: tuple[str, ...], say: Callable[[str], None]) -> None:
-    """Send what no run can send: there is none.  Settings that cannot be read are said in the log."""
-    from stallguard import notify
-
-    try:
-        wanted = _settings_of(words)[1].config.notify
-    except StallguardError as error:
-        say("; ".join(error.lines()))
-        return
-    notifier = notify.Notifier(notify.channels(wanted, os.environ, say), say, notify.kinds(wanted.on))
-    notifier.notify(notify.MISSED, f"stallguard: {name}", text, time.monotonic())
-    notifier.close()
-
-
-def _settings_of(words: tuple[str, ...]) -> tuple[tuple[str, ...], config.Loaded]:
-    """Return COMMAND and the settings that stand in the words after `stallguard run`."""
-    from stallguard.cli import run
-
-    try:
-        parameters = run.command.make_context("run", list(words)).params
-    except click.UsageError as error:  # an option that this version does not have any more
-        cure = "install the job again"
-        raise StallguardError(error.format_message(), cure=cure, code=USAGE) from error
-    command_words = tuple(parameters.pop("words"))
-    return command_words, config.load(given(parameters), os.environ, Path.cwd())
-
-
-def _begin(name: str, words: tuple[str, ...], remember: Callable[[str], None], kept: list[int]) -> None:
-    from stallguard.launch.request import prepare
-    from stallguard.launch.resume import unfinished
-    from stallguard.supervisor import detached_run
-
-    command_words, loaded = _settings_of(words)
-    before = unfinished(job_memory.recall(name).run, command_words, Path.cwd())
-    if before and not loaded.config.run.resume:
-        going_on = replace(loaded.config.run, resume=before.id)
-        loaded = replace(loaded, config=replace(loaded.config, run=going_on))
-    request = prepare(command_words, loaded, os.environ, Path.cwd())
-    remember(request.run.id)
-    detached_run.session(request, loaded, os.environ, lambda: _settings_of(words)[1]).guard(kept)
-
-
-def _go_on(words: tuple[str, ...], run: RunDir, kept: list[int], *, end: bool) -> None:
-    from stallguard.supervisor import detached_run
-
-    detached_run.reopened_session(run, os.environ, lambda: _settings_of(words)[1], end=end).guard(kept)
+command.add_command(work)

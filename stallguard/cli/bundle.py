@@ -16,7 +16,7 @@ from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, find_run
 
-if TYPE_CHECKING:  # whoever completes a word must not wait for what packs
+if TYPE_CHECKING:  # completion must not wait for this import
     from stallguard.collectors.bundle_archive import Contents
     from stallguard.collectors.redact import Redactor
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # whoever completes a word must not wait for what packs
 @click.option(
     "-o", "--output", type=click.Path(), help="The file to write, - for standard output.  [RUN.tar.gz]"
 )
-@prints_json("What was packed, as one JSON object.", "stallguard.collectors.bundle_archive:Packed")
+@prints_json("The packed files, as one JSON object.", "stallguard.collectors.bundle_archive:Packed")
 def command(run: str | None, output: str | None, as_json: bool) -> None:
     """Pack RUN (default: the newest) into one file without secrets, to be attached to a bug report."""
     from stallguard.collectors.bundle_archive import Packed, pack
@@ -43,7 +43,7 @@ def command(run: str | None, output: str | None, as_json: bool) -> None:
     click.echo(path)
     removed = ", ".join(f"{count} x {rule}" for rule, count in sorted(contents.removed.items()))
     click.echo(
-        f"{len(contents.files)} files; removed: {removed or 'nothing'}; look before you send it", err=True
+        f"{len(contents.files)} files; removed: {removed or 'nothing'}; check it before you send it", err=True
     )
 
 
@@ -60,14 +60,14 @@ def _write(run: RunDir, path: Path) -> Contents:
         raise StallguardError(
             f"cannot write {path}",
             why=error.strerror or str(error),
-            cure="give another: -o FILE",
+            cure="choose another: -o FILE",
             code=CANNOT_RUN,
         ) from error
     return contents
 
 
 def _redactor(run: RunDir) -> Redactor:
-    """The secrets of this shell are removed too: most likely the training had the same."""
+    """The secrets in this shell's environment are removed too: the training probably had the same."""
     from stallguard.collectors.redact import Redactor
 
     asked = run_files.asked(run)

@@ -1,4 +1,4 @@
-"""`stallguard config`: which settings hold, where each came from, and what there is to set."""
+"""`stallguard config`: the settings in force, the origin of each, and all that can be set."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Output(msgspec.Struct, frozen=True):
-    """All settings as they hold in this directory, by their names."""
+    """All settings in force in this directory, by name."""
 
     schema: int
     settings: dict[str, Row]
@@ -39,7 +39,7 @@ class Output(msgspec.Struct, frozen=True):
 
 @click.group("config", cls=_complete.Group)
 def command() -> None:
-    """Show and change the settings, and where they come from."""
+    """Show and change the settings, with their origins."""
 
 
 def _loaded() -> config.Loaded:
@@ -47,10 +47,10 @@ def _loaded() -> config.Loaded:
 
 
 @command.command("show")
-@click.option("--all", "everything", is_flag=True, help="The detector's fine tuning too.")
+@click.option("--all", "everything", is_flag=True, help="Include the tuning of the detector.")
 @prints_json("One JSON object with all settings.", "stallguard.cli.config:Output")
 def show(everything: bool, as_json: bool) -> None:
-    """Show each setting, its value and its origin, as they hold in this directory."""
+    """Show each setting in force in this directory, with its value and origin."""
     loaded = _loaded()
     if as_json:
         rows = {key.path: _row(loaded, key) for key in KEYS.values()}
@@ -76,7 +76,7 @@ def _row(loaded: config.Loaded, key: Key) -> Row:
 
 @command.command("path")
 def path() -> None:
-    """Print the files that settings are read from, strongest last."""
+    """Print the files that settings are read from; later ones override earlier ones."""
     project = layers.project_file(Path.cwd())
     user = layers.user_file(os.environ)
     click.echo(f"{user}{'' if user.exists() else '  (not there)'}")
@@ -95,7 +95,7 @@ def print_schema() -> None:
 @command.command("get")
 @click.argument("name", shell_complete=_complete.settings)
 def get(name: str) -> None:
-    """Print the value of the setting NAME, as it holds in this directory."""
+    """Print the value of the setting NAME in force in this directory."""
     key = _key(name)
     click.echo(key.kind.show(value_of(_loaded().config, key.path)))
 
@@ -103,11 +103,11 @@ def get(name: str) -> None:
 @command.command("set")
 @click.argument("name", shell_complete=_complete.settings)
 @click.argument("value", shell_complete=_complete.value_of_setting)
-@click.option("--user", is_flag=True, help="In your own file instead of the project's.")
+@click.option("--user", is_flag=True, help="In your own settings file instead of the project's.")
 def set_(name: str, value: str, user: bool) -> None:
-    """Write the setting NAME into stallguard.toml of this project, or into your own file."""
+    """Write the setting NAME into stallguard.toml of this project, or into your own settings file."""
     key = _key(name)
-    config.load({key.path: value}, {}, Path.cwd(), {key.path: value})  # refused before it is written
+    config.load({key.path: value}, {}, Path.cwd(), {key.path: value})  # raises before the file is written
     target = layers.user_file(os.environ) if user else layers.project_file(Path.cwd()) or Path(layers.OWN)
     if target.name == layers.SHARED:
         raise StallguardError(
@@ -122,9 +122,7 @@ def init() -> None:
     """Write a stallguard.toml in this directory that shows the everyday settings and their defaults."""
     target = Path(layers.OWN)
     if target.exists():
-        raise StallguardError(
-            f"{target} is there already", cure="stallguard config set NAME VALUE", code=USAGE
-        )
+        raise StallguardError(f"{target} exists already", cure="stallguard config set NAME VALUE", code=USAGE)
     sections: dict[str, list[str]] = {}
     for key in EVERYDAY:
         section, _, name = key.path.rpartition(".")
@@ -146,7 +144,7 @@ def _key(name: str) -> Key:
 
 
 def _toml(key: Key, value: str) -> str:
-    """Return a value as it stands in the file: lists, numbers and switches bare, all else as text."""
+    """Return a value in TOML: lists, numbers and booleans bare, all else as text."""
     if isinstance(key.default, tuple):
         return "[" + ", ".join(json.dumps(item.strip()) for item in value.split(",") if item.strip()) + "]"
     if isinstance(key.default, bool):
@@ -155,7 +153,7 @@ def _toml(key: Key, value: str) -> str:
 
 
 def edited(text: str, path: str, value: str) -> str:
-    """Return the text of a settings file with one setting changed or added; all else stays as it is."""
+    """Return the text of a settings file with one setting changed or added; the rest unchanged."""
     section, _, name = path.rpartition(".")
     lines = text.splitlines()
     heads = [number for number, line in enumerate(lines) if line.strip().startswith("[")]

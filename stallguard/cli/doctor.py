@@ -1,4 +1,4 @@
-"""`stallguard doctor`: would anything spoil the night?"""
+"""`stallguard doctor`: checks whether a training would run through the night here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLORS = {OK: "green", NOTE: "cyan", WARN: "yellow", FAIL: "red"}
 
 
 class Output(msgspec.Struct, frozen=True):
-    """What would spoil a night, and the facts that tell it."""
+    """The findings, and the facts that they follow from."""
 
     schema: int
     verdict: str  # the worst severity of the findings: ok, note, warn or fail
@@ -33,16 +33,16 @@ class Output(msgspec.Struct, frozen=True):
 
 
 @click.command("doctor")
-@prints_json("One JSON object: the findings and the facts behind them.", "stallguard.cli.doctor:Output")
+@prints_json("One JSON object: the findings and their facts.", "stallguard.cli.doctor:Output")
 @click.option(
-    "--deep", is_flag=True, help="Import the framework in its own environment and compute on its devices."
+    "--deep", is_flag=True, help="Import the framework in its environment and compute on its devices."
 )
 @settings((KEYS["run.python"],))
 @click.pass_context
 def command(ctx: click.Context, /, *, as_json: bool, deep: bool, **parameters: Any) -> None:
-    """Look for whatever would spoil a night: versions, GPU, memory, power, disk; exit code 1 if something would.
+    """Check what can make a training fail: versions, GPU, memory, power, disk; exit code 1 if something will.
 
-    It looks into the environment that `stallguard run` would use here, without importing TensorFlow.
+    It checks the environment that `stallguard run` would use here, without importing TensorFlow.
     """
     from stallguard.doctor import checks, gather, interrogate
 
@@ -62,7 +62,7 @@ def command(ctx: click.Context, /, *, as_json: bool, deep: bool, **parameters: A
 
 
 def lines(finding: Finding) -> list[str]:
-    """Return a finding as it is shown: its severity and name, what was found, and below it the cure."""
+    """Return the lines of a finding: its severity and name, what was found, and the cure."""
     mark = click.style(f"{finding.severity:<4}", fg=COLORS[finding.severity], bold=finding.severity == FAIL)
     shown = [f"{mark}  {finding.name:<14} {plain(finding.what)}"]
     return [*shown, f"{'':<21} -> {plain(finding.cure)}"] if finding.cure else shown
@@ -72,7 +72,9 @@ def summary(findings: list[Finding]) -> str:
     """Return the last line."""
     count = {severity: sum(1 for f in findings if f.severity == severity) for severity in COLORS}
     if count[FAIL]:
-        return f"{count[FAIL]} of {len(findings)} findings would spoil a night."
+        return f"{count[FAIL]} of {len(findings)} findings would make a training fail."
     if count[WARN]:
-        return f"Nothing that would spoil a night; {count[WARN]} warning{'s' if count[WARN] > 1 else ''}."
+        return (
+            f"No finding would make a training fail; {count[WARN]} warning{'s' if count[WARN] > 1 else ''}."
+        )
     return "Ready for the night."

@@ -1,4 +1,4 @@
-"""`stallguard drill`: rehearse a stall in the real training environment, before trusting a night to it."""
+"""`stallguard drill`: rehearse a stall in the real training environment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRAIN = Path(__file__).resolve().parent.parent / "drills" / "train.py"
 HAS_TENSORFLOW = "import importlib.util, sys; sys.exit(importlib.util.find_spec('tensorflow') is None)"
 DEADLINE = 60.0  # seconds; importlib looks only for files, but the first look into an environment on a network is slow
 KINDS = ("op", "lock", "gil", "spin", "stopped")
-# A rehearsal must not take the patience of a night: judged sooner, acted upon at once, halved at once.
+# A rehearsal must be short: shorter timeouts, a restart at once, the batch halved at once.
 REHEARSAL = {"policy.on_stall": "halve", "policy.causes": "stopped=halve", "detector.act_after": "1s"}
 SOONER = {"spin": {"detector.rows.step.spin": "20s", "detector.rows.step.prior_spin": "20s"}}
 OPTIONS = tuple(key for key in KEYS.values() if key.path in ("run.python", "output.quiet", "output.color"))
@@ -36,7 +36,7 @@ OPTIONS = tuple(key for key in KEYS.values() if key.path in ("run.python", "outp
 )  # fmt: skip
 @settings(OPTIONS)
 def command(kind: str, **parameters: Any) -> None:
-    """Rehearse a stall: a small Keras training that really blocks, is caught, restarted smaller, and finishes.
+    """Rehearse a stall: a small Keras training blocks, is restarted with smaller batches, and finishes.
 
     Run it with the interpreter of your training: `stallguard drill --python ~/envs/tf/bin/python`.
     """

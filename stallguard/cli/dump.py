@@ -1,4 +1,4 @@
-"""`stallguard dump`: where a training is right now, without hurting it."""
+"""`stallguard dump`: shows where a training is now, without disturbing it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stallguard.errors import NO_SUCH_RUN, StallguardError
 from stallguard.report.sanitize import plain
 from stallguard.storage.paths import list_runs
 
-if TYPE_CHECKING:  # whoever completes a word must not wait for what collects
+if TYPE_CHECKING:  # completion must not wait for this import
     from stallguard.collectors import evidence_bundle, training_process
 
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:  # whoever completes a word must not wait for what collects
 @click.argument("what", metavar="[RUN|PID]", required=False, shell_complete=_complete.living)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Keep the evidence in this directory.")
 @click.option(
-    "--deep", is_flag=True, help="Also what stops the training for seconds: a debugger's native stacks."
+    "--deep",
+    is_flag=True,
+    help="Also collect what stops the training for seconds: native stacks from a debugger.",
 )
-@click.option(
-    "--again", type=float, default=0.0, metavar="SECONDS", help="Dump twice, and tell whether it moved."
-)
+@click.option("--again", type=float, default=0.0, metavar="SECONDS", help="Dump twice, and compare.")
 @prints_json("The manifest, as one JSON object.", "stallguard.collectors.evidence_bundle:Manifest")
 def command(what: str | None, output: Path | None, deep: bool, again: float, as_json: bool) -> None:
     """Show the Python stacks of RUN (default: the newest) or of a guarded process, and keep all evidence.
 
-    Exits with 1 where the process does not tell its stacks; what can be seen from outside is kept all the same.
+    Exits with 1 if the process does not write its stacks; the other evidence is kept in any case.
     """
     from stallguard.collectors import evidence_bundle, training_process
 
@@ -60,13 +60,13 @@ def _training(what: str | None) -> training_process.Training:
         if found is not None:
             return found
     if by_pid:
-        why = "only a guarded process can be asked; any other would be killed by the question"
+        why = "only a guarded process handles the signal for a dump; it would kill any other process"
         raise StallguardError(
             f"no run guards process {what}", why=why, cure="stallguard ls", code=NO_SUCH_RUN
         )
     raise StallguardError(
-        f"nothing of run {runs[0].id} is alive with the probe in it",
-        cure=f"what it left behind: {runs[0].path / 'incidents'}",
+        f"nothing of run {runs[0].id} is alive and has the probe",
+        cure=f"its files: {runs[0].path / 'incidents'}",
         code=NO_SUCH_RUN,
     )
 
@@ -81,14 +81,14 @@ def _show(manifest: evidence_bundle.Manifest, directory: Path, cwd: str) -> None
     if manifest.where:
         click.echo(f"process {manifest.pid} is at {manifest.where}", err=True)
     if manifest.moved is not None:
-        click.echo("it moved in between" if manifest.moved else "it did not move in between", err=True)
+        click.echo("it went on in between" if manifest.moved else "it did not go on in between", err=True)
     click.echo(f"evidence kept in {directory}", err=True)
 
 
 def told(text: str, cwd: str = "") -> Iterator[str]:
-    """Yield a dump as lines: the main thread first, the innermost frame on top, `>` before the script's own.
+    """Yield a dump as lines: the main thread first, the innermost frame on top, `>` marks frames of the script.
 
-    Threads that do the same are one, and our own are left out; the file that is kept has all of them.
+    Threads with equal stacks are shown once, and stallguard's own are left out; the file contains all of them.
     """
     from stallguard.report import labels, stack_groups
 

@@ -19,16 +19,16 @@ from stallguard.core.text import quantity
 from stallguard.errors import StallguardError
 from stallguard.storage import learned_store
 
-if TYPE_CHECKING:  # whoever completes a word must not wait for what trains
+if TYPE_CHECKING:  # completion must not wait for this import
     from stallguard.supervisor.batch_trial import Verdict
 
 SCHEMA = 1
 NONE_SURVIVES = 1  # the exit code
-UPWARDS = 16  # times the script's own batch: the most that is tried where --most says nothing
+UPWARDS = 16  # times the script's own batch: the largest size tried without --most
 
 
 class Tried(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One try, as `--json` shows it.  `rows`: 0 where the script is not told its size."""
+    """One trial.  `rows`: 0 if the size is not passed to the script."""
 
     factor: int
     survived: bool
@@ -40,7 +40,7 @@ class Tried(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Output(msgspec.Struct, frozen=True):
-    """The largest batch that survives: in rows if the script is told its size, else in parts.  0: none does."""
+    """The largest batch that survives: in rows if the script gets the size, else in parts.  0: none survives."""
 
     schema: int
     tries: list[Tried]
@@ -53,17 +53,17 @@ class Output(msgspec.Struct, frozen=True):
     "--steps", type=click.IntRange(1), default=50, show_default=True, help="Batches that a size must survive."
 )
 @click.option(
-    "--most", type=click.IntRange(1), help="Rows that are tried at most.  [16 times the script's own batch]"
+    "--most", type=click.IntRange(1), help="Largest number of rows to try.  [16 times the script's batch]"
 )
 @prints_json("Print the result as JSON.", "stallguard.cli.find_batch:Output")
 @settings()
 @click.pass_context
 def command(ctx: click.Context, /, steps: int, most: int | None, as_json: bool, **parameters: Any) -> None:
-    """Find the largest batch that a training survives here; `run` keeps to it from then on.
+    """Find the largest batch that a training survives here; `run` uses it from then on.
 
-    Each size is tried in a guarded run of its own that ends after some batches. A script that is told its batch
-    size (--batch-flag, --batch-env, or {batch} with --batch) is tried with more and fewer rows, by bisection; one
-    that is not, with its batch whole and in 2, 4, 8 ... parts. Exit code 1 where no batch survives.
+    Each size is tried in a guarded run of its own that ends after some batches. If the size can be
+    passed to the script (--batch-flag, --batch-env, or {batch} with --batch), more and fewer rows are tried, by
+    bisection; else its batch whole and in 2, 4, 8 ... parts. Exit code 1 if no batch survives.
 
     \b
     Examples:
@@ -82,7 +82,7 @@ def command(ctx: click.Context, /, steps: int, most: int | None, as_json: bool, 
 
 
 def table(tries: Sequence[Tried]) -> list[str]:
-    """Return the sizes that were tried as lines: what each took, how fast it was, and how it came out."""
+    """Return the tried sizes as lines: memory, speed and result of each."""
     rows = [("size", "memory", "batches/s", "rows/s", "outcome")]
     for one in sorted(tries, key=lambda one: (one.rows, -one.factor)):
         memory = quantity(one.memory, "bytes") if one.memory else "?"
@@ -102,7 +102,7 @@ def _size(factor: int, rows: int) -> str:
 
 def _result(found: Mapping[str, int], *, gives_size: bool) -> str:
     if not any(found.values()):
-        return "no batch survives, however small"
+        return "no batch size survives"
     if gives_size:
         return f"the largest batch that survives: {found['rows']} rows"
     factor = found["factor"]
@@ -129,7 +129,7 @@ class Finder:
         return config.load({**self._flags, **SETTINGS, **more}, os.environ, self._cwd)
 
     def by_rows(self, most: int | None) -> dict[str, int]:
-        """Return the most rows that survive, 0 where none do."""
+        """Return the most rows that survive, 0 if none do."""
         from stallguard.core.policy import batch_search
         from stallguard.launch import batch_option
 
@@ -141,7 +141,7 @@ class Finder:
         return self._keep("rows", search.good)
 
     def by_parts(self) -> dict[str, int]:
-        """Return the fewest parts that a batch survives in, 0 where it does in none."""
+        """Return the fewest parts in which a batch survives, 0 if in none."""
         from stallguard.core.policy import batch_search
 
         failed, loaded = 0, self._load({})
@@ -153,7 +153,7 @@ class Finder:
         return self._keep("factor", 0)
 
     def _try(self, factor: int, loaded: config.Loaded, rows: int) -> Verdict:
-        """Run one try and tell of it.  Raises StallguardError where no other size would do better."""
+        """Run one trial and print its result.  Raises StallguardError if no other size could do better."""
         from stallguard.launch.request import prepare
         from stallguard.supervisor.batch_trial import Trial
         from stallguard.supervisor.signals import held
@@ -165,9 +165,9 @@ class Finder:
             trial.guard(kept)
         verdict = trial.verdict()
         if verdict.hopeless:
-            why, cure = verdict.trouble, f"what it printed: {trial.dir.output}"
+            why, cure = verdict.trouble, f"its output: {trial.dir.output}"
             raise StallguardError(
-                f"the try with {size} says nothing about its batch", why=why, cure=cure, code=1
+                f"the try with {size} does not show its batch size", why=why, cure=cure, code=1
             )
         self.tries.append(
             Tried(

@@ -1,4 +1,4 @@
-"""`stallguard help`: the help of a verb, for those who type it that way."""
+"""`stallguard help`: the help of a verb."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stallguard learned`: what runs taught of each script, and how to forget it."""
+"""`stallguard learned`: what was learned from the runs of each script."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SCHEMA = 1
 
 
 class Row(msgspec.Struct, frozen=True):
-    """What is kept of one script on this machine."""
+    """What was learned of one script on this machine."""
 
-    name: str  # to forget it by
+    name: str  # for `learned forget`
     saved: float  # seconds since the epoch
     what: str  # in words
     command: list[str]
@@ -37,13 +37,13 @@ class Output(msgspec.Struct, frozen=True):
 
 @click.group("learned", cls=_complete.Group)
 def command() -> None:
-    """Show or forget what runs and find-batch taught of a script: its usual gaps, and the batches that survive."""
+    """Show or delete what was learned of each script by runs and find-batch: its usual gaps, and surviving batches."""
 
 
 @command.command("show")
 @prints_json("One JSON object.", "stallguard.cli.learned:Output")
 def show(as_json: bool) -> None:
-    """Show what is kept of each script on this machine, the newest last."""
+    """Show what was learned of each script on this machine, the newest last."""
     kept = learned_store.everything()
     if as_json:
         click.echo(jsontext.readable(Output(SCHEMA, [_row(one) for one in kept])))
@@ -52,7 +52,7 @@ def show(as_json: bool) -> None:
         script = one_line(f"{' '.join(one.key.command)}  ({one.key.directory})")
         click.echo(f"{one.name}  {_day(one.saved)}  {one.what:<34}  {script}")
     if not kept:
-        click.echo("nothing was learned yet", err=True)
+        click.echo("nothing has been learned yet", err=True)
 
 
 def _day(saved: float) -> str:
@@ -67,9 +67,9 @@ def _row(one: learned_store.Known) -> Row:
 @click.argument("name", required=False, shell_complete=_complete.learned)
 @click.option("--all", "everything", is_flag=True, help="Everything of every script.")
 def forget(name: str | None, everything: bool) -> None:
-    """Forget what is kept under NAME, as `learned show` has it, or of a script whose command has NAME in it."""
+    """Delete what was learned under NAME, as `learned show` prints it, or of scripts whose command contains NAME."""
     if name is None and not everything:
-        raise click.UsageError("name what to forget, or give --all")
+        raise click.UsageError("give a NAME, or --all")
     gone = [
         one
         for one in learned_store.everything()
@@ -77,7 +77,7 @@ def forget(name: str | None, everything: bool) -> None:
     ]
     if not gone and not everything:
         raise StallguardError(
-            f"nothing was learned of {name!r}", cure="stallguard learned show lists it", code=NO_SUCH_RUN
+            f"nothing has been learned of {name!r}", cure="stallguard learned show lists it", code=NO_SUCH_RUN
         )
     for one in gone:
         one.path.unlink(missing_ok=True)

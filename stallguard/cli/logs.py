@@ -1,4 +1,4 @@
-"""`stallguard logs`: what a run's script printed, or what stallguard wrote of it."""
+"""`stallguard logs`: the output of a run's script, or the messages of stallguard."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from stallguard.report.wall_time import clock
 from stallguard.storage import journal, run_files
 from stallguard.storage.paths import RunDir, find_run
 
-POLL = 0.2  # seconds between two looks while following
+POLL = 0.2  # seconds between two reads while following
 CHUNK = 1 << 16
 
 
 @click.command("logs")
 @click.argument("run", required=False, shell_complete=_complete.runs)
-@click.option("-f", "--follow", is_flag=True, help="Go on as long as the run lives.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the log while the run is alive.")
 @click.option("-n", "most", type=click.IntRange(0), metavar="COUNT", help="Only the last COUNT lines.")
-@click.option("--output", "output", is_flag=True, help="What the script printed, byte for byte.")
-@prints_json("The journal as it is: JSON lines.", "stallguard.storage.journal:Line")
+@click.option("--output", "output", is_flag=True, help="The output of the script, byte for byte.")
+@prints_json("The journal: JSON lines.", "stallguard.storage.journal:Line")
 def command(run: str | None, follow: bool, most: int | None, output: bool, as_json: bool) -> None:
-    """Show what happened in RUN (default: the newest): stallguard's own words, one a line."""
+    """Show what happened in RUN (default: the newest): stallguard's messages, one per line."""
     which = find_run(run)
     path = which.output if output else which.journal
     raw, began = output or as_json, _began(path)
@@ -55,7 +55,7 @@ def _began(path: Path) -> float | None:
 
 
 def _last(path: Path, most: int, *, raw: bool, began: float | None) -> deque[bytes]:
-    """Return the last lines that are shown of what there is."""
+    """Return the last lines of what is shown."""
     kept: deque[bytes] = deque(maxlen=most)
     for part in journal.parts(path):
         with contextlib.suppress(FileNotFoundError):
@@ -77,10 +77,9 @@ def _show(chunk: bytes, *, raw: bool, began: float | None) -> None:
 
 
 def told(line: bytes, began: float | None = None) -> str | None:
-    """Return a journal line as words, or None if it is none of the things that are told.
+    """Return a journal line as text, or None if it is not shown.
 
-    Its time is that of the user's clock, with the day if the run saw several.  `began`: when it did, seconds since the
-    epoch.
+    Its time is local, with the date if the run took several days.  `began`: start of the run, seconds since the epoch.
     """
     try:
         entry = msgspec.json.decode(line, type=journal.Line)
@@ -94,7 +93,7 @@ def told(line: bytes, began: float | None = None) -> str | None:
 
 
 def _chunks(run: RunDir, path: Path, *, follow: bool, new: bool = False) -> Iterator[bytes]:
-    """Yield what there is, or only what comes from now on (`new`)."""
+    """Yield the content, or only what is added from now on (`new`)."""
     if new and not follow:
         return
     for part in [] if new else journal.parts(path)[:-1]:
@@ -118,8 +117,8 @@ def _opened(path: Path, run: RunDir) -> BinaryIO:
 
 
 def _is_followed(part: BinaryIO, path: Path) -> bool:
-    """Tell whether a next part has begun, so that nothing is added to this one any more."""
-    with contextlib.suppress(FileNotFoundError):  # it is just being begun
+    """Return whether a next part exists, so that nothing is added to this one."""
+    with contextlib.suppress(FileNotFoundError):  # it is being created
         return not os.path.samestat(os.fstat(part.fileno()), path.stat())
     return False
 

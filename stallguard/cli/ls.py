@@ -16,7 +16,7 @@ SCHEMA = 1
 
 
 class Row(msgspec.Struct, frozen=True):
-    """What is known of a run without its journal.  null: not known, or it is not over."""
+    """A run, without its journal.  null: not known, or the run is not over."""
 
     id: str
     path: str  # its directory
@@ -39,7 +39,7 @@ class Output(msgspec.Struct, frozen=True):
 
 @click.command("ls")
 @click.option("-n", "most", type=click.IntRange(1), metavar="COUNT", help="Only the newest COUNT runs.")
-@click.option("--all", "trials", is_flag=True, help="The tries of find-batch too.")
+@click.option("--all", "trials", is_flag=True, help="Include the trials of find-batch.")
 @prints_json("One JSON object with all runs.", "stallguard.cli.ls:Output")
 def command(most: int | None, trials: bool, as_json: bool) -> None:
     """List the runs, newest last."""
@@ -55,7 +55,7 @@ def command(most: int | None, trials: bool, as_json: bool) -> None:
 
 
 def row(run: RunDir) -> Row:
-    """Return what is known of a run without reading its journal."""
+    """Return the facts of a run that need no journal."""
     start, end = run_files.asked(run), run_files.outcome(run)
     return Row(
         id=run.id,

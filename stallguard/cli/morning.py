@@ -16,12 +16,10 @@ from stallguard.storage.paths import RunDir, list_runs
 
 
 @click.command("morning")
-@click.option(
-    "--since", default="16h", show_default=True, metavar="DURATION", help="How far back the night began."
-)
+@click.option("--since", default="16h", show_default=True, metavar="DURATION", help="How far back to look.")
 @prints_json("One JSON object with all of them.", "stallguard.report.overnight:Output")
 def command(since: str, as_json: bool) -> None:
-    """Tell of each run of the last night: did it finish, how far it came, what was lost, what to do.
+    """Summarize each run of the last night: whether it finished, its progress, the lost time, and what to do.
 
     \b
     Examples:
@@ -61,7 +59,7 @@ def _began(since: str) -> dt.datetime:
 
 
 def _since(runs: list[RunDir], began: dt.datetime) -> list[RunDir]:
-    """Return the runs that lived at or after a time, oldest first."""
+    """Return the runs that were alive at or after a time, oldest first."""
     return [run for run in runs if _last_lived(run) >= began]
 
 

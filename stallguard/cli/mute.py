@@ -13,11 +13,9 @@ from stallguard.errors import USAGE, StallguardError
 
 @click.command("mute", context_settings={"ignore_unknown_options": True})
 @click.argument("duration", required=False, default="1h")
-@click.option(
-    "--run", metavar="RUN", help="The run that is meant, if several live.", shell_complete=_complete.living
-)
+@click.option("--run", metavar="RUN", help="The run, if several are alive.", shell_complete=_complete.living)
 def command(duration: str, run: str | None) -> None:
-    """Detect stalls, but do not act on them for DURATION (default: 1h; 0 ends the pause): for a debugger, say."""
+    """Detect stalls, but do not act on them for DURATION (default: 1h; 0 ends the pause), as for debugging."""
     try:
         seconds = units.duration(duration)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""`stallguard notify`: do notifications arrive?"""
+"""`stallguard notify`: tests the notifications."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from stallguard.cli._json import prints_json
 from stallguard.cli._options import given, settings
 from stallguard.errors import USAGE, StallguardError
 
-TITLE, TEXT = "stallguard: a test", "Notifications arrive. Nothing happened to any training."
+TITLE, TEXT = "stallguard: a test", "This is a test. No training is concerned."
 
 
 @click.command("notify")
-@click.option("--test", "is_test", is_flag=True, help="Send a test by each channel of the settings.")
-@prints_json("One JSON object: what became of each channel.", "stallguard.notify:Tested")
+@click.option("--test", "is_test", is_flag=True, help="Send a test to each channel of the settings.")
+@prints_json("One JSON object: the result of each channel.", "stallguard.notify:Tested")
 @settings(())
 def command(is_test: bool, as_json: bool, **parameters: Any) -> None:
-    """Send a test notification by each channel that is set; exit code 1 if one fails or none is set.
+    """Send a test notification to each configured channel; exit code 1 if one fails or none is configured.
 
     \b
     Examples:
@@ -45,7 +45,7 @@ def command(is_test: bool, as_json: bool, **parameters: Any) -> None:
     for one in results if not as_json else ():
         click.echo(f"{one.channel}: {f'failed: {one.why}' if one.why else 'sent'}")
     if not results:
-        click.echo("no channel is set: notify.desktop, notify.command, notify.urls", err=True)
+        click.echo("no channel is configured: notify.desktop, notify.command, notify.urls", err=True)
     if sys.platform == "darwin" and wanted.desktop:
-        click.echo(f"if nothing is shown: {notify.ALLOW_ON_MAC}", err=True)
+        click.echo(f"if no notification appears: {notify.ALLOW_ON_MAC}", err=True)
     sys.exit(1 if not results or any(one.why for one in results) else 0)

@@ -18,7 +18,7 @@ SCHEMA = 1
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A run that is, or would be, removed."""
+    """A run that is removed, or would be."""
 
     id: str
     bytes: int
@@ -26,10 +26,10 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Output(msgspec.Struct, frozen=True):
-    """What was removed."""
+    """The removed runs."""
 
     schema: int
-    removed: bool  # false with --dry-run: nothing was
+    removed: bool  # false with --dry-run: nothing was removed
     runs: list[Row]
 
 
@@ -37,10 +37,10 @@ class Output(msgspec.Struct, frozen=True):
 @click.option("--runs", metavar="COUNT", help="Runs to keep, the newest.  [keep.runs: 50]")
 @click.option("--age", metavar="DURATION", help="Remove what is older.  [keep.age: 60d]")
 @click.option("--size", metavar="SIZE", help="Room for all runs together.  [keep.size: 5GB]")
-@click.option("-n", "--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("-n", "--dry-run", is_flag=True, help="Only list what would be removed.")
 @prints_json("One JSON object.", "stallguard.cli.prune:Output")
 def command(runs: str | None, age: str | None, size: str | None, dry_run: bool, as_json: bool) -> None:
-    """Remove runs that are too many, too old or too large; never one that still goes on.
+    """Remove runs that are too many, too old or too large; never one that is still alive.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`stallguard ps`: the runs that live."""
+"""`stallguard ps`: the live runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stallguard.storage.paths import RunDir, list_runs
 @click.command("ps")
 @prints_json("One JSON object with all live runs.", "stallguard.supervisor.live_status:Living")
 def command(as_json: bool) -> None:
-    """List the runs that live: their process, state, pace and silence, and each training of those that have several."""
+    """List the live runs: process, state, speed and time without progress, and each training of a run with several."""
     from stallguard.report.status_rows import trainings
 
     runs = list_runs()
@@ -44,7 +44,7 @@ def _snapshot(run: RunDir) -> dict[str, Any] | None:
         return known | {"pid": attempt.process.pid} if attempt else None
     try:
         return ask(run, "status")
-    except StallguardError as error:  # it ends just now, or hangs: the others are listed all the same
+    except StallguardError as error:  # it is ending, or hangs; list the others
         return {"schema": 1, "run": run.id, "state": "silent", "why": error.why}
 
 

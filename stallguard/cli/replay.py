@@ -1,4 +1,4 @@
-"""`stallguard replay`: decide a recorded night again, with other settings if you like."""
+"""`stallguard replay`: decides a recorded run again, optionally with other settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stallguard.cli._json import prints_json
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, find_run
 
-if TYPE_CHECKING:  # whoever completes a word must not wait for the whole core
+if TYPE_CHECKING:  # completion must not wait for the import of the core
     from stallguard.core.limits import Limits
 
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:  # whoever completes a word must not wait for the whole core
     help="Any setting, as `config show` names it.",
     shell_complete=_complete.assignments,
 )
-@click.option("--compare", is_flag=True, help="Show the settings as they are beside those of --set.")
+@click.option("--compare", is_flag=True, help="Compare the present settings with those of --set.")
 @prints_json("One JSON object.", "stallguard.report.replay_output:Output")
 def command(what: str | None, sets: tuple[str, ...], compare: bool, as_json: bool) -> None:
-    """Tell when a recorded RUN (default: the newest) or TRACE would have been suspected, dumped and restarted."""
+    """Show when a recorded RUN (default: the newest) or TRACE would have been suspected, dumped and restarted."""
     from stallguard.report import replay_output
 
     source = replay_output.source(_file(what))
@@ -62,7 +62,7 @@ def _file(what: str | None) -> Path:
 
 
 def _recorded(path: Path) -> dict[str, Any]:
-    """Return the settings that the recorded run was given; none for a trace."""
+    """Return the settings of the recorded run; none for a trace."""
     asked = run_files.asked(RunDir(path.parent))
     if asked is None:
         return {}
@@ -71,5 +71,5 @@ def _recorded(path: Path) -> dict[str, Any]:
 
 
 def _limits(changed: Mapping[str, Any]) -> Limits:
-    """Return the limits of the settings that hold here, with some of them changed."""
+    """Return the limits of the settings in force here, with some of them changed."""
     return config.load(changed, os.environ, Path.cwd()).config.limits()

@@ -29,12 +29,12 @@ STDOUT = "-"
     flag_value=IN_THE_RUN,
     metavar="[FILE]",
     shell_complete=_complete.files,
-    help="Write one HTML file that can be mailed.  -: standard output.  [report.html in the run's directory]",
+    help="Write one self-contained HTML file.  -: standard output.  [report.html in the run's directory]",
 )
-@prints_json("All of it as one JSON object.", "stallguard.report.document:Document")
+@prints_json("The whole report as one JSON object.", "stallguard.report.document:Document")
 @click.option("--open", "show", is_flag=True, help="Write the HTML file and open it in the browser.")
 def command(run: str | None, html_file: str | None, as_json: bool, show: bool) -> None:
-    """Tell what happened in RUN (default: the newest), why, what was done, what it cost and what to change.
+    """Explain what happened in RUN (default: the newest), why, what was done, what it cost and what to change.
 
     \b
     Examples:
@@ -43,12 +43,12 @@ def command(run: str | None, html_file: str | None, as_json: bool, show: bool) -
       stallguard report 2026 --html hang.html
     """  # noqa: D301 - click wants the real backspace
     if run is None and html_file and not html_file.endswith(PAGES) and _names_a_run(html_file):
-        run, html_file = html_file, IN_THE_RUN  # `report --html RUN`: --html without its file
+        run, html_file = html_file, IN_THE_RUN  # `report --html RUN`: --html without a file
     which = find_run(run)
     if html_file == STDOUT:
         if as_json or show:
             raise click.UsageError(
-                "--html - writes the page on standard output, and nothing else can be written there"
+                "--html - writes the page to standard output, so nothing else can be written there"
             )
         _print_page(which)
         return
@@ -81,7 +81,7 @@ def _write(run: RunDir, file: str | None) -> Path:
         raise StallguardError(
             f"cannot write {error.filename or target}",
             why=error.strerror or str(error),
-            cure="give another: --html FILE",
+            cure="choose another: --html FILE",
             code=CANNOT_RUN,
         ) from error
 

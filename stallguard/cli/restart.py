@@ -18,7 +18,7 @@ from stallguard.storage.paths import RunDir
     "--from-scratch", is_flag=True, help="Start the script from its beginning, without its checkpoints."
 )
 def command(run: str | None, from_scratch: bool) -> None:
-    """End the training of RUN, which may be left out if only one lives, and start it again from its checkpoint."""
+    """End the training of RUN (default: the only live run) and start it again from its checkpoint."""
     from stallguard.core.user_commands import FROM_SCRATCH
 
     which = only_live(run)
@@ -32,11 +32,11 @@ def command(run: str | None, from_scratch: bool) -> None:
 
 
 def _confirm(run: RunDir) -> None:
-    """Ask before what was trained is lost.  Raises StallguardError (exit code 2) if nobody can be asked."""
+    """Ask for confirmation before progress is lost.  Raises StallguardError (exit code 2) without a terminal."""
     lost = f"run {run.id} has no checkpoint: a restart begins from scratch"
     if not sys.stdin.isatty():
         raise StallguardError(
-            lost, cure="if that is what you want: stallguard restart --from-scratch", code=USAGE
+            lost, cure="to restart from scratch: stallguard restart --from-scratch", code=USAGE
         )
     if not click.confirm(f"{lost}. Restart it?", err=True):
         sys.exit(NO)

@@ -17,10 +17,10 @@ from stallguard.cli._options import given, settings
 
 
 class RunCommand(click.Command):
-    """Leaves everything from the first word of COMMAND on to the training, options and all."""
+    """Passes everything from the first word of COMMAND on to the training, including options."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Split the words where COMMAND begins, and parse only what stands before."""
+        """Split the words at COMMAND, and parse only those before it."""
         at = self.command_begins(args)
         words = args[at + 1 :] if at < len(args) and args[at] == "--" else args[at:]
         rest = super().parse_args(ctx, args[:at])
@@ -28,16 +28,16 @@ class RunCommand(click.Command):
         return rest
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return our options and arguments; behind the first word of COMMAND a shell is offered none of them."""
+        """Return the options and arguments of stallguard; completion offers none after the first word of COMMAND."""
         begun = ctx.resilient_parsing and ctx.params.get("words")
         return [] if begun else super().get_params(ctx)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Offer our options, and if none fits the files of COMMAND."""
+        """Offer options of stallguard; if none fits, the files of COMMAND."""
         return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
 
     def command_begins(self, args: list[str]) -> int:
-        """Return the index of the first word that is neither an option of ours nor the value of one."""
+        """Return the index of the first word that is neither an option of stallguard nor the value of one."""
         takes_value = {
             name: not option.is_flag
             for option in self.params
@@ -51,15 +51,15 @@ class RunCommand(click.Command):
 
 
 @click.command("run", cls=RunCommand, options_metavar="[OPTIONS] [--] COMMAND...")
-@click.option("--name", default="", help="Name of the run, for its id.  [that of the script]")
-@click.option("--dry-run", is_flag=True, help="Only show what would be started, and how.")
+@click.option("--name", default="", help="Name of the run, part of its id.  [that of the script]")
+@click.option("--dry-run", is_flag=True, help="Only show what would be started.")
 @settings()
 @click.pass_context
 def command(ctx: click.Context, /, name: str, dry_run: bool, **parameters: Any) -> None:
     """Start a training and guard it.
 
     COMMAND is `train.py ARGS`, `-m package.module ARGS`, or any program: `python train.py`, `bash train.sh`.
-    The training runs as it would without stallguard; its exit code becomes ours.
+    The training runs as without stallguard; stallguard exits with its exit code.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`stallguard status`: how a run stands, on one screen."""
+"""`stallguard status`: the state of a run, on one screen."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Over(msgspec.Struct, frozen=True):
 
     schema: int
     run: str
-    state: str  # as in `ls`; unguarded: stallguard was killed, and the training lives on
+    state: str  # as in `ls`; unguarded: stallguard was killed, and the training is alive
     outcome: Outcome | None  # null: stallguard was killed before it could write it
     pid: int | msgspec.UnsetType = msgspec.UNSET  # of the training, if it is unguarded
 
@@ -38,7 +38,7 @@ class Over(msgspec.Struct, frozen=True):
     "stallguard.cli.status:Over",
 )
 def command(run: str | None, as_json: bool) -> None:
-    """Show how RUN (default: the newest that lives) stands; exit code 1 where it is stalled or has failed.
+    """Show the state of RUN (default: the newest live run); exit code 1 if it is stalled or has failed.
 
     \b
     Examples:
@@ -64,7 +64,7 @@ def _live(run: RunDir, *, as_json: bool) -> tuple[bool, Any]:
 
 
 def live_rows(run: RunDir, snapshot: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return a snapshot as rows, with what lies beside it: the last line printed, and the line that it hangs at."""
+    """Return a snapshot as rows, with the last line of output and the line at which the script hangs."""
     from stallguard.report import evidence_files, status_rows
 
     kept = evidence_files.manifest(run.incident(snapshot.get("incidents", 0)))
@@ -79,7 +79,7 @@ def last_words(run: RunDir) -> str:
 
 
 def lines(run: RunDir, rows: list[tuple[str, str]]) -> list[str]:
-    """Return the rows under the run's name and command."""
+    """Return the rows below the run's name and command."""
     asked = run_files.asked(run)
     head = [f"{run.id}  {' '.join(asked.command) if asked else ''}".rstrip()]
     return head + [f"  {name:<10}  {text}" for name, text in rows]
@@ -98,7 +98,7 @@ def _over(run: RunDir, *, as_json: bool) -> tuple[bool, Any]:
     if attempt is not None:
         pid = attempt.process.pid
         rows = [
-            ("state", f"unguarded: stallguard was killed, its training (pid {pid}) lives on"),
+            ("state", f"unguarded: stallguard was killed, its training (pid {pid}) is alive"),
             ("next", f"stallguard stop {run.id} ends the training"),
         ]
     if end is not None:

@@ -15,7 +15,7 @@ from stallguard.storage.paths import RunDir
 @click.command("stop")
 @click.argument("run", required=False, shell_complete=_complete.living)
 def command(run: str | None) -> None:
-    """End the training of RUN, which may be left out where only one lives: SIGTERM, and SIGKILL after its grace."""
+    """End the training of RUN (default: the only live run): SIGTERM, and SIGKILL after the grace period."""
     which = only_live(run, or_unguarded=True)
     attempt = orphan.find(which)
     if attempt is not None:
@@ -33,7 +33,7 @@ def _end(run: RunDir, attempt: Attempt) -> None:
         raise StallguardError(
             f"the training of run {run.id} cannot be ended",
             why=f"SIGKILL did not end {', '.join(map(str, left))}: stuck in the kernel, or another user's",
-            cure="a process that is stuck in the kernel goes only when the machine is started anew",
+            cure="a process that is stuck in the kernel ends only when the machine restarts",
             code=GAVE_UP,
         )
     click.echo(f"the training of run {run.id} was ended", err=True)

@@ -1,4 +1,4 @@
-"""`stallguard top`: a run as it lives.  Keys: q leaves, d keeps a dump as evidence, m pauses stall handling."""
+"""`stallguard top`: watches a live run.  Keys: q quits, d keeps a dump as evidence, m pauses stall handling."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stallguard.report.sanitize import plain
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
 
-EVERY = 1.0  # seconds between two looks
+EVERY = 1.0  # seconds between two updates
 HELP = "q quit   d dump   m pause stall handling for an hour, or end the pause"
 
 
@@ -28,9 +28,9 @@ HELP = "q quit   d dump   m pause stall handling for an hour, or end the pause"
 @click.argument("run", required=False, shell_complete=_complete.living)
 @click.pass_context
 def command(ctx: click.Context, run: str | None) -> None:
-    """Watch RUN (default: the newest that lives); where no terminal looks on, show its status once.
+    """Watch RUN (default: the newest live run); without a terminal, show its status once.
 
-    Keys: q leaves, d keeps a dump as evidence, m pauses stall handling for an hour, or ends the pause.
+    Keys: q quits, d keeps a dump as evidence, m pauses stall handling for an hour, or ends the pause.
     """
     which = pick(run)
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or run_files.state(which) != "running":
@@ -60,7 +60,7 @@ def _watch(run: RunDir) -> None:
 
 
 def _order(run: RunDir, done: str, verb: str, argument: str = "") -> str:
-    """Return `done` if the run takes the order, else what it says."""
+    """Return `done` if the run accepts the command, else its answer."""
     try:
         ask(run, verb, argument)
     except StallguardError as error:
@@ -72,12 +72,12 @@ def _look(run: RunDir) -> dict[str, Any] | None:
     try:
         return ask(run, "status")
     except StallguardError:
-        return None  # it is over, which is told afterwards
+        return None  # it is over, which is printed below
 
 
 @contextlib.contextmanager
 def _keys() -> Iterator[None]:
-    """Take single keys from the terminal, and give it back as it was."""
+    """Read single keys from the terminal, and restore its mode at the end."""
     before = termios.tcgetattr(sys.stdin)
     try:
         tty.setcbreak(sys.stdin)
@@ -87,7 +87,7 @@ def _keys() -> Iterator[None]:
 
 
 def _pressed() -> str:
-    """Return the key that is pressed until the next look, or nothing; the end of the input is a ^D."""
+    """Return the key that is pressed before the next update, or nothing; the end of the input is a ^D."""
     if not select.select([sys.stdin], [], [], EVERY)[0]:
         return ""
     return os.read(sys.stdin.fileno(), 1).decode(errors="replace") or "\x04"

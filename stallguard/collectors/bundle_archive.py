@@ -1,7 +1,7 @@
-"""Packs a run into one file that can be attached to a bug report: text only, secrets removed once more.
+"""Packs a run into one file for a bug report: text only, secrets removed again.
 
 Left out are checkpoints, the probe's pages and the HTML report.  What stallguard keeps for its user (the journal,
-the output, the command line) is not redacted on disk; here it is.
+the output, the command line) is redacted here; on disk it is not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stallguard.storage.paths import RunDir
 SCHEMA = 1
 TEXTS = frozenset({".json", ".jsonl", ".log", ".txt", ".stacks", ".ips", ".spin", ".hang", ".py"})
 LEFT_OUT = frozenset({"backup", "probe"})
-FILE_MAX = 16 << 20  # bytes of one file that are packed, the newest
+FILE_MAX = 16 << 20  # bytes of one file that are packed, from its end
 CONTENTS = "bundle.json"
 
 

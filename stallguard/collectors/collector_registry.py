@@ -1,6 +1,6 @@
-"""All collectors, cheapest and most perishable first: ours, those of the system, and those that plug-ins add.
+"""All collectors, the evidence that is lost soonest first: built in, those of the system, and those of plug-ins.
 
-May not run them; that is the bundle's.
+Must not run them; evidence_bundle does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from stallguard.probe import wire
 
 EVIDENCE_TOOLS = host.part("evidence_tools")
 KB, MB = 1 << 10, 1 << 20
-ANSWER = 2.0  # seconds for the process to write its stacks; it takes 10 ms where it can at all
+ANSWER = 2.0  # seconds for the process to write its stacks, which takes 10 ms
 
 OWN = (
     Collector("environment", surroundings.environment, 0.5, 64 * KB),
@@ -46,7 +46,7 @@ OWN = (
 
 
 def collectors(context: Context, trouble: Callable[[str, Exception], None]) -> list[Collector]:
-    """Return the collectors for `context`; `trouble` is told of plug-ins that cannot be loaded."""
+    """Return the collectors for `context`; `trouble` is called for plug-ins that cannot be loaded."""
     found = [Collector(STACKS, python_stacks, ANSWER + 0.5, MB, first=True)]
     found += [_table(table) for table in EVIDENCE_TOOLS.tables(context.pid)]
     found += OWN
@@ -88,7 +88,7 @@ def _batches(context: Context) -> dict[str, int]:
 
 
 def _named_lock(classes: tuple[str, ...], main_wait: str) -> tuple[str, ...]:
-    """A lock that the script itself waits for leaves no frame of its own: lock.acquire() is C."""
+    """A lock for which the script waits has no frame: lock.acquire() is C."""
     if classes[:1] == (USER,) and main_wait == "futex":
         return (LOCK, *classes[1:])
     return classes
@@ -98,7 +98,7 @@ def _table(table: Table) -> Collector:
     def gather(_context: Context, sheet: Sheet) -> None:
         text = table.read()
         if not text:
-            raise Nothing("the system does not tell")
+            raise Nothing("the system does not show it")
         sheet.text(f"{table.name}.txt", text)
 
     return Collector(table.name, gather, table.seconds, 512 * KB, first=table.first)
@@ -123,7 +123,7 @@ def _tool(tool: Tool) -> Collector:
 
 
 def script_of(argv: tuple[str, ...], cwd: str) -> Path | None:
-    """Return the script's file, where a word of the command line names one."""
+    """Return the script's file, if a word of the command line names one."""
     named = [word for word in argv if word.endswith(".py")]
     path = Path(cwd, named[0]) if named else None
     return path if path is not None and path.is_file() else None

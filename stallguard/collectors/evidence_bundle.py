@@ -1,9 +1,9 @@
-"""Gathers the evidence of an incident, before anything could destroy it, within seconds and bytes.
+"""Gathers the evidence of an incident before the restart, within a budget of seconds and bytes.
 
-The perishable comes first, one collector after the other; then all the rest at once, because the tools of a
-system whose GPU is stuck may hang, each for itself.  Every collector has a daemon thread of its own, which is left
-behind when its time is up; what does not need the process may end later, and the manifest is written again then.
-Nothing here raises: what failed is in the manifest, and the restart must come.
+Evidence that is lost soonest comes first, one collector after the other; then all others at once, because each tool
+of a system with a stuck GPU can hang.  Every collector has its own daemon thread, which is abandoned when its time is
+up. Collectors that do not need the process can end later, and the manifest is written again then. Nothing here
+raises: errors are in the manifest, and the restart follows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COLLECTED, NOTHING, FAILED, LATE, PENDING = "collected", "nothing", "failed", "l
 
 
 class Item(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one collector came to.  `state`: collected, nothing (and why), failed (and why), late, pending."""
+    """The result of one collector.  `state`: collected, nothing (and why), failed (and why), late, pending."""
 
     name: str
     state: str
@@ -45,7 +45,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
 class Manifest(msgspec.Struct, frozen=True):
     """manifest.json: what was collected, how long it took, what failed and why, what was removed.
 
-    `where`: the script's own line that it hangs in; `moved`: whether a later dump differed, None without one.
+    `where`: the script's line at which it hangs; `moved`: whether a later dump differed, None without one.
     """
 
     schema: int
@@ -64,7 +64,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def collect(context: Context) -> Collected:
-    """Gather the evidence of an incident; return the event that tells of it."""
+    """Gather the evidence of an incident; return the event for the core."""
     manifest = gather(context)
     return Collected(
         at=system.monotonic(), incident=context.incident, seconds=manifest.seconds, where=manifest.where,
@@ -73,13 +73,13 @@ def collect(context: Context) -> Collected:
 
 
 def gather(context: Context, collectors: Sequence[Collector] | None = None) -> Manifest:
-    """Gather into `context.directory` and write manifest.json there; return it, written or not."""
+    """Gather into `context.directory` and write manifest.json there; return it even if that fails."""
     began = time.monotonic()
     broken: list[Item] = []
     _make(context.directory)
     if collectors is None:
         from stallguard.collectors import (
-            collector_registry,  # 20 ms that must not stand before the child's first line
+            collector_registry,  # 20 ms that must not delay the start of the training
         )
 
         collectors = collector_registry.collectors(
@@ -105,7 +105,7 @@ def _make(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError:
-        return  # every collector will say why it could not write
+        return  # every collector reports why it could not write
 
 
 def _unloaded(name: str, error: Exception) -> Item:
@@ -131,7 +131,7 @@ class Work:
     """One collector on its thread."""
 
     def __init__(self, collector: Collector, context: Context) -> None:
-        """Prepare; nothing runs yet."""
+        """Prepare without running."""
         self.collector = collector
         self._sheet = Sheet(context.directory, collector.size, _redactor(context))
         self._thread = threading.Thread(
@@ -154,7 +154,7 @@ class Work:
 
     @property
     def is_pending(self) -> bool:
-        """Whether it still gathers and may go on."""
+        """Whether it still gathers and is allowed to."""
         return not self._sheet.closed and self._thread.is_alive()
 
     def _gather(self, context: Context) -> None:
@@ -170,7 +170,7 @@ class Work:
             self._state, self._why, self._facts = end
 
     def item(self) -> Item:
-        """Return what it came to."""
+        """Return the result."""
         sheet, state, why = self._sheet, self._state, self._why
         if self.is_pending:
             state, why = PENDING, "it does not need the process, and ends after the restart"
@@ -210,7 +210,7 @@ def _manifest(context: Context, items: Sequence[Item], seconds: float) -> Manife
 
 
 def _moved(first: Mapping[str, Any], again: Mapping[str, Any]) -> bool:
-    """Tell whether the training went on between two dumps: a fast loop is often seen twice in the same place."""
+    """Return whether the training went on between two dumps: two dumps of a fast loop often show the same place."""
     return any(first.get(fact) != again.get(fact) for fact in ("fingerprint", *COUNTERS))
 
 
@@ -223,10 +223,10 @@ def _sum(counts: Iterable[dict[str, int]]) -> dict[str, int]:
 
 
 def _write(directory: Path, manifest: Manifest) -> None:
-    """Write manifest.json, whole or not at all; without it the files still speak."""
+    """Write manifest.json, whole or not at all; the files are useful without it."""
     draft = directory / ".manifest.json"
     try:
         draft.write_bytes(msgspec.json.format(jsontext.readable(manifest), indent=1) + b"\n")
         draft.replace(directory / "manifest.json")
     except OSError:
-        return  # a full disk: the event carries what matters
+        return  # a full disk: the event has the main facts

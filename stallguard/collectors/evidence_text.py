@@ -1,6 +1,6 @@
-"""What one collector writes: without secrets, within its budget of bytes, and not after its time.
+"""The files of one collector: without secrets, within its budget of bytes, not after its time.
 
-A disk that is full is remembered, not raised: the collector's facts are worth having without its files.
+A full disk is recorded, not raised: the collector's facts are useful without its files.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from stallguard import jsontext
 from stallguard.collectors.redact import Redactor
 
-HALF_SECRET = 512  # bytes left out at a cut where there are no lines
+HALF_SECRET = 512  # bytes left out at a cut in a text without lines
 
 
 class File(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class Sheet:
     """Writes files into `directory` until `limit` bytes are spent or the sheet is closed."""
 
     def __init__(self, directory: Path, limit: int, redactor: Redactor) -> None:
-        """`redactor`: this collector's own, because it counts."""
+        """`redactor`: one per collector, because it counts."""
         self.redactor = redactor
         self.trouble = ""
         self._directory, self._left = directory, limit
@@ -43,11 +43,11 @@ class Sheet:
 
     @property
     def left(self) -> int:
-        """Bytes that may still be written."""
+        """Bytes that can still be written."""
         return self._left
 
     def close(self) -> None:
-        """Let nothing more be written: the collector's time is up."""
+        """Refuse further writes: the collector's time is up."""
         self.closed = True
 
     def text(self, name: str, text: str) -> None:
@@ -65,7 +65,7 @@ class Sheet:
         self.clean_json(name, self.redactor.value(msgspec.to_builtins(value)))
 
     def clean_json(self, name: str, value: Any) -> None:
-        """Write a value that holds no secrets any more as JSON."""
+        """Write a value without secrets as JSON."""
         encoded = msgspec.json.format(jsontext.readable(value), indent=1)
         self._write(name, encoded[: self._left], cut=len(encoded) > self._left)
 
@@ -84,7 +84,7 @@ class Sheet:
 
 
 def fit(data: bytes, limit: int) -> bytes:
-    """Return the beginning of `data` that fits, in whole lines: half a secret would not be recognised."""
+    """Return the beginning of `data` that fits, in whole lines: a part of a secret would not be recognised."""
     if len(data) <= limit:
         return data
     return data[: data.rfind(b"\n", 0, limit) + 1 or max(0, limit - HALF_SECRET)]

@@ -1,7 +1,7 @@
-"""What a frame of a stack says about a wait: one table for Python, one for native code, each row with its source.
+"""Classifies the frames of a stack: one table for Python, one for native code, each row with its source.
 
-The classes are the words that core.diagnosis.clues reads.  Strong rows decide at once; weak ones only where nothing
-stronger lies further out, because every wait ends in some lock.  Pure; may not know how a stack was taken.
+core.diagnosis.clues reads the classes.  Strong rows decide at once; weak ones only if no strong one lies further
+out, because every wait ends in some lock.  Pure; must not depend on how a stack was taken.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ ITERATOR, GENERATOR, CHECKPOINT, LOCK = "iterator", "generator", "checkpoint_io"
 USER, IMPORTING, GIL_NATIVE = "user", "importing", "gil_native"
 WAITS_FOR_OTHERS = frozenset(
     {TF_WAIT, ITERATOR, GENERATOR, LOCK}
-)  # of the main thread: the cause may be elsewhere
+)  # of the main thread: the cause can be elsewhere
 
 
 class Frame(NamedTuple):
-    """A Python frame; `line` 0 where unknown."""
+    """A Python frame; `line` is 0 if unknown."""
 
     file: str
     line: int
@@ -72,7 +72,7 @@ _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python\d[\d.]*t?/|/python\d+\.zip/|^<frozen |^<__array_function__"
     r"|/stallguard/probe/|__autograph_generated_file"
 )
-# Where a framework calls the script's own code in a thread of its own.
+# Frames in which a framework calls the script's code in another thread.
 _CALLS_BACK = re.compile(
     r"tensorflow/python/ops/script_ops\.py$|tensorflow/python/data/ops/from_generator_op\.py$"
     r"|keras/src/trainers/data_adapters/py_dataset_adapter\.py$|keras/(src/)?utils/data_utils\.py$"
@@ -82,12 +82,12 @@ _FEEDS = re.compile(r"from_generator_op|py_dataset_adapter|data_utils|torch/util
 
 
 def is_own(frame: Frame) -> bool:
-    """Tell whether a frame is the script's own code: neither a package's, nor Python's, nor ours."""
+    """Return whether a frame is the script's code: not a package's, Python's or stallguard's."""
     return not _LIBRARY.search(frame.file) and frame.file != "?"
 
 
 def is_called_by_library(frames: Sequence[Frame]) -> bool:
-    """Tell whether the script's own code runs here because a framework called it back."""
+    """Return whether a framework called the script's code in this stack."""
     return _called_back(frames) is not None
 
 
@@ -102,7 +102,7 @@ def _match(frame: Frame, rows: Iterable[Row]) -> str:
 
 
 def classify(frames: Sequence[Frame]) -> str:
-    """Return what a Python thread does, frames innermost first; empty where the table has no word for it."""
+    """Return what a Python thread does, frames innermost first; empty if no row fits."""
     weak = ""
     for index, frame in enumerate(frames):
         strong = _match(frame, STRONG)
@@ -116,7 +116,7 @@ def classify(frames: Sequence[Frame]) -> str:
 
 
 def speaks(frames: Sequence[Frame]) -> bool:
-    """Tell whether a thread beside the main one is worth a word: it runs the script's code, or it saves."""
+    """Return whether a thread other than the main one is relevant: it runs the script's code, or it saves."""
     return is_called_by_library(frames) or classify(frames) in (CHECKPOINT, METAL_WAIT)
 
 
@@ -149,7 +149,7 @@ NATIVE = (
     _native(LOCK, r"lock_PyThread_acquire_lock|_PyMutex_LockTimed|PyThread_acquire_lock_timed"
             r"|__psynch_mutexwait|pthread_mutex_lock", "CPython; seen in a hung multiprocessing parent"),
 )  # fmt: skip
-# A pool's thread with nothing to do: Grand Central Dispatch, Eigen.
+# An idle thread of a pool: Grand Central Dispatch, Eigen.
 IDLE = re.compile(r"__workq_kernreturn|Eigen::EventCount::CommitWait|\bWaitForWork\b")
 
 

@@ -1,8 +1,8 @@
-"""Reports that macOS writes by itself: GPU restarts, jetsam kills, crashes, hangs, panics.
+"""Reports of macOS: GPU restarts, jetsam kills, crashes, hangs, panics.
 
 An .ips file is a line of JSON (the header) and a JSON object (the body).  The daemon writes late or not at all,
-and a GPU restart blames whose work was in flight: absence proves nothing, presence not who began it.
-`parse` is pure; a field that is missing or of another shape is left out.
+and a report of a GPU restart names the process whose work was running: a missing report proves nothing, and a report
+does not prove the cause. `parse` is pure; a field that is missing or of another shape is left out.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-PLACES_MAX = 2000  # names looked at in one directory
-MARGIN = 5.0  # seconds before `since` that still count: clocks of files are coarse
+PLACES_MAX = 2000  # files considered in one directory
+MARGIN = 5.0  # seconds before `since` that still count: file times are coarse
 KINDS = {  # by bug_type of the header
     "284": "gpu restart", "298": "jetsam", "309": "crash", "385": "crash", "210": "panic", "288": "hang",
 }  # fmt: skip
@@ -26,7 +26,7 @@ VICTIMS_MAX = 5
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One report.  `process`: whom it names; `facts`: what it says, in words; `victims`: killed pids."""
+    """One report.  `process`: the one it names; `facts`: its content as text; `victims`: killed pids."""
 
     kind: str
     at: str = ""  # local time with offset, as written
@@ -37,7 +37,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def parse(text: str, name: str = "") -> Report | None:
-    """Return a report as values; None where it is none.  `name`: of its file."""
+    """Return a report as values; None if the file is not a report.  `name`: of its file."""
     header, body = _halves(text)
     if not header and not body:
         return None
@@ -147,7 +147,7 @@ def newer(places: Iterable[Path], since: float) -> list[Path]:
 
 def _reports(place: Path) -> list[tuple[Path, float]]:
     found = []
-    with contextlib.suppress(OSError):  # not there, or only for administrators
+    with contextlib.suppress(OSError):  # absent, or readable by administrators only
         for path in list(place.iterdir())[:PLACES_MAX]:
             if path.suffix in (".ips", ".spin", ".hang", ".panic") and _concerns(path.name):
                 with contextlib.suppress(OSError):  # moved to Retired meanwhile

@@ -1,6 +1,6 @@
 """Native stacks: `sample` of macOS and `thread apply all bt` of gdb, as threads with their heaviest path.
 
-Pure: text in, values out.  What a symbol means is frames.py.
+Pure: text in, values out.  frames.py classifies the symbols.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def parse_gdb(text: str) -> list[Path]:
 def classes(paths: Iterable[Path], *, sampled: bool = True) -> tuple[str, ...]:
     """Return what the waiting threads do, each class once.
 
-    A lock is every wait's last frame, so it is told only where nothing else is.  `sampled`: seen over a while;
-    a single look (gdb) meets threads that ask for the interpreter's lock in every healthy program.
+    Every wait ends in a lock, so a lock counts only if there is no other class.  `sampled`: over several seconds;
+    a single dump (gdb) of a healthy program can show threads that wait for the interpreter's lock.
     """
     stuck = [path for path in paths if path.symbols and path.share >= STUCK]
     found = dict.fromkeys(kind for path in stuck if (kind := frames.classify_native(path.symbols)))

@@ -3,14 +3,14 @@
     secret      the value after a name such as password, api_key, --token, Authorization, AWS_SECRET_ACCESS_KEY
     known       that value wherever else it occurs: a secret of the environment that the script printed
     url         user and password in an address: scheme://user:password@host
-    token       text of a known make: AWS, GitHub, GitLab, Hugging Face, OpenAI, Slack, Google, PyPI, npm, JWT
+    token       text of a known form: AWS, GitHub, GitLab, Hugging Face, OpenAI, Slack, Google, PyPI, npm, JWT
     key         a private key in PEM form
     e-mail      an address
     variable    the value of an environment variable that is not on the list of harmless ones
     home        the home directory becomes ~; other users' names in /Users and /home are removed
 
-What is removed leaves its rule behind: [removed: token].  Removing twice changes nothing.  A secret of no known
-make under no telling name cannot be recognised, except in the environment, where only harmless names pass.
+The rule replaces the removed text: [removed: token].  Removing twice changes nothing.  A secret of an unknown form
+under a harmless name is not recognised, except in the environment, of which only variables on the list are kept.
 Pure: text in, text out.
 """
 
@@ -22,9 +22,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-SHORTEST_KNOWN = 6  # characters; shorter values ("true", "none", "1") would tear holes into every text
+SHORTEST_KNOWN = 6  # characters; shorter values ("true", "none", "1") would damage every text
 
-# Words of a name that make its value a secret; `key` does so only at the end of a longer name.
+# Words of a name that make its value a secret; `key` only at the end of a longer name.
 SECRET_WORDS = frozenset(
     {
         "apikey", "auth", "authorization", "bearer", "cookie", "credential", "credentials", "dsn", "passphrase",
@@ -43,11 +43,11 @@ HARMLESS = re.compile(
 PEM = re.compile(
     r"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,20}PRIVATE KEY-----|\Z)", re.DOTALL
 )
-PIECE = 1 << 16  # characters; a regular expression holds the interpreter's lock, so it gets no more at a time
+PIECE = 1 << 16  # characters; a regular expression holds the interpreter's lock, so it gets no more per call
 
 
 class Shape(NamedTuple):
-    """A text that is removed wherever it stands."""
+    """A text that is removed everywhere."""
 
     rule: str
     pattern: re.Pattern[str]
@@ -56,7 +56,7 @@ class Shape(NamedTuple):
 SHAPES = (
     Shape("secret", re.compile(r"(?<=\bauthorization: )[^\r\n\"']++", re.IGNORECASE)),
     Shape("secret", re.compile(r"(?<=\bbearer )[\w.~+/=-]{8,}+", re.IGNORECASE)),
-    # Weights & Biases and others: of no make of their own, but nobody prints 32 letters after "key" for another reason.
+    # Weights & Biases and others: without a form of their own, but 32 letters after "key" are a secret.
     Shape("secret", re.compile(r"(?:(?<=\bkey: )|(?<=\bkey=)|(?<=\bkey is ))[\w-]{32,}+", re.IGNORECASE)),
     Shape(
         "token",
@@ -88,12 +88,12 @@ _OTHERS_HOME = re.compile(r"(?:(?<=/Users/)|(?<=/home/))(?!Shared\b)[^/\s:;,\"'<
 
 
 def mark(rule: str) -> str:
-    """Return what stands where something was removed."""
+    """Return the replacement of removed text."""
     return f"[removed: {rule}]"
 
 
 def is_secret_name(name: str) -> bool:
-    """Tell whether a value under this name is a secret: api_key, --auth-token, dbPassword, PGPASSWORD."""
+    """Return whether a value under this name is a secret: api_key, --auth-token, dbPassword, PGPASSWORD."""
     if name in NOT_SECRET:
         return False
     words = [word.lower() for word in _WORDS.findall(name)]
@@ -103,7 +103,7 @@ def is_secret_name(name: str) -> bool:
 
 
 class Redactor:
-    """Removes by the rules above, and counts what each rule removed."""
+    """Applies the rules above, and counts the removals of each."""
 
     def __init__(self, environment: Mapping[str, str], arguments: Sequence[str] = (), home: str = "") -> None:
         """`environment` and `arguments`: of the training; their secrets are removed from every text."""
@@ -128,7 +128,7 @@ class Redactor:
         return self._homes(self._named(text))
 
     def data(self, data: bytes) -> bytes:
-        """Return bytes without their secrets; what is no UTF-8 stays as it is."""
+        """Return bytes without their secrets; bytes that are not UTF-8 are unchanged."""
         return self.text(data.decode(errors="surrogateescape")).encode(errors="surrogateescape")
 
     def arguments(self, words: Sequence[str]) -> list[str]:
@@ -181,7 +181,7 @@ class Redactor:
         return "://".join(map(self._address, match[0].split("://")))
 
     def _address(self, address: str) -> str:
-        """Remove `user:password@`; a password may hold a slash, though it should not."""
+        """Remove `user:password@`; a password can contain a slash, although it should not."""
         place = address.partition("/")[0]
         until = place if "@" in place or ":" not in place else address
         user, at, _ = until.rpartition("@")
@@ -205,7 +205,7 @@ class Redactor:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Yield the text in pieces that end with a line; only a private key spans lines, and it is out by now."""
+    """Yield the text in pieces that end with a line; only a private key spans lines, and it is already removed."""
     at = 0
     while at < len(text):
         end = text.find("\n", at + PIECE) + 1 or len(text)

@@ -1,7 +1,7 @@
-"""Asks the training process for its Python stacks: one signal, then a bounded wait for the text.
+"""Requests the Python stacks of the training process: one signal, then a bounded wait for the text.
 
-The handler is faulthandler's, in C: it answers with the interpreter's lock held and inside native waits.  The
-signal goes only to a process that said it may be sent; to any other it would be deadly.
+The handler is faulthandler's, in C: it works while the interpreter's lock is held and inside native waits.  The
+signal is sent only to a process whose probe reported the handler; it would kill any other.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from stallguard.collectors import Context, Nothing
 from stallguard.host.psutil_errors import ERRORS
 from stallguard.storage import run_files
 
-LOOK = 0.01  # seconds between two looks at the file
-QUIET = 0.1  # seconds without growth that mean: the text is whole
+LOOK = 0.01  # seconds between two checks of the file
+QUIET = 0.1  # seconds without growth after which the text is complete
 MAX = 1 << 20  # bytes
 
 
 def stacks(context: Context, seconds: float) -> str:
     """Return the dump, waiting at most `seconds`.
 
-    Raises Nothing where the process may not or cannot answer, TimeoutError where it does not.
+    Raises Nothing if the process must not be signalled or cannot answer, TimeoutError if it does not answer.
     """
     _check(context)
     before = _size(context.stacks)
@@ -37,23 +37,23 @@ def stacks(context: Context, seconds: float) -> str:
 
 def _check(context: Context) -> None:
     if not context.armed:
-        raise Nothing("the process has not said that it may be asked for its stacks")
+        raise Nothing("the process has not reported a handler for the stack-dump signal")
     if context.identity is not None and not run_files.lives(context.identity):
         raise Nothing("the process is gone")
     try:
         status = psutil.Process(context.pid).status()
     except psutil.NoSuchProcess as error:
         raise Nothing("the process is gone") from error
-    except ERRORS:  # its state cannot be read; `outcome.lives` has said that it is there
+    except ERRORS:  # its state cannot be read, but it is alive
         return
     if status == psutil.STATUS_STOPPED:
-        raise Nothing("the process is stopped: no signal reaches it until it is continued")
+        raise Nothing("the process is stopped: it handles no signal until it is continued")
     if status == psutil.STATUS_ZOMBIE:
         raise Nothing("the process is over")
 
 
 def _grows(path: Path, before: int, until: float) -> bool:
-    """Wait until the file has grown and is quiet again; False where it has not grown."""
+    """Wait until the file has grown and stopped growing; False if it has not grown."""
     last, since = before, time.monotonic()
     while (now := time.monotonic()) < until:
         size = _size(path)

@@ -1,8 +1,8 @@
-"""Python stacks as faulthandler writes them: threads, frames, and the script's own line that it hangs in.
+"""Python stacks as faulthandler writes them: threads, frames, and the script's line at which it hangs.
 
 The text is the same in Python 3.9 to 3.13 (Python/traceback.c, _Py_DumpTracebackThreads); 3.14 adds thread
-names.  Threads come newest first, frames innermost first, at most 100 of each.  What a frame means is frames.py.
-Pure: text in, values out; a text cut anywhere gives what there is of it.
+names.  Threads come newest first, frames innermost first, at most 100 of each.  frames.py classifies the frames.
+Pure: text in, values out; a truncated text gives the threads that it contains.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Thread(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What a dump says.  `classes`: see frames.py, the main thread's first; `where`: the script's line."""
+    """The content of a dump.  `classes`: see frames.py, the main thread's first; `where`: the script's line."""
 
     threads: int
     where: str = ""
@@ -70,7 +70,7 @@ def _unescaped(text: str) -> str:
 
 
 def main_thread(threads: Sequence[Thread]) -> Thread | None:
-    """Return the main thread: the one at whose bottom a module is run, else the oldest."""
+    """Return the main thread: the one whose outermost frame runs a module, else the oldest."""
     for thread in reversed(threads):
         if thread.frames and thread.frames[-1].function in ("<module>", "_run_module_as_main"):
             return thread
@@ -78,10 +78,10 @@ def main_thread(threads: Sequence[Thread]) -> Thread | None:
 
 
 def hung_at(threads: Sequence[Thread]) -> Frame | None:
-    """Return the frame of the script's own code that everything waits for.
+    """Return the frame of the script at which the training waits.
 
-    That is the main thread's innermost own frame, unless the main thread waits inside the library for a piece
-    of the script that runs in another thread: a generator, a py_function, a dataset's __getitem__.
+    That is the main thread's innermost frame of the script, unless the main thread waits inside the library for code
+    of the script in another thread: a generator, a py_function, a dataset's __getitem__.
     """
     main = main_thread(threads)
     if main is None:
@@ -98,7 +98,7 @@ def _innermost_own(thread: Thread) -> Frame | None:
 
 
 def classes(threads: Sequence[Thread]) -> tuple[str, ...]:
-    """Return what the threads do, each class once, the main thread's first; idle threads say nothing."""
+    """Return what the threads do, each class once, the main thread's first, without idle threads."""
     main = main_thread(threads)
     order = [main] if main else []
     order += [thread for thread in threads if thread is not main and frames.speaks(thread.frames)]
@@ -109,7 +109,7 @@ def classes(threads: Sequence[Thread]) -> tuple[str, ...]:
 def fingerprint(threads: Sequence[Thread]) -> str:
     """Return a text that is equal for two dumps of a training that has not moved in between.
 
-    Made of the main thread, and of the script's own code in the library's threads.
+    It contains the main thread, and the script's code in the library's threads.
     """
     main = main_thread(threads)
     kept = [
@@ -119,7 +119,7 @@ def fingerprint(threads: Sequence[Thread]) -> str:
 
 
 def read(text: str, cwd: str = "") -> Reading:
-    """Return what a dump says.  `cwd`: the script's working directory, for a short name of its file."""
+    """Return the content of a dump.  `cwd`: the script's working directory, for a short name of its file."""
     threads = parse(text)
     at = hung_at(threads)
     return Reading(len(threads), place(at, cwd) if at else "", classes(threads), fingerprint(threads))

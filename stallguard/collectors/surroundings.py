@@ -1,6 +1,6 @@
-"""What surrounds a stuck process: its tree, its environment, versions, the last records and the last output.
+"""Evidence beside the stacks of a stuck process: its tree, environment, versions, last records and last output.
 
-Each function is the `gather` of a Collector.  May not judge, and may not know a platform.
+Each function is the `gather` of a Collector.  Must not judge, and must not depend on a platform.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LIBRARIES = ("psutil", "msgspec", "structlog", "click", "rich", "numpy", "watchd
 
 
 def processes(context: Context, sheet: Sheet) -> Facts:
-    """Write the process tree; first without command lines, which block where a process is stuck in the kernel."""
+    """Write the process tree; first without command lines, whose reading blocks if a process is stuck in the kernel."""
     tree = list(_tree(context.root or context.pid))
     sheet.json("processes.json", [_row(process) for process in tree])
     sheet.json("processes.json", [_row(process) | {"command": _command(process)} for process in tree])
@@ -71,7 +71,7 @@ def environment(context: Context, sheet: Sheet) -> None:
 
 
 def versions(context: Context, sheet: Sheet) -> None:
-    """Write versions of the system, of ours and of what the probe found, and the command line."""
+    """Write the versions of the system, of stallguard and of what the probe found, and the command line."""
     sheet.json(
         "versions.json",
         {
@@ -93,7 +93,7 @@ def _version(name: str) -> str:
 
 
 def output(context: Context, sheet: Sheet) -> None:
-    """Write the last of what the script printed, from the beginning of a line on."""
+    """Write the end of the script's output, in whole lines."""
     sheet.data("output.txt", _tail(context, "output.log", TAIL))
 
 
@@ -112,15 +112,16 @@ def _tail(context: Context, name: str, size: int) -> bytes:
 
 
 def tail(path: Path, size: int, *, parts: bool = True) -> bytes:
-    """Return the last whole lines of a file, at most `size` bytes; a progress bar's turns count as lines.
+    """Return the last whole lines of a file, at most `size` bytes; carriage returns of a progress bar end lines too.
 
-    A cut line is left out: what it lacks may be the name that tells a secret.  `parts`: continue in older parts.
+    A cut line is left out: the missing part can be the name that identifies a secret.  `parts`: continue in older
+    parts.
     """
     data = b""
     for part in reversed(journal.parts(path) if parts else [path]):
         room = size - len(data) + 1
         with journal.opened(part) as file:
-            if part.suffix != rotation.PACKED:  # that must be read from its beginning; it is small
+            if part.suffix != rotation.PACKED:  # compressed: must be read from its beginning; it is small
                 file.seek(max(0, file.seek(0, 2) - room))
             data = file.read()[-room:] + data
         if len(data) > size:
@@ -130,7 +131,7 @@ def tail(path: Path, size: int, *, parts: bool = True) -> bytes:
 
 
 def reports(context: Context, sheet: Sheet) -> Facts:
-    """Write the system's own reports that are newer than the attempt, and what they say in short."""
+    """Write the system's own reports that are newer than the attempt, and a summary."""
     places = EVIDENCE_TOOLS.report_places()
     if not places:
         raise Nothing("this system keeps no such reports")
@@ -145,9 +146,9 @@ def reports(context: Context, sheet: Sheet) -> Facts:
 
 
 def source(context: Context, sheet: Sheet) -> None:
-    """Write the script's text, where the user wants that."""
+    """Write the script's text, if the user allows that."""
     if not context.include_source:
         raise Nothing("the script's text is taken with --include-source only")
     if context.script is None:
-        raise Nothing("which file the script is, is not known")
+        raise Nothing("the file of the script is not known")
     sheet.text(f"source-{context.script.name}", context.script.read_text(errors="surrogateescape"))

@@ -1,7 +1,7 @@
 """Finds the process that trains in a run, from the pages that the probe keeps there.
 
-A page outlives its process, and a number may be given to another: a process that began after its page was last
-written is a stranger.  This module may not signal anything.
+A page remains after its process ends, and another process can get the same pid: a process that began after its page was
+last written is another one.  This module must not send signals.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stallguard.storage import journal, run_files
 from stallguard.storage.paths import RunDir
 
 COARSE = 1.0  # seconds; times of files and processes are rounded differently
-GREETINGS = 5000  # lines of a journal's beginning in which the probe's words are looked for
+GREETINGS = 5000  # lines at the beginning of a journal in which the probe's report is searched for
 
 
 class Training(msgspec.Struct, frozen=True):
@@ -30,16 +30,16 @@ class Training(msgspec.Struct, frozen=True):
     run: RunDir
     pid: int
     beats: int
-    armed: bool  # it may be asked for its stacks
-    sent: int  # nanoseconds, monotonic: when the probe last spoke
-    progress: int = 0  # nanoseconds, monotonic: when it last came further
+    armed: bool  # it handles the stack-dump signal
+    sent: int  # nanoseconds, monotonic: the probe's last record
+    progress: int = 0  # nanoseconds, monotonic: its last progress
 
 
 def find(run: RunDir, pid: int = 0) -> Training | None:
-    """Return the live process of a run that trains, or its process `pid`; None where there is none.
+    """Return the live process of a run that trains, or its process `pid`; None if there is none.
 
-    Of several that have trained, the one that has made no progress for longest: it is the one to be asked about.
-    Of several that have not, the latest heard.
+    Of several that have trained, the one that has made no progress for longest: that one is probably stalled.
+    Of several that have not, the one with the newest record.
     """
     living = [training for training in _live(run) if pid in (0, training.pid)]
     trained = [training for training in living if training.beats > 0]
@@ -76,7 +76,7 @@ def _is_same(pid: int, page: Path) -> bool:
 
 
 def context(training: Training, directory: Path) -> Context:
-    """Return what a dump on demand is about."""
+    """Return the context of a dump on demand."""
     run, pid = training.run, training.pid
     asked = run_files.asked(run)
     argv, cwd = (tuple(asked.argv), asked.cwd) if asked else ((), "")
@@ -91,7 +91,7 @@ def context(training: Training, directory: Path) -> Context:
 def _environment(pid: int) -> dict[str, str]:
     with contextlib.suppress(*ERRORS):
         return dict(psutil.Process(pid).environ())
-    return {}  # macOS hides it for some interpreters
+    return {}  # macOS hides the environment of some interpreters
 
 
 def _versions(run: RunDir) -> dict[str, str]:

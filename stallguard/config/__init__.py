@@ -1,7 +1,7 @@
 """The configuration: flags, environment, project file, user file and defaults, in that order.
 
-`load` joins them and knows where each value came from.  What the settings are: config.sections and config.table.
-May not act on any setting.
+`load` merges them and records the origin of each value.  The settings are in config.sections and config.table.
+Must not act on any setting.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """A configuration, where each value came from (by path), and the files that were looked at.
+    """A configuration, the origin of each value (by path), and the files that were considered.
 
-    `ignored`: a sentence for each file whose settings are left aside, though they are meant for us.
+    `ignored`: a message for each settings file that is ignored because it is damaged.
     """
 
     config: Config
@@ -49,7 +49,7 @@ def load(
 ) -> Loaded:
     """Return the configuration for a command started in `cwd`.
 
-    `flags`: raw values by path; None where not given; `typed`: layers.from_flags.  Raises StallguardError (exit code 2)
+    `flags`: raw values by path; None if not given; `typed`: layers.from_flags.  Raises StallguardError (exit code 2)
     for an unknown setting, a value of the wrong form, or a file that cannot be read.
     """
     project = project_file(cwd)
@@ -61,7 +61,7 @@ def load(
         except NotText as error:
             if file.name != SHARED:
                 raise
-            ignored.append(f"{error.what}, they are left aside: {error.why}; {error.cure}")
+            ignored.append(f"{error.what}; they are ignored: {error.why}; {error.cure}")
     values: dict[str, Any] = {}
     origins = dict.fromkeys(KEYS, DEFAULT)
     for setting in (setting for layer in layers for setting in layer):
@@ -73,7 +73,7 @@ def load(
 
 
 def _refuse_contradictions(loaded: Loaded) -> None:
-    """Raise StallguardError where slices are asked for and something that makes slices impossible."""
+    """Raise StallguardError if slices are requested together with a setting that excludes them."""
     policy = loaded.config.policy
     against = {
         "policy.batch": policy.batch > 0,
@@ -86,15 +86,15 @@ def _refuse_contradictions(loaded: Loaded) -> None:
     if policy.microbatches == 1 or other is None:
         return
     reason = (
-        "slices are made by the probe, and it is off"
+        "the probe makes slices, and it is off"
         if other == "run.probe"
-        else "a batch is either trained in slices or made smaller"
+        else "a batch is either trained in slices or made smaller, not both"
     )
     origins = {path: loaded.origins[path] for path in ("policy.microbatches", other)}
     raise StallguardError(
         f"policy.microbatches ({origins['policy.microbatches']}) and {other} ({origins[other]}) contradict each other",
         why=reason,
-        cure="leave one of them out; --microbatches 1 asks for no slices",
+        cure="leave one of them out; --microbatches 1 means no slices",
         code=USAGE,
     )
 
@@ -144,7 +144,7 @@ def _unknown(setting: Setting) -> StallguardError:
 
 
 def _nearest_setting(path: str) -> str | None:
-    """Return the setting whose path, or else whose last name, is most like `path`; None where none is."""
+    """Return the setting whose path, or else whose last name, is most like `path`; None if none is."""
     close = nearest(path, KEYS, cutoff=0.75)
     if close is not None:
         return close
@@ -165,13 +165,13 @@ def _assembled(values: Mapping[str, Any]) -> Config:
 
 
 def changes(before: Loaded, after: Loaded) -> tuple[list[Key], list[Key]]:
-    """Return the settings that differ: those that a live run takes over, and those that it cannot."""
+    """Return the settings that differ: those that a live run can apply, and those that it cannot."""
     differ = [k for k in KEYS.values() if value_of(before.config, k.path) != value_of(after.config, k.path)]
     return [key for key in differ if key.live], [key for key in differ if not key.live]
 
 
 def accepted(before: Loaded, after: Loaded) -> Loaded:
-    """Return `before` with the changes of `after` that a live run takes over."""
+    """Return `before` with the changes of `after` that a live run can apply."""
     taken, _ = changes(before, after)
     kept = {key.path: value_of(before.config, key.path) for key in KEYS.values()}
     origins = before.origins | {key.path: after.origins[key.path] for key in taken}

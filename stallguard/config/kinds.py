@@ -1,6 +1,6 @@
 """The kinds of values that a setting can have: how each is read, shown, and described to people and machines.
 
-A table of plain functions; may not know any setting.
+A table of functions; must not depend on any setting.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Kind(NamedTuple):
 
 
 class Explained(ValueError):
-    """A value of the right form that names something unknown; its text says what, in words for the user."""
+    """A value of the right form with an unknown name; the text says which, for the user."""
 
 
 def _number(raw: Any) -> float:
@@ -175,7 +175,7 @@ def some(*words: str) -> Kind:
 
 
 def pairs(left: str, lefts: Iterable[str], right: str, rights: Iterable[str]) -> Kind:
-    """Return the kind of a list of "one=other", each of known names; `left`, `right`: what such names are called."""
+    """Return the kind of a list of "one=other" with known names; `left`, `right`: what the names are."""
 
     def read(raw: Any) -> tuple[str, ...]:
         spaced = re.sub(r"\s*=\s*", "=", raw) if isinstance(raw, str) else raw

@@ -1,6 +1,6 @@
 """Where settings come from: files found from a directory upwards, the environment, flags.
 
-Each layer is a list of raw settings with their origin; what they mean is config.load.  Reads files, nothing else.
+Each layer is a list of raw settings with their origin; config.load interprets them.  Only reads files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PREFIX = "STALLGUARD_"
 
 
 class Setting(NamedTuple):
-    """One raw value.  `path`: section.name as written; `origin`: where, in words for the user."""
+    """One raw value.  `path`: section.name as written; `origin`: for the user."""
 
     path: str
     raw: Any
@@ -28,16 +28,16 @@ class Setting(NamedTuple):
 
 
 def user_file(env: Mapping[str, str]) -> Path:
-    """Return the user's own file: ~/.config/stallguard/config.toml, on macOS too, or under XDG_CONFIG_HOME."""
+    """Return the user's settings file: ~/.config/stallguard/config.toml, on macOS too, or under XDG_CONFIG_HOME."""
     base = env.get("XDG_CONFIG_HOME")
     home = Path(env["HOME"]) if env.get("HOME") else Path.home()
     return (Path(base) if base else home / ".config") / "stallguard" / "config.toml"
 
 
 def project_file(cwd: Path) -> Path | None:
-    """Return the nearest stallguard.toml, or pyproject.toml with our table, from `cwd` upwards; None where none is."""
+    """Return the nearest stallguard.toml, or pyproject.toml with [tool.stallguard], from `cwd` upwards, or None."""
     for directory in (cwd, *cwd.parents):
-        with contextlib.suppress(OSError):  # a directory that may not be entered has nothing for us
+        with contextlib.suppress(OSError):  # a directory that cannot be entered
             if (directory / OWN).is_file():
                 return directory / OWN
             if (directory / SHARED).is_file() and TABLE.encode() in (directory / SHARED).read_bytes():
@@ -46,7 +46,7 @@ def project_file(cwd: Path) -> Path | None:
 
 
 def from_file(path: Path) -> list[Setting]:
-    """Return the settings of a file; none where it does not exist.
+    """Return the settings of a file; none if it does not exist.
 
     Raises NotText if it is not UTF-8, StallguardError (exit code 2) if it cannot be read or is not TOML.
     """
@@ -58,18 +58,16 @@ def from_file(path: Path) -> list[Setting]:
         raise _unreadable(path, f"{error.strerror}", "make it readable, or remove it") from error
     except UnicodeDecodeError as error:
         raise _unreadable(
-            path, f"it is not TOML, which is UTF-8: {error}", "save it as UTF-8", NotText
+            path, f"TOML is UTF-8, and the file is not: {error}", "save it as UTF-8", NotText
         ) from error
-    import tomllib  # only if there is a file: the child's first line waits for it
+    import tomllib  # imported only if there is a file: the start of the training waits for it
 
     try:
         table = tomllib.loads(text)
         own = table.get("tool", {}).get("stallguard", {}) if path.name == SHARED else table
         return [Setting(key, raw, f"{path}{_at(text, key)}") for key, raw in _flat(own, "")]
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise _unreadable(
-            path, f"it is not TOML: {error}", "https://toml.io shows how TOML is written"
-        ) from error
+        raise _unreadable(path, f"it is not TOML: {error}", "https://toml.io describes TOML") from error
 
 
 class NotText(StallguardError):
@@ -91,7 +89,7 @@ def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _at(text: str, path: str) -> str:
-    """Return `:line` where the setting stands in the file, or nothing where it is written too cleverly to find."""
+    """Return `:line` of the setting in the file, or nothing if it is not found."""
     header = ""
     for number, line in enumerate(text.splitlines(), start=1):
         if match := re.match(r"\s*\[+\s*([^\]]+?)\s*\]", line):
@@ -104,7 +102,7 @@ def _at(text: str, path: str) -> str:
 
 
 def from_environment(env: Mapping[str, str]) -> list[Setting]:
-    """Return the settings in STALLGUARD_SECTION__NAME variables; those without a double underscore are not ours."""
+    """Return the settings in STALLGUARD_SECTION__NAME variables; those without a double underscore are not settings."""
     names = sorted(name for name in env if name.startswith(PREFIX) and "__" in name)
     return [Setting(_path(name), env[name], f"environment {name}") for name in names]
 
@@ -114,7 +112,7 @@ def _path(variable: str) -> str:
 
 
 def from_flags(flags: Mapping[str, Any], typed: Mapping[str, str]) -> list[Setting]:
-    """Return the settings given on the command line, by path; None means: not given.
+    """Return the settings given on the command line, by path; None: not given.
 
     `typed`: the options of a verb that has others for some of them, by path.
     """

@@ -1,7 +1,7 @@
 """The configuration as one value: every setting with its default, in sections.
 
-The core's own sections (detector, policy, stop) are defined beside the code that uses them.  What each setting
-means, its unit and its option are the table in config.table.  This module may not read anything.
+The core's own sections (detector, policy, stop) are defined beside the code that uses them.  The
+meaning, unit and option of each setting are in config.table.  This module must not read anything.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from stallguard.core.limits import NEVER, DetectorLimits, Limits, PolicyLimits, 
 
 
 class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a training is started and for how long it may go on."""
+    """How a training is started and how long it runs."""
 
     python: str = ""
     observe: bool = False
@@ -37,7 +37,7 @@ class CheckpointSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class OutputSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """stallguard's own words on the terminal."""
+    """stallguard's messages on the terminal."""
 
     quiet: bool = False
     verbose: bool = False
@@ -45,7 +45,7 @@ class OutputSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class KeepSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much of the past is kept."""
+    """How many runs are kept, and how much of each."""
 
     runs: int = 50
     age: float = 60 * 86400.0
@@ -55,7 +55,7 @@ class KeepSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NotifySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who is told, and of what."""
+    """Where notifications go, and for what."""
 
     desktop: bool = True
     command: str = ""
@@ -93,7 +93,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     agent: AgentSettings = AgentSettings()
 
     def limits(self) -> Limits:
-        """Return what the core needs of this."""
+        """Return the limits for the core."""
         return Limits(
             detector=self.detector,
             policy=self.policy,

@@ -1,6 +1,6 @@
 """The option table: one row a setting, feeding the options of `stallguard run`, docs/configuration.md and the schema.
 
-The values and defaults are config.sections; a test holds the two equal, key by key.  This module may not read
+The values and defaults are config.sections; a test holds the two equal, key by key.  This module must not read
 anything.
 """
 
@@ -31,7 +31,7 @@ OCCASIONS = ("stall", "restart", "give_up", "finish")
 
 
 class Key(NamedTuple):
-    """One setting.  `path`: section.name; `flag`: its option of `run`; `live`: may change while a run goes on."""
+    """One setting.  `path`: section.name; `flag`: its option of `run`; `live`: can change during a run."""
 
     path: str
     kind: Kind
@@ -41,7 +41,7 @@ class Key(NamedTuple):
 
     @property
     def default(self) -> Any:
-        """The value where nobody says anything."""
+        """The default value."""
         return value_of(Config(), self.path)
 
     @property
@@ -51,17 +51,17 @@ class Key(NamedTuple):
 
 
 def value_of(config: Config, path: str) -> Any:
-    """Return the value of the setting at `path`.  Raises AttributeError where there is none."""
+    """Return the value of the setting at `path`.  Raises AttributeError if there is none."""
     return reduce(getattr, path.split("."), config)
 
 
 _EVERYDAY = [
     Key("run.python", TEXT, "Interpreter that runs a script; empty: the active environment's.", "--python"),
-    Key("run.observe", SWITCH, "Tell of a stall, never act on it.", "--observe", live=True),
-    Key("run.probe", SWITCH, "Look into the training; off: guard it from outside only.", "--probe"),
+    Key("run.observe", SWITCH, "Report a stall, never act on it.", "--observe", live=True),
+    Key("run.probe", SWITCH, "Load the probe into the training; off: guard it from outside only.", "--probe"),
     Key(
         "run.resume", TEXT,
-        "Go on from the checkpoints of an earlier run: its id, or `last`; a job does by itself unless told `no`.",
+        "Resume from the checkpoints of an earlier run: its id, or `last`; jobs do so by default; `no`: never.",
         "--resume",
     ),
     Key("run.let_sleep", SWITCH, "Let the machine sleep while the training runs.", "--let-sleep"),
@@ -72,50 +72,50 @@ _EVERYDAY = [
         "run.max_time", DURATION, "Time after which to end the training, with a checkpoint.", "--max-time", live=True
     ),
     Key(
-        "run.segments", DURATION, "Restart on purpose after this time, for scripts that leak.", "--segments", live=True
+        "run.segments", DURATION, "Restart after this time, for scripts that leak memory.", "--segments", live=True
     ),
     Key("run.cool_down", DURATION, "Pause between two segments.", "--cool-down", live=True),
     Key(
-        "detector.patience", at_least(LEAST_PATIENCE), "Factor on all patience: 2 waits twice as long; 0.25 at least.",
+        "detector.patience", at_least(LEAST_PATIENCE), "Multiplies all stall timeouts; 0.25 at least.",
         "--patience",
         live=True,
     ),
     *(Key(f"policy.{name}", kind, words, flag, live=True) for name, kind, words, flag in policy_keys.KEYS),
-    Key("stop.grace", DURATION, "Time between SIGTERM and SIGKILL: room for a last checkpoint.", "--grace", live=True),
-    Key("stop.kill_wait", DURATION, "Time after SIGKILL until a process is called unkillable.", live=True),
-    Key("stop.batch_wait", DURATION, "Longest wait for a batch, and the script's own end, at a set time.", live=True),
+    Key("stop.grace", DURATION, "Time between SIGTERM and SIGKILL, for a last checkpoint.", "--grace", live=True),
+    Key("stop.kill_wait", DURATION, "Time after SIGKILL until a process is reported as unkillable.", live=True),
+    Key("stop.batch_wait", DURATION, "Longest wait for the end of a batch and of the script at a set time.", live=True),
     Key("stop.saving_wait", DURATION, "Longest wait for a checkpoint that is still growing.", live=True),
     Key("checkpoint.enabled", SWITCH, "Make checkpoints to resume from.", "--checkpoint"),
     Key(
-        "checkpoint.every", DURATION, "Time between two checkpoints; 0: after every batch that the cost allows.",
+        "checkpoint.every", DURATION, "Time between two checkpoints; 0: after every batch, within the cost.",
         "--checkpoint-every",
     ),
-    Key("checkpoint.cost", SHARE, "Share of the training's time that checkpoints may take.", "--checkpoint-cost"),
+    Key("checkpoint.cost", SHARE, "Largest share of the training's time for checkpoints.", "--checkpoint-cost"),
     Key(
         "checkpoint.inexact", choice("fallback", "continue", "stop"),
         "What to do if a training cannot be resumed exactly; fallback: back to the start of the epoch or the fit.",
         "--inexact",
     ),
-    Key("checkpoint.most", SIZE, "Most that the callbacks' own data may take in a checkpoint."),
+    Key("checkpoint.most", SIZE, "Largest size of the callbacks' data in a checkpoint."),
     Key(
         "checkpoint.keep_randomness", SWITCH,
-        "Give what the script leaves unseeded the same randomness in each attempt of a run.", "--keep-randomness",
+        "Seed what the script leaves unseeded alike in each attempt of a run.", "--keep-randomness",
     ),
     Key("evidence.budget", DURATION, "Longest time for gathering evidence before a restart.", live=True),
     Key("evidence.include_source", SWITCH, "Keep the script's text as evidence.", "--include-source", live=True),
-    Key("output.quiet", SWITCH, "Say nothing but errors.", "--quiet"),
-    Key("output.verbose", SWITCH, "Say what else only the journal has.", "--verbose"),
-    Key("output.color", choice("auto", "always", "never"), "Colour of stallguard's own words.", "--color"),
+    Key("output.quiet", SWITCH, "Print errors only.", "--quiet"),
+    Key("output.verbose", SWITCH, "Print what otherwise only the journal contains.", "--verbose"),
+    Key("output.color", choice("auto", "always", "never"), "Colour of stallguard's messages.", "--color"),
     Key("notify.desktop", SWITCH, "Show notifications on the desktop.", live=True),
-    Key("notify.command", TEXT, "Command to run for each notification; it reads the message.", live=True),
+    Key("notify.command", TEXT, "Command to run for each notification; the text is STALLGUARD_TEXT.", live=True),
     Key("notify.urls", TEXTS, "Apprise addresses to notify (needs the extra 'notify').", live=True),
-    Key("notify.on", some(*OCCASIONS), "Occasions to notify of.", live=True),
-    Key("notify.every", DURATION, "Least time between two notifications of one occasion.", live=True),
+    Key("notify.on", some(*OCCASIONS), "Events to notify of.", live=True),
+    Key("notify.every", DURATION, "Least time between two notifications of one event.", live=True),
     Key("keep.runs", POSITIVE, "Runs to keep, the newest."),
     Key("keep.age", DURATION, "Age from which a run is pruned."),
-    Key("keep.size", SIZE, "Room for all runs; the oldest go first."),
-    Key("keep.output", SIZE, "Room for one run's output.log; its oldest part goes first."),
-    Key("keep.journal", SIZE, "Room for one run's journal; its oldest part goes first."),
+    Key("keep.size", SIZE, "Disk space for all runs; the oldest are removed first."),
+    Key("keep.output", SIZE, "Disk space for one run's output.log; its oldest parts are removed first."),
+    Key("keep.journal", SIZE, "Disk space for one run's journal; its oldest parts are removed first."),
     Key("agent.exit_timeout", DURATION, "Least time that launchd or systemd waits before it kills stallguard."),
     Key("agent.throttle", DURATION, "Least time between two starts of an agent by launchd or systemd."),
 ]  # fmt: skip

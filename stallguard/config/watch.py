@@ -1,6 +1,6 @@
-"""Notices that a settings file was changed while a run goes on, and says what of it holds from now on.
+"""Detects changes of settings files during a run, and reports which of them apply.
 
-The watching is the watchdog library's; what may change is the option table's.  May not apply anything.
+The watchdog library watches; the option table says what can change.  Must not apply anything.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from stallguard.config import Loaded
 from stallguard.config.table import Key, value_of
 from stallguard.errors import StallguardError
 
-QUIET = frozenset({"opened", "closed", "closed_no_write"})  # kinds of events that change nothing
+QUIET = frozenset({"opened", "closed", "closed_no_write"})  # kinds of events without a change
 
 
 class Settings:
-    """The settings of a live run, read again when asked.  `load` reads them as they stand now."""
+    """The settings of a live run.  `load` reads the present ones."""
 
     def __init__(self, loaded: Loaded, load: Callable[[], Loaded]) -> None:
-        """Begin with what the run began with."""
+        """Start from the settings of the run."""
         self.loaded, self._load = loaded, load
         self._refused: Mapping[str, Any] = {}
 
     def renew(self) -> list[str]:
-        """Take over what can change; return what happened, in sentences; nothing where nothing changed."""
+        """Apply what can change; return messages; none if nothing changed."""
         try:
             newest = self._load()
         except StallguardError as error:
-            return [f"the settings stay as they were: {'; '.join(error.lines())}"]
+            return [f"the settings did not change: {'; '.join(error.lines())}"]
         except Exception as error:  # noqa: BLE001 - whatever stands in the file, the watching goes on
-            return [f"the settings stay as they were: {type(error).__name__}: {error}"]
+            return [f"the settings did not change: {type(error).__name__}: {error}"]
         taken, refused = config.changes(self.loaded, newest)
         told = [f"{_told(key, newest)}, from now on" for key in taken]
         told += [
@@ -49,7 +49,7 @@ class Settings:
         return told
 
     def _is_news(self, key: Key, newest: Loaded) -> bool:
-        """Tell each refusal once, not at every later change of the file."""
+        """Report each refusal once, not at every later change of the file."""
         return bool(self._refused.get(key.path, self) != value_of(newest.config, key.path))
 
 
@@ -62,7 +62,7 @@ class _Handler(FileSystemEventHandler):
         self._names, self._changed = names, changed
 
     def on_any_event(self, event: FileSystemEvent) -> None:
-        """Pass on what touches one of our files: an editor may write a draft and rename it."""
+        """Report changes of the watched files: an editor may write a draft and rename it."""
         touched = {Path(str(path)).name for path in (event.src_path, event.dest_path) if path}
         if event.event_type not in QUIET and touched & self._names:
             self._changed()
@@ -72,13 +72,15 @@ class Watch:
     """Calls `changed` from a thread of its own when one of `files` is written, made, moved or removed."""
 
     def __init__(self, files: Sequence[Path], changed: Callable[[], None]) -> None:
-        """Watch the directories of `files`; one that cannot be watched is left out."""
+        """Watch the directories of `files`; skip those that cannot be watched."""
         self._observer = Observer()
         self._observer.daemon = True
         self._observer.start()
         for directory in sorted({path.parent for path in files if path.parent.is_dir()}):
             names = frozenset(path.name for path in files if path.parent == directory)
-            with contextlib.suppress(OSError):  # too many watches on this machine: settings stay as they are
+            with contextlib.suppress(
+                OSError
+            ):  # too many watches on this machine: changes of the settings are not applied
                 self._observer.schedule(_Handler(names, changed), str(directory))
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
-"""What would spoil a night, before it begins: facts are gathered once, then judged by a table of small checks.
+"""Checks before a training: facts are gathered once, then judged by a table of small checks.
 
     inside/    scripts that the training's own interpreter runs
-    facts      the values; gather: the edge that fills them
+    facts      the values; gather reads them from the machine
     matrix     which versions load together
     checks     the table; machine_checks and environment_checks hold the functions
 
-The package may not change anything, and never imports a framework into this process.
+The package must not change anything, and never imports a framework into this process.
 """

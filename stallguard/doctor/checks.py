@@ -1,6 +1,6 @@
-"""The table of checks, in the order in which they are told.
+"""The table of checks, in the order of the output.
 
-To add one: write a function from facts to findings beside its like, and a row here.
+To add one: write a function from facts to findings in environment_checks or machine_checks, and a row here.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ CHECKS: dict[str, Check] = {
     "others": machine.others,
     "command": environment.command,
     "notifications": machine.notifications,
-    "plug-ins of ours": machine.added,
+    "plug-ins": machine.added,
 }
 
 
 def examine(facts: Facts) -> list[Finding]:
-    """Return what every check finds in `facts`."""
+    """Return the findings of all checks for `facts`."""
     return [
         Finding(name, said.severity, said.what, said.cure)
         for name, check in CHECKS.items()

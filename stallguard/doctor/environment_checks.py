@@ -1,6 +1,6 @@
 """The checks of the training environment: its interpreter, its frameworks, and whether they load together.
 
-Functions of facts; a check that the facts say nothing about says nothing.
+Functions of facts; a check whose facts are not known finds nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SLOW_IMPORT = 60.0  # seconds
 
 
 def interpreter(facts: Facts) -> Iterator[Said]:
-    """Is there a Python, and can the probe enter it?"""
+    """Is there a Python, and can the probe be loaded into it?"""
     here = facts.environment
     if here.installed is None:
         yield fail(
@@ -49,7 +49,7 @@ def rosetta(facts: Facts) -> Iterator[Said]:
 
 
 def frameworks(facts: Facts) -> Iterator[Said]:
-    """Is there anything to train with?"""
+    """Is there a framework to train with?"""
     here = facts.environment.installed
     if here is None:
         return
@@ -73,9 +73,7 @@ def plugin(facts: Facts) -> Iterator[Said]:
     if metal:
         yield _pair(version, metal)
     elif here.plugins:
-        yield note(
-            f"TensorFlow will load {', '.join(here.plugins)}, which belongs to no package that we know"
-        )
+        yield note(f"TensorFlow will load {', '.join(here.plugins)}, which belongs to no known package")
     else:
         yield _without_plugin(here, version)
 
@@ -87,8 +85,10 @@ def _pair(version: str, metal: str) -> Said:
             return ok(f"{words}: load together")
         case "breaks":
             cure = f"{matrix.PIN}; or train on the processor: pip uninstall tensorflow-metal"
-            return fail(f"{words}: `import tensorflow` fails, the plug-in does not load beside it", cure)
-    return warn(f"{words}: a pair that nobody has vouched for", f"{matrix.PIN}; or see with --deep")
+            return fail(
+                f"{words}: `import tensorflow` fails, the plug-in does not load with this version", cure
+            )
+    return warn(f"{words}: a combination that is not known to load", f"{matrix.PIN}; or test it with --deep")
 
 
 def _without_plugin(here: Installed, version: str) -> Said:
@@ -99,7 +99,7 @@ def _without_plugin(here: Installed, version: str) -> Said:
 
 
 def keras(facts: Facts) -> Iterator[Said]:
-    """Will `keras` and `tf.keras` import, and do they mean what is installed?"""
+    """Do `keras` and `tf.keras` import, and do they match what is installed?"""
     here = facts.environment.installed
     if here is None:
         return
@@ -135,7 +135,7 @@ def _backend(here: Installed) -> Iterator[Said]:
         "torch": "torch" in here.packages,
         "jax": "jax" in here.packages,
     }
-    if present.get(name, True):  # numpy and openvino: not ours to know
+    if present.get(name, True):  # numpy and openvino need no framework of this table
         yield ok(f"Keras {here.packages['keras']} on {name}{f' ({source})' if source else ''}")
         return
     others = [other for other, there in present.items() if there]
@@ -156,7 +156,7 @@ def numpy(facts: Facts) -> Iterator[Said]:
 
 
 def versions(facts: Facts) -> Iterator[Said]:
-    """Versions that are known to make trouble though they load."""
+    """Versions with known problems although they load."""
     here = facts.environment.installed
     if here is None:
         return
@@ -166,19 +166,19 @@ def versions(facts: Facts) -> Iterator[Said]:
 
 
 def customised(facts: Facts) -> Iterator[Said]:
-    """The environment's own sitecustomize: the probe takes its place first and hands over."""
+    """The environment's own sitecustomize: the probe's runs first and then runs it."""
     here = facts.environment.installed
     if here is not None and here.sitecustomize:
         yield note(
-            f"{here.sitecustomize} runs at every start of this Python; stallguard lets it run after itself"
+            f"{here.sitecustomize} runs at every start of this Python; stallguard runs it after the probe's own"
         )
 
 
 def command(facts: Facts) -> Iterator[Said]:
-    """Does the word `stallguard` start this program?"""
+    """Does the command `stallguard` start this program?"""
     if facts.foreign_command:
         yield warn(
-            f"`stallguard` starts {facts.foreign_command}, another program of that name",
+            f"`stallguard` starts {facts.foreign_command}, another program with that name",
             f"put this one first: export PATH={Path(sys.executable).parent}:$PATH; or uninstall that one",
         )
 
@@ -196,9 +196,7 @@ def deep(facts: Facts) -> Iterator[Said]:
     devices = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in here.deep.devices.items())
     words = f"{here.framework} {here.deep.version} computes; a first product took: {devices}"
     if here.deep.seconds > SLOW_IMPORT:
-        yield warn(
-            f"{words}; all in all {here.deep.seconds:.0f} s", "look at the disk and at other processes"
-        )
+        yield warn(f"{words}; in total {here.deep.seconds:.0f} s", "check the disk and other processes")
     elif (
         here.framework == "tensorflow"
         and facts.is_metal
@@ -212,7 +210,7 @@ def deep(facts: Facts) -> Iterator[Said]:
 def _import_cure(trouble: str) -> str:
     if any(sign in trouble for sign in ("Library not loaded", "Symbol not found", "libmetal_plugin")):
         return f"the plug-in does not fit: {matrix.PIN}"
-    return "run the import by hand in that environment and mend what it says"
+    return "run the import by hand in that environment and fix the error"
 
 
 def _dotted(version: matrix.Release) -> str:

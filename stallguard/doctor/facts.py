@@ -1,6 +1,6 @@
-"""All that the checks may look at, as values.  None: not known, which no check may take for good or bad.
+"""The facts for the checks, as values.  None: not known, which no check must take for good or bad.
 
-May not read anything itself.
+Must not read anything itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from stallguard.host.types import Preferences
 
 
 class Installed(msgspec.Struct, frozen=True):
-    """What inside/installed.py tells of the training's interpreter."""
+    """The output of inside/installed.py in the training's interpreter."""
 
     executable: str
     version: tuple[int, int, int]
@@ -23,17 +23,17 @@ class Installed(msgspec.Struct, frozen=True):
     translated: bool | None = None
     packages: dict[str, str] = {}
     plugins: tuple[str, ...] = ()
-    backend: tuple[str, str] = ("", "")  # what Keras will use, and who says so
+    backend: tuple[str, str] = ("", "")  # the backend of Keras, and the setting that selects it
     sitecustomize: str = ""
 
 
 class Deep(msgspec.Struct, frozen=True):
-    """What inside/deep.py tells after it imported the framework and computed."""
+    """The output of inside/deep.py after it imported the framework and computed."""
 
     version: str = ""
     devices: dict[str, float] = {}  # seconds of a first product there
     seconds: float = 0.0
-    trouble: str = ""  # why there is no answer
+    trouble: str = ""  # why there is no result
 
 
 class Environment(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class Environment(msgspec.Struct, frozen=True):
     why: str
     installed: Installed | None = None
     trouble: str = ""
-    framework: str = ""  # which one `deep` is about
+    framework: str = ""  # the one that `deep` tested
     deep: Deep | None = None
 
 
@@ -58,13 +58,13 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Heavy(msgspec.Struct, frozen=True):
-    """Processes of one name that are not ours and take much."""
+    """Processes of one name that are not stallguard's and use many resources."""
 
     name: str
     count: int
     cores: float  # that it keeps busy
     memory: int  # bytes
-    who: tuple[str, ...] = ()  # "train.py, pid 4242": the hardest first, at most three
+    who: tuple[str, ...] = ()  # "train.py, pid 4242": the busiest first, at most three
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ class Facts(msgspec.Struct, frozen=True):
 
     system: str  # Darwin or Linux
     environment: Environment
-    variables: dict[str, str]  # those of the user's environment that a check asks about
+    variables: dict[str, str]  # variables of the user's environment that checks use
     about: dict[str, Any]  # host.system.facts()
     memory: Memory
     machine: Machine
@@ -81,13 +81,13 @@ class Facts(msgspec.Struct, frozen=True):
     places: tuple[Place, ...]
     socket_trouble: str
     working: str  # the working directory
-    guarded: str = ""  # the folder that macOS guards and that leads to it
+    guarded: str = ""  # the protected folder of macOS that contains it
     heavy: tuple[Heavy, ...] = ()
-    runs: tuple[str, ...] = ()  # other runs that live
+    runs: tuple[str, ...] = ()  # other live runs
     added: tuple[tuple[str, str, str], ...] = ()  # plug-ins of stallguard: name, what it names, package
     jobs: tuple[tuple[str, tuple[str, ...]], ...] = ()  # overnight jobs with their times of day
     notifies_desktop: bool = (
-        False  # by the settings; addresses and commands may hold secrets and are no facts
+        False  # from the settings; addresses and commands can contain secrets and are left out
     )
     notifies_addresses: bool = False
     has_apprise: bool = True
@@ -96,7 +96,7 @@ class Facts(msgspec.Struct, frozen=True):
 
     @property
     def is_metal(self) -> bool:
-        """Whether the GPU is one that TensorFlow reaches through Metal: Apple's own."""
+        """Whether the GPU is one that TensorFlow uses through Metal: Apple's."""
         return self.system == "Darwin" and (
             self.about.get("machine") == "arm64" or bool(self.about.get("rosetta"))
         )

@@ -1,6 +1,6 @@
-"""A finding, and the words for its severity.
+"""A finding and its severity.
 
-ok: looked at, and well.  note: worth knowing.  warn: may cost time or results.  fail: would spoil a night.
+ok: no problem.  note: information.  warn: can cost time or results.  fail: the training would fail.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SEVERITIES = (OK, NOTE, WARN, FAIL)
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What was found, and what to do about it.  `name`: the check, in the table's words."""
+    """What was found, and what to do about it.  `name`: the check, as in the table."""
 
     name: str
     severity: str
@@ -25,7 +25,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Said(msgspec.Struct, frozen=True):
-    """A finding before the table has put the check's name to it."""
+    """A finding without the name of its check, which the table adds."""
 
     severity: str
     what: str
@@ -36,25 +36,25 @@ Check = Callable[[Facts], Iterator[Said]]
 
 
 def ok(what: str) -> Said:
-    """Say that something is well."""
+    """Return a finding without a problem."""
     return Said(OK, what)
 
 
 def note(what: str, cure: str = "") -> Said:
-    """Say something worth knowing."""
+    """Return information."""
     return Said(NOTE, what, cure)
 
 
 def warn(what: str, cure: str) -> Said:
-    """Say that something may cost time or results."""
+    """Return a problem that can cost time or results."""
     return Said(WARN, what, cure)
 
 
 def fail(what: str, cure: str) -> Said:
-    """Say that something would spoil a night."""
+    """Return a problem that would make the training fail."""
     return Said(FAIL, what, cure)
 
 
 def worst(findings: list[Finding]) -> str:
-    """Return the gravest severity."""
+    """Return the worst severity."""
     return max((finding.severity for finding in findings), key=SEVERITIES.index, default=OK)

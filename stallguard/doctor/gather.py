@@ -1,6 +1,6 @@
-"""Fills the facts: the one place of the doctor that looks at this machine.
+"""Gathers the facts: the only module of the doctor that reads this machine.
 
-Takes about a second; may not judge.
+Takes about a second; must not judge.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from stallguard.host.psutil_errors import ERRORS
 from stallguard.storage import paths, run_files
 
 VARIABLES = ("HOME", "KERAS_BACKEND", "TF_USE_LEGACY_KERAS")
-SAMPLE = 0.7  # seconds between two looks at who works
-BUSY, LARGE = 0.25, 0.1  # of a core, of the memory: less is not worth a word
+SAMPLE = 0.7  # seconds between two measurements of the processes
+BUSY, LARGE = 0.25, 0.1  # of a core, of the memory: less is not reported
 LARGE_BYTES = 2e9
-MOST, WHO = 5, 3  # names told; processes of one name told
+MOST, WHO = 5, 3  # reported names; reported processes of one name
 GROUPS = (sensors.PLUGINS, collectors.PLUGINS)
-SWAP = Path("/private/var/vm")  # where macOS makes its swap files
+SWAP = Path("/private/var/vm")  # where macOS creates its swap files
 
 
 def facts(environment: Environment, variables: Mapping[str, str], config: Config) -> Facts:
@@ -74,7 +74,7 @@ def facts(environment: Environment, variables: Mapping[str, str], config: Config
 def _device() -> Device | None:
     try:
         reading: Device | None = system.Gpu().read(())
-    except (OSError, TimeoutError):  # a wedged driver; the sensors will tell it, when it matters
+    except (OSError, TimeoutError):  # the driver does not answer; the sensors report it during a run
         return None
     return reading
 
@@ -88,7 +88,7 @@ def _places() -> Iterator[Place]:
 
 
 def place(what: str, path: Path) -> Place:
-    """Return what is known of a directory, or of the one that it would be made in."""
+    """Return the facts of a directory, or of the one in which it would be created."""
     there = next(parent for parent in (path, *path.parents) if parent.exists())
     writable = there.is_dir() and os.access(there, os.W_OK | os.X_OK)
     return Place(what, str(path), writable, shutil.disk_usage(there).free, there.stat().st_dev)
@@ -103,7 +103,7 @@ def _socket_trouble() -> str:
 
 
 def _working(seconds: float) -> list[Heavy]:
-    """Return what each process but ours takes, over a sample of `seconds`."""
+    """Return the use of each process except stallguard's, over a sample of `seconds`."""
     before = {process: _cpu(process) for process in _processes()}
     time.sleep(seconds)
     ours = {os.getpid(), os.getppid()}
@@ -117,12 +117,12 @@ def _working(seconds: float) -> list[Heavy]:
 def _processes() -> list[psutil.Process]:
     try:
         return list(psutil.process_iter())
-    except ERRORS:  # the doctor then names none
+    except ERRORS:  # then no process is reported
         return []
 
 
 def loudest(found: list[Heavy], total: int | None) -> list[Heavy]:
-    """Return those worth a word, the hardest first, processes of one name together.
+    """Return those to report, the busiest first, processes of one name together.
 
     `total`: the machine's memory in bytes; if it is not known, a process is large from LARGE_BYTES on.
     """
@@ -143,7 +143,7 @@ def _weight(one: Heavy) -> tuple[float, int]:
 def _cpu(process: psutil.Process) -> float | None:
     try:
         times = process.cpu_times()
-    except ERRORS:  # it ended, or it is somebody else's: macOS then says no
+    except ERRORS:  # it ended, or belongs to another user: macOS then denies access
         return None
     return times.user + times.system
 
@@ -156,7 +156,7 @@ def _memory(process: psutil.Process) -> int:
 
 
 def _who(process: psutil.Process) -> str:
-    """Return a process by its pid, and by its script if it runs one: ten processes may all be named python."""
+    """Return a process by its pid, and by its script if it runs one: many processes are named python."""
     try:
         words = process.cmdline()
     except ERRORS:  # as above

@@ -28,14 +28,14 @@ Answer = TypeVar("Answer", Installed, Deep)
 
 
 class Heard(NamedTuple):
-    """What an interpreter said.  `trouble`: why it said nothing of use."""
+    """The answer of an interpreter.  `trouble`: why there is none."""
 
     answer: bytes = b""
     trouble: str = ""
 
 
 def environment(choice: Choice, *, deep: bool) -> Environment:
-    """Return what the interpreter tells; with `deep` it imports its framework and computes."""
+    """Return the answer of the interpreter; with `deep` it imports its framework and computes."""
     heard = ask([choice.path, str(INSIDE / "installed.py")], QUICK)
     installed = _decode(heard, Installed)
     framework = _framework(installed) if installed else ""
@@ -69,7 +69,7 @@ def _decode(heard: Heard, kind: type[Answer]) -> Answer | None:
 
 
 def ask(argv: list[str], seconds: float) -> Heard:
-    """Run `argv` with the user's environment; return what follows the mark, or why there is nothing."""
+    """Run `argv` with the user's environment; return the output after the mark, or why there is none."""
     try:
         result = tool.run(argv, seconds, env=os.environ, after_kill=LAST_WORDS)
     except OSError as error:

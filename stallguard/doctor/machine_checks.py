@@ -1,6 +1,6 @@
-"""The checks of the machine: GPU, memory, power, heat, disk, places, and who else is at work.
+"""The checks of the machine: GPU, memory, power, heat, disk, directories, and other processes.
 
-Functions of facts; a check that the facts say nothing about says nothing.
+Functions of facts; a check whose facts are not known finds nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def gpu(facts: Facts) -> Iterator[Said]:
     if device is None:
         return
     if device.utilisation is not None and device.utilisation > TAKEN:
-        cure = "end what uses it: GPU time is shared, and a clash can end either"
+        cure = "end the processes that use it: GPU time is shared, and both can fail"
         yield warn(f"the GPU is {device.utilisation:.0%} busy already", cure)
     if device.recoveries:
         yield note(
@@ -42,7 +42,9 @@ def gpu(facts: Facts) -> Iterator[Said]:
 
 def _listed(name: str, cores: int | None, *, virtual: bool) -> Said:
     if virtual:
-        return warn(f"{name}: a virtual machine's GPU, which cannot compute", "train on the machine itself")
+        return warn(
+            f"{name}: the GPU of a virtual machine, which cannot compute", "train on the physical machine"
+        )
     return ok(f"{name}, {cores} cores" if cores else name)
 
 
@@ -53,16 +55,14 @@ def reach(facts: Facts) -> Iterator[Said]:
         return
     if "tensorflow-cpu" in here.packages and "tensorflow" not in here.packages:
         cure = "pip uninstall tensorflow-cpu && pip install 'tensorflow[and-cuda]'"
-        yield warn("tensorflow-cpu is installed: it will not use the GPU", cure)
+        yield warn("tensorflow-cpu is installed: it does not use the GPU", cure)
 
 
 def memory(facts: Facts) -> Iterator[Said]:
-    """Is there memory to train in?"""
+    """Is there memory for a training?"""
     reading = facts.memory
     if reading.pressure == "critical":
-        yield fail(
-            "memory pressure is critical before anything was started", "end other programs, or restart"
-        )
+        yield fail("memory pressure is critical before the training starts", "end other programs, or restart")
     elif reading.total and reading.available is not None:
         yield _room(reading.available, reading.total)
     if reading.limit and reading.total and reading.limit < reading.total:
@@ -75,48 +75,48 @@ def _room(available: int, total: int) -> Said:
     if available < EMPTY * total:
         return fail(words, "end other programs, or restart the machine")
     if available < LOW * total:
-        return warn(words, "end other programs; a training that swaps looks like one that stalls")
+        return warn(words, "end other programs; swapping makes a training look stalled")
     return ok(words)
 
 
 def swap(facts: Facts) -> Iterator[Said]:
-    """Is the machine swapping already, and is there room for more?"""
+    """Is the machine swapping already, and is there disk space for more?"""
     used, total = facts.memory.swap_used, facts.memory.total
     if used and total and used > SWAPPED * total:
-        yield warn(f"{_size(used)} are in swap already", "restart the machine before the night")
+        yield warn(f"{_size(used)} are in swap", "restart the machine before the training")
     root = next((place for place in facts.places if place.what == "swap"), None)
     if root is not None and root.free is not None and total and root.free < total / 2:
         cure = f"free {_size(total)} on that disk"
-        yield warn(f"swap may grow, and only {_size(root.free)} are free where it lives", cure)
+        yield warn(f"swap may grow, and only {_size(root.free)} are free on its volume", cure)
 
 
 def power(facts: Facts) -> Iterator[Said]:
-    """Will the power last, and is it used?"""
+    """Is the machine on mains power, at full speed?"""
     machine = facts.machine
     if machine.power == "battery":
-        yield fail("running on battery", "plug it in: a training empties a battery in hours")
+        yield fail("running on battery", "connect mains power: a training empties a battery in hours")
     elif machine.power == "ac":
         yield ok("on mains")
     sleep = facts.preferences.sleep
     if machine.low_power or (sleep is not None and sleep.low_power):
-        yield warn("low-power mode is on: about 60 % of the speed", "switch it off in the system's settings")
+        yield warn("low-power mode is on: about 60 % of the speed", "switch it off in the system settings")
     if machine.cpu_limit is not None and machine.cpu_limit < 1:
         yield warn(
-            f"the processor is held to {machine.cpu_limit:.0%} of its speed",
-            "look at heat and power settings",
+            f"the processor is limited to {machine.cpu_limit:.0%} of its speed",
+            "check temperature and power settings",
         )
 
 
 def heat(facts: Facts) -> Iterator[Said]:
-    """Is the machine hot before it begins?"""
+    """Is the machine hot before the training starts?"""
     if facts.machine.thermal in ("serious", "critical"):
-        yield warn(f"the thermal level is {facts.machine.thermal}", "let it cool down; give it air")
+        yield warn(f"the thermal level is {facts.machine.thermal}", "let it cool down")
     elif facts.machine.thermal is not None:
         yield ok(f"the thermal level is {facts.machine.thermal}")
 
 
 def sleep(facts: Facts) -> Iterator[Said]:
-    """Would the machine fall asleep?"""
+    """Will the machine sleep?"""
     if facts.machine.lid_closed:
         yield warn("the lid is closed: without a display and mains power the machine sleeps", "open the lid")
     settings = facts.preferences.sleep
@@ -126,11 +126,9 @@ def sleep(facts: Facts) -> Iterator[Said]:
     if not settings.after:
         yield ok("does not sleep by itself")
     elif facts.let_sleep:
-        yield warn(
-            f"{minutes}, and the setting run.let_sleep allows it during a run", "set run.let_sleep = false"
-        )
+        yield warn(f"{minutes}, and run.let_sleep allows that during a run", "set run.let_sleep = false")
     else:
-        yield ok(f"{minutes}; `stallguard run` holds that off while a training lives")
+        yield ok(f"{minutes}; `stallguard run` prevents that during a training")
     for name, times in facts.jobs:
         time = missed_starts.asleep_at(Schedule(at=times), settings, facts.preferences.wakes)
         if time is not None:
@@ -153,71 +151,73 @@ def disk(facts: Facts) -> Iterator[Said]:
 def _space(place: Place, free: int) -> Said:
     words = f"{_size(free)} free for {place.what} ({place.path})"
     if free < NO_ROOM:
-        return fail(words, "free some, or move it: a full disk ends a training at its next checkpoint")
+        return fail(
+            words, "free space, or move the directory: a full disk ends a training at its next checkpoint"
+        )
     if free < LITTLE_ROOM:
-        return warn(words, "free some: checkpoints, journals and evidence need room")
+        return warn(words, "free space: checkpoints, journals and evidence need it")
     return ok(words)
 
 
 def places(facts: Facts) -> Iterator[Said]:
-    """Can everything be written that must be?"""
+    """Are all directories of a run writable?"""
     shut = [place for place in facts.places if not place.writable and place.what != "swap"]
     for place in shut:
         yield fail(
             f"cannot write {place.path}, where {place.what} go",
-            "give yourself the right, or choose another place",
+            "change its permissions, or choose another directory",
         )
     if facts.socket_trouble:
         yield fail(
             f"no socket can be made: {facts.socket_trouble}", "set TMPDIR to a short writable directory"
         )
     if not shut and not facts.socket_trouble:
-        yield ok("all places that a run writes are writable")
+        yield ok("all directories of a run are writable")
 
 
 def permissions(facts: Facts) -> Iterator[Said]:
-    """On macOS: folders that a job of launchd may not read."""
+    """On macOS: folders that a launchd job cannot read."""
     if facts.guarded:
         yield note(
-            f"{facts.working} is in a folder that macOS keeps from background jobs ({facts.guarded})",
+            f"{facts.working} is in a folder that background jobs cannot read ({facts.guarded})",
             "move the project elsewhere before `stallguard agent install`",
         )
 
 
 def notifications(facts: Facts) -> Iterator[Said]:
-    """Will the user be notified?"""
+    """Do notifications work?"""
     if facts.notifies_addresses and not facts.has_apprise:
         yield fail(
             notify.NO_APPRISE, "install the extra, or unset notify.urls; then: stallguard notify --test"
         )
     if facts.notifies_desktop and facts.system == "Darwin":
         yield note(
-            "macOS shows notifications of the desktop only if Script Editor may notify; it does not tell",
+            "macOS shows desktop notifications only if Script Editor is allowed to send them, which cannot be checked",
             f"see: stallguard notify --test; {notify.ALLOW_ON_MAC}",
         )
 
 
 def others(facts: Facts) -> Iterator[Said]:
-    """Who else is at work?"""
+    """Which other processes use the machine?"""
     cores, total = facts.about.get("cores") or 1, facts.memory.total or 0
     loud = [one for one in facts.heavy if one.cores > TAKEN * cores or (total and one.memory > TAKEN * total)]
     for one in loud:
         yield warn(
             f"{one.name}{_processes(one)}: {one.cores:.1f} cores busy, {_size(one.memory)} of memory",
-            "end what you do not need, or expect a slower training",
+            "end those that you do not need, or expect a slower training",
         )
     quiet = [f"{one.name}{_processes(one)}" for one in facts.heavy if one not in loud]
     if quiet:
-        yield note(f"also at work: {', '.join(quiet)}")
+        yield note(f"also running: {', '.join(quiet)}")
     if facts.runs:
         yield warn(
-            f"another run lives: {', '.join(facts.runs)}",
-            "two trainings share one GPU badly; stallguard status",
+            f"another run is alive: {', '.join(facts.runs)}",
+            "two trainings slow each other down on one GPU; stallguard status",
         )
 
 
 def _processes(one: Heavy) -> str:
-    """Return which processes of that name these are: the first ones by script and pid, the others by their number."""
+    """Return the processes of that name: the first by script and pid, the others by their number."""
     more = one.count - len(one.who)
     if not one.who:
         return f" ({one.count} processes)" if one.count > 1 else ""

@@ -1,4 +1,4 @@
-"""Which versions load together, as data, and the questions asked of it.
+"""Which versions load together, as data, and functions of it.
 
 Sources: Apple's table (the page of tensorflow-metal on PyPI) says with which TensorFlow each plug-in was released;
 its upper ends were checked by comparing, in the wheels for arm64, the symbols that libmetal_plugin.dylib wants
@@ -41,14 +41,14 @@ PLUGINS: dict[str, Span] = {
 
 
 class Trap(NamedTuple):
-    """Versions that load and still spoil a training.  `metal`: only on Apple's GPU, beside the plug-in."""
+    """Versions that load and have known problems.  `metal`: only on Apple's GPU, beside the plug-in."""
 
     first: Release
     last: Release
     metal: bool
     what: str
     cure: str
-    beside: str = ""  # only where this package is installed too
+    beside: str = ""  # only if this package is installed too
     plugin: str = ""  # only with this version of the plug-in
     slow_only: bool = False
 
@@ -77,13 +77,13 @@ TRAPS = (
 
 
 def release(version: str) -> Release:
-    """Return the numbers of a version: 2.16.2rc1 is (2, 16, 2); empty where it has none."""
+    """Return the numbers of a version: 2.16.2rc1 is (2, 16, 2); empty if it has none."""
     match = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
 def pair(tensorflow: str, plugin: str) -> str:
-    """Return how TensorFlow and tensorflow-metal get on: loads, breaks or untested."""
+    """Return whether TensorFlow loads with tensorflow-metal: loads, breaks or untested."""
     span, ours = PLUGINS.get(plugin), release(tensorflow)[:2]
     if span is None or not ours:
         return "untested"
@@ -93,7 +93,7 @@ def pair(tensorflow: str, plugin: str) -> str:
 
 
 def traps(tensorflow: str, packages: dict[str, str], *, metal: bool) -> list[Trap]:
-    """Return the traps that an environment is in."""
+    """Return the known problems of an environment."""
     ours, plugin = release(tensorflow), packages.get("tensorflow-metal", "")
     return [
         trap
@@ -106,7 +106,7 @@ def traps(tensorflow: str, packages: dict[str, str], *, metal: bool) -> list[Tra
 
 
 def tensorflow_version(packages: dict[str, str]) -> str:
-    """Return the version of the TensorFlow that `import tensorflow` finds; empty where there is none.
+    """Return the version of the TensorFlow that `import tensorflow` finds; empty if there is none.
 
     tensorflow-macos 2.16 is a name that only requires tensorflow; before, it was the library itself.
     """

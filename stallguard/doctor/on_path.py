@@ -1,6 +1,6 @@
 """Whether a program `stallguard` on PATH is this one: the name on the package index belongs to another program.
 
-Looks at files only; a program that may be somebody else's is never started.
+Reads files only; it never starts a program that may not be stallguard.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""From the words of the user to a process: command, interpreter, batch size, environment, what it resumes from."""
+"""From the user's command to a process: command, interpreter, batch size, environment, checkpoints to resume from."""

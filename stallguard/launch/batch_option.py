@@ -1,7 +1,7 @@
-"""The batch size that a script is told: by an option of its own, by {batch} in its arguments, by a variable.
+"""Passes the batch size to a script: by its own option, by {batch} in its arguments, by a variable.
 
-Pure: a command and an environment in, those of an attempt out.  A training that is told its size is never sliced
-as well.  May not decide how small a batch becomes: the policy does.
+Pure: a command and an environment in, those of an attempt out.  A training that gets its batch size
+is never sliced too.  Must not decide how small a batch becomes: the policy does.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ KNOWN = "give the first size with --batch, such as --batch 512"
 
 
 class Given(NamedTuple):
-    """What an attempt is started with.
+    """The command and environment of an attempt.
 
-    `whole`: rows of the script's own batch, `rows`: of this attempt's; both None where the script is not told.
+    `whole`: rows of the script's batch, `rows`: of this attempt's; both None if no size is passed to the script.
     """
 
     argv: list[str]
@@ -34,8 +34,9 @@ def given(
 ) -> Given:
     """Return the command and environment that make the script train with 1/`factor` of its batch.
 
-    `most`: rows that the whole batch may have at most; 0: any.  `limits.min_batch` rows are always left, unless the
-    script asks for fewer itself.  Raises StallguardError (exit code 2) where the size cannot be known or given.
+    `most`: largest number of rows of the whole batch; 0: any.  A batch keeps at least `limits.min_batch` rows, unless
+    the script's own batch has fewer.  Raises StallguardError (exit code 2) if the size is unknown or cannot be
+    passed.
     """
     if not limits.gives_size:
         return Given(list(argv), dict(env))
@@ -50,7 +51,7 @@ def given(
 
 
 def unsized(argv: Sequence[str], limits: PolicyLimits) -> list[str]:
-    """Return the command with {batch} for the size: what is known of sizes holds whichever one is asked for."""
+    """Return the command with {batch} for the size: what was learned applies to all sizes of a command."""
     return (
         _with_flag(list(argv), limits.batch_flag, PLACE) if _places(argv, limits.batch_flag) else list(argv)
     )
@@ -61,8 +62,8 @@ def _whole(argv: Sequence[str], env: Mapping[str, str], limits: PolicyLimits) ->
     if limits.batch:
         if not (limits.batch_flag or limits.batch_env or any(PLACE in word for word in argv)):
             raise _error(
-                f"nothing tells the script to train with batches of {limits.batch}",
-                f"write {PLACE} where the size belongs, or name its option: --batch-flag=--batch-size",
+                f"no setting passes the batch size to the script: {limits.batch}",
+                f"write {PLACE} in the script's arguments, or name its option: --batch-flag=--batch-size",
             )
         return limits.batch
     texts = [*_values(argv, limits.batch_flag)[-1:], *filter(None, [env.get(limits.batch_env)])]
@@ -79,7 +80,7 @@ def _error(what: str, cure: str) -> StallguardError:
 
 
 def _values(argv: Sequence[str], flag: str) -> list[str]:
-    """Return what `flag` is given, in order; by the next word, after "=", or run together as in -b512."""
+    """Return the values of `flag`, in order; by the next word, after "=", or run together as in -b512."""
     return [value for _, value in _places(argv, flag)]
 
 
@@ -102,7 +103,7 @@ def _joined(word: str, flag: str) -> str | None:
 
 
 def _with_flag(argv: list[str], flag: str, rows: str) -> list[str]:
-    """Return the command with `rows` wherever `flag` stands, at its end where it stands nowhere."""
+    """Return the command with `rows` for each `flag`, or with the flag added at its end."""
     places = _places(argv, flag)
     for index, value in places:
         argv[index] = argv[index][: len(argv[index]) - len(value)] + rows

@@ -1,7 +1,7 @@
-"""From the words after `stallguard run` to the argv of a process, and whether the probe can enter it.
+"""From the words after `stallguard run` to the argv of a process, and whether the probe can be loaded into it.
 
-COMMAND is `train.py ARGS`, `-m package.module ARGS`, or any executable.  Pure but for `Disk`, which looks.
-This module may not start anything.
+COMMAND is `train.py ARGS`, `-m package.module ARGS`, or any executable.  Pure except for `Disk`, which reads the
+file system.  This module must not start anything.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import NamedTuple, Protocol
 from stallguard.errors import CANNOT_RUN, NOT_FOUND, USAGE, StallguardError, nearest
 
 SCRIPTS = (".py", ".pyw", ".pyc", ".pyz")
-STARTERS = frozenset({  # programs that start others and hand the environment on
+STARTERS = frozenset({  # programs that start others with the same environment
     "sh", "bash", "zsh", "dash", "ksh", "fish", "env", "nice", "nohup", "time", "timeout", "stdbuf", "setsid",
     "ionice", "taskset", "numactl", "arch", "caffeinate", "uv", "uvx", "poetry", "pipenv", "pdm", "hatch", "rye",
     "conda", "mamba", "micromamba", "pixi", "make", "just", "mpirun", "mpiexec", "srun", "tini", "xvfb-run",
 })  # fmt: skip
 BARRED = {  # programs that start others without the environment, or elsewhere
-    "sudo": "sudo gives the program an environment of its own",
-    "doas": "doas gives the program an environment of its own",
-    "su": "su gives the program an environment of its own",
+    "sudo": "sudo gives the program another environment",
+    "doas": "doas gives the program another environment",
+    "su": "su gives the program another environment",
     "docker": "docker runs it in a container",
     "podman": "podman runs it in a container",
     "ssh": "ssh runs it on another machine",
 }
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*t?$")
-# W, X, c and m take a value, in the same word or the next.
+# W, X, c and m take a value, in the same word or the next one.
 _OPTION = re.compile(r"-(?P<flags>[^WXcm-]*)(?P<last>[WXcm]?)(?P<value>.*)(?<=..)$")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*$")
 _SHUT = {
@@ -41,7 +41,7 @@ _SHUT = {
 
 
 class Chosen(Protocol):
-    """An interpreter, and why it is that one (stallguard.launch.interpreter.Choice)."""
+    """An interpreter, and why it was chosen (stallguard.launch.interpreter.Choice)."""
 
     @property
     def path(self) -> str:
@@ -53,30 +53,30 @@ class Chosen(Protocol):
 
     @property
     def hint(self) -> str:
-        """How to name the project's own environment, if it was not found; else empty."""
+        """How to select the project's environment, if it was not found; else empty."""
 
 
 class Place(Protocol):
-    """What must be known of the file system."""
+    """Queries of the file system."""
 
     def kind(self, path: str) -> str:
         """Return file, executable, directory or missing."""
 
     def names(self, directory: str) -> list[str]:
-        """Return the names in a directory; none where it cannot be read."""
+        """Return the names in a directory; none if it cannot be read."""
 
     def which(self, program: str) -> str | None:
-        """Return where PATH leads for a program."""
+        """Return the path of a program on PATH."""
 
     def first_line(self, path: str) -> bytes:
-        """Return the beginning of a file; empty where it cannot be read."""
+        """Return the beginning of a file; empty if it cannot be read."""
 
 
 class Disk:
     """The file system as seen from the working directory, with the user's PATH."""
 
     def __init__(self, env: Mapping[str, str], cwd: str = ".") -> None:
-        """Look from `cwd`."""
+        """Resolve paths from `cwd`."""
         self._path, self._cwd = env.get("PATH"), Path(cwd)
 
     def kind(self, path: str) -> str:
@@ -89,18 +89,18 @@ class Disk:
         return "executable" if os.access(where, os.X_OK) else "file"
 
     def names(self, directory: str) -> list[str]:
-        """Return the names in a directory; none where it cannot be read."""
+        """Return the names in a directory; none if it cannot be read."""
         try:
             return sorted(entry.name for entry in (self._cwd / directory).iterdir())
         except OSError:
             return []
 
     def which(self, program: str) -> str | None:
-        """Return where PATH leads for a program."""
+        """Return the path of a program on PATH."""
         return shutil.which(program, path=self._path)
 
     def first_line(self, path: str) -> bytes:
-        """Return the beginning of a file; empty where it cannot be read."""
+        """Return the beginning of a file; empty if it cannot be read."""
         try:
             with (self._cwd / path).open("rb") as file:
                 return file.readline(256)
@@ -109,23 +109,23 @@ class Disk:
 
 
 class Command(NamedTuple):
-    """What will be started.  `interpreter`: the one that we chose; None where the user named a program."""
+    """What is started.  `interpreter`: the chosen one; None if the user named a program."""
 
     argv: list[str]
     interpreter: Chosen | None = None
 
 
 class Reach(NamedTuple):
-    """Whether the probe can enter, and why not."""
+    """Whether the probe can be loaded, and why not."""
 
     injectable: bool
     why: str = ""
 
 
 def resolve(words: Sequence[str], interpreter: Callable[[], Chosen], place: Place) -> Command:
-    """Return what to start for COMMAND; `interpreter` is asked only where a script or module needs one.
+    """Return what to start for COMMAND; `interpreter` is called only if a script or module needs one.
 
-    Raises StallguardError: 2 for what is no command, 126 for what cannot be run, 127 for what is not there.
+    Raises StallguardError: 2 if it is not a command, 126 if it cannot be run, 127 if it does not exist.
     """
     if not words or not words[0]:
         raise StallguardError("nothing to run", cure="name a script: stallguard run train.py", code=USAGE)
@@ -151,7 +151,7 @@ def _check_module(words: Sequence[str]) -> None:
 def _refuse_option(words: Sequence[str]) -> None:
     raise StallguardError(
         f"{words[0]} is neither a script nor a program",
-        cure=f"options for Python need Python's name: stallguard run python {' '.join(words)}",
+        cure=f"to pass options to Python, name it: stallguard run python {' '.join(words)}",
         code=USAGE,
     )
 
@@ -202,12 +202,12 @@ def _not_found(word: str, place: Place) -> StallguardError:
 
 def _where_looked(word: str) -> str:
     if "/" in word or word.endswith(SCRIPTS):
-        return "look at the path and the working directory"
+        return "check the path and the working directory"
     return "it is neither on PATH nor in the working directory"
 
 
 def reach(argv: Sequence[str], place: Place) -> Reach:
-    """Tell whether PYTHONPATH and sitecustomize bring the probe into what `argv` starts."""
+    """Return whether PYTHONPATH and sitecustomize load the probe in what `argv` starts."""
     name = os.path.basename(argv[0])  # noqa: PTH119 - a name, not a place
     if name in BARRED:
         return Reach(False, BARRED[name])
@@ -222,7 +222,7 @@ def reach(argv: Sequence[str], place: Place) -> Reach:
 
 
 def _inner(words: Sequence[str]) -> Reach:
-    """Look for the Python that a starter starts; one that is not named here will be reached."""
+    """Check the Python that a starter starts; the probe reaches one that is not named here."""
     for position, word in enumerate(words):
         name = os.path.basename(word)  # noqa: PTH119 - as above
         if name in BARRED:
@@ -240,7 +240,7 @@ def _flags(words: Sequence[str]) -> Reach:
 
 
 def _letters(words: Sequence[str]) -> Iterator[str]:
-    """Yield Python's own one-letter options, up to the script, -c or -m; they may be run together, as in -uI."""
+    """Yield Python's own one-letter options, up to the script, -c or -m; they can be combined, as in -uI."""
     rest = iter(words)
     for word in rest:
         parts = _OPTION.match(word)

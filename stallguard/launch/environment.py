@@ -1,4 +1,4 @@
-"""The environment of an attempt's child: the user's own, and what lets the probe in.
+"""The environment of an attempt's child: the user's, and the variables that load the probe.
 
 Pure: dictionaries in, dictionaries out.
 """
@@ -17,11 +17,13 @@ from stallguard.probe import process_key
 
 INJECT = Path(__file__).resolve().parent.parent / "probe" / "inject"
 OURS = "STALLGUARD_"
-STACKS_SIGNAL = int(signal.SIGUSR1)  # Slurm and Lightning use it too: the probe tells where a script takes it
+STACKS_SIGNAL = int(
+    signal.SIGUSR1
+)  # Slurm and Lightning use it too: the probe reports if a script handles it
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """What the probe of one attempt is told."""
+    """The settings of the probe in one attempt."""
 
     socket: str
     pages: str  # directory of the pages and stack files
@@ -32,18 +34,18 @@ class Wish(msgspec.Struct, frozen=True):
     device: str = "default"
     signal: int = 0  # number of the stack-dump signal
     every: float = 300.0  # seconds between two checkpoints
-    cost: float = 0.01  # share of the training's time that they may take
+    cost: float = 0.01  # largest share of the training's time for checkpoints
     inexact: str = "fallback"  # if a resume is not exact: fallback, continue or stop
     most: int = 1_000_000_000  # bytes of callbacks' own data in a checkpoint
-    rows: int = 0  # batch size that stallguard writes into the arguments; 0: none
-    divisor: int = 0  # what the batch that the script was told is divided by; 0: it is not told
-    really: str = ""  # fewer rows where fit takes a batch size; how the learning rate is scaled then
+    rows: int = 0  # batch size that stallguard passes in the arguments; 0: none
+    divisor: int = 0  # divisor of the batch size passed to the script; 0: none is passed
+    really: str = ""  # fewer rows if fit takes a batch size; how the learning rate is scaled then
     regrow: bool = False
-    seed: str = ""  # of the run, for what the script leaves unseeded; "": that is drawn anew in each attempt
+    seed: str = ""  # of the run, for what the script leaves unseeded; "": a new one in each attempt
 
 
 def child_environment(user: Mapping[str, str], wish: Wish, inject: Path = INJECT) -> dict[str, str]:
-    """Return the child's environment: the user's, our directory first on PYTHONPATH, and the wish."""
+    """Return the child's environment: the user's, the probe's directory first on PYTHONPATH, and `wish`."""
     kept = {name: value for name, value in user.items() if not name.startswith(OURS) or "__" in name}
     path = user.get("PYTHONPATH")
     kept["PYTHONPATH"] = str(inject) if not path else f"{inject}{os.pathsep}{path}"
@@ -70,13 +72,13 @@ def child_environment(user: Mapping[str, str], wish: Wish, inject: Path = INJECT
         kept["STALLGUARD_RESUME"] = "1"
     if wish.seed:
         kept["STALLGUARD_SEED"] = wish.seed
-        if not user.get("PYTHONHASHSEED"):  # an empty one is none
+        if not user.get("PYTHONHASHSEED"):  # an empty one counts as none
             kept["PYTHONHASHSEED"] = kept["STALLGUARD_HASHSEED"] = run_seed.hash_seed(wish.seed)
     return kept
 
 
 def keep_reference(pages: Path, environment: Mapping[str, str]) -> None:
-    """Write down which variables an attempt's first process has, as digests: what differs later is a process' own.
+    """Write digests of the variables of an attempt's first process: those that differ later belong to one process.
 
     Raises OSError.
     """

@@ -1,8 +1,8 @@
-"""Which Python runs a script: one rule, for `run`, `drill`, `doctor` and jobs alike.
+"""Which Python runs a script: one rule for `run`, `drill`, `doctor` and jobs.
 
 In this order: --python, the active environment, `.venv` or `venv` of the project (the directories from the working
-one upwards, as uv and poetry look for it), python3 on PATH, our own.  A project whose environment lies elsewhere
-(poetry, pipenv, pixi, conda) is recognised by its files: the choice then says how to name that environment.
+one upwards, as uv and poetry look for it), python3 on PATH, stallguard's own.  A project whose environment is elsewhere
+(poetry, pipenv, pixi, conda) is recognised by its files: the choice then says how to select that environment.
 
 Pure: the environment, the file system and the search along PATH enter as arguments.  Must not start anything.
 """
@@ -18,12 +18,12 @@ from stallguard.errors import NOT_FOUND, StallguardError
 
 Which = Callable[[str], str | None]
 
-# The variable that an activated environment leaves behind, and what such an environment is called.
+# The variable of an activated environment, and the kind of that environment.
 ACTIVE = (("VIRTUAL_ENV", "the virtual environment"), ("CONDA_PREFIX", "the conda environment"))
 
 
 LOCAL = (".venv", "venv")
-# A file of a project whose environment lies elsewhere: how its program is started there.
+# A file of a project whose environment is elsewhere: how to start a program in that environment.
 SIGNS = (
     ("poetry.lock", "poetry run"),
     ("uv.lock", "uv run"),
@@ -36,11 +36,11 @@ SIGNS = (
 
 
 class Choice(NamedTuple):
-    """An interpreter, and why it is that one, in words for the journal."""
+    """An interpreter, and why it was chosen, for the journal."""
 
     path: str
     why: str
-    hint: str = ""  # how to name the project's own environment, if there are signs of one that was not found
+    hint: str = ""  # how to select the project's environment, if it was not found
 
 
 def choose(
@@ -51,11 +51,11 @@ def choose(
     cwd: Path | None = None,
     there: Callable[[Path], bool] = Path.exists,
 ) -> Choice:
-    """Return the interpreter: `python`, else the active environment's, the project's, PATH's python3, our own.
+    """Return the interpreter: `python`, else the active environment's, the project's, PATH's python3, stallguard's.
 
-    `python`: the option, a path, a name on PATH or the directory of an environment; empty where not given.
-    `which`: as shutil.which, None for what cannot be run.  `cwd`: where the project is looked for,
-    None: nowhere; `there`: whether a file exists.  Raises StallguardError (127) where `python` is none.
+    `python`: the option, a path, a name on PATH or the directory of an environment; empty if not given.
+    `which`: as shutil.which, None if it cannot be run.  `cwd`: where the project is searched for,
+    None: nowhere; `there`: whether a file exists.  Raises StallguardError (127) if `python` does not exist.
     """
     if python:
         return _asked_for(python, which)
@@ -70,7 +70,7 @@ def choose(
 def _asked_for(python: str, which: Which) -> Choice:
     for candidate in (python, f"{python.rstrip('/')}/bin/python"):
         if found := which(candidate):
-            return Choice(found, "asked for with --python")
+            return Choice(found, "chosen with --python")
     raise StallguardError(
         f"no such interpreter: {python}",
         cure="give --python the path of a Python, a name on PATH, or an environment's directory",
@@ -81,7 +81,9 @@ def _asked_for(python: str, which: Which) -> Choice:
 def _environments(env: Mapping[str, str], which: Which, cwd: Path | None) -> Iterator[Choice]:
     for variable, kind in ACTIVE:
         home = env.get(variable)
-        if home and (found := which(f"{home}/bin/python")):  # the variable outlives a deleted environment
+        if home and (
+            found := which(f"{home}/bin/python")
+        ):  # the variable remains after an environment is deleted
             yield Choice(found, f"{kind} {home} is active")
     for directory in _upwards(cwd):
         for name in LOCAL:

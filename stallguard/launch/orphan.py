@@ -1,7 +1,7 @@
-"""A training whose stallguard was killed: which process it is, and how it is ended without a stallguard.
+"""A training whose stallguard was killed: finds its process, and ends it without a stallguard.
 
-For `ps`, `status` and `stop`.  A job's training is taken up again when its service manager starts stallguard anew; once
-it is ended here its run has an outcome, so nothing is taken up.
+For `ps`, `status` and `stop`.  A job's training is guarded again when its service manager restarts stallguard; after
+it is ended here its run has an outcome, so that does not happen.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from stallguard.storage import attempt_file, run_files
 from stallguard.storage.attempt_file import Attempt
 from stallguard.storage.paths import RunDir
 
-WHY = "you asked to stop; stallguard itself had been killed before"
+WHY = "you requested a stop; stallguard had been killed before"
 
 
 def find(run: RunDir) -> Attempt | None:
-    """Return the attempt that lives though nothing guards its run; None if there is none."""
+    """Return the live attempt of a run without a stallguard; None if there is none."""
     attempt = attempt_file.recall(run) if run_files.state(run) == "lost" else None
     return attempt if attempt is not None and run_files.lives(attempt.process) else None
 
 
 def end(run: RunDir, attempt: Attempt) -> list[int]:
-    """End the attempt's group: SIGTERM, the run's grace, SIGKILL; note the outcome and return what would not go."""
+    """End the attempt's group: SIGTERM, the run's grace, SIGKILL; write the outcome; return what did not end."""
     from stallguard.config.sections import Config
     from stallguard.core import lost_time, recovery
     from stallguard.core.run import beats
     from stallguard.host.process_group import GRACE, sweep
-    from stallguard.storage import journal  # and the core: `ps` and `status` only look for one
+    from stallguard.storage import journal  # imports the core, which `ps` and `status` do not need
 
     asked = run_files.asked(run)
     grace = asked.config.get("stop", {}).get("grace", GRACE) if asked else GRACE

@@ -1,6 +1,6 @@
-"""What the user asked for, resolved and written down before anything happens.
+"""The user's request, resolved and written to run.json before the start.
 
-May not start anything.
+Must not start anything.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from stallguard.launch.resume import NONE, heritage, take_over
 from stallguard.storage import paths, run_files
 from stallguard.storage.paths import RunDir
 
-# Bytes.  15 threads, each with a stack of 8 MB and up to 64 MB that the C library sets apart for it: 1.2 GB are seen,
-# below 0.4 GB threads are refused.  macOS holds no process to such a limit.
+# Bytes.  15 threads, each with a stack of 8 MB and up to 64 MB reserved by the C library: 1.2 GB were measured, and
+# below 0.4 GB threads cannot start.  macOS does not enforce such a limit.
 ADDRESSES = 1e9
 
 
@@ -38,10 +38,10 @@ class Request(NamedTuple):
     command: Command
     reach: Reach
     cwd: Path
-    heir_of: str = ""  # the run whose checkpoints it goes on from
+    heir_of: str = ""  # the run from whose checkpoints it resumes
 
     def script(self) -> Path | None:
-        """Return the file of Python that COMMAND names, None where it names none."""
+        """Return the file of Python that COMMAND names, None if it names none."""
         named = next((word for word in self.words if word.endswith(".py")), None)
         return self.cwd / named if named else None
 
@@ -55,21 +55,23 @@ def prepare(
     trial: bool = False,
     name: str = "",
 ) -> Request:
-    """Resolve COMMAND, make the run's directory and write run.json.  Raises StallguardError, nothing left over.
+    """Resolve COMMAND, make the run's directory and write run.json.  Raises StallguardError without leaving files.
 
-    `trial`: it is a try of find-batch; `name`: of the run, instead of the script's.
+    `trial`: of find-batch; `name`: of the run, instead of the script's.
     """
     command = command_of(words, loaded, env, cwd)
     _refuse_too_little_memory()
     reached = (
         reach(command.argv, Disk(env, str(cwd)))
         if loaded.config.run.probe
-        else Reach(False, "you asked for no probe")
+        else Reach(False, "the probe is switched off")
     )
     wanted = loaded.config.run.resume
     old = heritage(wanted, command.argv, cwd) if wanted not in ("", NONE) else None
-    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%SZ")  # sorts over a change of the clock
-    batch_option.given(command.argv, env, loaded.config.policy)  # a size that cannot be known is said now
+    stamp = datetime.datetime.now(datetime.UTC).strftime(
+        "%Y%m%d-%H%M%SZ"
+    )  # sorts across a change of the clock
+    batch_option.given(command.argv, env, loaded.config.policy)  # raises now if the size cannot be determined
     request = Request(paths.new_run(name or name_of(words), stamp, trial=trial), words, command, reached, cwd)
     request = request._replace(heir_of=old.id if old else "")
     _write_down(request, loaded, old)
@@ -77,7 +79,7 @@ def prepare(
 
 
 def _refuse_too_little_memory() -> None:
-    """A limit of addresses that some of our threads do not fit in would cost the training's output, or its end."""
+    """With a limit that is too small for stallguard's threads, the training's output or its outcome would be lost."""
     most = resource.getrlimit(resource.RLIMIT_AS)[0]
     if sys.platform == "darwin" or most == resource.RLIM_INFINITY or most >= ADDRESSES:
         return

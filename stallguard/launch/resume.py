@@ -1,6 +1,6 @@
-"""A run that goes on from the checkpoints of an earlier one: which one that is, and how it gets them.
+"""A run that resumes from the checkpoints of an earlier run: finds that run, and links its checkpoints.
 
-The earlier run keeps its own: both name the same files.  May not judge what is in them; the probe does.
+The earlier run keeps them: both link the same files.  Must not judge their content; the probe does.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ NONE = "no"
 
 
 def heritage(wanted: str, argv: Sequence[str], cwd: Path) -> RunDir:
-    """Return the run to go on from.  `wanted`: its id, or `last` for the newest of the same command.
+    """Return the run to resume from.  `wanted`: its id, or `last` for the newest of the same command.
 
-    Raises StallguardError: exit code 3 where there is none, 2 where it is still going on, or ran another command:
+    Raises StallguardError: exit code 3 if there is none, 2 if it is still alive, or ran another command:
     its checkpoints belong to that (probe/process_key.py).
     """
     run = newest(argv, cwd) if wanted in NEWEST else find_run(wanted)
@@ -34,11 +34,11 @@ def heritage(wanted: str, argv: Sequence[str], cwd: Path) -> RunDir:
         )  # fmt: skip
     if run_files.state(run) == "running":
         raise StallguardError(
-            f"run {run.id} is still going on", cure=f"end it first: stallguard stop {run.id}", code=USAGE
+            f"run {run.id} is still alive", cure=f"end it first: stallguard stop {run.id}", code=USAGE
         )
     if attempt := orphan.find(run):
         raise StallguardError(
-            f"the training of run {run.id} (pid {attempt.process.pid}) still lives; its stallguard was killed",
+            f"the training of run {run.id} (pid {attempt.process.pid}) is still alive; its stallguard was killed",
             cure=f"end it first: stallguard stop {run.id}",
             code=USAGE,
         )
@@ -53,7 +53,7 @@ def heritage(wanted: str, argv: Sequence[str], cwd: Path) -> RunDir:
 
 
 def unfinished(run_id: str, words: Sequence[str], cwd: Path) -> RunDir | None:
-    """Return the run of that id where the same command is to go on from it: it left a checkpoint and no finish."""
+    """Return the run of that id if the same command can resume from it: it left a checkpoint and did not finish."""
     run = next((run for run in list_runs() if run.id == run_id), None)
     asked = run_files.asked(run) if run else None
     if run is None or asked is None or asked.command != list(words) or asked.cwd != str(cwd):
@@ -78,7 +78,7 @@ def take_over(old: RunDir, new: RunDir) -> None:
 
 
 def _link(source: str, target: str) -> None:
-    """Name the same file twice: generations are never changed, only replaced."""
+    """Link the same file: generations are never changed, only replaced."""
     try:
         os.link(source, target)
     except OSError:  # a file system without links, or another one

@@ -1,12 +1,12 @@
 """The seed of a run: drawn once, kept beside its checkpoints, given to each attempt.
 
-A run that goes on from the checkpoints of another inherits it with them.
+A run that resumes from the checkpoints of another uses its seed.
 """
 
 from __future__ import annotations
 
 import os
-from _blake2 import blake2b  # hashlib loads OpenSSL as well: milliseconds before the child's first line
+from _blake2 import blake2b  # hashlib also loads OpenSSL: milliseconds before the start of the training
 from pathlib import Path
 
 from stallguard.storage.paths import SEED
@@ -34,7 +34,7 @@ def seed(folder: Path) -> str:
 
 
 def drawn_seed() -> str:
-    """Return a seed that nobody has."""
+    """Return a random seed."""
     return str(int.from_bytes(os.urandom(BYTES), "little"))
 
 

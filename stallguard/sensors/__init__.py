@@ -1,4 +1,4 @@
-"""Sensors: each reads one part of the world and says what it saw; none judges.
+"""Sensors: each reads one part of the process or machine; none judges.
 
 A plug-in adds one through the entry-point group "stallguard.sensors": a callable that takes the Target and
 returns a Sensor.
@@ -18,25 +18,25 @@ PLUGINS = "stallguard.sensors"
 
 
 class Sensor(Protocol):
-    """What a sensor must have.  `period`: seconds between two readings.
+    """The interface of a sensor.  `period`: seconds between two readings.
 
-    It may also have: `urgent_period` (seconds, while the run is suspected), `deadline` (seconds that a
-    reading may take before it is told to be blocked; 5 by default), `hurry(on)` (told when urgency begins and
-    ends) and `close()`.
+    It can also have: `urgent_period` (seconds, while a stall is suspected), `deadline` (seconds after which a
+    reading is reported as blocked; 5 by default), `hurry(on)` (called when urgency begins and ends) and
+    `close()`.
     """
 
     name: str
     period: float
 
     def read(self) -> Reading | Sequence[Reading] | None:
-        """Return what is seen now, or several readings; None for "nothing to say".
+        """Return one reading or several; None if there is none.
 
-        May block: it has a thread of its own.
+        It can block: each sensor has its own thread.
         """
 
 
 class Training(NamedTuple):
-    """A training whose process tree is read by itself.  `close`: four times a second; `census`: with wait sites."""
+    """A training whose process tree is read separately.  `close`: four times a second; `census`: with wait sites."""
 
     pid: int
     probe_threads: tuple[int, ...] = ()
@@ -45,17 +45,17 @@ class Training(NamedTuple):
 
 
 class Target(msgspec.Struct):
-    """What the sensors look at.  The supervisor replaces fields as it learns, at any time, from any thread."""
+    """The target of the sensors.  The supervisor replaces fields at any time, from any thread."""
 
     root: int | None = None  # pid of the child
-    main: int | None = None  # pid of the training in focus, or of the process that may become one
-    # Once there are any, each is read by itself, and the whole tree is not.
+    main: int | None = None  # pid of the training in focus, or of the process that can become one
+    # If there are any, each tree is read separately, and the whole tree is not.
     trainings: tuple[Training, ...] = ()
     places: tuple[Path, ...] = ()  # directories where the training writes
-    mine: tuple[Path, ...] = ()  # directories where stallguard writes: not the training's doing
-    probe_threads: tuple[int, ...] = ()  # the system's numbers; they are not the training's
-    members: tuple[int, ...] = ()  # pids of the tree; kept by the process sensor
+    mine: tuple[Path, ...] = ()  # directories where stallguard writes, which say nothing about the training
+    probe_threads: tuple[int, ...] = ()  # thread ids of the system; these are not the training's
+    members: tuple[int, ...] = ()  # pids of the tree; maintained by the process sensor
     trees: dict[int, tuple[int, ...]] = {}  # the same below each training
-    # Bytes of RSS counted more than once in the tree below each process; kept by the sharing sensor.
+    # Bytes of RSS counted more than once in the tree below each process; maintained by the sharing sensor.
     shared: dict[int, int] = {}
-    census_wanted: bool = False  # the detector wants to know where the threads wait
+    census_wanted: bool = False  # the detector needs the wait sites of the threads

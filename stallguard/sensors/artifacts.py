@@ -1,6 +1,6 @@
-"""What a training leaves on disk, by name: checkpoints and logs; and how much of a tree may be watched.
+"""The files of a training by name, checkpoints and logs; and which directories of a tree to watch.
 
-Pure but for one bounded look at directories.  May not watch anything itself.
+Pure except for one bounded scan of directories.  Must not watch anything itself.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pathlib import Path
 
 from stallguard.host.guarded_folders import never_walked
 
-DIRECTORIES_MAX = 256  # watches; of a tree with more, only the top and checkpoint directories are watched
-ENTRIES_MAX = 5000  # looked at to find that out: some 5 ms
-NAMED_MAX = 4  # checkpoint directories watched below a tree that is too big
+DIRECTORIES_MAX = 256  # watches; in a larger tree only the top and checkpoint directories are watched
+ENTRIES_MAX = 5000  # directories scanned to find that out: about 5 ms
+NAMED_MAX = 4  # checkpoint directories watched in a tree that is too big
 
 # Keras: .keras .h5 .weights.h5; TensorFlow: .index, .data-00000-of-00001, saved_model.pb, `checkpoint`;
 # PyTorch, JAX and friends: .pt .pth .safetensors .npz .msgpack.  Writers that rename at the end add a suffix.
@@ -36,12 +36,12 @@ def kind(path: str) -> str | None:
         return "checkpoint"
     if _LOG.search(name):
         return "log"
-    near = above[-2:]  # a step's own directory, and the one that holds all steps
+    near = above[-2:]  # the directory of a step, and the one of all steps
     return "checkpoint" if any(_KEEPS_CHECKPOINTS.search(directory) for directory in near) else None
 
 
 def plan(place: Path, home: Path) -> list[tuple[Path, bool]]:
-    """Return what to watch for `place`: pairs of a directory and whether all below it too."""
+    """Return what to watch for `place`: pairs of a directory and whether to watch all below it."""
     if _may_be_watched_whole(place, home):
         return [(place, True)]
     named = [path for path in _directories(place) if _PLACE.search(path.name)]
@@ -61,7 +61,7 @@ def _directories(place: Path) -> list[Path]:
 
 
 def is_small(place: Path) -> bool:
-    """Tell whether the tree has few enough directories to watch them all."""
+    """Return whether the tree has few enough directories to watch all."""
     directories = 0
     for entries, is_directory in enumerate(_walk(place)):
         directories += is_directory
@@ -85,7 +85,7 @@ def _walk(place: Path) -> Iterator[bool]:
 
 
 def existing(place: Path) -> list[str]:
-    """Return the checkpoints and logs that lie directly in `place`, newest last, 32 at the most."""
+    """Return the checkpoints and logs directly in `place`, newest last, 32 at the most."""
     try:
         with os.scandir(place) as entries:
             found = [

@@ -1,12 +1,11 @@
 """The files sensor: how fresh the training's checkpoints and logs are, and whether one is being written now.
 
-The watchdog library tells which files appear, are renamed into place or closed; what is known by then is
-followed with stat, so a log that grows line by line costs nothing.  It may not read what files say, and not
-touch them.
+The watchdog library reports which files appear, are renamed into place or closed; known files are followed with
+stat, so a log that grows line by line costs nothing.  This module must not read or change the content of files.
 
-FSEvents of macOS differs from inotify: it tells of no close, so an overwritten file shows by its modification alone;
-and a stream is of a whole tree, so that a watch of one directory would bring the events of all below it.  There one
-directory is listed at each reading instead.
+FSEvents of macOS differs from inotify: it reports no close, so an overwritten file is recognised by its modification
+time only; and a stream covers a whole tree, so a watch of one directory would report the events of all below it.
+There a single directory is listed at each reading instead.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
     from watchdog.events import FileSystemEvent
     from watchdog.observers.api import BaseObserver
 
-GROWING = 5.0  # seconds since a checkpoint last grew: a writer may pause between two layers
+GROWING = 5.0  # seconds since a checkpoint last grew: a writer can pause between two layers
 SETTLING = 1.5  # seconds after it was closed: the next file of the same checkpoint follows at once
 KNOWN_MAX = 64  # files followed
 NEWS_MAX = 1000  # events kept between two readings
-FLOOD = 100.0  # events a second; a cache of a million small files is not ours to watch
+FLOOD = 100.0  # events a second; a cache of a million small files must not be watched
 PAUSE = 60.0  # seconds without watching after a flood
 
 
@@ -55,7 +54,7 @@ class FilesSensor:
     deadline = 5.0
 
     def __init__(self, target: Target, clock: Clock, *, fsevents: bool = sys.platform == "darwin") -> None:
-        """Watch nothing yet; the first reading begins it.  `fsevents`: the system's events are those of macOS."""
+        """Do not watch yet; the first reading begins.  `fsevents`: the system's events are those of macOS."""
         self._target, self._clock, self._fsevents = target, clock, fsevents
         self._listed: list[Path] = []
         self._observer: BaseObserver | None = None
@@ -66,7 +65,7 @@ class FilesSensor:
         self._known: dict[str, _File] = {}
 
     def read(self) -> Files | None:
-        """Return the newest checkpoint's freshness, or the newest log's; None where neither is known."""
+        """Return the newest checkpoint's freshness, or the newest log's; None if neither is known."""
         now = self._clock.monotonic()
         self._mind_flood(now)
         if self._target.places != self._watched and now >= self._resume_at:
@@ -83,10 +82,10 @@ class FilesSensor:
             observer.join(1.0)
 
     def dispatch(self, event: FileSystemEvent) -> None:
-        """Take an event of the watchdog library, which asks its handlers for this alone; runs in its thread."""
+        """Take an event of the watchdog library, which calls this method in its own thread."""
         path = os.fsdecode(event.dest_path or event.src_path)
         if event.event_type == "modified" and path in self._known:
-            return  # it is followed; a log that grows is no flood
+            return  # followed already; a growing log is no flood
         self._events += 1
         if artifacts.kind(path) and not event.is_directory:
             self._news.append((path, event.event_type == "closed"))
@@ -146,7 +145,7 @@ class FilesSensor:
 
 
 def _update(file: _File, path: str, now: float) -> bool:
-    """Look at the file again; False where it is gone."""
+    """Read the file's state again; False if it is gone."""
     try:
         seen = os.stat(path)  # noqa: PTH116 - every file, every two seconds
     except OSError:
@@ -166,7 +165,7 @@ def _is_written(file: _File, now: float) -> bool:
 def _observer() -> BaseObserver:
     from watchdog.observers import Observer
 
-    # A directory that is made while it is looked at is added twice, which the library would say on standard error.
+    # A directory that is created during the scan is added twice, which the library would report on standard error.
     warnings.filterwarnings("ignore", message="Callback with id", category=RuntimeWarning)
     observer = Observer()
     observer.daemon = True

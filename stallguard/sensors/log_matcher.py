@@ -1,8 +1,7 @@
-"""Matches the training's output, as it flows, against the log signatures.
+"""Matches the training's output against the log signatures while it arrives.
 
-Ordinary output is only searched for a few dozen fixed texts; lines are cut out and looked at where one was found.
-What it keeps, and what it does for a chunk, is bounded, whatever the script prints.  May not hold the output up,
-change it, or store it.
+Ordinary output is only searched for a few dozen fixed texts; the line around a find is then examined.
+Memory and work per chunk are bounded for any output.  Must not delay, change or store the output.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from stallguard.core.events import Matched
 from stallguard.core.text import cut
 
 TAIL_MAX = 4096  # bytes of an unfinished line that are kept
-REACH = 1024  # bytes looked at on either side of a find in a longer line
-HALF = REACH // 2  # what is found nearer than this to the end of an unfinished line waits for more
-FINDS_MAX = 100  # looked at in one chunk; a script that prints more says the same again
+REACH = 1024  # bytes examined on either side of a find in a longer line
+HALF = REACH // 2  # a find nearer than this to the end of an unfinished line waits for more output
+FINDS_MAX = 100  # finds examined in one chunk; further ones are repetitions
 LINE_MAX = 300  # characters of a line that are reported
 LEAD = 120  # of them before what was found
-OFTEN = 5  # reports of one signature that pass at once
+OFTEN = 5  # reports of one signature without a pause
 EVERY = 10.0  # seconds between two reports of one signature after that
 METAL_MAX = 6  # lines after the header until the reason must have come: it is the fourth
-TRACEBACK_MAX = 2000  # lines; Python itself folds what recurses
+TRACEBACK_MAX = 2000  # lines; Python itself abbreviates recursion
 
 _METAL, _TRACEBACK = b"ommand buffer exited with error", b"Traceback (most recent call last)"
 _KEYS = (*(key.encode() for key in keys()), _TRACEBACK)
@@ -31,19 +30,19 @@ _TERMINAL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class Matcher:
-    """Feeds on chunks of output, cut anywhere."""
+    """Takes chunks of output, cut anywhere."""
 
     def __init__(self) -> None:
-        """Have seen nothing."""
+        """Begin without output."""
         self._tail = b""  # the unfinished line, or the last of it
         self._searched = 0  # bytes of the tail that need no second look
-        self._told_to = 0  # how far into the tail and what follows signs were told
-        self._before = b""  # the end of what came before the body
+        self._told_to = 0  # how far into the tail and the next chunk finds were reported
+        self._before = b""  # the position at which the body begins
         self._block: _MetalError | _Traceback | None = None
         self._said: dict[str, tuple[int, float]] = {}
 
     def feed(self, data: bytes, at: float) -> list[Matched]:
-        """Return what `data` shows; `at`: monotonic seconds, the events' time."""
+        """Return the matches in `data`; `at`: monotonic seconds, the events' time."""
         window = self._tail + data
         whole = max(window.rfind(b"\n"), window.rfind(b"\r")) + 1
         if len(window) - whole <= TAIL_MAX:
@@ -56,11 +55,11 @@ class Matcher:
         return told
 
     def skip(self) -> None:
-        """Forget the unfinished line and block: what comes next does not follow from them."""
+        """Drop the unfinished line and block: the next output does not continue them."""
         self._tail, self._searched, self._told_to, self._before, self._block = b"", 0, 0, b"", None
 
     def finish(self, at: float) -> list[Matched]:
-        """Return what the unfinished last line shows; call when the output ends."""
+        """Return the matches in the unfinished last line; call when the output ends."""
         body, searched, self._tail, self._searched = self._tail, self._searched, b"", 0
         return self._search(body, searched, len(body), at)
 
@@ -74,7 +73,7 @@ class Matcher:
         return found
 
     def _look(self, body: bytes, find: int, at: float, found: list[Matched]) -> int:
-        """Look at the line around `find`; return where the search goes on."""
+        """Examine the line around `find`; return where the search continues."""
         told_to = self._told_to
         begin, end = _line(body, find)
         seen_from, seen_to = max(begin, find - REACH), min(end, find + REACH)
@@ -83,27 +82,29 @@ class Matcher:
         if self._block:
             return self._continue(body, end + 1, at, found)
         for signature, first, last in sights(line, self._line_before(body, begin)):
-            if seen_from + last > self._told_to:  # not one that we told when we looked at its neighbour
+            if seen_from + last > self._told_to:  # not one that was reported with its neighbour
                 shown = line if len(line) <= LINE_MAX else line[max(0, first - LEAD) :]
                 self._say(signature.id, signature.family, shown, at, found)
                 told_to = max(told_to, seen_from + last)
         self._told_to = told_to
         whole = (seen_from, seen_to) == (begin, end)
-        return end if whole else find + HALF  # of a longer line we have seen a part
+        return end if whole else find + HALF  # only a part of a longer line has arrived
 
     def _line_before(self, body: bytes, begin: int) -> str:
         seen = (self._before + body[:begin] if begin < REACH else body[begin - REACH : begin]).rstrip(b"\r\n")
         return _text(seen[max(seen.rfind(b"\n"), seen.rfind(b"\r")) + 1 :])
 
     def _continue(self, body: bytes, position: int, at: float, found: list[Matched]) -> int:
-        """Give the block its lines; return where it told, or the body's end."""
+        """Pass the block its lines; return the position at which it reported, or the body's end."""
         while self._block is not None and position < len(body):
             begin, end = _line(body, position)
             verdict = self._block.take(_text(body[begin:end]))
             if verdict is not None:
                 self._block = None
                 self._say(*verdict, at, found)
-                return begin if verdict[0] == TRACEBACK else end  # an error's own line may show more
+                return (
+                    begin if verdict[0] == TRACEBACK else end
+                )  # the line of an error can match more signatures
             position = end + 1
         return position
 
@@ -125,14 +126,14 @@ class _MetalError:
         self._lines = 0
 
     def take(self, line: str) -> Verdict | None:
-        """Take the next line; return the reason once it is known, or the header once it cannot come."""
+        """Take the next line; return the reason when it arrives, or the header if it cannot arrive any more."""
         self._lines += 1
         known = reason(line)
         if known:
             return known.id, known.family, line
         if "CommandBuffer: 0x" in line or self._lines >= METAL_MAX:
             return "mps_cb_error", "GPU_FAULT_HEADER", f"{self._header} {self._unknown}"
-        self._unknown = line.strip()  # a code that nobody knows stands right before the description
+        self._unknown = line.strip()  # an unknown code is directly before the description
         return None
 
 
@@ -144,7 +145,7 @@ class _Traceback:
         self._lines = 0
 
     def take(self, line: str) -> Verdict | None:
-        """Take the next line; return the error's once it has come."""
+        """Take the next line; return the line of the error when it arrives."""
         self._lines += 1
         if line.strip() and line[0] not in " \t|+":
             return TRACEBACK, SCRIPT_ERROR, line

@@ -1,7 +1,7 @@
-"""The sensors of what surrounds the training: the accelerator, memory, the machine.
+"""The sensors of the accelerator, the memory and the machine.
 
-Each is one call into host; the periods say how dear that call is (on macOS most are a small tool that must be
-started).  May not judge.
+Each is one call into host; a period is long if that call is expensive (on macOS most start a system tool).
+Must not judge.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from stallguard.sensors import Target
 
 
 class DeviceSensor:
-    """The GPU: does it work, for us, and how hard; for each training, if there are several."""
+    """The GPU: its utilisation, and whether this run uses it; per training, if there are several."""
 
     name = "device"
     period = 10.0
     urgent_period = 2.0
-    deadline = 3.0  # a registry read that takes longer is a wedged driver
+    deadline = 3.0  # a registry read that takes longer means a hanging driver
 
     def __init__(self, target: Target) -> None:
-        """Look for the GPU time of the tree of `target`."""
+        """Measure the GPU time of the tree of `target`."""
         self._target = target
         self._gpus: dict[int, system.Gpu] = {}  # each keeps the counters of its own processes
 
@@ -39,7 +39,7 @@ class DeviceSensor:
 
 
 class MemorySensor:
-    """Memory of the machine, and the limits that hold for the training process."""
+    """Memory of the machine, and the limits of the training process."""
 
     name = "memory"
     period = 5.0
@@ -47,7 +47,7 @@ class MemorySensor:
     deadline = 4.0
 
     def __init__(self, target: Target) -> None:
-        """Tell the limits of the process that trains."""
+        """Read the limits of the process that trains."""
         self._target = target
 
     def read(self) -> Memory:
@@ -57,7 +57,7 @@ class MemorySensor:
 
 
 class MachineSensor:
-    """Idle cores, who else is busy, power, heat, sleep."""
+    """Idle cores, other busy processes, power, heat, sleep."""
 
     name = "machine"
     period = 15.0
@@ -65,7 +65,7 @@ class MachineSensor:
     deadline = 8.0
 
     def __init__(self, target: Target, clock: Clock) -> None:
-        """Do not count the tree of `target`, nor ourselves, among the others."""
+        """Count neither the tree of `target` nor stallguard among the others."""
         self._target, self._clock = target, clock
         self._watch = system.MachineWatch()
 

@@ -1,7 +1,7 @@
-"""The process sensor: what process trees have used, and where their threads wait.
+"""The process sensor: the resource use of process trees, and where their threads wait.
 
 Until a training is known it reads the tree of the child; then the tree below each training, because a busy training
-beside a stalled one would hide its silence.  Must not judge: whether 0.00 CPU is a stall is the detector's to say.
+beside a stalled one would hide the stall.  Must not judge: the detector decides whether 0.00 CPU is a stall.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from stallguard.host import system
 from stallguard.host.clock import Clock
 from stallguard.sensors import Target, Training
 
-CENSUS_EVERY = 10.0  # seconds, while all is well: the baseline of healthy wait sites
+CENSUS_EVERY = 10.0  # seconds, without suspicion: the baseline of healthy wait sites
 REMOTE_EVERY = 30.0  # seconds; walks the open files
-MEMBERS_EVERY = 2.0  # seconds between two searches for all processes of the run, which other sensors ask for
-SLACK = 0.2  # seconds by which a reading may come before its second is over
+MEMBERS_EVERY = 2.0  # seconds between two searches for all processes of the run, which other sensors use
+SLACK = 0.2  # seconds by which a reading can be early
 
 
 class ProcessSensor:
@@ -30,7 +30,7 @@ class ProcessSensor:
     deadline = 3.0
 
     def __init__(self, target: Target, clock: Clock) -> None:
-        """Watch the tree of `target.root`, whichever that is at the time."""
+        """Watch the tree of the present `target.root`."""
         self._target, self._clock = target, clock
         self._root: int | None = None
         self._whole: _Watch | None = None
@@ -70,13 +70,13 @@ class ProcessSensor:
         self._target.trees = {pid: watch.members() for pid, watch in self._each.items()}
         if now - self._searched >= MEMBERS_EVERY:
             self._searched = now
-            only = pids == [whole.root]  # the usual case: the child itself trains
+            only = pids == [whole.root]  # the usual case: the child trains
             self._target.members = self._target.trees[whole.root] if only else whole.search()
         return found
 
 
 class _Watch:
-    """One tree, and when its costlier facts were last asked for."""
+    """One tree, and when its costlier facts were last read."""
 
     def __init__(self, root: int) -> None:
         self.root = root
@@ -85,7 +85,7 @@ class _Watch:
         self._remote: bool | None = None
 
     def is_due(self, wish: Training, now: float) -> bool:
-        """Tell whether it is to be read now: one that is not looked at closely, once a second."""
+        """Return whether it is to be read now: once a second, unless it is watched closely."""
         return wish.close or now - self._read >= ProcessSensor.period - SLACK
 
     def read(self, wish: Training, shared: int, now: float) -> Process:
@@ -103,7 +103,7 @@ class _Watch:
         return self.members()
 
     def members(self) -> tuple[int, ...]:
-        """Return the members that the last reading found."""
+        """Return the members of the last reading."""
         members: tuple[int, ...] = self._tree.members()
         return members
 
@@ -123,8 +123,8 @@ class _Watch:
 class SharingSensor:
     """Finds out how much memory the processes of each tree share, for the process sensor's footprint.
 
-    Apart from that sensor because the answer needs the processes' memory locks: a training that is stuck in
-    the kernel would block it.  Posts nothing itself.
+    Separate from that sensor because it needs the processes' memory locks: a training that is stuck in
+    the kernel would block it.  It posts nothing itself.
     """
 
     name = "sharing"
@@ -138,7 +138,7 @@ class SharingSensor:
         self.period = self.PERIOD
 
     def read(self) -> None:
-        """Measure what more than one member of a tree counts as its own."""
+        """Measure the memory that more than one member of a tree counts."""
         begun = time.thread_time()
         trees = self._target.trees or {self._target.root or 0: self._target.members}
         found = {root: self._overcount(root, members) for root, members in trees.items()}

@@ -1,7 +1,7 @@
-"""Runs each sensor in a daemon thread of its own and posts what it says.
+"""Runs each sensor in its own daemon thread and posts its readings.
 
-A sensor that hangs in the kernel hangs only its thread: that is posted once as SensorBlocked, and the sensor
-is not asked again until it returns.  This module may not know any sensor.
+A sensor that hangs in the kernel blocks only its thread: that is posted once as SensorBlocked, and the sensor
+is not read again until it returns.  This module must not depend on any sensor.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from stallguard.host.clock import Clock
 from stallguard.sensors import Sensor
 
 DEADLINE = 5.0  # seconds
-LOOK = 0.5  # seconds between two looks at the deadlines
-LONGEST_PAUSE = 60.0  # seconds; what fails again and again is asked this rarely
-PATIENCE = 0.2  # seconds that close waits for a thread; a blocked one is left behind
+LOOK = 0.5  # seconds between two checks of the deadlines
+LONGEST_PAUSE = 60.0  # seconds; the interval after repeated failures
+PATIENCE = 0.2  # seconds that close waits for a thread; a blocked one is abandoned
 
 Post = Callable[[Event], None]
 Trouble = Callable[[str, Exception], None]
@@ -27,13 +27,13 @@ class Sampler:
     """One sensor and its thread."""
 
     def __init__(self, sensor: Sensor, post: Post, clock: Clock, trouble: Trouble | None = None) -> None:
-        """Prepare to read `sensor`.  `trouble` is told the first time that it fails."""
+        """Prepare to read `sensor`.  `trouble` is called when it first fails."""
         self._sensor, self._post, self._clock, self._trouble = sensor, post, clock, trouble
         self._thread = threading.Thread(target=self._run, name=f"sensor-{sensor.name}", daemon=True)
         self._wake = threading.Event()
         self._closing = False
         self._urgent = False
-        self._began: float | None = None  # when the reading that is under way began
+        self._began: float | None = None  # when the present reading began
         self._told = False
         self._failures = 0
 
@@ -52,7 +52,7 @@ class Sampler:
         self._wake.set()
 
     def check(self) -> None:
-        """Post SensorBlocked once where the present reading takes longer than the sensor's deadline."""
+        """Post SensorBlocked once if the present reading takes longer than the sensor's deadline."""
         began = self._began
         if began is None or self._told:
             return
@@ -62,7 +62,7 @@ class Sampler:
             self._post(SensorBlocked(at=self._clock.monotonic(), sensor=self._sensor.name, seconds=waited))
 
     def close(self) -> None:
-        """End the thread; one that is blocked is left to itself."""
+        """End the thread; a blocked one is abandoned."""
         self._closing = True
         self._wake.set()
         if self._thread.ident is not None:
@@ -75,7 +75,7 @@ class Sampler:
         while not self._closing:
             self._read()
             self._wake.wait(self._pause())
-            self._wake.clear()  # after the wait: what was asked meanwhile is done by going round
+            self._wake.clear()  # after the wait: the next turn of the loop applies changes made meanwhile
 
     def _pause(self) -> float:
         period: float = self._sensor.period
@@ -116,12 +116,12 @@ def _as_known(returned: object) -> list[AnyReading]:
 
 
 class Samplers:
-    """All sensors of a run, and the thread that looks at their deadlines."""
+    """All sensors of a run, and the thread that checks their deadlines."""
 
     def __init__(
         self, sensors: Iterable[Sensor], post: Post, clock: Clock, trouble: Trouble | None = None
     ) -> None:
-        """Prepare to read all `sensors`.  `trouble` is told the first time that one fails."""
+        """Prepare to read all `sensors`.  `trouble` is called when one first fails."""
         self._each = {sensor.name: Sampler(sensor, post, clock, trouble) for sensor in sensors}
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._look, name="sensor-deadlines", daemon=True)
@@ -133,12 +133,12 @@ class Samplers:
         self._thread.start()
 
     def urgent(self, on: bool) -> None:
-        """Read as often as each sensor can bear, from now on or no longer."""
+        """Read at each sensor's urgent period, from now on or no longer."""
         for sampler in self._each.values():
             sampler.urgent(on)
 
     def close(self) -> None:
-        """End all threads that can be ended."""
+        """End all threads that are not blocked."""
         self._closing.set()
         for sampler in self._each.values():
             sampler.close()

@@ -1,6 +1,6 @@
-"""All sensors of a run: ours, and those that plug-ins add.
+"""All sensors of a run: built in, and those of plug-ins.
 
-May not run them; that is the sampler's.
+Must not run them; the sampler does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Trouble = Callable[[str, Exception], None]
 
 
 def sensors(target: Target, clock: Clock, trouble: Trouble) -> list[Sensor]:
-    """Return all sensors; `trouble` is told of a plug-in that cannot be loaded or made."""
+    """Return all sensors; `trouble` is called for a plug-in that cannot be loaded or created."""
     own: list[Sensor] = [
         ProcessSensor(target, clock), SharingSensor(target), DeviceSensor(target), MemorySensor(target),
         MachineSensor(target, clock), FilesSensor(target, clock),

@@ -1,1 +1,1 @@
-"""What a run leaves on the disk, and what runs leave for later ones: paths, formats, retention."""
+"""The files of runs: paths, formats, retention, and what later runs read."""

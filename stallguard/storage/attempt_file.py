@@ -1,6 +1,6 @@
-"""The attempt that runs now, on the disk: what a later stallguard must know to guard it again.
+"""The file of the present attempt: what a later stallguard needs to guard it again.
 
-One small file of a run's directory, readable by its owner alone.  May not start or end anything.
+One small file in a run's directory, readable by its owner only.  Must not start or end anything.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SCHEMA = 1
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """`token`: what the probe signs its records with; `place`: the directory of the sockets that it knows."""
+    """`token`: authenticates the probe's records; `place`: the directory of its sockets."""
 
     schema: int
     number: int
@@ -31,7 +31,7 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 def file(run: RunDir) -> Path:
-    """Return where it is kept."""
+    """Return the path of the file."""
     return run.path / "attempt.json"
 
 
@@ -41,14 +41,14 @@ def exit_file(run: RunDir, token: int) -> Path:
 
 
 def current(run: RunDir) -> Attempt | None:
-    """Return the attempt that was noted last, or the living one that died with the note unwritten."""
+    """Return the recorded attempt, or a live one that could not be recorded before stallguard was killed."""
     noted = recall(run)
     return noted if noted is not None and run_files.lives(noted.process) else found(run) or noted
 
 
 def found(run: RunDir) -> Attempt | None:
-    """Return the attempt whose process lives, found by what it was told of this run; its number is not known: 0."""
-    import psutil  # 10 ms that must not stand before the child's first line
+    """Return the live attempt, found by the environment of its process; its number is not known: 0."""
+    import psutil  # 10 ms that must not delay the start of the training
 
     from stallguard.host.psutil_errors import ERRORS
 
@@ -57,7 +57,7 @@ def found(run: RunDir) -> Attempt | None:
     except ERRORS:
         return None
     for process in processes:
-        with contextlib.suppress(*ERRORS, KeyError):  # gone, or somebody else's
+        with contextlib.suppress(*ERRORS, KeyError):  # gone, or of another user
             told = process.environ()
             if told["STALLGUARD_RUN"] == str(run.probe) and os.getsid(process.pid) == process.pid:
                 who = run_files.identity(process.pid)
@@ -67,13 +67,13 @@ def found(run: RunDir) -> Attempt | None:
 
 
 def keep(run: RunDir, attempt: Attempt) -> None:
-    """Write it, whole or not at all; a full disk only means that this attempt cannot be taken up again."""
+    """Write it atomically; on a full disk a later stallguard cannot guard this attempt again."""
     with contextlib.suppress(OSError):
         run_files.write(file(run), attempt)
 
 
 def recall(run: RunDir) -> Attempt | None:
-    """Return it, or None where there is none or it is damaged."""
+    """Return it, or None if there is none or it is damaged."""
     with contextlib.suppress(OSError, *UNREADABLE):
         return jsontext.decode(file(run).read_bytes(), Attempt)
     return None

@@ -1,12 +1,11 @@
-"""The core's value beside the journal, so that a run that has gone on for a week is taken up again at once.
+"""A snapshot of the core's value beside the journal, so that a long run is recovered at once.
 
-The journal alone is the truth; what is kept here only spares folding it from its first line.  So it is written now
-and then, without waiting for the disk, and used only if everything about it is right: the version that wrote it, the
-run, the place in the journal with the bytes that stand there, and the sum of its own bytes.  Else it is passed over,
-and the whole journal is folded.
+The journal is the source; a snapshot only saves folding it from its first line.  It is written from time to time,
+without waiting for the disk, and used only if everything matches: the version that wrote it, the run, the place in the
+journal with the bytes before it, and its own checksum.  Else it is ignored, and the whole journal is folded.
 
-It is msgpack, decoded into the core's types: decoding makes values of these types or fails, and runs no code, unlike
-pickle; and unlike JSON it has infinity, which deadlines need.
+It is msgpack, decoded into the core's types: decoding creates values of these types or fails, and runs no code, unlike
+pickle; unlike JSON it has infinity, which deadlines need.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from stallguard.storage.journal import Place
 from stallguard.storage.paths import RunDir
 
 SCHEMA = 1
-EVERY = 300.0  # seconds between two: folding as long a piece of a journal takes a tenth of a second
+EVERY = 300.0  # seconds between two: folding the events of that time takes a tenth of a second
 
 
 class _Saved(msgspec.Struct, frozen=True):
@@ -44,7 +43,7 @@ def file(run: RunDir) -> Path:
 
 
 def save(directory: RunDir, run: Run, place: Place) -> None:
-    """Write the value that the journal's lines before `place` brought, whole or not at all.  Raises OSError."""
+    """Write the value after the journal's lines before `place`, atomically.  Raises OSError."""
     value = msgspec.msgpack.encode(run)
     kept = _Saved(SCHEMA, __version__, directory.id, place, hashlib.sha256(value).digest(), value)
     path = file(directory)
@@ -54,7 +53,7 @@ def save(directory: RunDir, run: Run, place: Place) -> None:
 
 
 def load(directory: RunDir) -> tuple[Run, Place] | None:
-    """Return the value and its place in the journal, or None if there is none that can be relied upon."""
+    """Return the value and its place in the journal, or None if there is none that matches."""
     with contextlib.suppress(OSError, *UNREADABLE):
         kept = msgspec.msgpack.decode(file(directory).read_bytes(), type=_Saved)
         known = (kept.schema, kept.version, kept.run) == (SCHEMA, __version__, directory.id)
@@ -65,18 +64,18 @@ def load(directory: RunDir) -> tuple[Run, Place] | None:
 
 
 class Saver:
-    """Saves now and then."""
+    """Saves at intervals."""
 
     def __init__(self, directory: RunDir, journal: journal.Journal) -> None:
         self._directory, self._journal = directory, journal
         self._last = 0.0
 
     def look(self, run: Run) -> None:
-        """Save if it is time to; after all lines of the event that brought `run` were written."""
+        """Save if a snapshot is due; call it after all lines of the event that led to `run` are written."""
         if run.now - self._last >= EVERY:
             first, self._last = not self._last, run.now
             place = None if first else self._journal.place()
             if place is not None:
-                # A full disk, or text that is not UTF-8, which msgpack cannot hold: more is folded then.
+                # A full disk, or text that is not UTF-8, which msgpack cannot encode: more is folded then.
                 with contextlib.suppress(OSError, UnicodeEncodeError):
                     save(self._directory, run, place)

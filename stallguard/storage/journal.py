@@ -1,4 +1,4 @@
-"""The memory of a run: one JSON object a line, readable after a kill at any instant.
+"""The journal of a run: one JSON object per line, readable after a kill at any instant.
 
 Each line has `time` (RFC 3339, UTC), `clock` (monotonic seconds of the supervisor), `level` (debug, info, warning,
 error), `event` (dotted words), `run`, `attempt`, `message` (a plain sentence; lines of level debug have none) and the
@@ -35,7 +35,7 @@ SCHEMA = 2  # of the lines; 1 was {"schema", "utc", "at", "kind", "data"}
 PARTS = 4  # a part is a quarter of the room at most
 PART_MAX = 4 << 20  # bytes of the part that is written; older ones are compressed
 LONGEST_WAIT = 3600.0  # seconds that a line may have waited for being written
-TAIL = 256  # bytes by which a place is known again
+TAIL = 256  # bytes that identify a place
 LONGEST_PACKING = 30.0  # seconds
 INPUTS = frozenset(str(one.__struct_config__.tag) for one in typing.get_args(AnyEvent))
 STARTED = str(Launched.__struct_config__.tag)
@@ -75,11 +75,11 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def _import_structlog() -> Any:
-    """Import structlog without what it imports for others: 7 MB of a process that stays for days.
+    """Import structlog without asyncio and rich: 7 MB of a process that runs for days.
 
-    Asyncio serves its methods that are awaited, rich its lines for a terminal; nothing here uses either.  A stand-in
-    for asyncio loads the real one if somebody does.  importlib.util.LazyLoader does not serve: before Python 3.12 the
-    second `import asyncio` loads what it defers.  Measured with Python 3.11 on Linux.
+    structlog needs asyncio for its async methods and rich for terminal output; neither is used here.  A placeholder
+    for asyncio loads the real module on its first use.  importlib.util.LazyLoader does not work: before Python 3.12 the
+    second `import asyncio` loads the module.  Measured with Python 3.11 on Linux.
     """
     asyncio = types.ModuleType("asyncio")
     vars(asyncio)["__getattr__"] = lambda name: getattr(importlib.import_module("asyncio"), name)
@@ -99,11 +99,11 @@ class _Whole:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self.tail = b""  # the end of what was written last
+        self.tail = b""  # the end of the last write
 
     def write(self, data: bytes) -> int:
         rest = memoryview(data)
-        while rest:  # a disk that has room for a part of the line takes that, and then refuses
+        while rest:  # a disk with space for a part of the line writes that, and then fails
             rest = rest[self._file.write(rest) :]
         self.tail = (self.tail + data)[-TAIL:]
         return len(data)
@@ -113,7 +113,7 @@ class _Whole:
 
 
 class Journal:
-    """Appends lines to a file.  `trouble` is called once, with words, when the disk refuses."""
+    """Appends lines to a file.  `trouble` is called once, with a message, when writing fails."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Journal:
         now: Callable[[], float] = time.monotonic,
         run: str = "",
     ) -> None:
-        """Open `path` for appending, mended if its last line was cut short.
+        """Open `path` for appending; end its last line if that was cut short.
 
         `most`: bytes of all its parts; `now`: the clock of the lines, seconds; `run`: the id of the run.
         """
@@ -131,7 +131,7 @@ class Journal:
         self._path, self._most, self._part_size = path, most, min(most // PARTS, PART_MAX)
         self._now = now
         self._trouble: Callable[[str], None] | None = trouble
-        self._structlog = _import_structlog()  # 20 ms that must not stand before the child's first line
+        self._structlog = _import_structlog()  # 20 ms that must not delay the start of the training
         self._packing: threading.Thread | None = None
         self._open()
 
@@ -163,7 +163,7 @@ class Journal:
             self._complain(error)
 
     def place(self) -> Place | None:
-        """Return the place behind the last line; None if there is none that can be found again."""
+        """Return the place after the last line; None if it cannot be identified later."""
         if self._torn or not self._whole.tail:
             return None
         return Place(self._number, self._file.tell(), self._whole.tail)
@@ -182,7 +182,7 @@ class Journal:
         return line | dict(event["own"])
 
     def _turn(self) -> None:
-        """Begin the next part; the one before is compressed on a thread of its own."""
+        """Begin the next part; the one before is compressed on another thread."""
         self._join(LONGEST_PACKING)
         self._file.close()
         try:
@@ -193,7 +193,7 @@ class Journal:
         self._packing.start()
 
     def _pack(self) -> None:
-        with contextlib.suppress(OSError):  # no room: it stays as it is until the next turn
+        with contextlib.suppress(OSError):  # no space: it stays uncompressed until the next part
             for number in rotation.numbers(self._path):
                 rotation.pack(self._path, number)
         rotation.shrink(self._path, self._most - self._part_size)
@@ -205,7 +205,7 @@ class Journal:
     def _complain(self, error: OSError) -> None:
         if self._trouble is not None:
             self._trouble(
-                f"the journal cannot be written ({error.strerror}); the training goes on unrecorded"
+                f"the journal cannot be written ({error.strerror}); the training continues without a journal"
             )
         self._trouble = None
 
@@ -230,7 +230,7 @@ def _render(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> byte
 def read(path: Path, since: Place | None = None) -> Iterator[Entry]:
     """Yield the lines of a journal and of its older parts, oldest first; what is cut or foreign is skipped.
 
-    `since`: only what was written behind it.
+    `since`: only the lines after it.
     """
     decode = msgspec.json.Decoder(Line).decode
     for raw in _raw(path, since):
@@ -246,19 +246,19 @@ def _raw(path: Path, since: Place | None) -> Iterator[bytes]:
 
 
 def lines(part: Path, skipped: int = 0) -> Iterator[bytes]:
-    """Yield the lines of one part, as bytes, from byte `skipped` on; a damaged rest of a part is left out."""
+    """Yield the lines of one part, as bytes, from byte `skipped` on; the damaged rest of a part is left out."""
     with opened(part) as file, contextlib.suppress(EOFError, zlib.error, gzip.BadGzipFile):
         file.seek(skipped)
         yield from file
 
 
 def opened(part: Path) -> IO[bytes]:
-    """Open one part for reading what was written.  Raises OSError."""
+    """Open one part for reading.  Raises OSError."""
     return cast("IO[bytes]", gzip.open(part)) if part.suffix == rotation.PACKED else part.open("rb")
 
 
 def holds(path: Path, place: Place) -> bool:
-    """Tell whether `place` is one of this journal: the part is there, and the same bytes stand before it."""
+    """Return whether `place` is in this journal: its part exists, with the same bytes before the place."""
     for part in parts(path):
         if _is(part, path, place):
             with contextlib.suppress(OSError, EOFError, zlib.error), opened(part) as file:
@@ -272,7 +272,7 @@ def _is(part: Path, path: Path, place: Place) -> bool:
 
 
 def _number(part: Path, path: Path) -> int:
-    """Return the number of a part; the part that is written has the one that it will have."""
+    """Return the number of a part; the open part has its future number."""
     if part == path:
         return max(rotation.numbers(path), default=0) + 1
     return rotation.number(part)
@@ -285,7 +285,7 @@ def parts(path: Path) -> list[Path]:
 
 
 def events(path: Path, since: Place | None = None) -> Iterator[AnyEvent]:
-    """Yield the events of a journal, as the core saw them; `since`: those behind it."""
+    """Yield the events of a journal, as the core took them; `since`: those after it."""
     decode = msgspec.json.Decoder(AnyEvent).decode
     for raw in _raw(path, since):
         with contextlib.suppress(*UNREADABLE):

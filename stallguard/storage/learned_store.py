@@ -1,8 +1,8 @@
-"""What a training taught is kept from night to night: two small files for each command on each machine.
+"""What is learned from a training is kept for later runs: two small files per command and machine.
 
-A script that was edited, other arguments, another interpreter or another machine are strangers: their gaps say
-nothing.  What the file cannot know (versions of the frameworks, the device in use) the detector compares itself.
-This module may not judge what it keeps.
+An edited script, other arguments, another interpreter or another machine get other files: their gaps are not
+comparable.  The detector compares what the key does not contain (versions of the frameworks, the device in use).
+This module must not judge what it keeps.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import os
 import platform
 import time
-from _blake2 import blake2b  # hashlib loads OpenSSL as well: milliseconds before the child's first line
+from _blake2 import blake2b  # hashlib also loads OpenSSL: milliseconds before the start of the training
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -27,20 +27,20 @@ from stallguard.storage.paths import home
 SCHEMA = 1
 SIZES = "sizes-"  # prefix of the files of batch sizes
 STALE = 60 * 86400.0  # seconds
-# Options of scripts that say how long, from where, and where to, but not what a batch is.
+# Options of scripts for duration, input and output, which do not change a batch.
 IMMATERIAL = frozenset({
     "epochs", "num_epochs", "max_epochs", "steps", "max_steps", "seed", "random_seed", "lr", "learning_rate",
     "patience", "resume", "checkpoint", "checkpoint_dir", "ckpt", "ckpt_dir", "log_dir", "logdir", "logs", "output",
     "output_dir", "out", "save_dir", "save", "name", "run_name", "run_id", "experiment",
 })  # fmt: skip
-LEAST = 32  # steps that a run needs to teach anything
+LEAST = 32  # steps from which something can be learned
 _STREAMS = ("STEP", "BLIND")
 
 
 class Key(msgspec.Struct, frozen=True):
-    """Whose gaps these are.  `script`: digest of its text, "" where the command names no file."""
+    """Identifies a training.  `script`: digest of its text, "" if the command names no file."""
 
-    command: tuple[str, ...] = ()  # empty: nobody's, nothing is kept
+    command: tuple[str, ...] = ()  # empty: nothing is kept
     directory: str = ""
     script: str = ""
     machine: str = ""
@@ -89,16 +89,16 @@ def _what_matters(command: Sequence[str]) -> list[str]:
 
 
 def load(key: Key, trouble: Callable[[str], None], now: float | None = None) -> Learned | None:
-    """Return what earlier runs of `key` taught; None where there is nothing, or nothing that is still true.
+    """Return what was learned from earlier runs of `key`; None if there is nothing, or it is outdated.
 
-    `trouble` is told of a file that is damaged; `now`: seconds since the epoch.
+    `trouble` is called for a damaged file; `now`: seconds since the epoch.
     """
     kept = _read(Kept, _path(key), key, trouble, now)
     return kept.learned if kept is not None else None
 
 
 def sizes(key: Key, trouble: Callable[[str], None], now: float | None = None) -> Sizes:
-    """Return which batches `key` survives, as far as runs and `find-batch` have seen; `trouble`, `now`: as `load`."""
+    """Return which batches `key` survives, as known from runs and `find-batch`; `trouble`, `now`: as `load`."""
     kept = _read(KeptSizes, _path(key, SIZES), key, trouble, now)
     return kept.sizes if kept is not None else Sizes()
 
@@ -106,7 +106,7 @@ def sizes(key: Key, trouble: Callable[[str], None], now: float | None = None) ->
 def keep_sizes(
     key: Key, known: Sizes, trouble: Callable[[str], object] = str, now: float | None = None
 ) -> None:
-    """Keep which batches survive; nothing is written where nothing is known."""
+    """Keep which batches survive; write nothing if nothing is known."""
     if key.command and known != Sizes():
         kept = KeptSizes(SCHEMA, key, time.time() if now is None else now, known)
         try:
@@ -116,7 +116,7 @@ def keep_sizes(
 
 
 class Known(NamedTuple):
-    """One kept file.  `name`: to forget it by; `what`: in words; `saved`: seconds since the epoch."""
+    """One kept file.  `name`: for `learned forget`; `what`: description; `saved`: seconds since the epoch."""
 
     name: str
     path: Path
@@ -126,7 +126,7 @@ class Known(NamedTuple):
 
 
 def everything() -> list[Known]:
-    """Return all that is kept, the oldest first; damaged files are left out."""
+    """Return all kept files, the oldest first; damaged ones are left out."""
     found = []
     for path in (home() / "learned").glob("*.json"):
         with contextlib.suppress(OSError, *UNREADABLE):
@@ -158,7 +158,7 @@ def _read(
     except FileNotFoundError:
         return None
     except (OSError, *UNREADABLE) as error:
-        trouble(f"what earlier runs taught cannot be read and is left aside ({path}: {error})")
+        trouble(f"what was learned from earlier runs cannot be read and is ignored ({path}: {error})")
         return None
     age = (time.time() if now is None else now) - kept.saved
     fits = kept.schema == SCHEMA and kept.key == key and 0 <= age <= STALE
@@ -168,7 +168,7 @@ def _read(
 def save(
     key: Key, learned: Learned, trouble: Callable[[str], object] = str, now: float | None = None
 ) -> bool:
-    """Keep what a run taught, whole or not at all; a run of a few steps teaches nothing.  Tell whether it was."""
+    """Keep what was learned from a run, atomically, unless it had few steps.  Return whether it was kept."""
     if not key.command or not any(
         learned.rows[name].count >= LEAST for name in _STREAMS if name in learned.rows
     ):
@@ -177,7 +177,7 @@ def save(
     try:
         _write(_path(key), jsontext.exact(kept))
     except OSError as error:
-        trouble(f"what this run taught could not be kept ({error.strerror})")
+        trouble(f"what was learned from this run could not be kept ({error.strerror})")
         return False
     return True
 
@@ -186,7 +186,7 @@ def _digest(command: Sequence[str], cwd: Path) -> str:
     """Return the digest of the first file of Python that the command names."""
     for word in command:
         if word.endswith(".py"):
-            with contextlib.suppress(OSError):  # named, but not there: the run itself will say so
+            with contextlib.suppress(OSError):  # named, but missing: the start of the run reports it
                 return _hex((cwd / word).read_bytes())
     return ""
 
@@ -202,7 +202,7 @@ def _path(key: Key, prefix: str = "") -> Path:
 
 def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    import tempfile  # and random: 2 ms that must not stand before the start of a training
+    import tempfile  # imports random: 2 ms that must not delay the start of a training
 
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".learned-")
     try:

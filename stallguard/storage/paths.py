@@ -1,6 +1,6 @@
-"""Where things live: the runs, one run's directory, the short-lived socket directory.
+"""Paths: the directory of all runs, one run's directory, the temporary socket directory.
 
-Knows names and makes directories; may not read or interpret what is in them.
+Builds paths and creates directories; must not read or interpret files.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import NamedTuple
 from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, StallguardError, nearest
 
 LATEST = "latest"
-NEWEST = ("last", LATEST)  # words for the newest run
+NEWEST = ("last", LATEST)  # names for the newest run
 TRIAL = "trial"  # an empty file
-SEED = "seed"  # file of the backup: the run's seed
-SOCKETS, OWNER = "stallguard-", "run"  # prefix of directories of sockets; the file that names the run of one
+SEED = "seed"  # file in the checkpoints' directory: the run's seed
+SOCKETS, OWNER = "stallguard-", "run"  # prefix of socket directories; the file that names the run of one
 SOCKET_PATH_MAX = 103  # bytes; sun_path is 104 with its NUL on macOS (108 on Linux)
 
 
@@ -35,40 +35,40 @@ class RunDir(NamedTuple):
 
     @property
     def asked(self) -> Path:
-        """What was asked: command, environment facts, configuration with origins."""
+        """The request: command, facts of the environment, configuration with origins."""
         return self.path / "run.json"
 
     @property
     def journal(self) -> Path:
-        """Events, judgements, actions; one JSON object a line."""
+        """Events, judgements, actions; one JSON object per line."""
         return self.path / "journal.jsonl"
 
     @property
     def output(self) -> Path:
-        """What the script printed, byte for byte."""
+        """The output of the script, byte for byte."""
         return self.path / "output.log"
 
     @property
     def probe(self) -> Path:
-        """Pages and stack files of the probe, one a pid."""
+        """Pages and stack files of the probe, one per pid."""
         return self.path / "probe"
 
     @property
     def backup(self) -> Path:
-        """Checkpoint generations that resume the run."""
+        """Checkpoint generations, from which the run resumes."""
         return self.path / "backup"
 
     def has_checkpoints(self) -> bool:
-        """Return whether the run left anything to resume from: a generation of some process' fit or loop."""
+        """Return whether the run has a checkpoint generation of a process' fit or loop."""
         return any(True for _ in self.backup.glob("*/*/g*"))
 
     @property
     def is_trial(self) -> bool:
-        """Whether it is one of the tries of find-batch, which lists leave out."""
+        """Whether it is a trial of find-batch, which lists leave out."""
         return (self.path / TRIAL).exists()
 
     def set_checkpoints_aside(self, attempt: int) -> None:
-        """Keep the checkpoints of the attempts before `attempt` where none resumes from them; the seed stays.
+        """Move the checkpoints of the attempts before `attempt` to a directory from which none resumes; the seed stays.
 
         Raises OSError.
         """
@@ -81,7 +81,7 @@ class RunDir(NamedTuple):
             shutil.copy2(aside / SEED, self.backup / SEED)
 
     def dump(self) -> Path:
-        """Return the directory for what is asked for now; named by the time, so that none takes another's place."""
+        """Return a new directory for a dump on demand, named by the time."""
         return self.path / "dumps" / f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S.%fZ}"
 
     def incident(self, number: int) -> Path:
@@ -105,9 +105,9 @@ def runs_dir() -> Path:
 
 
 def new_run(name: str, stamp: str, runs: Path | None = None, *, trial: bool = False) -> RunDir:
-    """Make a run directory `<stamp>-<name>` and point `latest` at it, but for a trial of find-batch.
+    """Make a run directory `<stamp>-<name>` and point `latest` at it, except for a trial of find-batch.
 
-    Raises StallguardError where the place cannot be written.
+    Raises StallguardError if the directory cannot be written.
     """
     base = runs or runs_dir()
     stem = f"{stamp}-{_plain(name)}"
@@ -121,7 +121,7 @@ def new_run(name: str, stamp: str, runs: Path | None = None, *, trial: bool = Fa
         raise StallguardError(
             f"cannot make a run directory in {base}",
             why=f"{error.strerror}",
-            cure="give another place: STALLGUARD_HOME=/some/writable/directory",
+            cure="choose another directory: STALLGUARD_HOME=/some/writable/directory",
             code=CANNOT_RUN,
         ) from error
     if not trial:
@@ -137,7 +137,7 @@ def _claim(base: Path, stem: str) -> RunDir:
         except FileExistsError:
             continue
         return RunDir(path)
-    raise OSError(17, f"a thousand runs are named {stem}")
+    raise OSError(17, f"there are a thousand runs named {stem}")
 
 
 def _plain(name: str) -> str:
@@ -152,7 +152,7 @@ def _point_latest(base: Path, run: RunDir) -> None:
 
 
 def list_runs(runs: Path | None = None) -> list[RunDir]:
-    """Return all runs, oldest first.  Raises StallguardError if they may not be read."""
+    """Return all runs, oldest first.  Raises StallguardError if they cannot be read."""
     base = runs or runs_dir()
     try:
         if not base.is_dir():
@@ -162,8 +162,8 @@ def list_runs(runs: Path | None = None) -> list[RunDir]:
     except PermissionError as error:
         raise StallguardError(
             f"cannot read {error.filename or base}",
-            why="it belongs to another user, or may not be read",
-            cure="set STALLGUARD_HOME to a directory of yours",
+            why="it belongs to another user, or cannot be read",
+            cure="set STALLGUARD_HOME to a directory of your own",
             code=CANNOT_RUN,
         ) from error
 
@@ -171,11 +171,11 @@ def list_runs(runs: Path | None = None) -> list[RunDir]:
 def find_run(
     text: str | None = None, runs: Path | None = None, among: Sequence[RunDir] | None = None
 ) -> RunDir:
-    """Return the run that is meant: one rule for every verb.
+    """Return the run of a name: one rule for every verb.
 
     None, `last` and `latest` mean the newest run that is no trial of find-batch; else a directory, an id, the
-    beginning of ids, or a part of them means the newest that fits, and if several fit, that is said on standard error.
-    `among`: the runs that can be meant, all by default.  Raises StallguardError (exit code 3) if there is none.
+    beginning of ids, or a part of them means the newest that fits; if several fit, a note is printed on standard error.
+    `among`: the runs to choose from, all by default.  Raises StallguardError (exit code 3) if there is none.
     """
     if text and (Path(text) / "run.json").exists():
         return RunDir(Path(text).resolve())
@@ -204,9 +204,9 @@ def _match(text: str, known: Sequence[RunDir]) -> RunDir:
 
 
 def sockets_dirs() -> list[Path]:
-    """Return where directories of sockets may lie, the best first.
+    """Return the possible parents of socket directories, the best first.
 
-    Beside the runs nobody tidies up; macOS empties its temporary directories of what is three days old.
+    No system service cleans up beside the runs; macOS deletes temporary files after three days.
     """
     import tempfile
 
@@ -216,8 +216,8 @@ def sockets_dirs() -> list[Path]:
 def socket_dir(base: str | None = None, owner: Path | None = None) -> Path:
     """Make a private directory (0700) whose sockets have paths short enough for AF_UNIX.
 
-    `owner`: the directory of the run that it is for, which is noted in it.  Raises StallguardError if even the shortest
-    place is too long.
+    `owner`: the directory of its run, which is written into it.  Raises StallguardError if even the shortest
+    path is too long.
     """
     import tempfile
 
@@ -227,22 +227,22 @@ def socket_dir(base: str | None = None, owner: Path | None = None) -> Path:
                 place.mkdir(mode=0o700, parents=True, exist_ok=True)
             path = Path(tempfile.mkdtemp(prefix=SOCKETS, dir=place))
         except OSError:
-            continue  # the next place, then one error for all
+            continue  # try the next one, then raise one error for all
         if len(os.fsencode(path / "control")) <= SOCKET_PATH_MAX and _takes_sockets(path):
             if owner is not None:
                 (path / OWNER).write_bytes(os.fsencode(owner))
             return path
         path.rmdir()
     raise StallguardError(
-        "no place for the socket that the training speaks through",
-        why=f"a socket's path may be {SOCKET_PATH_MAX} bytes long; /tmp is not writable or the path is too long",
+        "no directory for the sockets of the probe",
+        why=f"a socket's path can be {SOCKET_PATH_MAX} bytes long; /tmp is not writable or the path is too long",
         cure="set TMPDIR to a short writable directory",
         code=CANNOT_RUN,
     )
 
 
 def _takes_sockets(place: Path) -> bool:
-    """Tell whether the file system has sockets: some that come over a network have none."""
+    """Return whether the file system has sockets: some network file systems have none."""
     import socket
 
     path = place / "try"

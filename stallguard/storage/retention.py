@@ -1,6 +1,6 @@
-"""Which runs are kept, and the removal of the others, so that no disk fills up in a year of nights.
+"""Which runs are kept, and the removal of the others, so that the disk does not fill up.
 
-`choose` decides from values; `look` and `remove` are the edges.  A run that lives is never touched.
+`choose` decides from values; `look` and `remove` access the disk.  A live run is never removed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from stallguard.storage import paths, run_files
 from stallguard.storage.paths import LATEST, RunDir, list_runs
 from stallguard.units import show_size
 
-SWEEP_AFTER = 3600.0  # seconds: a run that has just been started has not said yet that it lives
-GONE = ".gone-"  # prefix of a directory that is being removed: what a kill leaves is removed the next time
+SWEEP_AFTER = 3600.0  # seconds: a run that has just been started cannot be recognised as alive
+GONE = ".gone-"  # prefix of a directory that is being removed: after a kill the next removal deletes it
 
 
 class Facts(NamedTuple):
-    """A run, for the decision.  `touched`: seconds since the epoch; `size`: bytes on the disk."""
+    """The facts of a run for the decision.  `touched`: seconds since the epoch; `size`: bytes on the disk."""
 
     run: RunDir
     touched: float
@@ -36,7 +36,7 @@ class Facts(NamedTuple):
 
 
 class Doomed(NamedTuple):
-    """A run to remove, and why, in words."""
+    """A run to remove, and why."""
 
     run: RunDir
     size: int
@@ -61,13 +61,13 @@ def _reason(facts: Facts, rank: int, room: int, keep: KeepSettings, now: float) 
         return f"more than {keep.runs} runs are newer"
     if now - facts.touched > keep.age:
         return f"older than {duration(keep.age)}"
-    if room < 0 and rank > 1:  # the newest is kept, however large
+    if room < 0 and rank > 1:  # the newest is always kept
         return f"all runs together take more than {show_size(keep.size)}"
     return ""
 
 
 def look(runs: Path | None = None) -> list[Facts]:
-    """Return the runs with what the decision needs, oldest first."""
+    """Return the facts of all runs, oldest first."""
     return [Facts(run, _touched(run), _size(run.path), is_alive(run)) for run in list_runs(runs)]
 
 
@@ -80,28 +80,28 @@ def _size(path: Path) -> int:
     total = 0
     for directory, _, names in os.walk(path):
         for name in names:
-            with contextlib.suppress(OSError):  # removed meanwhile
+            with contextlib.suppress(OSError):  # removed in the meantime
                 total += os.lstat(f"{directory}/{name}").st_blocks * 512  # POSIX: st_blocks counts 512 bytes
     return total
 
 
 def is_alive(run: RunDir) -> bool:
-    """Tell whether stallguard guards the run, or a training of it goes on without."""
+    """Return whether stallguard guards the run, or its training is alive without a stallguard."""
     return run_files.state(run) == "running" or any(map(_is_training, run.probe.glob("*.page")))
 
 
 def _is_training(page: Path) -> bool:
-    """Tell whether the process that made the page still lives; a later one of its number is younger than the page."""
+    """Return whether the process of the page is alive; a later process with its pid is younger than the page."""
     try:
         return psutil.Process(int(page.stem)).create_time() <= page.stat().st_mtime
-    except (psutil.Error, ValueError, FileNotFoundError):  # gone, somebody else's, or no page of ours
+    except (psutil.Error, ValueError, FileNotFoundError):  # gone, of another user, or not a page of the probe
         return False
-    except ERRORS:  # not known: what may still train is not removed
+    except ERRORS:  # not known: a run that can still be training is not removed
         return True
 
 
 def prune(keep: KeepSettings, runs: Path, *, dry: bool = False) -> list[Doomed]:
-    """Remove what `keep` has no room for; return it.  `dry`: remove nothing.  What resists stays."""
+    """Remove the runs that exceed `keep`; return them.  `dry`: remove nothing.  A run that cannot be removed stays."""
     if not runs.is_dir():
         return []
     doomed = choose(look(runs), keep, time.time())
@@ -116,10 +116,10 @@ def prune(keep: KeepSettings, runs: Path, *, dry: bool = False) -> list[Doomed]:
 
 
 def sweep(places: Sequence[Path] | None = None) -> None:
-    """Remove the directories of sockets whose run is over, which a kill at its start or its end left behind."""
+    """Remove the socket directories whose run is over, which remain after a kill."""
     for place in paths.sockets_dirs() if places is None else places:
         for found in place.glob(f"{paths.SOCKETS}*"):
-            with contextlib.suppress(OSError):  # somebody else's
+            with contextlib.suppress(OSError):  # of another user
                 owner = RunDir(Path(os.fsdecode((found / paths.OWNER).read_bytes())))
                 old = time.time() - found.stat().st_mtime > SWEEP_AFTER
                 if old and found.stat().st_uid == os.getuid() and not is_alive(owner):
@@ -127,7 +127,9 @@ def sweep(places: Sequence[Path] | None = None) -> None:
 
 
 def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):  # somebody's working directory on a strange disk: the next time
+    with contextlib.suppress(
+        OSError
+    ):  # busy, for example a working directory on some file systems: the next time
         shutil.rmtree(path.replace(path.with_name(f"{GONE}{path.name}")), ignore_errors=True)
 
 

@@ -1,7 +1,7 @@
-"""Parts of a file that may not grow for ever: `journal.1.jsonl` is its beginning, `journal.jsonl` its end.
+"""Parts of a file with a size limit: `journal.1.jsonl` is its beginning, `journal.jsonl` its end.
 
-The beginning is always kept, because it says what was asked; what is lost lies between.  An older part may be packed
-(`journal.1.jsonl.gz`).  May not interpret the files.
+The beginning is always kept, because it contains the request; parts after it are deleted first.  An older part can be
+compressed (`journal.1.jsonl.gz`).  Must not interpret the files.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ def plan(numbers: Sequence[int], most: int) -> tuple[int, tuple[int, ...]]:
     """
     number = max(numbers, default=0) + 1
     older = (*numbers, number)
-    room = max(most, 2) - 1  # one is the file to come
+    room = max(most, 2) - 1  # one is the next file
     return number, older[1 : len(older) - room + 1]
 
 
 def turn(path: Path, most: int) -> None:
-    """Make `path`, which nobody may hold open for writing, an older part.  Raises OSError."""
+    """Make `path`, which must not be open for writing, an older part.  Raises OSError."""
     number, doomed = plan(numbers(path), most)
     path.replace(part(path, number))
     for old in doomed:
-        with contextlib.suppress(FileNotFoundError):  # the user tidied up
+        with contextlib.suppress(FileNotFoundError):  # the user deleted it
             part(path, old).unlink()
 
 
@@ -46,7 +46,7 @@ def numbers(path: Path) -> list[int]:
 
 
 def parts(path: Path) -> list[Path]:
-    """Return the older parts, oldest first; of one that was just being packed the whole original."""
+    """Return the older parts, oldest first; of one that is being compressed, the original."""
     found = {}
     for packed in (PACKED, ""):
         for old in path.parent.glob(f"{path.stem}.*{path.suffix}{packed}"):
@@ -63,7 +63,7 @@ def number(part: Path) -> int:
 
 
 def pack(path: Path, number: int) -> None:
-    """Compress an older part; nothing if it is packed already.  Raises OSError."""
+    """Compress an older part; nothing if it is compressed already.  Raises OSError."""
     plain = part(path, number)
     if not plain.exists():
         return
@@ -79,7 +79,7 @@ def pack(path: Path, number: int) -> None:
 
 
 def shrink(path: Path, most: int) -> None:
-    """Delete older parts until they take at most `most` bytes: the second first; the beginning stays."""
+    """Delete older parts until they take at most `most` bytes, from the second on; the first stays."""
     old = parts(path)
     sizes = {one: one.stat().st_size for one in old if one.exists()}
     for one in old[1:-1]:

@@ -1,6 +1,6 @@
-"""What was asked of a run and what came of it: run.json and outcome.json, and the short line that lists show.
+"""The request and the outcome of a run: run.json and outcome.json, and its state in lists.
 
-Reads and writes two small files of a run directory; may not read the journal.
+Reads and writes two small files of a run directory; must not read the journal.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from stallguard.storage.paths import RunDir
 SCHEMA = 2
 ROOM = 16 << 10  # bytes kept for an outcome; it takes some 300, and says in one sentence why
 ENDINGS = {0: "finished", STOPPED_ON_TIME: "stopped", GAVE_UP: "gave up"}  # by the run's exit code
-REASONS = {"you asked": "stopped", "interrupted": "interrupted"}  # by the beginning of why it ended
+REASONS = {"you asked": "stopped", "interrupted": "interrupted"}  # by the beginning of the reason for its end
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """A process that cannot be mistaken for a later one with the same number, though the wall clock is set.
+    """Identifies a process, also against a later one with the same pid, and after a change of the wall clock.
 
-    `started`: seconds, as host's start_time has them: since the boot on Linux, by the wall clock of that moment, which
-    the kernel keeps, on macOS.  `boot`: which boot of the machine; "" in files of versions that noted psutil's
+    `started`: seconds, as host's start_time has them: since the boot on Linux, by the wall clock at its start, which
+    the kernel keeps, on macOS.  `boot`: the boot of the machine; "" in files of versions that wrote psutil's
     create_time instead.
     """
 
@@ -39,7 +39,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class AskedFor(msgspec.Struct, frozen=True, omit_defaults=True):
-    """run.json: what was asked, before anything happened."""
+    """run.json: the request, written before the start."""
 
     schema: int
     id: str = msgspec.field(name="run")
@@ -58,7 +58,7 @@ class AskedFor(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """outcome.json: what came of it; absent while the run lives and where stallguard itself was killed."""
+    """outcome.json: absent while the run is alive, and if stallguard itself was killed."""
 
     schema: int
     code: int = msgspec.field(name="exit_code")
@@ -74,7 +74,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def utc() -> str:
-    """Return the present time as run.json and outcome.json have it."""
+    """Return the present time in the format of run.json and outcome.json."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
@@ -87,10 +87,10 @@ def identity(pid: int) -> Identity:
 
 
 def lives(who: Identity) -> bool:
-    """Tell whether that very process is still there; a zombie, which nobody has waited for yet, is not."""
+    """Return whether this process is alive; a zombie is not."""
     if who.boot:
         return who.boot == system.boot() and system.alive(who.pid, who.started)
-    import psutil  # 40 ms that only a run of an older version without an end needs
+    import psutil  # 40 ms, needed only for a run of an older version without an outcome
 
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(who.pid)
@@ -100,7 +100,7 @@ def lives(who: Identity) -> bool:
 
 
 def is_of_another_boot(who: Identity) -> bool:
-    """Tell whether the machine was started anew since that process began."""
+    """Return whether the machine was restarted since that process began."""
     if who.boot:
         return who.boot != system.boot()
     import psutil
@@ -109,7 +109,7 @@ def is_of_another_boot(who: Identity) -> bool:
 
 
 def write(path: Path, value: msgspec.Struct) -> None:
-    """Write `value` as JSON, whole or not at all, and so that it outlives a loss of power.  Raises OSError."""
+    """Write `value` as JSON, atomically, so that it survives a loss of power.  Raises OSError."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with draft.open("wb") as file:
@@ -132,7 +132,9 @@ def _sync(file: BinaryIO) -> None:
 
 
 def _sync_directory(path: Path) -> None:
-    with contextlib.suppress(OSError):  # a file system that syncs no directories: the file itself is there
+    with contextlib.suppress(
+        OSError
+    ):  # a file system that cannot sync directories: the file itself is written
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -141,21 +143,21 @@ def _sync_directory(path: Path) -> None:
 
 
 def keep_room(run: RunDir) -> None:
-    """Take the room that the outcome will need, while there is some.  Raises OSError."""
+    """Reserve the disk space of the outcome.  Raises OSError."""
     with _room(run).open("wb") as file:
         file.write(b" " * ROOM)
         _sync(file)
 
 
 def conclude(run: RunDir, end: Outcome) -> None:
-    """Write outcome.json, on a full disk into the room that was kept for it.  Raises OSError."""
+    """Write outcome.json, on a full disk into the reserved space.  Raises OSError."""
     path, room = run.path / "outcome.json", _room(run)
     try:
         write(path, end)
     except OSError:
         with contextlib.suppress(
             OSError
-        ):  # a file system that overwrites nothing in place: give its room back, below
+        ):  # a file system without overwriting in place: the space is freed below
             _write_into(room, _text(end), path)
             return
         room.unlink(missing_ok=True)
@@ -164,10 +166,10 @@ def conclude(run: RunDir, end: Outcome) -> None:
 
 
 def _write_into(room: Path, text: bytes, path: Path) -> None:
-    """Write `text` over the beginning of `room`, whose spaces are no part of JSON, and name it `path`."""
+    """Write `text` over the beginning of `room`, which is padded with spaces, and rename it to `path`."""
     with room.open("r+b") as file:
         if len(text) > ROOM:
-            raise OSError(errno.ENOSPC, "the room that was kept is too small")
+            raise OSError(errno.ENOSPC, "the reserved space is too small")
         file.write(text)
         _sync(file)
     room.replace(path)
@@ -178,7 +180,7 @@ def _room(run: RunDir) -> Path:
 
 
 def asked(run: RunDir) -> AskedFor | None:
-    """Return what was asked, from its copy if run.json is damaged; None if both are."""
+    """Return the request, from its copy if run.json is damaged; None if both are."""
     for path in (run.asked, _copy(run)):
         with contextlib.suppress(OSError, *UNREADABLE):
             return jsontext.decode(path.read_bytes(), AskedFor)
@@ -186,7 +188,7 @@ def asked(run: RunDir) -> AskedFor | None:
 
 
 def keep_asked(run: RunDir, value: AskedFor) -> None:
-    """Write what is asked, twice: a training that goes on must be found by it.  Raises OSError."""
+    """Write the request, twice: it is needed to find a live training.  Raises OSError."""
     write(_copy(run), value)
     write(run.asked, value)
 
@@ -196,7 +198,7 @@ def _copy(run: RunDir) -> Path:
 
 
 def outcome(run: RunDir) -> Outcome | None:
-    """Return what came of it, or None where the run has no end yet."""
+    """Return the outcome, or None if the run has none yet."""
     with contextlib.suppress(OSError, *UNREADABLE):
         return jsontext.decode((run.path / "outcome.json").read_bytes(), Outcome)
     return None
@@ -205,8 +207,8 @@ def outcome(run: RunDir) -> Outcome | None:
 def state(run: RunDir) -> str:
     """Return the state of a run.
 
-    running; finished; stopped (on time, or by an order); interrupted (Ctrl-C); gave up; failed; lost (stallguard ended
-    without a word); trial (a try of find-batch that is over).
+    running; finished; stopped (on time, or by an order); interrupted (Ctrl-C); gave up; failed; lost (stallguard was
+    killed); trial (of find-batch, over).
     """
     end = outcome(run)
     if end is not None:

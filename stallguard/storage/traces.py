@@ -2,9 +2,9 @@
 
 A trace is a JSON-lines file: a first object with "meta", then events `[t, code, arg]` of the training loop and
 samples (objects) of its process at 4 Hz.  The loop's events go through the same rules as live ones: an
-absolute record, merged to about one a second while all is well.  What a trace does not hold is assumed: the
-probe pulses once a second unless the process is stopped, and its hooks are those of Keras' callbacks.
-This module may not judge.
+absolute record, merged to about one a second during progress.  What a trace does not contain is assumed: the
+probe sends a pulse once a second unless the process is stopped, and its hooks are those of Keras' callbacks.
+This module must not judge.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 def is_trace(path: Path) -> bool:
-    """Tell whether a file is a trace, by its first line."""
+    """Return whether a file is a trace, by its first line."""
     try:
         with path.open("rb") as file:
             first = json.loads(file.readline(4096))
@@ -76,9 +76,9 @@ def is_trace(path: Path) -> bool:
 
 
 def read(path: Path) -> Trace:
-    """Return the trace in `path`; a line cut short at the end is passed over.
+    """Return the trace in `path`; an incomplete last line is skipped.
 
-    Raises StallguardError where the file cannot be read or is no trace.
+    Raises StallguardError if the file cannot be read or is not a trace.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -86,14 +86,14 @@ def read(path: Path) -> Trace:
         raise StallguardError(f"{path} cannot be read", why=str(error), code=NO_SUCH_RUN) from error
     values = [value for line in lines if (value := _value(line)) is not None]
     if not values or not isinstance(values[0], dict) or "meta" not in values[0]:
-        raise StallguardError(f"{path} is no trace", why='its first line has no "meta"', code=NO_SUCH_RUN)
+        raise StallguardError(f"{path} is not a trace", why='its first line has no "meta"', code=NO_SUCH_RUN)
     marks = [(float(v[0]), str(v[1]), str(v[2])) for v in values if isinstance(v, list) and len(v) == MARK]
     samples = [v for v in values[1:] if isinstance(v, dict) and "t" in v]
     return Trace(values[0], sorted(marks, key=_at), sorted(samples, key=lambda sample: float(sample["t"])))
 
 
 def _at(mark: Mark) -> float:
-    return mark[0]  # by time alone: marks of the same instant keep their order
+    return mark[0]  # by time only: marks of the same instant keep their order
 
 
 def _value(line: str) -> Any:
@@ -134,7 +134,7 @@ def _merged(trace: Trace) -> Iterator[tuple[float, str | None, dict[str, Any] | 
 
 
 class Ear:
-    """The probe's record and the supervisor's ear in one: takes marks, gives merged records."""
+    """Combines the probe's record and the supervisor's merging: takes marks, yields merged records."""
 
     def __init__(self) -> None:
         """Begin before the first event."""
@@ -149,7 +149,7 @@ class Ear:
         self._pending = False
 
     def mark(self, at: float, code: str) -> Iterator[Heard]:
-        """Take an event of the loop; yield a record where it is news."""
+        """Take an event of the loop; yield a record if it has something new."""
         if code not in _CODES:
             return
         self._take(at, code)
@@ -157,7 +157,7 @@ class Ear:
             yield self._tell(at)
 
     def tick(self, at: float, *, stopped: bool) -> Iterator[Heard]:
-        """Yield the record that waited long enough, or the pulse of a second without news."""
+        """Yield a pending record, or the pulse of a second without progress."""
         told = self._told
         if told is None or stopped:
             return
@@ -165,7 +165,7 @@ class Ear:
             yield self._tell(at)
 
     def end(self, at: float) -> Iterator[Heard]:
-        """Yield what still waits when the process ends."""
+        """Yield the pending record at the end of the process."""
         if self._pending:
             yield self._tell(at)
 
@@ -228,7 +228,7 @@ def process(sample: dict[str, Any]) -> Process:
 
 
 class Gauge:
-    """Pressure on memory, from the counters that a trace holds."""
+    """Memory pressure, from the counters of a trace."""
 
     def __init__(self) -> None:
         """Begin before the first sample."""

@@ -193,7 +193,7 @@ def test_a_folder_that_no_definition_can_hold_is_refused_with_the_reason(project
         made(place, "train.py")
     assert caught.value.code == CANNOT_RUN
     assert "the working directory" in caught.value.lines()[0]
-    assert "cannot hold" in "\n".join(caught.value.lines())
+    assert "cannot contain" in "\n".join(caught.value.lines())
 
 
 @pytest.mark.parametrize("word", ["\x1b[31m", "\x7f", "\udcff"])

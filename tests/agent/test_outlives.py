@@ -297,7 +297,7 @@ def test_the_log_has_stallguards_words_and_not_the_trainings(launchd, place):
 
     assert little.wait(60)
     log = (place / "night.log").read_text()
-    assert "begin, you asked for it" in log
+    assert "begin, you started it" in log
     assert "finished: 3 batches" in log
     assert "step" not in log
 

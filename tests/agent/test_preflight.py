@@ -39,7 +39,7 @@ def test_a_project_in_a_folder_that_macos_guards_is_refused(job, home, folder):
 
     words = refused(check, replace(job, cwd=str(place)), home)
 
-    assert "macOS guards" in words
+    assert "macOS protects" in words
     assert "~/train" in words
     check(replace(job, cwd=str(place)), home, system=SYSTEMD)
 

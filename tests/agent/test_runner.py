@@ -125,7 +125,7 @@ def test_what_cannot_be_started_is_said_and_remembered_for_status(kept):
 
 def test_a_memory_that_cannot_be_kept_does_not_become_a_loop(kept):
     (kept / "agents").write_text("a file in its place")
-    assert any("cannot tell what is due" in line for line in at_work())
+    assert any("cannot determine what is due" in line for line in at_work())
 
 
 def test_a_damaged_memory_is_begun_anew(kept):

@@ -168,7 +168,7 @@ def test_dying_again_and_again_ends_in_giving_up_until_the_next_night():
         actions.append(done.action)
 
     assert actions == [GO_ON] * MOST_RESTARTS + [GIVE_UP, GIVE_UP]
-    assert "died 5 times" in memory.trouble
+    assert "crashed 5 times" in memory.trouble
     assert plan(NIGHTLY, memory, at("2026-11-03 23:00"), unfinished=True).action == GO_ON
 
 

@@ -119,7 +119,7 @@ def test_a_killed_stallguard_comes_back_and_the_training_finishes(session, stall
 
     (Path(session["HOME"]) / "project" / "enough").touch()
     end = until(lambda: (now := job(stallguard)) and not now["running"] and now)
-    assert (end["run_state"], end["ending"]) == ("finished", "ended in good order")
+    assert (end["run_state"], end["ending"]) == ("finished", "ended normally")
     lines = output(session, stallguard).splitlines()
     assert lines == [f"step {number}" for number in range(len(lines))]
     assert "23:00" in end["schedule"]
@@ -154,7 +154,7 @@ def test_the_timer_starts_the_job_at_its_time(session, stallguard):
     soon = time.localtime(time.time() + 70)
     stallguard(*INSTALL, "--at", f"{soon.tm_hour:02}:{soon.tm_min:02}", "--", "train.py", "3")
     end = until(lambda: (now := job(stallguard))["run_state"] == "finished" and now["ending"] and now, 150)
-    assert end["ending"] == "ended in good order"
+    assert end["ending"] == "ended normally"
 
 
 LEARN = """

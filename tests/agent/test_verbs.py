@@ -42,7 +42,7 @@ def agent(fake, home, monkeypatch, tmp_path):
 
 def test_a_definition_that_was_spoiled_by_hand_does_not_become_a_loop(agent, capfd, monkeypatch):
     monkeypatch.setattr("stallguard.agent.runner.step_aside", lambda: None)
-    assert "no time to start at" in agent("work", "--name", "night", "--at", "25:00", "--", "train.py")
+    assert "not a time to start at" in agent("work", "--name", "night", "--at", "25:00", "--", "train.py")
 
 
 def test_an_option_that_is_gone_is_said_by_status_and_does_not_become_a_loop(agent, monkeypatch):
@@ -119,7 +119,7 @@ def test_a_guarded_folder_is_refused_and_nothing_is_left(agent, fake, home, monk
     (home / "Documents" / "train.py").write_text("")
     monkeypatch.chdir(home / "Documents")
 
-    assert "macOS guards" in agent(*NIGHTLY, code=126)
+    assert "macOS protects" in agent(*NIGHTLY, code=126)
     assert (job_memory.names(), fake.calls) == ([], [])
 
 

@@ -45,7 +45,7 @@ def test_a_script_that_fails_for_other_reasons_ends_the_search(tmp_path: Path) -
     found = find(tmp_path, str(broken))
 
     assert found.code == 1
-    assert "says nothing about its batch" in found.err
+    assert "does not show its batch size" in found.err
 
 
 @pytest.mark.tf

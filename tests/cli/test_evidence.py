@@ -86,7 +86,7 @@ def test_dump_shows_where_the_script_hangs_and_leaves_it_alone(guarded, pid):
     told = answer.stdout.decode()
     assert told.startswith("main thread")
     assert "  > train.py:8 in stuck\n  > train.py:11\n" in told
-    assert b"did not move" in answer.stderr
+    assert b"did not go on" in answer.stderr
     assert guarded.process.poll() is None
 
 

@@ -57,7 +57,7 @@ def test_addresses_without_apprise_fail_with_the_way_to_install_it(stallguard):
 
 def test_no_channel_at_all_is_said(stallguard):
     done = stallguard("notify", "--test", *NO_DESKTOP)
-    assert (done.returncode, "no channel is set" in done.stderr) == (1, True)
+    assert (done.returncode, "no channel is configured" in done.stderr) == (1, True)
     assert stallguard("notify").returncode == 2
 
 

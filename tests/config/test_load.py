@@ -187,7 +187,7 @@ def test_a_file_that_is_not_toml_is_named_with_its_line(home):
     path.write_text("[stop]\ngrace = \n")
     assert (str(path) in refused(home).what, "line 2" in refused(home).why) == (True, True)
     path.write_bytes(b"\xff\xfe")
-    assert "not TOML" in refused(home).why
+    assert "TOML is UTF-8, and the file is not" in refused(home).why
 
 
 def test_a_directory_in_place_of_the_users_file_is_named(home):

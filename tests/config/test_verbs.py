@@ -79,4 +79,4 @@ def test_options_become_flags_by_path():
 
 def test_help_shows_unit_and_default():
     text = " ".join(CliRunner().invoke(demo, ["--help"]).output.split())
-    assert "--grace DURATION Time between SIGTERM and SIGKILL: room for a last checkpoint. [10s]" in text
+    assert "--grace DURATION Time between SIGTERM and SIGKILL, for a last checkpoint. [10s]" in text

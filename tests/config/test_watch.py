@@ -50,7 +50,7 @@ def test_a_mistake_leaves_everything_as_it_was(project, settings):
     write(project, "stop.grase = 3\n")
     said = settings.renew()
     assert len(said) == 1
-    assert "stay as they were" in said[0]
+    assert "did not change" in said[0]
     assert "stop.grace?" in said[0]
     assert settings.loaded.config.stop.grace == 10.0
 
@@ -59,7 +59,7 @@ def test_a_file_nested_too_deep_ends_no_watching(project, settings):
     write(project, "x = " + "[" * 100_000)
     said = settings.renew()
     assert len(said) == 1
-    assert "stay as they were" in said[0]
+    assert "did not change" in said[0]
     write(project, "stop.grace = '30s'\n")
     assert settings.renew() == ["stop.grace is now 30s, from now on"]
 
@@ -69,7 +69,7 @@ def test_an_error_of_our_own_ends_no_watching(settings):
         raise KeyError("x")
 
     settings._load = broken
-    assert settings.renew() == ["the settings stay as they were: KeyError: 'x'"]
+    assert settings.renew() == ["the settings did not change: KeyError: 'x'"]
 
 
 def test_a_touch_changes_nothing(project, settings):

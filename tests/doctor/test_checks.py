@@ -24,7 +24,7 @@ CASES = [
     ("frameworks", FAIL, "no TensorFlow", "activate", packages(MAC, tensorflow=None, keras=None)),
     ("plug-in", FAIL, "2.20.0 with tensorflow-metal 1.2.0", "2.18.1", packages(MAC, tensorflow="2.20.0")),
     ("plug-in", FAIL, "does not load", "uninstall", packages(MAC, tensorflow_metal="1.1.0")),
-    ("plug-in", WARN, "nobody has vouched", "--deep", packages(MAC, tensorflow_metal="9.9")),
+    ("plug-in", WARN, "not known to load", "--deep", packages(MAC, tensorflow_metal="9.9")),
     ("plug-in", WARN, "on the processor", "pip install", packages(MAC, tensorflow_metal=None)),
     ("plug-in", WARN, "on the processor", "with Python 3.11", spoiled(
         packages(MAC, tensorflow_metal=None), environment__installed__version=(3, 13, 1))),
@@ -47,9 +47,9 @@ CASES = [
         MAC, foreign_command="/usr/local/bin/stallguard")),
     ("notifications", FAIL, "Apprise is not installed", "unset notify.urls", spoiled(
         MAC, notifies_addresses=True, has_apprise=False)),
-    ("notifications", NOTE, "only if Script Editor may notify", "notify --test", spoiled(
+    ("notifications", NOTE, "only if Script Editor is allowed", "notify --test", spoiled(
         MAC, notifies_desktop=True)),
-    ("plug-ins of ours", NOTE, "smart (pkg:Sensor) of smart-sensors", "", spoiled(
+    ("plug-ins", NOTE, "smart (pkg:Sensor) of smart-sensors", "", spoiled(
         MAC, added=(("smart", "pkg:Sensor", "smart-sensors"),))),
     ("sitecustomize", NOTE, "/env/lib/sitecustomize.py", "", spoiled(
         MAC, environment__installed__sitecustomize="/env/lib/sitecustomize.py")),
@@ -60,21 +60,21 @@ CASES = [
     ("deep", WARN, "no GPU among them", "2.18.1", spoiled(MAC, environment__deep=Deep("2.18.1", {"/CPU:0": 0.1}, 9.0))),
     ("deep", WARN, "95 s", "disk", spoiled(MAC, environment__deep=Deep("2.18.1", {"/GPU:0": 80.0}, 95.0))),
     ("gpu", WARN, "lists no GPU", "restart", spoiled(MAC, preferences__gpus=())),
-    ("gpu", WARN, "virtual machine", "itself", spoiled(MAC, preferences__gpus=(Gpu("x Paravirtual", virtual=True),))),
+    ("gpu", WARN, "virtual machine", "physical", spoiled(MAC, preferences__gpus=(Gpu("x Paravirtual", virtual=True),))),
     ("gpu", WARN, "88% busy", "shared", spoiled(MAC, device__utilisation=0.88)),
     ("gpu", NOTE, "restarted 3 times", "restart", spoiled(MAC, device__recoveries=3)),
-    ("gpu build", WARN, "will not use the GPU", "and-cuda", spoiled(LINUX, device=Device(name="NVIDIA A"))),
+    ("gpu build", WARN, "does not use the GPU", "and-cuda", spoiled(LINUX, device=Device(name="NVIDIA A"))),
     ("memory", FAIL, "critical", "end other", spoiled(MAC, memory__pressure="critical")),
     ("memory", FAIL, "1.0 GB of 32.0 GB", "end other", spoiled(MAC, memory__available=1 * GB)),
-    ("memory", WARN, "4.0 GB of 32.0 GB", "swaps", spoiled(MAC, memory__available=4 * GB)),
+    ("memory", WARN, "4.0 GB of 32.0 GB", "swapping", spoiled(MAC, memory__available=4 * GB)),
     ("memory", NOTE, "limit of 8.0 GB", "", spoiled(LINUX, memory__limit=8 * GB)),
     ("swap", WARN, "20.0 GB are in swap", "restart", spoiled(MAC, memory__swap_used=20 * GB)),
     ("swap", WARN, "only 9.0 GB are free", "free 32.0 GB", spoiled(
         MAC, places=(Place("swap", "/private/var/vm", False, 9 * GB, 2),))),
-    ("power", FAIL, "battery", "plug", spoiled(MAC, machine__power="battery")),
+    ("power", FAIL, "battery", "mains", spoiled(MAC, machine__power="battery")),
     ("power", WARN, "low-power", "switch it off", spoiled(MAC, machine__low_power=True)),
     ("power", WARN, "low-power", "switch it off", spoiled(MAC, preferences__sleep=Sleep(0.0, low_power=True))),
-    ("power", WARN, "70%", "heat", spoiled(MAC, machine__cpu_limit=0.7)),
+    ("power", WARN, "70%", "temperature", spoiled(MAC, machine__cpu_limit=0.7)),
     ("heat", WARN, "serious", "cool", spoiled(MAC, machine__thermal="serious")),
     ("sleep", WARN, "lid", "open", spoiled(MAC, machine__lid_closed=True)),
     ("sleep", WARN, "after 10 min", "run.let_sleep", spoiled(MAC, preferences__sleep=Sleep(600.0), let_sleep=True)),
@@ -82,8 +82,8 @@ CASES = [
         MAC, preferences__sleep=Sleep(600.0), jobs=(("night", ("23:00",)),))),
     ("disk", FAIL, "0.5 GB free for runs", "ends a training", spoiled(
         MAC, places=(Place("runs", "/r", True, GB // 2, 1),))),
-    ("disk", WARN, "5.0 GB free", "free some", spoiled(MAC, places=(Place("runs", "/r", True, 5 * GB, 1),))),
-    ("places", FAIL, "cannot write /r, where runs go", "another place", spoiled(
+    ("disk", WARN, "5.0 GB free", "free space", spoiled(MAC, places=(Place("runs", "/r", True, 5 * GB, 1),))),
+    ("places", FAIL, "cannot write /r, where runs go", "another directory", spoiled(
         MAC, places=(Place("runs", "/r", False, 99 * GB, 1),))),
     ("places", FAIL, "no socket", "TMPDIR", spoiled(MAC, socket_trouble="the path is too long")),
     ("permissions", NOTE, "Documents/net", "elsewhere", spoiled(
@@ -92,8 +92,8 @@ CASES = [
     ("others", WARN, "python (train.py, pid 42; -m jupyter, pid 7; pid 9; and 7 more): 4.0 cores", "slower", spoiled(
         MAC, heavy=(Heavy("python", 10, 4.0, GB, ("train.py, pid 42", "-m jupyter, pid 7", "pid 9")),))),
     ("others", WARN, "12.0 GB of memory", "slower", spoiled(MAC, heavy=(Heavy("vm", 1, 0.1, 12 * GB),))),
-    ("others", NOTE, "also at work: backupd", "", spoiled(MAC, heavy=(Heavy("backupd", 1, 0.5, GB),))),
-    ("others", WARN, "another run lives: r1", "share", spoiled(MAC, runs=("r1",))),
+    ("others", NOTE, "also running: backupd", "", spoiled(MAC, heavy=(Heavy("backupd", 1, 0.5, GB),))),
+    ("others", WARN, "another run is alive: r1", "one GPU", spoiled(MAC, runs=("r1",))),
 ]  # fmt: skip
 
 

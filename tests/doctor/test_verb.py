@@ -73,7 +73,7 @@ def test_a_finding_without_a_cure_is_one_line():
 
 
 def test_a_name_of_another_program_cannot_steer_the_terminal():
-    (line,) = lines(Finding("others", NOTE, "also at work: \x1b]0;x\x07\udcff"))
+    (line,) = lines(Finding("others", NOTE, "also running: \x1b]0;x\x07\udcff"))
     assert "\x1b]" not in line
     line.encode()
 
@@ -82,9 +82,9 @@ def test_a_name_of_another_program_cannot_steer_the_terminal():
     ("severities", "words"),
     [
         ((OK, NOTE), "Ready for the night."),
-        ((OK, WARN), "Nothing that would spoil a night; 1 warning."),
-        ((OK, WARN, WARN), "Nothing that would spoil a night; 2 warnings."),
-        ((FAIL, WARN), "1 of 2 findings would spoil a night."),
+        ((OK, WARN), "No finding would make a training fail; 1 warning."),
+        ((OK, WARN, WARN), "No finding would make a training fail; 2 warnings."),
+        ((FAIL, WARN), "1 of 2 findings would make a training fail."),
     ],
 )
 def test_the_last_line_says_whether_to_go_to_bed(severities, words):

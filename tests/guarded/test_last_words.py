@@ -17,7 +17,7 @@ def test_a_last_notification_that_fails_is_told_and_recorded(tmp_path: Path) -> 
     env = {**os.environ, "STALLGUARD_HOME": str(tmp_path / "home")}
     ended = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
 
-    words = "notifications by the command do not go out: it ended with exit code 3"
+    words = "notifications by the command are not sent: it ended with exit code 3"
     journal = next((tmp_path / "home").glob("runs/2*/journal.jsonl"))
     assert words in ended.stderr
     assert words in journal.read_text()

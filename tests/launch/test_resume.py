@@ -84,7 +84,7 @@ def test_nothing_to_go_on_from_is_an_error_with_its_code(make: Make) -> None:
 def test_a_run_that_goes_on_is_not_taken_from(make: Make) -> None:
     me = run_files.identity(os.getpid())
     run = make(code=None, who=me)
-    with pytest.raises(StallguardError, match="still going on"):
+    with pytest.raises(StallguardError, match="still alive"):
         resume.heritage(run.id, ARGV, PLACE)
 
 

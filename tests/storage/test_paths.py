@@ -101,7 +101,7 @@ def test_a_socket_path_that_would_not_fit_is_refused_and_nothing_is_left(tmp_pat
     deep = tmp_path / ("d" * 100)
     deep.mkdir()
 
-    with pytest.raises(StallguardError, match="no place for the socket") as caught:
+    with pytest.raises(StallguardError, match="no directory for the sockets") as caught:
         paths.socket_dir(str(deep))
 
     assert caught.value.code == CANNOT_RUN

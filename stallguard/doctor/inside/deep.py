@@ -1,6 +1,6 @@
 """Run by the training environment's interpreter: imports the framework named as argument and computes on its devices.
 
-Prints one JSON object behind a mark.  Python 3.9 grammar; whatever goes wrong is part of the answer.
+Prints one JSON object after a mark.  Python 3.9 grammar; errors are part of the answer.
 """
 
 import json

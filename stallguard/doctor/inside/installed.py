@@ -1,4 +1,4 @@
-"""Run by the training environment's interpreter: prints, as JSON behind a mark, what is installed there.
+"""Run by the training environment's interpreter: prints, as JSON after a mark, what is installed there.
 
 Standard library and Python 3.9 grammar; imports no framework, writes nothing.
 """
@@ -26,13 +26,13 @@ def packages():
     for name in NAMES:
         try:
             found[name] = importlib.metadata.version(name) or ""
-        except Exception:  # an absent package, or one whose metadata is damaged: either cannot be counted on
+        except Exception:  # an absent package, or one whose metadata is damaged
             continue
     return found
 
 
 def plugins():
-    """Return the libraries that `import tensorflow` will load, whatever package put them there."""
+    """Return the plug-ins that `import tensorflow` loads, of any package."""
     places = [*getattr(site, "getsitepackages", list)(), site.getusersitepackages()]
     folders = [Path(place, "tensorflow-plugins") for place in places]
     return sorted(
@@ -41,18 +41,18 @@ def plugins():
 
 
 def keras_backend():
-    """Return the backend that Keras 3 will use and who says so; empty strings where nobody does."""
+    """Return the backend of Keras 3 and the setting that selects it; empty strings if none does."""
     if os.environ.get("KERAS_BACKEND"):
         return [os.environ["KERAS_BACKEND"], "KERAS_BACKEND"]
     path = Path(os.environ.get("KERAS_HOME") or Path("~/.keras").expanduser(), "keras.json")
     try:
         return [str(json.loads(path.read_text("utf-8")).get("backend", "")), str(path)]
-    except (OSError, ValueError, AttributeError):  # absent, or not what Keras itself would take
+    except (OSError, ValueError, AttributeError):  # absent, or not what Keras accepts
         return ["", ""]
 
 
 def translated():
-    """Tell whether Rosetta translates this interpreter; None where there is no Rosetta to ask."""
+    """Return whether Rosetta translates this interpreter; None if there is no Rosetta."""
     if sys.platform != "darwin":
         return None
     try:
@@ -63,13 +63,13 @@ def translated():
         failed = libc.sysctlbyname(
             b"sysctl.proc_translated", ctypes.byref(value), ctypes.byref(size), None, 0
         )
-        return None if failed else bool(value.value)  # an Intel Mac does not know the name
+        return None if failed else bool(value.value)  # an Intel Mac does not have the key
     except Exception:  # a Python without ctypes
         return None
 
 
 def sitecustomize():
-    """Return where the environment's own sitecustomize is; empty where there is none."""
+    """Return where the environment's own sitecustomize is; empty if there is none."""
     try:
         spec = importlib.util.find_spec("sitecustomize")
     except (ImportError, ValueError):

@@ -1,0 +1,112 @@
+"""`stallguard agent work`: what an installed job executes when its service manager starts it."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+from msgspec.structs import replace
+
+from stallguard import config
+from stallguard.agent import job_memory
+from stallguard.agent.job import command_in
+from stallguard.agent.job import schedule as schedule_of
+from stallguard.agent.service_manager import own_places, own_system
+from stallguard.cli._options import given
+from stallguard.errors import USAGE, StallguardError
+from stallguard.storage.paths import RunDir
+from stallguard.supervisor.signals import held
+
+
+@click.command("work", hidden=True, context_settings={"ignore_unknown_options": False})
+@click.option("--name", required=True)
+@click.option("--at", multiple=True)
+@click.option("--every")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+def work(name: str, at: tuple[str, ...], every: str | None, words: tuple[str, ...]) -> None:
+    """Do what is due; service managers call this."""
+    from stallguard.agent import runner as working
+
+    with contextlib.suppress(OSError):  # else the service manager would start the job again and again
+        working.trim(own_places(own_system(), os.environ).log(name))
+    working.step_aside()
+
+    def now() -> dt.datetime:
+        return dt.datetime.now().astimezone()
+
+    def say(line: str) -> None:
+        click.echo(line, err=True)
+
+    try:
+        when = schedule_of(at, every)
+    except (
+        StallguardError
+    ) as error:  # edited by hand; an exit code other than 0 would start it again for ever
+        say("; ".join(error.lines()))
+        return
+    with held() as kept:
+
+        def begin(remember: Callable[[str], None]) -> None:
+            _begin(name, words, remember, kept)
+
+        def go_on(run: RunDir, end: bool) -> None:
+            continue_run(words, run, kept, end=end)
+
+        def notify(text: str) -> None:
+            _notify(name, text, words, say)
+
+        working.Work(name, command_in(words), when, now, begin, go_on, say, notify, own_system()).do()
+
+
+def _notify(name: str, text: str, words: tuple[str, ...], say: Callable[[str], None]) -> None:
+    """Send a notification without a run.  Settings that cannot be read are reported in the log."""
+    from stallguard import notify
+
+    try:
+        wanted = _settings_of(words)[1].config.notify
+    except StallguardError as error:
+        say("; ".join(error.lines()))
+        return
+    notifier = notify.Notifier(notify.channels(wanted, os.environ, say), say, notify.kinds(wanted.on))
+    notifier.notify(notify.MISSED, f"stallguard: {name}", text, time.monotonic())
+    notifier.close()
+
+
+def _settings_of(words: tuple[str, ...]) -> tuple[tuple[str, ...], config.Loaded]:
+    """Return COMMAND and the settings in the words after `stallguard run`."""
+    from stallguard.cli import run
+
+    try:
+        parameters = run.command.make_context("run", list(words)).params
+    except click.UsageError as error:  # an option that this version no longer has
+        cure = "install the job again"
+        raise StallguardError(error.format_message(), cure=cure, code=USAGE) from error
+    command_words = tuple(parameters.pop("words"))
+    return command_words, config.load(given(parameters), os.environ, Path.cwd())
+
+
+def _begin(name: str, words: tuple[str, ...], remember: Callable[[str], None], kept: list[int]) -> None:
+    from stallguard.launch.request import prepare
+    from stallguard.launch.resume import unfinished
+    from stallguard.supervisor import detached_run
+
+    command_words, loaded = _settings_of(words)
+    before = unfinished(job_memory.recall(name).run, command_words, Path.cwd())
+    if before and not loaded.config.run.resume:
+        going_on = replace(loaded.config.run, resume=before.id)
+        loaded = replace(loaded, config=replace(loaded.config, run=going_on))
+    request = prepare(command_words, loaded, os.environ, Path.cwd())
+    remember(request.run.id)
+    detached_run.session(request, loaded, os.environ, lambda: _settings_of(words)[1]).guard(kept)
+
+
+def continue_run(words: tuple[str, ...], run: RunDir, kept: list[int], *, end: bool) -> None:
+    """Guard the training that a killed stallguard left; `end`: only to end it."""
+    from stallguard.supervisor import detached_run
+
+    detached_run.reopened_session(run, os.environ, lambda: _settings_of(words)[1], end=end).guard(kept)
