@@ -24,18 +24,7 @@ import msgspec
 from msgspec.structs import replace
 
 from stallguard.core.actions import Action, AnyAction, Collect, Launch, Signal
-from stallguard.core.events import (
-    DUMP,
-    AnyEvent,
-    Collected,
-    Event,
-    Exited,
-    Failed,
-    Heard,
-    Launched,
-    Sampled,
-    Ticked,
-)
+from stallguard.core.events import DUMP, AnyEvent, Collected, Event, Exited, Failed, Heard, Launched, Sampled, Ticked
 from stallguard.core.lifecycle import ENDED, WATCHED
 from stallguard.core.readings import AnyReading, Process
 from stallguard.core.run import Run

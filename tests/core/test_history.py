@@ -10,17 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from stallguard.core import history
-from stallguard.core.events import (
-    Event,
-    Exited,
-    Heard,
-    Launched,
-    Matched,
-    Noted,
-    Sampled,
-    SensorBlocked,
-    Ticked,
-)
+from stallguard.core.events import Event, Exited, Heard, Launched, Matched, Noted, Sampled, SensorBlocked, Ticked
 from stallguard.core.history import History, batch_rows, is_saving, remember
 from stallguard.core.readings import Device, Files, Memory, Process
 from tests.core.scenarios import events

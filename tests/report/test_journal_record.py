@@ -10,16 +10,7 @@ import pytest
 
 from stallguard.core.actions import Tell
 from stallguard.core.events import Heard, Launched
-from stallguard.report import (
-    attempt_rows,
-    document,
-    html_page,
-    incidents,
-    journal_record,
-    summary,
-    timeline,
-    totals,
-)
+from stallguard.report import attempt_rows, document, html_page, incidents, journal_record, summary, timeline, totals
 from tests.report.nights import journal, line, night, written
 
 TAIL = 4096  # bytes, each of which may be the last one that reached the disk

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stallguard.core.diagnosis.causes import CAUSES, UNKNOWN
-from stallguard.core.diagnosis.clues import Clue, Scene, exits, gpu, heartbeat, machine, memory, printed, tree
+from stallguard.core.diagnosis.clues import Clue, Scene, exits, gpu, progress, machine, memory, printed, tree
 from stallguard.core.diagnosis.patterns import AGAINST, PATTERNS, PROOF, SUPPORT, Pattern
 from stallguard.core.events import Exited
 from stallguard.core.history import History
@@ -23,7 +23,7 @@ MOST, LEAST = 0.98, 0.05  # bounds of every confidence: no diagnosis from outsid
 
 CLUES = {
     clue.name: clue
-    for module in (exits, gpu, heartbeat, machine, memory, printed, tree)
+    for module in (exits, gpu, progress, machine, memory, printed, tree)
     for clue in vars(module).values()
     if isinstance(clue, Clue)
 }
@@ -81,7 +81,7 @@ def _findings(scene: Scene) -> tuple[Finding, ...]:
         if fit is not None and fit.confidence > best.get(pattern.cause, _NOTHING).confidence:
             best[pattern.cause] = fit
     found = [finding for finding in best.values() if finding.confidence >= WORTH_TELLING]
-    silent = heartbeat.silent.ask(scene) is not None
+    silent = progress.silent.ask(scene) is not None
     trouble = scene.exited is not None or silent or scene.judgement.slow > 1.0
     if trouble and all(finding.confidence < THIN for finding in found):
         missing = () if scene.history.heard else ("no record came from inside the process",)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from stallguard.core.diagnosis import causes
-from stallguard.core.diagnosis.clues import Clue, exits, gpu, heartbeat, machine, memory, printed, tree
+from stallguard.core.diagnosis.clues import Clue, exits, gpu, progress, machine, memory, printed, tree
 
 PROOF, SUPPORT, AGAINST = 0.3, 0.08, 0.2
 
@@ -33,14 +33,14 @@ PATTERNS: tuple[Pattern, ...] = (
     # ---- a gap, and the process lives -----------------------------------------------------------------------
     Pattern(
         causes.DEVICE_WAIT, "F1", 0.45,
-        requires=(heartbeat.silent, heartbeat.alive, tree.cpu_idle, tree.in_library),
+        requires=(progress.silent, progress.alive, tree.cpu_idle, tree.in_library),
         proofs=(tree.metal_frames,),
         supports=(
-            tree.runtime_frames, heartbeat.pulses, gpu.gpu_idle, heartbeat.deadlocked, gpu.gpu_sensor_blocked,
+            tree.runtime_frames, progress.pulses, gpu.gpu_idle, progress.deadlocked, gpu.gpu_sensor_blocked,
         ),
         against=(
             tree.input_frames, tree.lock_frames, tree.waits_in_script, tree.native_frames,
-            heartbeat.no_pulses, heartbeat.waits_outside, memory.swapping, memory.memory_waits, memory.critical,
+            progress.no_pulses, progress.waits_outside, memory.swapping, memory.memory_waits, memory.critical,
             tree.workers_died,
             machine.slept, printed.data_ended,
         ),
@@ -48,58 +48,58 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     Pattern(
         causes.DEVICE_WAIT, "F1", 0.6,
-        requires=(heartbeat.silent, heartbeat.alive, heartbeat.device_behind),
+        requires=(progress.silent, progress.alive, progress.device_behind),
         proofs=(tree.metal_frames,),
         supports=(gpu.gpu_idle,),
     ),
     # The stack proves it in other phases too: reading a loss or weights also waits for Metal.
     Pattern(
         causes.DEVICE_WAIT, "F1", 0.6,
-        requires=(heartbeat.silent, heartbeat.alive, tree.cpu_idle, tree.metal_frames),
-        supports=(heartbeat.pulses, gpu.gpu_idle, gpu.on_metal),
+        requires=(progress.silent, progress.alive, tree.cpu_idle, tree.metal_frames),
+        supports=(progress.pulses, gpu.gpu_idle, gpu.on_metal),
         against=(memory.swapping, memory.memory_waits, memory.critical, printed.data_ended),
         excludes=(tree.stopped,),
     ),
     # Not idle at the device, and yet no progress: one kernel that does not end.
     Pattern(
         causes.DEVICE_WAIT, "F1", 0.55,
-        requires=(heartbeat.silent, heartbeat.alive, tree.cpu_idle, gpu.gpu_busy, heartbeat.in_step),
+        requires=(progress.silent, progress.alive, tree.cpu_idle, gpu.gpu_busy, progress.in_step),
         proofs=(tree.metal_frames,),
-        supports=(heartbeat.pulses,),
+        supports=(progress.pulses,),
         excludes=(tree.stopped,),
     ),
     Pattern(
         causes.HOST_DEADLOCK, "F8", 0.3,
-        requires=(heartbeat.silent, heartbeat.alive, tree.cpu_idle),
+        requires=(progress.silent, progress.alive, tree.cpu_idle),
         proofs=(tree.lock_frames, tree.workers_died, tree.waits_in_script),
-        supports=(heartbeat.deadlocked, heartbeat.outside_step, heartbeat.pulses),
+        supports=(progress.deadlocked, progress.outside_step, progress.pulses),
         against=(
-            tree.metal_frames, tree.input_frames, heartbeat.in_step, heartbeat.waits_for_batch, heartbeat.finishing,
-            heartbeat.saving, heartbeat.no_pulses, heartbeat.waits_outside, memory.swapping, machine.slept,
+            tree.metal_frames, tree.input_frames, progress.in_step, progress.waits_for_batch, progress.finishing,
+            progress.saving, progress.no_pulses, progress.waits_outside, memory.swapping, machine.slept,
             printed.data_ended,
         ),
         excludes=(tree.stopped,),
     ),
     Pattern(
         causes.OUTSIDE_WAIT, "F8", 0.45,
-        requires=(heartbeat.silent, heartbeat.alive, tree.cpu_idle, heartbeat.waits_outside),
-        supports=(tree.waits_in_script, heartbeat.outside_step, heartbeat.pulses),
+        requires=(progress.silent, progress.alive, tree.cpu_idle, progress.waits_outside),
+        supports=(tree.waits_in_script, progress.outside_step, progress.pulses),
         against=(
-            tree.input_frames, tree.lock_frames, tree.workers_died, heartbeat.in_step, heartbeat.waits_for_batch,
-            heartbeat.finishing, heartbeat.no_pulses,
+            tree.input_frames, tree.lock_frames, tree.workers_died, progress.in_step, progress.waits_for_batch,
+            progress.finishing, progress.no_pulses,
         ),
         excludes=(tree.stopped,),
     ),
     Pattern(
         causes.MUTEX_CLASH, "F8", 0.8,
-        requires=(printed.mutex_clash, heartbeat.alive),
-        supports=(heartbeat.silent, tree.cpu_idle, heartbeat.never_trained),
+        requires=(printed.mutex_clash, progress.alive),
+        supports=(progress.silent, tree.cpu_idle, progress.never_trained),
     ),
     Pattern(
         causes.GIL_HELD, "F8", 0.6,
-        requires=(heartbeat.silent, heartbeat.alive, heartbeat.no_pulses),
+        requires=(progress.silent, progress.alive, progress.no_pulses),
         proofs=(tree.native_frames,),
-        supports=(tree.cpu_idle, tree.one_core, heartbeat.deadlocked, tree.lock_frames),
+        supports=(tree.cpu_idle, tree.one_core, progress.deadlocked, tree.lock_frames),
         against=(
             memory.swapping, memory.memory_waits, tree.paging, machine.slept, tree.uninterruptible,
             tree.stuck_exiting,
@@ -108,65 +108,65 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     Pattern(
         causes.BUSY_LOOP, "F8", 0.45,
-        requires=(heartbeat.silent, heartbeat.alive, tree.cpu_busy),
-        supports=(heartbeat.spinning, tree.one_core, tree.no_io, tree.user_frames, heartbeat.in_step),
+        requires=(progress.silent, progress.alive, tree.cpu_busy),
+        supports=(progress.spinning, tree.one_core, tree.no_io, tree.user_frames, progress.in_step),
         against=(
-            heartbeat.working, heartbeat.compiling, tree.compile_frames, tree.input_frames, heartbeat.no_pulses,
-            heartbeat.waits_for_batch, heartbeat.saving, tree.paging, printed.filling,
+            progress.working, progress.compiling, tree.compile_frames, tree.input_frames, progress.no_pulses,
+            progress.waits_for_batch, progress.saving, tree.paging, printed.filling,
         ),
     ),
     Pattern(
         causes.INPUT_STARVATION, "F8", 0.5,
-        requires=(heartbeat.silent, heartbeat.alive, tree.input_frames),
-        supports=(heartbeat.waits_for_batch, heartbeat.much_input, tree.cpu_idle, printed.filling, tree.workers_died),
-        against=(tree.metal_frames, heartbeat.finishing, heartbeat.no_pulses),
+        requires=(progress.silent, progress.alive, tree.input_frames),
+        supports=(progress.waits_for_batch, progress.much_input, tree.cpu_idle, printed.filling, tree.workers_died),
+        against=(tree.metal_frames, progress.finishing, progress.no_pulses),
         excludes=(tree.stopped,),
     ),
     Pattern(
         causes.INPUT_STARVATION, "F8", 0.5,
-        requires=(heartbeat.silent, heartbeat.alive, heartbeat.waits_for_batch),
-        supports=(heartbeat.much_input, heartbeat.pulses, printed.filling, tree.workers_died),
+        requires=(progress.silent, progress.alive, progress.waits_for_batch),
+        supports=(progress.much_input, progress.pulses, printed.filling, tree.workers_died),
         against=(
-            tree.metal_frames, tree.lock_frames, heartbeat.no_pulses, heartbeat.spinning, machine.slept,
+            tree.metal_frames, tree.lock_frames, progress.no_pulses, progress.spinning, machine.slept,
         ),
         excludes=(tree.stopped,),
     ),
     Pattern(
         causes.INPUT_STARVATION, "F11", 0.55,
-        requires=(heartbeat.slow, heartbeat.slow_by_input),
-        supports=(heartbeat.much_input, tree.input_frames, gpu.gpu_idle),
+        requires=(progress.slow, progress.slow_by_input),
+        supports=(progress.much_input, tree.input_frames, gpu.gpu_idle),
         against=(memory.swapping, machine.crowded),
-        excludes=(heartbeat.silent,),
+        excludes=(progress.silent,),
     ),
     # ---- memory ----------------------------------------------------------------------------------------------
     Pattern(
         causes.MEMORY_THRASH, "F2", 0.6,
-        requires=(heartbeat.hindered, heartbeat.alive, memory.swapping),
+        requires=(progress.hindered, progress.alive, memory.swapping),
         supports=(
-            memory.pressed, memory.near_ram, tree.paging, heartbeat.slowed_down, memory.memory_waits, tree.growing,
+            memory.pressed, memory.near_ram, tree.paging, progress.slowed_down, memory.memory_waits, tree.growing,
         ),
         against=(memory.unpressed,),
         excludes=(tree.stopped,),
     ),
     Pattern(
         causes.MEMORY_THRASH, "F2", 0.5,
-        requires=(heartbeat.hindered, heartbeat.alive, memory.memory_waits),
-        supports=(memory.pressed, memory.near_ram, memory.near_limit, tree.paging, heartbeat.slowed_down),
+        requires=(progress.hindered, progress.alive, memory.memory_waits),
+        supports=(memory.pressed, memory.near_ram, memory.near_limit, tree.paging, progress.slowed_down),
         against=(memory.unpressed,),
         excludes=(tree.stopped,),
     ),
     Pattern(
         causes.MEMORY_THRASH, "F2", 0.42,
-        requires=(heartbeat.hindered, heartbeat.alive, memory.critical),
+        requires=(progress.hindered, progress.alive, memory.critical),
         supports=(
-            memory.pressed, memory.near_ram, tree.paging, heartbeat.slowed_down, tree.growing, tree.metal_frames,
+            memory.pressed, memory.near_ram, tree.paging, progress.slowed_down, tree.growing, tree.metal_frames,
         ),
         excludes=(tree.stopped,),
     ),
     Pattern(
         causes.MEMORY_GROWTH, "F2", 0.55,
-        requires=(heartbeat.alive, tree.growing),
-        supports=(heartbeat.rebuilt, memory.pressed, memory.near_limit, memory.near_ram, heartbeat.slow),
+        requires=(progress.alive, tree.growing),
+        supports=(progress.rebuilt, memory.pressed, memory.near_limit, memory.near_ram, progress.slow),
     ),
     Pattern(
         causes.OUT_OF_MEMORY_KILL, "F6", 0.95,
@@ -198,18 +198,18 @@ PATTERNS: tuple[Pattern, ...] = (
     # ---- what the GPU reported ------------------------------------------------------------------------------
     Pattern(
         causes.GPU_ERROR, "F4", 0.6,
-        requires=(printed.gpu_fault, heartbeat.alive),
-        supports=(printed.gpu_fault_header, gpu.gpu_reset, heartbeat.silent, gpu.gpu_idle),
+        requires=(printed.gpu_fault, progress.alive),
+        supports=(printed.gpu_fault_header, gpu.gpu_reset, progress.silent, gpu.gpu_idle),
     ),
     Pattern(
         causes.GPU_ERROR, "F4", 0.5,
-        requires=(printed.gpu_fault_header, heartbeat.alive),
-        supports=(gpu.gpu_reset, heartbeat.silent),
+        requires=(printed.gpu_fault_header, progress.alive),
+        supports=(gpu.gpu_reset, progress.silent),
     ),
     Pattern(
         causes.GPU_ERROR, "F4", 0.4,
-        requires=(gpu.gpu_reset, gpu.uses_gpu, heartbeat.alive),
-        supports=(heartbeat.silent, gpu.gpu_idle),
+        requires=(gpu.gpu_reset, gpu.uses_gpu, progress.alive),
+        supports=(progress.silent, gpu.gpu_idle),
     ),
     Pattern(
         causes.GPU_ERROR, "F5", 0.75,
@@ -223,8 +223,8 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     Pattern(
         causes.GPU_OUT_OF_MEMORY, "F4", 0.8,
-        requires=(printed.gpu_memory, heartbeat.alive),
-        supports=(memory.pressed, memory.near_ram, heartbeat.silent),
+        requires=(printed.gpu_memory, progress.alive),
+        supports=(memory.pressed, memory.near_ram, progress.silent),
     ),
     Pattern(
         causes.GPU_OUT_OF_MEMORY, "F5", 0.85,
@@ -238,8 +238,8 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     Pattern(
         causes.GPU_INTERACTIVITY, "F4", 0.75,
-        requires=(printed.gpu_watchdog, heartbeat.alive),
-        supports=(printed.gpu_fault_header, gpu.gpu_reset, heartbeat.silent),
+        requires=(printed.gpu_watchdog, progress.alive),
+        supports=(printed.gpu_fault_header, gpu.gpu_reset, progress.silent),
     ),
     Pattern(
         causes.GPU_INTERACTIVITY, "F5", 0.85,
@@ -249,77 +249,77 @@ PATTERNS: tuple[Pattern, ...] = (
     # ---- slow or wrong, but no gap: nothing here must explain a gap away --------------------------------------
     Pattern(
         causes.THROTTLED, "F3", 0.3,
-        requires=(heartbeat.slow,),
-        proofs=(machine.hot, machine.clocked_down, heartbeat.slow_by_neighbours),
+        requires=(progress.slow,),
+        proofs=(machine.hot, machine.clocked_down, progress.slow_by_neighbours),
         supports=(machine.crowded, machine.low_power, machine.on_battery),
         # A slower clock makes the same batch cost more processor time: that it does speaks against nothing.
-        against=(heartbeat.slow_by_input, memory.swapping, memory.memory_waits),
-        excludes=(heartbeat.silent,),
+        against=(progress.slow_by_input, memory.swapping, memory.memory_waits),
+        excludes=(progress.silent,),
     ),
     Pattern(
         causes.TRANSIENT, "F3", 0.65,
-        requires=(heartbeat.came_back, heartbeat.alive),
+        requires=(progress.came_back, progress.alive),
         supports=(gpu.uses_gpu, gpu.on_metal),
-        against=(machine.slept, memory.swapping, heartbeat.much_input),
+        against=(machine.slept, memory.swapping, progress.much_input),
     ),
     Pattern(
         causes.CPU_FALLBACK, "F11", 0.8,
-        requires=(printed.no_gpu, heartbeat.alive),
-        supports=(heartbeat.trained, tree.cpu_busy),
-        excludes=(gpu.hidden_gpu, heartbeat.silent),
+        requires=(printed.no_gpu, progress.alive),
+        supports=(progress.trained, tree.cpu_busy),
+        excludes=(gpu.hidden_gpu, progress.silent),
     ),
     Pattern(
         causes.CPU_FALLBACK, "F11", 0.55,
-        requires=(gpu.gpu_unused, heartbeat.alive, tree.cpu_busy),
+        requires=(gpu.gpu_unused, progress.alive, tree.cpu_busy),
         supports=(gpu.on_metal,),
-        excludes=(gpu.hidden_gpu, heartbeat.silent),
+        excludes=(gpu.hidden_gpu, progress.silent),
     ),
     Pattern(
         causes.RETRACING, "F11", 0.6,
-        requires=(heartbeat.rebuilt, heartbeat.alive),
+        requires=(progress.rebuilt, progress.alive),
         supports=(printed.retrace_hint, tree.growing),
-        excludes=(heartbeat.silent,),
+        excludes=(progress.silent,),
     ),
     Pattern(
-        causes.RETRACING, "F11", 0.5, requires=(printed.retrace_hint, heartbeat.alive), excludes=(heartbeat.silent,),
+        causes.RETRACING, "F11", 0.5, requires=(printed.retrace_hint, progress.alive), excludes=(progress.silent,),
     ),
     Pattern(
         causes.SLOW_OPTIMIZER, "F11", 0.75,
-        requires=(printed.optimizer_hint, heartbeat.alive),
-        excludes=(heartbeat.silent,),
+        requires=(printed.optimizer_hint, progress.alive),
+        excludes=(progress.silent,),
     ),
-    Pattern(causes.ROSETTA, "F11", 0.85, requires=(machine.translated, heartbeat.alive), excludes=(heartbeat.silent,)),
+    Pattern(causes.ROSETTA, "F11", 0.85, requires=(machine.translated, progress.alive), excludes=(progress.silent,)),
     Pattern(
         causes.WRONG_NUMBERS, "F13", 0.9,
-        requires=(heartbeat.loss_broken, heartbeat.alive),
-        excludes=(heartbeat.silent,),
+        requires=(progress.loss_broken, progress.alive),
+        excludes=(progress.silent,),
     ),
     # ---- a gap for a reason that is no fault --------------------------------------------------------------------
-    Pattern(causes.STOPPED, "", 0.97, requires=(heartbeat.silent, heartbeat.alive, tree.stopped)),
-    Pattern(causes.ASLEEP, "", 0.8, requires=(heartbeat.silent, heartbeat.alive, machine.slept)),
+    Pattern(causes.STOPPED, "", 0.97, requires=(progress.silent, progress.alive, tree.stopped)),
+    Pattern(causes.ASLEEP, "", 0.8, requires=(progress.silent, progress.alive, machine.slept)),
     Pattern(
         causes.SAVING, "", 0.5,
-        requires=(heartbeat.silent, heartbeat.alive, heartbeat.saving),
-        proofs=(heartbeat.file_grows,),
-        supports=(tree.save_frames, heartbeat.working),
-        against=(heartbeat.deadlocked, tree.cpu_idle, tree.no_io),
+        requires=(progress.silent, progress.alive, progress.saving),
+        proofs=(progress.file_grows,),
+        supports=(tree.save_frames, progress.working),
+        against=(progress.deadlocked, tree.cpu_idle, tree.no_io),
         excludes=(tree.stopped,),
     ),
     Pattern(
         causes.COMPILING, "", 0.4,
-        requires=(heartbeat.silent, heartbeat.alive, heartbeat.compiling),
+        requires=(progress.silent, progress.alive, progress.compiling),
         proofs=(tree.compile_frames,),
-        supports=(tree.cpu_busy, heartbeat.working),
-        against=(heartbeat.spinning,),
+        supports=(tree.cpu_busy, progress.working),
+        against=(progress.spinning,),
         excludes=(tree.stopped, tree.cpu_idle),
     ),
-    Pattern(causes.DATA_ENDED, "", 0.75, requires=(heartbeat.silent, heartbeat.alive, printed.data_ended)),
+    Pattern(causes.DATA_ENDED, "", 0.75, requires=(progress.silent, progress.alive, printed.data_ended)),
     # ---- at the end, and after it ---------------------------------------------------------------------------------
     Pattern(
         causes.EXIT_HANG, "F8", 0.8,
-        requires=(heartbeat.silent, heartbeat.alive, heartbeat.finishing),
-        supports=(tree.cpu_idle, heartbeat.deadlocked, heartbeat.trained),
-        against=(heartbeat.working,),
+        requires=(progress.silent, progress.alive, progress.finishing),
+        supports=(tree.cpu_idle, progress.deadlocked, progress.trained),
+        against=(progress.working,),
         excludes=(tree.stopped,),
     ),
     Pattern(
@@ -345,14 +345,14 @@ PATTERNS: tuple[Pattern, ...] = (
         causes.SCRIPT_ERROR, "", 0.5,
         requires=(exits.ended_badly,),
         proofs=(printed.traceback,),
-        supports=(heartbeat.never_trained,),
+        supports=(progress.never_trained,),
         against=(printed.gpu_memory, printed.host_memory, printed.mismatch, printed.too_large),
         excludes=(printed.memory_error, exits.killed_inside),
     ),
     Pattern(
         causes.NATIVE_CRASH, "F7", 0.7,
         requires=(exits.crashed,),
-        supports=(printed.fatal, heartbeat.trained),
+        supports=(printed.fatal, progress.trained),
         against=(printed.gpu_memory, printed.gpu_fault, printed.gpu_watchdog, printed.too_large, printed.mismatch),
     ),
     Pattern(causes.SIZE_LIMIT, "F7", 0.85, requires=(printed.too_large,), supports=(exits.crashed,)),
@@ -377,16 +377,16 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(causes.STUCK_IN_KERNEL, "F10", 0.95, requires=(tree.survived_kill,)),
     Pattern(
         causes.STUCK_IN_KERNEL, "F10", 0.7,
-        requires=(heartbeat.silent, heartbeat.alive, tree.uninterruptible),
-        supports=(tree.cpu_idle, heartbeat.no_pulses),
+        requires=(progress.silent, progress.alive, tree.uninterruptible),
+        supports=(tree.cpu_idle, progress.no_pulses),
         against=(memory.swapping, tree.paging),
     ),
     Pattern(causes.STUCK_IN_KERNEL, "F10", 0.8, requires=(tree.stuck_exiting,)),
     Pattern(causes.GPU_BUSY_AFTER_KILL, "F10", 0.85, requires=(gpu.busy_without_us, gpu.on_metal)),
-    Pattern(causes.MACHINE_FROZE, "F9", 0.9, requires=(printed.machine_died,), excludes=(heartbeat.silent,)),
+    Pattern(causes.MACHINE_FROZE, "F9", 0.9, requires=(printed.machine_died,), excludes=(progress.silent,)),
     Pattern(
         causes.PLUGIN_MISMATCH, "F12", 0.9,
         requires=(printed.mismatch,),
-        supports=(exits.ended_badly, heartbeat.never_trained),
+        supports=(exits.ended_badly, progress.never_trained),
     ),
 )  # fmt: skip

@@ -28,15 +28,7 @@ from stallguard.storage import run_files
 from stallguard.storage.run_files import Identity
 from stallguard.supervisor.internal_error import persistently
 from stallguard.supervisor.process import waiter
-from stallguard.supervisor.process.child import (
-    SHELL,
-    Ended,
-    Post,
-    Watcher,
-    from_kevent,
-    identity_of,
-    refused,
-)
+from stallguard.supervisor.process.child import SHELL, Ended, Post, Watcher, from_kevent, identity_of, refused
 
 LOOK = 0.5  # seconds between two looks where the system cannot wake us
 ROOM = b" " * 8  # in an exit code's file, so that a disk that is full later has room for it

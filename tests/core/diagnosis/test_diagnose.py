@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from stallguard.core.diagnosis import causes, diagnose, remedy
-from stallguard.core.diagnosis.clues import Scene, heartbeat
+from stallguard.core.diagnosis.clues import Scene, progress
 from stallguard.core.diagnosis.diagnose import _Asked, _fit
 from stallguard.core.diagnosis.patterns import PATTERNS, Pattern
 from tests.core.scenarios import darwin, events, linux
@@ -179,7 +179,7 @@ EXCUSES = {causes.STOPPED, causes.ASLEEP, causes.SAVING, causes.COMPILING, cause
 def test_what_is_only_told_never_explains_a_silence_away(pattern: Pattern) -> None:
     only_told = causes.CAUSES[pattern.cause].remedy.instead in (remedy.NOTIFY, remedy.WAIT)
     if only_told and pattern.cause not in EXCUSES:
-        assert heartbeat.silent in pattern.excludes or heartbeat.came_back in pattern.requires
+        assert progress.silent in pattern.excludes or progress.came_back in pattern.requires
 
 
 def test_a_stall_of_a_slow_training_is_a_stall() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 
 from stallguard.core.diagnosis.clues import Scene, clue, seen_line, seen_signature
-from stallguard.core.diagnosis.clues.heartbeat import IN_STEP
+from stallguard.core.diagnosis.clues.progress import IN_STEP
 
 AT_THE_END = 2.0  # seconds that a line may take from the script to us
 # The errors of TensorFlow, torch, JAX, NumPy and Python itself.

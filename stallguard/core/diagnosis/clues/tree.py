@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from stallguard.core.diagnosis import metrics
-from stallguard.core.diagnosis.clues import Facts, Scene, clue, gigabytes, heartbeat, seen_stack
+from stallguard.core.diagnosis.clues import Facts, Scene, clue, gigabytes, progress, seen_stack
 
 IDLE = 0.10  # cores, all threads of the tree together; a wedged TensorFlow's own timers take 0.02
 BUSY = 0.60  # cores wanted, whether the machine has them or not
@@ -28,7 +28,7 @@ native_frames = seen_stack("native_frames", "threads wait for the interpreter's 
 
 @clue("it is inside the training library")
 def in_library(scene: Scene) -> bool:
-    return scene.stacks("tf_wait", "metal_wait") or bool(heartbeat.in_step.test(scene))
+    return scene.stacks("tf_wait", "metal_wait") or bool(progress.in_step.test(scene))
 
 
 @clue("it waits in a line of the script's own code")
