@@ -21,7 +21,7 @@ Which = Callable[[str], str | None]
 WHY = "a training is guarded"
 
 
-class Plan(NamedTuple):
+class AwakePlan(NamedTuple):
     """How to keep the machine awake.  `command` is empty if there is no way; `words`: the message."""
 
     command: tuple[str, ...]
@@ -29,18 +29,20 @@ class Plan(NamedTuple):
     by_pipe: bool = False  # the helper ends when its standard input does
 
 
-def plan(pid: int, platform: str = sys.platform, which: Which = shutil.which) -> Plan:
+def plan(pid: int, platform: str = sys.platform, which: Which = shutil.which) -> AwakePlan:
     """Return how to keep this machine awake while the process `pid` is alive.
 
     -i: no idle sleep; -s: none at all on mains power; -w: until that process ends.  caffeinate(8).
     """
     if platform == "darwin":
-        return Plan(("/usr/bin/caffeinate", "-i", "-s", "-w", str(pid)), "caffeinate keeps the Mac awake")
+        return AwakePlan(
+            ("/usr/bin/caffeinate", "-i", "-s", "-w", str(pid)), "caffeinate keeps the Mac awake"
+        )
     inhibit, cat = which("systemd-inhibit"), which("cat")
     if inhibit is None or cat is None:
-        return Plan((), "nothing keeps this machine awake: there is no systemd-inhibit")
+        return AwakePlan((), "nothing keeps this machine awake: there is no systemd-inhibit")
     command = (inhibit, "--what=sleep:idle", "--who=stallguard", f"--why={WHY}", "--mode=block", cat)
-    return Plan(command, "systemd-inhibit keeps the machine awake", by_pipe=True)
+    return AwakePlan(command, "systemd-inhibit keeps the machine awake", by_pipe=True)
 
 
 def warnings(machine: Machine | None) -> list[str]:
@@ -60,7 +62,7 @@ def warnings(machine: Machine | None) -> list[str]:
 class Awake:
     """Keeps the machine awake from its creation until `close`, or until this process ends."""
 
-    def __init__(self, how: Plan) -> None:
+    def __init__(self, how: AwakePlan) -> None:
         """Start the helper; no error if the machine cannot be kept awake."""
         self.words = how.words
         self._helper: subprocess.Popen[bytes] | None = None
@@ -68,7 +70,7 @@ class Awake:
         if how.command:
             self._start(how)
 
-    def _start(self, how: Plan) -> None:
+    def _start(self, how: AwakePlan) -> None:
         given = subprocess.PIPE if how.by_pipe else subprocess.DEVNULL
         try:
             self._helper = subprocess.Popen(

@@ -134,7 +134,7 @@ def channels(
 SCHEMA = 1  # of Tested
 
 
-class Result(msgspec.Struct, frozen=True):
+class SendResult(msgspec.Struct, frozen=True):
     """The result of a test.  `why`: why it failed; "" if it was sent."""
 
     channel: str
@@ -145,19 +145,19 @@ class Tested(msgspec.Struct, frozen=True):
     """The result of each configured channel."""
 
     schema: int
-    channels: list[Result]
+    channels: list[SendResult]
 
 
-def test(channels: Mapping[str, Send], title: str, text: str) -> list[Result]:
+def test(channels: Mapping[str, Send], title: str, text: str) -> list[SendResult]:
     """Send `text` to each channel, one after the other, for DEADLINE seconds each; return the results."""
     results = []
     for name, send in channels.items():
         try:
             send(title, text)
         except Exception as error:  # noqa: BLE001 - a channel may raise anything: that is what is asked
-            results.append(Result(name, _why(error)))
+            results.append(SendResult(name, _why(error)))
         else:
-            results.append(Result(name))
+            results.append(SendResult(name))
     return results
 
 

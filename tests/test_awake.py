@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from stallguard.awake import Awake, Plan, plan, warnings
+from stallguard.awake import Awake, AwakePlan, plan, warnings
 from stallguard.core.readings import Machine
 
 
@@ -45,7 +45,7 @@ def until(what, seconds: float = 5.0) -> bool:
 
 
 def test_close_ends_the_helper():
-    awake = Awake(Plan((shutil.which("cat"),), "cat holds", by_pipe=True))
+    awake = Awake(AwakePlan((shutil.which("cat"),), "cat holds", by_pipe=True))
     helper = psutil.Process(awake._helper.pid)
     assert awake.trouble() is None
     awake.close()
@@ -55,7 +55,7 @@ def test_close_ends_the_helper():
 def test_the_helper_ends_with_us_when_we_are_killed(tmp_path):
     script = (
         "import os, shutil, signal\n"
-        "from stallguard.awake import Awake, Plan\n"
+        "from stallguard.awake import Awake, AwakePlan\n"
         "awake = Awake(Plan((shutil.which('cat'),), 'held', by_pipe=True))\n"
         f"open({str(tmp_path / 'pid')!r}, 'w').write(str(awake._helper.pid))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -66,7 +66,7 @@ def test_the_helper_ends_with_us_when_we_are_killed(tmp_path):
 
 
 def test_a_helper_that_ends_by_itself_is_told_with_its_reason():
-    awake = Awake(Plan(("/bin/sh", "-c", "echo Failed to inhibit: access denied >&2; exit 1"), "held"))
+    awake = Awake(AwakePlan(("/bin/sh", "-c", "echo Failed to inhibit: access denied >&2; exit 1"), "held"))
 
     assert until(lambda: awake.trouble() is not None)
     reason = awake.trouble()
@@ -75,7 +75,7 @@ def test_a_helper_that_ends_by_itself_is_told_with_its_reason():
 
 
 def test_a_helper_that_cannot_be_started_is_no_error():
-    awake = Awake(Plan(("/no/such/helper",), "held"))
+    awake = Awake(AwakePlan(("/no/such/helper",), "held"))
     assert "nothing keeps this machine awake" in awake.words
     awake.close()
 

@@ -63,7 +63,7 @@ def test_nights_hold_what_their_plans_say():
     rows = {segment.row for segment in segments}
     seconds = sum(float(np.sum(segment.seconds)) for segment in segments)
 
-    assert rows == {"FIRST", "STEP", "BOUND", "VFIRST", "VSTEP", "SAVE"}
+    assert rows == {"FIRST", "STEP", "EPOCH_BOUNDARY", "VALIDATION_FIRST_STEP", "VALIDATION_STEP", "SAVE"}
     assert seconds == pytest.approx(8 * 3600, rel=0.02)
     assert 15 < sum(1 for s in segments if isinstance(s, nights.Gap) and s.row == "STEP" and s.work > 0) < 55
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.core.events import Launched, Noted
+from stallguard.core.events import Launched, ProbeNote
 from stallguard.storage import journal
 from stallguard.supervisor.recorder import line
 
@@ -52,7 +52,7 @@ def verdict(plain, made, **options):
     from exactness import verdicts
 
     wrong = verdicts.differences(plain, plain.last.results, made, made.last.results, **options)
-    return verdicts.crash(made, plain, "") or verdicts.judge(wrong, made)
+    return verdicts.crash(made, plain, "") or verdicts.detector_state(wrong, made)
 
 
 def write_journal(folder, *notes, events=()):
@@ -64,7 +64,7 @@ def write_journal(folder, *notes, events=()):
     for event in events:
         out.write(event.at, *line(event))
     for at, kind, text in notes:
-        out.write(at, *line(Noted(at=at, attempt=1, kind=kind, text=text)))
+        out.write(at, *line(ProbeNote(at=at, attempt=1, kind=kind, text=text)))
     out.close()
 
 
@@ -108,7 +108,7 @@ class TestVerdicts:
         write_journal(tmp_path / "cut", (0.5, "micro", "each batch is trained in 2 slices"), events=(asked,))
         write_journal(tmp_path / "whole", (0.5, "whole", "batches stay whole"), events=(asked,))
         kinds = {
-            name: verdicts.judge([], ran(tmp_path / name, {}), sliced=True).kind
+            name: verdicts.detector_state([], ran(tmp_path / name, {}), sliced=True).kind
             for name in ("silent", "cut", "whole")
         }
         assert kinds == {"silent": "SILENT", "cut": "same", "whole": "same"}

@@ -35,20 +35,20 @@ def test_at_most_a_dozen_an_hour_but_the_last_word_always() -> None:
     assert allowed(*steps, ("gave_up", 1300.0)) == [True] * 12 + [False, True]
 
 
-def sent_of(told: list[str], on: tuple[str, ...]) -> list[str]:
+def sent_of(announced: list[str], on: tuple[str, ...]) -> list[str]:
     got: list[str] = []
     notifier = notify.Notifier({"x": lambda _, text: got.append(text)}, print, notify.kinds(on))
-    for at, kind in enumerate(told):
+    for at, kind in enumerate(announced):
         notifier.notify(kind, "t", kind, float(at))
     notifier.close()
     return got
 
 
 def test_only_the_occasions_that_are_wanted_are_sent_and_healthy_chatter_never() -> None:
-    told = ["suspect", "stalled", "restart", "finished"]
+    announced = ["suspect", "stalled", "restart", "finished"]
 
-    assert sent_of(told, ("stall", "finish")) == ["stalled", "finished"]
-    assert sent_of(told, ()) == []
+    assert sent_of(announced, ("stall", "finish")) == ["stalled", "finished"]
+    assert sent_of(announced, ()) == []
 
 
 def test_a_command_gets_the_words_as_environment_not_as_code(tmp_path: Path) -> None:
@@ -64,47 +64,49 @@ def test_a_command_gets_the_words_as_environment_not_as_code(tmp_path: Path) -> 
 
 def test_a_failing_channel_is_told_once_and_the_others_still_get_the_word() -> None:
     got: list[str] = []
-    told: list[str] = []
+    announced: list[str] = []
 
     def broken(title: str, text: str) -> None:
         raise OSError("no desktop")
 
-    notifier = notify.Notifier({"desktop": broken, "other": lambda _, text: got.append(text)}, told.append)
+    notifier = notify.Notifier(
+        {"desktop": broken, "other": lambda _, text: got.append(text)}, announced.append
+    )
     notifier.notify("stalled", "t", "one", 0.0)
     notifier.notify("finished", "t", "two", 1.0)
     notifier.close()
 
     assert got == ["one", "two"]
-    assert told == ["notifications by desktop are not sent: no desktop"]
+    assert announced == ["notifications by desktop are not sent: no desktop"]
 
 
 def test_a_channel_that_failed_gets_the_next_word() -> None:
     got: list[str] = []
-    told: list[str] = []
+    announced: list[str] = []
 
     def away_at_first(_title: str, text: str) -> None:
         if text != "over":
             raise OSError("no network")
         got.append(text)
 
-    notifier = notify.Notifier({"net": away_at_first}, told.append)
+    notifier = notify.Notifier({"net": away_at_first}, announced.append)
     for at, (kind, text) in enumerate([("stalled", "one"), ("restart", "two"), ("finished", "over")]):
         notifier.notify(kind, "t", text, float(at))
     notifier.close()
 
     assert got == ["over"]
-    assert told == ["notifications by net are not sent: no network"]
+    assert announced == ["notifications by net are not sent: no network"]
 
 
 def test_a_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(notify, "DEADLINE", 1.0)
-    told: list[str] = []
+    announced: list[str] = []
     send = notify.command_sender(f"sleep 600 & echo $! > {tmp_path}/pid; wait", dict(os.environ))
-    notifier = notify.Notifier({"the command": send}, told.append)
+    notifier = notify.Notifier({"the command": send}, announced.append)
     notifier.notify("finished", "t", "x", 0.0)
     notifier.close()
 
-    assert told == ["notifications by the command are not sent: it did not end within 1 s"]
+    assert announced == ["notifications by the command are not sent: it did not end within 1 s"]
     child = int((tmp_path / "pid").read_text())
     until = time.monotonic() + 20
     while is_alive(child) and time.monotonic() < until:
@@ -120,14 +122,14 @@ def is_alive(pid: int) -> bool:
 
 
 def test_what_a_command_that_fails_was_is_not_told() -> None:
-    told: list[str] = []
+    announced: list[str] = []
     notifier = notify.Notifier(
-        {"the command": notify.command_sender("exit 3 # token=hunter2", dict(os.environ))}, told.append
+        {"the command": notify.command_sender("exit 3 # token=hunter2", dict(os.environ))}, announced.append
     )
     notifier.notify("finished", "t", "over", 0.0)
     notifier.close()
 
-    assert told == ["notifications by the command are not sent: it ended with exit code 3"]
+    assert announced == ["notifications by the command are not sent: it ended with exit code 3"]
 
 
 @pytest.mark.parametrize(

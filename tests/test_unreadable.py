@@ -32,8 +32,8 @@ def test_a_run_whose_files_are_nested_too_deeply_is_a_damaged_run(run: RunDir) -
     assert run_files.state(run) == "lost"
     assert list(journal.events(run.journal)) == []
     assert journal_record.read(run.journal).happened == []
-    assert evidence_files.manifest(run.path) == evidence_files.Manifest()
-    assert logs.told(DEEP.encode()) is None
+    assert evidence_files.manifest(run.path) == evidence_files.KeptManifest()
+    assert logs.announced(DEEP.encode()) is None
     assert not traces.is_trace(run.journal)
 
 

@@ -22,10 +22,10 @@ from typing import NamedTuple
 import msgspec
 
 from stallguard.core import history
-from stallguard.core.actions import AnyAction, Found
+from stallguard.core.actions import AnyAction, Diagnosed
 from stallguard.core.detection import detector
 from stallguard.core.diagnosis import causes, diagnose
-from stallguard.core.events import Heard
+from stallguard.core.events import Heartbeat
 from stallguard.core.limits import DetectorLimits
 from stallguard.storage import journal
 
@@ -141,7 +141,9 @@ def until(true: Callable[[], bool], seconds: float) -> None:
 
 def trains(path: Path) -> bool:
     """Return whether a batch has ended in the run whose journal this is."""
-    return path.exists() and any(isinstance(event, Heard) and event.beats for event in journal.events(path))
+    return path.exists() and any(
+        isinstance(event, Heartbeat) and event.beats for event in journal.events(path)
+    )
 
 
 def named(home: Path) -> str:
@@ -150,7 +152,7 @@ def named(home: Path) -> str:
     for entry in journal.read(path):
         is_diagnosis = entry.line.event == "incident.diagnosed"
         action = msgspec.json.decode(entry.raw, type=AnyAction) if is_diagnosis else None
-        if isinstance(action, Found) and action.findings:
+        if isinstance(action, Diagnosed) and action.findings:
             return action.findings[0].cause
     return implied(path)
 
@@ -158,11 +160,14 @@ def named(home: Path) -> str:
 def implied(path: Path) -> str:
     """Return the likeliest cause at any time of a journal in which nothing stalled."""
     limits = msgspec.convert(SLOWDOWN, DetectorLimits)
-    story, judge, best = history.History(), detector.start(limits), (NOTHING, 0.0)
+    story, detector_state, best = history.History(), detector.start(limits), (NOTHING, 0.0)
     for event in journal.events(path):
-        story, judge = history.remember(story, event), detector.observe(judge, event, limits)
-        if judge.judgement.slow > 1.0:
-            first = diagnose.diagnose(story, judge.judgement, event.at)[0]
+        story, detector_state = (
+            history.remember(story, event),
+            detector.observe(detector_state, event, limits),
+        )
+        if detector_state.judgement.slow > 1.0:
+            first = diagnose.diagnose(story, detector_state.judgement, event.at)[0]
             best = max(best, (first.cause, first.confidence), key=lambda seen: seen[1])
     return best[0]
 
@@ -196,8 +201,10 @@ def main() -> int:
                 continue
             found = Counter(run(case, Path(home), group) for _ in range(runs))
         right, total = right + found[case.expected], total + runs
-        told = ", ".join(f"{cause} {times}" for cause, times in found.most_common())
-        print(f"{case.kind:<20}{case.expected:<22}{found[case.expected]:>3}/{runs:<3}   {told}", flush=True)
+        announced = ", ".join(f"{cause} {times}" for cause, times in found.most_common())
+        print(
+            f"{case.kind:<20}{case.expected:<22}{found[case.expected]:>3}/{runs:<3}   {announced}", flush=True
+        )
     print(f"{right} of {total} named rightly: the goal {'holds' if right == total else 'is missed'}")
     return 0 if right == total else 1
 

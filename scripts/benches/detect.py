@@ -22,9 +22,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from detection import cost, real, simulation, slow, tables
+from detection.detectors import KINDS_OF_STALL
 from detection.figures import number, quantile, table, upper_bound
 from detection.goals import Goal, verdict
-from detection.judges import KINDS_OF_STALL
 from detection.simulation import OURS, OURS_BLIND, Scores, World
 
 from stallguard.core.limits import DetectorLimits
@@ -64,8 +64,8 @@ def healthy(recordings: list[Trace], rng: np.random.Generator) -> list[Goal]:
         events = real.all_events(trace)
         plain += len(real.decided(events, LIMITS).verdicts)
         for at in _moments(trace, rng):
-            told = bool(rng.random() < 0.5)
-            asleep += len(real.decided(real.asleep(events, at, 3600.0, told=told), LIMITS).verdicts)
+            announced = bool(rng.random() < 0.5)
+            asleep += len(real.decided(real.asleep(events, at, 3600.0, announced=announced), LIMITS).verdicts)
             starved += len(real.decided(real.starved(events, at, 8.0), LIMITS).verdicts)
     seconds = sum(end - begin for begin, end in map(real.span, recordings))
     print(
@@ -271,9 +271,9 @@ def slowdowns(recordings: list[Trace], runs: int, seed: int) -> list[Goal]:
     found = slow.measure(tables.recorded(recordings), made_up, LIMITS, runs, seed)
     rate = found.alarms / found.hours * 1000.0
     rows, goals = [], [Goal("false slowdowns / 1000 h", rate, 5.0)]
-    for factor, told in found.told.items():
-        missed = sum(1 for took in told if took == np.inf) / len(told)
-        seen = [took for took in told if took != np.inf]
+    for factor, announced in found.announced.items():
+        missed = sum(1 for took in announced if took == np.inf) / len(announced)
+        seen = [took for took in announced if took != np.inf]
         rows.append(
             (f"x{factor:g}", f"{quantile(seen, 0.5):.0f} s", f"{quantile(seen, 0.95):.0f} s", f"{missed:.0%}")
         )

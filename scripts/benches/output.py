@@ -16,9 +16,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from stallguard.core.events import Event, Noted
+from stallguard.core.events import Event, ProbeNote
 from stallguard.sensors.log_matcher import Matcher
-from stallguard.supervisor.output.carrier import Output
+from stallguard.supervisor.output.carrier import OutputCarrier
 from stallguard.supervisor.output.log import OutputLog
 from stallguard.supervisor.output.matching import Matching
 from stallguard.supervisor.output.terminal import Streams
@@ -78,15 +78,15 @@ def carried(seconds: float, *, through: bool, search: bool) -> tuple[float, int,
     return count / MB / (time.monotonic() - began), abs(int(writer.stderr) - count) + wrong, said
 
 
-def _output(place: Path, target: int, said: list[str], *, search: bool) -> Output:
+def _output(place: Path, target: int, said: list[str], *, search: bool) -> OutputCarrier:
     def post(event: Event) -> None:
-        said.append(event.text if isinstance(event, Noted) else repr(event))
+        said.append(event.text if isinstance(event, ProbeNote) else repr(event))
 
     matching = Matching(post, time.monotonic, lambda: 1)
     matching.begin(Matcher())
     log = OutputLog(place / "output.log", said.append, 16 << 20)
     streams = Streams("pipe", "none")
-    return Output(streams, log, said.append, matching.feed if search else None, (target, target))
+    return OutputCarrier(streams, log, said.append, matching.feed if search else None, (target, target))
 
 
 def main() -> int:

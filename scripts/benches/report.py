@@ -22,13 +22,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import msgspec
 
-from stallguard.core.actions import Action, Collect, Conclude, Found, Launch, Signal, Tell
+from stallguard.core.actions import Action, Announce, Collect, Conclude, Diagnosed, Launch, Signal
 from stallguard.core.diagnosis import causes
 from stallguard.core.diagnosis.advice import ON_CPU
-from stallguard.core.events import Collected, Event, Exited, Greeted, Heard, Launched, Noted, Sampled
+from stallguard.core.events import (
+    Collected,
+    Event,
+    Exited,
+    Heartbeat,
+    Launched,
+    ProbeConnected,
+    ProbeNote,
+    Sampled,
+)
 from stallguard.core.readings import Device, Files, Machine, Memory, Process
 from stallguard.core.verdicts import Decision, Finding
-from stallguard.storage.run_files import AskedFor, Identity, Outcome, write
+from stallguard.storage.run_files import Identity, Outcome, RunRequest, write
 from stallguard.supervisor import recorder
 
 SECONDS, BYTES = 2.0, 2e6  # goals, at most: for the HTML, made by the command line, and for its size
@@ -69,7 +78,7 @@ class Teller:
 
     def lines(self) -> Iterator[tuple[float, Event | Action]]:
         """Yield (second of the night, event or action)."""
-        yield 0.0, Tell("guarding", {"command": "train.py --epochs 100", "run": "night"})
+        yield 0.0, Announce("guarding", {"command": "train.py --epochs 100", "run": "night"})
         yield from self._launch(0.0)
         stalls = self._night.stalled_at()
         for second in range(self._night.seconds):
@@ -89,12 +98,14 @@ class Teller:
         versions = {"python": "3.11.9", "tensorflow": "2.18.1", "tensorflow-metal": "1.2.0", "keras": "3.8.0"}
         yield (
             at,
-            Greeted(at=0.0, attempt=self._attempt, pid=4000 + self._attempt, armed=True, versions=versions),
+            ProbeConnected(
+                at=0.0, attempt=self._attempt, pid=4000 + self._attempt, armed=True, versions=versions
+            ),
         )
         if resumed:
             yield (
                 at,
-                Noted(
+                ProbeNote(
                     at=0.0,
                     attempt=self._attempt,
                     kind="resume",
@@ -103,7 +114,7 @@ class Teller:
             )
             yield (
                 at,
-                Tell(
+                Announce(
                     "resumed",
                     {"text": self._resumed()},
                 ),
@@ -137,7 +148,7 @@ class Teller:
         )
         self._input += done * self._chance.uniform(0.0002, 0.0006)
         moment = MONOTONIC + self._progress
-        yield second + 1.0, Heard(
+        yield second + 1.0, Heartbeat(
             at=0.0, attempt=self._attempt, beats=self._beats, beat_at=moment, phase=phase, phase_at=moment,
             progress_at=moment, changes=self._changes, sent_at=MONOTONIC + second + 0.99,
             longest=self._chance.expovariate(120) + 0.006 if done else 0.0, longest_phase="step", fits=1,
@@ -186,8 +197,8 @@ class Teller:
         }  # fmt: skip
         why = "a restart has helped against this before"
         decision = Decision("restart", why)
-        yield at, Tell("suspect", silence)
-        yield at, Tell("stalled", silence)
+        yield at, Announce("suspect", silence)
+        yield at, Announce("stalled", silence)
         yield at, Collect(number, self._attempt)
         mark = f"8b54b5e1ab7b7{number % 3:03d}"
         yield (
@@ -196,16 +207,18 @@ class Teller:
                 at=0.0, incident=number, seconds=2.5, where=WHERE, stacks=("metal_wait",), fingerprint=mark
             ),
         )
-        yield at, Found(number, (finding, other))
-        yield at, Tell("evidence", {"where": f"incidents/{number}", "line": f"; it hangs at {WHERE}"})
-        yield at, Found(number, (finding, other), decision)
-        yield at, Tell("stopping", {"attempt": str(self._attempt), "why": why})
+        yield at, Diagnosed(number, (finding, other))
+        yield at, Announce("evidence", {"where": f"incidents/{number}", "line": f"; it hangs at {WHERE}"})
+        yield at, Diagnosed(number, (finding, other), decision)
+        yield at, Announce("stopping", {"attempt": str(self._attempt), "why": why})
         yield at, Signal(self._attempt, "TERM")
         yield at, Exited(at=0.0, attempt=self._attempt, code=-15)
         self._attempt += 1
         yield (
             at,
-            Tell("restart", {"attempt": str(self._attempt), "why": why, "mathematics": decision.mathematics}),
+            Announce(
+                "restart", {"attempt": str(self._attempt), "why": why, "mathematics": decision.mathematics}
+            ),
         )
         yield from self._launch(at)
 
@@ -252,7 +265,7 @@ def make(run: Path, night: Night) -> Path:
     bar = "".join(f"\r{step}/60000 [====>......] - ETA: 4:12 - loss: 0.{step:04d}" for step in range(1000))
     (run / "output.log").write_text(f"Epoch 1/100\n{bar}\n" * 20)
     command = ["train.py", "--epochs", "100"]
-    write(run / "run.json", AskedFor(1, run.name, command, ["/opt/envs/tf/bin/python", *command], "/home/me/project",
+    write(run / "run.json", RunRequest(1, run.name, command, ["/opt/envs/tf/bin/python", *command], "/home/me/project",
                                      "2026-03-07T22:30:00Z", Identity(1, 0.0)))  # fmt: skip
     lost = night.stalls * SILENCE
     write(run / "outcome.json", Outcome(1, 0, "the training is finished", "2026-03-08T06:30:00Z", night.seconds,

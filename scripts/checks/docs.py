@@ -21,7 +21,7 @@ from stallguard.config import schema
 from stallguard.config.detector_keys import EVIDENCE, PHASES
 from stallguard.config.table import EVERYDAY, KEYS
 from stallguard.core import lifecycle
-from stallguard.core.limits import Row
+from stallguard.core.limits import PhaseLimits
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = "detector.rows."
@@ -76,7 +76,7 @@ def key_tables() -> str:
 
 def row_table() -> list[str]:
     """Return the thresholds of the phases: nine settings a row, `detector.rows.PHASE.NAME`."""
-    names = Row.__struct_fields__
+    names = PhaseLimits.__struct_fields__
     lines = []
     for phase, meaning in PHASES.items():
         keys = [KEYS[f"{ROWS}{phase}.{name}"] for name in names]

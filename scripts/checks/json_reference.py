@@ -21,7 +21,7 @@ import msgspec
 from json_meanings import COMMON, MEANINGS, TITLES
 
 from stallguard.cli._json import JsonOption
-from stallguard.core.actions import AnyAction, Tell
+from stallguard.core.actions import Announce, AnyAction
 from stallguard.core.events import AnyEvent
 from stallguard.report import narrative
 
@@ -29,11 +29,11 @@ PLAIN = {
     str: "text", int: "integer", float: "number", bool: "true or false", type(None): "null", typing.Any: "anything",
 }  # fmt: skip
 FILES = {
-    "run.json": "stallguard.storage.run_files:AskedFor",
+    "run.json": "stallguard.storage.run_files:RunRequest",
     "outcome.json": "stallguard.storage.run_files:Outcome",
     "incidents/N/manifest.json": "stallguard.collectors.evidence_bundle:Manifest",
 }
-JOURNAL = "stallguard.storage.journal:Line"
+JOURNAL = "stallguard.storage.journal:JournalLine"
 TOO_PLAIN = ("Output", "Row", "Result", "Item", "Line")  # names that say too little
 ANCHOR = re.compile(r"[^a-z0-9 _-]")
 
@@ -85,7 +85,9 @@ class Reference:
             members = sorted(typing.get_args(union), key=lambda one: str(tag(one)))
             yield from ["", f"| event: {title} | means | fields |", "|---|---|---|"]
             yield from (
-                f"| `{tag(one)}` | {summary(one)} | {self._link(one)} |" for one in members if one is not Tell
+                f"| `{tag(one)}` | {summary(one)} | {self._link(one)} |"
+                for one in members
+                if one is not Announce
             )
 
     def _link(self, kind: type[msgspec.Struct]) -> str:

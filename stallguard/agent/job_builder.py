@@ -39,7 +39,7 @@ ASKED = 20.0  # seconds for a shim to name its interpreter
 DEFAULTS = {"LANG": "en_US.UTF-8", "PYTHONUNBUFFERED": "1"}
 
 
-class Asked(NamedTuple):
+class JobRequest(NamedTuple):
     """What the user typed.  `options`: of `run`; `words`: COMMAND."""
 
     name: str
@@ -49,7 +49,7 @@ class Asked(NamedTuple):
     env: tuple[str, ...] = ()  # NAME=VALUE, or NAME to copy from this environment
 
 
-class Made(NamedTuple):
+class BuiltJob(NamedTuple):
     """A job, the interpreters it needs, and COMMAND with absolute paths."""
 
     job: Job
@@ -57,7 +57,7 @@ class Made(NamedTuple):
     words: tuple[str, ...]
 
 
-def make(asked: Asked, config: Config, env: Mapping[str, str], cwd: Path, places: Places) -> Made:
+def make(asked: JobRequest, config: Config, env: Mapping[str, str], cwd: Path, places: Places) -> BuiltJob:
     """Return the job.  Raises StallguardError if COMMAND cannot be run or the name is not valid."""
     name = checked_name(asked.name)
     place = Disk(env, str(cwd))
@@ -80,7 +80,7 @@ def make(asked: Asked, config: Config, env: Mapping[str, str], cwd: Path, places
         throttle=round(config.agent.throttle),
     )
     preflight.check_text(job)
-    return Made(job, (sys.executable, *chosen), words)
+    return BuiltJob(job, (sys.executable, *chosen), words)
 
 
 def _words(words: Sequence[str], argv: Sequence[str], cwd: Path, *, is_script: bool) -> tuple[str, ...]:

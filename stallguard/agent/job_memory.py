@@ -20,7 +20,7 @@ from stallguard.storage import paths, run_files
 Moment = dt.datetime
 
 
-class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
+class JobMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     """Times are local, with their offset.  `wanted`, `halted`: the user requested a start or a stop."""
 
     installed: Moment | None = None
@@ -42,19 +42,19 @@ def file(name: str) -> Path:
     return paths.home() / "agents" / f"{name}.json"
 
 
-def recall(name: str) -> Memory:
+def recall(name: str) -> JobMemory:
     """Return the state of a job: empty if there is no file, `damaged` if it cannot be read."""
     path = file(name)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Memory)
+        return msgspec.json.decode(path.read_bytes(), type=JobMemory)
     except FileNotFoundError:
-        return Memory()
+        return JobMemory()
     except (OSError, *UNREADABLE) as error:
         why = f"{path} cannot be read ({error}); the newest run of the same command is used instead"
-        return Memory(trouble=why, damaged=True)
+        return JobMemory(trouble=why, damaged=True)
 
 
-def keep(name: str, memory: Memory) -> None:
+def keep(name: str, memory: JobMemory) -> None:
     """Write the state of a job; a file that could not be read is kept beside it.  Raises OSError."""
     path = file(name)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

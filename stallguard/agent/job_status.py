@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from stallguard.agent import job_memory, missed_starts, start_plan
 from stallguard.agent.job import ReadBack, Schedule, command_in, read_back
-from stallguard.agent.job_memory import Memory, Moment
-from stallguard.agent.manager_protocol import Known, Manager
+from stallguard.agent.job_memory import JobMemory, Moment
+from stallguard.agent.manager_protocol import KnownJob, Manager
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, list_runs
 
@@ -67,7 +67,9 @@ def status(manager: Manager, name: str, now: Moment) -> Status:
     return _joined(manager, name, back, manager.known(name), recollected(name, command_in(back.run)), now)
 
 
-def _joined(manager: Manager, name: str, back: ReadBack, known: Known, past: Memory, now: Moment) -> Status:
+def _joined(
+    manager: Manager, name: str, back: ReadBack, known: KnownJob, past: JobMemory, now: Moment
+) -> Status:
     over = start_plan.missed(back.schedule, past, now)
     return Status(
         name=name,
@@ -97,7 +99,7 @@ def run_state(run_id: str) -> str:
     return run_files.state(run) if run else ""
 
 
-def recollected(name: str, command: Sequence[str]) -> Memory:
+def recollected(name: str, command: Sequence[str]) -> JobMemory:
     """Return the state of the job `name`; if its file is damaged, the state that follows from its newest run.
 
     Otherwise a job whose training still runs would start a second one.
@@ -127,7 +129,7 @@ def unfinished(run_id: str) -> RunDir | None:
     return run if run and run_files.state(run) == "lost" else None
 
 
-def next_start(schedule: Schedule, past: Memory, now: Moment) -> Moment | None:
+def next_start(schedule: Schedule, past: JobMemory, now: Moment) -> Moment | None:
     """Return the next time by the schedule; None if a job starts at login or by hand."""
     a_day = dt.timedelta(days=1)
     times = [start_plan.latest(time, now) + a_day for time in schedule.at]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 from typing import NamedTuple
 
-from stallguard.agent.launchctl_output import Printed
+from stallguard.agent.launchctl_output import PrintedService
 
 OK, ABSENT, BUSY, LOADED, UNCLEAR, DISABLED, NO_SESSION, REFUSED = (
     "ok", "absent", "busy", "loaded", "unclear", "disabled", "no session", "refused",
@@ -75,7 +75,7 @@ REASONS = {
 }
 
 
-def ending(job: Printed) -> str:
+def ending(job: PrintedService) -> str:
     """Return how the job's last run ended; "" if it never ended."""
     if job.reason in REASONS:
         return REASONS[job.reason]

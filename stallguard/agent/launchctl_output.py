@@ -18,7 +18,7 @@ _LEADING_NUMBER = re.compile(r"-?\d+")
 _TRAILING_NUMBER = re.compile(r"(\d+)\s*$")
 
 
-class Printed(msgspec.Struct, frozen=True):
+class PrintedService(msgspec.Struct, frozen=True):
     """A loaded job.  None or "": launchctl did not print it."""
 
     state: str = ""  # running, not running, spawn scheduled, exited, ...
@@ -53,11 +53,11 @@ def fields(text: str) -> dict[str, str]:
     return found
 
 
-def parse(text: str) -> Printed:
+def parse(text: str) -> PrintedService:
     """Return the values in the output of `launchctl print gui/UID/LABEL`."""
     said = fields(text)
     exit_words = said.get("last exit code", "")
-    return Printed(
+    return PrintedService(
         state=said.get("state", ""),
         path=said.get("path", ""),
         pid=_number(said.get("pid")),
@@ -84,7 +84,7 @@ def _trailing(text: str) -> int | None:
     return int(match[1]) if match and len(match[1]) < 4 else None  # noqa: PLR2004 - signals have two digits
 
 
-class Row(msgspec.Struct, frozen=True):
+class ListedService(msgspec.Struct, frozen=True):
     """One job of `launchctl list`.  `status`: exit code, or the negative of a signal's number."""
 
     label: str
@@ -92,19 +92,21 @@ class Row(msgspec.Struct, frozen=True):
     status: int | None
 
 
-def parse_list(text: str) -> list[Row]:
+def parse_list(text: str) -> list[ListedService]:
     """Return the jobs of `launchctl list`: three columns, without the header."""
     rows = map(_ROW.fullmatch, text.splitlines())
-    return [Row(row[3], _number(row[1]), _number(row[2])) for row in rows if row]
+    return [ListedService(row[3], _number(row[1]), _number(row[2])) for row in rows if row]
 
 
-def parse_entry(text: str) -> Row | None:
+def parse_entry(text: str) -> ListedService | None:
     """Return the job of `launchctl list LABEL`, an old-style dictionary; its LastExitStatus is a wait status."""
     said = dict(re.findall(r'^\t"(\w+)" = "?(.*?)"?;$', text, re.MULTILINE))
     if "Label" not in said:
         return None
     status = _number(said.get("LastExitStatus"))
-    return Row(said["Label"], _number(said.get("PID")), None if status is None else _exit_of(status))
+    return ListedService(
+        said["Label"], _number(said.get("PID")), None if status is None else _exit_of(status)
+    )
 
 
 def _exit_of(status: int) -> int:

@@ -19,7 +19,7 @@ DONE = "done"
 PAUSE = 0.25  # seconds between two tries
 
 
-class Step(NamedTuple):
+class ServiceStep(NamedTuple):
     """Run launchctl with `words`.  `leads`: the next step for each meaning of the answer; `tries`: at most so many."""
 
     words: tuple[str, ...]
@@ -27,27 +27,29 @@ class Step(NamedTuple):
     tries: int = 1
 
 
-Steps = Mapping[str, Step]
+Steps = Mapping[str, ServiceStep]
 
 
-def _until_gone(seconds: float, then: str) -> Step:
-    return Step(("print", "{target}"), {OK: "gone?", ABSENT: then}, tries=round(seconds / PAUSE))
+def _until_gone(seconds: float, then: str) -> ServiceStep:
+    return ServiceStep(("print", "{target}"), {OK: "gone?", ABSENT: then}, tries=round(seconds / PAUSE))
 
 
-def _bootout(then: str) -> Step:
+def _bootout(then: str) -> ServiceStep:
     gone = dict.fromkeys((OK, BUSY, UNCLEAR), "gone?")
-    return Step(("bootout", "{target}"), gone | {ABSENT: then})
+    return ServiceStep(("bootout", "{target}"), gone | {ABSENT: then})
 
 
 def install(exit_timeout: float) -> Steps:
     """Return the steps that load a property list, and replace the job that is loaded."""
     verify = dict.fromkeys((OK, UNCLEAR, BUSY, LOADED), "loaded?")
     return {
-        "enable": Step(("enable", "{target}"), {OK: "bootout"}, tries=2),
+        "enable": ServiceStep(("enable", "{target}"), {OK: "bootout"}, tries=2),
         "bootout": _bootout("bootstrap")._replace(tries=2),
         "gone?": _until_gone(max(exit_timeout + 5, 30), "bootstrap"),
-        "bootstrap": Step(("bootstrap", "{domain}", "{file}"), verify | {DISABLED: "enable"}, tries=20),
-        "loaded?": Step(("print", "{target}"), {OK: DONE, ABSENT: "bootstrap"}, tries=20),
+        "bootstrap": ServiceStep(
+            ("bootstrap", "{domain}", "{file}"), verify | {DISABLED: "enable"}, tries=20
+        ),
+        "loaded?": ServiceStep(("print", "{target}"), {OK: DONE, ABSENT: "bootstrap"}, tries=20),
     }
 
 
@@ -88,11 +90,11 @@ def play(
 
 def _telling(story: list[tuple[str, Said]]) -> Answer:
     """Return the last answer that gives a reason: a failed bootstrap rather than the `print` after it."""
-    told = [answer(*said) for _, said in story if answer(*said).meaning not in (OK, ABSENT)]
-    return told[-1] if told else answer(*story[-1][1])
+    announced = [answer(*said) for _, said in story if answer(*said).meaning not in (OK, ABSENT)]
+    return announced[-1] if announced else answer(*story[-1][1])
 
 
-def failure(step: Step, names: Mapping[str, str], said: Answer) -> StallguardError:
+def failure(step: ServiceStep, names: Mapping[str, str], said: Answer) -> StallguardError:
     """Return the error for a step with the answer `said`."""
     asked = " ".join(("launchctl", *(word.format_map(names) for word in step.words)))
     return StallguardError(

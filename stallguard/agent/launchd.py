@@ -24,7 +24,7 @@ from stallguard.agent.job import Job, label, read_back
 from stallguard.agent.job_files import Places
 from stallguard.agent.launchctl_codes import ABSENT, BUSY, NO_SESSION, OK, answer
 from stallguard.agent.launchctl_steps import PAUSE
-from stallguard.agent.manager_protocol import Known
+from stallguard.agent.manager_protocol import KnownJob
 from stallguard.agent.service_tool import Said
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.host.preferences import sleep, wakes
@@ -155,18 +155,18 @@ class Launchd:
     def _exit_timeout(self, name: str) -> int:
         return self._print(name).exit_timeout or DEFAULT_EXIT
 
-    def _print(self, name: str) -> launchctl_output.Printed:
+    def _print(self, name: str) -> launchctl_output.PrintedService:
         said = self._launchctl(("print", self._target(name)))
-        return launchctl_output.parse(said.text) if said.code == 0 else launchctl_output.Printed()
+        return launchctl_output.parse(said.text) if said.code == 0 else launchctl_output.PrintedService()
 
-    def known(self, name: str) -> Known:
+    def known(self, name: str) -> KnownJob:
         """Return the values of `launchctl print`, and whether the job is switched off."""
         said = self._launchctl(("print", self._target(name)))
         meaning = answer(*said)
         if meaning.meaning != OK:
-            return Known(loaded=False, trouble=self._why_absent(name, meaning))
+            return KnownJob(loaded=False, trouble=self._why_absent(name, meaning))
         job = launchctl_output.parse(said.text)
-        return Known(
+        return KnownJob(
             loaded=True,
             running=job.running,
             state=job.state,

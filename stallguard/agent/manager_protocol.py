@@ -13,7 +13,7 @@ from stallguard.agent.job import Job
 from stallguard.agent.job_files import Places
 
 
-class Known(msgspec.Struct, frozen=True):
+class KnownJob(msgspec.Struct, frozen=True):
     """The state of a job in the service manager.  None or "": not reported."""
 
     loaded: bool
@@ -48,7 +48,7 @@ class Manager(Protocol):
     def stop(self, name: str) -> None:
         """End the job's process and wait for it; it stays installed."""
 
-    def known(self, name: str) -> Known:
+    def known(self, name: str) -> KnownJob:
         """Return the state of the job."""
 
     def program(self, name: str) -> tuple[str, ...]:

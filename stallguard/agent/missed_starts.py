@@ -14,7 +14,7 @@ from stallguard import units
 from stallguard.agent import job_memory, start_plan
 from stallguard.agent.job import Schedule, read_back
 from stallguard.agent.job_files import LAUNCHD
-from stallguard.agent.job_memory import Memory, Moment
+from stallguard.agent.job_memory import JobMemory, Moment
 from stallguard.agent.manager_protocol import Manager
 from stallguard.host.types import Sleep
 
@@ -23,7 +23,7 @@ AWAKE = 300.0  # seconds; a job that starts so soon after a wake-up finds the ma
 A_DAY = 24 * 60  # minutes
 
 
-class Missed(NamedTuple):
+class MissedNight(NamedTuple):
     """A start that did not happen."""
 
     job: str
@@ -31,7 +31,7 @@ class Missed(NamedTuple):
     words: str
 
 
-def newest(schedule: Schedule, past: Memory, now: Moment) -> Moment | None:
+def newest(schedule: Schedule, past: JobMemory, now: Moment) -> Moment | None:
     """Return the newest missed start, a recorded one included; None if there is none."""
     known = [moment for moment in (start_plan.missed(schedule, past, now), past.missed) if moment is not None]
     return max(known, default=None)
@@ -90,14 +90,14 @@ def warning(schedule: Schedule, system: str, sleep: Sleep | None, wakes: tuple[s
     return [text]
 
 
-def since(began: dt.datetime, own: Manager, now: Moment) -> list[Missed]:
+def since(began: dt.datetime, own: Manager, now: Moment) -> list[MissedNight]:
     """Return the starts of the jobs of `own` that were missed at or after `began`."""
     found = []
     for name in own.places.names():
         back = read_back(own.program(name))
         moment = newest(back.schedule, job_memory.recall(name), now) if back else None
         if moment is not None and moment >= began:
-            found.append(Missed(name, moment, words(moment, own.places.system)))
+            found.append(MissedNight(name, moment, words(moment, own.places.system)))
     return found
 
 

@@ -28,7 +28,7 @@ Begin = Callable[[Callable[[str], None]], None]
 GoOn = Callable[[RunDir, bool], None]
 
 
-class Work(NamedTuple):
+class JobRunner(NamedTuple):
     """One start of a job.
 
     `begin` gets a callback for the id of its run; `go_on(run, end)` continues a run; `notify` sends a message to the
@@ -70,7 +70,7 @@ class Work(NamedTuple):
         taken_up = plan.action == start_plan.GO_ON and unfinished(job_memory.recall(self.name).run) is None
         return plan.action == start_plan.END or taken_up
 
-    def _decide(self, *, first: bool) -> tuple[start_plan.Plan, RunDir | None]:
+    def _decide(self, *, first: bool) -> tuple[start_plan.StartPlan, RunDir | None]:
         past, now = recollected(self.name, self.command), self.clock()
         if past.damaged:
             self.say(f"{self.name}: {past.trouble}")
@@ -86,12 +86,12 @@ class Work(NamedTuple):
             self.notify(missed_starts.words(over, self.system))
         return plan, left
 
-    def _remember_end(self, plan: start_plan.Plan) -> None:
+    def _remember_end(self, plan: start_plan.StartPlan) -> None:
         if plan.action != start_plan.NOTHING:
             with contextlib.suppress(OSError):  # a full disk: the next missed start is not noticed
                 job_memory.keep(self.name, replace(job_memory.recall(self.name), ended=self.clock()))
 
-    def _perform(self, plan: start_plan.Plan, left: RunDir | None) -> None:
+    def _perform(self, plan: start_plan.StartPlan, left: RunDir | None) -> None:
         if plan.action == start_plan.BEGIN:
             self.begin(self._begun)
         elif left is not None and plan.action in (start_plan.GO_ON, start_plan.END):

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from stallguard import units
 from stallguard.agent.job import Schedule
-from stallguard.agent.job_memory import Memory, Moment
+from stallguard.agent.job_memory import JobMemory, Moment
 
 BEGIN, GO_ON, END, GIVE_UP, NOTHING = "begin", "go on", "end", "give up", "nothing"
 EARLY = dt.timedelta(minutes=1)  # by which a service manager can be early
@@ -25,30 +25,32 @@ ALMOST = 0.9  # of an interval
 HOUR_SLACK = 300.0  # by which an hourly start can be short of its interval, if the previous one was late
 
 
-class Plan(NamedTuple):
+class StartPlan(NamedTuple):
     """What to do, and why, in words."""
 
     action: str
     why: str
 
 
-def plan(schedule: Schedule, memory: Memory, now: Moment, *, unfinished: bool, first: bool = True) -> Plan:
+def plan(
+    schedule: Schedule, memory: JobMemory, now: Moment, *, unfinished: bool, first: bool = True
+) -> StartPlan:
     """Return what to do.
 
     `unfinished`: the job's last run has no outcome, and no stallguard guards it; `first`: the service manager has just
     started, so this can be a login.
     """
     if unfinished and memory.halted:
-        return Plan(END, "you stopped the job while stallguard was not running")
+        return StartPlan(END, "you stopped the job while stallguard was not running")
     why = _due(schedule, memory, now, first=first)
     if not unfinished and not why:
-        return Plan(NOTHING, f"nothing is due; this job starts {schedule.words()}")
+        return StartPlan(NOTHING, f"nothing is due; this job starts {schedule.words()}")
     if len(recent(memory, now)) >= MOST_RESTARTS:
-        return Plan(GIVE_UP, f"gave up: stallguard itself crashed {MOST_RESTARTS} times within an hour")
-    return Plan(GO_ON, "stallguard had been killed") if unfinished else Plan(BEGIN, why)
+        return StartPlan(GIVE_UP, f"gave up: stallguard itself crashed {MOST_RESTARTS} times within an hour")
+    return StartPlan(GO_ON, "stallguard had been killed") if unfinished else StartPlan(BEGIN, why)
 
 
-def _due(schedule: Schedule, memory: Memory, now: Moment, *, first: bool) -> str:
+def _due(schedule: Schedule, memory: JobMemory, now: Moment, *, first: bool) -> str:
     if memory.wanted:
         return "you started it"
     for time in schedule.at:
@@ -63,7 +65,7 @@ def _due(schedule: Schedule, memory: Memory, now: Moment, *, first: bool) -> str
     return "login" if schedule.login and first and not schedule.is_hourly else ""
 
 
-def missed(schedule: Schedule, memory: Memory, now: Moment) -> Moment | None:
+def missed(schedule: Schedule, memory: JobMemory, now: Moment) -> Moment | None:
     """Return the newest time of day that passed without a start and is skipped; None if there is none.
 
     A job that was still running then has missed no start.
@@ -91,12 +93,12 @@ def _is_next(started: Moment | None, every: float, now: Moment) -> bool:
     return started is None or (now - started).total_seconds() >= least
 
 
-def recent(memory: Memory, now: Moment) -> tuple[Moment, ...]:
+def recent(memory: JobMemory, now: Moment) -> tuple[Moment, ...]:
     """Return the restarts of the last hour."""
     return tuple(moment for moment in memory.restarts if now - moment < AN_HOUR)
 
 
-def remembered(memory: Memory, done: Plan, now: Moment) -> Memory:
+def remembered(memory: JobMemory, done: StartPlan, now: Moment) -> JobMemory:
     """Return the state of the job before it does `done`, so that crashes in between are counted."""
     if done.action in (BEGIN, GO_ON):
         return replace(memory, restarts=(*recent(memory, now), now), trouble="")
@@ -105,6 +107,6 @@ def remembered(memory: Memory, done: Plan, now: Moment) -> Memory:
     return memory
 
 
-def begun(memory: Memory, run: str, now: Moment) -> Memory:
+def begun(memory: JobMemory, run: str, now: Moment) -> JobMemory:
     """Return the state of the job once its run exists: the start counts as done."""
     return replace(memory, run=run or memory.run, started=now, wanted=False, halted=False, restarts=())

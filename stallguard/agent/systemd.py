@@ -14,8 +14,8 @@ from stallguard.agent import launchctl_codes, missed_starts, preflight, service_
 from stallguard.agent.job import Job, read_back
 from stallguard.agent.job import unit as unit_name
 from stallguard.agent.job_files import Places
-from stallguard.agent.launchctl_output import Printed
-from stallguard.agent.manager_protocol import Known
+from stallguard.agent.launchctl_output import PrintedService
+from stallguard.agent.manager_protocol import KnownJob
 from stallguard.agent.service_tool import Said
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.host.preferences import sleep, wakes
@@ -150,10 +150,10 @@ class Systemd:
         if said.code:
             raise StallguardError(f"systemctl --user {' '.join(words)} failed", why=said.text.strip())
 
-    def known(self, name: str) -> Known:
+    def known(self, name: str) -> KnownJob:
         """Return the values of `systemctl show`."""
         said = self._systemctl(("show", "-p", ",".join(ASKED), f"{unit_name(name)}.service"))
-        return parse_show(said.text) if said.code == 0 else Known(loaded=False, trouble=said.text.strip())
+        return parse_show(said.text) if said.code == 0 else KnownJob(loaded=False, trouble=said.text.strip())
 
     def program(self, name: str) -> tuple[str, ...]:
         """Return the command line in the job's service; () if there is none."""
@@ -171,12 +171,12 @@ class Systemd:
         ]
 
 
-def parse_show(text: str) -> Known:
+def parse_show(text: str) -> KnownJob:
     """Return the values of the properties; absent ones count as unknown."""
     said = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     active = said.get("ActiveState", "")
     pid = said.get("MainPID", "0")
-    return Known(
+    return KnownJob(
         loaded=said.get("LoadState") == "loaded",
         running=active in ("active", "deactivating", "reloading") and pid != "0",
         state=f"{active} ({said.get('SubState', '')})" if active else "",
@@ -192,8 +192,8 @@ def _ending(said: dict[str, str]) -> str:
         return ""
     number = int(status)
     if said["ExecMainCode"] in KILLED:
-        return launchctl_codes.ending(Printed(signal=number))
-    return STARTLESS.get(number) or launchctl_codes.ending(Printed(exit_code=number))
+        return launchctl_codes.ending(PrintedService(signal=number))
+    return STARTLESS.get(number) or launchctl_codes.ending(PrintedService(exit_code=number))
 
 
 def _advice_on_linger() -> list[str]:

@@ -20,7 +20,7 @@ from stallguard.agent.service_manager import own_places, own_system
 from stallguard.cli._options import given
 from stallguard.errors import USAGE, StallguardError
 from stallguard.storage.paths import RunDir
-from stallguard.supervisor.signals import held
+from stallguard.supervisor.signals import deferred_signals
 
 
 @click.command("work", hidden=True, context_settings={"ignore_unknown_options": False})
@@ -49,7 +49,7 @@ def work(name: str, at: tuple[str, ...], every: str | None, words: tuple[str, ..
     ) as error:  # edited by hand; an exit code other than 0 would start it again for ever
         say("; ".join(error.lines()))
         return
-    with held() as kept:
+    with deferred_signals() as kept:
 
         def begin(remember: Callable[[str], None]) -> None:
             _begin(name, words, remember, kept)
@@ -60,7 +60,7 @@ def work(name: str, at: tuple[str, ...], every: str | None, words: tuple[str, ..
         def notify(text: str) -> None:
             _notify(name, text, words, say)
 
-        working.Work(name, command_in(words), when, now, begin, go_on, say, notify, own_system()).do()
+        working.JobRunner(name, command_in(words), when, now, begin, go_on, say, notify, own_system()).do()
 
 
 def _notify(name: str, text: str, words: tuple[str, ...], say: Callable[[str], None]) -> None:

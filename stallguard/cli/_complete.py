@@ -40,7 +40,7 @@ Items = list["CompletionItem[str]"]
 Completer = Callable[[click.Context, click.Parameter, str], Items]
 
 
-class Group(click.Group):
+class VerbGroup(click.Group):
     """A group of verbs whose summaries are shown as a whole."""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> Items:

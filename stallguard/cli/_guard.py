@@ -28,8 +28,8 @@ def guard(
     """Resolve the command, run it under guard, and return the exit code.  `reload`: reads the settings again."""
     from stallguard.launch.request import prepare
     from stallguard.supervisor.session import Session
-    from stallguard.supervisor.signals import held
+    from stallguard.supervisor.signals import deferred_signals
 
-    with held() as kept:
+    with deferred_signals() as kept:
         request = prepare(words, loaded, os.environ, Path.cwd(), name=name)
         return Session(request, loaded, os.environ, reload).guard(kept)

@@ -60,7 +60,7 @@ MEANT = {
 SUPERVISES = ("run", "drill", "find-batch", "agent")
 
 
-class Verbs(_complete.Group):
+class Verbs(_complete.VerbGroup):
     """Finds each verb in the module of its name, so that `stallguard run` imports no other."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -28,15 +28,15 @@ from stallguard.cli._options import as_words, given, settings
 from stallguard.cli.run import RunCommand
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.report.sanitize import one_line, plain
-from stallguard.supervisor.signals import held
+from stallguard.supervisor.signals import deferred_signals
 
 POLL = 0.5  # seconds between two reads of a log that is followed
 
 if TYPE_CHECKING:
-    from stallguard.agent.job_builder import Made
+    from stallguard.agent.job_builder import BuiltJob
 
 
-@click.group("agent", cls=_complete.Group)
+@click.group("agent", cls=_complete.VerbGroup)
 def command() -> None:
     """Train overnight: jobs that start on time and survive a crash.
 
@@ -82,8 +82,8 @@ def _options_of_a_job(function: Callable[..., None]) -> Callable[..., None]:
 
 def _made(
     name: str, at: tuple[str, ...], every: str | None, environment: tuple[str, ...], system: str, rest: Any
-) -> Made:
-    from stallguard.agent.job_builder import Asked, make
+) -> BuiltJob:
+    from stallguard.agent.job_builder import JobRequest, make
 
     words = rest.pop("words", ())
     if not words:
@@ -91,7 +91,7 @@ def _made(
         raise StallguardError("a job needs a COMMAND", cure=cure, code=USAGE)
     flags = given(rest)
     loaded = config.load(flags, os.environ, Path.cwd())
-    asked = Asked(name, schedule_of(at, every), as_words(flags), words, environment)
+    asked = JobRequest(name, schedule_of(at, every), as_words(flags), words, environment)
     return make(asked, loaded.config, os.environ, Path.cwd(), own_places(system, os.environ))
 
 
@@ -124,10 +124,10 @@ def install(
         click.echo(line, err=True)
 
 
-def _put_in_force(own: Manager, made: Made, *, at_once: bool) -> None:
+def _put_in_force(own: Manager, made: BuiltJob, *, at_once: bool) -> None:
     name = made.job.name
     before = _remembered(own, name)
-    job_memory.keep(name, job_memory.Memory(installed=_now(), wanted=at_once, run=before.run, halted=True))
+    job_memory.keep(name, job_memory.JobMemory(installed=_now(), wanted=at_once, run=before.run, halted=True))
     try:
         own.install(made.job)
     except StallguardError:
@@ -151,7 +151,7 @@ def uninstall(name: str | None) -> None:
     own.uninstall(which)
     left = job_status.unfinished(past.run)
     if back is not None and left is not None and retention.is_alive(left):
-        with held() as kept:  # stallguard was killed, and no service manager starts it again
+        with deferred_signals() as kept:  # stallguard was killed, and no service manager starts it again
             continue_run(back.run, left, kept, end=True)
     job_memory.forget(which)
     click.echo(f"{which}: removed; its runs are listed by stallguard ls", err=True)
@@ -260,7 +260,7 @@ def _is_there(own: Manager, name: str) -> bool:
         return False
 
 
-def _remembered(own: Manager, name: str) -> job_memory.Memory:
+def _remembered(own: Manager, name: str) -> job_memory.JobMemory:
     back = read_back(own.program(name))
     return job_status.recollected(name, command_in(back.run) if back else ())
 

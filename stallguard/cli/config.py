@@ -37,7 +37,7 @@ class Output(msgspec.Struct, frozen=True):
     settings: dict[str, Row]
 
 
-@click.group("config", cls=_complete.Group)
+@click.group("config", cls=_complete.VerbGroup)
 def command() -> None:
     """Show and change the settings, with their origins."""
 

@@ -14,8 +14,8 @@ from stallguard import config
 from stallguard.cli._json import prints_json
 from stallguard.cli._options import given, settings
 from stallguard.config.table import KEYS
-from stallguard.doctor.facts import Facts
-from stallguard.doctor.findings import FAIL, NOTE, OK, WARN, Finding, worst
+from stallguard.doctor.facts import MachineFacts
+from stallguard.doctor.findings import FAIL, NOTE, OK, WARN, CheckResult, worst
 from stallguard.launch import interpreter
 from stallguard.report.sanitize import plain
 
@@ -28,8 +28,8 @@ class Output(msgspec.Struct, frozen=True):
 
     schema: int
     verdict: str  # the worst severity of the findings: ok, note, warn or fail
-    findings: list[Finding]
-    facts: Facts
+    findings: list[CheckResult]
+    facts: MachineFacts
 
 
 @click.command("doctor")
@@ -61,14 +61,14 @@ def command(ctx: click.Context, /, *, as_json: bool, deep: bool, **parameters: A
     ctx.exit(1 if verdict == FAIL else 0)
 
 
-def lines(finding: Finding) -> list[str]:
+def lines(finding: CheckResult) -> list[str]:
     """Return the lines of a finding: its severity and name, what was found, and the cure."""
     mark = click.style(f"{finding.severity:<4}", fg=COLORS[finding.severity], bold=finding.severity == FAIL)
     shown = [f"{mark}  {finding.name:<14} {plain(finding.what)}"]
     return [*shown, f"{'':<21} -> {plain(finding.cure)}"] if finding.cure else shown
 
 
-def summary(findings: list[Finding]) -> str:
+def summary(findings: list[CheckResult]) -> str:
     """Return the last line."""
     count = {severity: sum(1 for f in findings if f.severity == severity) for severity in COLORS}
     if count[FAIL]:

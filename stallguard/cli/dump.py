@@ -50,7 +50,7 @@ def command(what: str | None, output: Path | None, deep: bool, again: float, as_
     sys.exit(0 if manifest.fingerprint else 1)
 
 
-def _training(what: str | None) -> training_process.Training:
+def _training(what: str | None) -> training_process.TrainingProcess:
     from stallguard.collectors import training_process
 
     by_pid = what is not None and what.isdigit()
@@ -74,7 +74,7 @@ def _training(what: str | None) -> training_process.Training:
 def _show(manifest: evidence_bundle.Manifest, directory: Path, cwd: str) -> None:
     item = next((item for item in manifest.items if item.name == "stacks"), None)
     if manifest.fingerprint:
-        for line in told((directory / "stacks.txt").read_text(errors="replace"), cwd):
+        for line in announced((directory / "stacks.txt").read_text(errors="replace"), cwd):
             click.echo(line)
     elif item is not None:
         click.echo(f"no Python stacks: {item.why}", err=True)
@@ -85,7 +85,7 @@ def _show(manifest: evidence_bundle.Manifest, directory: Path, cwd: str) -> None
     click.echo(f"evidence kept in {directory}", err=True)
 
 
-def told(text: str, cwd: str = "") -> Iterator[str]:
+def announced(text: str, cwd: str = "") -> Iterator[str]:
     """Yield a dump as lines: the main thread first, the innermost frame on top, `>` marks frames of the script.
 
     Threads with equal stacks are shown once, and stallguard's own are left out; the file contains all of them.

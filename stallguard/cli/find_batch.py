@@ -20,7 +20,7 @@ from stallguard.errors import StallguardError
 from stallguard.storage import learned_store
 
 if TYPE_CHECKING:  # completion must not wait for this import
-    from stallguard.supervisor.batch_trial import Verdict
+    from stallguard.supervisor.batch_trial import TrialVerdict
 
 SCHEMA = 1
 NONE_SURVIVES = 1  # the exit code
@@ -152,16 +152,16 @@ class Finder:
             failed = factor
         return self._keep("factor", 0)
 
-    def _try(self, factor: int, loaded: config.Loaded, rows: int) -> Verdict:
+    def _try(self, factor: int, loaded: config.Loaded, rows: int) -> TrialVerdict:
         """Run one trial and print its result.  Raises StallguardError if no other size could do better."""
         from stallguard.launch.request import prepare
-        from stallguard.supervisor.batch_trial import Trial
-        from stallguard.supervisor.signals import held
+        from stallguard.supervisor.batch_trial import BatchTrial
+        from stallguard.supervisor.signals import deferred_signals
 
         size = _size(factor, rows)
-        with held() as kept:
+        with deferred_signals() as kept:
             request = prepare(self._words, loaded, os.environ, self._cwd, trial=True)
-            trial = Trial(request, loaded, os.environ, steps=self._steps, factor=factor)
+            trial = BatchTrial(request, loaded, os.environ, steps=self._steps, factor=factor)
             trial.guard(kept)
         verdict = trial.verdict()
         if verdict.hopeless:

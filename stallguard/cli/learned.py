@@ -35,7 +35,7 @@ class Output(msgspec.Struct, frozen=True):
     learned: list[Row]
 
 
-@click.group("learned", cls=_complete.Group)
+@click.group("learned", cls=_complete.VerbGroup)
 def command() -> None:
     """Show or delete what was learned of each script by runs and find-batch: its usual gaps, and surviving batches."""
 
@@ -59,7 +59,7 @@ def _day(saved: float) -> str:
     return f"{dt.datetime.fromtimestamp(saved).astimezone():%Y-%m-%d}"
 
 
-def _row(one: learned_store.Known) -> Row:
+def _row(one: learned_store.LearnedFile) -> Row:
     return Row(one.name, one.saved, one.what, list(one.key.command), one.key.directory)
 
 

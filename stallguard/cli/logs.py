@@ -32,7 +32,7 @@ CHUNK = 1 << 16
 @click.option("-f", "--follow", is_flag=True, help="Follow the log while the run is alive.")
 @click.option("-n", "most", type=click.IntRange(0), metavar="COUNT", help="Only the last COUNT lines.")
 @click.option("--output", "output", is_flag=True, help="The output of the script, byte for byte.")
-@prints_json("The journal: JSON lines.", "stallguard.storage.journal:Line")
+@prints_json("The journal: JSON lines.", "stallguard.storage.journal:JournalLine")
 def command(run: str | None, follow: bool, most: int | None, output: bool, as_json: bool) -> None:
     """Show what happened in RUN (default: the newest): stallguard's messages, one per line."""
     which = find_run(run)
@@ -60,7 +60,7 @@ def _last(path: Path, most: int, *, raw: bool, began: float | None) -> deque[byt
     for part in journal.parts(path):
         with contextlib.suppress(FileNotFoundError):
             for line in journal.lines(part):
-                words = line if raw else (told(line, began) or "").encode()
+                words = line if raw else (announced(line, began) or "").encode()
                 if words:
                     kept.append(words if raw else words + b"\n")
     return kept
@@ -70,19 +70,19 @@ def _show(chunk: bytes, *, raw: bool, began: float | None) -> None:
     if raw:
         sys.stdout.buffer.write(chunk)
     else:
-        for words in (told(line, began) for line in chunk.splitlines()):
+        for words in (announced(line, began) for line in chunk.splitlines()):
             if words:
                 click.echo(words)
     sys.stdout.flush()
 
 
-def told(line: bytes, began: float | None = None) -> str | None:
+def announced(line: bytes, began: float | None = None) -> str | None:
     """Return a journal line as text, or None if it is not shown.
 
     Its time is local, with the date if the run took several days.  `began`: start of the run, seconds since the epoch.
     """
     try:
-        entry = msgspec.json.decode(line, type=journal.Line)
+        entry = msgspec.json.decode(line, type=journal.JournalLine)
         if not entry.message:
             return None
         at = dt.datetime.fromisoformat(entry.time).timestamp()

@@ -17,7 +17,7 @@ from stallguard.storage.paths import RunDir, list_runs
 
 @click.command("morning")
 @click.option("--since", default="16h", show_default=True, metavar="DURATION", help="How far back to look.")
-@prints_json("One JSON object with all of them.", "stallguard.report.overnight:Output")
+@prints_json("One JSON object with all of them.", "stallguard.report.overnight:OvernightOutput")
 def command(since: str, as_json: bool) -> None:
     """Summarize each run of the last night: whether it finished, its progress, the lost time, and what to do.
 
@@ -28,7 +28,7 @@ def command(since: str, as_json: bool) -> None:
     """  # noqa: D301 - click wants the real backspace
     from stallguard.agent import job_memory, missed_starts
     from stallguard.agent.service_manager import manager, own_system
-    from stallguard.report.overnight import SCHEMA, MissedStart, Output, lines
+    from stallguard.report.overnight import SCHEMA, MissedStart, OvernightOutput, lines
     from stallguard.report.overnight_run import heirs, night
 
     runs = [run for run in list_runs() if not run.is_trial]
@@ -38,8 +38,8 @@ def command(since: str, as_json: bool) -> None:
     nights = [night(run, heirs=went_on, jobs=jobs) for run in _since(runs, began)]
     over = missed_starts.since(began, manager(own_system(), os.environ), dt.datetime.now().astimezone())
     if as_json:
-        told = [MissedStart(one.job, one.at, one.words) for one in over]
-        click.echo(jsontext.readable(Output(SCHEMA, nights, told)))
+        announced = [MissedStart(one.job, one.at, one.words) for one in over]
+        click.echo(jsontext.readable(OvernightOutput(SCHEMA, nights, announced)))
         return
     for one in over:
         click.echo(f"{one.job}: {one.words}")

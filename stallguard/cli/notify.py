@@ -39,7 +39,7 @@ def command(is_test: bool, as_json: bool, **parameters: Any) -> None:
     wanted = config.load(given(parameters), os.environ, Path.cwd()).config.notify
     failed: list[str] = []
     results = notify.test(notify.channels(wanted, os.environ, failed.append), TITLE, TEXT)
-    results += [notify.Result("Apprise", why) for why in failed]
+    results += [notify.SendResult("Apprise", why) for why in failed]
     if as_json:
         click.echo(msgspec.json.encode(notify.Tested(notify.SCHEMA, results)))
     for one in results if not as_json else ():

@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # completion must not wait for the import of the core
     shell_complete=_complete.assignments,
 )
 @click.option("--compare", is_flag=True, help="Compare the present settings with those of --set.")
-@prints_json("One JSON object.", "stallguard.report.replay_output:Output")
+@prints_json("One JSON object.", "stallguard.report.replay_output:ReplayOutput")
 def command(what: str | None, sets: tuple[str, ...], compare: bool, as_json: bool) -> None:
     """Show when a recorded RUN (default: the newest) or TRACE would have been suspected, dumped and restarted."""
     from stallguard.report import replay_output

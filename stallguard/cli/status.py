@@ -34,7 +34,7 @@ class Over(msgspec.Struct, frozen=True):
 @click.argument("run", required=False, shell_complete=_complete.runs)
 @prints_json(
     "The snapshot, as one JSON object.",
-    "stallguard.supervisor.live_status:Snapshot",
+    "stallguard.supervisor.live_status:LiveStatus",
     "stallguard.cli.status:Over",
 )
 def command(run: str | None, as_json: bool) -> None:
@@ -47,10 +47,10 @@ def command(run: str | None, as_json: bool) -> None:
     """  # noqa: D301 - click wants the real backspace
     which = pick(run)
     if run_files.state(which) == "running":
-        well, told = _live(which, as_json=as_json)
+        well, announced = _live(which, as_json=as_json)
     else:
-        well, told = _over(which, as_json=as_json)
-    click.echo(told if as_json else plain(told))
+        well, announced = _over(which, as_json=as_json)
+    click.echo(announced if as_json else plain(announced))
     sys.exit(0 if well else NO)
 
 
@@ -88,10 +88,10 @@ def lines(run: RunDir, rows: list[tuple[str, str]]) -> list[str]:
 def _over(run: RunDir, *, as_json: bool) -> tuple[bool, Any]:
     end, state, attempt = run_files.outcome(run), run_files.state(run), orphan.find(run)
     if as_json:
-        told = Over(SCHEMA, run.id, state, end)
+        announced = Over(SCHEMA, run.id, state, end)
         if attempt is not None:
-            told = Over(SCHEMA, run.id, "unguarded", end, attempt.process.pid)
-        return state == "finished", msgspec.json.encode(told)
+            announced = Over(SCHEMA, run.id, "unguarded", end, attempt.process.pid)
+        return state == "finished", msgspec.json.encode(announced)
     from stallguard.core.text import count, duration
 
     rows = [("state", state)]

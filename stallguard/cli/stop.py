@@ -8,7 +8,7 @@ from stallguard.cli import _complete
 from stallguard.cli._live import ask, only_live
 from stallguard.errors import GAVE_UP, StallguardError
 from stallguard.launch import orphan
-from stallguard.storage.attempt_file import Attempt
+from stallguard.storage.attempt_file import AttemptRecord
 from stallguard.storage.paths import RunDir
 
 
@@ -25,7 +25,7 @@ def command(run: str | None) -> None:
     click.echo(f"run {which.id} is being ended", err=True)
 
 
-def _end(run: RunDir, attempt: Attempt) -> None:
+def _end(run: RunDir, attempt: AttemptRecord) -> None:
     pid = attempt.process.pid
     click.echo(f"stallguard was killed in run {run.id}; its training (pid {pid}) is being ended", err=True)
     left = orphan.end(run, attempt)

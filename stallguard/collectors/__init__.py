@@ -30,7 +30,7 @@ class Nothing(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Context:
+class EvidenceContext:
     """The subject of the evidence, and how much of it to gather.  Fields with a default can be unknown."""
 
     incident: int
@@ -73,7 +73,7 @@ class Collector:
     """
 
     name: str
-    gather: Callable[[Context, Sheet], Facts | None]
+    gather: Callable[[EvidenceContext, Sheet], Facts | None]
     seconds: float
     size: int  # bytes
     first: bool = False

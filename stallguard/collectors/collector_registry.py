@@ -16,7 +16,7 @@ from stallguard.collectors import (
     STACKS,
     STACKS_AGAIN,
     Collector,
-    Context,
+    EvidenceContext,
     Facts,
     Nothing,
     native,
@@ -45,7 +45,7 @@ OWN = (
 )
 
 
-def collectors(context: Context, trouble: Callable[[str, Exception], None]) -> list[Collector]:
+def collectors(context: EvidenceContext, trouble: Callable[[str, Exception], None]) -> list[Collector]:
     """Return the collectors for `context`; `trouble` is called for plug-ins that cannot be loaded."""
     found = [Collector(STACKS, python_stacks, ANSWER + 0.5, MB, first=True)]
     found += [_table(table) for table in EVIDENCE_TOOLS.tables(context.pid)]
@@ -57,18 +57,18 @@ def collectors(context: Context, trouble: Callable[[str, Exception], None]) -> l
     return [collector for collector in found if context.deep or not collector.deep]
 
 
-def python_stacks(context: Context, sheet: Sheet) -> Facts:
+def python_stacks(context: EvidenceContext, sheet: Sheet) -> Facts:
     """Write the Python stacks of all threads, and read them."""
     return _taken("stacks.txt", context, sheet)
 
 
-def stacks_again(context: Context, sheet: Sheet) -> Facts:
+def stacks_again(context: EvidenceContext, sheet: Sheet) -> Facts:
     """Write the Python stacks once more, some time later."""
     time.sleep(context.again)
     return _taken("stacks-again.txt", context, sheet)
 
 
-def _taken(name: str, context: Context, sheet: Sheet) -> Facts:
+def _taken(name: str, context: EvidenceContext, sheet: Sheet) -> Facts:
     batches = _batches(context)
     text = stack_request.stacks(context, ANSWER)
     sheet.text(name, text)
@@ -78,7 +78,7 @@ def _taken(name: str, context: Context, sheet: Sheet) -> Facts:
     return {"where": where, "classes": list(classes), "fingerprint": reading.fingerprint} | batches
 
 
-def _batches(context: Context) -> dict[str, int]:
+def _batches(context: EvidenceContext) -> dict[str, int]:
     """Return the probe's count of batches and of other progress; nothing if its page cannot be read."""
     try:
         record = wire.unpack(context.stacks.with_suffix(".page").read_bytes())
@@ -95,7 +95,7 @@ def _named_lock(classes: tuple[str, ...], main_wait: str) -> tuple[str, ...]:
 
 
 def _table(table: Table) -> Collector:
-    def gather(_context: Context, sheet: Sheet) -> None:
+    def gather(_context: EvidenceContext, sheet: Sheet) -> None:
         text = table.read()
         if not text:
             raise Nothing("the system does not show it")
@@ -111,7 +111,7 @@ _READ: dict[str, Callable[[str], tuple[str, ...]]] = {
 
 
 def _tool(tool: Tool) -> Collector:
-    def gather(_context: Context, sheet: Sheet) -> Facts | None:
+    def gather(_context: EvidenceContext, sheet: Sheet) -> Facts | None:
         result = host_tool.run(tool.argv, tool.seconds, limit=min(tool.size, sheet.left), merge=True)
         sheet.data(f"{tool.name}.txt", result.output)
         failed = f"it ended with exit code {result.code}" if result.code else ""

@@ -18,13 +18,13 @@ from typing import Any
 import msgspec
 
 from stallguard import jsontext
-from stallguard.collectors import COUNTERS, STACKS, STACKS_AGAIN, Collector, Context, Facts, Nothing
+from stallguard.collectors import COUNTERS, STACKS, STACKS_AGAIN, Collector, EvidenceContext, Facts, Nothing
 from stallguard.collectors.evidence_text import File, Sheet
 from stallguard.collectors.redact import Redactor
 from stallguard.core.events import Collected
 from stallguard.host import system
 
-__all__ = ["Context", "Item", "Manifest", "collect", "gather"]
+__all__ = ["EvidenceContext", "Item", "Manifest", "collect", "gather"]
 
 SCHEMA = 1
 COLLECTED, NOTHING, FAILED, LATE, PENDING = "collected", "nothing", "failed", "late", "pending"
@@ -63,7 +63,7 @@ class Manifest(msgspec.Struct, frozen=True):
     items: tuple[Item, ...]
 
 
-def collect(context: Context) -> Collected:
+def collect(context: EvidenceContext) -> Collected:
     """Gather the evidence of an incident; return the event for the core."""
     manifest = gather(context)
     return Collected(
@@ -72,7 +72,7 @@ def collect(context: Context) -> Collected:
     )  # fmt: skip
 
 
-def gather(context: Context, collectors: Sequence[Collector] | None = None) -> Manifest:
+def gather(context: EvidenceContext, collectors: Sequence[Collector] | None = None) -> Manifest:
     """Gather into `context.directory` and write manifest.json there; return it even if that fails."""
     began = time.monotonic()
     broken: list[Item] = []
@@ -112,8 +112,8 @@ def _unloaded(name: str, error: Exception) -> Item:
     return Item(name, FAILED, 0.0, why=f"{type(error).__name__}: {error}")
 
 
-def _run(collectors: Iterable[Collector], context: Context, until: float) -> list[Work]:
-    works = [Work(collector, context) for collector in collectors]
+def _run(collectors: Iterable[Collector], context: EvidenceContext, until: float) -> list[Collection]:
+    works = [Collection(collector, context) for collector in collectors]
     rest = [work for work in works if not work.collector.first]
     for work in works:
         if work.collector.first:
@@ -127,10 +127,10 @@ def _run(collectors: Iterable[Collector], context: Context, until: float) -> lis
     return works
 
 
-class Work:
+class Collection:
     """One collector on its thread."""
 
-    def __init__(self, collector: Collector, context: Context) -> None:
+    def __init__(self, collector: Collector, context: EvidenceContext) -> None:
         """Prepare without running."""
         self.collector = collector
         self._sheet = Sheet(context.directory, collector.size, _redactor(context))
@@ -157,7 +157,7 @@ class Work:
         """Whether it still gathers and is allowed to."""
         return not self._sheet.closed and self._thread.is_alive()
 
-    def _gather(self, context: Context) -> None:
+    def _gather(self, context: EvidenceContext) -> None:
         try:
             facts: Facts = self.collector.gather(context, self._sheet) or {}
             end = (COLLECTED, "", dict(facts))
@@ -183,11 +183,11 @@ class Work:
         )
 
 
-def _redactor(context: Context) -> Redactor:
+def _redactor(context: EvidenceContext) -> Redactor:
     return Redactor(context.environment, context.argv, context.home)
 
 
-def _manifest(context: Context, items: Sequence[Item], seconds: float) -> Manifest:
+def _manifest(context: EvidenceContext, items: Sequence[Item], seconds: float) -> Manifest:
     facts = {item.name: item.facts for item in items}
     first, again = facts.get(STACKS, {}), facts.get(STACKS_AGAIN, {})
     classes = dict.fromkeys(kind for item in items for kind in item.facts.get("classes", ()))

@@ -26,7 +26,7 @@ class Frame(NamedTuple):
     function: str
 
 
-class Row(NamedTuple):
+class FrameRule(NamedTuple):
     """`where` and `function` are matched against a frame's file and function."""
 
     kind: str
@@ -35,8 +35,8 @@ class Row(NamedTuple):
     source: str
 
 
-def _row(kind: str, where: str, function: str, source: str) -> Row:
-    return Row(kind, re.compile(where + "$"), re.compile(function), source)
+def _row(kind: str, where: str, function: str, source: str) -> FrameRule:
+    return FrameRule(kind, re.compile(where + "$"), re.compile(function), source)
 
 
 STRONG = (
@@ -96,7 +96,7 @@ def _called_back(frames: Sequence[Frame]) -> Frame | None:
     return next((frame for frame in frames[own:] if _CALLS_BACK.search(frame.file)), None)
 
 
-def _match(frame: Frame, rows: Iterable[Row]) -> str:
+def _match(frame: Frame, rows: Iterable[FrameRule]) -> str:
     hits = (row.kind for row in rows if row.where.search(frame.file) and row.function.search(frame.function))
     return next(hits, "")
 

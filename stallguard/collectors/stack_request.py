@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from stallguard.collectors import Context, Nothing
+from stallguard.collectors import EvidenceContext, Nothing
 from stallguard.host.psutil_errors import ERRORS
 from stallguard.storage import run_files
 
@@ -21,7 +21,7 @@ QUIET = 0.1  # seconds without growth after which the text is complete
 MAX = 1 << 20  # bytes
 
 
-def stacks(context: Context, seconds: float) -> str:
+def stacks(context: EvidenceContext, seconds: float) -> str:
     """Return the dump, waiting at most `seconds`.
 
     Raises Nothing if the process must not be signalled or cannot answer, TimeoutError if it does not answer.
@@ -35,7 +35,7 @@ def stacks(context: Context, seconds: float) -> str:
     return _read(context.stacks, before)
 
 
-def _check(context: Context) -> None:
+def _check(context: EvidenceContext) -> None:
     if not context.armed:
         raise Nothing("the process has not reported a handler for the stack-dump signal")
     if context.identity is not None and not run_files.lives(context.identity):

@@ -33,7 +33,7 @@ class Thread(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-class Reading(msgspec.Struct, frozen=True):
+class StackDump(msgspec.Struct, frozen=True):
     """The content of a dump.  `classes`: see frames.py, the main thread's first; `where`: the script's line."""
 
     threads: int
@@ -118,11 +118,11 @@ def fingerprint(threads: Sequence[Thread]) -> str:
     return hashlib.sha256(repr(kept).encode()).hexdigest()[:16] if kept else ""
 
 
-def read(text: str, cwd: str = "") -> Reading:
+def read(text: str, cwd: str = "") -> StackDump:
     """Return the content of a dump.  `cwd`: the script's working directory, for a short name of its file."""
     threads = parse(text)
     at = hung_at(threads)
-    return Reading(len(threads), place(at, cwd) if at else "", classes(threads), fingerprint(threads))
+    return StackDump(len(threads), place(at, cwd) if at else "", classes(threads), fingerprint(threads))
 
 
 def place(frame: Frame, cwd: str) -> str:

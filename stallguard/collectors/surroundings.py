@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from stallguard import __version__, host
-from stallguard.collectors import Context, Facts, Nothing, gpu_reports
+from stallguard.collectors import EvidenceContext, Facts, Nothing, gpu_reports
 from stallguard.collectors.evidence_text import Sheet
 from stallguard.host.psutil_errors import ERRORS
 from stallguard.storage import journal, rotation
@@ -31,7 +31,7 @@ _LINE_ENDS = re.compile(rb"[\n\r\x08]")
 LIBRARIES = ("psutil", "msgspec", "structlog", "click", "rich", "numpy", "watchdog", "jinja2")
 
 
-def processes(context: Context, sheet: Sheet) -> Facts:
+def processes(context: EvidenceContext, sheet: Sheet) -> Facts:
     """Write the process tree; first without command lines, whose reading blocks if a process is stuck in the kernel."""
     tree = list(_tree(context.root or context.pid))
     sheet.json("processes.json", [_row(process) for process in tree])
@@ -63,14 +63,14 @@ def _command(process: psutil.Process) -> list[str]:
     return []
 
 
-def environment(context: Context, sheet: Sheet) -> None:
+def environment(context: EvidenceContext, sheet: Sheet) -> None:
     """Write the environment of the child, values of harmless variables only."""
     if not context.environment:
         raise Nothing("the environment of this process is not known")
     sheet.clean_json("environment.json", sheet.redactor.environment(context.environment))
 
 
-def versions(context: Context, sheet: Sheet) -> None:
+def versions(context: EvidenceContext, sheet: Sheet) -> None:
     """Write the versions of the system, of stallguard and of what the probe found, and the command line."""
     sheet.json(
         "versions.json",
@@ -92,17 +92,17 @@ def _version(name: str) -> str:
     return "absent"
 
 
-def output(context: Context, sheet: Sheet) -> None:
+def output(context: EvidenceContext, sheet: Sheet) -> None:
     """Write the end of the script's output, in whole lines."""
     sheet.data("output.txt", _tail(context, "output.log", TAIL))
 
 
-def records(context: Context, sheet: Sheet) -> None:
+def records(context: EvidenceContext, sheet: Sheet) -> None:
     """Write the last minutes of beats, samples and judgements: the end of the journal."""
     sheet.data("journal.jsonl", _tail(context, "journal.jsonl", min(RECORDS, sheet.left)))
 
 
-def _tail(context: Context, name: str, size: int) -> bytes:
+def _tail(context: EvidenceContext, name: str, size: int) -> bytes:
     if context.run is None:
         raise Nothing("the directory of the run is not known")
     data = tail(context.run / name, size)
@@ -130,7 +130,7 @@ def tail(path: Path, size: int, *, parts: bool = True) -> bytes:
     return data
 
 
-def reports(context: Context, sheet: Sheet) -> Facts:
+def reports(context: EvidenceContext, sheet: Sheet) -> Facts:
     """Write the system's own reports that are newer than the attempt, and a summary."""
     places = EVIDENCE_TOOLS.report_places()
     if not places:
@@ -145,7 +145,7 @@ def reports(context: Context, sheet: Sheet) -> Facts:
     return {"reports": sorted({report.kind for report in read.values() if report})}
 
 
-def source(context: Context, sheet: Sheet) -> None:
+def source(context: EvidenceContext, sheet: Sheet) -> None:
     """Write the script's text, if the user allows that."""
     if not context.include_source:
         raise Nothing("the script's text is taken with --include-source only")

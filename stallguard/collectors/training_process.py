@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from stallguard.collectors import Context, collector_registry
-from stallguard.core.events import Greeted
+from stallguard.collectors import EvidenceContext, collector_registry
+from stallguard.core.events import ProbeConnected
 from stallguard.host.psutil_errors import ERRORS
 from stallguard.probe import wire
 from stallguard.storage import journal, run_files
@@ -24,7 +24,7 @@ COARSE = 1.0  # seconds; times of files and processes are rounded differently
 GREETINGS = 5000  # lines at the beginning of a journal in which the probe's report is searched for
 
 
-class Training(msgspec.Struct, frozen=True):
+class TrainingProcess(msgspec.Struct, frozen=True):
     """A live process with the probe in it."""
 
     run: RunDir
@@ -35,7 +35,7 @@ class Training(msgspec.Struct, frozen=True):
     progress: int = 0  # nanoseconds, monotonic: its last progress
 
 
-def find(run: RunDir, pid: int = 0) -> Training | None:
+def find(run: RunDir, pid: int = 0) -> TrainingProcess | None:
     """Return the live process of a run that trains, or its process `pid`; None if there is none.
 
     Of several that have trained, the one that has made no progress for longest: that one is probably stalled.
@@ -48,12 +48,12 @@ def find(run: RunDir, pid: int = 0) -> Training | None:
     return max(living, key=lambda training: training.sent, default=None)
 
 
-def _live(run: RunDir) -> Iterator[Training]:
+def _live(run: RunDir) -> Iterator[TrainingProcess]:
     for page in sorted(run.probe.glob("*.page")):
         record = _record(page)
         if record is not None and _is_same(record["pid"], page):
             armed = bool(record["flags"] & wire.FLAG_STACKS_ARMED)
-            yield Training(
+            yield TrainingProcess(
                 run, record["pid"], record["beats"], armed, record["sent_ns"], record["progress_ns"]
             )
 
@@ -75,12 +75,12 @@ def _is_same(pid: int, page: Path) -> bool:
     return False
 
 
-def context(training: Training, directory: Path) -> Context:
+def context(training: TrainingProcess, directory: Path) -> EvidenceContext:
     """Return the context of a dump on demand."""
     run, pid = training.run, training.pid
     asked = run_files.asked(run)
     argv, cwd = (tuple(asked.argv), asked.cwd) if asked else ((), "")
-    return Context(
+    return EvidenceContext(
         incident=0, pid=pid, armed=training.armed, stacks=run.probe / f"{pid}.stacks", directory=directory,
         run=run.path, identity=run_files.identity(pid), since=run.path.stat().st_ctime, argv=argv, cwd=cwd,
         environment=_environment(pid), versions=_versions(run), home=str(Path.home()),
@@ -97,6 +97,6 @@ def _environment(pid: int) -> dict[str, str]:
 def _versions(run: RunDir) -> dict[str, str]:
     found: dict[str, str] = {}
     for _, event in zip(range(GREETINGS), journal.events(run.journal), strict=False):
-        if isinstance(event, Greeted):
+        if isinstance(event, ProbeConnected):
             found |= event.versions
     return found

@@ -6,18 +6,18 @@ Texts only; the values and their reasons are in core.limits.
 from __future__ import annotations
 
 from stallguard.config.kinds import COUNT, DURATION, NUMBER, SHARE, SIZE, Kind, at_least
-from stallguard.core.limits import Row, Rows
+from stallguard.core.limits import PhaseLimits, PhaseTable
 
 PHASES = {
     "first": "the first batch",
     "step": "a training step",
-    "open": "the first step of an epoch",
-    "bound": "the time between two epochs",
-    "vfirst": "the first batch of a validation",
-    "vstep": "a validation step",
+    "epoch_first_step": "the first step of an epoch",
+    "epoch_boundary": "the time between two epochs",
+    "validation_first_step": "the first batch of a validation",
+    "validation_step": "a validation step",
     "save": "a checkpoint",
-    "after": "callbacks after a batch",
-    "blind": "beats without phases",
+    "batch_callbacks": "callbacks after a batch",
+    "unclassified": "beats without phases",
     "exit": "the end of the process",
     "importing": "the code before the first training",
     "idle": "the code between two trainings",
@@ -44,8 +44,8 @@ def _row_help(phase: str, field: str) -> str:
 def _rows() -> list[tuple[str, Kind, str]]:
     return [
         (f"rows.{phase}.{field}", COUNT if field == "enough" else DURATION, _row_help(phase, field))
-        for phase in Rows.__struct_fields__
-        for field in Row.__struct_fields__
+        for phase in PhaseTable.__struct_fields__
+        for field in PhaseLimits.__struct_fields__
     ]
 
 

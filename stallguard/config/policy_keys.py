@@ -18,7 +18,7 @@ KEYS: list[tuple[str, Kind, str, str]] = [
     ("max_factor", POSITIVE, "Most slices of a batch whose number of rows is not known.", ""),
     ("max_restarts", COUNT, "Restarts within the window before giving up.", "--max-restarts"),
     ("restart_window", DURATION, "Time after which a restart no longer counts.", "--restart-window"),
-    ("fruitless", POSITIVE, "Restarts in a row without new progress before giving up.", ""),
+    ("no_progress_limit", POSITIVE, "Restarts in a row without new progress before giving up.", ""),
     ("healthy", DURATION, "Time of progress after which an attempt counts as healthy.", ""),
     ("backoff", DURATION, "Pause before the second restart in a row; it doubles from there.", ""),
     ("backoff_cap", DURATION, "Longest pause before a restart.", ""),

@@ -38,15 +38,15 @@ class Settings:
         except Exception as error:  # noqa: BLE001 - whatever stands in the file, the watching goes on
             return [f"the settings did not change: {type(error).__name__}: {error}"]
         taken, refused = config.changes(self.loaded, newest)
-        told = [f"{_told(key, newest)}, from now on" for key in taken]
-        told += [
+        announced = [f"{_told(key, newest)}, from now on" for key in taken]
+        announced += [
             f"{_told(key, newest)}: that holds from the next run on"
             for key in refused
             if self._is_news(key, newest)
         ]
         self.loaded = config.accepted(self.loaded, newest)
         self._refused = {key.path: value_of(newest.config, key.path) for key in refused}
-        return told
+        return announced
 
     def _is_news(self, key: Key, newest: Loaded) -> bool:
         """Report each refusal once, not at every later change of the file."""

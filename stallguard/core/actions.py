@@ -44,14 +44,14 @@ class Ask(Action, frozen=True, tag="probe.asked"):
     command: str
 
 
-class Tell(Action, frozen=True, tag="tell"):
+class Announce(Action, frozen=True, tag="tell"):
     """Announce something to the user: a key of the narrative and the facts that it needs."""
 
     kind: str
     facts: dict[str, str] = {}
 
 
-class Found(Action, frozen=True, tag="incident.diagnosed"):
+class Diagnosed(Action, frozen=True, tag="incident.diagnosed"):
     """Why it stalled or ended, and what follows; for the journal and the report."""
 
     incident: int
@@ -66,4 +66,4 @@ class Conclude(Action, frozen=True, tag="run.concluded"):
     why: str = ""
 
 
-AnyAction = Launch | Collect | Signal | Ask | Tell | Found | Conclude
+AnyAction = Launch | Collect | Signal | Ask | Announce | Diagnosed | Conclude

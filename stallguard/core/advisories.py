@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from stallguard.core import lifecycle, messages
-from stallguard.core.actions import Action, Found, Tell
+from stallguard.core.actions import Action, Announce, Diagnosed
 from stallguard.core.diagnosis import diagnose
 from stallguard.core.diagnosis.causes import CAUSES
 from stallguard.core.run import Run
@@ -27,9 +27,9 @@ SLOW = {
 
 def look(run: Run) -> tuple[Run, list[Action]]:
     """Return the run, and what is to be announced about it now."""
-    if run.state != lifecycle.RUNNING or run.judge.judgement.step != "healthy":
+    if run.state != lifecycle.RUNNING or run.detector_state.judgement.step != "healthy":
         return run, []
-    slow = run.judge.judgement.slow > 1.0
+    slow = run.detector_state.judgement.slow > 1.0
     begins = slow and not run.review.slow
     if not begins and run.now - max(run.review.at, run.launched) < EVERY:
         return replace(run, review=replace(run.review, slow=slow)) if slow != run.review.slow else run, []
@@ -38,23 +38,23 @@ def look(run: Run) -> tuple[Run, list[Action]]:
     return run, ([_slower(run)] if begins else []) + found
 
 
-def _slower(run: Run) -> Tell:
-    judgement = run.judge.judgement
+def _slower(run: Run) -> Announce:
+    judgement = run.detector_state.judgement
     cause = SLOW.get(judgement.slow_cause, "why is not known")
-    return Tell("slow", {"factor": f"{judgement.slow:.1f}", "cause": cause})
+    return Announce("slow", {"factor": f"{judgement.slow:.1f}", "cause": cause})
 
 
 def _causes(run: Run) -> tuple[Run, list[Action]]:
-    findings = diagnose.diagnose(run.history, run.judge.judgement, run.now)
+    findings = diagnose.diagnose(run.history, run.detector_state.judgement, run.now)
     new = tuple(
         finding
         for finding in findings
         if CAUSES[finding.cause].advisory
         and finding.confidence >= SURE
-        and finding.cause not in run.review.told
+        and finding.cause not in run.review.announced
     )
     if not new:
         return run, []
-    told = (*run.review.told, *(finding.cause for finding in new))
-    run = replace(run, review=replace(run.review, told=told))
-    return run, [Found(incident=0, findings=new), *messages.soft(new)]
+    announced = (*run.review.announced, *(finding.cause for finding in new))
+    run = replace(run, review=replace(run.review, announced=announced))
+    return run, [Diagnosed(incident=0, findings=new), *messages.soft(new)]

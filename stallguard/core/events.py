@@ -48,7 +48,7 @@ class Failed(Event, frozen=True, tag="attempt.start_failed"):
     code: int = 125
 
 
-class Greeted(Event, frozen=True, tag="probe.connected"):
+class ProbeConnected(Event, frozen=True, tag="probe.connected"):
     """The probe is in a process: which hooks it has, what it found, what it cannot reach."""
 
     attempt: int
@@ -64,7 +64,7 @@ class Greeted(Event, frozen=True, tag="probe.connected"):
     beyond: tuple[str, ...] = ()  # sentences: what a smaller batch or a resume cannot reach here
 
 
-class Heard(Event, frozen=True, tag="probe.heartbeat"):
+class Heartbeat(Event, frozen=True, tag="probe.heartbeat"):
     """The newest record of a process' probe.  Times are seconds on the same clock as `at`; see wire.py."""
 
     attempt: int
@@ -103,7 +103,7 @@ class Heard(Event, frozen=True, tag="probe.heartbeat"):
     aside: bool = False  # no hooks, or no thread receives records: constant counters prove nothing
 
 
-class Noted(Event, frozen=True, tag="probe.note"):
+class ProbeNote(Event, frozen=True, tag="probe.note"):
     """A sentence from the probe: kind (resume, micro, aside, phase, save, checkpoint ...) and text."""
 
     attempt: int
@@ -113,7 +113,7 @@ class Noted(Event, frozen=True, tag="probe.note"):
     pid: int = 0  # of the process that sends it; 0: the supervisor itself
 
 
-class Left(Event, frozen=True, tag="process.left"):
+class ProcessLeft(Event, frozen=True, tag="process.left"):
     """A process of the run is over, or runs another program: ended, failed (an exception), vanished, replaced."""
 
     attempt: int
@@ -142,7 +142,7 @@ class Matched(Event, frozen=True, tag="output.matched"):
     line: str
 
 
-class Slept(Event, frozen=True, tag="clock.gap"):
+class ClockGap(Event, frozen=True, tag="clock.gap"):
     """The machine slept, or the supervisor itself could not run, for some time."""
 
     seconds: float
@@ -180,7 +180,7 @@ class Unkillable(Event, frozen=True, tag="attempt.kill_failed"):
     state: str = ""
 
 
-class Asked(Event, frozen=True, tag="user.command"):
+class UserCommand(Event, frozen=True, tag="user.command"):
     """A command of the user, the control socket or launchd: interrupt, stop, restart, mute, dump."""
 
     verb: str
@@ -188,6 +188,6 @@ class Asked(Event, frozen=True, tag="user.command"):
 
 
 AnyEvent = (
-    Launched | Failed | Greeted | Heard | Noted | Left | Sampled | SensorBlocked | Matched | Slept | Ticked
-    | Exited | Collected | Unkillable | Asked
+    Launched | Failed | ProbeConnected | Heartbeat | ProbeNote | ProcessLeft | Sampled | SensorBlocked | Matched
+    | ClockGap | Ticked | Exited | Collected | Unkillable | UserCommand
 )  # fmt: skip

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from stallguard.core.actions import Conclude, Signal, Tell
-from stallguard.core.events import Asked, Event, Exited, Failed, Launched
+from stallguard.core.actions import Announce, Conclude, Signal
+from stallguard.core.events import Event, Exited, Failed, Launched, UserCommand
 from stallguard.core.lifecycle import ALIVE, ENDED, UNGUARDED
 from stallguard.core.run import Run
 from stallguard.core.transitions import Step, exit_code, move
@@ -25,7 +25,7 @@ ENDING = {"interrupt": "INT", "stop": "TERM", "finish": "TERM"}
 def is_vital(event: Event) -> bool:
     """Return whether an event must not be skipped: a start, an end, a command to end the training."""
     return isinstance(event, Launched | Failed | Exited) or (
-        isinstance(event, Asked) and event.verb in ENDING
+        isinstance(event, UserCommand) and event.verb in ENDING
     )
 
 
@@ -37,13 +37,13 @@ def refuses(run: Run, verb: str) -> str:
 
 def begin(run: Run, event: Event, error: str) -> Step:
     """Take over at `event`, on which the core failed; without a child the run is over, with OWN_FAILURE."""
-    told = Tell("unguarded", {"error": error})
+    announced = Announce("unguarded", {"error": error})
     run, actions = follow(replace(run, interrupts=0), event)
     if run.state in ENDED:
-        return run, [told, *actions]
+        return run, [announced, *actions]
     if run.state in ALIVE:
-        return move(run, "internal error", deadline=math.inf), [told, *actions]
-    return move(run, "start failed", code=OWN_FAILURE), [told, Conclude(code=OWN_FAILURE, why=WHY)]
+        return move(run, "internal error", deadline=math.inf), [announced, *actions]
+    return move(run, "start failed", code=OWN_FAILURE), [announced, Conclude(code=OWN_FAILURE, why=WHY)]
 
 
 def follow(run: Run, event: Event) -> Step:
@@ -70,7 +70,7 @@ def _exited(run: Run, event: Exited) -> Step:
     return move(run, "ended", code=code), [Conclude(code=code, why=WHY if lost else "")]
 
 
-def _asked(run: Run, event: Asked) -> Step:
+def _asked(run: Run, event: UserCommand) -> Step:
     """Pass a command to end the training on; a second one kills it."""
     name = ENDING.get(event.verb)
     if name is None:
@@ -84,5 +84,5 @@ _HANDLERS: dict[type, Callable[..., Step]] = {
     Launched: _launched,
     Failed: _failed,
     Exited: _exited,
-    Asked: _asked,
+    UserCommand: _asked,
 }

@@ -28,26 +28,26 @@ from stallguard.core import (
     user_commands,
     wakeups,
 )
-from stallguard.core.actions import Action, Collect, Conclude, Found, Launch, Tell
+from stallguard.core.actions import Action, Announce, Collect, Conclude, Diagnosed, Launch
 from stallguard.core.detection import detector
 from stallguard.core.detection.learned import Learned
 from stallguard.core.diagnosis import diagnose, gpu_idle
 from stallguard.core.events import (
     DUMP,
-    Asked,
+    ClockGap,
     Collected,
     Event,
     Exited,
     Failed,
-    Greeted,
-    Heard,
+    Heartbeat,
     Launched,
-    Left,
     Matched,
-    Noted,
+    ProbeConnected,
+    ProbeNote,
+    ProcessLeft,
     SensorBlocked,
-    Slept,
     Unkillable,
+    UserCommand,
 )
 from stallguard.core.lifecycle import ENDED, HOLDING, WATCHED
 from stallguard.core.limits import Limits
@@ -55,7 +55,7 @@ from stallguard.core.policy import attempts, decide
 from stallguard.core.run import Review, Run, beats, is_muted
 from stallguard.core.sizes import UNKNOWN, Sizes
 from stallguard.core.training import Training
-from stallguard.core.transitions import UNSEEN, Step, exit_code, kill, move, spare, stop
+from stallguard.core.transitions import UNSEEN, Step, defer_kill, exit_code, kill, move, stop
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.errors import GAVE_UP
 
@@ -79,7 +79,7 @@ def begin(
     """Return a run about to start its first attempt, and the action that starts it."""
     outside = Training(history.History(), detector.start(limits.detector, learned))
     run = Run(
-        trainings=(outside,), past=attempts.Past(), now=at, began=at, ended=at, factor=factor, sizes=sizes,
+        trainings=(outside,), past=attempts.AttemptHistory(), now=at, began=at, ended=at, factor=factor, sizes=sizes,
         inherited=learned,
     )  # fmt: skip
     return run, [Launch(attempt=1, factor=factor)]
@@ -100,8 +100,8 @@ def advance(run: Run, event: Event, limits: Limits) -> Step:
     run, actions = handler(run, seen, limits) if handler else (run, [])
     run = trainings.focused(run)
     run, more = _converge(run, limits)
-    run, told = advisories.look(run)
-    actions = actions + more + told
+    run, announced = advisories.look(run)
+    actions = actions + more + announced
     return replace(run, lost=lost_time.after_all(run.lost, at, actions)), actions
 
 
@@ -112,50 +112,54 @@ def _launched(run: Run, event: Launched, limits: Limits) -> Step:
     run = move(
         run, "launched", attempt=event.attempt, pid=event.pid, factor=event.factor, device=event.device,
         launched=event.at, deadline=math.inf, decision=None, findings=(), urgent=False, interrupts=0, step="off",
-        interrupted=None, arranged=False, obeyed=False, saved=(), spared=0.0, declined=-math.inf, review=Review(),
+        interrupted=None, arranged=False,
+        stop_acknowledged=False, saved=(), kill_deferred=0.0, declined=-math.inf, review=Review(),
         sized=event.at, regrowing=False, cut=False,
     )  # fmt: skip
-    run, told = training_changes.told(run, limits.policy)
+    run, announced = training_changes.announced(run, limits.policy)
     scratch = event.attempt > 1 and not event.resumed
-    return run, [Tell("from_scratch", {"attempt": str(event.attempt)}), *told] if scratch else told
+    return run, [
+        Announce("from_scratch", {"attempt": str(event.attempt)}),
+        *announced,
+    ] if scratch else announced
 
 
 def _failed(run: Run, event: Failed, _limits: Limits) -> Step:
     return move(run, "start failed", code=event.code), [Conclude(code=event.code, why=event.why)]
 
 
-def _greeted(run: Run, event: Greeted, _limits: Limits) -> Step:
+def _greeted(run: Run, event: ProbeConnected, _limits: Limits) -> Step:
     """Announce what a remedy cannot reach, once: the hello comes again each time that it changes."""
     news = [text for text in event.beyond if text not in run.beyond]
     run = move(run, "connected", beyond=(*run.beyond, *news))
-    return run, [Tell("beyond", {"text": text}) for text in news]
+    return run, [Announce("beyond", {"text": text}) for text in news]
 
 
-def _heard(run: Run, event: Heard, limits: Limits) -> Step:
+def _heard(run: Run, event: Heartbeat, limits: Limits) -> Step:
     if not event.beats:
         return run, []
-    run, told = slicing.heard(run, event, limits)
+    run, announced = slicing.heartbeat(run, event, limits)
     run, asked_for = regrow.ask(move(run, "progress"), limits)
-    return run, [*told, *asked_for]
+    return run, [*announced, *asked_for]
 
 
-def _noted(run: Run, event: Noted, limits: Limits) -> Step:
+def _noted(run: Run, event: ProbeNote, limits: Limits) -> Step:
     larger = regrow.restart(run, event, limits)
     if larger is not None:
         return stop(run, larger, limits)
     run, ended = shutdown.noted(regrow.grown(run, event), event, limits)
-    run, changed = training_changes.told(run, limits.policy) if event.kind == regrow.GROWN else (run, [])
+    run, changed = training_changes.announced(run, limits.policy) if event.kind == regrow.GROWN else (run, [])
     run, sliced = slicing.noted(run, event, limits)
     changed += sliced
     text = messages.of_one(run, event.pid) + event.text + messages.trained_again(run, event)
-    said = [*changed, Tell(NOTES.get(event.kind, "note"), {"text": text})]
+    said = [*changed, Announce(NOTES.get(event.kind, "note"), {"text": text})]
     if event.kind != STOP_INEXACT:
         return run, [*said, *ended]
     run, actions = stop(run, Decision(action="give_up", why=event.text, code=GAVE_UP), limits)
     return run, [*said, *actions]
 
 
-def _left(run: Run, event: Left, _limits: Limits) -> Step:
+def _left(run: Run, event: ProcessLeft, _limits: Limits) -> Step:
     """Remove a process that is over; its training is no longer suspected or stalled."""
     doubted = run.state == lifecycle.SUSPECT and run.training.pid == event.pid
     run, gone = trainings.leave(run, event)
@@ -163,42 +167,42 @@ def _left(run: Run, event: Left, _limits: Limits) -> Step:
         return run, []
     kind = "vanished" if event.how == "vanished" else "over"
     run = move(run, "recovered") if doubted else run
-    return run, [Tell(kind, messages.end_of_training(run, gone))]
+    return run, [Announce(kind, messages.end_of_training(run, gone))]
 
 
 def _matched(run: Run, event: Matched, _limits: Limits) -> Step:
-    findings = diagnose.diagnose(run.history, run.judge.judgement, run.now)
+    findings = diagnose.diagnose(run.history, run.detector_state.judgement, run.now)
     run = replace(run, urgent=run.urgent or decide.is_urgent(findings))
     return run, [*messages.signature(event)]
 
 
-def _slept(run: Run, event: Slept, _limits: Limits) -> Step:
+def _slept(run: Run, event: ClockGap, _limits: Limits) -> Step:
     return run, [
-        Tell("slept", {"duration": messages.duration(event.seconds)})
+        Announce("slept", {"duration": messages.duration(event.seconds)})
     ] if event.why == "asleep" else []
 
 
 def _sensor_blocked(run: Run, event: SensorBlocked, _limits: Limits) -> Step:
-    return run, [Tell("sensor", {"sensor": event.sensor})]
+    return run, [Announce("sensor", {"sensor": event.sensor})]
 
 
 def _collected(run: Run, event: Collected, limits: Limits) -> Step:
     if event.incident == DUMP:
-        return run, [Tell("dumped", messages.evidence(event))]
-    findings = diagnose.diagnose(run.history, run.judge.judgement, run.now)
+        return run, [Announce("dumped", messages.evidence(event))]
+    findings = diagnose.diagnose(run.history, run.detector_state.judgement, run.now)
     run = move(run, "collected", findings=findings)
-    told = [Tell("evidence", messages.evidence(event)), *messages.diagnosis(findings)]
+    announced = [Announce("evidence", messages.evidence(event)), *messages.diagnosis(findings)]
     due, next_step = (
         wakeups.acts_at(run, limits),
         decide.decide(findings, _past(run, findings), limits.policy),
     )
     if limits.observe or is_muted(run):
-        told.append(Tell("observing"))
+        announced.append(Announce("observing"))
     elif next_step.action in LEAVES_ALONE:
-        told.append(Tell("left_alone", {"why": next_step.why}))
+        announced.append(Announce("left_alone", {"why": next_step.why}))
     elif due is not None and due - run.now > 1:
-        told.append(Tell("holding", {"seconds": messages.duration(due - run.now)}))
-    return run, [Found(incident=run.totals.incidents, findings=findings), *told]
+        announced.append(Announce("holding", {"seconds": messages.duration(due - run.now)}))
+    return run, [Diagnosed(incident=run.totals.incidents, findings=findings), *announced]
 
 
 def _exited(run: Run, event: Exited, limits: Limits) -> Step:
@@ -211,17 +215,17 @@ def _exited(run: Run, event: Exited, limits: Limits) -> Step:
     findings = diagnose.diagnose_exit(run.history, event)
     tried = _past(run, findings)
     decision = decide.decide(findings, tried, limits.policy)
-    told: list[Action] = []
+    announced: list[Action] = []
     if event.code != 0:
-        found = Found(incident=run.totals.incidents, findings=findings, decision=decision)
-        told = [
-            Tell("crashed", messages.exit_facts(run.attempt, event.code)),
+        found = Diagnosed(incident=run.totals.incidents, findings=findings, decision=decision)
+        announced = [
+            Announce("crashed", messages.exit_facts(run.attempt, event.code)),
             *messages.diagnosis(findings),
             found,
         ]
     run = replace(run, findings=findings, decision=decision, past=tried)
     run, actions = _after(run, decision, event)
-    return run, told + actions
+    return run, announced + actions
 
 
 def _unkillable(run: Run, event: Unkillable, _limits: Limits) -> Step:
@@ -229,23 +233,23 @@ def _unkillable(run: Run, event: Unkillable, _limits: Limits) -> Step:
         return run, []
     facts = {"pid": str(run.pid), "state": event.state or "no state known"}
     run = move(run, "unkillable", code=GAVE_UP)
-    return run, [Tell("unkillable", facts), Conclude(code=GAVE_UP, why="the process cannot be ended")]
+    return run, [Announce("unkillable", facts), Conclude(code=GAVE_UP, why="the process cannot be ended")]
 
 
 HANDLERS: dict[type, Callable[..., Step]] = {
     Launched: _launched,
     Failed: _failed,
-    Greeted: _greeted,
-    Heard: _heard,
-    Noted: _noted,
-    Left: _left,
+    ProbeConnected: _greeted,
+    Heartbeat: _heard,
+    ProbeNote: _noted,
+    ProcessLeft: _left,
     Matched: _matched,
-    Slept: _slept,
+    ClockGap: _slept,
     SensorBlocked: _sensor_blocked,
     Collected: _collected,
     Exited: _exited,
     Unkillable: _unkillable,
-    Asked: user_commands.take,
+    UserCommand: user_commands.take,
 }
 
 
@@ -258,16 +262,16 @@ def _converge(run: Run, limits: Limits) -> Step:
         return _deadline_passed(run, limits)
     if run.state == lifecycle.STOPPING and grace_period.is_in_vain(run, limits):
         run, actions = kill(run, limits)
-        return run, [Tell("unheeded"), *actions]
-    run, told = user_commands.drop_outlived(run, limits)
+        return run, [Announce("unheeded"), *actions]
+    run, announced = user_commands.drop_outlived(run, limits)
     if run.state not in WATCHED or run.decision is not None:
         return run, []
     run, actions = _follow_judgement(run, limits)
-    return run, told + actions
+    return run, announced + actions
 
 
 def _follow_judgement(run: Run, limits: Limits) -> Step:
-    step = run.judge.judgement.step
+    step = run.detector_state.judgement.step
     before, run = run.step, replace(run, step=step)
     if (run.urgent or step in ("stalled", "stopped")) and not run.training.over:
         return _stalled(run, limits)
@@ -276,40 +280,42 @@ def _follow_judgement(run: Run, limits: Limits) -> Step:
     if run.state in (lifecycle.SUSPECT, HOLDING) and step in ("healthy", "recovering"):
         return _recovered(run, before)
     if step == "suspect" and run.state != lifecycle.SUSPECT:
-        return move(run, "suspected"), [Tell("suspect", messages.silence(run))]
+        return move(run, "suspected"), [Announce("suspect", messages.silence(run))]
     ends = shutdown.segment_ends(run, limits)
     return shutdown.next_segment(run, limits) if ends is not None and run.now >= ends else (run, [])
 
 
 def _stalled(run: Run, limits: Limits) -> Step:
     if run.state in (lifecycle.COLLECTING, HOLDING):
-        run, told = _others(run)
+        run, announced = _others(run)
         run, actions = _act_when_due(run, limits) if run.state == HOLDING else (run, [])
-        return run, told + actions
+        return run, announced + actions
     incident = run.totals.incidents + 1
     totals = replace(run.totals, incidents=incident)
-    run = move(run, "stalled", totals=totals, declined=-math.inf, silent_since=run.judge.judgement.since)
-    return run, [Tell("stalled", messages.silence(run)), Collect(incident=incident, attempt=run.attempt)]
+    run = move(
+        run, "stalled", totals=totals, declined=-math.inf, silent_since=run.detector_state.judgement.since
+    )
+    return run, [Announce("stalled", messages.silence(run)), Collect(incident=incident, attempt=run.attempt)]
 
 
 def _others(run: Run) -> Step:
     """Announce trainings that stall during the incident of another: the remedy of that one restarts all."""
     also = [
         one for one in trainings.judged(run)
-        if one.key != run.focus and not one.announced and one.judge.judgement.step in ("stalled", "stopped")
+        if one.key != run.focus and not one.announced and one.detector_state.judgement.step in ("stalled", "stopped")
     ]  # fmt: skip
     for one in also:
         run = trainings.put(run, replace(one, announced=True))
-    return run, [Tell("stalled_too", messages.silence(run, one)) for one in also]
+    return run, [Announce("stalled_too", messages.silence(run, one)) for one in also]
 
 
 def _recovered(run: Run, before: str) -> Step:
-    judgement = run.judge.judgement
+    judgement = run.detector_state.judgement
     # If another training came into focus, its own gap is not the one that is over.
     seconds = judgement.gap if judgement.step == "recovering" else run.now - run.silent_since
     gap = messages.duration(seconds) if before != "healthy" else "?"
     kind = "cleared" if run.state != HOLDING else "continued" if before == "stopped" else "recovered"
-    return move(run, "recovered", findings=()), [Tell(kind, {"gap": gap})]
+    return move(run, "recovered", findings=()), [Announce(kind, {"gap": gap})]
 
 
 def _act_when_due(run: Run, limits: Limits) -> Step:
@@ -318,24 +324,24 @@ def _act_when_due(run: Run, limits: Limits) -> Step:
         return run, []
     if limits.observe or is_muted(run) or history.is_saving(run.history, run.now):
         return run, []
-    findings = diagnose.diagnose(run.history, run.judge.judgement, run.now)
+    findings = diagnose.diagnose(run.history, run.detector_state.judgement, run.now)
     tried = _past(run, findings)
     decision = decide.decide(findings, tried, limits.policy)
     if decision.action in LEAVES_ALONE:
         return replace(run, declined=run.now), []
-    found = Found(incident=run.totals.incidents, findings=findings, decision=decision)
+    found = Diagnosed(incident=run.totals.incidents, findings=findings, decision=decision)
     run = replace(run, findings=findings, past=tried)
     run, actions = stop(run, decision, limits)
     facts = {"attempt": str(run.attempt), "why": decision.why}
-    return run, [found, Tell("stopping", facts), *actions]
+    return run, [found, Announce("stopping", facts), *actions]
 
 
 def _deadline_passed(run: Run, limits: Limits) -> Step:
     if run.state == lifecycle.STOPPING:
-        if spared := spare(run, limits):
-            return spared, []
+        if kill_deferred := defer_kill(run, limits):
+            return kill_deferred, []
         run, actions = kill(run, limits)
-        return run, [Tell("killing", {"grace": messages.duration(limits.stop.grace)}), *actions]
+        return run, [Announce("killing", {"grace": messages.duration(limits.stop.grace)}), *actions]
     run = replace(run, deadline=math.inf)
     if run.state == lifecycle.KILLING:
         return _unkillable(run, Unkillable(at=run.now, attempt=run.attempt), limits)
@@ -357,16 +363,20 @@ def _next_attempt(run: Run, decision: Decision) -> Step:
             attempt=run.attempt + 1, factor=decision.factor, device=decision.device, resume=decision.resume
         )
         return run, [order]
-    told = [Found(incident=run.totals.incidents, findings=findings), *messages.diagnosis(findings)]
+    announced = [Diagnosed(incident=run.totals.incidents, findings=findings), *messages.diagnosis(findings)]
     why = findings[0].evidence[0]
     facts = messages.totals(run, run.totals.beats, run.now) | {"code": str(GAVE_UP), "why": why}
-    return move(run, "ended", code=GAVE_UP), [*told, Tell("gave_up", facts), Conclude(code=GAVE_UP, why=why)]
+    return move(run, "ended", code=GAVE_UP), [
+        *announced,
+        Announce("gave_up", facts),
+        Conclude(code=GAVE_UP, why=why),
+    ]
 
 
 # ---- after the end of an attempt ---------------------------------------------------------------------------------
 
 
-def _past(run: Run, findings: tuple[Finding, ...]) -> attempts.Past:
+def _past(run: Run, findings: tuple[Finding, ...]) -> attempts.AttemptHistory:
     return attempts.add_attempt(
         run.past, run.history, findings, run.factor, run.device, run.launched, run.now, trainings.reached(run),
         whole=bool(run.whole),
@@ -378,10 +388,12 @@ def _after(run: Run, decision: Decision, event: Exited) -> Step:
         deadline, sizes = run.now + decision.delay, regrow.after(run, decision.factor)
         run = move(run, "restart", deadline=deadline, decision=decision, sizes=sizes)
         facts = {"attempt": str(run.attempt + 1), "why": decision.why, "mathematics": decision.mathematics}
-        pause = [Tell("waiting", {"delay": messages.duration(decision.delay)})] if decision.delay > 1 else []
-        return run, [*pause, Tell("restart", facts)]
+        pause = (
+            [Announce("waiting", {"delay": messages.duration(decision.delay)})] if decision.delay > 1 else []
+        )
+        return run, [*pause, Announce("restart", facts)]
     code = exit_code(decision, event)
     kind = "gave_up" if decision.action == "give_up" else messages.ending(decision.code, code)
     facts = messages.totals(run, beats(run), event.at) | {"code": str(code), "why": decision.why}
-    last: list[Action] = [Tell(kind, facts), Conclude(code=code, why=decision.why)]
+    last: list[Action] = [Announce(kind, facts), Conclude(code=code, why=decision.why)]
     return move(run, "ended", code=code, deadline=math.inf), last

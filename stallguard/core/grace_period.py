@@ -28,18 +28,18 @@ def is_in_vain(run: Run, limits: Limits) -> bool:
 
 
 def _is_inert(training: Training, run: Run, limits: Limits) -> bool:
-    past, judge = training.history, training.judge
-    if judge.judgement.step != "stalled" or history.is_saving(past, run.now):
+    past, detector_state = training.history, training.detector_state
+    if detector_state.judgement.step != "stalled" or history.is_saving(past, run.now):
         return False
-    heard = training.heard
-    if heard is not None and (heard.phase == SAVING or heard.progress_at > run.still):
+    heartbeat = training.heartbeat
+    if heartbeat is not None and (heartbeat.phase == SAVING or heartbeat.progress_at > run.still):
         return False
     if not _is_idle(past, run, limits):
         return False
-    runs = activity.current(judge.evidence, judge.began)
-    if judge.evidence.census >= 0:
+    runs = activity.current(detector_state.evidence, detector_state.began)
+    if detector_state.evidence.census >= 0:
         return runs.deadlock >= WAIT
-    return runs.external >= WAIT and judge.evidence.remote is False
+    return runs.external >= WAIT and detector_state.evidence.remote is False
 
 
 def _is_idle(past: history.History, run: Run, limits: Limits) -> bool:

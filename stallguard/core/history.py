@@ -15,18 +15,18 @@ from msgspec.structs import replace
 
 from stallguard.core.events import (
     DUMP,
+    ClockGap,
     Collected,
     Event,
     Exited,
-    Greeted,
-    Heard,
+    Heartbeat,
     Launched,
-    Left,
     Matched,
-    Noted,
+    ProbeConnected,
+    ProbeNote,
+    ProcessLeft,
     Sampled,
     SensorBlocked,
-    Slept,
     Unkillable,
 )
 from stallguard.core.readings import Device, Files, Machine, Memory, Process, Reading
@@ -47,7 +47,7 @@ SAVE_FRESH = 10.0  # seconds for which "a checkpoint is being written" stays tru
 LINE = 400  # characters kept of a line
 
 
-class Seen(msgspec.Struct, Generic[R], frozen=True, array_like=True):
+class SeenLines(msgspec.Struct, Generic[R], frozen=True, array_like=True):
     """A reading with its time, in seconds on the supervisor's clock."""
 
     at: float
@@ -87,22 +87,22 @@ class History(msgspec.Struct, frozen=True):
     began: float = 0.0
     factor: int = 1
     on_cpu: bool = False  # the GPU is hidden from this attempt
-    heard: Heard | None = None
-    heards: tuple[Heard, ...] = ()
-    process: tuple[Seen[Process], ...] = ()
-    device: tuple[Seen[Device], ...] = ()
-    memory: tuple[Seen[Memory], ...] = ()
-    machine: tuple[Seen[Machine], ...] = ()
-    files: tuple[Seen[Files], ...] = ()
+    heartbeat: Heartbeat | None = None
+    heartbeats: tuple[Heartbeat, ...] = ()
+    process: tuple[SeenLines[Process], ...] = ()
+    device: tuple[SeenLines[Device], ...] = ()
+    memory: tuple[SeenLines[Memory], ...] = ()
+    machine: tuple[SeenLines[Machine], ...] = ()
+    files: tuple[SeenLines[Files], ...] = ()
     matched: tuple[Match, ...] = ()
-    noted: tuple[Noted, ...] = ()
+    noted: tuple[ProbeNote, ...] = ()
     pauses: tuple[Pause, ...] = ()
     blocked: tuple[SensorBlocked, ...] = ()
-    greeted: Greeted | None = None
-    slept: Slept | None = None
+    greeted: ProbeConnected | None = None
+    slept: ClockGap | None = None
     collected: Collected | None = None
     unkillable: Unkillable | None = None
-    left: Left | None = None
+    left: ProcessLeft | None = None
     exited: Exited | None = None
     rows: int | None = None  # of a whole batch
     used_gpu: bool = False  # this attempt was seen to use the accelerator
@@ -152,12 +152,15 @@ def _launched(history: History, event: Launched) -> History:
     )
 
 
-def _heard(history: History, event: Heard) -> History:
+def _heard(history: History, event: Heartbeat) -> History:
     pauses = history.pauses
     if event.longest >= PAUSE:
         pauses = (*pauses[1 - PAUSES :], Pause(event.at, event.longest, event.longest_phase))
     return replace(
-        history, heard=event, pauses=pauses, heards=_thin(history.heards, event, HEARD_SPACING, HEARD)
+        history,
+        heartbeat=event,
+        pauses=pauses,
+        heartbeats=_thin(history.heartbeats, event, HEARD_SPACING, HEARD),
     )
 
 
@@ -174,7 +177,7 @@ def _matched(history: History, event: Matched) -> History:
     return replace(history, matched=(*rest[1 - SIGNATURES :], new))
 
 
-def _noted(history: History, event: Noted) -> History:
+def _noted(history: History, event: ProbeNote) -> History:
     rows = event.facts.get("batch", "")
     return replace(
         history,
@@ -199,16 +202,16 @@ def _single(field: str) -> Callable[[History, Event], History]:
 
 _KEEPERS: dict[type, Callable[..., History]] = {
     Launched: _launched,
-    Heard: _heard,
+    Heartbeat: _heard,
     Sampled: _sampled,
     Matched: _matched,
-    Noted: _noted,
+    ProbeNote: _noted,
     SensorBlocked: _sensor_blocked,
-    Greeted: _single("greeted"),
-    Slept: _single("slept"),
+    ProbeConnected: _single("greeted"),
+    ClockGap: _single("slept"),
     Collected: _collected,
     Unkillable: _single("unkillable"),
-    Left: _single("left"),
+    ProcessLeft: _single("left"),
     Exited: _single("exited"),
 }
 
@@ -218,7 +221,7 @@ _KEEPERS: dict[type, Callable[..., History]] = {
 
 def _process(history: History, at: float, reading: Process) -> History:
     growth = history.growth
-    if reading.footprint is not None and history.heard is not None and history.heard.beats > 0:
+    if reading.footprint is not None and history.heartbeat is not None and history.heartbeat.beats > 0:
         growth = _grow(growth, at, reading.footprint)
     died = at if reading.workers else history.workers_died_at
     return replace(history, process=_keep(history.process, at, reading), growth=growth, workers_died_at=died)
@@ -244,8 +247,10 @@ _SENSORS: dict[type, Callable[..., History]] = {
 }
 
 
-def _keep(trail: tuple[Seen[R], ...], at: float, reading: R, spacing: float = SPACING) -> tuple[Seen[R], ...]:
-    return _thin(trail, Seen(at, reading), spacing, READINGS)
+def _keep(
+    trail: tuple[SeenLines[R], ...], at: float, reading: R, spacing: float = SPACING
+) -> tuple[SeenLines[R], ...]:
+    return _thin(trail, SeenLines(at, reading), spacing, READINGS)
 
 
 def _thin(trail: tuple[T, ...], new: T, spacing: float, most: int) -> tuple[T, ...]:

@@ -17,7 +17,7 @@ NEVER = 1e9  # seconds; a threshold that is out of reach (JSON has no infinity)
 LEAST_PATIENCE = 0.25
 
 
-class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PhaseLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One phase of training: how long each class of evidence must last before it is called a stall.
 
     The four floors hold once `enough` gaps of the row have been seen, the four priors before that.
@@ -37,47 +37,47 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _Four = tuple[float, float, float, float]
 
 
-def _row(floors: _Four, priors: _Four, enough: int) -> Row:
-    return Row(*floors, *priors, enough)
+def _row(floors: _Four, priors: _Four, enough: int) -> PhaseLimits:
+    return PhaseLimits(*floors, *priors, enough)
 
 
-class Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PhaseTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The table of phases.  The reasons for a row are beside it."""
 
     # Before the first batch of a fit, while tracing and compiling: a first compile of
     # 17 minutes is normal.  Earlier first batches only shorten the limit for external waits.
-    first: Row = _row((45, 180, 300, 900), (45, 300, 900, 900), 2)
+    first: PhaseLimits = _row((45, 180, 300, 900), (45, 300, 900, 900), 2)
     # Inside a training step.  10 s is 8 x the longest all-idle nap ever seen in a healthy TensorFlow process.
-    step: Row = _row((10, 75, 120, 600), (60, 120, 300, 900), 32)
+    step: PhaseLimits = _row((10, 75, 120, 600), (60, 120, 300, 900), 32)
     # Inside the first step of an epoch: the old iterator is deleted, a shuffle buffer can fill.
-    open: Row = _row((20, 120, 120, 300), (45, 600, 1800, 1800), 4)
+    epoch_first_step: PhaseLimits = _row((20, 120, 120, 300), (45, 600, 1800, 1800), 4)
     # Between epochs, while the callbacks of the epoch's end run.
-    bound: Row = _row((20, 120, 300, 300), (45, 600, 1800, 1800), 2)
-    vfirst: Row = _row((20, 120, 300, 600), (45, 300, 900, 900), 2)
-    vstep: Row = _row((10, 75, 120, 600), (60, 120, 300, 900), 32)
-    save: Row = _row((20, 120, 300, 600), (45, 600, 900, 900), 2)
+    epoch_boundary: PhaseLimits = _row((20, 120, 300, 300), (45, 600, 1800, 1800), 2)
+    validation_first_step: PhaseLimits = _row((20, 120, 300, 600), (45, 300, 900, 900), 2)
+    validation_step: PhaseLimits = _row((10, 75, 120, 600), (60, 120, 300, 900), 32)
+    save: PhaseLimits = _row((20, 120, 300, 600), (45, 600, 900, 900), 2)
     # User callbacks after a batch.  Thousands of empty ones must not tighten what the one evaluation needs.
-    after: Row = _row((20, 900, 900, 900), (45, 900, 900, 900), 2)
+    batch_callbacks: PhaseLimits = _row((20, 900, 900, 900), (45, 900, 900, 900), 2)
     # A stream of beats without phases (stallguard.beat(), the poll thread).
-    blind: Row = _row((20, 120, 300, 600), (60, 600, 900, 900), 32)
+    unclassified: PhaseLimits = _row((20, 120, 300, 600), (60, 600, 900, 900), 32)
     # Training is over and the interpreter does not end: observed with tf.data generators.
-    exit: Row = _row((60, 300, NEVER, NEVER), (60, 300, NEVER, NEVER), 1)
+    exit: PhaseLimits = _row((60, 300, NEVER, NEVER), (60, 300, NEVER, NEVER), 1)
     # The script's own code before the first and between two trainings: it can be busy for hours.
-    importing: Row = _row((120, 1800, NEVER, NEVER), (120, 1800, NEVER, NEVER), 1)
-    idle: Row = _row((300, 1800, NEVER, NEVER), (300, 1800, NEVER, NEVER), 1)
+    importing: PhaseLimits = _row((120, 1800, NEVER, NEVER), (120, 1800, NEVER, NEVER), 1)
+    idle: PhaseLimits = _row((300, 1800, NEVER, NEVER), (300, 1800, NEVER, NEVER), 1)
     # The script named the phase itself.
-    named: Row = _row((120, 900, 1800, 3600), (120, 900, 1800, 3600), 1)
+    named: PhaseLimits = _row((120, 900, 1800, 3600), (120, 900, 1800, 3600), 1)
     # No probe, judged from outside: only an idle tree counts, and it is announced, never acted upon.
-    outside: Row = _row((1800, 1800, NEVER, NEVER), (1800, 1800, NEVER, NEVER), 1)
+    outside: PhaseLimits = _row((1800, 1800, NEVER, NEVER), (1800, 1800, NEVER, NEVER), 1)
     # Beats go on, but the device has not answered the poll thread.
-    device: Row = _row((75, 75, 120, 120), (300, 300, 300, 300), 16)
+    device: PhaseLimits = _row((75, 75, 120, 120), (300, 300, 300, 300), 16)
 
 
 class DetectorLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that tunes the detector, besides the row table."""
 
     patience: float = 1.0  # scales notice, evidence and act together
-    rows: Rows = Rows()
+    rows: PhaseTable = PhaseTable()
 
     # the watched clock
     longest_tick: float = 1.0  # s that one event may add to the clock
@@ -147,7 +147,7 @@ class PolicyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_factor: int = 64  # micro-batches a batch at most, if the rows are not known
     max_restarts: int = 10  # within the window
     restart_window: float = 3600.0  # s
-    fruitless: int = 2  # restarts in a row without new progress after which it gives up
+    no_progress_limit: int = 2  # restarts in a row without new progress after which it gives up
     healthy: float = 1800.0  # s of an attempt with progress, after which earlier failures do not count
     backoff: float = 2.0  # s before the second restart in a row; the first comes at once, then it doubles
     backoff_cap: float = 120.0  # s

@@ -17,13 +17,13 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from stallguard.core.actions import Conclude, Tell
-from stallguard.core.events import Exited, Failed, Greeted, Heard, Launched
+from stallguard.core.actions import Announce, Conclude
+from stallguard.core.events import Exited, Failed, Heartbeat, Launched, ProbeConnected
 
 Position = tuple[int, int, int]  # fit, epoch, batch; of a loop without epochs: fit, -1, updates
 
 
-class Process(msgspec.Struct, frozen=True):
+class ProcessLoss(msgspec.Struct, frozen=True):
     """A process of the present attempt.  `entered`: the epoch that it began with, in which batches are skipped."""
 
     progress: float
@@ -33,7 +33,7 @@ class Process(msgspec.Struct, frozen=True):
     size: int = 0  # batches of an epoch; 0: not known
 
 
-class Span(msgspec.Struct, frozen=True):
+class LostSpan(msgspec.Struct, frozen=True):
     """One interruption.  Seconds on the clock that `after` was given; `ended`: None while it lasts.
 
     `place`, `goal`: the training that was interrupted, and how far it was; `stalled`: a stall began it.
@@ -52,28 +52,28 @@ class Span(msgspec.Struct, frozen=True):
         return max(0.0, (now if self.ended is None else self.ended) - self.began)
 
 
-class Lost(msgspec.Struct, frozen=True):
+class LostTime(msgspec.Struct, frozen=True):
     """All interruptions so far."""
 
-    spans: tuple[Span, ...] = ()
-    processes: dict[int, Process] = {}
+    spans: tuple[LostSpan, ...] = ()
+    processes: dict[int, ProcessLoss] = {}
     launched: float = 0.0
 
     @property
-    def open(self) -> Span | None:
+    def open(self) -> LostSpan | None:
         """The interruption that lasts, if there is one."""
         return self.spans[-1] if self.spans and self.spans[-1].ended is None else None
 
 
-NOTHING = Lost()
+NOTHING = LostTime()
 
 
-def total(lost: Lost, now: float) -> float:
+def total(lost: LostTime, now: float) -> float:
     """Return the seconds lost until `now`."""
     return sum(span.seconds(now) for span in lost.spans)
 
 
-def concluded(lost: Lost, now: float) -> Lost:
+def concluded(lost: LostTime, now: float) -> LostTime:
     """Return what is lost if the run ends now."""
     span = lost.open
     if span is None:
@@ -82,76 +82,78 @@ def concluded(lost: Lost, now: float) -> Lost:
     return replace(lost, spans=lost.spans[:-1] + ((replace(span, ended=now),) if costs else ()))
 
 
-def moved(lost: Lost, before: float, at: float) -> Lost:
+def moved(lost: LostTime, before: float, at: float) -> LostTime:
     """Return the same for another clock, which shows `at` when the old one showed `before`."""
     by = at - before
     spans = (
         replace(span, began=span.began + by, ended=None if span.ended is None else span.ended + by)
         for span in lost.spans
     )
-    return Lost(tuple(spans), {}, at)
+    return LostTime(tuple(spans), {}, at)
 
 
-def after(lost: Lost, at: float, what: object) -> Lost:
+def after(lost: LostTime, at: float, what: object) -> LostTime:
     """Return what is lost after an event or an action.  `at`: when it came, in seconds, never falling."""
     match what:
-        case Heard():
+        case Heartbeat():
             return _heard(lost, at, what)
-        case Greeted():
-            before = lost.processes.get(what.pid, Process(at))
+        case ProbeConnected():
+            before = lost.processes.get(what.pid, ProcessLoss(at))
             return _with(lost, what.pid, replace(before, place=what.place))
         case Launched():
             spans = lost.spans
             if (span := lost.open) is not None:
                 spans = (*spans[:-1], replace(span, restarted=True))
-            return Lost(spans, {}, at)
+            return LostTime(spans, {}, at)
         case Exited() | Failed():
             return _interrupted(lost, at, 0, stalled=False)
-        case Tell(kind="stalled"):
+        case Announce(kind="stalled"):
             pid = what.facts.get("pid", "")
             return _interrupted(lost, at, int(pid) if pid.isdecimal() else 0, stalled=True)
-        case Tell(kind="recovered"):
+        case Announce(kind="recovered"):
             return _closed(lost, at)
-        case Tell(kind="continued"):
+        case Announce(kind="continued"):
             return _continued(lost, at)
         case Conclude():
             return concluded(lost, at)
     return lost
 
 
-def after_all(lost: Lost, at: float, each: Sequence[object]) -> Lost:
+def after_all(lost: LostTime, at: float, each: Sequence[object]) -> LostTime:
     """Return what is lost after several actions of one moment."""
     for what in each:
         lost = after(lost, at, what)
     return lost
 
 
-def _with(lost: Lost, pid: int, process: Process) -> Lost:
+def _with(lost: LostTime, pid: int, process: ProcessLoss) -> LostTime:
     return replace(lost, processes={**lost.processes, pid: process})
 
 
-def _heard(lost: Lost, at: float, heard: Heard) -> Lost:
-    before = lost.processes.get(heard.pid, Process(at))
-    entered = heard.epoch if before.entered < 0 else before.entered
-    position = _position(heard, entered) if heard.beats else before.position
-    progress = at - max(0.0, heard.at - heard.progress_at)
-    lost = _with(lost, heard.pid, Process(progress, before.place, entered, position, max(heard.batches, 0)))
+def _heard(lost: LostTime, at: float, heartbeat: Heartbeat) -> LostTime:
+    before = lost.processes.get(heartbeat.pid, ProcessLoss(at))
+    entered = heartbeat.epoch if before.entered < 0 else before.entered
+    position = _position(heartbeat, entered) if heartbeat.beats else before.position
+    progress = at - max(0.0, heartbeat.at - heartbeat.progress_at)
+    lost = _with(
+        lost, heartbeat.pid, ProcessLoss(progress, before.place, entered, position, max(heartbeat.batches, 0))
+    )
     span = lost.open
     if span is None or not span.restarted or position is None or span.place != before.place:
         return lost
     reached = span.goal is None or position >= span.goal
-    return _closed(lost, at - max(0.0, heard.at - heard.beat_at)) if reached else lost
+    return _closed(lost, at - max(0.0, heartbeat.at - heartbeat.beat_at)) if reached else lost
 
 
-def _position(heard: Heard, entered: int) -> Position:
+def _position(heartbeat: Heartbeat, entered: int) -> Position:
     """Return how far a training is, so that two attempts can be compared; as core.policy.attempts has it."""
-    if heard.epoch < 0:
-        return heard.fits, -1, max(heard.iterations, heard.beats + heard.skipped)
-    skipped = heard.skipped if heard.epoch == entered else 0  # Keras counts from 0 after a resume
-    return heard.fits, heard.epoch, max(heard.batch, 0) + skipped
+    if heartbeat.epoch < 0:
+        return heartbeat.fits, -1, max(heartbeat.iterations, heartbeat.beats + heartbeat.skipped)
+    skipped = heartbeat.skipped if heartbeat.epoch == entered else 0  # Keras counts from 0 after a resume
+    return heartbeat.fits, heartbeat.epoch, max(heartbeat.batch, 0) + skipped
 
 
-def _interrupted(lost: Lost, at: float, pid: int, *, stalled: bool) -> Lost:
+def _interrupted(lost: LostTime, at: float, pid: int, *, stalled: bool) -> LostTime:
     """Begin a span with the last progress of process `pid`, or of any; one that lasts goes on to its own goal."""
     span = lost.open
     if span is not None:
@@ -159,15 +161,17 @@ def _interrupted(lost: Lost, at: float, pid: int, *, stalled: bool) -> Lost:
         return replace(lost, spans=(*lost.spans[:-1], replace(span, stalled=stalled)))
     each = [lost.processes[pid]] if pid in lost.processes else list(lost.processes.values())
     last = max(
-        each, key=lambda one: (one.position is not None, one.progress), default=Process(lost.launched or at)
+        each,
+        key=lambda one: (one.position is not None, one.progress),
+        default=ProcessLoss(lost.launched or at),
     )
-    began = Span(
+    began = LostSpan(
         min(last.progress, at), stalled=stalled, place=last.place, goal=last.position, size=last.size
     )
     return replace(lost, spans=(*lost.spans, began))
 
 
-def _continued(lost: Lost, at: float) -> Lost:
+def _continued(lost: LostTime, at: float) -> LostTime:
     """Drop the span of a stopped process; its gap begins when it continues."""
     span = lost.open
     if span is None or span.restarted:
@@ -177,7 +181,7 @@ def _continued(lost: Lost, at: float) -> Lost:
     return replace(lost, spans=lost.spans[:-1], processes=processes)
 
 
-def trained_again(lost: Lost, pid: int, resumed: Position) -> int | None:
+def trained_again(lost: LostTime, pid: int, resumed: Position) -> int | None:
     """Return how many batches lie between the position at which process `pid` resumes and that of the interruption.
 
     None if that is not known.
@@ -190,7 +194,7 @@ def trained_again(lost: Lost, pid: int, resumed: Position) -> int | None:
     return max(0, (epoch - resumed[1]) * span.size + batch - resumed[2]) if known else None
 
 
-def _closed(lost: Lost, at: float) -> Lost:
+def _closed(lost: LostTime, at: float) -> LostTime:
     span = lost.open
     if span is None:
         return lost

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stallguard.core import lost_time
-from stallguard.core.actions import Tell
+from stallguard.core.actions import Announce
 from stallguard.core.diagnosis import causes, signatures
-from stallguard.core.events import DUMP, Collected, Matched, Noted
+from stallguard.core.events import DUMP, Collected, Matched, ProbeNote
 from stallguard.core.limits import LEAST_PATIENCE, NEVER
 from stallguard.core.text import HOW, WHILE, counted, cut, duration
 from stallguard.errors import STOPPED_ON_TIME
@@ -25,7 +25,7 @@ __all__ = ["HOW", "WHILE", "counted", "duration"]
 
 ALSO = 0.3  # confidence from which a second cause is announced too
 LINE = 120  # characters of a line of the output
-STREAM = "BLIND"  # the detector's row for beats without phases
+STREAM = "UNCLASSIFIED"  # the detector's row for beats without phases
 STOPPED = "the process was stopped (SIGSTOP)"
 NO_LIMIT = "no limit in this phase"
 LIKELY, PERHAPS = 0.75, 0.45
@@ -68,7 +68,7 @@ def of_one(run: Run, pid: int) -> str:
     return f"{name(found[-1])}: " if found else ""
 
 
-def trained_again(run: Run, event: Noted) -> str:
+def trained_again(run: Run, event: ProbeNote) -> str:
     """Return how many batches a resumed training trains a second time, as the end of its note."""
     facts = event.facts
     if event.kind != "resume" or not {"fit", "epoch", "batch"} <= facts.keys():
@@ -82,9 +82,9 @@ def trained_again(run: Run, event: Noted) -> str:
 
 def end_of_training(run: Run, gone: Training) -> dict[str, str]:
     """Return the facts of the end of one training."""
-    heard, how = gone.heard, HOW.get(gone.over, gone.over)
+    heartbeat, how = gone.heartbeat, HOW.get(gone.over, gone.over)
     parts = [f"{gone.batches} batches"]
-    parts += [counted(heard.fits, "fit")] if heard is not None and heard.fits > 1 else []
+    parts += [counted(heartbeat.fits, "fit")] if heartbeat is not None and heartbeat.fits > 1 else []
     return {
         "who": name(gone),
         "how": how,
@@ -101,7 +101,7 @@ def place(row: str, phase: str) -> str:
 def silence(run: Run, training: Training | None = None) -> dict[str, str]:
     """Return the facts of a possible stall or a stall of `training`, by default of the one in focus."""
     training = training or run.training
-    judgement = training.judge.judgement
+    judgement = training.detector_state.judgement
     stopped = judgement.step == "stopped"
     what = STOPPED if stopped else DOING.get(judgement.evidence, DOING["unknown"])
     whose = {"pid": str(training.pid)} if training.pid else {}
@@ -126,41 +126,41 @@ def confidence(value: float) -> str:
     return "very likely" if value >= LIKELY else "likely" if value >= PERHAPS else "a guess"
 
 
-def diagnosis(findings: Sequence[Finding]) -> list[Tell]:
+def diagnosis(findings: Sequence[Finding]) -> list[Announce]:
     """Return what is announced of the findings: the first, a second if it fits too, and the first advice."""
     announced = [_finding("diagnosis", finding) for finding in findings[:1]]
     announced += [_finding("also", finding) for finding in findings[1:2] if finding.confidence >= ALSO]
     advice = findings[0].advice[:1] if findings else ()
-    return announced + [Tell("advice", {"text": text}) for text in advice]
+    return announced + [Announce("advice", {"text": text}) for text in advice]
 
 
-def soft(findings: Sequence[Finding]) -> list[Tell]:
+def soft(findings: Sequence[Finding]) -> list[Announce]:
     """Return what is announced while a training goes on: each cause, and its first advice."""
     causes_found = [(_finding("noticed", finding), finding.advice[:1]) for finding in findings]
     return [
         tell
         for cause, advice in causes_found
-        for tell in (cause, *(Tell("advice", {"text": a}) for a in advice))
+        for tell in (cause, *(Announce("advice", {"text": a}) for a in advice))
     ]
 
 
-def _finding(kind: str, finding: Finding) -> Tell:
+def _finding(kind: str, finding: Finding) -> Announce:
     because = "; ".join(finding.evidence[:3]) or "nothing else fits"
     facts = {
         "cause": causes.title(finding.cause),
         "confidence": confidence(finding.confidence),
         "because": because,
     }
-    return Tell(kind, facts)
+    return Announce(kind, facts)
 
 
-def signature(event: Matched) -> list[Tell]:
+def signature(event: Matched) -> list[Announce]:
     """Return what is announced of a matched line of the output; nothing for a harmless one."""
     if event.family in signatures.QUIET or event.family == signatures.SCRIPT_ERROR:
         return []
     known = signatures.BY_ID.get(event.signature)
     meaning = known.meaning if known else event.family
-    return [Tell("signature", {"meaning": meaning, "line": cut(event.line, LINE)})]
+    return [Announce("signature", {"meaning": meaning, "line": cut(event.line, LINE)})]
 
 
 def exit_facts(attempt: int, code: int) -> dict[str, str]:
@@ -181,10 +181,10 @@ def totals(run: Run, beats: int, now: float) -> dict[str, str]:
     stalls = run.totals.incidents
     trouble = f", {run.begun} trainings" if run.begun > 1 else ""
     if stalls or run.attempt > 1:
-        told = (
+        announced = (
             counted(stalls, "stall"),
             counted(run.attempt, "attempt"),
             f"{duration(lost_time.total(lost_time.concluded(run.lost, now), now))} lost",
         )
-        trouble += f", {', '.join(told)}"
+        trouble += f", {', '.join(announced)}"
     return {"batches": str(beats), "duration": duration(now - run.began), "trouble": trouble}

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from stallguard.core import lifecycle
 from stallguard.core.actions import Action, Ask
-from stallguard.core.events import Noted
+from stallguard.core.events import ProbeNote
 from stallguard.core.history import batch_rows
 from stallguard.core.limits import Limits, PolicyLimits
 from stallguard.core.policy import decide
@@ -48,7 +48,7 @@ def ask(run: Run, limits: Limits) -> tuple[Run, list[Action]]:
     return replace(run, regrowing=True), [Ask(attempt=run.attempt, command="regrow")]
 
 
-def grown(run: Run, event: Noted) -> Run:
+def grown(run: Run, event: ProbeNote) -> Run:
     """Return the run after the probe's note; any other note leaves it as it is."""
     factor = event.facts.get("factor", "")
     if event.kind != GROWN or not factor.isdecimal():
@@ -56,13 +56,13 @@ def grown(run: Run, event: Noted) -> Run:
     return replace(run, factor=max(1, int(factor)), sized=run.now, regrowing=False)
 
 
-def restart(run: Run, event: Noted, limits: Limits) -> Decision | None:
+def restart(run: Run, event: ProbeNote, limits: Limits) -> Decision | None:
     """Return the decision to restart with the larger batch, if the probe reports the end of an epoch."""
     if event.kind != SEAM or not run.regrowing or run.decision is not None:
         return None
     factor = run.factor // 2
-    told = decide.mathematics(factor, run.device, limits.policy)
-    return Decision(action="restart", why=WHY, factor=factor, device=run.device, mathematics=told)
+    announced = decide.mathematics(factor, run.device, limits.policy)
+    return Decision(action="restart", why=WHY, factor=factor, device=run.device, mathematics=announced)
 
 
 def after(run: Run, factor: int) -> Sizes:

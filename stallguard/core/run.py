@@ -10,13 +10,13 @@ import math
 import msgspec
 
 from stallguard.core import lifecycle
-from stallguard.core.detection.detector import Judge
+from stallguard.core.detection.detector import DetectorState
 from stallguard.core.detection.learned import Learned
 from stallguard.core.history import History
-from stallguard.core.lost_time import NOTHING, Lost
-from stallguard.core.policy.attempts import Past
+from stallguard.core.lost_time import NOTHING, LostTime
+from stallguard.core.policy.attempts import AttemptHistory
 from stallguard.core.sizes import Sizes
-from stallguard.core.training import OUTSIDE, Over, Training
+from stallguard.core.training import OUTSIDE, EndedTraining, Training
 from stallguard.core.verdicts import Decision, Finding
 
 
@@ -28,7 +28,7 @@ class Review(msgspec.Struct, frozen=True, omit_defaults=True):
 
     at: float = 0.0
     slow: bool = False
-    told: tuple[str, ...] = ()  # causes
+    announced: tuple[str, ...] = ()  # causes
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -45,11 +45,11 @@ class Run(msgspec.Struct, frozen=True):
     """
 
     trainings: tuple[Training, ...]
-    past: Past
+    past: AttemptHistory
     focus: int = OUTSIDE  # key of the training that evidence, diagnosis and reports are about
     seen: int = 0  # processes with a probe in this attempt so far
     begun: int = 0  # how many of them have trained
-    over: tuple[Over, ...] = ()  # the trainings of this attempt that are over, the newest last
+    over: tuple[EndedTraining, ...] = ()  # the trainings of this attempt that are over, the newest last
     inherited: Learned | None = None  # what earlier runs of the same command learned
     learned: dict[str, Learned] = {}  # what the trainings of earlier attempts learned, by place
     state: str = lifecycle.NEW
@@ -77,9 +77,9 @@ class Run(msgspec.Struct, frozen=True):
     declined: float = -math.inf  # when the policy last decided to leave this stall alone
     # When SIGTERM was sent to this attempt, if all that trained in it had stalled by then.
     still: float = math.inf
-    spared: float = 0.0  # since when a checkpoint that is being written holds SIGKILL back
+    kill_deferred: float = 0.0  # since when a checkpoint that is being written holds SIGKILL back
     arranged: bool = False  # the decision is an end at a set time; the training can end before it
-    obeyed: bool = False  # the probe has asked the framework to end after the batch
+    stop_acknowledged: bool = False  # the probe has asked the framework to end after the batch
     saved: tuple[int, ...] = ()  # pids of trainings that were saved for the end, and wait for SIGTERM
     review: Review = Review()
     interrupts: int = 0
@@ -88,7 +88,7 @@ class Run(msgspec.Struct, frozen=True):
     )
     quiet_until: float = 0.0  # muted by the user: judged, never acted upon
     totals: Totals = Totals()
-    lost: Lost = NOTHING
+    lost: LostTime = NOTHING
     code: int = 0
 
     @property
@@ -102,9 +102,9 @@ class Run(msgspec.Struct, frozen=True):
         return self.training.history
 
     @property
-    def judge(self) -> Judge:
+    def detector_state(self) -> DetectorState:
         """The detector of the training in focus."""
-        return self.training.judge
+        return self.training.detector_state
 
 
 def beats(run: Run) -> int:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from stallguard.core import history, lifecycle, messages, trainings
-from stallguard.core.actions import Ask, Conclude, Tell
-from stallguard.core.events import Exited, Noted
+from stallguard.core.actions import Announce, Ask, Conclude
+from stallguard.core.events import Exited, ProbeNote
 from stallguard.core.lifecycle import HOLDING, WATCHED
 from stallguard.core.limits import Limits
 from stallguard.core.policy import attempts, decide
@@ -28,15 +28,15 @@ BY_US = (-15, -9, 143)  # how a child ends that stallguard ended: SIGTERM, SIGKI
 def time_is_up(run: Run, why: str, limits: Limits) -> Step:
     """End the run at its set time; the next run resumes it."""
     if run.state == lifecycle.BACKOFF:
-        told = Tell("paused", messages.totals(run, run.totals.beats, run.now) | {"why": why})
-        return move(run, "ended", code=STOPPED_ON_TIME), [told, Conclude(code=STOPPED_ON_TIME, why=why)]
+        announced = Announce("paused", messages.totals(run, run.totals.beats, run.now) | {"why": why})
+        return move(run, "ended", code=STOPPED_ON_TIME), [announced, Conclude(code=STOPPED_ON_TIME, why=why)]
     end = Decision(action="finish", why=why, code=STOPPED_ON_TIME)
     if run.decision is None or (run.interrupted is not None and run.state in WATCHED):
         return _arrange(run, end, limits) if run.state in WATCHED else (run, [])
     if run.decision.action != "restart":
         return run, []
     # It is being ended already, for a restart: no attempt follows now.
-    return replace(run, arranged=True, decision=end), [Tell("arranged", {"why": why})]
+    return replace(run, arranged=True, decision=end), [Announce("arranged", {"why": why})]
 
 
 def segment_ends(run: Run, limits: Limits) -> float | None:
@@ -71,31 +71,36 @@ def _may_have_gone_on(run: Run) -> bool:
     A loop that counts only its own batches, or a program without a probe, can write and read checkpoints of its own.
     """
     judged = trainings.judged(run)
-    if any(one.heard is not None and (one.heard.epoch >= 0 or one.heard.iterations > 0) for one in judged):
+    if any(
+        one.heartbeat is not None and (one.heartbeat.epoch >= 0 or one.heartbeat.iterations > 0)
+        for one in judged
+    ):
         return False
-    saved = any(one.heard is not None and one.heard.saves > 0 for one in judged)
+    saved = any(one.heartbeat is not None and one.heartbeat.saves > 0 for one in judged)
     return saved or history.wrote_since(run.history, run.launched)
 
 
 def _arrange(run: Run, decision: Decision, limits: Limits) -> Step:
     """End the training after its batch, with a checkpoint; by signal if no probe can do that, or it takes too long."""
     run = replace(run, arranged=True, decision=decision)
-    told = Tell("arranged", {"why": decision.why})
-    if all(one.heard is None for one in trainings.judged(run)) or run.state in (
+    announced = Announce("arranged", {"why": decision.why})
+    if all(one.heartbeat is None for one in trainings.judged(run)) or run.state in (
         lifecycle.COLLECTING,
         HOLDING,
     ):
         run, actions = stop(run, decision, limits)
-        return run, [told, *actions]
+        return run, [announced, *actions]
     run = replace(run, deadline=run.now + limits.stop.batch_wait)
-    return run, [told, Ask(attempt=run.attempt, command="stop")]
+    return run, [announced, Ask(attempt=run.attempt, command="stop")]
 
 
-def noted(run: Run, event: Noted, limits: Limits) -> Step:
+def noted(run: Run, event: ProbeNote, limits: Limits) -> Step:
     """Record that a training acknowledges the stop; when each one is saved and waits, end them all."""
     if event.kind != STOP:
         return run, []
-    run = replace(run, obeyed=True, saved=(*run.saved, event.pid) if event.facts.get("saved") else run.saved)
+    run = replace(
+        run, stop_acknowledged=True, saved=(*run.saved, event.pid) if event.facts.get("saved") else run.saved
+    )
     waiting = {one.pid for one in trainings.judged(run)} <= set(run.saved)
     if not (run.saved and waiting and run.arranged) or run.decision is None or run.state not in WATCHED:
         return run, []
@@ -104,5 +109,5 @@ def noted(run: Run, event: Noted, limits: Limits) -> Step:
 
 def came_otherwise(run: Run, event: Exited) -> bool:
     """Return whether an attempt with an arranged end ended by itself: finished, or failed."""
-    in_time = run.obeyed and (event.code == 0 or run.saved != ())
+    in_time = run.stop_acknowledged and (event.code == 0 or run.saved != ())
     return run.arranged and not in_time and event.code not in BY_US

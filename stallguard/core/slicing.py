@@ -9,8 +9,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from stallguard.core import messages, training_changes
-from stallguard.core.actions import Action, Tell
-from stallguard.core.events import Heard, Noted
+from stallguard.core.actions import Action, Announce
+from stallguard.core.events import Heartbeat, ProbeNote
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run
 
@@ -23,13 +23,13 @@ IN_A_LOOP = (
 )
 
 
-def factor(event: Noted) -> int | None:
+def factor(event: ProbeNote) -> int | None:
     """Return in how many parts batches are trained from this note on; None if it does not say."""
     said = event.facts.get("factor", "")
     return max(1, int(said)) if said.isdecimal() else None
 
 
-def noted(run: Run, event: Noted, limits: Limits) -> tuple[Run, list[Action]]:
+def noted(run: Run, event: ProbeNote, limits: Limits) -> tuple[Run, list[Action]]:
     """Return the run after a note, and what it changes for the mathematics; other notes change nothing.
 
     A script may train several models: as long as one is cut in an attempt, later attempts ask for slices again.
@@ -41,10 +41,10 @@ def noted(run: Run, event: Noted, limits: Limits) -> tuple[Run, list[Action]]:
         run = replace(run, whole="", cut=True, factor=said or run.factor)
     else:
         run = replace(run, whole=event.text, factor=run.factor if run.cut else said or run.factor)
-    return training_changes.told(run, limits.policy)
+    return training_changes.announced(run, limits.policy)
 
 
-def heard(run: Run, event: Heard, limits: Limits) -> tuple[Run, list[Action]]:
+def heartbeat(run: Run, event: Heartbeat, limits: Limits) -> tuple[Run, list[Action]]:
     """Return the run after a record; its batches stay whole if it was to train slices and trains in a loop.
 
     A script that cuts its batches itself (stallguard.microbatches) says so in the record's factor.
@@ -53,5 +53,5 @@ def heard(run: Run, event: Heard, limits: Limits) -> tuple[Run, list[Action]]:
     asked = run.factor > 1 and not run.cut and not run.whole and not limits.policy.gives_size
     if not (loop and asked) or event.factor > 1:
         return run, []
-    run, told = training_changes.told(replace(run, whole=IN_A_LOOP, factor=1), limits.policy)
-    return run, [*told, Tell("whole", {"text": messages.of_one(run, event.pid) + IN_A_LOOP})]
+    run, announced = training_changes.announced(replace(run, whole=IN_A_LOOP, factor=1), limits.policy)
+    return run, [*announced, Announce("whole", {"text": messages.of_one(run, event.pid) + IN_A_LOOP})]

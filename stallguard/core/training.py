@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from stallguard.core.detection.detector import Judge
-from stallguard.core.events import Heard
+from stallguard.core.detection.detector import DetectorState
+from stallguard.core.events import Heartbeat
 from stallguard.core.history import History
 from stallguard.core.policy.attempts import NOTHING, Position, position
 
@@ -19,7 +19,7 @@ class Training(msgspec.Struct, frozen=True):
     """A process of the present attempt.  `key`: its identity; a pid can come again, after an os.execv for one."""
 
     history: History
-    judge: Judge
+    detector_state: DetectorState
     key: int = OUTSIDE
     pid: int = 0
     number: int = (
@@ -32,9 +32,9 @@ class Training(msgspec.Struct, frozen=True):
     announced: bool = False  # its stall was reported during the incident of another
 
     @property
-    def heard(self) -> Heard | None:
+    def heartbeat(self) -> Heartbeat | None:
         """The newest record of its probe."""
-        return self.history.heard
+        return self.history.heartbeat
 
     @property
     def place(self) -> str:
@@ -49,17 +49,17 @@ class Training(msgspec.Struct, frozen=True):
     @property
     def batches(self) -> int:
         """The batches that it trained in this attempt."""
-        return self.heard.beats if self.heard else 0
+        return self.heartbeat.beats if self.heartbeat else 0
 
     @property
     def reached(self) -> Position:
         """How far it got; a training that has ended without an error got further than any other."""
         if self.over == "ended":
-            return (1, *position(self.heard)[1:])
-        return position(self.heard)
+            return (1, *position(self.heartbeat)[1:])
+        return position(self.heartbeat)
 
 
-class Over(msgspec.Struct, frozen=True, omit_defaults=True):
+class EndedTraining(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is kept of a training that is over.  `how`: as in events.Left; `seconds`: from its first record on."""
 
     number: int
@@ -73,11 +73,11 @@ class Over(msgspec.Struct, frozen=True, omit_defaults=True):
     reached: Position = NOTHING
 
 
-def record(training: Training, how: str, now: float) -> Over:
+def record(training: Training, how: str, now: float) -> EndedTraining:
     """Return what is kept of `training`, which is over since `now`."""
-    heard = training.heard
-    return Over(
+    heartbeat = training.heartbeat
+    return EndedTraining(
         number=training.number, pid=training.pid, place=training.place, command=training.command,
-        batches=training.batches, fits=heard.fits if heard else 0, seconds=round(now - training.began, 3),
+        batches=training.batches, fits=heartbeat.fits if heartbeat else 0, seconds=round(now - training.began, 3),
         how=how, reached=msgspec.structs.replace(training, over=how).reached,
     )  # fmt: skip

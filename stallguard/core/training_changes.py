@@ -9,19 +9,19 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from stallguard.core.actions import Action, Tell
+from stallguard.core.actions import Action, Announce
 from stallguard.core.limits import PolicyLimits
 from stallguard.core.policy import decide
 from stallguard.core.run import Run
 
 
-def told(run: Run, limits: PolicyLimits) -> tuple[Run, list[Action]]:
+def announced(run: Run, limits: PolicyLimits) -> tuple[Run, list[Action]]:
     """Announce what changed so far, if the size or the device of a batch differs from before."""
     text = decide.mathematics(run.factor, run.device, limits)
     if run.changes and run.changes[-1][1] == text:
         return run, []
     changes = (*run.changes, (run.attempt, text))
-    return replace(run, changes=changes), [Tell("mathematics", {"text": summary(changes)})]
+    return replace(run, changes=changes), [Announce("mathematics", {"text": summary(changes)})]
 
 
 def summary(changes: Sequence[tuple[int, str]]) -> str:

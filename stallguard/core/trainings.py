@@ -25,12 +25,22 @@ from stallguard.core import history, lifecycle
 from stallguard.core.detection import detector
 from stallguard.core.detection.detector import Wanted
 from stallguard.core.detection.learned import Learned, merged
-from stallguard.core.events import Collected, Event, Greeted, Heard, Launched, Left, Noted, Sampled, Ticked
+from stallguard.core.events import (
+    Collected,
+    Event,
+    Heartbeat,
+    Launched,
+    ProbeConnected,
+    ProbeNote,
+    ProcessLeft,
+    Sampled,
+    Ticked,
+)
 from stallguard.core.limits import DetectorLimits
 from stallguard.core.policy.attempts import NOTHING, Position, Stand, behind
 from stallguard.core.readings import Device, Process
 from stallguard.core.run import Run
-from stallguard.core.training import OUTSIDE, Over, Training, record
+from stallguard.core.training import OUTSIDE, EndedTraining, Training, record
 
 KEPT = 256  # records of trainings that are over; their batches are in the totals for good
 PLACES = 64  # trainings whose baselines are kept for the next attempt
@@ -49,12 +59,12 @@ def judged(run: Run) -> tuple[Training, ...]:
 
 def wanted(run: Run, limits: DetectorLimits) -> list[tuple[Training, Wanted]]:
     """Return each judged training, and how the process sensor is to read for its detector now."""
-    return [(training, detector.wanted(training.judge, limits)) for training in judged(run)]
+    return [(training, detector.wanted(training.detector_state, limits)) for training in judged(run)]
 
 
 def next_check(run: Run) -> float | None:
     """Return when a detector next needs a tick or a reading (supervisor's clock), None if never."""
-    checks = [detector.next_check(training.judge) for training in judged(run)]
+    checks = [detector.next_check(training.detector_state) for training in judged(run)]
     return min((check for check in checks if check is not None), default=None)
 
 
@@ -74,7 +84,7 @@ def observe(run: Run, event: Event, limits: DetectorLimits) -> Run:
     if mine is None:
         each = tuple(_take(run, training, event, limits) for training in run.trainings)
         return replace(run, trainings=each)
-    if not mine and isinstance(event, Heard | Greeted | Noted):
+    if not mine and isinstance(event, Heartbeat | ProbeConnected | ProbeNote):
         run = _appear(run, event)
         mine = {run.trainings[-1].key}
     # The others get a tick: a gap must be judged although events of another training come.
@@ -98,13 +108,13 @@ def _addressees(run: Run, event: Event) -> set[int] | None:
             return {training.key for training in run.trainings if not training.trains}
         case Sampled(reading=Process(pid=pid)) | Sampled(reading=Device(pid=pid)) if pid:
             return _living(run, pid)
-        case Left() if _is_end(run, event):
+        case ProcessLeft() if _is_end(run, event):
             return set()
-        case Heard(pid=0) | Greeted(place=""):
+        case Heartbeat(pid=0) | ProbeConnected(place=""):
             return {OUTSIDE}
-        case Heard(pid=pid) | Greeted(pid=pid) | Left(pid=pid):
+        case Heartbeat(pid=pid) | ProbeConnected(pid=pid) | ProcessLeft(pid=pid):
             return _living(run, pid)
-        case Noted(pid=pid) if pid:
+        case ProbeNote(pid=pid) if pid:
             return _living(run, pid)
         case Collected():
             return {run.focus}
@@ -115,40 +125,40 @@ def _living(run: Run, pid: int) -> set[int]:
     return {training.key for training in run.trainings if training.pid == pid and not training.over}
 
 
-def _appear(run: Run, event: Heard | Greeted | Noted) -> Run:
+def _appear(run: Run, event: Heartbeat | ProbeConnected | ProbeNote) -> Run:
     """Add a training for a new process, with the machine's readings so far and what earlier runs learned."""
     outside = run.trainings[0]
     new = Training(
         history=replace(outside.history, noted=(), growth=history.Growth(), process=()),
-        judge=detector.newborn(outside.judge), key=run.seen + 1, pid=event.pid, began=event.at,
+        detector_state=detector.newborn(outside.detector_state), key=run.seen + 1, pid=event.pid, began=event.at,
     )  # fmt: skip
     return replace(run, trainings=(*run.trainings, new), seen=new.key)
 
 
 def _take(run: Run, training: Training, event: Event, limits: DetectorLimits) -> Training:
-    judge = training.judge
-    if isinstance(event, Greeted) and training.history.greeted is None and event.place in run.learned:
-        judge = detector.taught(judge, run.learned[event.place])
-    if isinstance(event, Heard) and event.trains and not training.trains:
+    detector_state = training.detector_state
+    if isinstance(event, ProbeConnected) and training.history.greeted is None and event.place in run.learned:
+        detector_state = detector.taught(detector_state, run.learned[event.place])
+    if isinstance(event, Heartbeat) and event.trains and not training.trains:
         # From now on the readings are of its own tree: other counters, which do not compare with those before.
-        training, judge = replace(training, trains=True), detector.without_readings(judge)
+        training, detector_state = replace(training, trains=True), detector.without_readings(detector_state)
     return replace(
         training,
         history=history.remember(training.history, event),
-        judge=detector.observe(judge, event, limits),
+        detector_state=detector.observe(detector_state, event, limits),
     )
 
 
 def _is_due(training: Training, at: float) -> bool:
-    check = detector.next_check(training.judge)
+    check = detector.next_check(training.detector_state)
     return check is not None and at >= check and not (training.over or training.benched)
 
 
 def _launch(run: Run, event: Launched, limits: DetectorLimits) -> Run:
     """Begin an attempt: keep what was learned by place; no process has reported yet."""
     outside = run.trainings[0]
-    judge = detector.start(limits, run.learned.get("", run.inherited))
-    fresh = _take(run, Training(history=outside.history, judge=judge), event, limits)
+    detector_state = detector.start(limits, run.learned.get("", run.inherited))
+    fresh = _take(run, Training(history=outside.history, detector_state=detector_state), event, limits)
     return replace(run, trainings=(fresh,), focus=OUTSIDE, over=(), seen=0, begun=0)
 
 
@@ -175,7 +185,7 @@ def focused(run: Run) -> Run:
 
 
 def _doubt(training: Training) -> int:
-    return DOUBT.get(training.judge.judgement.step, 0)
+    return DOUBT.get(training.detector_state.judgement.step, 0)
 
 
 def _bench(run: Run) -> Run:
@@ -184,15 +194,15 @@ def _bench(run: Run) -> Run:
     for one in run.trainings:
         benched = one.key not in counts
         if not one.over and one.benched != benched:
-            judge = one.judge if benched else detector.anew(one.judge)
-            run = put(run, replace(one, benched=benched, judge=judge))
+            detector_state = one.detector_state if benched else detector.anew(one.detector_state)
+            run = put(run, replace(one, benched=benched, detector_state=detector_state))
     return run
 
 
 # ---- ends -----------------------------------------------------------------------------------------------------------
 
 
-def leave(run: Run, event: Left) -> tuple[Run, Training | None]:
+def leave(run: Run, event: ProcessLeft) -> tuple[Run, Training | None]:
     """Return the run after a process has left, and its training if it was one.
 
     The last one that left is kept, because its end can be that of the attempt.  So are the last that failed, the last
@@ -203,8 +213,8 @@ def leave(run: Run, event: Left) -> tuple[Run, Training | None]:
         return run, None
     subject = run.focus if run.state in INCIDENT else None
     gone = replace(gone, over=event.how)
-    told = (*BADLY,) if event.how not in BADLY else tuple(how for how in BADLY if how != event.how)
-    kept = [one for one in run.trainings if not one.over or one.key == subject or one.over in told]
+    announced = (*BADLY,) if event.how not in BADLY else tuple(how for how in BADLY if how != event.how)
+    kept = [one for one in run.trainings if not one.over or one.key == subject or one.over in announced]
     run = put(replace(run, trainings=tuple(kept)), gone)
     if gone.trains:
         return _settle(run, gone), gone
@@ -214,7 +224,7 @@ def leave(run: Run, event: Left) -> tuple[Run, Training | None]:
     return replace(run, trainings=others, focus=OUTSIDE if run.focus == gone.key else run.focus), None
 
 
-def _is_end(run: Run, event: Left) -> bool:
+def _is_end(run: Run, event: ProcessLeft) -> bool:
     """Return whether the child itself vanished: its Exited event follows, with the reason."""
     return event.how == VANISHED and event.pid == run.pid
 
@@ -234,7 +244,7 @@ def end_all(run: Run, limits: DetectorLimits) -> Run:
         if not training.over and (training.trains or training.batches):
             run = _settle(put(run, replace(training, over="exited")), training)
     fresh = detector.start(limits)
-    each = tuple(replace(one, judge=fresh, over=one.over or "exited") for one in run.trainings)
+    each = tuple(replace(one, detector_state=fresh, over=one.over or "exited") for one in run.trainings)
     return replace(run, trainings=each)
 
 
@@ -243,7 +253,7 @@ def _settle(run: Run, training: Training) -> Run:
     how = training.over or "exited"
     totals = replace(run.totals, beats=run.totals.beats + training.batches)
     learned = {place: taught for place, taught in run.learned.items() if place != training.place}
-    learned[training.place] = detector.export(training.judge)
+    learned[training.place] = detector.export(training.detector_state)
     over = (*run.over[1 - KEPT :], record(training, how, run.now))
     kept = dict(list(learned.items())[-PLACES:])
     return replace(run, totals=totals, learned=kept, over=over if training.number else run.over)
@@ -261,13 +271,13 @@ def stands(run: Run) -> dict[str, Stand]:
     """Return how far each training of this attempt is, by its place; nothing for one without a known position."""
     found: dict[str, Stand] = {}
     for one in _of_attempt(run):
-        heard = one.heard if isinstance(one, Training) else None
-        stand = Stand(one.reached, max(behind(heard), one.batches), one.batches)
+        heartbeat = one.heartbeat if isinstance(one, Training) else None
+        stand = Stand(one.reached, max(behind(heartbeat), one.batches), one.batches)
         found[one.place] = max(stand, found.get(one.place, stand))
     return {place: stand for place, stand in found.items() if stand.position > NOTHING}
 
 
-def _of_attempt(run: Run) -> Iterable[Over | Training]:
+def _of_attempt(run: Run) -> Iterable[EndedTraining | Training]:
     settled = {one.number for one in run.over}
     living = [one for one in run.trainings if one.trains and one.number not in settled]
     return [*run.over, *living] or [run.training]
@@ -278,7 +288,7 @@ def taught(run: Run) -> Learned:
     known = dict(run.learned)
     for training in run.trainings:
         if not training.over and (training.trains or training.batches):
-            known[training.place] = detector.export(training.judge)
+            known[training.place] = detector.export(training.detector_state)
     if not known:
-        return run.inherited or detector.export(run.judge)
+        return run.inherited or detector.export(run.detector_state)
     return merged(list(known.values()))

@@ -38,7 +38,7 @@ def move(run: Run, trigger: str, **changes: object) -> Run:
 def stop(run: Run, decision: Decision, limits: Limits) -> Step:
     """End the child by SIGTERM; `decision` is what follows."""
     actions: list[Action] = [Signal(attempt=run.attempt, name="TERM")]
-    steps = {training.judge.judgement.step for training in trainings.judged(run)}
+    steps = {training.detector_state.judgement.step for training in trainings.judged(run)}
     if "stopped" in steps:
         actions.append(Signal(attempt=run.attempt, name="CONT"))  # SIGTERM stays pending in a stopped process
     still = run.now if steps == {"stalled"} else math.inf
@@ -46,20 +46,22 @@ def stop(run: Run, decision: Decision, limits: Limits) -> Step:
     return run, actions
 
 
-def spare(run: Run, limits: Limits) -> Run | None:
+def defer_kill(run: Run, limits: Limits) -> Run | None:
     """Return the run with SIGKILL deferred for a checkpoint; None if none is being written, or for too long already."""
-    since = run.spared or run.now
+    since = run.kill_deferred or run.now
     if run.now >= since + limits.stop.saving_wait or not _saving(run, limits):
         return None
-    return replace(run, spared=since, deadline=min(run.now + SAVE_LOOK, since + limits.stop.saving_wait))
+    return replace(
+        run, kill_deferred=since, deadline=min(run.now + SAVE_LOOK, since + limits.stop.saving_wait)
+    )
 
 
 def _saving(run: Run, limits: Limits) -> bool:
     """Return whether a file of the script grows, or a probe has been saving, and not for too long already."""
     ours = (
-        training.heard is not None
-        and training.heard.phase == "checkpoint"
-        and run.now < training.heard.phase_at + limits.stop.saving_wait
+        training.heartbeat is not None
+        and training.heartbeat.phase == "checkpoint"
+        and run.now < training.heartbeat.phase_at + limits.stop.saving_wait
         for training in trainings.judged(run)
     )
     return any(ours) or history.is_saving(run.history, run.now)

@@ -10,8 +10,8 @@ import math
 from msgspec.structs import replace
 
 from stallguard.core import fallback, lifecycle, messages, shutdown
-from stallguard.core.actions import Collect, Conclude, Signal, Tell
-from stallguard.core.events import DUMP, Asked
+from stallguard.core.actions import Announce, Collect, Conclude, Signal
+from stallguard.core.events import DUMP, UserCommand
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run, beats
 from stallguard.core.transitions import OWN_CODE, Step, kill, move, stop
@@ -23,12 +23,16 @@ STOP_VERBS = ("interrupt", "stop", "restart")
 FROM_SCRATCH = "from scratch"  # argument of restart: do not use the checkpoints
 
 
-def take(run: Run, event: Asked, limits: Limits) -> Step:
+def take(run: Run, event: UserCommand, limits: Limits) -> Step:
     """Return the run after a command, and what is to be done."""
     if event.verb == "mute":
         seconds = float(event.argument or MUTE)
-        told = Tell("muted", {"duration": messages.duration(seconds)}) if seconds > 0 else Tell("unmuted")
-        return replace(run, quiet_until=run.now + max(0.0, seconds)), [told]
+        announced = (
+            Announce("muted", {"duration": messages.duration(seconds)})
+            if seconds > 0
+            else Announce("unmuted")
+        )
+        return replace(run, quiet_until=run.now + max(0.0, seconds)), [announced]
     if event.verb == "dump":
         return run, [Collect(incident=DUMP, attempt=run.attempt)]
     if event.verb == "finish":
@@ -52,7 +56,7 @@ def refuses(run: Run, verb: str) -> str:
     return ""
 
 
-def _end(run: Run, event: Asked, limits: Limits) -> Step:
+def _end(run: Run, event: UserCommand, limits: Limits) -> Step:
     if refuses(run, event.verb):
         return run, []
     if run.state == lifecycle.BACKOFF and event.verb == "restart":
@@ -70,7 +74,7 @@ def _end(run: Run, event: Asked, limits: Limits) -> Step:
         # The training can catch it, save and end in its own time, so there is no deadline.
         decision = Decision(action="finish", why="interrupted by you", code=OWN_CODE)
         run = replace(run, interrupts=count, decision=decision, interrupted=(run.now, beats(run)))
-        return run, [Signal(attempt=run.attempt, name="INT"), Tell("interrupted")]
+        return run, [Signal(attempt=run.attempt, name="INT"), Announce("interrupted")]
     again = event.verb == "restart"
     decision = Decision(
         action="restart" if again else "finish", why=f"you asked to {event.verb}", factor=run.factor,
@@ -80,7 +84,7 @@ def _end(run: Run, event: Asked, limits: Limits) -> Step:
     if event.verb == "interrupt":
         return kill(run, limits)
     run, actions = stop(run, decision, limits)
-    return run, [Tell("ending"), *actions]
+    return run, [Announce("ending"), *actions]
 
 
 def drop_outlived(run: Run, limits: Limits) -> Step:
@@ -93,12 +97,12 @@ def drop_outlived(run: Run, limits: Limits) -> Step:
     since, batches = run.interrupted
     if run.now < since + OUTLIVED or beats(run) < batches + limits.detector.recovered_after:
         return run, []
-    return replace(run, decision=None, interrupts=0, interrupted=None), [Tell("outlived")]
+    return replace(run, decision=None, interrupts=0, interrupted=None), [Announce("outlived")]
 
 
-def _stay_down(run: Run, event: Asked) -> Step:
+def _stay_down(run: Run, event: UserCommand) -> Step:
     """Start no attempt after one that is being ended already, if the command is to stop."""
     if event.verb != "stop" or run.decision is None or run.decision.action != "restart":
         return run, []
     decision = Decision(action="finish", why="you asked to stop", code=OWN_CODE)
-    return replace(run, decision=decision), [Tell("ending")]
+    return replace(run, decision=decision), [Announce("ending")]

@@ -44,10 +44,10 @@ def acts_at(run: Run, limits: Limits) -> float | None:
     At once for a cause that only gets worse, else when the detector says.  A stopped process is left alone without a
     limit, unless the user ordered a remedy for this cause (policy.causes); then it gets the time of any other stall.
     """
-    if run.judge.judgement.step == "stopped":
+    if run.detector_state.judgement.step == "stopped":
         if causes.STOPPED not in decide.orders(limits.policy.causes):
             return None
-        return run.judge.judgement.since + limits.detector.act_after * limits.detector.patience
+        return run.detector_state.judgement.since + limits.detector.act_after * limits.detector.patience
     if run.urgent:
         return run.now
-    return detector.act_at(run.judge, limits.detector)
+    return detector.act_at(run.detector_state, limits.detector)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from stallguard.doctor import environment_checks as environment
 from stallguard.doctor import machine_checks as machine
-from stallguard.doctor.facts import Facts
-from stallguard.doctor.findings import Check, Finding
+from stallguard.doctor.facts import MachineFacts
+from stallguard.doctor.findings import Check, CheckResult
 
 CHECKS: dict[str, Check] = {
     "interpreter": environment.interpreter,
@@ -37,10 +37,10 @@ CHECKS: dict[str, Check] = {
 }
 
 
-def examine(facts: Facts) -> list[Finding]:
+def examine(facts: MachineFacts) -> list[CheckResult]:
     """Return the findings of all checks for `facts`."""
     return [
-        Finding(name, said.severity, said.what, said.cure)
+        CheckResult(name, said.severity, said.what, said.cure)
         for name, check in CHECKS.items()
         for said in check(facts)
     ]

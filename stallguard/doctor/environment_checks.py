@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stallguard.doctor import matrix
-from stallguard.doctor.facts import Facts, Installed
-from stallguard.doctor.findings import Said, fail, note, ok, warn
+from stallguard.doctor.facts import Installed, MachineFacts
+from stallguard.doctor.findings import CheckText, fail, note, ok, warn
 
 OLDEST, NEWEST = (3, 9), (3, 13)  # Pythons that the probe is tested in
 SLOW_IMPORT = 60.0  # seconds
 
 
-def interpreter(facts: Facts) -> Iterator[Said]:
+def interpreter(facts: MachineFacts) -> Iterator[CheckText]:
     """Is there a Python, and can the probe be loaded into it?"""
     here = facts.environment
     if here.installed is None:
@@ -38,7 +38,7 @@ def interpreter(facts: Facts) -> Iterator[Said]:
         yield ok(words)
 
 
-def rosetta(facts: Facts) -> Iterator[Said]:
+def rosetta(facts: MachineFacts) -> Iterator[CheckText]:
     """Is the interpreter translated from Intel code?"""
     here = facts.environment.installed
     if here is None or not facts.is_metal:
@@ -48,7 +48,7 @@ def rosetta(facts: Facts) -> Iterator[Said]:
         yield fail("the interpreter is for Intel and runs under Rosetta: slow, and without the GPU", cure)
 
 
-def frameworks(facts: Facts) -> Iterator[Said]:
+def frameworks(facts: MachineFacts) -> Iterator[CheckText]:
     """Is there a framework to train with?"""
     here = facts.environment.installed
     if here is None:
@@ -63,7 +63,7 @@ def frameworks(facts: Facts) -> Iterator[Said]:
     yield fail("no TensorFlow, PyTorch or JAX in this environment", cure)
 
 
-def plugin(facts: Facts) -> Iterator[Said]:
+def plugin(facts: MachineFacts) -> Iterator[CheckText]:
     """On a Mac: does tensorflow-metal load beside this TensorFlow?"""
     here = facts.environment.installed
     version = matrix.tensorflow_version(here.packages) if here else ""
@@ -78,7 +78,7 @@ def plugin(facts: Facts) -> Iterator[Said]:
         yield _without_plugin(here, version)
 
 
-def _pair(version: str, metal: str) -> Said:
+def _pair(version: str, metal: str) -> CheckText:
     words = f"TensorFlow {version} with tensorflow-metal {metal}"
     match matrix.pair(version, metal):
         case "loads":
@@ -91,14 +91,14 @@ def _pair(version: str, metal: str) -> Said:
     return warn(f"{words}: a combination that is not known to load", f"{matrix.PIN}; or test it with --deep")
 
 
-def _without_plugin(here: Installed, version: str) -> Said:
+def _without_plugin(here: Installed, version: str) -> CheckText:
     words = f"no tensorflow-metal: TensorFlow {version} will train on the processor"
     if here.version[:2] > matrix.PLUGIN_PYTHONS[1]:
         return warn(words, f"the plug-in has no wheel for this Python; with Python 3.11: {matrix.PIN}")
     return warn(words, matrix.PIN)
 
 
-def keras(facts: Facts) -> Iterator[Said]:
+def keras(facts: MachineFacts) -> Iterator[CheckText]:
     """Do `keras` and `tf.keras` import, and do they match what is installed?"""
     here = facts.environment.installed
     if here is None:
@@ -119,7 +119,7 @@ def keras(facts: Facts) -> Iterator[Said]:
         yield from _backend(here)
 
 
-def _legacy(tensorflow: matrix.Release, installed: bool) -> Iterator[Said]:
+def _legacy(tensorflow: matrix.Release, installed: bool) -> Iterator[CheckText]:
     if tensorflow >= (2, 16) and not installed:
         cure = f"pip install 'tf-keras=={tensorflow[0]}.{tensorflow[1]}.*', or unset the variable"
         yield fail(
@@ -127,7 +127,7 @@ def _legacy(tensorflow: matrix.Release, installed: bool) -> Iterator[Said]:
         )
 
 
-def _backend(here: Installed) -> Iterator[Said]:
+def _backend(here: Installed) -> Iterator[CheckText]:
     wanted, source = here.backend
     name = wanted or "tensorflow"
     present = {
@@ -143,7 +143,7 @@ def _backend(here: Installed) -> Iterator[Said]:
     yield fail(f"Keras would use {name} ({source or 'its default'}), which is not installed", cure)
 
 
-def numpy(facts: Facts) -> Iterator[Said]:
+def numpy(facts: MachineFacts) -> Iterator[CheckText]:
     """TensorFlow before 2.18 was built for NumPy 1 and does not import with NumPy 2."""
     here = facts.environment.installed
     tensorflow = matrix.release(matrix.tensorflow_version(here.packages)) if here else ()
@@ -155,7 +155,7 @@ def numpy(facts: Facts) -> Iterator[Said]:
         )
 
 
-def versions(facts: Facts) -> Iterator[Said]:
+def versions(facts: MachineFacts) -> Iterator[CheckText]:
     """Versions with known problems although they load."""
     here = facts.environment.installed
     if here is None:
@@ -165,7 +165,7 @@ def versions(facts: Facts) -> Iterator[Said]:
         yield note(trap.what, trap.cure) if trap.slow_only else warn(trap.what, trap.cure)
 
 
-def customised(facts: Facts) -> Iterator[Said]:
+def customised(facts: MachineFacts) -> Iterator[CheckText]:
     """The environment's own sitecustomize: the probe's runs first and then runs it."""
     here = facts.environment.installed
     if here is not None and here.sitecustomize:
@@ -174,7 +174,7 @@ def customised(facts: Facts) -> Iterator[Said]:
         )
 
 
-def command(facts: Facts) -> Iterator[Said]:
+def command(facts: MachineFacts) -> Iterator[CheckText]:
     """Does the command `stallguard` start this program?"""
     if facts.foreign_command:
         yield warn(
@@ -183,7 +183,7 @@ def command(facts: Facts) -> Iterator[Said]:
         )
 
 
-def deep(facts: Facts) -> Iterator[Said]:
+def deep(facts: MachineFacts) -> Iterator[CheckText]:
     """With --deep: does the framework import, and do its devices compute?"""
     here = facts.environment
     if here.deep is None:

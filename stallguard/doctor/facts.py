@@ -47,7 +47,7 @@ class Environment(msgspec.Struct, frozen=True):
     deep: Deep | None = None
 
 
-class Place(msgspec.Struct, frozen=True):
+class PlaceFacts(msgspec.Struct, frozen=True):
     """A directory that a run needs.  Sizes in bytes."""
 
     what: str
@@ -67,7 +67,7 @@ class Heavy(msgspec.Struct, frozen=True):
     who: tuple[str, ...] = ()  # "train.py, pid 4242": the busiest first, at most three
 
 
-class Facts(msgspec.Struct, frozen=True):
+class MachineFacts(msgspec.Struct, frozen=True):
     """Everything, gathered once."""
 
     system: str  # Darwin or Linux
@@ -78,7 +78,7 @@ class Facts(msgspec.Struct, frozen=True):
     machine: Machine
     device: Device | None
     preferences: Preferences
-    places: tuple[Place, ...]
+    places: tuple[PlaceFacts, ...]
     socket_trouble: str
     working: str  # the working directory
     guarded: str = ""  # the protected folder of macOS that contains it

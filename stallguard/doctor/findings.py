@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from stallguard.doctor.facts import Facts
+from stallguard.doctor.facts import MachineFacts
 
 OK, NOTE, WARN, FAIL = "ok", "note", "warn", "fail"
 SEVERITIES = (OK, NOTE, WARN, FAIL)
 
 
-class Finding(msgspec.Struct, frozen=True):
+class CheckResult(msgspec.Struct, frozen=True):
     """What was found, and what to do about it.  `name`: the check, as in the table."""
 
     name: str
@@ -24,7 +24,7 @@ class Finding(msgspec.Struct, frozen=True):
     cure: str = ""
 
 
-class Said(msgspec.Struct, frozen=True):
+class CheckText(msgspec.Struct, frozen=True):
     """A finding without the name of its check, which the table adds."""
 
     severity: str
@@ -32,29 +32,29 @@ class Said(msgspec.Struct, frozen=True):
     cure: str = ""
 
 
-Check = Callable[[Facts], Iterator[Said]]
+Check = Callable[[MachineFacts], Iterator[CheckText]]
 
 
-def ok(what: str) -> Said:
+def ok(what: str) -> CheckText:
     """Return a finding without a problem."""
-    return Said(OK, what)
+    return CheckText(OK, what)
 
 
-def note(what: str, cure: str = "") -> Said:
+def note(what: str, cure: str = "") -> CheckText:
     """Return information."""
-    return Said(NOTE, what, cure)
+    return CheckText(NOTE, what, cure)
 
 
-def warn(what: str, cure: str) -> Said:
+def warn(what: str, cure: str) -> CheckText:
     """Return a problem that can cost time or results."""
-    return Said(WARN, what, cure)
+    return CheckText(WARN, what, cure)
 
 
-def fail(what: str, cure: str) -> Said:
+def fail(what: str, cure: str) -> CheckText:
     """Return a problem that would make the training fail."""
-    return Said(FAIL, what, cure)
+    return CheckText(FAIL, what, cure)
 
 
-def worst(findings: list[Finding]) -> str:
+def worst(findings: list[CheckResult]) -> str:
     """Return the worst severity."""
     return max((finding.severity for finding in findings), key=SEVERITIES.index, default=OK)

@@ -22,7 +22,7 @@ from stallguard.agent.service_manager import manager, own_system
 from stallguard.config import Config
 from stallguard.core.readings import Device
 from stallguard.doctor import on_path
-from stallguard.doctor.facts import Environment, Facts, Heavy, Place
+from stallguard.doctor.facts import Environment, Heavy, MachineFacts, PlaceFacts
 from stallguard.errors import StallguardError
 from stallguard.host import system
 from stallguard.host.guarded_folders import guarded
@@ -39,14 +39,14 @@ GROUPS = (sensors.PLUGINS, collectors.PLUGINS)
 SWAP = Path("/private/var/vm")  # where macOS creates its swap files
 
 
-def facts(environment: Environment, variables: Mapping[str, str], config: Config) -> Facts:
+def facts(environment: Environment, variables: Mapping[str, str], config: Config) -> MachineFacts:
     """Return all facts.  `variables`: the user's environment."""
     watch = system.MachineWatch()
     began = time.monotonic()
     watch.read(began, {os.getpid()}, 0.0)
     memory = system.memory()
     heavy = tuple(loudest(_working(SAMPLE), memory.total))
-    return Facts(
+    return MachineFacts(
         system="Darwin" if sys.platform == "darwin" else "Linux",
         environment=environment,
         variables={name: variables[name] for name in VARIABLES if name in variables},
@@ -79,7 +79,7 @@ def _device() -> Device | None:
     return reading
 
 
-def _places() -> Iterator[Place]:
+def _places() -> Iterator[PlaceFacts]:
     yield place("runs", paths.runs_dir())
     yield place("checkpoints and results", Path.cwd())
     yield place("temporary files", Path(tempfile.gettempdir()))
@@ -87,11 +87,11 @@ def _places() -> Iterator[Place]:
         yield place("swap", SWAP)
 
 
-def place(what: str, path: Path) -> Place:
+def place(what: str, path: Path) -> PlaceFacts:
     """Return the facts of a directory, or of the one in which it would be created."""
     there = next(parent for parent in (path, *path.parents) if parent.exists())
     writable = there.is_dir() and os.access(there, os.W_OK | os.X_OK)
-    return Place(what, str(path), writable, shutil.disk_usage(there).free, there.stat().st_dev)
+    return PlaceFacts(what, str(path), writable, shutil.disk_usage(there).free, there.stat().st_dev)
 
 
 def _socket_trouble() -> str:

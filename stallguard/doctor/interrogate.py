@@ -36,14 +36,14 @@ class Heard(NamedTuple):
 
 def environment(choice: Choice, *, deep: bool) -> Environment:
     """Return the answer of the interpreter; with `deep` it imports its framework and computes."""
-    heard = ask([choice.path, str(INSIDE / "installed.py")], QUICK)
-    installed = _decode(heard, Installed)
+    heartbeat = ask([choice.path, str(INSIDE / "installed.py")], QUICK)
+    installed = _decode(heartbeat, Installed)
     framework = _framework(installed) if installed else ""
     return Environment(
         path=choice.path,
         why=choice.why,
         installed=installed,
-        trouble=heard.trouble or ("" if installed else "its answer cannot be read"),
+        trouble=heartbeat.trouble or ("" if installed else "its answer cannot be read"),
         framework=framework,
         deep=_deep(choice.path, framework) if deep and framework else None,
     )
@@ -57,14 +57,14 @@ def _framework(installed: Installed) -> str:
 
 
 def _deep(python: str, framework: str) -> Deep:
-    heard = ask([python, str(INSIDE / "deep.py"), framework], PATIENT)
-    answer = _decode(heard, Deep)
-    return answer if answer is not None else Deep(trouble=heard.trouble or "its answer cannot be read")
+    heartbeat = ask([python, str(INSIDE / "deep.py"), framework], PATIENT)
+    answer = _decode(heartbeat, Deep)
+    return answer if answer is not None else Deep(trouble=heartbeat.trouble or "its answer cannot be read")
 
 
-def _decode(heard: Heard, kind: type[Answer]) -> Answer | None:
+def _decode(heartbeat: Heard, kind: type[Answer]) -> Answer | None:
     with contextlib.suppress(*UNREADABLE):
-        return msgspec.json.decode(heard.answer, type=kind)
+        return msgspec.json.decode(heartbeat.answer, type=kind)
     return None
 
 

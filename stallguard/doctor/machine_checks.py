@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from stallguard import notify
 from stallguard.agent import missed_starts
 from stallguard.agent.job import Schedule
-from stallguard.doctor.facts import Facts, Heavy, Place
-from stallguard.doctor.findings import Said, fail, note, ok, warn
+from stallguard.doctor.facts import Heavy, MachineFacts, PlaceFacts
+from stallguard.doctor.findings import CheckText, fail, note, ok, warn
 
 GB = 10**9
 NO_ROOM, LITTLE_ROOM = 1 * GB, 10 * GB  # bytes free; a checkpoint and its successor must both fit
@@ -20,7 +20,7 @@ SWAPPED = 0.5  # of the memory, in swap
 TAKEN = 0.3  # of the GPU, the cores or the memory, by others
 
 
-def gpu(facts: Facts) -> Iterator[Said]:
+def gpu(facts: MachineFacts) -> Iterator[CheckText]:
     """Is there a GPU, and is it free?"""
     listed, device = facts.preferences.gpus, facts.device
     if device is not None and device.name and not listed:
@@ -40,7 +40,7 @@ def gpu(facts: Facts) -> Iterator[Said]:
         )
 
 
-def _listed(name: str, cores: int | None, *, virtual: bool) -> Said:
+def _listed(name: str, cores: int | None, *, virtual: bool) -> CheckText:
     if virtual:
         return warn(
             f"{name}: the GPU of a virtual machine, which cannot compute", "train on the physical machine"
@@ -48,7 +48,7 @@ def _listed(name: str, cores: int | None, *, virtual: bool) -> Said:
     return ok(f"{name}, {cores} cores" if cores else name)
 
 
-def reach(facts: Facts) -> Iterator[Said]:
+def reach(facts: MachineFacts) -> Iterator[CheckText]:
     """On Linux: an NVIDIA GPU that the installed TensorFlow cannot use."""
     here = facts.environment.installed
     if here is None or facts.system != "Linux" or facts.device is None:
@@ -58,7 +58,7 @@ def reach(facts: Facts) -> Iterator[Said]:
         yield warn("tensorflow-cpu is installed: it does not use the GPU", cure)
 
 
-def memory(facts: Facts) -> Iterator[Said]:
+def memory(facts: MachineFacts) -> Iterator[CheckText]:
     """Is there memory for a training?"""
     reading = facts.memory
     if reading.pressure == "critical":
@@ -70,7 +70,7 @@ def memory(facts: Facts) -> Iterator[Said]:
         yield note(f"a limit of {_size(reading.limit)} holds for this session{used}")
 
 
-def _room(available: int, total: int) -> Said:
+def _room(available: int, total: int) -> CheckText:
     words = f"{_size(available)} of {_size(total)} available"
     if available < EMPTY * total:
         return fail(words, "end other programs, or restart the machine")
@@ -79,7 +79,7 @@ def _room(available: int, total: int) -> Said:
     return ok(words)
 
 
-def swap(facts: Facts) -> Iterator[Said]:
+def swap(facts: MachineFacts) -> Iterator[CheckText]:
     """Is the machine swapping already, and is there disk space for more?"""
     used, total = facts.memory.swap_used, facts.memory.total
     if used and total and used > SWAPPED * total:
@@ -90,7 +90,7 @@ def swap(facts: Facts) -> Iterator[Said]:
         yield warn(f"swap may grow, and only {_size(root.free)} are free on its volume", cure)
 
 
-def power(facts: Facts) -> Iterator[Said]:
+def power(facts: MachineFacts) -> Iterator[CheckText]:
     """Is the machine on mains power, at full speed?"""
     machine = facts.machine
     if machine.power == "battery":
@@ -107,7 +107,7 @@ def power(facts: Facts) -> Iterator[Said]:
         )
 
 
-def heat(facts: Facts) -> Iterator[Said]:
+def heat(facts: MachineFacts) -> Iterator[CheckText]:
     """Is the machine hot before the training starts?"""
     if facts.machine.thermal in ("serious", "critical"):
         yield warn(f"the thermal level is {facts.machine.thermal}", "let it cool down")
@@ -115,7 +115,7 @@ def heat(facts: Facts) -> Iterator[Said]:
         yield ok(f"the thermal level is {facts.machine.thermal}")
 
 
-def sleep(facts: Facts) -> Iterator[Said]:
+def sleep(facts: MachineFacts) -> Iterator[CheckText]:
     """Will the machine sleep?"""
     if facts.machine.lid_closed:
         yield warn("the lid is closed: without a display and mains power the machine sleeps", "open the lid")
@@ -138,7 +138,7 @@ def sleep(facts: Facts) -> Iterator[Said]:
             yield warn(f"{minutes}: if it is asleep at {time}, the job {name} does not start then", cure)
 
 
-def disk(facts: Facts) -> Iterator[Said]:
+def disk(facts: MachineFacts) -> Iterator[CheckText]:
     """Is there room for checkpoints, journals and evidence?"""
     seen: set[int | None] = set()
     for place in facts.places:
@@ -148,7 +148,7 @@ def disk(facts: Facts) -> Iterator[Said]:
         yield _space(place, place.free)
 
 
-def _space(place: Place, free: int) -> Said:
+def _space(place: PlaceFacts, free: int) -> CheckText:
     words = f"{_size(free)} free for {place.what} ({place.path})"
     if free < NO_ROOM:
         return fail(
@@ -159,7 +159,7 @@ def _space(place: Place, free: int) -> Said:
     return ok(words)
 
 
-def places(facts: Facts) -> Iterator[Said]:
+def places(facts: MachineFacts) -> Iterator[CheckText]:
     """Are all directories of a run writable?"""
     shut = [place for place in facts.places if not place.writable and place.what != "swap"]
     for place in shut:
@@ -175,7 +175,7 @@ def places(facts: Facts) -> Iterator[Said]:
         yield ok("all directories of a run are writable")
 
 
-def permissions(facts: Facts) -> Iterator[Said]:
+def permissions(facts: MachineFacts) -> Iterator[CheckText]:
     """On macOS: folders that a launchd job cannot read."""
     if facts.guarded:
         yield note(
@@ -184,7 +184,7 @@ def permissions(facts: Facts) -> Iterator[Said]:
         )
 
 
-def notifications(facts: Facts) -> Iterator[Said]:
+def notifications(facts: MachineFacts) -> Iterator[CheckText]:
     """Do notifications work?"""
     if facts.notifies_addresses and not facts.has_apprise:
         yield fail(
@@ -197,7 +197,7 @@ def notifications(facts: Facts) -> Iterator[Said]:
         )
 
 
-def others(facts: Facts) -> Iterator[Said]:
+def others(facts: MachineFacts) -> Iterator[CheckText]:
     """Which other processes use the machine?"""
     cores, total = facts.about.get("cores") or 1, facts.memory.total or 0
     loud = [one for one in facts.heavy if one.cores > TAKEN * cores or (total and one.memory > TAKEN * total)]
@@ -224,7 +224,7 @@ def _processes(one: Heavy) -> str:
     return f" ({'; '.join(one.who)}{f'; and {more} more' if more > 0 else ''})"
 
 
-def added(facts: Facts) -> Iterator[Said]:
+def added(facts: MachineFacts) -> Iterator[CheckText]:
     """What do plug-ins add to stallguard itself?"""
     for name, points_to, package in facts.added:
         yield note(f"{name} ({points_to}) of {package} is part of every run")

@@ -17,7 +17,7 @@ PIN = "pip install 'tensorflow==2.18.1' 'tensorflow-metal==1.2.0'"
 PLUGIN_PYTHONS = ((3, 9), (3, 12))  # for which tensorflow-metal 1.2.0 has wheels
 
 
-class Span(NamedTuple):
+class VersionRange(NamedTuple):
     """The TensorFlow releases that a plug-in loads beside.  `broken_after`: what follows is known to fail."""
 
     first: Release
@@ -25,22 +25,22 @@ class Span(NamedTuple):
     broken_after: bool = False
 
 
-PLUGINS: dict[str, Span] = {
-    "0.1.2": Span((2, 5), (2, 5)),
-    "0.2.0": Span((2, 6), (2, 6)),
-    "0.3.0": Span((2, 7), (2, 7)),
-    "0.4.0": Span((2, 8), (2, 8)),
-    "0.5.0": Span((2, 9), (2, 9)),
-    "0.6.0": Span((2, 10), (2, 10)),
-    "0.7.0": Span((2, 11), (2, 11)),
-    "0.8.0": Span((2, 12), (2, 12)),
-    "1.0.0": Span((2, 13), (2, 13)),
-    "1.1.0": Span((2, 14), (2, 17), broken_after=True),
-    "1.2.0": Span((2, 16), (2, 19), broken_after=True),
+PLUGINS: dict[str, VersionRange] = {
+    "0.1.2": VersionRange((2, 5), (2, 5)),
+    "0.2.0": VersionRange((2, 6), (2, 6)),
+    "0.3.0": VersionRange((2, 7), (2, 7)),
+    "0.4.0": VersionRange((2, 8), (2, 8)),
+    "0.5.0": VersionRange((2, 9), (2, 9)),
+    "0.6.0": VersionRange((2, 10), (2, 10)),
+    "0.7.0": VersionRange((2, 11), (2, 11)),
+    "0.8.0": VersionRange((2, 12), (2, 12)),
+    "1.0.0": VersionRange((2, 13), (2, 13)),
+    "1.1.0": VersionRange((2, 14), (2, 17), broken_after=True),
+    "1.2.0": VersionRange((2, 16), (2, 19), broken_after=True),
 }
 
 
-class Trap(NamedTuple):
+class VersionTrap(NamedTuple):
     """Versions that load and have known problems.  `metal`: only on Apple's GPU, beside the plug-in."""
 
     first: Release
@@ -54,21 +54,21 @@ class Trap(NamedTuple):
 
 
 TRAPS = (
-    Trap(
+    VersionTrap(
         (2, 16, 1), (2, 16, 1), True,
         "TensorFlow 2.16.1 has GPU regressions with Keras 3 on Metal", PIN,
     ),
-    Trap(
+    VersionTrap(
         (2, 9), (2, 9, 99), True,
         "several of the reported freezes are exactly this pair, TensorFlow 2.9 with tensorflow-metal 0.5.0",
         PIN, plugin="0.5.0",
     ),
-    Trap(
+    VersionTrap(
         (2, 11), (2, 15, 99), True,
         "the optimizers of TensorFlow 2.11 to 2.15 are slow on Metal",
         "use tf.keras.optimizers.legacy.Adam (and its like)", slow_only=True,
     ),
-    Trap(
+    VersionTrap(
         (2, 20), (2, 99), False,
         "TensorFlow 2.20 and pyarrow in one process can deadlock ([mutex.cc] Lock blocking)",
         "import pyarrow first, or pip install 'tensorflow<2.20'", beside="pyarrow",
@@ -92,7 +92,7 @@ def pair(tensorflow: str, plugin: str) -> str:
     return "loads" if span.first <= ours <= span.last else "untested"
 
 
-def traps(tensorflow: str, packages: dict[str, str], *, metal: bool) -> list[Trap]:
+def traps(tensorflow: str, packages: dict[str, str], *, metal: bool) -> list[VersionTrap]:
     """Return the known problems of an environment."""
     ours, plugin = release(tensorflow), packages.get("tensorflow-metal", "")
     return [

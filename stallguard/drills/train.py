@@ -54,7 +54,7 @@ def block_stopped():
 PYTHON_BLOCKS = {"lock": block_lock, "gil": block_gil, "spin": block_spin, "stopped": block_stopped}
 
 
-class Trap(keras.layers.Layer):
+class BlockingStep(keras.layers.Layer):
     """Lets data through; blocks when armed and the batch is larger than the limit."""
 
     def __init__(self, kind, limit):
@@ -112,7 +112,7 @@ def main():
     generator = np.random.default_rng(0)
     images = generator.random((40 * options.batch, 28, 28, 1), dtype=np.float32)
     labels = generator.integers(0, 10, len(images))
-    trap = Trap(options.kind, options.limit)
+    trap = BlockingStep(options.kind, options.limit)
     model = keras.Sequential(
         [
             keras.layers.Input((28, 28, 1)),

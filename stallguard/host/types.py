@@ -13,7 +13,7 @@ class Sleep(msgspec.Struct, frozen=True):
     low_power: bool | None = None  # set to save power at the cost of speed
 
 
-class Gpu(msgspec.Struct, frozen=True):
+class ListedGpu(msgspec.Struct, frozen=True):
     """A GPU as the system lists it."""
 
     name: str
@@ -25,5 +25,5 @@ class Preferences(msgspec.Struct, frozen=True):
     """All of it; None: the system did not say."""
 
     sleep: Sleep | None = None
-    gpus: tuple[Gpu, ...] | None = None
+    gpus: tuple[ListedGpu, ...] | None = None
     wakes: tuple[str, ...] = ()  # times of day at which it wakes by itself, each day

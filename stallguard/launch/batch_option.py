@@ -17,7 +17,7 @@ PLACE = "{batch}"
 KNOWN = "give the first size with --batch, such as --batch 512"
 
 
-class Given(NamedTuple):
+class BatchArguments(NamedTuple):
     """The command and environment of an attempt.
 
     `whole`: rows of the script's batch, `rows`: of this attempt's; both None if no size is passed to the script.
@@ -31,7 +31,7 @@ class Given(NamedTuple):
 
 def given(
     argv: Sequence[str], env: Mapping[str, str], limits: PolicyLimits, factor: int = 1, most: int = 0
-) -> Given:
+) -> BatchArguments:
     """Return the command and environment that make the script train with 1/`factor` of its batch.
 
     `most`: largest number of rows of the whole batch; 0: any.  A batch keeps at least `limits.min_batch` rows, unless
@@ -39,7 +39,7 @@ def given(
     passed.
     """
     if not limits.gives_size:
-        return Given(list(argv), dict(env))
+        return BatchArguments(list(argv), dict(env))
     own = _whole(argv, env, limits)
     whole = min(own, most) if most else own
     rows = max(whole // factor, min(whole, limits.min_batch), 1)
@@ -47,7 +47,7 @@ def given(
     if rows != own or limits.batch:
         words = _with_flag(words, limits.batch_flag, str(rows)) if limits.batch_flag else words
         variables |= {limits.batch_env: str(rows)} if limits.batch_env else {}
-    return Given([word.replace(PLACE, str(rows)) for word in words], variables, whole, rows)
+    return BatchArguments([word.replace(PLACE, str(rows)) for word in words], variables, whole, rows)
 
 
 def unsized(argv: Sequence[str], limits: PolicyLimits) -> list[str]:

@@ -56,7 +56,7 @@ class Chosen(Protocol):
         """How to select the project's environment, if it was not found; else empty."""
 
 
-class Place(Protocol):
+class FileSystem(Protocol):
     """Queries of the file system."""
 
     def kind(self, path: str) -> str:
@@ -122,7 +122,7 @@ class Reach(NamedTuple):
     why: str = ""
 
 
-def resolve(words: Sequence[str], interpreter: Callable[[], Chosen], place: Place) -> Command:
+def resolve(words: Sequence[str], interpreter: Callable[[], Chosen], place: FileSystem) -> Command:
     """Return what to start for COMMAND; `interpreter` is called only if a script or module needs one.
 
     Raises StallguardError: 2 if it is not a command, 126 if it cannot be run, 127 if it does not exist.
@@ -156,7 +156,7 @@ def _refuse_option(words: Sequence[str]) -> None:
     )
 
 
-def _is_script(word: str, place: Place) -> bool:
+def _is_script(word: str, place: FileSystem) -> bool:
     kind = place.kind(word)
     if kind == "directory":
         if "__main__.py" in place.names(word):
@@ -170,7 +170,7 @@ def _is_script(word: str, place: Place) -> bool:
     return True
 
 
-def _program(word: str, place: Place) -> str:
+def _program(word: str, place: FileSystem) -> str:
     found = None if "/" in word else place.which(word)
     if found:
         return found
@@ -182,7 +182,7 @@ def _program(word: str, place: Place) -> str:
     return word if "/" in word else f"./{word}"
 
 
-def _not_executable(word: str, place: Place) -> StallguardError:
+def _not_executable(word: str, place: FileSystem) -> StallguardError:
     if word.endswith(".ipynb"):
         cure = f"stallguard run jupyter nbconvert --to notebook --execute {word}, or make a script of it"
         return StallguardError(f"{word} is a notebook, not a program", cure=cure, code=CANNOT_RUN)
@@ -191,7 +191,7 @@ def _not_executable(word: str, place: Place) -> StallguardError:
     return StallguardError(f"{word} is not executable", cure=cure, code=CANNOT_RUN)
 
 
-def _not_found(word: str, place: Place) -> StallguardError:
+def _not_found(word: str, place: FileSystem) -> StallguardError:
     directory, name = os.path.split(word)
     names = place.names(directory or ".")
     near = f"{name}.py" if f"{name}.py" in names else nearest(name, names)
@@ -206,7 +206,7 @@ def _where_looked(word: str) -> str:
     return "it is neither on PATH nor in the working directory"
 
 
-def reach(argv: Sequence[str], place: Place) -> Reach:
+def reach(argv: Sequence[str], place: FileSystem) -> Reach:
     """Return whether PYTHONPATH and sitecustomize load the probe in what `argv` starts."""
     name = os.path.basename(argv[0])  # noqa: PTH119 - a name, not a place
     if name in BARRED:

@@ -22,7 +22,7 @@ STACKS_SIGNAL = int(
 )  # Slurm and Lightning use it too: the probe reports if a script handles it
 
 
-class Wish(msgspec.Struct, frozen=True):
+class ProbeConfig(msgspec.Struct, frozen=True):
     """The settings of the probe in one attempt."""
 
     socket: str
@@ -44,7 +44,7 @@ class Wish(msgspec.Struct, frozen=True):
     seed: str = ""  # of the run, for what the script leaves unseeded; "": a new one in each attempt
 
 
-def child_environment(user: Mapping[str, str], wish: Wish, inject: Path = INJECT) -> dict[str, str]:
+def child_environment(user: Mapping[str, str], wish: ProbeConfig, inject: Path = INJECT) -> dict[str, str]:
     """Return the child's environment: the user's, the probe's directory first on PYTHONPATH, and `wish`."""
     kept = {name: value for name, value in user.items() if not name.startswith(OURS) or "__" in name}
     path = user.get("PYTHONPATH")

@@ -11,19 +11,19 @@ import signal
 
 from stallguard.errors import SIGNALLED
 from stallguard.storage import attempt_file, run_files
-from stallguard.storage.attempt_file import Attempt
+from stallguard.storage.attempt_file import AttemptRecord
 from stallguard.storage.paths import RunDir
 
 WHY = "you requested a stop; stallguard had been killed before"
 
 
-def find(run: RunDir) -> Attempt | None:
+def find(run: RunDir) -> AttemptRecord | None:
     """Return the live attempt of a run without a stallguard; None if there is none."""
     attempt = attempt_file.recall(run) if run_files.state(run) == "lost" else None
     return attempt if attempt is not None and run_files.lives(attempt.process) else None
 
 
-def end(run: RunDir, attempt: Attempt) -> list[int]:
+def end(run: RunDir, attempt: AttemptRecord) -> list[int]:
     """End the attempt's group: SIGTERM, the run's grace, SIGKILL; write the outcome; return what did not end."""
     from stallguard.config.sections import Config
     from stallguard.core import lost_time, recovery

@@ -109,7 +109,7 @@ def name_of(words: tuple[str, ...]) -> str:
 
 def _write_down(request: Request, loaded: Loaded, old: RunDir | None) -> None:
     chosen = request.command.interpreter
-    value = run_files.AskedFor(
+    value = run_files.RunRequest(
         schema=run_files.SCHEMA,
         id=request.run.id,
         command=list(request.words),

@@ -20,7 +20,7 @@ _EXPECT = wire.SLOT["expect_ns"]
 STOP = wire.COMMANDS.index("stop")
 
 
-class Script:
+class ScriptApi:
     """The calls that the script makes."""
 
     def __init__(self, context: Context, appear: Callable[[], None]) -> None:
@@ -89,7 +89,7 @@ class Script:
         place = os.path.join(mine, "manual-%d" % (len(self._checkpoints) + 1))
         checkpoint = Manual(context, place, pace, save, name)
         self._checkpoints.append(checkpoint)
-        self._context.took("backup")
+        self._context.hook_installed("backup")
         return checkpoint.load(load)
 
     def enter(self, name: str, seconds: float) -> tuple[int, int]:

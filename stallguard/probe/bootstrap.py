@@ -26,12 +26,12 @@ import sys
 from _thread import allocate_lock
 
 from . import device, page, process_key, stack_signal, wire
-from .api import Script
+from .api import ScriptApi
 from .beats import Beats
 from .context import Context
-from .imports import Api, Finder
+from .imports import ApiFinder, ImportFinder
 from .monotonic import monotonic_ns
-from .outbox import Mail
+from .outbox import Outbox
 from .patches import Patches
 from .sender import LIBRARIES, Sender
 
@@ -55,14 +55,14 @@ def enter(environment: MutableMapping[str, str], package: ModuleType) -> None:
     """Install the probe, unless this is a worker process; it can raise, and the caller drops the error."""
     if sys.byteorder != "little":
         return  # the record is little-endian, as are all machines that are supported
-    sys.meta_path.append(Api(os.path.dirname(package.__path__[0])))
+    sys.meta_path.append(ApiFinder(os.path.dirname(package.__path__[0])))
     token, pid = int(environment["STALLGUARD_TOKEN"]), os.getpid()
     # Its own number: this process trained, and has replaced its program (os.execv).
     if environment.get(OWNER) not in (None, "", NOBODY, str(pid)):
         return
     environment[OWNER] = NOBODY
     probe = Probe(environment, token, pid)
-    package.__dict__.update(voice=Script(probe.context, probe.appear), probe=probe)
+    package.__dict__.update(voice=ScriptApi(probe.context, probe.appear), probe=probe)
     probe.start()
 
 
@@ -82,11 +82,11 @@ class Probe:
         self._signal = 0  # for stack dumps, once it is armed
         self.beats = Beats(page.begin(page.private(), token, pid, monotonic_ns()))
         self.beats.claim = self.claim
-        self.mail = Mail(token, pid)
+        self.mail = Outbox(token, pid)
         self.patches = Patches(self.step_aside)
         self.context = Context(self.beats, self.mail, self.patches, environment)
         self.context.find_place = self._find_place
-        self.finder = Finder(self.patches.surprise)
+        self.finder = ImportFinder(self.patches.surprise)
         self.context.flush = self._flush
 
     def _find_place(self) -> str:

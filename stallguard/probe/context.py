@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .beats import Beats
     from .kept_seeds import Seeds
-    from .outbox import Mail
+    from .outbox import Outbox
     from .patches import Maker, Patches
 
     Targets = dict[str, Callable[[Any], None]]
@@ -46,7 +46,7 @@ class PhaseOf:
 class Context:
     """The object that every part of the probe gets."""
 
-    def __init__(self, beats: Beats, mail: Mail, patches: Patches, environment: Mapping[str, str]) -> None:
+    def __init__(self, beats: Beats, mail: Outbox, patches: Patches, environment: Mapping[str, str]) -> None:
         self.beats = beats
         self.mail = mail
         self.patches = patches
@@ -84,7 +84,7 @@ class Context:
         return self._count("FACTOR")
 
     @property
-    def told(self) -> bool:
+    def announced(self) -> bool:
         """Whether the supervisor gave the script its batch size."""
         return "STALLGUARD_DIVISOR" in self.environment
 
@@ -162,10 +162,10 @@ class Context:
         """Add to the hello a sentence on what a smaller batch or a resume cannot do in this program."""
         self.mail.beyond(sentence)
 
-    def took(self, hook: str) -> None:
+    def hook_installed(self, hook: str) -> None:
         """Add to the hello that `hook` (of wire.HOOKS) is installed."""
         self.beats.slots[wire.SLOT["hooks"]] |= 1 << wire.HOOKS.index(hook)
-        self.mail.took(hook)
+        self.mail.hook_installed(hook)
 
     def wrap(self, owner: Any, name: str, make: Maker) -> bool:
         """Replace `owner.name` (a class's own method or a module's function) by make(original).

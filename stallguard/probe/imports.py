@@ -47,7 +47,7 @@ Loader.exec_module.__code__ = Loader.exec_module.__code__.replace(
 )
 
 
-class Finder:
+class ImportFinder:
     """First on sys.meta_path: has the other finders find a module, and replaces the loader of a registered one."""
 
     def __init__(self, surprise: Callable[[str, BaseException], None]) -> None:
@@ -103,7 +103,7 @@ class Finder:
             self._surprise("hooking " + module.__name__, error)
 
 
-class Api:
+class ApiFinder:
     """Last on sys.meta_path: `import stallguard` works in an environment in which it is not installed."""
 
     def __init__(self, folder: str) -> None:

@@ -35,7 +35,7 @@ def encode(value: Any) -> str:
     return str(_quote(str(value)[:TEXT]))
 
 
-class Mail:
+class Outbox:
     """The messages that are to be sent.  Any thread can add; only the sender removes."""
 
     def __init__(self, token: int, pid: int) -> None:
@@ -72,7 +72,7 @@ class Mail:
         """Remove the oldest note."""
         del self._notes[:1]
 
-    def took(self, hook: str) -> None:
+    def hook_installed(self, hook: str) -> None:
         """Add to the hello that a hook is installed."""
         if hook not in self._hooks:
             self._hooks.append(hook)

@@ -30,7 +30,7 @@ FAILURES = 20  # failed reads in a row after which an optimizer is no longer rea
 FAREWELL = 0.25  # s that the exit waits for the last read
 
 
-class Watched:
+class PolledOptimizer:
     """One optimizer (a weak reference) with the count that was read last."""
 
     __slots__ = ("failures", "last", "reference")
@@ -74,7 +74,7 @@ class Poller:
         """Watch one more optimizer; the thread starts with the first."""
         from weakref import ref
 
-        self._watched.append(Watched(ref(optimizer)))
+        self._watched.append(PolledOptimizer(ref(optimizer)))
         if not self._running and not self._barred:
             self._start()
 
@@ -111,7 +111,7 @@ class Poller:
         self._watch_nothing()
 
     def _watch_nothing(self) -> None:
-        self._watched: list[Watched] = []
+        self._watched: list[PolledOptimizer] = []
         self._running = False
         self._wake = allocate_lock()
         self._done = allocate_lock()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing import Optional
 
     from .beats import Beats
-    from .outbox import Mail
+    from .outbox import Outbox
 
 LIBRARIES = ("tensorflow", "keras", "tf_keras", "torch", "jax")  # their versions are in the hello
 TICK = 0.05  # s: 20 records a second
@@ -45,7 +45,7 @@ _CHANGES, _LONGEST, _COMMAND = wire.SLOT["changes"], wire.SLOT["longest_ns"], wi
 class Sender:
     """Sends the record of `beats` and the texts of `mail` to the socket at `address`."""
 
-    def __init__(self, beats: Beats, mail: Mail, address: str, signal: int = 0) -> None:
+    def __init__(self, beats: Beats, mail: Outbox, address: str, signal: int = 0) -> None:
         self._beats = beats
         self._mail = mail
         self._address = address
@@ -136,7 +136,7 @@ class Sender:
         longest = slots[_LONGEST]
         if not self._send(bytes(slots)):
             return False
-        self._beats.told(longest)
+        self._beats.announced(longest)
         return True
 
     def flush(self) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stallguard.core import slicing
-from stallguard.core.events import Exited, Failed, Launched, Noted
+from stallguard.core.events import Exited, Failed, Launched, ProbeNote
 from stallguard.report.journal_record import Record
 from stallguard.report.programs import Counts, Program, programs, together
 
 
-class Attempt(Counts, kw_only=True, omit_defaults=True):
+class AttemptRow(Counts, kw_only=True, omit_defaults=True):
     """One start of the command, with the sums of what its trainings came to.  Times: as in Counts."""
 
     number: int
@@ -27,16 +27,16 @@ class Attempt(Counts, kw_only=True, omit_defaults=True):
     trainings: int = 0
 
 
-def attempts(record: Record, found: Sequence[Program] | None = None) -> list[Attempt]:
+def attempts(record: Record, found: Sequence[Program] | None = None) -> list[AttemptRow]:
     """Return the attempts, the first one first.  `found`: the programs of the record, if they are known."""
-    tries: dict[int, Attempt] = {}
+    tries: dict[int, AttemptRow] = {}
     for at, event in record.happened:
         if isinstance(event, Launched):
-            tries[event.attempt] = Attempt(
+            tries[event.attempt] = AttemptRow(
                 number=event.attempt, began=at, pid=event.pid, factor=event.factor, device=event.device,
                 resumed=event.resumed,
             )  # fmt: skip
-        elif isinstance(event, Noted) and event.attempt in tries:
+        elif isinstance(event, ProbeNote) and event.attempt in tries:
             tries[event.attempt].factor = slicing.factor(event) or tries[event.attempt].factor
         elif isinstance(event, Exited | Failed) and event.attempt in tries:
             known = isinstance(event, Failed) or event.known
@@ -45,7 +45,7 @@ def attempts(record: Record, found: Sequence[Program] | None = None) -> list[Att
     for one in programs(record) if found is None else found:
         each.setdefault(one.attempt, []).append(one)
     for number, started in each.items():
-        made = tries.setdefault(number, Attempt(number=number, began=started[0].began))
+        made = tries.setdefault(number, AttemptRow(number=number, began=started[0].began))
         trained = [one for one in started if one.trains] or started[-1:]
         counts = together(trained)
         for name in Counts.__struct_fields__:
@@ -55,7 +55,7 @@ def attempts(record: Record, found: Sequence[Program] | None = None) -> list[Att
     return sorted(tries.values(), key=lambda attempt: attempt.number)
 
 
-def repeated(all_attempts: Sequence[Attempt]) -> int | None:
+def repeated(all_attempts: Sequence[AttemptRow]) -> int | None:
     """Return how many batches were trained a second time after restarts; None if it is not known."""
     total, before = 0, None
     for attempt in all_attempts:

@@ -17,9 +17,9 @@ import msgspec
 
 from stallguard.collectors.redact import Redactor
 from stallguard.core import messages
-from stallguard.core.actions import Tell
+from stallguard.core.actions import Announce
 from stallguard.core.diagnosis import causes
-from stallguard.core.events import Greeted
+from stallguard.core.events import ProbeConnected
 from stallguard.core.verdicts import Finding
 from stallguard.report import (
     attempt_rows,
@@ -31,15 +31,15 @@ from stallguard.report import (
     timeline,
     totals,
 )
-from stallguard.report.attempt_rows import Attempt
-from stallguard.report.evidence_files import Evidence
+from stallguard.report.attempt_rows import AttemptRow
+from stallguard.report.evidence_files import IncidentEvidence
 from stallguard.report.incidents import Incident
 from stallguard.report.journal_record import Record
 from stallguard.report.narrative import prose, sentence
-from stallguard.report.programs import Training
+from stallguard.report.programs import TrainingRow
 from stallguard.report.sanitize import plain
 from stallguard.report.timeline import Timeline
-from stallguard.report.totals import Totals
+from stallguard.report.totals import RunTotals
 from stallguard.report.wall_time import clock
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
@@ -49,7 +49,7 @@ TOLD_MAX = 2000  # sentences
 SAID = ("stalled", "crashed", "diagnosis", "also", "advice")  # what the rest of an incident says already
 
 
-class Line(msgspec.Struct, frozen=True):
+class StoryLine(msgspec.Struct, frozen=True):
     """A sentence of the log.  `at`: seconds since the epoch; `clock`: the same as the user reads it."""
 
     at: float
@@ -57,7 +57,7 @@ class Line(msgspec.Struct, frozen=True):
     text: str
 
 
-class Cause(msgspec.Struct, frozen=True):
+class CauseText(msgspec.Struct, frozen=True):
     """A cause that fits, with the sentences for and against it.  `confidence`: 0..1, and as a word."""
 
     title: str
@@ -68,7 +68,7 @@ class Cause(msgspec.Struct, frozen=True):
     mode: str = ""
 
 
-class Trouble(msgspec.Struct, frozen=True, omit_defaults=True):
+class IncidentText(msgspec.Struct, frozen=True, omit_defaults=True):
     """An incident as it is shown.  `same_as`: number of an earlier one that hung in exactly the same stacks."""
 
     number: int
@@ -79,13 +79,13 @@ class Trouble(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt: int
     outcome: str
     headline: str
-    causes: list[Cause]
-    told: list[Line]
+    causes: list[CauseText]
+    announced: list[StoryLine]
     where: str = ""
     same_as: int = 0
     why: str = ""
     mathematics: str = ""
-    evidence: Evidence | None = None
+    evidence: IncidentEvidence | None = None
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -99,13 +99,13 @@ class Document(msgspec.Struct, frozen=True):
     began: str
     zone: str
     story: list[str]
-    totals: Totals
-    attempts: list[Attempt]
-    trainings: list[Training]  # if there were several
-    incidents: list[Trouble]
+    totals: RunTotals
+    attempts: list[AttemptRow]
+    trainings: list[TrainingRow]  # if there were several
+    incidents: list[IncidentText]
     advice: list[str]
     beyond: list[str]
-    told: list[Line]
+    announced: list[StoryLine]
     output: list[str]
     versions: dict[str, str]
     removed: dict[str, int]
@@ -168,8 +168,8 @@ def _made(run: RunDir, environment: Mapping[str, str], zone: dt.tzinfo | None) -
         trainings=trained,
         incidents=_troubles(run, troubles, shown, cwd),
         advice=summary.advice(troubles),
-        beyond=[line.facts.get("text", "") for line in _tells(known) if line.kind == "beyond"],
-        told=_lines(known, shown),
+        beyond=[line.facts.get("text", "") for line in _announcements(known) if line.kind == "beyond"],
+        announced=_lines(known, shown),
         output=evidence_files.last_lines(run.output),
         versions=_versions(known),
         removed={},
@@ -202,37 +202,45 @@ def _end(run: RunDir) -> dict[str, str]:
 
 def _mathematics(known: Record) -> dict[str, str]:
     """Return what the run, at last, said that it changed for the mathematics of the training."""
-    said = [tell.facts.get("text", "") for tell in _tells(known) if tell.kind == "mathematics"]
+    said = [tell.facts.get("text", "") for tell in _announcements(known) if tell.kind == "mathematics"]
     return {"mathematics": said[-1]} if said else {}
 
 
 def _inexact(known: Record, troubles: Sequence[Incident]) -> list[str]:
     """Return what is not exact, each sentence once, unless an incident has it: a segment or a resume needs none."""
-    among = {told.facts.get("text") for one in troubles for told in one.told if told.kind == "inexact"}
-    said = [tell.facts.get("text", "") for tell in _tells(known) if tell.kind == "inexact"]
+    among = {
+        announced.facts.get("text")
+        for one in troubles
+        for announced in one.announced
+        if announced.kind == "inexact"
+    }
+    said = [tell.facts.get("text", "") for tell in _announcements(known) if tell.kind == "inexact"]
     return [text for text in dict.fromkeys(said) if text not in among]
 
 
-def _tells(known: Record) -> list[Tell]:
-    return [what for _, what in known.happened if isinstance(what, Tell)]
+def _announcements(known: Record) -> list[Announce]:
+    return [what for _, what in known.happened if isinstance(what, Announce)]
 
 
-def _lines(known: Record, clock: Callable[[float], str]) -> list[Line]:
-    tells = [(at, what) for at, what in known.happened if isinstance(what, Tell)]
-    return [Line(at, clock(at), prose(sentence(what.kind, what.facts))) for at, what in tells[-TOLD_MAX:]]
+def _lines(known: Record, clock: Callable[[float], str]) -> list[StoryLine]:
+    announcements = [(at, what) for at, what in known.happened if isinstance(what, Announce)]
+    return [
+        StoryLine(at, clock(at), prose(sentence(what.kind, what.facts)))
+        for at, what in announcements[-TOLD_MAX:]
+    ]
 
 
 def _versions(known: Record) -> dict[str, str]:
     found: dict[str, str] = {}
     for _, what in known.happened:
-        if isinstance(what, Greeted):
+        if isinstance(what, ProbeConnected):
             found |= what.versions
     return found
 
 
 def _troubles(
     run: RunDir, troubles: Sequence[Incident], clock: Callable[[float], str], cwd: str
-) -> list[Trouble]:
+) -> list[IncidentText]:
     seen: dict[str, int] = {}
     shown = []
     for one in troubles:
@@ -242,9 +250,11 @@ def _troubles(
     return shown
 
 
-def _trouble(one: Incident, clock: Callable[[float], str], same_as: int, kept: Evidence | None) -> Trouble:
+def _trouble(
+    one: Incident, clock: Callable[[float], str], same_as: int, kept: IncidentEvidence | None
+) -> IncidentText:
     decided = one.decision
-    return Trouble(
+    return IncidentText(
         number=one.number,
         kind=one.kind,
         clock=clock(one.began),
@@ -254,9 +264,9 @@ def _trouble(one: Incident, clock: Callable[[float], str], same_as: int, kept: E
         outcome=one.outcome,
         headline=prose(sentence("stalled" if one.kind == incidents.STALL else "crashed", one.facts)),
         causes=[_cause(finding) for finding in one.findings],
-        told=[
-            Line(line.at, clock(line.at), prose(sentence(line.kind, line.facts)))
-            for line in one.told
+        announced=[
+            StoryLine(line.at, clock(line.at), prose(sentence(line.kind, line.facts)))
+            for line in one.announced
             if line.kind not in SAID
         ],
         where=one.where,
@@ -267,8 +277,8 @@ def _trouble(one: Incident, clock: Callable[[float], str], same_as: int, kept: E
     )
 
 
-def _cause(finding: Finding) -> Cause:
-    return Cause(
+def _cause(finding: Finding) -> CauseText:
+    return CauseText(
         causes.title(finding.cause),
         finding.confidence,
         messages.confidence(finding.confidence),

@@ -13,13 +13,13 @@ import msgspec
 from stallguard.errors import UNREADABLE
 from stallguard.report import stack_groups
 from stallguard.report.sanitize import screen
-from stallguard.report.stack_groups import Folded
+from stallguard.report.stack_groups import GroupedStacks
 
 STACKS_MAX, OUTPUT_MAX = 1 << 20, 1 << 16  # bytes that are read of a file
 LINES, COLUMNS = 24, 200  # of the output
 
 
-class Item(msgspec.Struct, frozen=True):
+class KeptItem(msgspec.Struct, frozen=True):
     """One kind of evidence.  `state`: collected, nothing, failed, late; `why` it is not there."""
 
     name: str
@@ -28,35 +28,35 @@ class Item(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class KeptManifest(msgspec.Struct, frozen=True):
     """What is read of a manifest.json (collectors.evidence_bundle writes it)."""
 
     seconds: float = 0.0
     size: int = 0
     where: str = ""
     removed: dict[str, int] = {}
-    items: tuple[Item, ...] = ()
+    items: tuple[KeptItem, ...] = ()
 
 
-class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
+class IncidentEvidence(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was kept.  `place`: inside the run's directory; `seconds`: to gather it; `size`: bytes."""
 
     place: str
     seconds: float = 0.0
     size: int = 0
     removed: dict[str, int] = {}
-    items: tuple[Item, ...] = ()
-    stacks: tuple[Folded, ...] = ()
+    items: tuple[KeptItem, ...] = ()
+    stacks: tuple[GroupedStacks, ...] = ()
     output: tuple[str, ...] = ()
 
 
-def read(directory: Path, cwd: str) -> Evidence | None:
+def read(directory: Path, cwd: str) -> IncidentEvidence | None:
     """Return the evidence in `directory`, None if there is none."""
     if not directory.is_dir():
         return None
     kept = manifest(directory)
     stacks = _bytes(directory / "stacks.txt", STACKS_MAX).decode(errors="replace")
-    return Evidence(
+    return IncidentEvidence(
         place=f"{directory.parent.name}/{directory.name}",
         seconds=kept.seconds,
         size=kept.size,
@@ -67,11 +67,11 @@ def read(directory: Path, cwd: str) -> Evidence | None:
     )
 
 
-def manifest(directory: Path) -> Manifest:
+def manifest(directory: Path) -> KeptManifest:
     """Return what an incident's manifest says; an empty one if there is none, or a damaged one."""
     with contextlib.suppress(OSError, *UNREADABLE):
-        return msgspec.json.decode((directory / "manifest.json").read_bytes(), type=Manifest)
-    return Manifest()
+        return msgspec.json.decode((directory / "manifest.json").read_bytes(), type=KeptManifest)
+    return KeptManifest()
 
 
 def last_lines(path: Path, lines: int = LINES) -> list[str]:

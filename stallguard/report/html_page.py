@@ -23,7 +23,7 @@ from stallguard.core.messages import duration
 from stallguard.report import document, labels
 from stallguard.report.document import Document
 from stallguard.report.subprocess_writer import NAME
-from stallguard.report.svg_chart import sketch
+from stallguard.report.svg_chart import chart
 from stallguard.report.timeline import Timeline
 from stallguard.storage.paths import RunDir
 
@@ -59,7 +59,7 @@ def render(made: Document) -> str:
         duration=duration,
         title=title(made),
         advice=[labels.advice(text) for text in made.advice],
-        sketches={panel.key: sketch(panel, made.timeline) for panel in made.timeline.panels},
+        sketches={panel.key: chart(panel, made.timeline) for panel in made.timeline.panels},
         data=data(made.timeline),
         style=Markup(style),  # noqa: S704 - our own file
         scripts={name: Markup(text) for name, text in scripts.items()},  # noqa: S704 - our own files

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import msgspec
 
 from stallguard.core import lost_time
-from stallguard.core.actions import Collect, Conclude, Found, Signal, Tell
-from stallguard.core.events import Collected, Exited, Launched, Slept
-from stallguard.core.lost_time import Lost
+from stallguard.core.actions import Announce, Collect, Conclude, Diagnosed, Signal
+from stallguard.core.events import ClockGap, Collected, Exited, Launched
+from stallguard.core.lost_time import LostTime
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.report.journal_record import Happening, Record, ago
 
@@ -31,7 +31,7 @@ AFTER = (
 )  # what the next attempt says about its own beginning
 
 
-class Told(msgspec.Struct, frozen=True):
+class Announcement(msgspec.Struct, frozen=True):
     """An announcement; a key of the narrative and its facts."""
 
     at: float
@@ -60,7 +60,7 @@ class Incident(msgspec.Struct, omit_defaults=True):
     fingerprint: str = ""
     findings: tuple[Finding, ...] = ()
     decision: Decision | None = None
-    told: list[Told] = []
+    announced: list[Announcement] = []
     lost: float = 0.0  # seconds that it cost (core.lost_time)
 
 
@@ -81,7 +81,7 @@ class Interruptions(NamedTuple):
     `naps`: (when it was noticed, seconds slept in all until then); `now`: the end of the journal, on that clock.
     """
 
-    lost: Lost
+    lost: LostTime
     naps: list[tuple[float, float]]
     now: float
 
@@ -94,8 +94,8 @@ def interruptions(record: Record) -> Interruptions:
     """Return the interruptions of a run, from its journal."""
     known, slept = lost_time.NOTHING, 0.0
     naps: list[tuple[float, float]] = []
-    for at, what in heapq.merge(record.heard, record.happened, key=lambda pair: pair[0]):
-        if isinstance(what, Slept) and what.why == "asleep":
+    for at, what in heapq.merge(record.heartbeat, record.happened, key=lambda pair: pair[0]):
+        if isinstance(what, ClockGap) and what.why == "asleep":
             slept += what.seconds
             naps.append((at, slept))
         known = lost_time.after(known, at - slept, what)
@@ -121,22 +121,22 @@ class _Reader:
         self._open: Incident | None = None
         self._attempt = 1
 
-    def tell(self, at: float, told: Tell) -> None:
+    def tell(self, at: float, announced: Announce) -> None:
         """A stall or crash begins; or something is told of the one that is under way, or just was."""
-        if told.kind == "stalled" or (told.kind == "crashed" and self._open is None):
-            self._begin(at, told)
-        last = self._open or (self.found[-1] if self.found and told.kind in AFTER else None)
+        if announced.kind == "stalled" or (announced.kind == "crashed" and self._open is None):
+            self._begin(at, announced)
+        last = self._open or (self.found[-1] if self.found and announced.kind in AFTER else None)
         if last is not None:
-            last.told.append(Told(at, told.kind, told.facts))
-        if told.kind in ("recovered", "continued"):
+            last.announced.append(Announcement(at, announced.kind, announced.facts))
+        if announced.kind in ("recovered", "continued"):
             self._end(at, RECOVERED)
 
-    def _begin(self, at: float, told: Tell) -> None:
-        kind = STALL if told.kind == "stalled" else CRASH
+    def _begin(self, at: float, announced: Announce) -> None:
+        kind = STALL if announced.kind == "stalled" else CRASH
         self._end(at, OVER)
-        pid = told.facts.get("pid", "")
+        pid = announced.facts.get("pid", "")
         began = self._progress(at, int(pid) if pid.isdecimal() else 0)
-        self._open = Incident(kind, self._attempt, began, at, facts=told.facts)
+        self._open = Incident(kind, self._attempt, began, at, facts=announced.facts)
         if kind == CRASH:
             self._open.acted = at
         self.found.append(self._open)
@@ -161,7 +161,7 @@ class _Reader:
             self._open.where, self._open.classes = event.where, event.stacks
             self._open.fingerprint = event.fingerprint
 
-    def judged(self, _at: float, action: Found) -> None:
+    def judged(self, _at: float, action: Diagnosed) -> None:
         """The newest findings stand."""
         if self._open is not None:
             self._open.findings = action.findings
@@ -183,10 +183,10 @@ class _Reader:
 
 
 _TAKE: dict[type, Callable[..., None]] = {
-    Tell: _Reader.tell,
+    Announce: _Reader.tell,
     Collect: _Reader.collect,
     Collected: _Reader.collected,
-    Found: _Reader.judged,
+    Diagnosed: _Reader.judged,
     Signal: _Reader.acted,
     Exited: _Reader.acted,
     Launched: _Reader.launched,

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from stallguard.core.actions import Action, AnyAction, Tell
-from stallguard.core.events import AnyEvent, Event, Heard, Sampled, Ticked
+from stallguard.core.actions import Action, Announce, AnyAction
+from stallguard.core.events import AnyEvent, Event, Heartbeat, Sampled, Ticked
 from stallguard.core.readings import AnyReading
 from stallguard.errors import UNREADABLE
 from stallguard.report import narrative
@@ -32,35 +32,35 @@ class Record(NamedTuple):
     `happened`: everything but records of the probe and readings, in order; `readings`: by the sensor's name.
     """
 
-    heard: list[tuple[float, Heard]]
+    heartbeat: list[tuple[float, Heartbeat]]
     readings: dict[str, list[tuple[float, AnyReading]]]
     happened: list[tuple[float, Happening]]
     first: float
     last: float
 
-    def heard_before(self, at: float, pid: int = 0) -> tuple[float, Heard] | None:
+    def heard_before(self, at: float, pid: int = 0) -> tuple[float, Heartbeat] | None:
         """Return the newest record of a probe at a time: that of process `pid`, or of any (0)."""
-        index = bisect.bisect_right(self.heard, at, key=lambda pair: pair[0])
-        before = (self.heard[place] for place in range(index - 1, -1, -1))
+        index = bisect.bisect_right(self.heartbeat, at, key=lambda pair: pair[0])
+        before = (self.heartbeat[place] for place in range(index - 1, -1, -1))
         return next((pair for pair in before if not pid or pair[1].pid == pid), None)
 
 
 def read(path: Path) -> Record:
     """Return what the journal at `path` holds; an empty record if there is none."""
-    heard: list[tuple[float, Heard]] = []
+    heartbeat: list[tuple[float, Heartbeat]] = []
     readings: dict[str, list[tuple[float, AnyReading]]] = defaultdict(list)
     happened: list[tuple[float, Happening]] = []
     first, last = 0.0, 0.0
     for at, value in _decoded(path):
         last = max(last, at)
         first = first or last
-        if isinstance(value, Heard):
-            heard.append((last, value))
+        if isinstance(value, Heartbeat):
+            heartbeat.append((last, value))
         elif isinstance(value, Sampled):
             readings[str(value.reading.__struct_config__.tag)].append((last, value.reading))
         elif not isinstance(value, Ticked):
             happened.append((last, value))
-    return Record(heard, dict(readings), happened, first, last)
+    return Record(heartbeat, dict(readings), happened, first, last)
 
 
 class _When(msgspec.Struct):
@@ -77,7 +77,7 @@ def _decoded(path: Path) -> Iterator[tuple[float, Any]]:
             try:
                 line = when(raw)
                 kind = narrative.kind_of(line.event)
-                yield line.time.timestamp(), value(raw) if kind is None else Tell(kind, line.facts)
+                yield line.time.timestamp(), value(raw) if kind is None else Announce(kind, line.facts)
             except (OverflowError, *UNREADABLE):
                 continue
 

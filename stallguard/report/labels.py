@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 from stallguard.core.diagnosis.causes import CAUSES
 from stallguard.core.messages import exit_facts
 from stallguard.core.text import HOW, count, duration, quantity
-from stallguard.report.evidence_files import Evidence, Item
+from stallguard.report.evidence_files import IncidentEvidence, KeptItem
 from stallguard.report.incidents import OPEN, OVER, RECOVERED, RESTARTED, STALL
 from stallguard.report.narrative import DOES, batch, prose, sentence
-from stallguard.report.stack_groups import Folded, Segment
+from stallguard.report.stack_groups import GroupedStacks, Segment
 
 __all__ = ["count", "duration", "quantity"]
 
 if TYPE_CHECKING:  # whoever wants words only must not wait for arrays
-    from stallguard.report.attempt_rows import Attempt
-    from stallguard.report.document import Document, Trouble
-    from stallguard.report.programs import Training
+    from stallguard.report.attempt_rows import AttemptRow
+    from stallguard.report.document import Document, IncidentText
+    from stallguard.report.programs import TrainingRow
     from stallguard.report.timeline import Series, Timeline
-    from stallguard.report.totals import Totals
+    from stallguard.report.totals import RunTotals
 
 ADVISED = {piece.sentence(): piece for cause in CAUSES.values() for piece in cause.advice}
 COLLECTED = "collected"  # a state of evidence.Item
@@ -36,20 +36,20 @@ OUTCOMES = {
 }
 
 
-def name(trouble: Trouble) -> str:
+def name(trouble: IncidentText) -> str:
     """Return what an incident is called."""
     if trouble.kind != STALL:
         return "Crash"
     return f"Stall {trouble.number}" if trouble.number else "Stall"
 
 
-def summary(trouble: Trouble) -> str:
+def summary(trouble: IncidentText) -> str:
     """Return when an incident was, what it cost, and how it came out."""
     cost = f"{duration(trouble.seconds)} lost" if trouble.seconds >= LONG else ""
     return ", ".join(filter(None, (trouble.clock, cost, OUTCOMES[trouble.outcome])))
 
 
-def threads(group: Folded) -> str:
+def threads(group: GroupedStacks) -> str:
     """Return who does what: "main thread, waits for a lock", "3 threads alike"."""
     number = len(group.threads)
     who = (
@@ -67,7 +67,7 @@ def calls(segment: Segment) -> str:
     return f"{segment.package}: {count(len(segment.frames), 'call', 'calls')}"
 
 
-def figures(totals: Totals) -> list[tuple[str, str]]:
+def figures(totals: RunTotals) -> list[tuple[str, str]]:
     """Return the sums as rows of a name and a value; what is not known is left out."""
     rows = [
         ("training", _worth(totals.training)),
@@ -93,17 +93,17 @@ def _worth(seconds: float) -> str:
     return duration(seconds) if seconds >= LONG else ""
 
 
-def _rate(totals: Totals) -> str:
+def _rate(totals: RunTotals) -> str:
     return f", {totals.rate:.3g} a second" if totals.rate else ""
 
 
-def _batches(totals: Totals) -> str:
+def _batches(totals: RunTotals) -> str:
     rows = f"{totals.rows} rows" if totals.rows else ""
     parts = ", then ".join(batch(factor) for factor in totals.factors) if totals.factors != (1,) else ""
     return "; ".join(filter(None, (rows, parts)))
 
 
-def _epoch(totals: Totals) -> str:
+def _epoch(totals: RunTotals) -> str:
     if totals.epoch is None:
         return ""
     return f"{totals.epoch} of {totals.epochs}" if totals.epochs else str(totals.epoch)
@@ -136,19 +136,19 @@ def span(timeline: Timeline) -> str:
     return f"{begin:%H:%M:%S} to {begin + dt.timedelta(seconds=timeline.seconds):%H:%M:%S}"
 
 
-def same(trouble: Trouble) -> str:
+def same(trouble: IncidentText) -> str:
     """Return that an incident hung in the stacks of an earlier one."""
     return prose(sentence("same stacks", {"number": str(trouble.same_as)}))
 
 
-def kept(evidence: Evidence) -> list[tuple[str, str]]:
+def kept(evidence: IncidentEvidence) -> list[tuple[str, str]]:
     """Return what was collected as one row, and a row for each kind that was not, with its reason."""
     there = ", ".join(_took(item) for item in evidence.items if item.state == COLLECTED and not item.why)
     rows = [(item.name, f"{item.state}: {item.why}") for item in evidence.items if item.why]
     return [(COLLECTED, there), *rows] if there else rows
 
 
-def _took(item: Item) -> str:
+def _took(item: KeptItem) -> str:
     return " ".join(filter(None, (item.name, f"({took})" if (took := _worth(item.seconds)) else "")))
 
 
@@ -158,7 +158,7 @@ def advice(text: str) -> tuple[str, str]:
     return (prose(piece.text), piece.code) if piece else (prose(text), "")
 
 
-def unseen(trouble: Trouble) -> str:
+def unseen(trouble: IncidentText) -> str:
     """Return why the stacks of an incident are not there; empty where they are, or nobody asked for them."""
     items = trouble.evidence.items if trouble.evidence and not trouble.evidence.stacks else ()
     why = next((item.why for item in items if item.name == "stacks"), "")
@@ -175,7 +175,7 @@ def attempts(document: Document) -> list[tuple[str, ...]]:
     return [_row(attempt) for attempt in document.attempts]
 
 
-def _row(attempt: Attempt) -> tuple[str, ...]:
+def _row(attempt: AttemptRow) -> tuple[str, ...]:
     lasted = duration(attempt.ended - attempt.began) if attempt.ended is not None else ""
     epoch = "" if attempt.epoch is None else f"epoch {attempt.epoch + 1}"
     device = sentence("on cpu", {}) if attempt.device == "cpu" else ""
@@ -193,7 +193,7 @@ def trainings(document: Document) -> list[tuple[str, ...]]:
     return [_training(training) for training in document.trainings]
 
 
-def _training(one: Training) -> tuple[str, ...]:
+def _training(one: TrainingRow) -> tuple[str, ...]:
     reached = progress_of(one.epoch, one.epochs)
     loss = f"loss {one.loss:.4g}" if one.loss is not None else ""
     what = one.command or f"pid {one.pid}"

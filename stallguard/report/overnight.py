@@ -48,7 +48,7 @@ class MissedStart(msgspec.Struct, frozen=True):
     words: str  # what happened and what to do
 
 
-class Output(msgspec.Struct, frozen=True):
+class OvernightOutput(msgspec.Struct, frozen=True):
     """Each run of the night, and the starts that it missed."""
 
     schema: int

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stallguard.core.events import Exited, Greeted, Heard, Left
+from stallguard.core.events import Exited, Heartbeat, ProbeConnected, ProcessLeft
 from stallguard.report.journal_record import Record, ago
 
 
@@ -48,7 +48,7 @@ class Program(msgspec.Struct):
     changes: int = 0
 
 
-class Training(msgspec.Struct, omit_defaults=True):
+class TrainingRow(msgspec.Struct, omit_defaults=True):
     """A training over all attempts.  `seconds`: in which it was there; `how`: the end of its last program."""
 
     command: str
@@ -66,41 +66,41 @@ def programs(record: Record) -> list[Program]:
     """Return the programs in the order of their first heartbeats."""
     found: list[Program] = []
     present: dict[tuple[int, int], Program] = {}
-    for at, heard in record.heard:
-        key = (heard.attempt, heard.pid)
+    for at, heartbeat in record.heartbeat:
+        key = (heartbeat.attempt, heartbeat.pid)
         one = present.get(key)
-        if one is None or (heard.pid and heard.changes < one.changes):
-            one = present[key] = Program(heard.attempt, heard.pid, at, at)
+        if one is None or (heartbeat.pid and heartbeat.changes < one.changes):
+            one = present[key] = Program(heartbeat.attempt, heartbeat.pid, at, at)
             found.append(one)
-        one.last, one.changes = at, heard.changes
-        one.trains = one.trains or heard.trains or heard.beats > 0
-        _hear(one.counts, one.began, at, heard)
+        one.last, one.changes = at, heartbeat.changes
+        one.trains = one.trains or heartbeat.trains or heartbeat.beats > 0
+        _hear(one.counts, one.began, at, heartbeat)
     _take_words(found, record)
     return found
 
 
-def _hear(counts: Counts, began: float, at: float, heard: Heard) -> None:
-    if heard.beats > counts.batches:
-        counts.last_beat = max(began, ago(at, heard.at, heard.beat_at))
+def _hear(counts: Counts, began: float, at: float, heartbeat: Heartbeat) -> None:
+    if heartbeat.beats > counts.batches:
+        counts.last_beat = max(began, ago(at, heartbeat.at, heartbeat.beat_at))
         counts.first_beat = counts.first_beat or counts.last_beat
-    counts.batches = max(counts.batches, heard.beats)
-    counts.saves = max(counts.saves, heard.saves)
-    if heard.loss is not None:
-        counts.loss = heard.loss
-        counts.first_loss = heard.loss if counts.first_loss is None else counts.first_loss
-    if heard.epoch >= 0:
-        _place(counts, heard)
+    counts.batches = max(counts.batches, heartbeat.beats)
+    counts.saves = max(counts.saves, heartbeat.saves)
+    if heartbeat.loss is not None:
+        counts.loss = heartbeat.loss
+        counts.first_loss = heartbeat.loss if counts.first_loss is None else counts.first_loss
+    if heartbeat.epoch >= 0:
+        _place(counts, heartbeat)
 
 
-def _place(counts: Counts, heard: Heard) -> None:
-    counts.epoch = heard.epoch
-    counts.epochs = heard.epochs if heard.epochs > 0 else None
-    if heard.batches > 0 and heard.beats > 0:
-        here = heard.epoch * heard.batches + min(max(heard.batch, 0), heard.batches)
+def _place(counts: Counts, heartbeat: Heartbeat) -> None:
+    counts.epoch = heartbeat.epoch
+    counts.epochs = heartbeat.epochs if heartbeat.epochs > 0 else None
+    if heartbeat.batches > 0 and heartbeat.beats > 0:
+        here = heartbeat.epoch * heartbeat.batches + min(max(heartbeat.batch, 0), heartbeat.batches)
         if counts.resumed_at is None:
-            counts.resumed_at = max(0, here + heard.skipped - heard.fit_beats)
+            counts.resumed_at = max(0, here + heartbeat.skipped - heartbeat.fit_beats)
         # Batches that a resume passes over are none of their epoch's count.
-        here += heard.skipped if heard.epoch == counts.resumed_at // heard.batches else 0
+        here += heartbeat.skipped if heartbeat.epoch == counts.resumed_at // heartbeat.batches else 0
         counts.reached = max(counts.reached or 0, here)
 
 
@@ -110,7 +110,7 @@ def _take_words(found: Sequence[Program], record: Record) -> None:
     for one in found:
         each.setdefault((one.attempt, one.pid), []).append(one)
     for at, what in record.happened:
-        if isinstance(what, Greeted | Left):
+        if isinstance(what, ProbeConnected | ProcessLeft):
             mine = each.get((what.attempt, what.pid))
             if mine:
                 one = next((one for one in reversed(mine) if one.began <= at), mine[0])
@@ -121,8 +121,8 @@ def _take_words(found: Sequence[Program], record: Record) -> None:
                     one.how = "exited"
 
 
-def _take_word(one: Program, what: Greeted | Left) -> None:
-    if isinstance(what, Left):
+def _take_word(one: Program, what: ProbeConnected | ProcessLeft) -> None:
+    if isinstance(what, ProcessLeft):
         one.how = what.how
     else:
         one.place, one.command = what.place, what.command
@@ -143,7 +143,7 @@ def together(trained: Sequence[Program]) -> Counts:
     )
 
 
-def trainings(found: Sequence[Program]) -> list[Training]:
+def trainings(found: Sequence[Program]) -> list[TrainingRow]:
     """Return the trainings in the order in which they began; empty if there was only one."""
     places: dict[str, list[Program]] = {}
     for one in found:
@@ -152,9 +152,9 @@ def trainings(found: Sequence[Program]) -> list[Training]:
     return [_training(each) for each in places.values()] if len(places) > 1 else []
 
 
-def _training(each: Sequence[Program]) -> Training:
+def _training(each: Sequence[Program]) -> TrainingRow:
     last = each[-1]
-    return Training(
+    return TrainingRow(
         command=last.command, pid=last.pid, attempts=len({one.attempt for one in each}),
         batches=sum(one.counts.batches for one in each), seconds=sum(one.last - one.began for one in each),
         how=last.how, epoch=last.counts.epoch, epochs=last.counts.epochs, loss=last.counts.loss,

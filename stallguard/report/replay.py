@@ -15,7 +15,7 @@ from stallguard.core import fold, trainings
 from stallguard.core.actions import Action, Collect, Conclude, Signal
 from stallguard.core.detection import detector
 from stallguard.core.detection.learned import Learned
-from stallguard.core.detection.state import Judge
+from stallguard.core.detection.state import DetectorState
 from stallguard.core.events import Event, Sampled
 from stallguard.core.limits import DetectorLimits, Limits
 from stallguard.core.messages import DOING, NO_LIMIT, STOPPED, duration, limit
@@ -55,7 +55,7 @@ class Slow(msgspec.Struct, frozen=True):
     cause: str
 
 
-class Deed(msgspec.Struct, frozen=True):
+class ReplayedAction(msgspec.Struct, frozen=True):
     """What would have been done, and why: dump (gather the evidence), restart, give_up, finish, kill, end."""
 
     at: float
@@ -68,27 +68,29 @@ class Replayed(msgspec.Struct, frozen=True):
 
     verdicts: list[Verdict]
     slowdowns: list[Slow]
-    actions: list[Deed]
+    actions: list[ReplayedAction]
     events: int
 
 
-def thinned(events: Iterable[Event], limits: DetectorLimits) -> Iterator[tuple[Event, Judge, Judge]]:
+def thinned(
+    events: Iterable[Event], limits: DetectorLimits
+) -> Iterator[tuple[Event, DetectorState, DetectorState]]:
     """Yield (event, state before, state after), with only those readings that a live run would take.
 
     The detector itself says how often it wants to see the process, and when with a census of its threads.
     """
-    judge, taken = detector.start(limits), -1e9
+    detector_state, taken = detector.start(limits), -1e9
     for event in events:
         seen = event
         if isinstance(event, Sampled) and isinstance(event.reading, Process):
-            wanted = detector.wanted(judge, limits)
+            wanted = detector.wanted(detector_state, limits)
             if event.at - taken < wanted.period - SLACK:
                 continue
             taken = event.at
             if not wanted.census:
                 seen = replace(event, reading=replace(event.reading, census=None))
-        before, judge = judge, detector.observe(judge, seen, limits)
-        yield seen, before, judge
+        before, detector_state = detector_state, detector.observe(detector_state, seen, limits)
+        yield seen, before, detector_state
 
 
 def replay(events: Iterable[Event], limits: DetectorLimits) -> Replayed:
@@ -118,12 +120,12 @@ def replay_run(
     found = _Notes(limits.detector, world.begins)
     run, _ = fold.begin(limits, world.begins, learned=learned)
     while (event := world.next(run)) is not None:
-        before = {training.key: training.judge for training in trainings.judged(run)}
+        before = {training.key: training.detector_state for training in trainings.judged(run)}
         run, actions = fold.advance(run, event, limits)
         found.count()
         for training in trainings.judged(run):
             if training.key in before:
-                found.note(event.at, before[training.key], training.judge)
+                found.note(event.at, before[training.key], training.detector_state)
         for action in actions:
             world.follow(action, run)
         found.do(event.at, actions, run)
@@ -137,13 +139,13 @@ class _Notes:
         self._limits, self._began, self._events = limits, began, 0
         self._verdicts: list[Verdict] = []
         self._slowdowns: list[Slow] = []
-        self.actions: list[Deed] = []
+        self.actions: list[ReplayedAction] = []
 
     def count(self) -> None:
         """Count an event."""
         self._events += 1
 
-    def note(self, at: float, before: Judge, after: Judge) -> Verdict | None:
+    def note(self, at: float, before: DetectorState, after: DetectorState) -> Verdict | None:
         """Take the states of one detector around an event; return the verdict where there is one."""
         old, new = before.judgement, after.judgement
         if (new.slow > 1.0) != (old.slow > 1.0):
@@ -157,7 +159,7 @@ class _Notes:
         """Take what the core wants done."""
         self.actions += [deed for one in actions if (deed := _deed(at - self._began, one, run)) is not None]
 
-    def _verdict(self, at: float, old: Judgement, after: Judge) -> Verdict:
+    def _verdict(self, at: float, old: Judgement, after: DetectorState) -> Verdict:
         new, due = after.judgement, detector.act_at(after, self._limits)
         seen = old if new.step in ("recovering", "healthy") else new  # a recovery ends what was there before
         return Verdict(
@@ -178,19 +180,19 @@ class _Notes:
         return Replayed(self._verdicts, self._slowdowns, self.actions, self._events)
 
 
-def _deed(at: float, action: Action, run: Run) -> Deed | None:
+def _deed(at: float, action: Action, run: Run) -> ReplayedAction | None:
     """Return an action of the core as something done to the training, None if it only announces."""
     at = round(at, 3)
     match action:
         case Collect(incident=incident) if incident:
-            seen = run.judge.judgement
-            return Deed(at, "dump", _why(seen.evidence, seen.gap, seen.threshold))
+            seen = run.detector_state.judgement
+            return ReplayedAction(at, "dump", _why(seen.evidence, seen.gap, seen.threshold))
         case Signal(name="TERM") if run.decision is not None:
-            return Deed(at, run.decision.action, run.decision.why)
+            return ReplayedAction(at, run.decision.action, run.decision.why)
         case Signal(name="KILL"):
-            return Deed(at, "kill", "it did not end in time")
+            return ReplayedAction(at, "kill", "it did not end in time")
         case Conclude(code=code, why=why):
-            return Deed(at, "end", f"exit code {code}: {why}")
+            return ReplayedAction(at, "end", f"exit code {code}: {why}")
     return None
 
 
@@ -201,11 +203,11 @@ def _why(evidence: str, gap: float, threshold: float | None) -> str:
     return f"{what} for {duration(gap)}; {shown}"
 
 
-def _dump(verdict: Verdict) -> Deed:
-    return Deed(verdict.at, "dump", _why(verdict.cause, verdict.gap, verdict.threshold))
+def _dump(verdict: Verdict) -> ReplayedAction:
+    return ReplayedAction(verdict.at, "dump", _why(verdict.cause, verdict.gap, verdict.threshold))
 
 
-def _restart(at: float, judge: Judge) -> Deed:
-    silent = judge.clock.now - judge.began
-    sure = "the evidence is certain" if judge.judgement.certain else "it did not recover by itself"
-    return Deed(round(at, 3), "restart", f"silent for {silent:.1f} s, and {sure}")
+def _restart(at: float, detector_state: DetectorState) -> ReplayedAction:
+    silent = detector_state.clock.now - detector_state.began
+    sure = "the evidence is certain" if detector_state.judgement.certain else "it did not recover by itself"
+    return ReplayedAction(round(at, 3), "restart", f"silent for {silent:.1f} s, and {sure}")

@@ -15,7 +15,7 @@ import msgspec
 from stallguard.core.limits import Limits
 from stallguard.core.messages import DOING, STOPPED, duration, place
 from stallguard.report import replay, replay_world
-from stallguard.report.replay import Deed, Replayed, Slow, Verdict
+from stallguard.report.replay import Replayed, ReplayedAction, Slow, Verdict
 from stallguard.report.replay_world import Recording
 from stallguard.report.sanitize import plain
 from stallguard.report.wall_time import clock, elapsed, wall
@@ -39,7 +39,7 @@ DEEDS = {
 SCHEMA = 2
 
 
-class Output(msgspec.Struct, frozen=True):
+class ReplayOutput(msgspec.Struct, frozen=True):
     """What a replay found: once, or with --compare for the settings as they are and for others.
 
     All times (`at`, `act_at`) are seconds since the recording began.
@@ -48,21 +48,21 @@ class Output(msgspec.Struct, frozen=True):
     schema: int
     source: str  # the file that was replayed
     began: str | None  # UTC, ISO 8601; null for a trace: not known
-    compared: list[Result] | msgspec.UnsetType = msgspec.UNSET  # with --compare, in place of all below
+    compared: list[ReplayResult] | msgspec.UnsetType = msgspec.UNSET  # with --compare, in place of all below
     settings: dict[str, str] | msgspec.UnsetType = msgspec.UNSET  # that differ from those of the run
     verdicts: list[Verdict] | msgspec.UnsetType = msgspec.UNSET
     slowdowns: list[Slow] | msgspec.UnsetType = msgspec.UNSET
-    actions: list[Deed] | msgspec.UnsetType = msgspec.UNSET
+    actions: list[ReplayedAction] | msgspec.UnsetType = msgspec.UNSET
     events: int | msgspec.UnsetType = msgspec.UNSET  # that were decided about
 
 
-class Result(msgspec.Struct, frozen=True):
+class ReplayResult(msgspec.Struct, frozen=True):
     """What was found with some settings."""
 
     settings: dict[str, str]  # that differ from those of the run
     verdicts: list[Verdict]
     slowdowns: list[Slow]
-    actions: list[Deed]
+    actions: list[ReplayedAction]
     events: int  # that were decided about
 
 
@@ -91,14 +91,14 @@ def decide(what: Source, limits: Limits) -> Replayed:
     return replay.replay_run(what.recording.events, limits, orders=what.recording.orders)
 
 
-def output(what: Source, found: Sequence[tuple[dict[str, str], Replayed]], *, compare: bool) -> Output:
+def output(what: Source, found: Sequence[tuple[dict[str, str], Replayed]], *, compare: bool) -> ReplayOutput:
     """Return what `--json` prints.  `found`: settings that differ, and what was found with them."""
     began = None if what.began is None else dt.datetime.fromtimestamp(what.began, dt.UTC).isoformat()
     if compare:
-        results = [Result(**msgspec.structs.asdict(one), settings=settings) for settings, one in found]
-        return Output(SCHEMA, str(what.path), began, compared=results)
+        results = [ReplayResult(**msgspec.structs.asdict(one), settings=settings) for settings, one in found]
+        return ReplayOutput(SCHEMA, str(what.path), began, compared=results)
     settings, one = found[0]
-    return Output(SCHEMA, str(what.path), began, settings=settings, **msgspec.structs.asdict(one))
+    return ReplayOutput(SCHEMA, str(what.path), began, settings=settings, **msgspec.structs.asdict(one))
 
 
 def title(what: Source) -> str:
@@ -113,10 +113,10 @@ def title(what: Source) -> str:
 
 def lines(what: Source, result: Replayed) -> list[str]:
     """Return what would have been announced and done, a line each, in the order of time."""
-    told: list[Verdict | Slow | Deed] = [*result.verdicts, *result.slowdowns, *result.actions]
-    told.sort(key=lambda one: one.at)
-    times = _times(what, [one.at for one in told])
-    shown = [plain(f"{time}  {_words(one)}") for time, one in zip(times, told, strict=True)]
+    announced: list[Verdict | Slow | ReplayedAction] = [*result.verdicts, *result.slowdowns, *result.actions]
+    announced.sort(key=lambda one: one.at)
+    times = _times(what, [one.at for one in announced])
+    shown = [plain(f"{time}  {_words(one)}") for time, one in zip(times, announced, strict=True)]
     return shown or [f"nothing: healthy all along ({result.events} events)"]
 
 
@@ -131,8 +131,8 @@ def _times(what: Source, seconds: list[float]) -> list[str]:
     return [f"{shown(time)}  {after}" for time, after in zip(at, since, strict=True)]
 
 
-def _words(one: Verdict | Slow | Deed) -> str:
-    if isinstance(one, Deed):
+def _words(one: Verdict | Slow | ReplayedAction) -> str:
+    if isinstance(one, ReplayedAction):
         return f"{DEEDS[one.action]}: {one.why}"
     if isinstance(one, Slow):
         return (

@@ -24,7 +24,18 @@ import msgspec
 from msgspec.structs import replace
 
 from stallguard.core.actions import Action, AnyAction, Collect, Launch, Signal
-from stallguard.core.events import DUMP, AnyEvent, Collected, Event, Exited, Failed, Heard, Launched, Sampled, Ticked
+from stallguard.core.events import (
+    DUMP,
+    AnyEvent,
+    Collected,
+    Event,
+    Exited,
+    Failed,
+    Heartbeat,
+    Launched,
+    Sampled,
+    Ticked,
+)
 from stallguard.core.lifecycle import ENDED, WATCHED
 from stallguard.core.readings import AnyReading, Process
 from stallguard.core.run import Run
@@ -165,7 +176,7 @@ class World:
         attempt = self._attempts[self._number]
         event = attempt.events[self._place] if self._place < len(attempt.events) else None
         if event is not None and event.at > attempt.ended and not self._ending:
-            if run.state not in WATCHED or run.judge.judgement.gap < SILENT:
+            if run.state not in WATCHED or run.detector_state.judgement.gap < SILENT:
                 return None  # it was ended in the midst of its work: how it would have continued is not known
             attempt.prolong(self._place)
             event = attempt.events[self._place]
@@ -184,10 +195,10 @@ class World:
 
     def _evidence(self, incident: int, run: Run) -> Collected:
         """Return the evidence that was collected in this silence; empty if there was none."""
-        attempt, began = self._attempts[self._number], run.judge.judgement.since - self._shift
+        attempt, began = self._attempts[self._number], run.detector_state.judgement.since - self._shift
         later = (
             event.at for event in attempt.events[self._place :]
-            if isinstance(event, Heard) and event.progress_at > run.now - self._shift
+            if isinstance(event, Heartbeat) and event.progress_at > run.now - self._shift
         )  # fmt: skip
         over = next(later, math.inf)
         found = next((one for one in attempt.collected if began <= one.at < over), None)
@@ -234,13 +245,13 @@ def _silence(events: Sequence[Event], ended: float) -> list[Event]:
         newest[key] = event
         if event.at <= ended - RATES_OVER:
             before[key] = event
-    pulsing = {key: one for key, one in newest.items() if key[0] is not Heard or one.at > ended - SILENT}
+    pulsing = {key: one for key, one in newest.items() if key[0] is not Heartbeat or one.at > ended - SILENT}
     times = (ended + PERIOD * turn for turn in range(1, int(HORIZON / PERIOD)))
     return [_later(one, before.get(key), at) for at in times for key, one in pulsing.items()]
 
 
 def _later(event: Event, before: Event | None, at: float) -> Event:
-    if isinstance(event, Heard):
+    if isinstance(event, Heartbeat):
         return replace(event, at=at, sent_at=event.sent_at + at - event.at, steady=0.0)
     if isinstance(before, Sampled) and isinstance(event, Sampled) and isinstance(event.reading, Process):
         return replace(event, at=at, reading=_further(before, event, at), steady=0.0)
@@ -248,8 +259,8 @@ def _later(event: Event, before: Event | None, at: float) -> Event:
 
 
 def _key(event: Event) -> tuple[type, int] | None:
-    if isinstance(event, Heard):
-        return Heard, event.pid
+    if isinstance(event, Heartbeat):
+        return Heartbeat, event.pid
     if isinstance(event, Sampled):
         return type(event.reading), getattr(event.reading, "pid", 0)
     return None

@@ -28,7 +28,7 @@ class Segment(msgspec.Struct, frozen=True):
     frames: tuple[str, ...]
 
 
-class Folded(msgspec.Struct, frozen=True):
+class GroupedStacks(msgspec.Struct, frozen=True):
     """Threads that do the same.  `kind`: a class of collectors.frames, or empty."""
 
     threads: tuple[str, ...]
@@ -37,7 +37,7 @@ class Folded(msgspec.Struct, frozen=True):
     segments: tuple[Segment, ...]
 
 
-def fold(text: str, cwd: str = "") -> list[Folded]:
+def fold(text: str, cwd: str = "") -> list[GroupedStacks]:
     """Return the threads of a faulthandler dump, folded by similarity, the main thread first; not our own."""
     threads = stacks.parse(text)
     main = stacks.main_thread(threads)
@@ -74,9 +74,9 @@ def _calls(thread: Thread) -> Counter[tuple[str, str]]:
     return Counter((frame.file, frame.function) for frame in thread.frames)
 
 
-def _folded(group: Sequence[Thread], cwd: str, *, main: bool) -> Folded:
+def _folded(group: Sequence[Thread], cwd: str, *, main: bool) -> GroupedStacks:
     first = group[0]
-    return Folded(
+    return GroupedStacks(
         threads=tuple(thread.name or thread.ident for thread in group),
         main=main,
         kind=frames.classify(first.frames),

@@ -34,14 +34,14 @@ def rows(snapshot: Snapshot, last_words: str = "", where: str = "") -> Rows:
 
     `where`: the script's line in which the newest incident hung.
     """
-    heard = snapshot.get("progress") or {}
+    heartbeat = snapshot.get("progress") or {}
     readings = snapshot.get("readings", {})
-    told = [
+    announced = [
         ("state", _state(snapshot)),
         ("paused", muted(snapshot)),
-        ("doing", _doing(heard)),
+        ("doing", _doing(heartbeat)),
         ("silent", _silence(snapshot.get("judgement", {}), snapshot.get("silent"))),
-        ("progress", progress(heard, snapshot.get("rates", {}).get("batches"))),
+        ("progress", progress(heartbeat, snapshot.get("rates", {}).get("batches"))),
         *trainings(snapshot),
         ("batches", _batches(snapshot)),
         ("processor", _processor(snapshot, readings.get("machine", {}))),
@@ -52,7 +52,7 @@ def rows(snapshot: Snapshot, last_words: str = "", where: str = "") -> Rows:
         ("hangs at", "" if is_well(snapshot) else plain(where)),
         ("last words", plain(last_words)),
     ]
-    return [(name, text) for name, text in told if text]
+    return [(name, text) for name, text in announced if text]
 
 
 def _state(snapshot: Snapshot) -> str:
@@ -73,10 +73,10 @@ def muted(snapshot: Snapshot, now: dt.datetime | None = None) -> str:
     return f"stall handling paused until {until:%H:%M}"
 
 
-def _doing(heard: Snapshot) -> str:
-    phase = str(heard.get("phase", "importing"))
+def _doing(heartbeat: Snapshot) -> str:
+    phase = str(heartbeat.get("phase", "importing"))
     by_hand = (
-        phase == "importing" and heard.get("beats", 0) > 0
+        phase == "importing" and heartbeat.get("beats", 0) > 0
     )  # the script's own loop: only it knows the phase
     return "" if by_hand else WHILE.get(phase, phase).removeprefix("while ")
 
@@ -112,7 +112,7 @@ def trainings(snapshot: Snapshot) -> Rows:
 
 
 def _training(one: Snapshot) -> str:
-    heard = one.get("progress") or {}
+    heartbeat = one.get("progress") or {}
     who = plain(f"{one['command']}, pid {one['pid']}" if one["command"] else f"pid {one['pid']}")
     if one["how"]:
         how = str(one["how"])
@@ -121,36 +121,36 @@ def _training(one: Snapshot) -> str:
     rate, silent = one.get("rate"), one.get("silent")
     parts = [
         one["judgement"].get("step", "off"),
-        progress(heard, rate) or count(one["batches"], "batch", "batches"),
+        progress(heartbeat, rate) or count(one["batches"], "batch", "batches"),
     ]
     parts += [f"{rate:.3g} batches a second"] if rate is not None else []
     parts += [f"silent for {duration(silent)}"] if silent is not None else []
     return f"{who}: {', '.join(parts)}"
 
 
-def progress(heard: Snapshot, rate: float | None) -> str:
+def progress(heartbeat: Snapshot, rate: float | None) -> str:
     """Return how far a training is: epoch, batch, what is left, loss; empty where its epochs are not known."""
-    if heard.get("epoch", -1) < 0:
+    if heartbeat.get("epoch", -1) < 0:
         return ""
-    of_epochs = f" of {heard['epochs']}" if heard.get("epochs", -1) > 0 else ""
-    size = heard.get("batches", -1)
+    of_epochs = f" of {heartbeat['epochs']}" if heartbeat.get("epochs", -1) > 0 else ""
+    size = heartbeat.get("batches", -1)
     of_batches = f" of {count(size, '', '').strip()}" if size > 0 else ""
     parts = [
-        f"epoch {heard['epoch'] + 1}{of_epochs}",
-        f"batch {count(max(heard.get('batch', 0), 0), '', '').strip()}{of_batches}",
+        f"epoch {heartbeat['epoch'] + 1}{of_epochs}",
+        f"batch {count(max(heartbeat.get('batch', 0), 0), '', '').strip()}{of_batches}",
     ]
-    left = remaining(heard, rate)
+    left = remaining(heartbeat, rate)
     parts += [f"{duration(left)} to go"] if left else []
-    parts += [f"loss {heard['loss']:.4g}"] if heard.get("loss") is not None else []
+    parts += [f"loss {heartbeat['loss']:.4g}"] if heartbeat.get("loss") is not None else []
     return ", ".join(parts)
 
 
-def remaining(heard: Snapshot, rate: float | None) -> float | None:
+def remaining(heartbeat: Snapshot, rate: float | None) -> float | None:
     """Return the seconds until the last batch of this fit at the present rate; None if it is not known."""
-    epochs, size = heard.get("epochs", -1), heard.get("batches", -1)
+    epochs, size = heartbeat.get("epochs", -1), heartbeat.get("batches", -1)
     if not rate or epochs <= 0 or size <= 0:
         return None
-    done = heard["epoch"] * size + max(heard.get("batch", 0), 0)
+    done = heartbeat["epoch"] * size + max(heartbeat.get("batch", 0), 0)
     return max(0.0, float(epochs * size - done) / rate)
 
 

@@ -12,11 +12,11 @@ from stallguard.core import messages
 from stallguard.core.diagnosis.causes import title
 from stallguard.core.text import count, duration
 from stallguard.errors import STOPPED_ON_TIME
-from stallguard.report.attempt_rows import Attempt
+from stallguard.report.attempt_rows import AttemptRow
 from stallguard.report.incidents import CRASH, RECOVERED, STALL, Incident
 from stallguard.report.narrative import batch, prose, sentence
-from stallguard.report.programs import Training
-from stallguard.report.totals import Totals
+from stallguard.report.programs import TrainingRow
+from stallguard.report.totals import RunTotals
 
 ENOUGH_TO_SAY = 1.0  # seconds
 
@@ -24,11 +24,11 @@ ENOUGH_TO_SAY = 1.0  # seconds
 def story(
     state: str,
     facts: dict[str, str],
-    totals: Totals,
-    attempts: Sequence[Attempt],
+    totals: RunTotals,
+    attempts: Sequence[AttemptRow],
     incidents: Sequence[Incident],
     clock: Callable[[float], str],
-    trainings: Sequence[Training] = (),
+    trainings: Sequence[TrainingRow] = (),
     inexact: Sequence[str] = (),
 ) -> list[str]:
     """Return the story in paragraphs: its end, what went wrong, what was done, what that changed, what helps.
@@ -45,16 +45,16 @@ def story(
         [sentence("inexact", {"text": text}) for text in inexact],
         [sentence("advice", {"text": text}) for text in advice(incidents)[:1]],
     )
-    joined = (" ".join(map(prose, told)) for told in paragraphs)
+    joined = (" ".join(map(prose, announced)) for announced in paragraphs)
     return [text for text in joined if text]
 
 
-def _trainings(each: Sequence[Training]) -> Iterator[str]:
+def _trainings(each: Sequence[TrainingRow]) -> Iterator[str]:
     """Tell of a run that had several trainings how many of them came to an end."""
     if each:
         done = sum(one.how == "ended" for one in each)
-        told = "all" if done == len(each) else str(done) if done else "none"
-        yield sentence("story trainings", {"count": str(len(each)), "done": told})
+        announced = "all" if done == len(each) else str(done) if done else "none"
+        yield sentence("story trainings", {"count": str(len(each)), "done": announced})
 
 
 def _ending(state: str, facts: dict[str, str]) -> str:
@@ -72,7 +72,7 @@ ENDINGS = {
 }
 
 
-def progress(totals: Totals) -> str:
+def progress(totals: RunTotals) -> str:
     """Return how far a training came: batches, epochs, loss."""
     parts = [count(totals.batches, "batch", "batches") if totals.batches else "no batch"]
     if totals.epoch is not None:
@@ -115,14 +115,14 @@ def _causes(incidents: Sequence[Incident]) -> Iterator[str]:
     known = [one.findings[0] for one in incidents if one.findings]
     causes = Counter(finding.cause for finding in known)
     if len(causes) == 1:
-        told = messages.diagnosis(known[:1])[0]
-        yield sentence(told.kind, told.facts)
+        announced = messages.diagnosis(known[:1])[0]
+        yield sentence(announced.kind, announced.facts)
     elif causes:
         named = [f"{title(cause)} ({times(number)})" for cause, number in causes.most_common()]
         yield sentence("story causes", {"causes": "; ".join(named)})
 
 
-def _deeds(totals: Totals, attempts: Sequence[Attempt]) -> Iterator[str]:
+def _deeds(totals: RunTotals, attempts: Sequence[AttemptRow]) -> Iterator[str]:
     if totals.restarts:
         facts = {
             "times": times(totals.restarts),

@@ -18,7 +18,7 @@ COLUMNS = 250  # points of a line at most
 DECADES = 1.3  # from which span on a panel that may be logarithmic is
 
 
-class Sketch(msgspec.Struct, frozen=True):
+class Chart(msgspec.Struct, frozen=True):
     """`paths`: of the series, in order; `bands`: (x, width) of silences; `top`: the highest value."""
 
     paths: list[str]
@@ -27,7 +27,7 @@ class Sketch(msgspec.Struct, frozen=True):
     log: bool
 
 
-def sketch(panel: Panel, timeline: Timeline) -> Sketch:
+def chart(panel: Panel, timeline: Timeline) -> Chart:
     """Return the drawing of a panel."""
     values = [value for series in panel.series for value in series.values if value is not None]
     low, top = min(values, default=0.0), max(values, default=0.0)
@@ -36,7 +36,7 @@ def sketch(panel: Panel, timeline: Timeline) -> Sketch:
     silences = [band for band in timeline.bands if band.kind == "silence"]
     breaks = [(band.began + band.ended) / 2 for band in silences] if panel.key == "batch" else []
     lines = [thinned(timeline.times, series.values) for series in panel.series]
-    return Sketch(
+    return Chart(
         paths=[
             "".join(_path(part, timeline.seconds, scale) for part in _parts(line, breaks)) for line in lines
         ],

@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from stallguard.report import labels
-from stallguard.report.document import Cause, Document, Trouble
+from stallguard.report.document import CauseText, Document, IncidentText
 from stallguard.report.incidents import CRASH
 from stallguard.report.narrative import prose, sentence
-from stallguard.report.stack_groups import Folded
+from stallguard.report.stack_groups import GroupedStacks
 from stallguard.report.timeline import Series, Timeline
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -143,7 +143,7 @@ def _marks(timeline: Timeline, columns: int) -> str:
 # ---- one incident -------------------------------------------------------------------------------------------------
 
 
-def _trouble(trouble: Trouble) -> Iterator[RenderableType]:
+def _trouble(trouble: IncidentText) -> Iterator[RenderableType]:
     title = Text(f"{labels.name(trouble)}  ", style=f"{HEAD} {ACCENT}")
     yield Padding(title.append(labels.summary(trouble), DIM), (1, 0, 0, 0), expand=False)
     yield _indented(Text(trouble.headline))
@@ -152,18 +152,18 @@ def _trouble(trouble: Trouble) -> Iterator[RenderableType]:
     for cause in trouble.causes:
         yield from _cause(cause)
     yield from _stacks(trouble)
-    if trouble.told:
+    if trouble.announced:
         yield _indented(Text("what was done", style=DIM))
-        yield _indented(_table([(line.clock, line.text) for line in trouble.told]), 4)
+        yield _indented(_table([(line.clock, line.text) for line in trouble.announced]), 4)
 
 
-def _cause(cause: Cause) -> Iterator[RenderableType]:
+def _cause(cause: CauseText) -> Iterator[RenderableType]:
     yield _indented(Text(cause.title).append(f"  {cause.word} ({cause.confidence:.0%})", DIM))
     yield from (_indented(_point(text, "+")) for text in cause.evidence)
     yield from (_indented(_point(text, "-")) for text in cause.against)
 
 
-def _stacks(trouble: Trouble) -> Iterator[RenderableType]:
+def _stacks(trouble: IncidentText) -> Iterator[RenderableType]:
     if trouble.same_as:
         yield _indented(Text(sentence("same stacks", {"number": str(trouble.same_as)}), style=DIM))
     elif trouble.evidence is not None:
@@ -173,7 +173,7 @@ def _stacks(trouble: Trouble) -> Iterator[RenderableType]:
             yield _indented(Text(why, style=DIM))
 
 
-def _stack(group: Folded) -> Iterator[RenderableType]:
+def _stack(group: GroupedStacks) -> Iterator[RenderableType]:
     yield _indented(Text(labels.threads(group), style=DIM))
     for segment in group.segments:
         if segment.package:

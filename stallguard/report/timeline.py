@@ -15,10 +15,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from stallguard.core.actions import Tell
-from stallguard.core.events import Heard, Slept
+from stallguard.core.actions import Announce
+from stallguard.core.events import ClockGap, Heartbeat
 from stallguard.core.readings import Device, Machine, Memory, Process
-from stallguard.report.attempt_rows import Attempt
+from stallguard.report.attempt_rows import AttemptRow
 from stallguard.report.incidents import Incident
 from stallguard.report.journal_record import Record, ago
 
@@ -97,7 +97,7 @@ class _Points(NamedTuple):
 
 
 def timeline(
-    record: Record, attempts: Sequence[Attempt], incidents: Sequence[Incident], offset: float = 0.0
+    record: Record, attempts: Sequence[AttemptRow], incidents: Sequence[Incident], offset: float = 0.0
 ) -> Timeline:
     """Return the timeline of a run; one without panels where the journal is empty."""
     edges = grid(record.first, record.last, [incident.noticed for incident in incidents])
@@ -200,12 +200,20 @@ def short(value: float) -> float:
 
 
 def _panels(record: Record, edges: Array, incidents: Sequence[Incident]) -> list[Panel]:
-    done = _points(_beats(record.heard))
+    done = _points(_beats(record.heartbeat))
     beats = rate(done, edges)
     with np.errstate(divide="ignore", invalid="ignore"):
         batch = np.where(beats > 0, rate(_moving(done), edges) / beats, np.nan)
-    pauses = _points((at, heard.longest) for at, heard in record.heard if heard.beats and heard.longest > 0)
-    losses = _by_process((at, heard.pid, heard.loss) for at, heard in record.heard if heard.loss is not None)
+    pauses = _points(
+        (at, heartbeat.longest)
+        for at, heartbeat in record.heartbeat
+        if heartbeat.beats and heartbeat.longest > 0
+    )
+    losses = _by_process(
+        (at, heartbeat.pid, heartbeat.loss)
+        for at, heartbeat in record.heartbeat
+        if heartbeat.loss is not None
+    )
     return [
         Panel("batch", "Time a batch", "s",
               _series("mean", batch) + _series("longest pause", highest(pauses, edges)), log=True),
@@ -228,7 +236,7 @@ def _in_silence(edges: Array, record: Record, incidents: Iterable[Incident]) -> 
     return inside
 
 
-def _beats(heard: Sequence[tuple[float, Heard]]) -> list[tuple[float, float | None]]:
+def _beats(heartbeat: Sequence[tuple[float, Heartbeat]]) -> list[tuple[float, float | None]]:
     """Return the batches done, over the times at which they were: a pause is a flat line, not a missing one.
 
     Those that a process had done when of its first heartbeat took an unknown time, and are left out.
@@ -236,7 +244,7 @@ def _beats(heard: Sequence[tuple[float, Heard]]) -> list[tuple[float, float | No
     points: list[tuple[float, float | None]] = []
     known: dict[tuple[int, int], int] = {}  # batches of each process of each attempt
     total, latest = 0, 0.0
-    for at, record in heard:
+    for at, record in heartbeat:
         key = (record.attempt, record.pid)
         begins = key not in known or (record.pid != 0 and record.beats < known[key])  # it replaced itself
         before = record.beats if begins else known[key]
@@ -322,7 +330,7 @@ def _pressure(seen: Memory) -> float | None:
 # ---- bands and marks --------------------------------------------------------------------------------------------
 
 
-def _bands(record: Record, attempts: Sequence[Attempt], incidents: Sequence[Incident]) -> Iterable[Band]:
+def _bands(record: Record, attempts: Sequence[AttemptRow], incidents: Sequence[Incident]) -> Iterable[Band]:
     zero, end = record.first, record.last
     for kind, began, ended in _phases(record, attempts):
         yield Band(kind, round(began - zero, 2), round(ended - zero, 2))
@@ -330,16 +338,16 @@ def _bands(record: Record, attempts: Sequence[Attempt], incidents: Sequence[Inci
         ended = one.ended if one.ended is not None else end
         yield Band("silence", round(one.began - zero, 2), round(ended - zero, 2), one.number)
     for at, what in record.happened:
-        if isinstance(what, Slept):
+        if isinstance(what, ClockGap):
             yield Band("asleep", round(max(0.0, at - what.seconds - zero), 2), round(at - zero, 2))
 
 
-def _phases(record: Record, attempts: Sequence[Attempt]) -> list[tuple[str, float, float]]:
+def _phases(record: Record, attempts: Sequence[AttemptRow]) -> list[tuple[str, float, float]]:
     """Return the phases as (kind, begin, end); one too short to be seen belongs to the one before it."""
     narrow = max(FINEST, (record.last - record.first) / SPANS)
     ends = {attempt.number: attempt.ended or record.last for attempt in attempts}
     spans: list[tuple[int, str, float, float]] = []
-    for (attempt, kind), began, ended in _runs(_leading(record.heard), ends):
+    for (attempt, kind), began, ended in _runs(_leading(record.heartbeat), ends):
         last = spans[-1] if spans else None
         if last and last[0] == attempt and (last[1] == kind or ended - began < narrow):
             spans[-1] = (attempt, last[1], last[2], ended)
@@ -348,13 +356,13 @@ def _phases(record: Record, attempts: Sequence[Attempt]) -> list[tuple[str, floa
     return [span[1:] for span in spans]
 
 
-def _leading(heard: Sequence[tuple[float, Heard]]) -> list[tuple[float, Heard]]:
+def _leading(heartbeat: Sequence[tuple[float, Heartbeat]]) -> list[tuple[float, Heartbeat]]:
     """Return the records of one process at a time: one that trains, while it sends heartbeats, then the next."""
-    last = {(record.attempt, record.pid): at for at, record in heard}
-    trains = {(record.attempt, record.pid) for _, record in heard if record.beats}
-    kept: list[tuple[float, Heard]] = []
+    last = {(record.attempt, record.pid): at for at, record in heartbeat}
+    trains = {(record.attempt, record.pid) for _, record in heartbeat if record.beats}
+    kept: list[tuple[float, Heartbeat]] = []
     present: tuple[int, int] | None = None
-    for at, record in heard:
+    for at, record in heartbeat:
         key = (record.attempt, record.pid)
         over = present is None or present[0] != key[0] or at > last[present]
         if over or (key in trains and present not in trains):
@@ -365,24 +373,24 @@ def _leading(heard: Sequence[tuple[float, Heard]]) -> list[tuple[float, Heard]]:
 
 
 def _runs(
-    heard: Sequence[tuple[float, Heard]], ends: Mapping[int, float]
+    heartbeat: Sequence[tuple[float, Heartbeat]], ends: Mapping[int, float]
 ) -> Iterable[tuple[tuple[int, str], float, float]]:
     """Yield each run of records with one attempt and one kind of phase, and when it began and ended."""
-    groups = groupby(heard, key=lambda pair: (pair[1].attempt, GROUPS.get(pair[1].phase, "outside")))
+    groups = groupby(heartbeat, key=lambda pair: (pair[1].attempt, GROUPS.get(pair[1].phase, "outside")))
     begins = [(key, next(group)[0]) for key, group in groups]
     for (key, began), (following, until) in pairwise([*begins, ((0, ""), 0.0)]):
         ended = until if following[0] == key[0] else ends.get(key[0], began)
         yield key, began, max(began, ended)
 
 
-def _marks(record: Record, attempts: Sequence[Attempt], incidents: Sequence[Incident]) -> Iterable[Mark]:
+def _marks(record: Record, attempts: Sequence[AttemptRow], incidents: Sequence[Incident]) -> Iterable[Mark]:
     zero = record.first
     for one in incidents:
         yield Mark(one.kind, round(one.noticed - zero, 2), str(one.number or ""))
     for attempt in attempts[1:]:
         yield Mark("restart", round(attempt.began - zero, 2), str(attempt.number))
     for at, what in record.happened:
-        if isinstance(what, Tell) and what.kind in MARKED:
+        if isinstance(what, Announce) and what.kind in MARKED:
             yield Mark(MARKED[what.kind], round(at - zero, 2), "")
 
 

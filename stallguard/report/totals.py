@@ -9,15 +9,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stallguard.core.events import Noted, Slept
+from stallguard.core.events import ClockGap, ProbeNote
 from stallguard.core.lost_time import total
-from stallguard.report.attempt_rows import Attempt, repeated
+from stallguard.report.attempt_rows import AttemptRow, repeated
 from stallguard.report.incidents import STALL, Incident, interruptions
 from stallguard.report.journal_record import Record
 from stallguard.storage.run_files import Outcome
 
 
-class Totals(msgspec.Struct, frozen=True):
+class RunTotals(msgspec.Struct, frozen=True):
     """Seconds, batches and counts of a whole run; None if it cannot be known.
 
     `seconds` is the sum of `starting` (before the first batch), `training`, `lost` (to stalls, crashes and restarts, by
@@ -47,24 +47,26 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 def totals(
-    record: Record, attempts: Sequence[Attempt], incidents: Sequence[Incident], end: Outcome | None = None
-) -> Totals:
+    record: Record, attempts: Sequence[AttemptRow], incidents: Sequence[Incident], end: Outcome | None = None
+) -> RunTotals:
     """Return the sums.  `end`: what the run itself wrote of them, with the supervisor's clock."""
     found = interruptions(record)
     seconds = end.seconds if end else record.last - record.first
     lost = end.lost if end else total(found.lost, found.now)
     slept = sum(
-        what.seconds for _, what in record.happened if isinstance(what, Slept) and what.why == "asleep"
+        what.seconds for _, what in record.happened if isinstance(what, ClockGap) and what.why == "asleep"
     )
     firsts = [attempt.first_beat for attempt in attempts if attempt.first_beat is not None]
     begun = [span.began for span in found.lost.spans[:1]]
     starting = max(0.0, min([*firsts[:1], *begun, record.first + seconds]) - record.first)
     training = max(0.0, seconds - starting - lost - slept) if firsts else 0.0
     batches, twice = sum(attempt.batches for attempt in attempts), repeated(attempts)
-    last = next((attempt for attempt in reversed(attempts) if attempt.batches), Attempt(number=0, began=0.0))
+    last = next(
+        (attempt for attempt in reversed(attempts) if attempt.batches), AttemptRow(number=0, began=0.0)
+    )
     losses = [attempt.first_loss for attempt in attempts if attempt.first_loss is not None]
     stalls = sum(one.kind == STALL for one in incidents)
-    return Totals(
+    return RunTotals(
         seconds=seconds,
         training=training,
         starting=starting,
@@ -90,6 +92,6 @@ def totals(
 
 def _rows(record: Record) -> int | None:
     for _, what in reversed(record.happened):
-        if isinstance(what, Noted) and what.facts.get("batch", "").isdecimal():
+        if isinstance(what, ProbeNote) and what.facts.get("batch", "").isdecimal():
             return int(what.facts["batch"])
     return None

@@ -35,7 +35,7 @@ class Sensor(Protocol):
         """
 
 
-class Training(NamedTuple):
+class SensedTraining(NamedTuple):
     """A training whose process tree is read separately.  `close`: four times a second; `census`: with wait sites."""
 
     pid: int
@@ -50,7 +50,7 @@ class Target(msgspec.Struct):
     root: int | None = None  # pid of the child
     main: int | None = None  # pid of the training in focus, or of the process that can become one
     # If there are any, each tree is read separately, and the whole tree is not.
-    trainings: tuple[Training, ...] = ()
+    trainings: tuple[SensedTraining, ...] = ()
     places: tuple[Path, ...] = ()  # directories where the training writes
     mine: tuple[Path, ...] = ()  # directories where stallguard writes, which say nothing about the training
     probe_threads: tuple[int, ...] = ()  # thread ids of the system; these are not the training's

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from stallguard.core.readings import Process
 from stallguard.host import system
 from stallguard.host.clock import Clock
-from stallguard.sensors import Target, Training
+from stallguard.sensors import SensedTraining, Target
 
 CENSUS_EVERY = 10.0  # seconds, without suspicion: the baseline of healthy wait sites
 REMOTE_EVERY = 30.0  # seconds; walks the open files
@@ -53,13 +53,13 @@ class ProcessSensor:
         if not target.trainings:
             self._each, target.trees = {}, {}
             census = self._urgent or target.census_wanted
-            wish = Training(target.main or target.root, target.probe_threads, census=census)
+            wish = SensedTraining(target.main or target.root, target.probe_threads, census=census)
             reading = self._whole.read(wish, target.shared.get(target.root, 0), now)
             target.members = self._whole.members()
             return reading
         return self._read_each(self._whole, target.trainings, now)
 
-    def _read_each(self, whole: _Watch, trainings: tuple[Training, ...], now: float) -> list[Process]:
+    def _read_each(self, whole: _Watch, trainings: tuple[SensedTraining, ...], now: float) -> list[Process]:
         pids = [training.pid for training in trainings]
         self._each = {pid: self._each.get(pid) or _Watch(pid) for pid in pids}
         found = [
@@ -84,11 +84,11 @@ class _Watch:
         self._read = self._counted = self._asked = float("-inf")
         self._remote: bool | None = None
 
-    def is_due(self, wish: Training, now: float) -> bool:
+    def is_due(self, wish: SensedTraining, now: float) -> bool:
         """Return whether it is to be read now: once a second, unless it is watched closely."""
         return wish.close or now - self._read >= ProcessSensor.period - SLACK
 
-    def read(self, wish: Training, shared: int, now: float) -> Process:
+    def read(self, wish: SensedTraining, shared: int, now: float) -> Process:
         """Return the tree's reading.  `wish.pid`: the process whose state and main thread are read."""
         self._read = now
         self._tree.set_shared(shared)
@@ -107,7 +107,7 @@ class _Watch:
         members: tuple[int, ...] = self._tree.members()
         return members
 
-    def _census(self, wish: Training, now: float) -> dict[str, int] | None:
+    def _census(self, wish: SensedTraining, now: float) -> dict[str, int] | None:
         if not wish.census and now - self._counted < CENSUS_EVERY:
             return None
         self._counted = now

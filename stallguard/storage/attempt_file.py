@@ -20,7 +20,7 @@ from stallguard.storage.run_files import Identity
 SCHEMA = 1
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class AttemptRecord(msgspec.Struct, frozen=True):
     """`token`: authenticates the probe's records; `place`: the directory of its sockets."""
 
     schema: int
@@ -40,13 +40,13 @@ def exit_file(run: RunDir, token: int) -> Path:
     return run.path / f"exit-{token:x}"
 
 
-def current(run: RunDir) -> Attempt | None:
+def current(run: RunDir) -> AttemptRecord | None:
     """Return the recorded attempt, or a live one that could not be recorded before stallguard was killed."""
     noted = recall(run)
     return noted if noted is not None and run_files.lives(noted.process) else found(run) or noted
 
 
-def found(run: RunDir) -> Attempt | None:
+def found(run: RunDir) -> AttemptRecord | None:
     """Return the live attempt, found by the environment of its process; its number is not known: 0."""
     import psutil  # 10 ms that must not delay the start of the training
 
@@ -58,22 +58,22 @@ def found(run: RunDir) -> Attempt | None:
         return None
     for process in processes:
         with contextlib.suppress(*ERRORS, KeyError):  # gone, or of another user
-            told = process.environ()
-            if told["STALLGUARD_RUN"] == str(run.probe) and os.getsid(process.pid) == process.pid:
+            announced = process.environ()
+            if announced["STALLGUARD_RUN"] == str(run.probe) and os.getsid(process.pid) == process.pid:
                 who = run_files.identity(process.pid)
-                place = str(Path(told["STALLGUARD_SOCKET"]).parent)
-                return Attempt(SCHEMA, 0, who, int(told["STALLGUARD_TOKEN"]), place)
+                place = str(Path(announced["STALLGUARD_SOCKET"]).parent)
+                return AttemptRecord(SCHEMA, 0, who, int(announced["STALLGUARD_TOKEN"]), place)
     return None
 
 
-def keep(run: RunDir, attempt: Attempt) -> None:
+def keep(run: RunDir, attempt: AttemptRecord) -> None:
     """Write it atomically; on a full disk a later stallguard cannot guard this attempt again."""
     with contextlib.suppress(OSError):
         run_files.write(file(run), attempt)
 
 
-def recall(run: RunDir) -> Attempt | None:
+def recall(run: RunDir) -> AttemptRecord | None:
     """Return it, or None if there is none or it is damaged."""
     with contextlib.suppress(OSError, *UNREADABLE):
-        return jsontext.decode(file(run).read_bytes(), Attempt)
+        return jsontext.decode(file(run).read_bytes(), AttemptRecord)
     return None

@@ -21,7 +21,7 @@ from stallguard import __version__
 from stallguard.core.run import Run
 from stallguard.errors import UNREADABLE
 from stallguard.storage import journal
-from stallguard.storage.journal import Place
+from stallguard.storage.journal import JournalPosition
 from stallguard.storage.paths import RunDir
 
 SCHEMA = 1
@@ -32,7 +32,7 @@ class _Saved(msgspec.Struct, frozen=True):
     schema: int
     version: str
     run: str
-    place: Place
+    place: JournalPosition
     digest: bytes
     value: bytes
 
@@ -42,7 +42,7 @@ def file(run: RunDir) -> Path:
     return run.path / "run.saved"
 
 
-def save(directory: RunDir, run: Run, place: Place) -> None:
+def save(directory: RunDir, run: Run, place: JournalPosition) -> None:
     """Write the value after the journal's lines before `place`, atomically.  Raises OSError."""
     value = msgspec.msgpack.encode(run)
     kept = _Saved(SCHEMA, __version__, directory.id, place, hashlib.sha256(value).digest(), value)
@@ -52,7 +52,7 @@ def save(directory: RunDir, run: Run, place: Place) -> None:
     draft.replace(path)
 
 
-def load(directory: RunDir) -> tuple[Run, Place] | None:
+def load(directory: RunDir) -> tuple[Run, JournalPosition] | None:
     """Return the value and its place in the journal, or None if there is none that matches."""
     with contextlib.suppress(OSError, *UNREADABLE):
         kept = msgspec.msgpack.decode(file(directory).read_bytes(), type=_Saved)
@@ -63,7 +63,7 @@ def load(directory: RunDir) -> tuple[Run, Place] | None:
     return None
 
 
-class Saver:
+class SnapshotSaver:
     """Saves at intervals."""
 
     def __init__(self, directory: RunDir, journal: journal.Journal) -> None:

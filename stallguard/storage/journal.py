@@ -41,7 +41,7 @@ INPUTS = frozenset(str(one.__struct_config__.tag) for one in typing.get_args(Any
 STARTED = str(Launched.__struct_config__.tag)
 
 
-class Line(msgspec.Struct):
+class JournalLine(msgspec.Struct):
     """What every line has.  `attempt`: 0 before the first; `facts`: what the message is made of."""
 
     time: str
@@ -54,10 +54,10 @@ class Line(msgspec.Struct):
     facts: dict[str, str] = {}
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     """A line that was read.  `raw`: all of it; decode it as one of core.events if `is_input`."""
 
-    line: Line
+    line: JournalLine
     raw: bytes
 
     @property
@@ -66,7 +66,7 @@ class Entry(NamedTuple):
         return self.line.event in INPUTS
 
 
-class Place(msgspec.Struct, frozen=True):
+class JournalPosition(msgspec.Struct, frozen=True):
     """A place between two lines: the number of the part, the bytes of it before the place, and the last of them."""
 
     part: int
@@ -85,12 +85,12 @@ def _import_structlog() -> Any:
     vars(asyncio)["__getattr__"] = lambda name: getattr(importlib.import_module("asyncio"), name)
     # None: as if it were not installed.
     stand_ins: dict[str, Any] = {"asyncio": asyncio, "rich": None}
-    spared = {name: module for name, module in stand_ins.items() if name not in sys.modules}
-    sys.modules.update(spared)
+    kill_deferred = {name: module for name, module in stand_ins.items() if name not in sys.modules}
+    sys.modules.update(kill_deferred)
     try:
         return importlib.import_module("structlog")
     finally:
-        for name in spared:
+        for name in kill_deferred:
             del sys.modules[name]
 
 
@@ -162,11 +162,11 @@ class Journal:
             self._torn = True
             self._complain(error)
 
-    def place(self) -> Place | None:
+    def place(self) -> JournalPosition | None:
         """Return the place after the last line; None if it cannot be identified later."""
         if self._torn or not self._whole.tail:
             return None
-        return Place(self._number, self._file.tell(), self._whole.tail)
+        return JournalPosition(self._number, self._file.tell(), self._whole.tail)
 
     def _stamp(self, _logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
         clock, name = event["clock"], event["event"]
@@ -227,18 +227,18 @@ def _render(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> byte
     return jsontext.readable(event)
 
 
-def read(path: Path, since: Place | None = None) -> Iterator[Entry]:
+def read(path: Path, since: JournalPosition | None = None) -> Iterator[JournalEntry]:
     """Yield the lines of a journal and of its older parts, oldest first; what is cut or foreign is skipped.
 
     `since`: only the lines after it.
     """
-    decode = msgspec.json.Decoder(Line).decode
+    decode = msgspec.json.Decoder(JournalLine).decode
     for raw in _raw(path, since):
         with contextlib.suppress(*UNREADABLE):
-            yield Entry(decode(raw), raw)
+            yield JournalEntry(decode(raw), raw)
 
 
-def _raw(path: Path, since: Place | None) -> Iterator[bytes]:
+def _raw(path: Path, since: JournalPosition | None) -> Iterator[bytes]:
     for part in parts(path):
         if since is not None and _number(part, path) < since.part:
             continue
@@ -257,7 +257,7 @@ def opened(part: Path) -> IO[bytes]:
     return cast("IO[bytes]", gzip.open(part)) if part.suffix == rotation.PACKED else part.open("rb")
 
 
-def holds(path: Path, place: Place) -> bool:
+def holds(path: Path, place: JournalPosition) -> bool:
     """Return whether `place` is in this journal: its part exists, with the same bytes before the place."""
     for part in parts(path):
         if _is(part, path, place):
@@ -267,7 +267,7 @@ def holds(path: Path, place: Place) -> bool:
     return False
 
 
-def _is(part: Path, path: Path, place: Place) -> bool:
+def _is(part: Path, path: Path, place: JournalPosition) -> bool:
     return _number(part, path) == place.part
 
 
@@ -284,7 +284,7 @@ def parts(path: Path) -> list[Path]:
     return [*old, path] if path.exists() else old
 
 
-def events(path: Path, since: Place | None = None) -> Iterator[AnyEvent]:
+def events(path: Path, since: JournalPosition | None = None) -> Iterator[AnyEvent]:
     """Yield the events of a journal, as the core took them; `since`: those after it."""
     decode = msgspec.json.Decoder(AnyEvent).decode
     for raw in _raw(path, since):

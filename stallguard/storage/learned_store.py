@@ -24,7 +24,7 @@ from stallguard.core.sizes import Sizes
 from stallguard.errors import UNREADABLE
 from stallguard.storage.paths import home
 
-SCHEMA = 1
+SCHEMA = 2  # 1 had other names of phases
 SIZES = "sizes-"  # prefix of the files of batch sizes
 STALE = 60 * 86400.0  # seconds
 # Options of scripts for duration, input and output, which do not change a batch.
@@ -34,10 +34,10 @@ IMMATERIAL = frozenset({
     "output_dir", "out", "save_dir", "save", "name", "run_name", "run_id", "experiment",
 })  # fmt: skip
 LEAST = 32  # steps from which something can be learned
-_STREAMS = ("STEP", "BLIND")
+_STREAMS = ("STEP", "UNCLASSIFIED")
 
 
-class Key(msgspec.Struct, frozen=True):
+class CommandKey(msgspec.Struct, frozen=True):
     """Identifies a training.  `script`: digest of its text, "" if the command names no file."""
 
     command: tuple[str, ...] = ()  # empty: nothing is kept
@@ -46,11 +46,11 @@ class Key(msgspec.Struct, frozen=True):
     machine: str = ""
 
 
-class Kept(msgspec.Struct, frozen=True):
+class KeptGaps(msgspec.Struct, frozen=True):
     """The file: `saved` is seconds since the epoch, by the wall clock."""
 
     schema: int
-    key: Key
+    key: CommandKey
     saved: float
     learned: Learned
 
@@ -59,18 +59,18 @@ class KeptSizes(msgspec.Struct, frozen=True):
     """The file of the batch sizes; as Kept."""
 
     schema: int
-    key: Key
+    key: CommandKey
     saved: float
     sizes: Sizes
 
 
-File = TypeVar("File", Kept, KeptSizes)
+File = TypeVar("File", KeptGaps, KeptSizes)
 
 
-def key_of(command: Sequence[str], cwd: Path) -> Key:
+def key_of(command: Sequence[str], cwd: Path) -> CommandKey:
     """Return the key of a command as it would run in `cwd` on this machine."""
     machine = f"{platform.node()} {platform.system()} {platform.machine()}"
-    return Key(tuple(_what_matters(command)), str(cwd), _digest(command, cwd), machine)
+    return CommandKey(tuple(_what_matters(command)), str(cwd), _digest(command, cwd), machine)
 
 
 def _what_matters(command: Sequence[str]) -> list[str]:
@@ -88,23 +88,23 @@ def _what_matters(command: Sequence[str]) -> list[str]:
     return kept
 
 
-def load(key: Key, trouble: Callable[[str], None], now: float | None = None) -> Learned | None:
+def load(key: CommandKey, trouble: Callable[[str], None], now: float | None = None) -> Learned | None:
     """Return what was learned from earlier runs of `key`; None if there is nothing, or it is outdated.
 
     `trouble` is called for a damaged file; `now`: seconds since the epoch.
     """
-    kept = _read(Kept, _path(key), key, trouble, now)
+    kept = _read(KeptGaps, _path(key), key, trouble, now)
     return kept.learned if kept is not None else None
 
 
-def sizes(key: Key, trouble: Callable[[str], None], now: float | None = None) -> Sizes:
+def sizes(key: CommandKey, trouble: Callable[[str], None], now: float | None = None) -> Sizes:
     """Return which batches `key` survives, as known from runs and `find-batch`; `trouble`, `now`: as `load`."""
     kept = _read(KeptSizes, _path(key, SIZES), key, trouble, now)
     return kept.sizes if kept is not None else Sizes()
 
 
 def keep_sizes(
-    key: Key, known: Sizes, trouble: Callable[[str], object] = str, now: float | None = None
+    key: CommandKey, known: Sizes, trouble: Callable[[str], object] = str, now: float | None = None
 ) -> None:
     """Keep which batches survive; write nothing if nothing is known."""
     if key.command and known != Sizes():
@@ -115,17 +115,17 @@ def keep_sizes(
             trouble(f"which batches survive could not be kept ({error.strerror})")
 
 
-class Known(NamedTuple):
+class LearnedFile(NamedTuple):
     """One kept file.  `name`: for `learned forget`; `what`: description; `saved`: seconds since the epoch."""
 
     name: str
     path: Path
-    key: Key
+    key: CommandKey
     saved: float
     what: str
 
 
-def everything() -> list[Known]:
+def everything() -> list[LearnedFile]:
     """Return all kept files, the oldest first; damaged ones are left out."""
     found = []
     for path in (home() / "learned").glob("*.json"):
@@ -134,7 +134,7 @@ def everything() -> list[Known]:
     return sorted(found, key=lambda one: one.saved)
 
 
-def _known(path: Path) -> Known:
+def _known(path: Path) -> LearnedFile:
     data = path.read_bytes()
     if path.name.startswith(SIZES):
         kept = jsontext.decode(data, KeptSizes)
@@ -144,14 +144,14 @@ def _known(path: Path) -> Known:
             if kept.sizes.rows
             else f"batches survive in {parts} parts"
         )
-        return Known(path.stem.removeprefix(SIZES)[:8], path, kept.key, kept.saved, what)
-    gaps = jsontext.decode(data, Kept)
+        return LearnedFile(path.stem.removeprefix(SIZES)[:8], path, kept.key, kept.saved, what)
+    gaps = jsontext.decode(data, KeptGaps)
     steps = sum(row.count for row in gaps.learned.rows.values())
-    return Known(path.stem[:8], path, gaps.key, gaps.saved, f"usual gaps, of {steps} steps")
+    return LearnedFile(path.stem[:8], path, gaps.key, gaps.saved, f"usual gaps, of {steps} steps")
 
 
 def _read(
-    kind: type[File], path: Path, key: Key, trouble: Callable[[str], None], now: float | None
+    kind: type[File], path: Path, key: CommandKey, trouble: Callable[[str], None], now: float | None
 ) -> File | None:
     try:
         kept = jsontext.decode(path.read_bytes(), kind)
@@ -166,14 +166,14 @@ def _read(
 
 
 def save(
-    key: Key, learned: Learned, trouble: Callable[[str], object] = str, now: float | None = None
+    key: CommandKey, learned: Learned, trouble: Callable[[str], object] = str, now: float | None = None
 ) -> bool:
     """Keep what was learned from a run, atomically, unless it had few steps.  Return whether it was kept."""
     if not key.command or not any(
         learned.rows[name].count >= LEAST for name in _STREAMS if name in learned.rows
     ):
         return False
-    kept = Kept(SCHEMA, key, time.time() if now is None else now, learned)
+    kept = KeptGaps(SCHEMA, key, time.time() if now is None else now, learned)
     try:
         _write(_path(key), jsontext.exact(kept))
     except OSError as error:
@@ -195,7 +195,7 @@ def _hex(data: bytes) -> str:
     return blake2b(data, digest_size=32).hexdigest()
 
 
-def _path(key: Key, prefix: str = "") -> Path:
+def _path(key: CommandKey, prefix: str = "") -> Path:
     name = _hex(jsontext.exact(key))[:24]
     return home() / "learned" / f"{prefix}{name}.json"
 

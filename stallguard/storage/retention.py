@@ -26,7 +26,7 @@ SWEEP_AFTER = 3600.0  # seconds: a run that has just been started cannot be reco
 GONE = ".gone-"  # prefix of a directory that is being removed: after a kill the next removal deletes it
 
 
-class Facts(NamedTuple):
+class RunFacts(NamedTuple):
     """The facts of a run for the decision.  `touched`: seconds since the epoch; `size`: bytes on the disk."""
 
     run: RunDir
@@ -43,7 +43,7 @@ class Doomed(NamedTuple):
     why: str
 
 
-def choose(runs: Sequence[Facts], keep: KeepSettings, now: float) -> list[Doomed]:
+def choose(runs: Sequence[RunFacts], keep: KeepSettings, now: float) -> list[Doomed]:
     """Return the runs to remove, oldest first.  `runs`: oldest first; `now`: seconds since the epoch."""
     room = keep.size
     doomed = []
@@ -56,7 +56,7 @@ def choose(runs: Sequence[Facts], keep: KeepSettings, now: float) -> list[Doomed
     return doomed[::-1]
 
 
-def _reason(facts: Facts, rank: int, room: int, keep: KeepSettings, now: float) -> str:
+def _reason(facts: RunFacts, rank: int, room: int, keep: KeepSettings, now: float) -> str:
     if rank > keep.runs:
         return f"more than {keep.runs} runs are newer"
     if now - facts.touched > keep.age:
@@ -66,9 +66,9 @@ def _reason(facts: Facts, rank: int, room: int, keep: KeepSettings, now: float) 
     return ""
 
 
-def look(runs: Path | None = None) -> list[Facts]:
+def look(runs: Path | None = None) -> list[RunFacts]:
     """Return the facts of all runs, oldest first."""
-    return [Facts(run, _touched(run), _size(run.path), is_alive(run)) for run in list_runs(runs)]
+    return [RunFacts(run, _touched(run), _size(run.path), is_alive(run)) for run in list_runs(runs)]
 
 
 def _touched(run: RunDir) -> float:

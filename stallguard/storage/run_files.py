@@ -38,7 +38,7 @@ class Identity(msgspec.Struct, frozen=True):
     boot: str = ""
 
 
-class AskedFor(msgspec.Struct, frozen=True, omit_defaults=True):
+class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """run.json: the request, written before the start."""
 
     schema: int
@@ -179,15 +179,15 @@ def _room(run: RunDir) -> Path:
     return run.path / ".outcome.room"
 
 
-def asked(run: RunDir) -> AskedFor | None:
+def asked(run: RunDir) -> RunRequest | None:
     """Return the request, from its copy if run.json is damaged; None if both are."""
     for path in (run.asked, _copy(run)):
         with contextlib.suppress(OSError, *UNREADABLE):
-            return jsontext.decode(path.read_bytes(), AskedFor)
+            return jsontext.decode(path.read_bytes(), RunRequest)
     return None
 
 
-def keep_asked(run: RunDir, value: AskedFor) -> None:
+def keep_asked(run: RunDir, value: RunRequest) -> None:
     """Write the request, twice: it is needed to find a live training.  Raises OSError."""
     write(_copy(run), value)
     write(run.asked, value)

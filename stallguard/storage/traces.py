@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from stallguard.core.events import Event, Exited, Greeted, Heard, Sampled
+from stallguard.core.events import Event, Exited, Heartbeat, ProbeConnected, Sampled
 from stallguard.core.readings import Memory, Process
 from stallguard.errors import NO_SUCH_RUN, UNREADABLE, StallguardError
 
@@ -105,7 +105,7 @@ def _value(line: str) -> Any:
 
 def events(trace: Trace) -> Iterator[Event]:
     """Yield the events of a live run of this training, in order of time, on the trace's own clock."""
-    yield Greeted(at=0.0, attempt=1, pid=0, armed=True)
+    yield ProbeConnected(at=0.0, attempt=1, pid=0, armed=True)
     ear, gauge = Ear(), Gauge()
     for at, mark, sample in _merged(trace):
         if mark is not None:
@@ -145,10 +145,10 @@ class Ear:
         self._counts["epoch"] = -1
         self._times: dict[str, Any] = {"progress_at": 0.0, "phase_at": 0.0, "beat_at": 0.0, "step_s": 0.0}
         self._longest, self._longest_phase = 0.0, "importing"
-        self._told: Heard | None = None
+        self._told: Heartbeat | None = None
         self._pending = False
 
-    def mark(self, at: float, code: str) -> Iterator[Heard]:
+    def mark(self, at: float, code: str) -> Iterator[Heartbeat]:
         """Take an event of the loop; yield a record if it has something new."""
         if code not in _CODES:
             return
@@ -156,15 +156,15 @@ class Ear:
         if self._is_news(at):
             yield self._tell(at)
 
-    def tick(self, at: float, *, stopped: bool) -> Iterator[Heard]:
+    def tick(self, at: float, *, stopped: bool) -> Iterator[Heartbeat]:
         """Yield a pending record, or the pulse of a second without progress."""
-        told = self._told
-        if told is None or stopped:
+        announced = self._told
+        if announced is None or stopped:
             return
-        if at - told.at >= EVERY or (self._pending and self._is_news(at)):
+        if at - announced.at >= EVERY or (self._pending and self._is_news(at)):
             yield self._tell(at)
 
-    def end(self, at: float) -> Iterator[Heard]:
+    def end(self, at: float) -> Iterator[Heartbeat]:
         """Yield the pending record at the end of the process."""
         if self._pending:
             yield self._tell(at)
@@ -194,14 +194,14 @@ class Ear:
             self._counts["batch"] = 0
 
     def _is_news(self, at: float) -> bool:
-        told = self._told
-        if told is None or at - told.at >= EVERY:
+        announced = self._told
+        if announced is None or at - announced.at >= EVERY:
             return True
-        silence_ends = self._pending and self._times["progress_at"] - told.progress_at > SILENT
-        return silence_ends or (self._names["phase"] != told.phase and at - told.at >= SOON)
+        silence_ends = self._pending and self._times["progress_at"] - announced.progress_at > SILENT
+        return silence_ends or (self._names["phase"] != announced.phase and at - announced.at >= SOON)
 
-    def _tell(self, at: float) -> Heard:
-        self._told = Heard(
+    def _tell(self, at: float) -> Heartbeat:
+        self._told = Heartbeat(
             at=at, sent_at=at, longest=self._longest, longest_phase=self._longest_phase,
             **self._names, **self._counts, **self._times,
         )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from stallguard import awake
 from stallguard.config import Loaded
-from stallguard.core.events import Asked
+from stallguard.core.events import UserCommand
 from stallguard.core.run import Run
 from stallguard.storage import run_files
 from stallguard.supervisor import deadline
@@ -87,7 +87,7 @@ class Surroundings:
         wall = dt.datetime.now()  # noqa: DTZ005 - local
         why = deadline.due(self._context.settings.config.run, self._began, wall, elapsed)
         if why and not self._is_due:
-            self._context.mailbox.post(Asked(at=now, verb="finish", argument=why))
+            self._context.mailbox.post(UserCommand(at=now, verb="finish", argument=why))
         self._is_due = bool(why)
 
     def _look_at_the_machine(self, run: Run) -> None:

@@ -32,7 +32,7 @@ UNCUT = "its batches cannot be cut from outside: name the option that takes its 
 LEVELS = ("normal", "warn", "critical")
 
 
-class Verdict(NamedTuple):
+class TrialVerdict(NamedTuple):
     """How a try ended.  `trouble`: in words, "" if it survived; `hopeless`: no other size can help."""
 
     batches: int
@@ -42,7 +42,7 @@ class Verdict(NamedTuple):
     rate: float | None = None  # batches a second
 
 
-class Trial:
+class BatchTrial:
     """A run that is stopped after `steps` batches, or at the first trouble."""
 
     def __init__(
@@ -62,11 +62,11 @@ class Trial:
         """Run it to its end; as Session.guard."""
         return self._session.guard(kept)
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> TrialVerdict:
         """Return how it ended; after `guard`."""
         run = self._session.context.current.run
         if run is None:
-            return Verdict(0, "it never began", hopeless=True)
+            return TrialVerdict(0, "it never began", hopeless=True)
         return judged(run, self._steps)._replace(memory=largest(run), rate=pace(run.history))
 
 
@@ -77,24 +77,24 @@ def largest(run: Run) -> int | None:
     return max(sizes, default=0) or None
 
 
-def judged(run: Run, steps: int) -> Verdict:
+def judged(run: Run, steps: int) -> TrialVerdict:
     """Return whether a try of `steps` batches survived, from the run at its end."""
     count = beats(run)
     if run.interrupts and not (count >= steps or run.totals.incidents):
-        return Verdict(count, "it was interrupted", hopeless=True)
+        return TrialVerdict(count, "it was interrupted", hopeless=True)
     if run.whole:
-        return Verdict(count, run.whole, hopeless=True)
-    if run.factor > 1 and run.history.heard is not None and count and run.history.heard.factor == 1:
-        return Verdict(count, UNCUT, hopeless=True)
+        return TrialVerdict(count, run.whole, hopeless=True)
+    if run.factor > 1 and run.history.heartbeat is not None and count and run.history.heartbeat.factor == 1:
+        return TrialVerdict(count, UNCUT, hopeless=True)
     if run.totals.incidents:
-        return Verdict(count, "it stalled")
+        return TrialVerdict(count, "it stalled")
     if count < steps and run.code != 0:
         cause = CAUSES[run.findings[0].cause if run.findings else UNKNOWN]
-        return Verdict(count, f"it ended: {cause.title}", hopeless=cause.any_batch_size)
+        return TrialVerdict(count, f"it ended: {cause.title}", hopeless=cause.any_batch_size)
     readings = [seen.reading for seen in run.history.memory if seen.at >= run.launched]
     if count and pressed(readings):
-        return Verdict(count, "the machine came under memory pressure")
-    return Verdict(count) if count else Verdict(0, "no batch was seen", hopeless=True)
+        return TrialVerdict(count, "the machine came under memory pressure")
+    return TrialVerdict(count) if count else TrialVerdict(0, "no batch was seen", hopeless=True)
 
 
 def pressed(readings: Sequence[Memory]) -> bool:

@@ -13,9 +13,9 @@ from stallguard.launch.request import Request
 from stallguard.storage.paths import RunDir
 from stallguard.supervisor.current_run import CurrentRun
 from stallguard.supervisor.mailbox import Mailbox
-from stallguard.supervisor.output.carrier import Output
+from stallguard.supervisor.output.carrier import OutputCarrier
 from stallguard.supervisor.output.notices import Terminal
-from stallguard.supervisor.recorder import Journaling
+from stallguard.supervisor.recorder import Recorder
 from stallguard.supervisor.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -57,11 +57,11 @@ class RunContext(NamedTuple):
     clock: Clock
     began: float
     mailbox: Mailbox
-    journal: Journaling
+    journal: Recorder
     current: CurrentRun
     reporter: Reporter
     terminal: Terminal
-    output: Output | Filed
+    output: OutputCarrier | Filed
 
     @property
     def directory(self) -> RunDir:

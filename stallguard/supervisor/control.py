@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from stallguard import jsontext
-from stallguard.core.events import Asked, Event
+from stallguard.core.events import Event, UserCommand
 from stallguard.errors import NO_SUCH_RUN, UNREADABLE, StallguardError
 from stallguard.supervisor import internal_error
 from stallguard.supervisor.sockets import LOOK, Named
@@ -173,7 +173,7 @@ class Control:
             return {"schema": 1, "ok": False, "why": f"mute wants seconds, not {question.argument!r}"}
         if why := self._refuses(question.verb):
             return {"schema": 1, "ok": False, "why": why}
-        self._post(Asked(at=self._now(), verb=question.verb, argument=question.argument))
+        self._post(UserCommand(at=self._now(), verb=question.verb, argument=question.argument))
         return {"schema": 1, "ok": True}
 
 

@@ -18,7 +18,7 @@ import msgspec
 from stallguard.config import Loaded
 from stallguard.core import lifecycle, recovery
 from stallguard.core.actions import Collect, Conclude
-from stallguard.core.events import Asked, Launched
+from stallguard.core.events import Launched, UserCommand
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run
 from stallguard.core.transitions import Step
@@ -28,7 +28,7 @@ from stallguard.launch.command import Command, Reach
 from stallguard.launch.request import Request
 from stallguard.storage import attempt_file, core_snapshot, journal, run_files
 from stallguard.storage.paths import RunDir
-from stallguard.storage.run_files import AskedFor
+from stallguard.storage.run_files import RunRequest
 from stallguard.supervisor.context import RunContext
 from stallguard.supervisor.earlier_runs import EarlierRuns
 from stallguard.supervisor.launcher import Launcher, start_child
@@ -53,7 +53,7 @@ def session(
     loaded: Loaded,
     env: Mapping[str, str],
     reload: Callable[[], Loaded] | None = None,
-    left: AskedFor | None = None,
+    left: RunRequest | None = None,
     *,
     end: bool = False,
 ) -> Session:
@@ -91,7 +91,7 @@ def _start_below_a_waiter(
 class _LeftRun:
     """A run that an earlier stallguard left.  `end`: it is to be ended at once."""
 
-    def __init__(self, directory: RunDir, left: AskedFor, *, end: bool) -> None:
+    def __init__(self, directory: RunDir, left: RunRequest, *, end: bool) -> None:
         self._left, self._end = left, end
         self._before = attempt_file.current(directory)  # the attempt that was under way
 
@@ -123,7 +123,7 @@ class _LeftRun:
             return recovery.on_a_new_clock(run, limits, context.clock.monotonic())
         step = self._find_the_training(context, launcher, run)
         if self._end:
-            context.mailbox.post(Asked(at=context.clock.monotonic(), verb="stop"))
+            context.mailbox.post(UserCommand(at=context.clock.monotonic(), verb="stop"))
         return step
 
     def _find_the_training(self, context: RunContext, launcher: Launcher, run: Run) -> Step:

@@ -48,10 +48,10 @@ class EarlierRuns:
         if run.sizes != self.sizes:
             learned_store.keep_sizes(self._sizes_key(), run.sizes)
 
-    def _gaps_key(self) -> learned_store.Key:
+    def _gaps_key(self) -> learned_store.CommandKey:
         request = self._context.request
         return learned_store.key_of(request.command.argv, request.cwd)
 
-    def _sizes_key(self) -> learned_store.Key:
+    def _sizes_key(self) -> learned_store.CommandKey:
         request, policy = self._context.request, self._context.settings.config.policy
         return learned_store.key_of(batch_option.unsized(request.command.argv, policy), request.cwd)

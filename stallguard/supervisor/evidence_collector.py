@@ -58,14 +58,14 @@ class EvidenceCollector:
             Collected(at=now, incident=action.incident, seconds=0.0, missing=("everything",))
         )
 
-    def _bundle_context(self, action: Collect, run: Run) -> evidence_bundle.Context:
+    def _bundle_context(self, action: Collect, run: Run) -> evidence_bundle.EvidenceContext:
         request, directory, greeted = self._context.request, self._context.directory, run.history.greeted
         pid = greeted.pid if greeted else run.pid
         with contextlib.suppress(ProcessLookupError, *ERRORS):  # it has ended: the collectors report that
             self._identity = run_files.identity(pid)
         settings, now = self._context.settings.config.evidence, self._context.clock.monotonic()
         place = directory.dump() if action.incident == DUMP else directory.incident(action.incident)
-        return evidence_bundle.Context(
+        return evidence_bundle.EvidenceContext(
             incident=action.incident, pid=pid, armed=bool(greeted and greeted.armed),
             stacks=directory.probe / f"{pid}.stacks", directory=place, run=directory.path, root=run.pid,
             identity=self._identity, lives_on=True, signal=STACKS_SIGNAL, since=time.time() - (now - run.launched),

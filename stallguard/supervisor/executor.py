@@ -5,22 +5,22 @@ No part blocks the deciding thread.  Must not decide anything, not even after an
 
 from __future__ import annotations
 
-from stallguard.core.actions import Action, Ask, Collect, Conclude, Launch, Signal, Tell
+from stallguard.core.actions import Action, Announce, Ask, Collect, Conclude, Launch, Signal
 from stallguard.core.run import Run
 from stallguard.supervisor.evidence_collector import EvidenceCollector
-from stallguard.supervisor.heartbeats import Beats
+from stallguard.supervisor.heartbeats import HeartbeatListener
 from stallguard.supervisor.launcher import Launcher
 from stallguard.supervisor.notifications import Notifications
 from stallguard.supervisor.output.notices import Terminal
 
 
-class Performer:
+class Executor:
     """Performs the actions of one run.  `why`: why the run ended, once it is concluded."""
 
     def __init__(
         self,
         launcher: Launcher,
-        beats: Beats,
+        beats: HeartbeatListener,
         evidence: EvidenceCollector,
         terminal: Terminal,
         notifications: Notifications,
@@ -41,7 +41,7 @@ class Performer:
                 self._beats.ask(action.command)
             case Collect():
                 self._evidence.collect(action, run)
-            case Tell():
+            case Announce():
                 self._terminal.tell(action.kind, action.facts)
                 self._notifications.send(action, run)
             case Conclude():

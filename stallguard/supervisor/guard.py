@@ -16,7 +16,7 @@ import msgspec
 from stallguard.config import Loaded
 from stallguard.core import fold
 from stallguard.core.actions import Launch
-from stallguard.core.events import Asked
+from stallguard.core.events import UserCommand
 from stallguard.core.run import Run
 from stallguard.core.transitions import Step
 from stallguard.storage import core_snapshot, run_files
@@ -26,8 +26,8 @@ from stallguard.supervisor.background import Surroundings
 from stallguard.supervisor.context import RunContext
 from stallguard.supervisor.earlier_runs import EarlierRuns
 from stallguard.supervisor.evidence_collector import EvidenceCollector
-from stallguard.supervisor.executor import Performer
-from stallguard.supervisor.heartbeats import Beats
+from stallguard.supervisor.executor import Executor
+from stallguard.supervisor.heartbeats import HeartbeatListener
 from stallguard.supervisor.launcher import Launcher
 from stallguard.supervisor.loop import Loop
 from stallguard.supervisor.notifications import Notifications
@@ -43,7 +43,7 @@ class Guard:
         self,
         context: RunContext,
         launcher: Launcher,
-        beats: Beats,
+        beats: HeartbeatListener,
         matching: Matching,
         earlier: EarlierRuns,
         options: RunOptions,
@@ -53,7 +53,7 @@ class Guard:
         self._context, self._launcher, self._earlier, self._options = context, launcher, earlier, options
         self._notifications = Notifications(context)
         evidence = EvidenceCollector(context, launcher)
-        self._executor = Performer(launcher, beats, evidence, context.terminal, self._notifications)
+        self._executor = Executor(launcher, beats, evidence, context.terminal, self._notifications)
         self.loop = Loop(context, self._executor.perform)
         self._background = Surroundings(context, reload)
         self._sensing = Watching(context, launcher.target, matching)
@@ -66,7 +66,7 @@ class Guard:
         stop_when = self._options.stop_when
         if stop_when is not None and not self._is_stopping and stop_when(run):
             self._is_stopping = True
-            self._context.mailbox.post(Asked(at=self._context.clock.monotonic(), verb="stop"))
+            self._context.mailbox.post(UserCommand(at=self._context.clock.monotonic(), verb="stop"))
 
     def begin(self, first: Launch) -> Step:
         """Return the run as it begins, or as it was left, and the next actions.  `first`: a new run's first launch."""
@@ -83,7 +83,7 @@ class Guard:
         launch; `control`: path of the socket.
         """
         self.loop.start(*begun, done)
-        with self.loop.passing_over(f"doing what is next ({Launch.__name__})"):
+        with self.loop.continue_on_error(f"doing what is next ({Launch.__name__})"):
             if failed is not None:
                 raise failed
         self.do_each(
@@ -108,7 +108,7 @@ class Guard:
         self._files.callback(journal.close)
         self._context.journal.open(journal)
         if self._options.save_core:
-            self.loop.after.append(core_snapshot.Saver(directory, journal).look)
+            self.loop.after.append(core_snapshot.SnapshotSaver(directory, journal).look)
 
     def _open_stacks(self) -> None:
         path = self._context.directory.path / "stallguard.stacks"
@@ -117,7 +117,7 @@ class Guard:
     def do_each(self, steps: Mapping[str, Callable[[], None]]) -> None:
         """Do all `steps`, by what is reported if one fails: none may cost the training or its exit code."""
         for doing, step in steps.items():
-            with self.loop.passing_over(doing):
+            with self.loop.continue_on_error(doing):
                 step()
 
     def conclude(self) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 
 from stallguard import jsontext
-from stallguard.core.events import Event, Exited, Greeted, Heard, Left, Noted
+from stallguard.core.events import Event, Exited, Heartbeat, ProbeConnected, ProbeNote, ProcessLeft
 from stallguard.host import system
 from stallguard.probe import wire
 from stallguard.supervisor import internal_error
@@ -52,7 +52,7 @@ class _Note(msgspec.Struct):
     command: str = ""
 
 
-class Beats:
+class HeartbeatListener:
     """Receives from the probes of the present attempt and posts Greeted, Heard, Noted, Left and Exited."""
 
     def __init__(
@@ -140,9 +140,9 @@ class Beats:
         now, facts = self._now(), {"trace": internal_error.trace(error)}
         why = internal_error.words(error)
         text = f"stallguard itself failed at listening to the probe ({why}); guarding from outside"
-        self._post(Noted(at=now, attempt=self._attempt, kind="trouble", text=text, facts=facts))
+        self._post(ProbeNote(at=now, attempt=self._attempt, kind="trouble", text=text, facts=facts))
         known = [track.last for track in self._tracks.values() if track.last is not None]
-        for last in known or [Heard(at=now, attempt=self._attempt)]:
+        for last in known or [Heartbeat(at=now, attempt=self._attempt)]:
             self._post(msgspec.structs.replace(last, at=now, aside=True))
 
     def _receive_until_exit(self) -> None:
@@ -181,7 +181,7 @@ class Beats:
             self._named.socket.setblocking(False)
             selector.register(self._named.socket, selectors.EVENT_READ)
             self._unbound = False
-        self._post(Noted(at=now, attempt=self._attempt, kind="trouble", text=text))
+        self._post(ProbeNote(at=now, attempt=self._attempt, kind="trouble", text=text))
 
     def _drain(self) -> None:
         for _ in range(1000):  # a flood must not keep us from the exit
@@ -200,7 +200,7 @@ class Beats:
                 )
                 facts = {"trace": internal_error.trace(error)}
                 self._post(
-                    Noted(at=self._now(), attempt=self._attempt, kind="trouble", text=text, facts=facts)
+                    ProbeNote(at=self._now(), attempt=self._attempt, kind="trouble", text=text, facts=facts)
                 )
 
     def _take(self, data: bytes) -> None:
@@ -243,7 +243,7 @@ class Beats:
             if record is not None and record["token"] == self._token:
                 self._begin(record)
                 return
-        self._post(Left(at=self._now(), attempt=self._attempt, pid=pid, how=VANISHED))
+        self._post(ProcessLeft(at=self._now(), attempt=self._attempt, pid=pid, how=VANISHED))
 
     def _find_silent(self) -> None:
         """Follow a program that never sent a record, by its page alone: it began while the socket had no name."""
@@ -278,7 +278,7 @@ class Beats:
         track.look_once_more()
         if track.pending:
             self._post(track.event(self._now()))
-        self._post(Left(at=self._now(), attempt=self._attempt, pid=track.pid, how=how))
+        self._post(ProcessLeft(at=self._now(), attempt=self._attempt, pid=track.pid, how=how))
         del self._tracks[track.pid]
         self._over.add((track.pid, track.began))
         track.close()
@@ -299,7 +299,7 @@ class Beats:
         if self._dropped:
             counts = ", ".join(f"{number} {why}" for why, number in self._dropped.items())
             text = f"messages on the probe's socket that were left out: {counts}"
-            self._post(Noted(at=self._now(), attempt=self._attempt, kind="dropped", text=text))
+            self._post(ProbeNote(at=self._now(), attempt=self._attempt, kind="dropped", text=text))
         code, memory_kill = self._exit or (0, None)
         self._post(
             Exited(
@@ -308,14 +308,16 @@ class Beats:
         )  # fmt: skip
 
 
-def _note_event(note: _Note, attempt: int, at: float) -> Greeted | Noted:
+def _note_event(note: _Note, attempt: int, at: float) -> ProbeConnected | ProbeNote:
     if note.kind != "hello":
-        return Noted(at=at, attempt=attempt, pid=note.pid, kind=note.kind, text=note.text, facts=note.facts)
+        return ProbeNote(
+            at=at, attempt=attempt, pid=note.pid, kind=note.kind, text=note.text, facts=note.facts
+        )
     from stallguard.collectors.redact import Redactor  # after the first attempt is started
 
     # The command becomes part of messages, also of notifications, so it must not contain secrets.
     command = Redactor({}, (), str(Path.home())).text(note.command)
-    return Greeted(
+    return ProbeConnected(
         at=at, attempt=attempt, pid=note.pid, armed=note.armed, hooks=note.hooks, versions=note.versions,
         threads=note.threads, beyond=note.beyond, place=note.place or NOWHERE, command=command,
     )  # fmt: skip

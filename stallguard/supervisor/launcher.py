@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from stallguard.core.actions import Launch
-from stallguard.core.events import Failed, Launched, Noted
+from stallguard.core.events import Failed, Launched, ProbeNote
 from stallguard.errors import StallguardError
 from stallguard.host import system
 from stallguard.launch import batch_option, run_seed
-from stallguard.launch.environment import STACKS_SIGNAL, Wish, child_environment, keep_reference
+from stallguard.launch.environment import STACKS_SIGNAL, ProbeConfig, child_environment, keep_reference
 from stallguard.sensors import Target
 from stallguard.storage import attempt_file
-from stallguard.storage.attempt_file import Attempt
+from stallguard.storage.attempt_file import AttemptRecord
 from stallguard.supervisor.context import RunContext
 from stallguard.supervisor.earlier_runs import EarlierRuns
-from stallguard.supervisor.heartbeats import Beats
+from stallguard.supervisor.heartbeats import HeartbeatListener
 from stallguard.supervisor.output.matching import Matching
 from stallguard.supervisor.process.child import Child
 
@@ -61,7 +61,7 @@ class Launcher:
     def __init__(
         self,
         context: RunContext,
-        beats: Beats,
+        beats: HeartbeatListener,
         matching: Matching,
         earlier: EarlierRuns,
         start_process: StartProcess,
@@ -87,7 +87,7 @@ class Launcher:
             self._context.output.resize()
         self.signal(name)
 
-    def adopt(self, attempt: Attempt, known: Collection[int]) -> None:
+    def adopt(self, attempt: AttemptRecord, known: Collection[int]) -> None:
         """Guard a training that an earlier stallguard started.  `known`: the processes that it knew of."""
         from stallguard.supervisor.process.adopted import Adopted  # a new training needs none of it
 
@@ -131,19 +131,21 @@ class Launcher:
             )
         )  # fmt: skip
         self._observe(child.pid)
-        attempt = Attempt(attempt_file.SCHEMA, action.attempt, child.identity, token, sockets)
+        attempt = AttemptRecord(attempt_file.SCHEMA, action.attempt, child.identity, token, sockets)
         attempt_file.keep(context.directory, attempt)
         if given.whole is not None:
             text, facts = f"the script is given batches of {given.rows} rows", {"batch": str(given.whole)}
-            context.mailbox.post(Noted(at=now, attempt=action.attempt, kind="batch", text=text, facts=facts))
+            context.mailbox.post(
+                ProbeNote(at=now, attempt=action.attempt, kind="batch", text=text, facts=facts)
+            )
 
-    def given(self, factor: int) -> batch_option.Given:
+    def given(self, factor: int) -> batch_option.BatchArguments:
         """Return what an attempt with 1/`factor` of the batch is started with.  Raises StallguardError."""
         context = self._context
         policy, most = context.settings.config.policy, self._earlier.sizes.rows
         return batch_option.given(context.request.command.argv, context.env, policy, factor, most)
 
-    def _start(self, action: Launch, token: int, given: batch_option.Given) -> Child | Adopted:
+    def _start(self, action: Launch, token: int, given: batch_option.BatchArguments) -> Child | Adopted:
         context = self._context
         self.close()
         self._beats.follow(action.attempt, token)
@@ -178,12 +180,12 @@ class Launcher:
             self._looked = now
             watch.look()
 
-    def _environment(self, action: Launch, token: int, given: batch_option.Given) -> dict[str, str]:
+    def _environment(self, action: Launch, token: int, given: batch_option.BatchArguments) -> dict[str, str]:
         directory, settings = self._context.directory, self._context.settings.config
         if not settings.run.probe:
             return given.env
         policy, in_arguments = settings.policy, given.whole is not None
-        wish = Wish(
+        wish = ProbeConfig(
             socket=str(self._beats.path), pages=str(directory.probe), token=token,
             factor=1 if in_arguments else action.factor, divisor=action.factor if in_arguments else 0,
             really=policy.scale_lr if policy.really_smaller_batch and not in_arguments else "",

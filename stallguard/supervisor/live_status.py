@@ -7,7 +7,7 @@ from msgspec import UNSET, UnsetType
 
 from stallguard.core import lost_time
 from stallguard.core.diagnosis import metrics
-from stallguard.core.events import Heard
+from stallguard.core.events import Heartbeat
 from stallguard.core.history import History
 from stallguard.core.messages import limit
 from stallguard.core.readings import AnyReading
@@ -51,17 +51,17 @@ class Shown(msgspec.Struct, frozen=True):
     judgement: Judged | UnsetType = UNSET
     silent: float | UnsetType | None = UNSET  # seconds since its last progress
     rate: float | UnsetType | None = UNSET  # batches a second, lately
-    progress: Heard | UnsetType | None = UNSET  # the newest record of its probe
+    progress: Heartbeat | UnsetType | None = UNSET  # the newest record of its probe
 
 
-class Rates(msgspec.Struct, frozen=True):
+class ProgressRates(msgspec.Struct, frozen=True):
     """Paces; null: not known yet."""
 
     batches: float | None  # a second, lately
     cpu: float | None  # cores that it keeps busy
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class LiveStatus(msgspec.Struct, frozen=True):
     """A run that lives.  Of one that is new, silent or unguarded little more than its state is known."""
 
     schema: int
@@ -75,9 +75,9 @@ class Snapshot(msgspec.Struct, frozen=True):
     batches: int | UnsetType = UNSET
     silent: float | UnsetType | None = UNSET  # seconds since the last progress
     judgement: Judged | UnsetType = UNSET
-    progress: Heard | UnsetType | None = UNSET  # the newest record of the probe
+    progress: Heartbeat | UnsetType | None = UNSET  # the newest record of the probe
     readings: dict[str, AnyReading] | UnsetType = UNSET  # the newest of each sensor, by its name
-    rates: Rates | UnsetType = UNSET
+    rates: ProgressRates | UnsetType = UNSET
     findings: tuple[Finding, ...] | UnsetType = UNSET  # why it stalls, the likeliest first
     incidents: int | UnsetType = UNSET  # stalls so far
     lost: float | UnsetType = UNSET  # seconds that stalls, crashes and restarts cost
@@ -90,15 +90,15 @@ class Living(msgspec.Struct, frozen=True):
     """The runs that live."""
 
     schema: int
-    runs: list[Snapshot]
+    runs: list[LiveStatus]
 
 
-def snapshot(name: str, run: Run | None, now: float) -> Snapshot:
+def snapshot(name: str, run: Run | None, now: float) -> LiveStatus:
     """Return what `stallguard status` shows.  `now`: monotonic seconds."""
     if run is None:
-        return Snapshot(SCHEMA, name, "new")
-    judgement = run.judge.judgement
-    return Snapshot(
+        return LiveStatus(SCHEMA, name, "new")
+    judgement = run.detector_state.judgement
+    return LiveStatus(
         schema=SCHEMA,
         run=name,
         state=run.state,
@@ -110,9 +110,9 @@ def snapshot(name: str, run: Run | None, now: float) -> Snapshot:
         batches=beats(run),
         silent=round(max(0.0, now - judgement.since), 1) if judgement.since else None,
         judgement=judged(judgement),
-        progress=run.history.heard,
+        progress=run.history.heartbeat,
         readings={name: trail[-1].reading for name in SENSORS if (trail := getattr(run.history, name))},
-        rates=Rates(pace(run.history), metrics.cpu(run.history, now)),
+        rates=ProgressRates(pace(run.history), metrics.cpu(run.history, now)),
         findings=run.findings,
         incidents=run.totals.incidents,
         lost=round(lost_time.total(run.lost, now), 1),
@@ -131,7 +131,7 @@ def snapshot(name: str, run: Run | None, now: float) -> Snapshot:
 
 def living(one: Training, run: Run, now: float) -> Shown:
     """Return what is shown of a training that lives."""
-    judgement = one.judge.judgement
+    judgement = one.detector_state.judgement
     return Shown(
         number=one.number,
         pid=one.pid,
@@ -144,7 +144,7 @@ def living(one: Training, run: Run, now: float) -> Shown:
         seconds=round(now - one.began, 1),
         silent=round(max(0.0, now - judgement.since), 1) if judgement.since else None,
         rate=pace(one.history),
-        progress=one.heard,
+        progress=one.heartbeat,
     )
 
 
@@ -156,8 +156,8 @@ def judged(judgement: Judgement) -> Judged:
 
 def pace(history: History) -> float | None:
     """Return the batches a second of the last seconds; None if there are too few records."""
-    heard = history.heard
-    before = next((old for old in history.heards if heard and heard.at - old.at <= LATELY), None)
-    if heard is None or before is None or heard.at <= before.at:
+    heartbeat = history.heartbeat
+    before = next((old for old in history.heartbeats if heartbeat and heartbeat.at - old.at <= LATELY), None)
+    if heartbeat is None or before is None or heartbeat.at <= before.at:
         return None
-    return (heard.beats - before.beats) / (heard.at - before.at)
+    return (heartbeat.beats - before.beats) / (heartbeat.at - before.at)

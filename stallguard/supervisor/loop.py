@@ -18,15 +18,15 @@ from functools import partial
 from typing import TextIO
 
 from stallguard.core import fallback, fold, lifecycle, wakeups
-from stallguard.core.actions import Action, Conclude, Tell
-from stallguard.core.events import Event, Slept
+from stallguard.core.actions import Action, Announce, Conclude
+from stallguard.core.events import ClockGap, Event
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run
 from stallguard.core.transitions import Step
 from stallguard.host.clock import SleepWatch
 from stallguard.supervisor import internal_error
 from stallguard.supervisor.context import RunContext
-from stallguard.supervisor.sample_summary import Summing
+from stallguard.supervisor.sample_summary import SampleSummary
 
 OWN_HANG = 60.0  # seconds after which this loop dumps its own stacks: the watchdog watches itself
 REARM = 20.0  # seconds between two re-armings
@@ -48,7 +48,7 @@ class Loop:
         self._expected = 0.0  # seconds that the last wait was meant to take at most
         self._armed = -REARM
         self._errors = Counter[str]()  # errors of our own, by what was being done
-        self._summing = Summing()
+        self._summing = SampleSummary()
         self.after: list[Callable[[Run], None]] = []
         self.stacks: TextIO | None = None
 
@@ -70,14 +70,14 @@ class Loop:
     def until_concluded(self) -> int:
         """Fold until the run is over; return its exit code."""
         while self._current.code is None:
-            with self.passing_over("watching itself"):
+            with self.continue_on_error("watching itself"):
                 if self.stacks is not None and self._now() - self._armed > REARM:
                     self._armed = self._now()
                     faulthandler.dump_traceback_later(OWN_HANG + REARM, file=self.stacks)
-            with self.passing_over("looking whether the machine slept"):
+            with self.continue_on_error("looking whether the machine slept"):
                 gap = self._sleep_watch.tick(self._expected)
                 if gap is not None:
-                    self.take(Slept(at=self._now(), seconds=gap[0], why=gap[1]))
+                    self.take(ClockGap(at=self._now(), seconds=gap[0], why=gap[1]))
             wake = self._wake(self._run)
             self._expected = self._mailbox.wait(wake)
             self.take(internal_error.persistently(partial(self._mailbox.next, wake)))
@@ -90,14 +90,14 @@ class Loop:
         `after` is called in either case: the time at which the run is to end can come while nothing is new.
         """
         events = [event]
-        with self.passing_over("summing up what says nothing new"):
+        with self.continue_on_error("summing up what says nothing new"):
             events = self._summing.take(event, self._run)
         for one in events:
             self.remember(one.at, one)
             self._current.run, actions = self._advance(self._run, one)
             self._do(actions)
         for look in self.after:
-            with self.passing_over("looking after the run"):
+            with self.continue_on_error("looking after the run"):
                 look(self._run)
 
     def newest(self) -> Run | None:
@@ -112,7 +112,7 @@ class Loop:
     def _wake(self, run: Run) -> float:
         if run.state == lifecycle.UNGUARDED:
             return math.inf
-        with self.passing_over("looking at its deadlines"):
+        with self.continue_on_error("looking at its deadlines"):
             if self._summing.held:
                 return min(wakeups.next_deadline(run, self.limits), self._summing.wake(run))
             return wakeups.next_wake(run, self.limits)
@@ -130,7 +130,7 @@ class Loop:
             return fallback.begin(run, event, internal_error.words(error))
 
     @contextlib.contextmanager
-    def passing_over(self, doing: str) -> Iterator[None]:
+    def continue_on_error(self, doing: str) -> Iterator[None]:
         """Report an error of ours in the body, and continue without the rest of it."""
         try:
             yield
@@ -145,17 +145,17 @@ class Loop:
             return
         facts = {"doing": doing, "error": internal_error.words(error), "trace": internal_error.trace(error)}
         if self._current.run is not None:
-            self._do([Tell("surprise", facts)])
+            self._do([Announce("surprise", facts)])
 
     def remember(self, at: float, data: object) -> None:
         """Write to the journal."""
-        with self.passing_over("writing the journal"):
+        with self.continue_on_error("writing the journal"):
             self._journal.write(at, data)
 
     def _do(self, actions: list[Action]) -> None:
         for action in actions:
             self.remember(self._now(), action)
-            with self.passing_over(f"doing what is next ({type(action).__name__})"):
+            with self.continue_on_error(f"doing what is next ({type(action).__name__})"):
                 self._perform(action, self._run)
             if isinstance(action, Conclude):
                 self._current.code = action.code

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stallguard import notify
 from stallguard.config.sections import Config
 from stallguard.core import trainings
-from stallguard.core.actions import Tell
+from stallguard.core.actions import Announce
 from stallguard.core.run import Run
 from stallguard.report.narrative import sentence
 from stallguard.report.overnight import far
@@ -30,15 +30,15 @@ class Notifications:
         if before is not None:
             before.close()
 
-    def send(self, action: Tell, run: Run) -> None:
+    def send(self, action: Announce, run: Run) -> None:
         """Send one sentence; the last one of a run says how far the training came."""
         if self._notifier is None:
             return
-        text, heard = sentence(action.kind, action.facts), run.history.heard
+        text, heartbeat = sentence(action.kind, action.facts), run.history.heartbeat
         # The progress of one of several trainings says nothing about the run.
-        if action.kind in FINAL and heard is not None and not trainings.many(run):
-            epoch = heard.epoch + 1 if heard.epoch >= 0 else None
-            reached = far(epoch, heard.epochs if heard.epochs > 0 else None, heard.loss)
+        if action.kind in FINAL and heartbeat is not None and not trainings.many(run):
+            epoch = heartbeat.epoch + 1 if heartbeat.epoch >= 0 else None
+            reached = far(epoch, heartbeat.epochs if heartbeat.epochs > 0 else None, heartbeat.loss)
             text = f"{text}; {reached}" if reached else text
         self._notifier.notify(action.kind, f"stallguard: {self._context.directory.id}", text, run.now)
 

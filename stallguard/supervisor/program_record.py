@@ -12,7 +12,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from stallguard.core.events import Heard
+from stallguard.core.events import Heartbeat
 from stallguard.host import system
 from stallguard.probe import wire
 
@@ -28,13 +28,13 @@ _COMMAND = struct.Struct("<q")
 Record = dict[str, int]
 
 
-def heard(record: Record, attempt: int, at: float, longest: int, *, page: bool = False) -> Heard:
+def heartbeat(record: Record, attempt: int, at: float, longest: int, *, page: bool = False) -> Heartbeat:
     """Return the record as an event.  `longest`: nanoseconds, the longest pause since the last event."""
     seconds: dict[str, Any] = {f"{name}_at": _seconds(record[f"{name}_ns"]) for name in _TIMES}
     # In the page a hook may have stored a beat alone; what follows from it waits for the probe's thread to run.
     seconds["progress_at"] = max(seconds["progress_at"], seconds["beat_at"])
     counts: dict[str, Any] = {name: record[name] for name in _COUNTS}
-    return Heard(
+    return Heartbeat(
         at=at,
         attempt=attempt,
         phase=_name(wire.PHASES, record["phase"]),
@@ -53,7 +53,9 @@ def heard(record: Record, attempt: int, at: float, longest: int, *, page: bool =
     )
 
 
-_ZERO = Heard(at=0.0, attempt=0).beat_at  # the very object of the default: msgspec leaves only that one out
+_ZERO = Heartbeat(
+    at=0.0, attempt=0
+).beat_at  # the very object of the default: msgspec leaves only that one out
 
 
 def _seconds(nanoseconds: int) -> float:
@@ -75,7 +77,7 @@ def _loss(record: Record) -> float | None:
     return value if record["loss_bits"] and value == value else None  # noqa: PLR0124 - NaN is not a number
 
 
-def is_news(old: Heard | None, record: Record, now: float) -> bool:
+def is_news(old: Heartbeat | None, record: Record, now: float) -> bool:
     """Return whether a record should reach the core now rather than be merged with the next one."""
     if old is None:
         return True
@@ -117,7 +119,7 @@ class Track:
         """`pages`: the directory of the pages."""
         self.pid, self.began = record["pid"], record["began_ns"]
         self.record = record
-        self.last: Heard | None = None
+        self.last: Heartbeat | None = None
         self.spoke = False  # a record of it came over the socket
         self.pending = False  # there is something that the core does not know yet
         # How it left, once it said goodbye: its process can still hang in the interpreter's end.
@@ -144,13 +146,13 @@ class Track:
         """Return whether what was merged has waited for long enough."""
         return self.pending and self.last is not None and now - self.last.at >= EVERY
 
-    def event(self, now: float, *, page: bool = False) -> Heard:
+    def event(self, now: float, *, page: bool = False) -> Heartbeat:
         """Return the record as an event, and count it as posted."""
-        self.last = heard(self.record, self._attempt, now, self._longest, page=page)
+        self.last = heartbeat(self.record, self._attempt, now, self._longest, page=page)
         self._longest, self.pending = 0, False
         return self.last
 
-    def look(self, now: float) -> Heard | None:
+    def look(self, now: float) -> Heartbeat | None:
         """Read the page of a program that is silent; return what it shows if that is new."""
         if now - self._received < PAGE_AFTER or not self._read():
             return None

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from stallguard.core.actions import Tell
+from stallguard.core.actions import Announce
 from stallguard.core.events import Exited, Launched
 from stallguard.report import narrative
 
@@ -28,7 +28,7 @@ class Book(Protocol):
 
 def line(data: object) -> tuple[Mapping[str, Any], str, str]:
     """Return the fields, the level and the message of an event or an action."""
-    if isinstance(data, Tell):
+    if isinstance(data, Announce):
         event, level = narrative.EVENTS[data.kind]
         return {"event": event, "facts": data.facts}, level, narrative.sentence(data.kind, data.facts)
     fields = msgspec.to_builtins(data)
@@ -45,7 +45,7 @@ def _how(end: Exited) -> str:
     return f" by signal {-end.code}" if end.code < 0 else f" with exit code {end.code}"
 
 
-class Journaling:
+class Recorder:
     """Takes lines from the first moment of a run on."""
 
     def __init__(self) -> None:

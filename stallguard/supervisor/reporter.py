@@ -8,8 +8,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from stallguard.core.actions import Tell
-from stallguard.core.events import Noted
+from stallguard.core.actions import Announce
+from stallguard.core.events import ProbeNote
 from stallguard.supervisor import internal_error
 
 if TYPE_CHECKING:
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from stallguard.supervisor.current_run import CurrentRun
     from stallguard.supervisor.mailbox import Mailbox
     from stallguard.supervisor.output.notices import Terminal
-    from stallguard.supervisor.recorder import Journaling
+    from stallguard.supervisor.recorder import Recorder
 
 
 class Reporter:
     """Reports for all parts of one run; from any thread."""
 
     def __init__(
-        self, mailbox: Mailbox, clock: Clock, current: CurrentRun, journal: Journaling, terminal: Terminal
+        self, mailbox: Mailbox, clock: Clock, current: CurrentRun, journal: Recorder, terminal: Terminal
     ) -> None:
         """Post to `mailbox`, and write to `journal` and `terminal`."""
         self._mailbox, self._clock, self._current = mailbox, clock, current
@@ -33,7 +33,7 @@ class Reporter:
     def note(self, kind: str, text: str, **facts: str) -> None:
         """Post a note about the present attempt.  `facts`: for the journal alone."""
         now, attempt = self._clock.monotonic(), self._current.attempt
-        self._mailbox.post(Noted(at=now, attempt=attempt, kind=kind, text=text, facts=facts))
+        self._mailbox.post(ProbeNote(at=now, attempt=attempt, kind=kind, text=text, facts=facts))
 
     def trouble(self, text: str, **facts: str) -> None:
         """Report a problem such as a full disk.  `facts`: for the journal alone."""
@@ -44,7 +44,7 @@ class Reporter:
 
     def tell(self, kind: str, facts: dict[str, str]) -> None:
         """Write a sentence that the core does not know of to the journal and the terminal."""
-        self._journal.write(self._clock.monotonic(), Tell(kind, facts))
+        self._journal.write(self._clock.monotonic(), Announce(kind, facts))
         self._terminal.tell(kind, facts)
 
     def thread_failed(self, failure: threading.ExceptHookArgs) -> None:

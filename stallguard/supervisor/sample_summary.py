@@ -19,7 +19,7 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from stallguard.core import lifecycle, trainings
-from stallguard.core.events import Event, Heard, Sampled
+from stallguard.core.events import Event, Heartbeat, Sampled
 from stallguard.core.readings import Process, Reading
 from stallguard.core.run import Run
 
@@ -39,7 +39,7 @@ COUNTS = frozenset({"pid", "members", "workers", "recoveries", "oom_kills", "lim
 FREE = frozenset({"busiest", "census", "main_site"})
 
 
-class Summing:
+class SampleSummary:
     """Holds events back.  Feed it each event; the core takes what it returns, in that order."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Summing:
         self.held = _with(self.held, event)
         if event.at - self.held[0].at < HOLD:
             return []
-        readings = [index for index, one in enumerate(self.held) if not isinstance(one, Heard)]
+        readings = [index for index, one in enumerate(self.held) if not isinstance(one, Heartbeat)]
         return self._let_go(run, readings[-1] + 1 if readings else len(self.held))
 
     def preview(self, run: Run) -> list[Event]:
@@ -68,7 +68,7 @@ class Summing:
 
     def wake(self, run: Run) -> float:
         """Return until when the next event can be awaited while something is held (monotonic seconds)."""
-        late = min((heard.at + LATE for heard in self._records(run)), default=run.now)
+        late = min((heartbeat.at + LATE for heartbeat in self._records(run)), default=run.now)
         return min(late, self.held[0].at + HOLD + LATE)
 
     def _let_go(self, run: Run, count: int) -> list[Event]:
@@ -76,44 +76,50 @@ class Summing:
         return _spaced(events, run.now)
 
     def _says_nothing_new(self, event: Event, before: Event, run: Run) -> bool:
-        if isinstance(event, Heard) and isinstance(before, Heard):
+        if isinstance(event, Heartbeat) and isinstance(before, Heartbeat):
             return _goes_on(before, event)
         if isinstance(event, Sampled) and isinstance(before, Sampled):
-            on_time = all(event.at - heard.at <= LATE for heard in self._records(run))
+            on_time = all(event.at - heartbeat.at <= LATE for heartbeat in self._records(run))
             return on_time and _is_alike(before.reading, event.reading)
         return False
 
     def _records(self, run: Run) -> list[Event]:
         """Return the newest record of each training that is judged."""
         return [
-            self._newest[key] for one in trainings.judged(run) if (key := (Heard, one.pid)) in self._newest
+            self._newest[key]
+            for one in trainings.judged(run)
+            if (key := (Heartbeat, one.pid)) in self._newest
         ]
 
 
 def is_calm(run: Run) -> bool:
     """Return whether a run trains, and nothing of it is doubted or about to happen."""
     return run.state == lifecycle.RUNNING and math.isinf(run.deadline) and all(
-        one.trains and one.judge.judgement.step == "healthy" for one in trainings.judged(run)
+        one.trains and one.detector_state.judgement.step == "healthy" for one in trainings.judged(run)
     )  # fmt: skip
 
 
 def _key(event: Event) -> Any:
-    if isinstance(event, Heard):
-        return Heard, event.pid
+    if isinstance(event, Heartbeat):
+        return Heartbeat, event.pid
     if isinstance(event, Sampled):
         return type(event.reading), getattr(event.reading, "pid", 0)
     return None
 
 
-def _goes_on(before: Heard, heard: Heard) -> bool:
+def _goes_on(before: Heartbeat, heartbeat: Heartbeat) -> bool:
     """Return whether a record shows new batches and nothing else; of a program that does not train: nothing at all."""
-    if heard.at - before.at > 2 * PAUSE or any(
-        getattr(heard, name) != getattr(before, name) for name in SAME
+    if heartbeat.at - before.at > 2 * PAUSE or any(
+        getattr(heartbeat, name) != getattr(before, name) for name in SAME
     ):
         return False
-    if not heard.trains:
-        return (heard.changes, heard.phase) == (before.changes, before.phase)
-    return heard.beats > before.beats and heard.longest < PAUSE and {heard.phase, before.phase} <= STEPPING
+    if not heartbeat.trains:
+        return (heartbeat.changes, heartbeat.phase) == (before.changes, before.phase)
+    return (
+        heartbeat.beats > before.beats
+        and heartbeat.longest < PAUSE
+        and {heartbeat.phase, before.phase} <= STEPPING
+    )
 
 
 def _is_alike(before: Reading, reading: Reading) -> bool:
@@ -135,7 +141,7 @@ def _same(name: str, old: Any, new: Any) -> bool:
 def _with(held: tuple[Event, ...], event: Event) -> tuple[Event, ...]:
     """Return what is held with `event`; it takes the place of what it makes superfluous."""
     key = _key(event)
-    if isinstance(event, Heard):
+    if isinstance(event, Heartbeat):
         return _merged([*held, event])
     return _merged([*(one for one in held if _key(one) != key), event])
 
@@ -145,10 +151,10 @@ def _merged(events: list[Event]) -> tuple[Event, ...]:
     found: list[Event] = []
     since: dict[Any, int] = {}  # where in `found` the record of a program stands that no reading follows
     for event in events:
-        if isinstance(event, Heard) and event.pid in since:
+        if isinstance(event, Heartbeat) and event.pid in since:
             found[since[event.pid]] = _longer(found[since[event.pid]], event)
             continue
-        if isinstance(event, Heard):
+        if isinstance(event, Heartbeat):
             since[event.pid] = len(found)
         else:
             since = {}
@@ -156,11 +162,11 @@ def _merged(events: list[Event]) -> tuple[Event, ...]:
     return tuple(found)
 
 
-def _longer(before: Event, heard: Heard) -> Heard:
+def _longer(before: Event, heartbeat: Heartbeat) -> Heartbeat:
     """Return the newer record with the longest pause of both."""
-    if isinstance(before, Heard) and before.longest > heard.longest:
-        return replace(heard, longest=before.longest, longest_phase=before.longest_phase)
-    return heard
+    if isinstance(before, Heartbeat) and before.longest > heartbeat.longest:
+        return replace(heartbeat, longest=before.longest, longest_phase=before.longest_phase)
+    return heartbeat
 
 
 def _spaced(events: tuple[Event, ...], now: float) -> list[Event]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stallguard.core import trainings
 from stallguard.core.run import Run
-from stallguard.sensors import Target, Training
+from stallguard.sensors import SensedTraining, Target
 from stallguard.sensors.log_matcher import Matcher
 from stallguard.sensors.sampler import Samplers
 from stallguard.sensors.sensor_registry import sensors
@@ -40,7 +40,7 @@ class Watching:
         target.main, target.probe_threads = (greeted.pid, greeted.threads) if greeted else (None, ())
         target.census_wanted = any(want.census for _, want in wanted)
         target.trainings = tuple(
-            Training(
+            SensedTraining(
                 training.pid, training.history.greeted.threads if training.history.greeted else (),
                 close=want.period < 1.0, census=want.census,
             )

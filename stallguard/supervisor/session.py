@@ -23,15 +23,15 @@ from stallguard.supervisor.control import Control
 from stallguard.supervisor.current_run import CurrentRun
 from stallguard.supervisor.earlier_runs import EarlierRuns
 from stallguard.supervisor.first_attempt import announce, first_launch
-from stallguard.supervisor.heartbeats import Beats
+from stallguard.supervisor.heartbeats import HeartbeatListener
 from stallguard.supervisor.launcher import Launcher
 from stallguard.supervisor.mailbox import Mailbox
 from stallguard.supervisor.output import terminal
-from stallguard.supervisor.output.carrier import Output
+from stallguard.supervisor.output.carrier import OutputCarrier
 from stallguard.supervisor.output.log import PARTS, OutputLog
 from stallguard.supervisor.output.matching import Matching
 from stallguard.supervisor.output.notices import Terminal, wants_color
-from stallguard.supervisor.recorder import Journaling
+from stallguard.supervisor.recorder import Recorder
 from stallguard.supervisor.reporter import Reporter
 from stallguard.supervisor.run_options import RunOptions
 
@@ -61,11 +61,11 @@ class Session:
         self._options, self._reload = options, reload
         self._guard: Guard | None = None  # until the run has begun
         self._is_output_finished = False
-        clock, current, journal = SystemClock(), CurrentRun(), Journaling()
+        clock, current, journal = SystemClock(), CurrentRun(), Recorder()
         mailbox = Mailbox(clock.monotonic)
         self._matching = Matching(mailbox.post, clock.monotonic, lambda: current.attempt)
         sockets = options.open_sockets(request.run)
-        self._beats = Beats(sockets, request.run.probe, mailbox.post, clock.monotonic)
+        self._beats = HeartbeatListener(sockets, request.run.probe, mailbox.post, clock.monotonic)
         screen = _terminal(loaded, env)
         reporter = Reporter(mailbox, clock, current, journal, screen)
         output = _output(request, loaded, options, self._matching, reporter)
@@ -153,7 +153,9 @@ class Session:
         if self._guard:
             self._guard.close()
         closing = (
-            self._guard.loop.passing_over if self._guard else lambda _doing: contextlib.suppress(Exception)
+            self._guard.loop.continue_on_error
+            if self._guard
+            else lambda _doing: contextlib.suppress(Exception)
         )
         for doing, step in {
             "letting the training be": self._launcher.close,
@@ -176,13 +178,13 @@ def _terminal(loaded: Loaded, env: Mapping[str, str]) -> Terminal:
 
 def _output(
     request: Request, loaded: Loaded, options: RunOptions, matching: Matching, reporter: Reporter
-) -> Output | Filed:
+) -> OutputCarrier | Filed:
     path, size = request.run.output, loaded.config.keep.output
     if options.output_to_file:
         from stallguard.supervisor.output.file import Filed
 
         return Filed(path, reporter.trouble, size // PARTS, matching.feed)
     streams = terminal.choose(terminal.look(1), terminal.look(2))
-    return Output(
+    return OutputCarrier(
         streams, OutputLog(path, reporter.trouble, size // PARTS), reporter.trouble, tap=matching.feed
     )

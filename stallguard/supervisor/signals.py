@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
-from stallguard.core.events import Asked
+from stallguard.core.events import UserCommand
 from stallguard.supervisor.mailbox import Mailbox
 
 ASKS = {signal.SIGINT: "interrupt", signal.SIGTERM: "stop", signal.SIGHUP: "stop", signal.SIGQUIT: "stop"}
@@ -23,7 +23,7 @@ Handler = Callable[[int, FrameType | None], None]
 
 
 @contextlib.contextmanager
-def held() -> Iterator[list[int]]:
+def deferred_signals() -> Iterator[list[int]]:
     """Keep what is asked of us before there is a run, and after it; yields the list for `forwarded`.
 
     Without it a run that is ended in its first or last moment leaves its directories behind.  Whoever asks twice does
@@ -51,7 +51,9 @@ def forwarded(
     """
 
     def ask(number: int, _frame: FrameType | None) -> None:
-        mailbox.post(Asked(at=now(), verb=ASKS[signal.Signals(number)], argument=signal.Signals(number).name))
+        mailbox.post(
+            UserCommand(at=now(), verb=ASKS[signal.Signals(number)], argument=signal.Signals(number).name)
+        )
 
     def pause(_number: int, _frame: FrameType | None) -> None:
         pass_on("STOP")  # SIGTSTP would be ignored: the training's group has no terminal of its own

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 
-from stallguard.core.events import Asked, Exited, Failed
+from stallguard.core.events import Exited, Failed, UserCommand
 from stallguard.errors import GAVE_UP, SIGNALLED
 from stallguard.storage import run_files
 from stallguard.supervisor import internal_error
@@ -28,7 +28,7 @@ def wait(context: RunContext, launcher: Launcher, error: Exception) -> int:
         event = context.mailbox.next(math.inf)
         if isinstance(event, Failed):
             return event.code
-        if isinstance(event, Asked) and event.verb in ENDING:
+        if isinstance(event, UserCommand) and event.verb in ENDING:
             launcher.signal(ENDING[event.verb])
         if isinstance(event, Exited):
             break

@@ -14,7 +14,7 @@ import stallguard
 from stallguard import notify
 from stallguard.agent import plist, unit
 from stallguard.agent.job import Schedule, checked_name, exit_timeout, schedule
-from stallguard.agent.job_builder import Asked, environment, make
+from stallguard.agent.job_builder import JobRequest, environment, make
 from stallguard.agent.job_files import SYSTEMD, places
 from stallguard.config import Config
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
@@ -32,7 +32,7 @@ def project(tmp_path):
 
 
 def made(project, *words, options=(), env=ENV):
-    asked = Asked("night", Schedule(), options, words)
+    asked = JobRequest("night", Schedule(), options, words)
     return make(asked, Config(), env, project, places(SYSTEMD, {}, project))
 
 

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallguard.agent.launchctl_codes import ANSWERS, answer, ending
-from stallguard.agent.launchctl_output import Row, fields, parse, parse_disabled, parse_entry, parse_list
+from stallguard.agent.launchctl_output import (
+    ListedService,
+    fields,
+    parse,
+    parse_disabled,
+    parse_entry,
+    parse_list,
+)
 
 RECORDINGS = Path(__file__).parent.parent / "recordings" / "macos"
 
@@ -96,18 +103,18 @@ def test_fields_take_the_first_level_only():
 
 def test_the_list_has_its_columns():
     assert parse_list(recorded("list_table_lines")) == [
-        Row("space.plainlist.wepaper", None, 1),
-        Row("com.ace777.superviseur", None, 0),
+        ListedService("space.plainlist.wepaper", None, 1),
+        ListedService("com.ace777.superviseur", None, 0),
     ]
-    assert parse_list("PID\tStatus\tLabel\n77\t-15\tcom.x y\n") == [Row("com.x y", 77, -15)]
+    assert parse_list("PID\tStatus\tLabel\n77\t-15\tcom.x y\n") == [ListedService("com.x y", 77, -15)]
 
 
 def test_an_entry_of_the_old_form_has_a_wait_status():
     text = recorded("list_label_recorded_not_running")
-    assert parse_entry(text) == Row("com.feng.record", None, 0)
+    assert parse_entry(text) == ListedService("com.feng.record", None, 0)
     for status, means in ((256, 1), (15, -15), (0, 0)):
         changed = text.replace('"LastExitStatus" = 0;', f'"LastExitStatus" = {status};')
-        assert parse_entry(changed) == Row("com.feng.record", None, means)
+        assert parse_entry(changed) == ListedService("com.feng.record", None, means)
     assert parse_entry(text.replace('"TimeOut" = 30;', '"TimeOut" = 30;\n\t"PID" = 812;')).pid == 812
 
 

@@ -71,18 +71,21 @@ def slept(manager, job, monkeypatch, tmp_path):
     manager.install(job)
     now = dt.datetime.now().astimezone()
     hour = now - dt.timedelta(hours=9)
-    job_memory.keep("night", job_memory.Memory(installed=now - dt.timedelta(days=3), missed=hour))
+    job_memory.keep("night", job_memory.JobMemory(installed=now - dt.timedelta(days=3), missed=hour))
     monkeypatch.setattr("stallguard.agent.service_manager.manager", lambda _system, _env: manager)
     return hour
 
 
 def test_the_morning_says_which_night_did_not_happen(slept):
-    told = CliRunner().invoke(morning, []).output
-    assert told.startswith(f"night: the start at {slept:%H:%M} ") or "night: the start at 23:00" in told
+    announced = CliRunner().invoke(morning, []).output
+    assert (
+        announced.startswith(f"night: the start at {slept:%H:%M} ")
+        or "night: the start at 23:00" in announced
+    )
     (one,) = json.loads(CliRunner().invoke(morning, ["--json"]).output)["missed"]
     assert one["job"] == "night"
 
 
 def test_the_morning_says_nothing_of_older_nights(slept):
-    job_memory.keep("night", job_memory.Memory(missed=slept))
+    job_memory.keep("night", job_memory.JobMemory(missed=slept))
     assert "did not happen" not in CliRunner().invoke(morning, ["--since", "2h"]).output

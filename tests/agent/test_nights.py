@@ -61,6 +61,6 @@ def test_a_job_that_ends_on_time_is_finished_by_the_next_night(night, tmp_path):
     notified = (tmp_path / "told").read_text().splitlines()
     assert notified[0].startswith("ended at the set time after ")
     assert "; epoch 3 of 3, loss 0." in notified[-1]
-    told = CliRunner().invoke(morning, []).output.splitlines()
-    assert told[2] == f"  no stalls; it went on as {second.id}"
-    assert "epoch 3 of 3" in told[4]
+    announced = CliRunner().invoke(morning, []).output.splitlines()
+    assert announced[2] == f"  no stalls; it went on as {second.id}"
+    assert "epoch 3 of 3" in announced[4]

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 import stallguard.cli.agent as verbs
 from stallguard.agent import job_memory, plist
 from stallguard.agent.job import Job
-from stallguard.core.events import Collected, Heard
+from stallguard.core.events import Collected, Heartbeat
 from stallguard.errors import GAVE_UP
 from stallguard.report import narrative
 from stallguard.storage import attempt_file, journal, run_files
@@ -67,7 +67,7 @@ def launchd(place):
             log=str(place / "night.log"),
             env=env,
         )
-        job_memory.keep("night", job_memory.Memory(wanted=True))
+        job_memory.keep("night", job_memory.JobMemory(wanted=True))
         little = LittleLaunchd(plist.render(job))
         started.append(little)
         little.start()
@@ -96,19 +96,19 @@ def steps_of(run: RunDir) -> list[int]:
     return [int(line.split()[1]) for line in text.splitlines() if line.startswith("step")]
 
 
-def running_training(steps: int = 3) -> tuple[RunDir, attempt_file.Attempt]:
+def running_training(steps: int = 3) -> tuple[RunDir, attempt_file.AttemptRecord]:
     """Return the run and its attempt once some steps are done."""
     run = until(lambda: next(iter(list_runs()), None))
     until(
         lambda: (
             len(steps_of(run)) >= steps
-            and any(isinstance(event, Heard) for event in journal.events(run.journal))
+            and any(isinstance(event, Heartbeat) for event in journal.events(run.journal))
         )
     )
     return run, until(lambda: attempt_file.recall(run))
 
 
-def told(run: RunDir) -> list[str]:
+def announced(run: RunDir) -> list[str]:
     """Return the kinds of what was told, in order."""
     kinds = (narrative.kind_of(entry.line.event) for entry in journal.read(run.journal))
     return [kind for kind in kinds if kind is not None]
@@ -118,7 +118,7 @@ def test_a_training_goes_on_while_stallguard_is_dead_and_is_guarded_again(launch
     little = launchd(LONG)
     run, attempt = running_training()
     os.kill(little.process.pid, signal.SIGKILL)
-    until(lambda: "taken_up" in told(run))
+    until(lambda: "taken_up" in announced(run))
     until(lambda: run_files.state(run) == "running")
     assert run_files.lives(attempt.process)
     done = len(steps_of(run))
@@ -141,7 +141,7 @@ def test_a_death_before_anything_was_noted_starts_no_second_training(launchd, pl
     attempt_file.file(run).unlink()
     run.journal.unlink()
     little.paused.set()
-    until(lambda: "taken_up" in told(run))
+    until(lambda: "taken_up" in announced(run))
     (place / "enough").touch()
 
     assert little.wait(60)
@@ -166,7 +166,9 @@ def test_a_training_that_ended_well_in_between_is_not_trained_again(launchd, pla
     assert steps_of(run) == list(range(len(steps_of(run))))
 
 
-def left_alone(little, place, run: RunDir, attempt: attempt_file.Attempt, *, waiter: bool = True) -> None:
+def left_alone(
+    little, place, run: RunDir, attempt: attempt_file.AttemptRecord, *, waiter: bool = True
+) -> None:
     """Kill stallguard, let the training end by itself, and let stallguard be started again."""
     little.paused.clear()
     os.kill(little.process.pid, signal.SIGKILL)
@@ -241,7 +243,7 @@ def test_an_adopted_training_is_ended_like_any_other(launchd):
     little = launchd(1000)
     run, attempt = running_training()
     os.kill(little.process.pid, signal.SIGKILL)
-    until(lambda: "taken_up" in told(run))
+    until(lambda: "taken_up" in announced(run))
     until(lambda: little.process.poll() is None)
     little.process.terminate()
 
@@ -333,7 +335,7 @@ HANG = "import threading; lock = threading.Lock(); lock.acquire(); lock.acquire(
 def test_evidence_that_was_being_gathered_is_gathered_again(launchd):
     little = launchd(40, HANG, ("--observe", "--patience", "0.25"))
     run, _ = running_training()
-    until(lambda: "evidence" in told(run), 120)
+    until(lambda: "evidence" in announced(run), 120)
     little.paused.clear()
     os.kill(little.process.pid, signal.SIGKILL)
     until(lambda: little.codes)
@@ -344,7 +346,7 @@ def test_evidence_that_was_being_gathered_is_gathered_again(launchd):
     little.paused.set()
 
     until((run.incident(1) / "manifest.json").exists, 120)
-    until(lambda: "evidence" in told(run))
+    until(lambda: "evidence" in announced(run))
     [collected] = [event for event in journal.events(run.journal) if isinstance(event, Collected)]
     assert "train.py" in collected.where, "the script's own line that it hangs in"
     assert "everything" not in collected.missing

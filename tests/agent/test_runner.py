@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from stallguard.agent import job_memory
 from stallguard.agent.job import Schedule
 from stallguard.agent.job_files import LAUNCHD
-from stallguard.agent.runner import Work, trim
+from stallguard.agent.runner import JobRunner, trim
 from stallguard.errors import StallguardError
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
@@ -36,7 +36,7 @@ def at_work(
     schedule=NIGHTLY,
 ) -> list[str]:
     said: list[str] = []
-    Work("night", ("train.py",), schedule, lambda: now, begin, go_on, said.append, notify, LAUNCHD).do()
+    JobRunner("night", ("train.py",), schedule, lambda: now, begin, go_on, said.append, notify, LAUNCHD).do()
     return said
 
 
@@ -53,9 +53,9 @@ def test_a_run_without_an_end_is_handed_on(kept):
     nobody = run_files.Identity(pid=1, started=0.0)
     run_files.write(
         run.asked,
-        run_files.AskedFor(schema=1, id="run-1", command=[], argv=[], cwd="/", began="", supervisor=nobody),
+        run_files.RunRequest(schema=1, id="run-1", command=[], argv=[], cwd="/", began="", supervisor=nobody),
     )
-    job_memory.keep("night", job_memory.Memory(run="run-1", started=NOW))
+    job_memory.keep("night", job_memory.JobMemory(run="run-1", started=NOW))
     found = []
 
     at_work(go_on=lambda run, end: found.append((run, end)))
@@ -68,11 +68,11 @@ def test_a_run_that_is_to_be_ended_is_ended_before_the_next_begins(kept):
     run = RunDir(kept / "runs" / "run-1")
     run.path.mkdir(parents=True)
     nobody = run_files.Identity(pid=1, started=0.0)
-    asked = run_files.AskedFor(
+    asked = run_files.RunRequest(
         schema=1, id="run-1", command=[], argv=[], cwd="/", began="", supervisor=nobody
     )
     run_files.write(run.asked, asked)
-    job_memory.keep("night", job_memory.Memory(run="run-1", halted=True, wanted=True))
+    job_memory.keep("night", job_memory.JobMemory(run="run-1", halted=True, wanted=True))
     done = []
 
     def go_on(which, end):
@@ -95,11 +95,11 @@ def test_what_is_due_begins_after_a_run_was_taken_up_that_had_ended(kept, schedu
     run = RunDir(kept / "runs" / "run-1")
     run.path.mkdir(parents=True)
     nobody = run_files.Identity(pid=1, started=0.0)
-    asked = run_files.AskedFor(
+    asked = run_files.RunRequest(
         schema=1, id="run-1", command=[], argv=[], cwd="/", began="", supervisor=nobody
     )
     run_files.write(run.asked, asked)
-    job_memory.keep("night", job_memory.Memory(run="run-1", started=NOW - datetime.timedelta(days=1)))
+    job_memory.keep("night", job_memory.JobMemory(run="run-1", started=NOW - datetime.timedelta(days=1)))
     done = []
 
     def go_on(which, end):
@@ -129,7 +129,7 @@ def test_a_memory_that_cannot_be_kept_does_not_become_a_loop(kept):
 
 
 def test_a_damaged_memory_is_begun_anew(kept):
-    job_memory.keep("night", job_memory.Memory())
+    job_memory.keep("night", job_memory.JobMemory())
     job_memory.file("night").write_text("{")
     assert any(": begin, " in line for line in at_work())
 
@@ -158,7 +158,7 @@ MORNING = NOW.replace(day=3, hour=8, minute=0)
 
 
 def test_a_night_that_the_machine_slept_through_is_said_and_notified_once(kept):
-    job_memory.keep("night", job_memory.Memory(installed=NOW.replace(hour=15)))
+    job_memory.keep("night", job_memory.JobMemory(installed=NOW.replace(hour=15)))
     notified: list[str] = []
 
     said = at_work(notify=notified.append, now=MORNING)
@@ -171,7 +171,7 @@ def test_a_night_that_the_machine_slept_through_is_said_and_notified_once(kept):
 
 
 def test_a_training_that_lasts_over_the_next_hour_has_missed_nothing(kept):
-    job_memory.keep("night", job_memory.Memory(installed=NOW.replace(hour=15)))
+    job_memory.keep("night", job_memory.JobMemory(installed=NOW.replace(hour=15)))
     at_work(begin=lambda remember: remember("run-1"))
     notified: list[str] = []
 
@@ -184,10 +184,10 @@ def test_a_training_that_lasts_over_the_next_hour_has_missed_nothing(kept):
 
 
 def test_the_hourly_look_at_a_long_interval_does_not_fill_the_log(kept):
-    job_memory.keep("night", job_memory.Memory(installed=NOW, started=NOW, ended=NOW))
+    job_memory.keep("night", job_memory.JobMemory(installed=NOW, started=NOW, ended=NOW))
     said: list[str] = []
     never = lambda *_: None  # noqa: E731
-    Work(
+    JobRunner(
         "night",
         ("train.py",),
         Schedule(every=7 * 86400.0),
@@ -206,7 +206,7 @@ def test_a_job_whose_memory_is_damaged_goes_on_with_the_training_that_it_left(ke
     run = RunDir(kept / "runs" / "run-1")
     run.path.mkdir(parents=True)
     nobody = run_files.Identity(pid=1, started=0.0)
-    asked = run_files.AskedFor(
+    asked = run_files.RunRequest(
         schema=1,
         id="run-1",
         command=["train.py"],
@@ -234,7 +234,7 @@ def test_a_job_whose_memory_is_damaged_does_not_begin_twice_in_a_night(kept):
     run.path.mkdir(parents=True)
     nobody = run_files.Identity(pid=1, started=0.0)
     began = NOW.astimezone(datetime.UTC).isoformat()
-    asked = run_files.AskedFor(
+    asked = run_files.RunRequest(
         schema=1, id="run-1", command=["train.py"], argv=[], cwd="/", began=began, supervisor=nobody
     )
     run_files.write(run.asked, asked)

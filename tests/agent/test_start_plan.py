@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallguard.agent.job import Schedule
-from stallguard.agent.job_memory import Memory
+from stallguard.agent.job_memory import JobMemory
 from stallguard.agent.start_plan import (
     BEGIN,
     END,
@@ -31,11 +31,11 @@ def at(text: str) -> dt.datetime:
     return dt.datetime.fromisoformat(text).replace(tzinfo=ZONE)
 
 
-def decide(schedule: Schedule, memory: Memory, now: str, *, unfinished: bool = False) -> str:
+def decide(schedule: Schedule, memory: JobMemory, now: str, *, unfinished: bool = False) -> str:
     return plan(schedule, memory, at(now), unfinished=unfinished).action
 
 
-INSTALLED = Memory(installed=at("2026-11-02 15:00"))
+INSTALLED = JobMemory(installed=at("2026-11-02 15:00"))
 
 
 def test_a_nightly_job_does_nothing_when_it_is_loaded():
@@ -52,19 +52,19 @@ def test_a_night_that_was_missed_is_not_made_up_in_the_day():
 
 
 def test_it_begins_once_a_night():
-    started = Memory(installed=at("2026-11-02 15:00"), started=at("2026-11-02 22:59:31"))
+    started = JobMemory(installed=at("2026-11-02 15:00"), started=at("2026-11-02 22:59:31"))
 
     assert decide(NIGHTLY, started, "2026-11-02 23:00:05") == NOTHING
     assert decide(NIGHTLY, started, "2026-11-03 23:00:05") == BEGIN
 
 
 def test_installing_at_the_very_hour_waits_for_the_next_night():
-    installed = Memory(installed=at("2026-11-02 23:30"))
+    installed = JobMemory(installed=at("2026-11-02 23:30"))
     assert decide(NIGHTLY, installed, "2026-11-02 23:30:01") == NOTHING
 
 
 def test_a_job_that_was_installed_just_before_its_hour_starts_then_and_once():
-    installed = Memory(installed=at("2026-11-02 22:59:40"))
+    installed = JobMemory(installed=at("2026-11-02 22:59:40"))
     now = at("2026-11-02 22:59:41")
     done = plan(NIGHTLY, installed, now, unfinished=False)
 
@@ -77,13 +77,13 @@ def test_a_job_that_was_installed_just_before_its_hour_starts_then_and_once():
 
 def test_two_times_a_day_are_two_starts():
     twice = Schedule(at=("03:00", "23:00"))
-    started = Memory(installed=at("2026-11-02 15:00"), started=at("2026-11-02 23:00"))
+    started = JobMemory(installed=at("2026-11-02 15:00"), started=at("2026-11-02 23:00"))
 
     assert decide(twice, started, "2026-11-03 03:00") == BEGIN
 
 
 def test_what_was_asked_for_begins_at_once_and_once():
-    wanted = Memory(installed=at("2026-11-02 15:00"), wanted=True)
+    wanted = JobMemory(installed=at("2026-11-02 15:00"), wanted=True)
     now = at("2026-11-02 15:01")
     done = plan(NIGHTLY, wanted, now, unfinished=False)
 
@@ -100,7 +100,7 @@ def test_a_job_by_hand_waits_to_be_asked():
 
 def test_an_interval_begins_now_and_then_again_when_it_has_passed():
     every = Schedule(every=6 * 3600)
-    started = Memory(installed=at("2026-11-02 15:00"), started=at("2026-11-02 15:00"))
+    started = JobMemory(installed=at("2026-11-02 15:00"), started=at("2026-11-02 15:00"))
 
     assert decide(every, INSTALLED, "2026-11-02 15:00:01") == BEGIN
     assert decide(every, started, "2026-11-02 18:00") == NOTHING
@@ -109,7 +109,7 @@ def test_an_interval_begins_now_and_then_again_when_it_has_passed():
 
 def test_an_interval_of_days_counts_the_days_whatever_the_machine_slept_or_restarted():
     weekly = Schedule(every=7 * 86400.0)
-    started = Memory(installed=at("2026-11-02 15:00"), started=at("2026-11-02 15:00:05"))
+    started = JobMemory(installed=at("2026-11-02 15:00"), started=at("2026-11-02 15:00:05"))
 
     hours = [f"2026-11-{day:02} {hour:02}:00" for day in range(3, 12) for hour in range(24)]
     assert next(now for now in hours if decide(weekly, started, now) == BEGIN) == "2026-11-09 15:00"
@@ -117,7 +117,7 @@ def test_an_interval_of_days_counts_the_days_whatever_the_machine_slept_or_resta
 
 def test_starts_by_the_hour_are_no_logins():
     both = Schedule(login=True, every=6 * 3600.0)
-    started = Memory(installed=at("2026-11-02 15:00"), started=at("2026-11-02 15:00"))
+    started = JobMemory(installed=at("2026-11-02 15:00"), started=at("2026-11-02 15:00"))
     assert decide(both, started, "2026-11-02 16:00") == NOTHING
     assert decide(both, started, "2026-11-02 21:00") == BEGIN
 
@@ -131,13 +131,13 @@ def test_a_run_that_stallguard_left_by_dying_goes_on():
 
 
 def test_a_run_that_was_stopped_while_stallguard_was_gone_is_ended_and_then_what_is_due():
-    halted = Memory(installed=at("2026-11-02 15:00"), halted=True)
+    halted = JobMemory(installed=at("2026-11-02 15:00"), halted=True)
     assert decide(NIGHTLY, halted, "2026-11-03 02:00", unfinished=True) == END
     assert decide(NIGHTLY, halted, "2026-11-03 02:00", unfinished=False) == NOTHING
 
 
 def test_asking_for_a_start_never_makes_two_trainings_of_one():
-    wanted = Memory(installed=at("2026-11-02 15:00"), wanted=True)
+    wanted = JobMemory(installed=at("2026-11-02 15:00"), wanted=True)
     assert decide(NIGHTLY, wanted, "2026-11-03 02:00", unfinished=True) == GO_ON
 
 
@@ -196,14 +196,15 @@ def test_no_second_start_follows_within_the_same_hour(minutes):
 @pytest.mark.parametrize(
     ("past", "now", "expected"),
     [
-        (Memory(installed=at("2026-11-02 15:00")), "2026-11-03 08:00", "2026-11-02 23:00"),
-        (Memory(installed=at("2026-11-02 15:00")), "2026-11-03 00:30", None),  # is still made up
-        (Memory(installed=at("2026-11-01 15:00")), "2026-11-02 23:00", "2026-11-01 23:00"),
-        (Memory(installed=at("2026-11-02 23:30")), "2026-11-03 08:00", None),
-        (Memory(started=at("2026-11-02 22:59:30"), ended=at("2026-11-03 02:00")), "2026-11-03 08:00", None),
-        (Memory(started=at("2026-11-01 23:00"), ended=at("2026-11-02 02:00")), "2026-11-03 08:00", "2026-11-02 23:00"),
-        (Memory(started=at("2026-11-01 23:00")), "2026-11-03 08:00", None),  # still at work
-        (Memory(), "2026-11-03 08:00", None),  # nothing is known
+        (JobMemory(installed=at("2026-11-02 15:00")), "2026-11-03 08:00", "2026-11-02 23:00"),
+        (JobMemory(installed=at("2026-11-02 15:00")), "2026-11-03 00:30", None),  # is still made up
+        (JobMemory(installed=at("2026-11-01 15:00")), "2026-11-02 23:00", "2026-11-01 23:00"),
+        (JobMemory(installed=at("2026-11-02 23:30")), "2026-11-03 08:00", None),
+        (JobMemory(started=at("2026-11-02 22:59:30"), ended=at("2026-11-03 02:00")), "2026-11-03 08:00", None),
+        (JobMemory(started=at("2026-11-01 23:00"), ended=at("2026-11-02 02:00")),
+         "2026-11-03 08:00", "2026-11-02 23:00"),
+        (JobMemory(started=at("2026-11-01 23:00")), "2026-11-03 08:00", None),  # still at work
+        (JobMemory(), "2026-11-03 08:00", None),  # nothing is known
     ],
 )  # fmt: skip
 def test_a_start_that_did_not_happen_is_known(past, now, expected):

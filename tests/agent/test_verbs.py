@@ -47,7 +47,7 @@ def test_a_definition_that_was_spoiled_by_hand_does_not_become_a_loop(agent, cap
 
 def test_an_option_that_is_gone_is_said_by_status_and_does_not_become_a_loop(agent, monkeypatch):
     monkeypatch.setattr("stallguard.agent.runner.step_aside", lambda: None)
-    job_memory.keep("night", job_memory.Memory(wanted=True))
+    job_memory.keep("night", job_memory.JobMemory(wanted=True))
     assert "--long-ago" in agent("work", "--name", "night", "--", "--long-ago", "train.py")
     assert "install the job again" in job_memory.recall("night").trouble
 
@@ -192,12 +192,12 @@ def test_show_prints_either_form_anywhere_without_installing(agent, fake, monkey
 def test_a_night_that_did_not_happen_is_said_by_status(agent):
     agent(*NIGHTLY)
     long_ago = job_memory.recall("night").installed.replace(year=2020)
-    job_memory.keep("night", job_memory.Memory(installed=long_ago))
+    job_memory.keep("night", job_memory.JobMemory(installed=long_ago))
 
-    told = agent("status")
+    announced = agent("status")
 
-    assert "  missed      the start at 23:00 on " in told
-    assert "pmset repeat wakeorpoweron" in told
+    assert "  missed      the start at 23:00 on " in announced
+    assert "pmset repeat wakeorpoweron" in announced
 
 
 def test_a_mac_that_will_sleep_is_said_at_install(agent, monkeypatch):

@@ -43,7 +43,7 @@ def network(optimizer):
     return model
 
 
-def told(model, data, **options):
+def announced(model, data, **options):
     """Train one epoch in the script's order, and tell of it."""
     seen = Seen()
     history = model.fit(*data, epochs=1, shuffle=False, verbose=0, callbacks=[seen], **options)
@@ -78,26 +78,26 @@ def after_slices():
     model = network(sgd())
     model.fit(pipeline(), epochs=1, verbose=0)
     model.set_weights([np.zeros_like(w) for w in model.get_weights()])
-    return told(model, (x, y), batch_size=32)
+    return announced(model, (x, y), batch_size=32)
 
 
 CASES = {
-    "arrays": lambda: told(network(sgd()), (x, y), batch_size=32),
-    "default": lambda: told(network(sgd()), (x, y)),
-    "nested": lambda: told(network(sgd()), ([x], [y]), batch_size=32),
-    "steps": lambda: told(network(sgd()), (x, y), batch_size=32, steps_per_epoch=2),
-    "schedule": lambda: told(network(sgd(schedule())), (x, y), batch_size=32),
-    "adam": lambda: told(network(keras.optimizers.Adam(0.1)), (x, y), batch_size=32),
-    "legacy": lambda: told(network(keras.optimizers.legacy.SGD(0.1)), (x, y), batch_size=32),
-    "pipeline": lambda: told(network(sgd()), (pipeline(),)),
+    "arrays": lambda: announced(network(sgd()), (x, y), batch_size=32),
+    "default": lambda: announced(network(sgd()), (x, y)),
+    "nested": lambda: announced(network(sgd()), ([x], [y]), batch_size=32),
+    "steps": lambda: announced(network(sgd()), (x, y), batch_size=32, steps_per_epoch=2),
+    "schedule": lambda: announced(network(sgd(schedule())), (x, y), batch_size=32),
+    "adam": lambda: announced(network(keras.optimizers.Adam(0.1)), (x, y), batch_size=32),
+    "legacy": lambda: announced(network(keras.optimizers.legacy.SGD(0.1)), (x, y), batch_size=32),
+    "pipeline": lambda: announced(network(sgd()), (pipeline(),)),
     "after_slices": after_slices,
 }
 environment = sys.modules["_stallguard_probe"].probe.context.environment
 factor, environment["STALLGUARD_FACTOR"] = environment["STALLGUARD_FACTOR"], "1"
 result = {  # the yardstick: what the script's own hand would have changed
-    "sgd by hand": told(network(sgd(0.05)), (x, y), batch_size=16),
-    "adam by hand": told(network(keras.optimizers.Adam(0.05)), (x, y), batch_size=16),
-    "whole": told(network(sgd()), (pipeline(),) if "pipeline" in sys.argv else (x, y)),
+    "sgd by hand": announced(network(sgd(0.05)), (x, y), batch_size=16),
+    "adam by hand": announced(network(keras.optimizers.Adam(0.05)), (x, y), batch_size=16),
+    "whole": announced(network(sgd()), (pipeline(),) if "pipeline" in sys.argv else (x, y)),
 }
 environment["STALLGUARD_FACTOR"] = factor
 result.update((name, CASES[name]()) for name in sys.argv[1:])

@@ -28,9 +28,9 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="macOS does not hold 
 
 def asked(**environment: str) -> tuple[dict[str, object], list[str]]:
     with Receiver() as receiver:
-        heard = receiver.run([sys.executable, "-c", ASKS], 60, **environment)
-    assert heard.code == 0, heard.err
-    return json.loads(heard.out), [note["text"] for note in heard.notes if note["kind"] == "micro"]
+        heartbeat = receiver.run([sys.executable, "-c", ASKS], 60, **environment)
+    assert heartbeat.code == 0, heartbeat.err
+    return json.loads(heartbeat.out), [note["text"] for note in heartbeat.notes if note["kind"] == "micro"]
 
 
 def test_a_script_that_asks_gets_less_and_keras_is_not_to_slice_that_again() -> None:
@@ -75,7 +75,7 @@ def test_the_least_batch_holds(tmp_path: Path) -> None:
     )  # fmt: skip
     assert run.code == 1, "the script's own"
     assert {launch.get("factor", 1) for launch in run.actions("attempt.start_requested")} == {1}
-    sizes = {fact["text"] for fact in run.told("note") if "is given" in fact["text"]}
+    sizes = {fact["text"] for fact in run.announced("note") if "is given" in fact["text"]}
     assert sizes == {"the script is given batches of 128 rows"}
 
 

@@ -25,17 +25,17 @@ Rows = dict[str, dict[str, Any]]
 
 def trained(python: str, cases: list[str], **environment: str) -> tuple[Rows, Heard]:
     with Receiver() as receiver:
-        heard = receiver.run([python, str(CHILD), *cases], 300, STALLGUARD_FACTOR="2", **environment)
-    assert heard.code == 0, heard.err[-3000:]
-    return json.loads(heard.out.splitlines()[-1]), heard
+        heartbeat = receiver.run([python, str(CHILD), *cases], 300, STALLGUARD_FACTOR="2", **environment)
+    assert heartbeat.code == 0, heartbeat.err[-3000:]
+    return json.loads(heartbeat.out.splitlines()[-1]), heartbeat
 
 
 def same(rows: Rows, one: str, other: str) -> bool:
     return bool(rows[one]["weights"] == pytest.approx(rows[other]["weights"], rel=1e-5))
 
 
-def sentences(heard: Heard, kind: str) -> list[str]:
-    return [note["text"] for note in heard.notes if note["kind"] == kind]
+def sentences(heartbeat: Heard, kind: str) -> list[str]:
+    return [note["text"] for note in heartbeat.notes if note["kind"] == kind]
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +44,11 @@ def keras3() -> tuple[Rows, Heard]:
 
 
 def test_fit_trains_on_half_the_rows_at_half_the_rate(keras3: tuple[Rows, Heard]) -> None:
-    rows, heard = keras3
+    rows, heartbeat = keras3
     assert rows["arrays"]["batches"] == rows["arrays"]["steps"] == 6
     assert same(rows, "arrays", "sgd by hand")
     assert same(rows, "adam", "adam by hand")
-    said = sentences(heard, "micro")[0]
+    said = sentences(heartbeat, "micro")[0]
     assert said.startswith("fit trains on batches of 16 rows instead of 32: 2 times as many updates an epoch")
     assert said.endswith("the learning rate divided by 2")
 
@@ -73,15 +73,15 @@ def test_a_schedule_is_scaled_and_what_its_pace_becomes_is_said(keras3: tuple[Ro
 
 
 def test_a_pipeline_keeps_its_batches_is_sliced_and_that_is_said(keras3: tuple[Rows, Heard]) -> None:
-    rows, heard = keras3
+    rows, heartbeat = keras3
     assert rows["pipeline"]["batches"] == 3
     assert same(rows, "pipeline", "whole")
-    assert any("fit takes no batch size for" in text for text in heard.hello()["beyond"])
+    assert any("fit takes no batch size for" in text for text in heartbeat.hello()["beyond"])
 
 
 def test_the_rows_of_the_scripts_own_batch_are_told(keras3: tuple[Rows, Heard]) -> None:
-    told = [note["facts"]["batch"] for note in keras3[1].notes if note["kind"] == "batch"]
-    assert told[-1] == "32"
+    announced = [note["facts"]["batch"] for note in keras3[1].notes if note["kind"] == "batch"]
+    assert announced[-1] == "32"
 
 
 def test_keras_2_does_the_same(other_python: Callable[[str], str]) -> None:
@@ -115,11 +115,11 @@ def test_a_run_goes_on_with_fewer_rows_where_it_was_and_with_all_of_them_after_a
 
     assert run.code == 0, run.err
     assert [launch.get("factor", 1) for launch in run.actions("attempt.start_requested")] == [1, 2, 1]
-    assert any("of 16 rows instead of 32" in fact["text"] for fact in run.told("smaller"))
-    assert "the learning rate divided by 1.41" in run.told("smaller")[0]["text"]
-    resized = [fact["text"] for fact in run.told("resumed") if "the batch is" in fact["text"]]
+    assert any("of 16 rows instead of 32" in fact["text"] for fact in run.announced("smaller"))
+    assert "the learning rate divided by 1.41" in run.announced("smaller")[0]["text"]
+    resized = [fact["text"] for fact in run.announced("resumed") if "the batch is" in fact["text"]]
     assert [text.split(":")[0] for text in resized] == [
         "the batch is 16 now and was 32",
         "the batch is 32 now and was 16",
     ]
-    assert "1.41" in run.told("mathematics")[-1]["text"]
+    assert "1.41" in run.announced("mathematics")[-1]["text"]

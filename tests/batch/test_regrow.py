@@ -19,18 +19,18 @@ HERE = Path(__file__).parent
 def grown(python: str, **environment: str) -> Heard:
     with Receiver() as receiver:
         command = [python, str(HERE / "regrow_child.py")]
-        heard = receiver.run(command, 300, STALLGUARD_FACTOR="2", STALLGUARD_REGROW="1", **environment)
-    assert heard.code == 0, heard.err[-3000:]
-    return heard
+        heartbeat = receiver.run(command, 300, STALLGUARD_FACTOR="2", STALLGUARD_REGROW="1", **environment)
+    assert heartbeat.code == 0, heartbeat.err[-3000:]
+    return heartbeat
 
 
-def assert_grew(heard: Heard) -> None:
-    row = json.loads(heard.out.splitlines()[-1])
+def assert_grew(heartbeat: Heard) -> None:
+    row = json.loads(heartbeat.out.splitlines()[-1])
     assert row["factors"] == [2, 2, 1, 1], "from the end of the epoch on in which it was asked for"
     assert row["weights"] == pytest.approx(row["whole"], rel=1e-5)
-    told = [note["facts"] for note in heard.notes if note["kind"] == "regrown"]
-    assert told == [{"factor": "1"}]
-    assert heard.last()["command"] == 0
+    announced = [note["facts"] for note in heartbeat.notes if note["kind"] == "regrown"]
+    assert announced == [{"factor": "1"}]
+    assert heartbeat.last()["command"] == 0
 
 
 def test_slices_grow_at_the_end_of_an_epoch_and_train_the_same() -> None:
@@ -55,13 +55,13 @@ def test_a_script_that_is_told_its_size_gets_half_after_a_failure_and_the_whole_
     assert run.code == 0, run.err
     assert run.out == b"trained with 32\n"
     assert [launch.get("factor", 1) for launch in run.actions("attempt.start_requested")] == [1, 2, 1]
-    sizes = [fact["text"] for fact in run.told("note") if "is given" in fact["text"]]
+    sizes = [fact["text"] for fact in run.announced("note") if "is given" in fact["text"]]
     assert sizes == [f"the script is given batches of {rows} rows" for rows in (32, 16, 32)]
-    mathematics = [fact["mathematics"] for fact in run.told("restart")]
+    mathematics = [fact["mathematics"] for fact in run.announced("restart")]
     assert "2 times as many updates" in mathematics[0]
     assert mathematics[1] == "the training results are unaffected"
-    assert any("the batch is 16 now and was 32" in fact["text"] for fact in run.told("resumed"))
-    assert not run.told("smaller"), "never sliced as well"
+    assert any("the batch is 16 now and was 32" in fact["text"] for fact in run.announced("resumed"))
+    assert not run.announced("smaller"), "never sliced as well"
 
 
 @pytest.mark.live
@@ -76,7 +76,7 @@ def test_a_script_that_knows_nothing_of_it_is_sliced_for_want_of_memory_and_whol
     assert run.code == 0, run.err
     assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "out-of-memory"
     assert [launch.get("factor", 1) for launch in run.actions("attempt.start_requested")] == [1, 2]
-    assert "whole again" in run.told("smaller")[-1]["text"]
-    said = run.told("mathematics")[-1]["text"]
+    assert "whole again" in run.announced("smaller")[-1]["text"]
+    said = run.announced("mathematics")[-1]["text"]
     assert "in attempt 2 each batch is computed in 2 parts" in said
     assert said.endswith("in attempt 2 the training results are unaffected")

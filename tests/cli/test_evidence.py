@@ -83,17 +83,17 @@ def pid(guarded):
 def test_dump_shows_where_the_script_hangs_and_leaves_it_alone(guarded, pid):
     answer = guarded.stallguard("dump", "--again", "0.1")
     assert answer.returncode == 0, answer.stderr
-    told = answer.stdout.decode()
-    assert told.startswith("main thread")
-    assert "  > train.py:8 in stuck\n  > train.py:11\n" in told
+    announced = answer.stdout.decode()
+    assert announced.startswith("main thread")
+    assert "  > train.py:8 in stuck\n  > train.py:11\n" in announced
     assert b"did not go on" in answer.stderr
     assert guarded.process.poll() is None
 
 
 def test_dump_takes_a_pid_and_a_directory_and_answers_in_json(guarded, pid, tmp_path):
     answer = guarded.stallguard("dump", str(pid), "--json", "-o", str(tmp_path / "here"))
-    told = json.loads(answer.stdout)
-    assert (told["pid"], told["where"], told["schema"]) == (pid, "train.py:8 in stuck", 1)
+    announced = json.loads(answer.stdout)
+    assert (announced["pid"], announced["where"], announced["schema"]) == (pid, "train.py:8 in stuck", 1)
     assert (tmp_path / "here/manifest.json").exists()
     assert SECRET not in answer.stdout.decode()
 

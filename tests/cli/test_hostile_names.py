@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from stallguard.cli import learned, logs, ls, morning, status
 from stallguard.cli._verbs import cli
-from stallguard.core.actions import Tell
+from stallguard.core.actions import Announce
 from stallguard.core.sizes import Sizes
 from stallguard.storage import learned_store, paths, run_files
 from stallguard.storage.journal import Journal
@@ -28,13 +28,15 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> paths.RunDir:
     monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
     made = paths.new_run("train", "20260101-000000")
     command = ["train.py", ESCAPES, "two\nlines"]
-    asked = run_files.AskedFor(1, made.id, command, command, "/", run_files.utc(), run_files.Identity(1, 0.0))
+    asked = run_files.RunRequest(
+        1, made.id, command, command, "/", run_files.utc(), run_files.Identity(1, 0.0)
+    )
     run_files.keep_asked(made, asked)
     run_files.conclude(
         made, run_files.Outcome(1, 1, f"because {ESCAPES}", run_files.utc(), 1.0, 0, 0, 1, 0.0)
     )
     journal = Journal(made.journal, print)
-    journal.write(1.0, *line(Tell("guarding", {"command": " ".join(command), "run": made.id})))
+    journal.write(1.0, *line(Announce("guarding", {"command": " ".join(command), "run": made.id})))
     journal.close()
     return made
 
@@ -52,7 +54,7 @@ def test_a_list_has_one_line_a_run(run: paths.RunDir) -> None:
 
 
 def test_a_script_of_which_something_was_learned_is_text_on_one_line(run: paths.RunDir) -> None:
-    key = learned_store.Key(("train.py", ESCAPES, "two\nlines"), "/", "digest", "machine")
+    key = learned_store.CommandKey(("train.py", ESCAPES, "two\nlines"), "/", "digest", "machine")
     learned_store.keep_sizes(key, Sizes(rows=8))
     [line] = CliRunner().invoke(learned.command, ["show"]).output.splitlines()
 

@@ -19,7 +19,7 @@ from stallguard.core.actions import AnyAction
 from stallguard.core.events import AnyEvent
 from stallguard.report import narrative
 from stallguard.storage import journal, paths, run_files
-from stallguard.supervisor.live_status import Snapshot, snapshot
+from stallguard.supervisor.live_status import LiveStatus, snapshot
 from tests.report import nights
 from tests.simulation.simulation import Simulation
 
@@ -95,7 +95,8 @@ def home(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = nights.night(tmp_path, minutes=5)
     run_files.keep_asked(
-        run, run_files.AskedFor(1, run.id, ["train.py"], ["python", "train.py"], str(tmp_path), "2026-03-07T10:00:00Z",
+        run, run_files.RunRequest(1, run.id, ["train.py"], ["python", "train.py"], str(tmp_path),
+        "2026-03-07T10:00:00Z",
                               run_files.Identity(1, 0.0, "another"), config={}, origins={}),
     )  # fmt: skip
     run_files.conclude(
@@ -153,15 +154,15 @@ def test_the_lines_of_a_journal_are_what_the_reference_says(home):
         value = json.loads(line)
         if narrative.kind_of(value["event"]) is not None:
             assert value["message"]
-            assert unwritten(value, journal.Line) in ([], [".event"])
+            assert unwritten(value, journal.JournalLine) in ([], [".event"])
         else:
-            every = {f".{name}" for name in journal.Line.__struct_fields__}
+            every = {f".{name}" for name in journal.JournalLine.__struct_fields__}
             assert set(unwritten(value, AnyEvent | AnyAction)) <= every
 
 
 def test_the_files_of_a_run_are_what_the_reference_says(home):
     run = paths.find_run("night")
-    conforms(run.asked.read_bytes(), run_files.AskedFor)
+    conforms(run.asked.read_bytes(), run_files.RunRequest)
     conforms((run.path / "outcome.json").read_bytes(), run_files.Outcome)
 
 
@@ -171,12 +172,12 @@ def test_the_snapshot_of_a_run_that_lives_is_what_the_reference_says():
     world.start(12, 0.5)
     world.go_on(40)
     world.leave(11)
-    shown = conforms(msgspec.json.encode(snapshot("night", world.run, world.now)), Snapshot)
+    shown = conforms(msgspec.json.encode(snapshot("night", world.run, world.now)), LiveStatus)
 
     assert [one["how"] for one in shown["trainings"]] == ["ended", ""]
     assert shown["judgement"]
     assert shown["readings"]
-    conforms(msgspec.json.encode(snapshot("night", None, 0.0)), Snapshot)
+    conforms(msgspec.json.encode(snapshot("night", None, 0.0)), LiveStatus)
 
 
 def test_a_field_without_a_meaning_and_a_meaning_without_a_field_are_refused(checks, monkeypatch):

@@ -21,7 +21,7 @@ from stallguard.core.events import Event
 from stallguard.errors import StallguardError
 from stallguard.report import status_rows
 from stallguard.storage import paths, run_files
-from stallguard.storage.run_files import AskedFor, Outcome
+from stallguard.storage.run_files import Outcome, RunRequest
 from stallguard.supervisor.control import Control
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ class Life:
         me = run_files.identity(os.getpid())
         run_files.write(
             self.run.asked,
-            AskedFor(1, name, ["train.py"], ["python", "train.py"], "/", "2026-03-07T22:30:00Z", me,
+            RunRequest(1, name, ["train.py"], ["python", "train.py"], "/", "2026-03-07T22:30:00Z", me,
                      control=str(self.control.path)),
         )  # fmt: skip
         self.run.output.write_bytes(b"Epoch 3\n\r50/100 loss: 0.3\x1b[0m\r51/100 loss: 0.25")
@@ -94,7 +94,7 @@ def over(home, name="ended", code=0):
     run = paths.RunDir(home / "runs" / name)
     run.path.mkdir(parents=True)
     nobody = run_files.Identity(2**22 + 1, 0.0)
-    run_files.write(run.asked, AskedFor(1, name, ["train.py"], [], "/", "2026-03-07T22:30:00Z", nobody))
+    run_files.write(run.asked, RunRequest(1, name, ["train.py"], [], "/", "2026-03-07T22:30:00Z", nobody))
     run_files.write(
         run.path / "outcome.json", Outcome(1, code, "it ended", "2026-03-07T23:30:00Z", 60.0, 5, 0, 1, 0.0)
     )
@@ -140,15 +140,15 @@ def test_a_stalled_run_shows_the_line_that_it_hangs_at(life):
     incident.mkdir(parents=True)
     (incident / "manifest.json").write_text('{"where": "train.py:8 in step"}')
 
-    told = CliRunner().invoke(status.command, []).output
-    assert "  hangs at    train.py:8 in step\n" in told
+    announced = CliRunner().invoke(status.command, []).output
+    assert "  hangs at    train.py:8 in step\n" in announced
 
 
 def test_a_silence_that_lasts_is_lost_already():
-    told = dict(status_rows.rows(STALLED | {"lost": 75.0}))
+    announced = dict(status_rows.rows(STALLED | {"lost": 75.0}))
 
-    assert told["stalls"] == "1 stall, 1 min 15 s lost", "the silence is in it"
-    assert told["silent"] == "for 1 min 15 s, 12 s is a stall"
+    assert announced["stalls"] == "1 stall, 1 min 15 s lost", "the silence is in it"
+    assert announced["silent"] == "for 1 min 15 s, 12 s is a stall"
     assert dict(status_rows.rows(SNAPSHOT | {"lost": 0.0}))["stalls"] == "1 stall"
 
 
@@ -303,11 +303,11 @@ def test_a_time_that_is_none_is_wrong_usage(life, words):
 
 
 def test_what_is_left_is_known_only_with_a_pace_and_an_end():
-    heard = SNAPSHOT["progress"]
+    heartbeat = SNAPSHOT["progress"]
 
-    assert status_rows.remaining(heard, 2.5) == (1000 - 250) / 2.5
-    assert status_rows.remaining(heard, None) is None
-    assert status_rows.remaining(heard | {"epochs": -1}, 2.5) is None
+    assert status_rows.remaining(heartbeat, 2.5) == (1000 - 250) / 2.5
+    assert status_rows.remaining(heartbeat, None) is None
+    assert status_rows.remaining(heartbeat | {"epochs": -1}, 2.5) is None
 
 
 def test_a_bar_fills_with_the_silence():

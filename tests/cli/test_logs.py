@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from stallguard.cli import logs
-from stallguard.core.actions import Tell
+from stallguard.core.actions import Announce
 from stallguard.storage import journal, paths, run_files
 from stallguard.storage.journal import Journal
 from stallguard.supervisor.recorder import line
@@ -21,7 +21,7 @@ from tests.storage.lines import encoded
 def begun(home: Path, supervisor: run_files.Identity) -> paths.RunDir:
     made = paths.new_run("train", "20260101-000000Z")
     run_files.keep_asked(
-        made, run_files.AskedFor(1, made.id, ["x"], ["x"], str(home), run_files.utc(), supervisor)
+        made, run_files.RunRequest(1, made.id, ["x"], ["x"], str(home), run_files.utc(), supervisor)
     )
     return made
 
@@ -33,7 +33,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> paths.RunDir:
     made = begun(tmp_path, run_files.Identity(1, 0.0))
     written = Journal(made.journal, print, most=40_000)
     for number in range(100):
-        written.write(float(number), *line(Tell("trouble", {"text": f"line {number} \x1b[2J"})))
+        written.write(float(number), *line(Announce("trouble", {"text": f"line {number} \x1b[2J"})))
     written.close()
     assert [part for part in journal.parts(made.journal) if part.suffix == ".gz"]
     return made
@@ -58,7 +58,7 @@ def test_times_are_those_of_the_users_clock_with_the_day_after_midnight(
             part.unlink()
         run.journal.write_bytes(
             b"".join(
-                encoded(Tell("trouble", {"text": "so"}), utc, at)
+                encoded(Announce("trouble", {"text": "so"}), utc, at)
                 for utc, at in (("2026-01-01T21:30:00Z", 1.0), ("2026-01-01T22:30:00Z", 2.0))
             )
         )

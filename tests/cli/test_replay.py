@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from stallguard.cli.replay import command
 from stallguard.core.actions import Collect, Launch, Signal
-from stallguard.core.events import Collected, Event, Exited, Heard, Launched, Left
+from stallguard.core.events import Collected, Event, Exited, Heartbeat, Launched, ProcessLeft
 from stallguard.errors import StallguardError
 from stallguard.report.replay_world import moved
 from stallguard.storage import journal, traces
@@ -33,7 +33,7 @@ def nowhere(monkeypatch, tmp_path):
     time.tzset()
 
 
-def told(*arguments: str) -> str:
+def announced(*arguments: str) -> str:
     result = CliRunner().invoke(command, arguments, catch_exceptions=False)
     assert result.exit_code == 0
     return result.output
@@ -44,7 +44,7 @@ def trace(name: str) -> str:
 
 
 def test_the_words_name_every_step_and_why():
-    output = told(trace("stall_lock"))
+    output = announced(trace("stall_lock"))
 
     assert [line.split("would ")[1].split()[0] for line in output.splitlines()] == [
         "suspect",
@@ -59,11 +59,11 @@ def test_the_words_name_every_step_and_why():
 
 
 def test_a_healthy_training_gives_one_line():
-    assert told(trace("lstm_small")).startswith("nothing: healthy all along")
+    assert announced(trace("lstm_small")).startswith("nothing: healthy all along")
 
 
 def test_json_is_one_object_with_the_verdicts_to_be_scored():
-    found = json.loads(told(trace("stall_sigstop"), "--json"))
+    found = json.loads(announced(trace("stall_sigstop"), "--json"))
 
     assert found["schema"] == 2
     assert found["began"] is None, "a trace has no place on the wall's clock"
@@ -75,7 +75,7 @@ def test_json_is_one_object_with_the_verdicts_to_be_scored():
 
 
 def test_two_settings_are_shown_side_by_side():
-    output = told(trace("stall_lock"), "--compare", "--set", "detector.patience=4")
+    output = announced(trace("stall_lock"), "--compare", "--set", "detector.patience=4")
 
     before, after = output.split("with detector.patience=4")
     assert "restart" in before
@@ -85,7 +85,7 @@ def test_two_settings_are_shown_side_by_side():
 
 def test_compared_settings_are_two_results_in_json():
     found = json.loads(
-        told(trace("stall_lock"), "--compare", "--set", "detector.rows.step.deadlock=15s", "--json")
+        announced(trace("stall_lock"), "--compare", "--set", "detector.rows.step.deadlock=15s", "--json")
     )
 
     assert [result["settings"] for result in found["compared"]] == [
@@ -100,7 +100,7 @@ def test_compared_settings_are_two_results_in_json():
 
 def test_a_mistyped_setting_is_answered_with_the_nearest_name():
     with pytest.raises(StallguardError) as error:
-        told(trace("stall_lock"), "--set", "detector.patiance=2")
+        announced(trace("stall_lock"), "--set", "detector.patiance=2")
 
     assert "detector.patience" in " ".join(error.value.lines()[1:])
 
@@ -114,7 +114,7 @@ def test_a_journal_is_decided_again_like_a_trace(tmp_path):
     path.write_bytes(b"".join(lines))
     assert len(list(journal.events(path))) == len(lines)
 
-    found = json.loads(told(str(path), "--json"))
+    found = json.loads(announced(str(path), "--json"))
     assert [v["step"] for v in found["verdicts"]] == ["suspect", "stalled"]
 
 
@@ -139,7 +139,7 @@ def night(tmp_path: Path) -> str:
         event for event in traces.events(traces.read(Path(trace("stall_lock")))) if event.at < STALLED + 2.0
     ]
     again = [
-        Heard(
+        Heartbeat(
             at=STALLED + at,
             attempt=2,
             sent_at=STALLED + at,
@@ -159,7 +159,7 @@ def night(tmp_path: Path) -> str:
         (STALLED, Collect(incident=1, attempt=1)),
         (STALLED + 2.0, Collected(at=STALLED + 2.0, incident=1, seconds=2.0, where="train.py:12 in step")),
         (STALLED + 2.0, Signal(attempt=1, name="TERM")),
-        (STALLED + 2.5, Left(at=STALLED + 2.5, attempt=1, pid=0, how="vanished")),
+        (STALLED + 2.5, ProcessLeft(at=STALLED + 2.5, attempt=1, pid=0, how="vanished")),
         (STALLED + 2.5, Exited(at=STALLED + 2.5, attempt=1, code=-15)),
         (STALLED + 2.5, Launch(attempt=2)),
         (STALLED + 2.6, Launched(at=STALLED + 2.6, attempt=2, pid=8)),
@@ -171,20 +171,20 @@ def night(tmp_path: Path) -> str:
 
 def times(found: dict[str, Any]) -> dict[str, float]:
     """Return when the first of each verdict and each deed came."""
-    told = [(v["step"], v["at"]) for v in found["verdicts"]] + [
+    announced = [(v["step"], v["at"]) for v in found["verdicts"]] + [
         (d["action"], d["at"]) for d in found["actions"]
     ]
-    return dict(reversed(told))
+    return dict(reversed(announced))
 
 
 def compared(night: str, setting: str) -> tuple[dict[str, float], dict[str, float]]:
-    found = json.loads(told(night, "--compare", "--set", setting, "--json"))
+    found = json.loads(announced(night, "--compare", "--set", setting, "--json"))
     before, after = map(times, found["compared"])
     return before, after
 
 
 def test_with_the_settings_as_they_were_a_run_is_decided_as_it_was(night):
-    found = times(json.loads(told(night, "--json")))
+    found = times(json.loads(announced(night, "--json")))
 
     assert found["stalled"] == pytest.approx(STALLED, abs=0.3)
     assert found["dump"] == found["stalled"]
@@ -215,13 +215,16 @@ def test_a_restart_that_never_was_ends_the_replay(tmp_path):
         tmp_path / "journal.jsonl", (0.0, Launched(at=0.0, attempt=1, pid=7)), *((e.at, e) for e in events)
     )
 
-    assert [deed["action"] for deed in json.loads(told(path, "--json"))["actions"]] == ["dump", "restart"]
+    assert [deed["action"] for deed in json.loads(announced(path, "--json"))["actions"]] == [
+        "dump",
+        "restart",
+    ]
 
 
 def test_times_are_those_of_the_clock_and_of_the_run(night, monkeypatch):
     monkeypatch.setenv("TZ", "Etc/GMT-2")
     time.tzset()
-    first, *lines = told(night).splitlines()
+    first, *lines = announced(night).splitlines()
 
     assert "Thursday, 01 January 2026, 02:00:00" in first
     assert [line.split("  ")[:2] for line in lines if "would call" in line] == [["02:00:16", "+0:00:16.8"]]
@@ -231,6 +234,6 @@ def test_times_are_those_of_the_clock_and_of_the_run(night, monkeypatch):
 def test_what_is_not_there_is_refused_with_the_code_for_no_such_run(monkeypatch, tmp_path):
     monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
     with pytest.raises(StallguardError) as error:
-        told("no-such-run")
+        announced("no-such-run")
 
     assert error.value.code == 3

@@ -43,13 +43,15 @@ def test_the_newest_run_is_told_on_standard_output_and_nothing_else(home):
 
 
 def test_json_is_one_object_with_everything(home):
-    told = json.loads(stallguard(home, "report", "nig", "--json").stdout)
+    announced = json.loads(stallguard(home, "report", "nig", "--json").stdout)
 
-    assert (told["schema"], told["run"], told["state"]) == (1, "night", "finished")
-    assert [one["where"] for one in told["incidents"]] == ["train.py:88 in step"] * 2
-    assert told["incidents"][0]["causes"][0]["evidence"]
-    assert told["totals"]["stalls"] == 2
-    assert len(told["timeline"]["times"]) == len(told["timeline"]["panels"][0]["series"][0]["values"])
+    assert (announced["schema"], announced["run"], announced["state"]) == (1, "night", "finished")
+    assert [one["where"] for one in announced["incidents"]] == ["train.py:88 in step"] * 2
+    assert announced["incidents"][0]["causes"][0]["evidence"]
+    assert announced["totals"]["stalls"] == 2
+    assert len(announced["timeline"]["times"]) == len(
+        announced["timeline"]["panels"][0]["series"][0]["values"]
+    )
 
 
 def test_html_goes_where_it_is_wanted_and_its_place_is_said(home, tmp_path):

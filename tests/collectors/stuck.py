@@ -9,7 +9,7 @@ import sys
 import textwrap
 import time
 
-from stallguard.collectors import Context
+from stallguard.collectors import EvidenceContext
 from stallguard.storage import run_files
 
 LONG = 20.0
@@ -78,7 +78,7 @@ class Stuck:
             "directory": self.run / "incidents" / "1", "argv": self.argv, "cwd": str(self.run),
             "environment": {"WANDB_API_KEY": SECRET, "TF_THING": "1"}, "identity": run_files.identity(pid),
         }  # fmt: skip
-        return Context(**(given | more))
+        return EvidenceContext(**(given | more))
 
     def at(self, text, function):
         """Return where a dump should find the process: the line of the script with `text`."""
@@ -101,7 +101,7 @@ def context(tmp_path, **more):
         "stacks": tmp_path / "x",
         "directory": tmp_path / "1",
     }
-    return Context(**(given | more))
+    return EvidenceContext(**(given | more))
 
 
 def item(manifest, name):

@@ -49,10 +49,10 @@ def test_the_bundle_is_complete_and_holds_no_secret(stuck):
         assert {"threads.txt", "maps.txt", "files.txt"} <= names
     for path in directory.iterdir():
         assert SECRET.encode() not in path.read_bytes(), path.name
-    told = json.loads((directory / "manifest.json").read_bytes())
-    assert told["removed"]["known"] >= 1
-    assert told["removed"]["home"] >= 1
-    assert {file["name"] for each in told["items"] for file in each.get("files", ())} == names - {
+    announced = json.loads((directory / "manifest.json").read_bytes())
+    assert announced["removed"]["known"] >= 1
+    assert announced["removed"]["home"] >= 1
+    assert {file["name"] for each in announced["items"] for file in each.get("files", ())} == names - {
         "manifest.json"
     }
     assert manifest.size == sum(

@@ -69,17 +69,17 @@ FORMS = {
 @given(name=names, secret=secrets, before=prose, after=prose)
 def test_a_value_under_a_telling_name_is_gone_from_any_text(form, name, secret, before, after):
     absent(secret, before, after, form, name)
-    told = clean().text(f"{before}\n{form.format(name=name, secret=secret)}\n{after}")
-    assert secret not in told
-    assert mark("secret") in told
+    announced = clean().text(f"{before}\n{form.format(name=name, secret=secret)}\n{after}")
+    assert secret not in announced
+    assert mark("secret") in announced
 
 
 @given(user=secrets.filter(lambda text: "/" not in text), secret=secrets, path=secrets)
 def test_a_password_in_an_address_is_gone(user, secret, path):
     absent(secret, user, path)
-    told = clean().text(f"cloning https://{user}:{secret}@host.example:8080/{path} now")
-    assert secret not in told
-    assert "host.example:8080" in told
+    announced = clean().text(f"cloning https://{user}:{secret}@host.example:8080/{path} now")
+    assert secret not in announced
+    assert "host.example:8080" in announced
 
 
 def test_addresses_without_a_password_stay():
@@ -108,10 +108,10 @@ def test_a_secret_of_the_environment_or_command_line_is_gone_wherever_it_was_pri
     )
 )
 def test_only_harmless_variables_show_their_values(values):
-    told = clean().environment(values | {"TF_CPP_MIN_LOG_LEVEL": "3", "MY_OWN_THING": "unguessable"})
-    assert told["TF_CPP_MIN_LOG_LEVEL"] == "3"
-    assert told["MY_OWN_THING"] == mark("variable")
-    assert set(values) <= set(told)
+    announced = clean().environment(values | {"TF_CPP_MIN_LOG_LEVEL": "3", "MY_OWN_THING": "unguessable"})
+    assert announced["TF_CPP_MIN_LOG_LEVEL"] == "3"
+    assert announced["MY_OWN_THING"] == mark("variable")
+    assert set(values) <= set(announced)
 
 
 @given(name=names, secret=secrets)
@@ -127,9 +127,9 @@ def test_arguments_follow_the_same_rules_as_text(name, secret):
         ["t.py", f"--{name}={secret}"],
         ["t.py", f"{name}={secret}"],
     ):
-        told = clean().arguments(words)
-        assert secret not in " ".join(told)
-        assert told[0] == "t.py"
+        announced = clean().arguments(words)
+        assert secret not in " ".join(announced)
+        assert announced[0] == "t.py"
         assert secret not in clean().text(" ".join(words))
 
 
@@ -137,9 +137,9 @@ def test_arguments_follow_the_same_rules_as_text(name, secret):
 def test_values_nested_in_json_follow_them_too(name, secret):
     absent(secret, name, "argvdeep--")
     value = {"argv": ["t.py", f"--{name}", secret], "deep": [{name: secret}, [f"{name}={secret}"]], "n": 3}
-    told = clean().value(value)
-    assert secret not in json.dumps(told)
-    assert told["n"] == 3
+    announced = clean().value(value)
+    assert secret not in json.dumps(announced)
+    assert announced["n"] == 3
 
 
 MADE = {
@@ -162,29 +162,29 @@ MADE = {
 @pytest.mark.parametrize("token", MADE.values(), ids=MADE.keys())
 @pytest.mark.parametrize("around", ["{}", "using {} now", "'{}'", "x={}", "a/{}/b", "({})"])
 def test_tokens_of_known_make_are_gone(token, around):
-    told = clean().text(around.format(token))
-    assert token not in told
-    assert "[removed: " in told
+    announced = clean().text(around.format(token))
+    assert token not in announced
+    assert "[removed: " in announced
 
 
 def test_headers_keys_and_mail_addresses_are_gone():
-    told = clean().text(
+    announced = clean().text(
         "Authorization: Basic dXNlcjpwYXNz\nauthorization: Bearer abcdefgh12345\n"
         "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\nIBAAK\n-----END RSA PRIVATE KEY-----\nafter ada@lovelace.example\n"
         "wandb key: 0123456789abcdef0123456789abcdef01234567\n-----BEGIN PRIVATE KEY-----\nMIIcut"
     )
     for secret in ("0123456789abcdef", "dXNlcjpwYXNz", "abcdefgh12345", "MIIEow", "IBAAK", "ada@", "MIIcut"):
-        assert secret not in told
-    assert "after" in told
+        assert secret not in announced
+    assert "after" in announced
 
 
 @given(below=st.text(string.ascii_letters + "/.-_", max_size=30))
 def test_home_becomes_a_tilde_and_other_people_nobody(below):
-    told = clean().text(f"/home/ada/{below} /Users/grace/{below} /home/adam/x")
-    assert "/home/ada/" not in told
-    assert "grace" not in told
-    assert "adam" not in told
-    assert told.startswith("~/")
+    announced = clean().text(f"/home/ada/{below} /Users/grace/{below} /home/adam/x")
+    assert "/home/ada/" not in announced
+    assert "grace" not in announced
+    assert "adam" not in announced
+    assert announced.startswith("~/")
 
 
 @given(text=st.one_of(prose, st.text(max_size=200)), name=names, secret=secrets)
@@ -210,9 +210,9 @@ def test_what_is_no_secret_stays_as_it_is(text):
 
 @given(data=st.binary(max_size=300))
 def test_bytes_that_are_no_text_pass_unharmed(data):
-    told = clean().data(data)
-    if b"[removed" not in told and b"~" not in told:
-        assert told == data
+    announced = clean().data(data)
+    if b"[removed" not in announced and b"~" not in announced:
+        assert announced == data
 
 
 def test_removals_are_counted_by_rule():

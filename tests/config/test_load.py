@@ -107,7 +107,7 @@ def test_one_row_of_the_detector_can_be_tuned(home):
     rows = load(home, STALLGUARD_DETECTOR__ROWS__SAVE__WORKING="20m").config.detector.rows
 
     assert (rows.step.deadlock, rows.save.working) == (15.0, 1200.0)
-    assert rows.open == config.Config().detector.rows.open
+    assert rows.epoch_first_step == config.Config().detector.rows.epoch_first_step
 
 
 @pytest.mark.parametrize(

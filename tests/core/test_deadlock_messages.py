@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from stallguard.core import messages
 from stallguard.core.diagnosis import causes, diagnose
-from stallguard.core.events import Collected, Heard, Sampled
+from stallguard.core.events import Collected, Heartbeat, Sampled
 from stallguard.core.history import History, remember
 from stallguard.core.readings import Process
 from stallguard.core.verdicts import Finding, Judgement
 
 NOW = 200.0
 JUDGEMENT = Judgement(
-    step="stalled", row="AFTER", phase="between", evidence="deadlock", gap=20.0, since=180.0, pulse=True
+    step="stalled",
+    row="BATCH_CALLBACKS",
+    phase="between",
+    evidence="deadlock",
+    gap=20.0,
+    since=180.0,
+    pulse=True,
 )
 
 
@@ -20,7 +26,7 @@ def history(*, members: int = 1, workers: int = 0) -> History:
     for second in range(60):
         at = NOW - 59 + second
         seen = remember(
-            seen, Heard(at=at, attempt=1, beats=500, phase="between", progress_at=180.0, sent_at=at)
+            seen, Heartbeat(at=at, attempt=1, beats=500, phase="between", progress_at=180.0, sent_at=at)
         )
         reading = Process(
             state="sleeping", cpu=10.0, members=members, workers=workers, census={"futex": 30, "sleep": 1}

@@ -17,7 +17,7 @@ def test_what_is_too_long_ends_in_an_ellipsis(text: str, quoted: str) -> None:
 
 def test_a_sentence_quotes_a_long_line_only_so_far() -> None:
     story = box().train(4).line("xla_oom", "RESOURCE_EXHAUSTED: Out of memory " + "x" * 300).exit(1)
-    told = [text for finding in story.findings() for text in (*finding.evidence, *finding.against)]
+    announced = [text for finding in story.findings() for text in (*finding.evidence, *finding.against)]
 
-    assert any("RESOURCE_EXHAUSTED" in text for text in told), told
-    assert all(text.endswith("…") for text in told if "RESOURCE_EXHAUSTED" in text)
+    assert any("RESOURCE_EXHAUSTED" in text for text in announced), announced
+    assert all(text.endswith("…") for text in announced if "RESOURCE_EXHAUSTED" in text)

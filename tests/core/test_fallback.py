@@ -7,7 +7,7 @@ import pytest
 
 from stallguard.core import fallback, lifecycle
 from stallguard.core.actions import Action, Conclude, Signal
-from stallguard.core.events import Asked, Event, Exited, Failed, Launched, Ticked
+from stallguard.core.events import Event, Exited, Failed, Launched, Ticked, UserCommand
 from stallguard.core.run import Run
 from stallguard.core.verdicts import Decision
 from tests.simulation.simulation import Simulation
@@ -45,10 +45,10 @@ def test_an_attempt_that_was_ended_to_be_started_again_leaves_a_failure_of_ours(
 @pytest.mark.parametrize(("verb", "name"), [("interrupt", "INT"), ("stop", "TERM"), ("finish", "TERM")])
 def test_who_asks_is_heard_and_who_asks_again_has_it_ended(verb: str, name: str) -> None:
     run = trained()
-    ask = Asked(at=run.now, verb=verb)
+    ask = UserCommand(at=run.now, verb=verb)
 
     assert done(run, ask, ask) == [Signal(attempt=1, name=name), Signal(attempt=1, name="KILL")]
-    assert done(run, Asked(at=run.now, verb="mute")) == []
+    assert done(run, UserCommand(at=run.now, verb="mute")) == []
 
 
 def test_without_a_child_the_run_is_over() -> None:
@@ -79,6 +79,6 @@ def test_a_child_that_could_not_be_started_ends_the_run_with_its_reason() -> Non
     ("verb", "vital"), [("interrupt", True), ("stop", True), ("mute", False), ("dump", False)]
 )
 def test_only_a_wish_that_the_training_end_may_not_be_passed_over(verb: str, vital: bool) -> None:
-    assert fallback.is_vital(Asked(at=0.0, verb=verb)) is vital
+    assert fallback.is_vital(UserCommand(at=0.0, verb=verb)) is vital
     assert fallback.is_vital(Ticked(at=0.0)) is False
     assert fallback.is_vital(Exited(at=0.0, attempt=1, code=0)) is True

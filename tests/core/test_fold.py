@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stallguard.core import fold, lifecycle
-from stallguard.core.actions import Action, Collect, Conclude, Launch, Signal, Tell
-from stallguard.core.events import Asked, Collected, Exited, Matched, Noted, Ticked, Unkillable
+from stallguard.core.actions import Action, Announce, Collect, Conclude, Launch, Signal
+from stallguard.core.events import Collected, Exited, Matched, ProbeNote, Ticked, Unkillable, UserCommand
 from stallguard.core.limits import DetectorLimits, Limits
 from stallguard.core.run import beats
 from stallguard.errors import GAVE_UP
@@ -69,7 +69,7 @@ def test_one_that_goes_on_before_it_is_acted_upon_has_recovered() -> None:
 def test_a_probe_that_stepped_aside_leaves_a_run_that_is_told_of_and_never_ended() -> None:
     world = Simulation()
     world.train(60)
-    world.training.record = msgspec.structs.replace(world.heard, aside=True)
+    world.training.record = msgspec.structs.replace(world.heartbeat, aside=True)
     world.silent(4000)
 
     assert world.actions(Signal) == []
@@ -79,15 +79,17 @@ def test_a_probe_that_stepped_aside_leaves_a_run_that_is_told_of_and_never_ended
 def test_what_is_not_exact_is_said_and_the_training_goes_on() -> None:
     world = Simulation()
     world.train(10)
-    world.feed(Noted(at=world.now, attempt=1, kind="inexact", text="fit 1 starts over"))
+    world.feed(ProbeNote(at=world.now, attempt=1, kind="inexact", text="fit 1 starts over"))
     assert world.actions(Signal) == []
-    assert [a.facts for a in world.actions(Tell) if a.kind == "inexact"] == [{"text": "fit 1 starts over"}]
+    assert [a.facts for a in world.actions(Announce) if a.kind == "inexact"] == [
+        {"text": "fit 1 starts over"}
+    ]
 
 
 def test_a_training_that_must_not_go_on_inexactly_ends_the_run() -> None:
     world = Simulation()
     world.train(10)
-    world.feed(Noted(at=world.now, attempt=1, kind="inexact-stop", text="the data differ"))
+    world.feed(ProbeNote(at=world.now, attempt=1, kind="inexact-stop", text="the data differ"))
     assert [a.name for a in world.actions(Signal)] == ["TERM"]
     world.feed(Exited(at=world.now, attempt=1, code=-15))
     assert len(world.actions(Launch)) == 1
@@ -101,7 +103,7 @@ def test_a_dump_that_was_asked_for_is_told_and_judges_nothing() -> None:
     world.ask("dump")
 
     assert [action for _, action in world.done[before:]] == [
-        Collect(incident=0, attempt=1), Tell("dumped", {"where": "dumps", "line": ""}),
+        Collect(incident=0, attempt=1), Announce("dumped", {"where": "dumps", "line": ""}),
     ]  # fmt: skip
     assert world.run.history.collected is None, "a later silence is not judged by it"
 
@@ -264,7 +266,7 @@ _STEPS = {
 def incidents_before_signals(world: Simulation) -> None:
     """By ourselves we signal nobody whose evidence is not on disk."""
     evidence = False
-    asked = any(isinstance(event, Asked) for event in world.events)
+    asked = any(isinstance(event, UserCommand) for event in world.events)
     for _, action in world.done:
         evidence = not isinstance(action, Launch) and (evidence or isinstance(action, Collect))
         if isinstance(action, Signal) and not asked:
@@ -273,7 +275,9 @@ def incidents_before_signals(world: Simulation) -> None:
 
 def kill_only_after_term(world: Simulation) -> None:
     term: float | None = None
-    asked = sum(isinstance(event, Asked) and event.verb in ("interrupt", "stop") for event in world.events)
+    asked = sum(
+        isinstance(event, UserCommand) and event.verb in ("interrupt", "stop") for event in world.events
+    )
     for at, action in world.done:
         if isinstance(action, Launch):
             term = None
@@ -285,7 +289,7 @@ def kill_only_after_term(world: Simulation) -> None:
 
 
 def restarts_within_budget(world: Simulation) -> None:
-    if any(isinstance(event, Asked) and event.verb == "restart" for event in world.events):
+    if any(isinstance(event, UserCommand) and event.verb == "restart" for event in world.events):
         return  # the user's own restarts are not counted against the budget
     starts = [at for at, action in world.done if isinstance(action, Launch)][1:]
     window, most = world.limits.policy.restart_window, world.limits.policy.max_restarts
@@ -352,6 +356,6 @@ def test_what_is_only_notified_of_announces_no_act() -> None:
     world.silent(120)
 
     assert "holding" not in world.announced()
-    [left] = [tell for tell in world.actions(Tell) if tell.kind == "left_alone"]
+    [left] = [tell for tell in world.actions(Announce) if tell.kind == "left_alone"]
     assert left.facts["why"] == "the setting policy.on_stall asks for a notification and nothing else"
     assert world.actions(Signal) == []

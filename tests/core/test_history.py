@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from stallguard.core import history
-from stallguard.core.events import Event, Exited, Heard, Launched, Matched, Noted, Sampled, SensorBlocked, Ticked
+from stallguard.core.events import (
+    Event,
+    Exited,
+    Heartbeat,
+    Launched,
+    Matched,
+    ProbeNote,
+    Sampled,
+    SensorBlocked,
+    Ticked,
+)
 from stallguard.core.history import History, batch_rows, is_saving, remember
 from stallguard.core.readings import Device, Files, Memory, Process
 from tests.core.scenarios import events
@@ -49,7 +59,7 @@ def test_no_sign_of_gpu_work_is_lost_by_thinning() -> None:
 
 
 def test_the_growth_of_a_week_fits_into_64_points() -> None:
-    start = after(Heard(at=0, attempt=1, beats=1))
+    start = after(Heartbeat(at=0, attempt=1, beats=1))
     story = after(*(process(60.0 * n, footprint=n) for n in range(10_000)), start=start)
     points = story.growth.points
     assert len(points) <= history.GROWTH_POINTS
@@ -72,7 +82,7 @@ def test_a_line_that_repeats_is_counted_not_kept_again() -> None:
 def test_a_new_attempt_forgets_the_old_one_but_not_the_machine() -> None:
     old = after(
         Launched(at=1, attempt=1, pid=7),
-        Heard(at=2, attempt=1, beats=5),
+        Heartbeat(at=2, attempt=1, beats=5),
         process(3, cpu=1.0, workers=1),
         Sampled(at=3, reading=Memory(total=16)),
         Matched(at=4, signature="x", family="FATAL", line="x"),
@@ -81,7 +91,7 @@ def test_a_new_attempt_forgets_the_old_one_but_not_the_machine() -> None:
     new = remember(old, Launched(at=9, attempt=2, pid=8, factor=2, device="cpu"))
     assert (new.attempt, new.began, new.factor, new.on_cpu) == (2, 9, 2, True)
     assert new.memory == old.memory
-    assert new.heard is new.exited is new.workers_died_at is None
+    assert new.heartbeat is new.exited is new.workers_died_at is None
     assert new.process == new.matched == ()
 
 
@@ -95,14 +105,16 @@ def test_a_save_is_under_way_only_while_its_news_is_fresh() -> None:
 
 def test_the_rows_of_a_batch_are_what_the_probe_said_last() -> None:
     notes = [
-        Noted(at=0, attempt=1, kind="k", text="", facts={"batch": rows}) for rows in ("64", "32", "many")
+        ProbeNote(at=0, attempt=1, kind="k", text="", facts={"batch": rows}) for rows in ("64", "32", "many")
     ]
     assert batch_rows(after(*notes)) == 32
     assert batch_rows(History()) is None
 
 
 def test_a_pause_that_ended_is_remembered() -> None:
-    story = after(*(Heard(at=n, attempt=1, longest=seconds) for n, seconds in enumerate((0.2, 75.0, 0.2))))
+    story = after(
+        *(Heartbeat(at=n, attempt=1, longest=seconds) for n, seconds in enumerate((0.2, 75.0, 0.2)))
+    )
     assert [(pause.at, pause.seconds) for pause in story.pauses] == [(1, 75.0)]
 
 
@@ -112,7 +124,7 @@ def test_a_sensor_that_blocks_again_and_again_is_one_entry() -> None:
 
 
 def test_what_is_no_news_changes_nothing() -> None:
-    story = after(Heard(at=0, attempt=1))
+    story = after(Heartbeat(at=0, attempt=1))
     assert remember(story, Ticked(at=1)) is story
 
 
@@ -127,24 +139,24 @@ def test_the_size_is_bounded_whatever_happens(happened: list[Event], rounds: int
     assert len(story.noted) <= history.NOTES
     assert len(story.blocked) <= history.BLOCKED
     assert len(story.pauses) <= history.PAUSES
-    assert len(story.heards) <= history.HEARD
+    assert len(story.heartbeats) <= history.HEARD
     assert all(
         len(getattr(story, name)) <= history.READINGS for name in ("process", "device", "memory", "files")
     )
 
 
 def test_a_full_history_takes_less_than_a_megabyte() -> None:
-    story = after(Heard(at=0, attempt=1, beats=1))
+    story = after(Heartbeat(at=0, attempt=1, beats=1))
     for n in range(2000):
         story = after(
-            Heard(at=5.0 * n, attempt=1, beats=n, longest=11),
+            Heartbeat(at=5.0 * n, attempt=1, beats=n, longest=11),
             process(5.0 * n, cpu=n, footprint=n, census={"futex": 60}),
             *(
                 Sampled(at=5.0 * n, reading=reading)
                 for reading in (Device(name="x"), Memory(total=n), Files(age=n))
             ),
             Matched(at=5.0 * n, signature=str(n), family="FATAL", line="x" * 10_000),
-            Noted(at=5.0 * n, attempt=1, kind="k", text="t"),
+            ProbeNote(at=5.0 * n, attempt=1, kind="k", text="t"),
             start=story,
         )
     assert len(msgspec.json.encode(story)) < 250_000

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from stallguard.core import lost_time
-from stallguard.core.actions import Conclude, Tell
-from stallguard.core.events import Event, Exited, Greeted, Heard, Launched, Noted
+from stallguard.core.actions import Announce, Conclude
+from stallguard.core.events import Event, Exited, Heartbeat, Launched, ProbeConnected, ProbeNote
 from tests.simulation.simulation import Simulation
 
 
-def heard(at: float, batch: int, attempt: int = 1, skipped: int = 0, epoch: int = 0, pid: int = 7) -> Heard:
-    return Heard(
+def heartbeat(
+    at: float, batch: int, attempt: int = 1, skipped: int = 0, epoch: int = 0, pid: int = 7
+) -> Heartbeat:
+    return Heartbeat(
         at=at, attempt=attempt, pid=pid, beats=max(1, batch), beat_at=at, progress_at=at, fits=1, epoch=epoch,
         batch=batch, batches=100, skipped=skipped,
     )  # fmt: skip
@@ -25,18 +27,22 @@ def spent(*happened: Event | tuple[float, object], now: float) -> float:
     return lost_time.total(known, now)
 
 
-BEGUN = (Launched(at=0.0, attempt=1, pid=7), Greeted(at=1.0, attempt=1, pid=7, place="p"), heard(50.0, 90))
-STALLED = (*BEGUN, (70.0, Tell("stalled", {"pid": "7"})))
+BEGUN = (
+    Launched(at=0.0, attempt=1, pid=7),
+    ProbeConnected(at=1.0, attempt=1, pid=7, place="p"),
+    heartbeat(50.0, 90),
+)
+STALLED = (*BEGUN, (70.0, Announce("stalled", {"pid": "7"})))
 AGAIN = (
     Exited(at=75.0, attempt=1, code=-15),
     Launched(at=80.0, attempt=2, pid=8),
-    Greeted(at=81.0, attempt=2, pid=8, place="p"),
+    ProbeConnected(at=81.0, attempt=2, pid=8, place="p"),
 )
 
 
 def test_a_stall_costs_silence_ending_restart_and_the_batches_that_are_trained_again() -> None:
-    resumed = (heard(90.0, 10, 2, skipped=40, pid=8), heard(95.0, 30, 2, skipped=40, pid=8))
-    caught_up = heard(99.0, 50, 2, skipped=40, pid=8)
+    resumed = (heartbeat(90.0, 10, 2, skipped=40, pid=8), heartbeat(95.0, 30, 2, skipped=40, pid=8))
+    caught_up = heartbeat(99.0, 50, 2, skipped=40, pid=8)
 
     assert spent(*STALLED, now=72.0) == 22, "from the last progress on"
     assert spent(*STALLED, *AGAIN, *resumed, now=96.0) == 46, "70 of 90 batches are trained"
@@ -44,8 +50,8 @@ def test_a_stall_costs_silence_ending_restart_and_the_batches_that_are_trained_a
 
 
 def test_a_loop_from_scratch_loses_all_that_it_trains_again() -> None:
-    def loop(at: float, beats: int, attempt: int) -> Heard:
-        return Heard(at=at, attempt=attempt, pid=6 + attempt, beats=beats, beat_at=at, progress_at=at)
+    def loop(at: float, beats: int, attempt: int) -> Heartbeat:
+        return Heartbeat(at=at, attempt=attempt, pid=6 + attempt, beats=beats, beat_at=at, progress_at=at)
 
     begun = (Launched(at=0.0, attempt=1, pid=7), loop(50.0, 90, 1), Exited(at=51.0, attempt=1, code=-9))
     again = (Launched(at=52.0, attempt=2, pid=8), loop(60.0, 1, 2))
@@ -55,7 +61,9 @@ def test_a_loop_from_scratch_loses_all_that_it_trains_again() -> None:
 
 
 def test_a_stall_that_recovers_costs_its_silence() -> None:
-    assert spent(*STALLED, (80.0, Tell("recovered", {"gap": "30 s"})), heard(81.0, 91), now=300.0) == 30
+    assert (
+        spent(*STALLED, (80.0, Announce("recovered", {"gap": "30 s"})), heartbeat(81.0, 91), now=300.0) == 30
+    )
 
 
 @pytest.mark.parametrize(("before", "seconds"), [(BEGUN, 0.0), (STALLED, 25.0)])
@@ -66,14 +74,14 @@ def test_the_end_of_a_run_costs_only_what_a_stall_began(before: tuple, seconds: 
 
 
 def test_an_attempt_that_crashes_before_it_caught_up_is_one_interruption() -> None:
-    crash = (heard(90.0, 10, 2, pid=8), Exited(at=92.0, attempt=2, code=-11))
-    third = (Launched(at=100.0, attempt=3, pid=9), Greeted(at=101.0, attempt=3, pid=9, place="p"))
+    crash = (heartbeat(90.0, 10, 2, pid=8), Exited(at=92.0, attempt=2, code=-11))
+    third = (Launched(at=100.0, attempt=3, pid=9), ProbeConnected(at=101.0, attempt=3, pid=9, place="p"))
 
-    assert spent(*STALLED, *AGAIN, *crash, *third, heard(140.0, 90, 3, pid=9), now=500.0) == 90
+    assert spent(*STALLED, *AGAIN, *crash, *third, heartbeat(140.0, 90, 3, pid=9), now=500.0) == 90
 
 
 def test_another_training_does_not_end_the_interruption_of_the_first() -> None:
-    other = (Greeted(at=81.0, attempt=2, pid=9, place="q"), heard(82.0, 99, 2, pid=9))
+    other = (ProbeConnected(at=81.0, attempt=2, pid=9, place="q"), heartbeat(82.0, 99, 2, pid=9))
 
     assert spent(*STALLED, *AGAIN, *other, now=100.0) == 50
 
@@ -110,7 +118,7 @@ def test_the_note_of_a_resume_is_told_with_that_number() -> None:
         "resuming from the 21:56 checkpoint (epoch 1, batch 20)",
         {"fit": "1", "epoch": "0", "batch": "20"},
     )
-    world.feed(Noted(at=world.now, attempt=2, kind="resume", text=text, facts=facts))
+    world.feed(ProbeNote(at=world.now, attempt=2, kind="resume", text=text, facts=facts))
 
     assert [facts["text"] for facts in world.facts_of("resumed")] == [
         f"{text}; 100 batches are trained again"

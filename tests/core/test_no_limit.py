@@ -24,11 +24,13 @@ def test_a_limit_out_of_reach_is_none(threshold, shown):
 def test_status_of_a_run_that_imports_says_so_in_words_and_in_json():
     world = Simulation()
     world.silent(40)
-    judge = world.run.judge
+    detector_state = world.run.detector_state
     busy = msgspec.structs.replace(
-        judge.judgement, step="healthy", threshold=NEVER * 0.5, since=world.now - 40
+        detector_state.judgement, step="healthy", threshold=NEVER * 0.5, since=world.now - 40
     )
-    one = msgspec.structs.replace(world.run.training, judge=msgspec.structs.replace(judge, judgement=busy))
+    one = msgspec.structs.replace(
+        world.run.training, detector_state=msgspec.structs.replace(detector_state, judgement=busy)
+    )
     each = tuple(one if old.key == one.key else old for old in world.run.trainings)
     run = msgspec.structs.replace(world.run, trainings=each)
     shown = msgspec.json.decode(msgspec.json.encode(snapshot("night", run, world.now)))

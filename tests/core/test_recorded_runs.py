@@ -6,7 +6,7 @@ from pathlib import Path
 
 from stallguard.core import fold
 from stallguard.core.actions import Action, Collect
-from stallguard.core.events import Heard, Sampled
+from stallguard.core.events import Heartbeat, Sampled
 from stallguard.core.limits import Limits
 from stallguard.core.readings import Device
 from stallguard.storage import journal
@@ -22,7 +22,7 @@ def test_keras_on_a_real_gpu_that_stalls_inside_a_step_is_judged_within_31_secon
     for event in events:
         run, actions = fold.advance(run, event, Limits())
         judged += [(event.at, action) for action in actions if isinstance(action, Collect)]
-    last_batch = max(event.progress_at for event in events if isinstance(event, Heard))
+    last_batch = max(event.progress_at for event in events if isinstance(event, Heartbeat))
     devices = [e.reading for e in events if isinstance(e, Sampled) and isinstance(e.reading, Device)]
 
     [(at, _)] = judged

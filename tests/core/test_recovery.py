@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stallguard.core import fold, lifecycle, lost_time, recovery, wakeups
 from stallguard.core.actions import Launch
-from stallguard.core.events import Event, Exited, Heard, Launched, Ticked
+from stallguard.core.events import Event, Exited, Heartbeat, Launched, Ticked
 from stallguard.core.limits import Limits
 from stallguard.core.run import beats
 from tests.simulation.simulation import Simulation
@@ -88,7 +88,7 @@ def test_after_a_reboot_the_next_attempt_resumes_and_the_counts_go_on():
 def test_the_new_clock_runs():
     run, actions = recovery.on_a_new_clock(folded(night()), LIMITS, at=3.0)
     run, _ = fold.advance(run, Launched(at=3.5, attempt=actions[0].attempt, pid=99), LIMITS)
-    run, _ = fold.advance(run, Heard(at=5.0, attempt=3, beats=1, beat_at=5.0, phase="step"), LIMITS)
+    run, _ = fold.advance(run, Heartbeat(at=5.0, attempt=3, beats=1, beat_at=5.0, phase="step"), LIMITS)
 
     assert (run.attempt, run.state, run.now) == (3, lifecycle.RUNNING, 5.0)
     assert beats(run) == 41

@@ -16,7 +16,7 @@ from tests.simulation.subjects import WholeCore
 
 STABLE = 120.0
 POLICY = msgspec.structs.replace(
-    LIMITS.policy, on_stall="halve", regrow=True, regrow_after=STABLE, max_restarts=10, fruitless=10
+    LIMITS.policy, on_stall="halve", regrow=True, regrow_after=STABLE, max_restarts=10, no_progress_limit=10
 )
 REGROWING: Limits = msgspec.structs.replace(LIMITS, policy=POLICY)
 

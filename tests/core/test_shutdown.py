@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from stallguard.core.actions import Ask, Conclude, Launch, Signal
-from stallguard.core.events import Greeted, Heard
+from stallguard.core.events import Heartbeat, ProbeConnected
 from stallguard.core.limits import Limits
 from stallguard.core.readings import Files
 from stallguard.errors import GAVE_UP, STOPPED_ON_TIME
@@ -105,7 +105,7 @@ class Resuming(Simulation):
     """Whose training goes on where the attempt before it ended."""
 
     def first_record(self) -> dict[str, int]:
-        records = [event for event in self.events if isinstance(event, Heard)]
+        records = [event for event in self.events if isinstance(event, Heartbeat)]
         return {"batch": records[-1].batch} if records else {}
 
 
@@ -139,7 +139,7 @@ def test_a_segment_that_came_no_further_is_the_last_one(kind) -> None:
 
 def test_a_segment_without_a_batch_is_the_last_one() -> None:
     world = Simulation(msgspec.structs.replace(SHORT, segment=2.0), several=True)
-    world.tell(Greeted, attempt=1, pid=7, armed=True)
+    world.tell(ProbeConnected, attempt=1, pid=7, armed=True)
     world.silent(60)
 
     assert len(world.actions(Launch)) == 1

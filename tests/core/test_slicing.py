@@ -6,18 +6,18 @@ import msgspec
 import pytest
 
 from stallguard.core import regrow, sizes
-from stallguard.core.actions import Conclude, Launch, Tell
+from stallguard.core.actions import Announce, Conclude, Launch
 from stallguard.core.diagnosis import causes
-from stallguard.core.events import Heard
+from stallguard.core.events import Heartbeat
 from stallguard.core.history import History
 from stallguard.core.limits import Limits, PolicyLimits
 from stallguard.core.policy import decide
-from stallguard.core.policy.attempts import Past, add_attempt
+from stallguard.core.policy.attempts import AttemptHistory, add_attempt
 from stallguard.core.verdicts import Finding
 from tests.simulation.simulation import LIMITS, Simulation
 from tests.simulation.subjects import WholeCore
 
-POLICY = PolicyLimits(on_stall="halve", max_restarts=10, fruitless=10)
+POLICY = PolicyLimits(on_stall="halve", max_restarts=10, no_progress_limit=10)
 HALVING: Limits = msgspec.structs.replace(LIMITS, policy=POLICY)
 WHOLE = "Model: batches stay whole, because the loss adds up over the batch"
 
@@ -41,7 +41,7 @@ def factors(world: Simulation) -> list[int]:
 
 
 def said(world: Simulation, kind: str) -> list[str]:
-    return [str(tell.facts) for tell in world.actions(Tell) if tell.kind == kind]
+    return [str(tell.facts) for tell in world.actions(Announce) if tell.kind == kind]
 
 
 def test_a_script_whose_batches_stay_whole_is_not_halved_again_in_any_later_attempt() -> None:
@@ -61,7 +61,7 @@ def test_a_script_whose_batches_stay_whole_is_not_halved_again_in_any_later_atte
 
 def in_a_loop(world: Simulation, source: str = "tape", **facts: int) -> None:
     record = {"attempt": world.run.attempt, "pid": world.run.training.pid, "trains": True, "beats": 3}
-    world.feed(Heard(at=world.now, source=source, **record, **facts))
+    world.feed(Heartbeat(at=world.now, source=source, **record, **facts))
 
 
 def test_a_loop_that_no_slices_reach_is_not_halved_again_and_that_is_said_once() -> None:
@@ -101,7 +101,7 @@ def test_a_loop_that_is_given_its_batch_size_is_made_smaller_by_it() -> None:
 
 
 def test_for_want_of_memory_nothing_is_left_to_try_and_that_is_said() -> None:
-    past = Past()
+    past = AttemptHistory()
     for factor, whole in ((1, False), (2, True)):
         findings = (Finding(causes.GPU_OUT_OF_MEMORY, 0.9),)
         past = add_attempt(past, History(), findings, 1 if whole else factor, "default", 0, 60, whole=whole)
@@ -114,7 +114,7 @@ def test_for_want_of_memory_nothing_is_left_to_try_and_that_is_said() -> None:
 
 def test_the_next_rung_is_taken_in_the_place_of_the_smaller_batch() -> None:
     findings = (Finding(causes.DEVICE_WAIT, 0.9),)
-    past = Past()
+    past = AttemptHistory()
     for _ in range(2):
         past = add_attempt(past, History(used_gpu=True), findings, 1, "default", 0, 60, whole=True)
     assert decide.decide(findings, past, PolicyLimits()).device == "cpu"

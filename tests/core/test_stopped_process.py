@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from stallguard.core import lost_time
-from stallguard.core.actions import Signal, Tell
+from stallguard.core.actions import Announce, Signal
 from stallguard.core.detection import detector
 from stallguard.core.events import Matched
 from stallguard.core.limits import Limits
@@ -37,7 +37,7 @@ def test_it_is_left_alone_while_it_is_stopped_and_when_it_goes_on(seconds):
 
     assert world.actions(Signal) == []
     assert lost_time.total(world.run.lost, world.now) == 0
-    [stall] = [tell for tell in world.actions(Tell) if tell.kind == "stalled"]
+    [stall] = [tell for tell in world.actions(Announce) if tell.kind == "stalled"]
     assert stall.facts["what"] == "the process was stopped (SIGSTOP)"
 
 
@@ -77,10 +77,10 @@ def test_a_stall_after_it_went_on_is_one_of_its_own():
 def test_the_pause_teaches_nothing_though_its_first_batch_is_known_before_its_state():
     scene, plain = Alone().train(60), Alone().train(60)
     scene.silent(150, state="stopped", pulses=False)
-    scene.progress(phase="step", beats=scene.heard.beats + 1, longest=150.0, longest_phase="step")
+    scene.progress(phase="step", beats=scene.heartbeat.beats + 1, longest=150.0, longest_phase="step")
     scene.train(5)
 
-    learned, normal = scene.judge.rows["STEP"], plain.judge.rows["STEP"]
+    learned, normal = scene.detector_state.rows["STEP"], plain.detector_state.rows["STEP"]
     assert (learned.longest, learned.deadlock) == (normal.longest, normal.deadlock)
     assert scene.silent_until("stalled") <= 11
 
@@ -90,5 +90,5 @@ def test_a_reading_that_fails_is_no_sign_that_it_goes_on():
     scene.silent_until("stopped", state="stopped", pulses=False)
     scene.sample(state=None)
 
-    assert scene.judge.judgement.step == "stopped"
-    assert detector.act_at(scene.judge, scene.subject.detector_limits) is None
+    assert scene.detector_state.judgement.step == "stopped"
+    assert detector.act_at(scene.detector_state, scene.subject.detector_limits) is None

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stallguard.core.actions import Tell
-from stallguard.core.events import Noted
+from stallguard.core.actions import Announce
+from stallguard.core.events import ProbeNote
 from stallguard.core.limits import Limits, PolicyLimits
 from stallguard.core.policy.decide import mathematics
 from stallguard.report import document
@@ -18,11 +18,11 @@ from tests.report.nights import journal
 from tests.simulation.simulation import LIMITS, Simulation
 
 NOTHING = "the training results are unaffected"
-HALVING: Limits = msgspec.structs.replace(LIMITS, policy=PolicyLimits(on_stall="halve", fruitless=9))
+HALVING: Limits = msgspec.structs.replace(LIMITS, policy=PolicyLimits(on_stall="halve", no_progress_limit=9))
 
 
 def said(world: Simulation) -> list[str]:
-    return [tell.facts["text"] for tell in world.actions(Tell) if tell.kind == "mathematics"]
+    return [tell.facts["text"] for tell in world.actions(Announce) if tell.kind == "mathematics"]
 
 
 def test_a_run_that_changed_nothing_says_so_once() -> None:
@@ -39,7 +39,7 @@ def test_each_change_is_said_with_its_attempt_and_the_last_line_has_them_all() -
     while world.run is not None and world.run.attempt == 1:
         world.silent(1)
     facts = {"factor": "1"}
-    world.feed(Noted(at=world.now, attempt=2, kind="regrown", text="grown", facts=facts))
+    world.feed(ProbeNote(at=world.now, attempt=2, kind="regrown", text="grown", facts=facts))
 
     assert len(said(world)) == 3
     assert said(world)[-1].startswith(f"at first {NOTHING}; in attempt 2 each batch is computed in 2 parts")
@@ -47,10 +47,10 @@ def test_each_change_is_said_with_its_attempt_and_the_last_line_has_them_all() -
 
 
 def test_the_report_tells_the_last_of_it(tmp_path: Path) -> None:
-    tells = [
-        (float(at), Tell("mathematics", {"text": text})) for at, text in enumerate(["first", "all of it"])
+    announcements = [
+        (float(at), Announce("mathematics", {"text": text})) for at, text in enumerate(["first", "all of it"])
     ]
-    journal(tmp_path / "journal.jsonl", *tells)
+    journal(tmp_path / "journal.jsonl", *announcements)
     story = document.make(RunDir(tmp_path), {}, dt.UTC).story
     assert "All of it." in story
     assert "First." not in story

@@ -10,7 +10,17 @@ from msgspec.structs import replace
 
 from stallguard.core import fold, lifecycle, trainings
 from stallguard.core.actions import Collect, Launch, Signal
-from stallguard.core.events import Event, Greeted, Heard, Launched, Left, Noted, Sampled, Slept, Ticked
+from stallguard.core.events import (
+    ClockGap,
+    Event,
+    Heartbeat,
+    Launched,
+    ProbeConnected,
+    ProbeNote,
+    ProcessLeft,
+    Sampled,
+    Ticked,
+)
 from stallguard.core.limits import DetectorLimits, Limits
 from stallguard.core.readings import Device, Machine, Memory, Process
 from stallguard.core.run import Run, beats
@@ -252,10 +262,10 @@ def test_what_a_training_taught_serves_the_same_training_of_the_next_attempt_and
     world.exit(-11)
     world.go_on(10)
     again, other = world.start(21, 2.0, place="b-1"), world.start(22, place="c-1")
-    judges = {one.pid: one.judge for one in world.run.trainings}
+    detectors = {one.pid: one.detector_state for one in world.run.trainings}
 
-    assert judges[again.pid].rows["STEP"].longest == pytest.approx(2.0)
-    assert judges[other.pid].rows == {}
+    assert detectors[again.pid].rows["STEP"].longest == pytest.approx(2.0)
+    assert detectors[other.pid].rows == {}
 
 
 def test_of_several_trainings_a_note_says_whose_it_is() -> None:
@@ -286,10 +296,10 @@ def test_a_few_thousand_trainings_leave_a_small_value() -> None:
     run, _ = fold.advance(run, Launched(at=0.0, attempt=1, pid=1), LIMITS)
     for pid in range(2, 2000):
         at = float(pid)
-        run, _ = fold.advance(run, Heard(at=at, attempt=1, pid=pid, trains=True, beats=3), LIMITS)
-        place = Greeted(at=at, attempt=1, pid=pid, place=f"place-{pid}")
+        run, _ = fold.advance(run, Heartbeat(at=at, attempt=1, pid=pid, trains=True, beats=3), LIMITS)
+        place = ProbeConnected(at=at, attempt=1, pid=pid, place=f"place-{pid}")
         run, _ = fold.advance(run, place, LIMITS)
-        run, _ = fold.advance(run, Left(at=at, attempt=1, pid=pid, how="ended"), LIMITS)
+        run, _ = fold.advance(run, ProcessLeft(at=at, attempt=1, pid=pid, how="ended"), LIMITS)
 
     assert len(msgspec.msgpack.encode(run)) < 200_000
     assert (run.begun, beats(run)) == (1998, 3 * 1998)
@@ -310,7 +320,7 @@ def words(draw: st.DrawFn, pid: int) -> list[Event]:
         beats_so_far += draw(st.integers(0, 40))
         phase = draw(st.sampled_from(["step", "between", "input", "validation", "checkpoint"]))
         found.append(
-            Heard(
+            Heartbeat(
                 at=at, attempt=1, pid=pid, trains=True, beats=beats_so_far, beat_at=at, progress_at=at, phase=phase,
                 changes=2 * beats_so_far, longest=draw(st.floats(0.0, 5.0)), fits=1, fit_beats=beats_so_far,
                 epoch=0, batch=beats_so_far, source="callbacks", sent_at=at,
@@ -320,8 +330,10 @@ def words(draw: st.DrawFn, pid: int) -> list[Event]:
         cpu, census = draw(st.floats(0.0, 100.0)), draw(st.sampled_from([None, {"futex": 3}, {"poll": 1}]))
         reading = Process(pid=pid, state="sleeping", cpu=cpu, io=0, minor_faults=0, census=census)
         found.append(Sampled(at=at, reading=reading))
-    found.append(Greeted(at=draw(moments), attempt=1, pid=pid, place=f"place-{pid}"))
-    found.append(Noted(at=draw(moments), attempt=1, pid=pid, kind="batch", text="", facts={"batch": "32"}))
+    found.append(ProbeConnected(at=draw(moments), attempt=1, pid=pid, place=f"place-{pid}"))
+    found.append(
+        ProbeNote(at=draw(moments), attempt=1, pid=pid, kind="batch", text="", facts={"batch": "32"})
+    )
     return found
 
 
@@ -334,7 +346,7 @@ def weather(draw: st.DrawFn) -> list[Event]:
             st.sampled_from([Machine(idle=0.5), Memory(available=1), Device(mine=True, moved=True)])
         )
         found.append(Sampled(at=at, reading=reading))
-    found += [Slept(at=at, seconds=5.0) for at in draw(st.lists(moments, max_size=2))]
+    found += [ClockGap(at=at, seconds=5.0) for at in draw(st.lists(moments, max_size=2))]
     return found
 
 
@@ -353,7 +365,7 @@ def test_beside_another_a_training_is_judged_as_if_it_were_alone(
 ) -> None:
     alone, beside = observed(mine + shared), observed(mine + others + shared)
 
-    assert beside.judge == alone.judge
+    assert beside.detector_state == alone.detector_state
     assert beside.history == alone.history
 
 
@@ -362,4 +374,4 @@ def test_a_run_without_a_probe_is_seen_from_outside() -> None:
     world.go_on(10)
 
     assert (world.run.focus, world.run.training.pid) == (OUTSIDE, 0)
-    assert world.run.judge.judgement.row == "OUTSIDE"
+    assert world.run.detector_state.judgement.row == "OUTSIDE"

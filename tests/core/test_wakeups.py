@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stallguard.core import lifecycle, wakeups
-from stallguard.core.events import Event, Left, Ticked
+from stallguard.core.events import Event, ProcessLeft, Ticked
 from stallguard.core.limits import Limits
 from stallguard.core.readings import Device, Files, Process
 from tests.simulation.simulation import LIMITS, Simulation
@@ -128,7 +128,7 @@ def happen(world: Simulation, what: str, much: float) -> None:
     elif what == "fault":
         world.line("iogpu_ignored", "x")
     elif what == "left":
-        world.tell(Left, attempt=world.attempt, pid=7, how="ended")
+        world.tell(ProcessLeft, attempt=world.attempt, pid=7, how="ended")
     elif what == "note":
         world.note("epoch-seam")
     else:

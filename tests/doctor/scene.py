@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from stallguard.core.readings import Device, Machine, Memory
-from stallguard.doctor.facts import Environment, Facts, Installed, Place
-from stallguard.host.types import Gpu, Preferences, Sleep
+from stallguard.doctor.facts import Environment, Installed, MachineFacts, PlaceFacts
+from stallguard.host.types import ListedGpu, Preferences, Sleep
 
 GB = 10**9
 METAL = {"tensorflow": "2.18.1", "tensorflow-metal": "1.2.0", "keras": "3.8.0", "numpy": "2.0.2"}
 CPU = {"tensorflow-cpu": "2.21.0", "keras": "3.15.1", "numpy": "2.4.6"}
 
-MAC = Facts(
+MAC = MachineFacts(
     system="Darwin",
     environment=Environment(
         path="/env/bin/python",
@@ -25,10 +25,10 @@ MAC = Facts(
     memory=Memory(total=32 * GB, available=20 * GB, pressure="normal", swap_used=0),
     machine=Machine(power="ac", thermal="nominal", low_power=False, lid_closed=False),
     device=Device(name="Apple M4", utilisation=0.02, recoveries=0),
-    preferences=Preferences(Sleep(0.0, low_power=False), (Gpu("Apple M4", 10),)),
+    preferences=Preferences(Sleep(0.0, low_power=False), (ListedGpu("Apple M4", 10),)),
     places=(
-        Place("runs", "/Users/you/runs", True, 200 * GB, 1),
-        Place("swap", "/private/var/vm", False, 200 * GB, 2),
+        PlaceFacts("runs", "/Users/you/runs", True, 200 * GB, 1),
+        PlaceFacts("swap", "/private/var/vm", False, 200 * GB, 2),
     ),
     socket_trouble="",
     working="/Users/you/project",
@@ -45,7 +45,7 @@ LINUX = msgspec.structs.replace(
 )
 
 
-def spoiled(facts: Facts, **changes) -> Facts:
+def spoiled(facts: MachineFacts, **changes) -> MachineFacts:
     """Return facts with other values; `memory__available` reaches into `memory`."""
     for name, value in changes.items():
         facts = _changed(facts, name.split("__"), value)
@@ -57,7 +57,7 @@ def _changed(value, path, new):
     return msgspec.structs.replace(value, **{path[0]: inner})
 
 
-def packages(facts: Facts, **versions: str | None) -> Facts:
+def packages(facts: MachineFacts, **versions: str | None) -> MachineFacts:
     """Return facts with other packages; None takes one away, an underscore stands for a hyphen."""
     changes = {name.replace("_", "-"): version for name, version in versions.items()}
     merged = facts.environment.installed.packages | changes

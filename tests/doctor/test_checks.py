@@ -6,9 +6,9 @@ import pytest
 
 from stallguard.core.readings import Device
 from stallguard.doctor.checks import CHECKS, examine
-from stallguard.doctor.facts import Deep, Heavy, Place
+from stallguard.doctor.facts import Deep, Heavy, PlaceFacts
 from stallguard.doctor.findings import FAIL, NOTE, OK, WARN, worst
-from stallguard.host.types import Gpu, Sleep
+from stallguard.host.types import ListedGpu, Sleep
 
 from .scene import GB, LINUX, MAC, packages, spoiled
 
@@ -60,7 +60,8 @@ CASES = [
     ("deep", WARN, "no GPU among them", "2.18.1", spoiled(MAC, environment__deep=Deep("2.18.1", {"/CPU:0": 0.1}, 9.0))),
     ("deep", WARN, "95 s", "disk", spoiled(MAC, environment__deep=Deep("2.18.1", {"/GPU:0": 80.0}, 95.0))),
     ("gpu", WARN, "lists no GPU", "restart", spoiled(MAC, preferences__gpus=())),
-    ("gpu", WARN, "virtual machine", "physical", spoiled(MAC, preferences__gpus=(Gpu("x Paravirtual", virtual=True),))),
+    ("gpu", WARN, "virtual machine", "physical",
+     spoiled(MAC, preferences__gpus=(ListedGpu("x Paravirtual", virtual=True),))),
     ("gpu", WARN, "88% busy", "shared", spoiled(MAC, device__utilisation=0.88)),
     ("gpu", NOTE, "restarted 3 times", "restart", spoiled(MAC, device__recoveries=3)),
     ("gpu build", WARN, "does not use the GPU", "and-cuda", spoiled(LINUX, device=Device(name="NVIDIA A"))),
@@ -70,7 +71,7 @@ CASES = [
     ("memory", NOTE, "limit of 8.0 GB", "", spoiled(LINUX, memory__limit=8 * GB)),
     ("swap", WARN, "20.0 GB are in swap", "restart", spoiled(MAC, memory__swap_used=20 * GB)),
     ("swap", WARN, "only 9.0 GB are free", "free 32.0 GB", spoiled(
-        MAC, places=(Place("swap", "/private/var/vm", False, 9 * GB, 2),))),
+        MAC, places=(PlaceFacts("swap", "/private/var/vm", False, 9 * GB, 2),))),
     ("power", FAIL, "battery", "mains", spoiled(MAC, machine__power="battery")),
     ("power", WARN, "low-power", "switch it off", spoiled(MAC, machine__low_power=True)),
     ("power", WARN, "low-power", "switch it off", spoiled(MAC, preferences__sleep=Sleep(0.0, low_power=True))),
@@ -81,10 +82,10 @@ CASES = [
     ("sleep", WARN, "asleep at 23:00, the job night", "pmset repeat wakeorpoweron MTWRFSU 22:59:00", spoiled(
         MAC, preferences__sleep=Sleep(600.0), jobs=(("night", ("23:00",)),))),
     ("disk", FAIL, "0.5 GB free for runs", "ends a training", spoiled(
-        MAC, places=(Place("runs", "/r", True, GB // 2, 1),))),
-    ("disk", WARN, "5.0 GB free", "free space", spoiled(MAC, places=(Place("runs", "/r", True, 5 * GB, 1),))),
+        MAC, places=(PlaceFacts("runs", "/r", True, GB // 2, 1),))),
+    ("disk", WARN, "5.0 GB free", "free space", spoiled(MAC, places=(PlaceFacts("runs", "/r", True, 5 * GB, 1),))),
     ("places", FAIL, "cannot write /r, where runs go", "another directory", spoiled(
-        MAC, places=(Place("runs", "/r", False, 99 * GB, 1),))),
+        MAC, places=(PlaceFacts("runs", "/r", False, 99 * GB, 1),))),
     ("places", FAIL, "no socket", "TMPDIR", spoiled(MAC, socket_trouble="the path is too long")),
     ("permissions", NOTE, "Documents/net", "elsewhere", spoiled(
         MAC, working="/Users/you/Documents/net", guarded="~/Documents")),
@@ -117,8 +118,8 @@ def test_a_machine_on_which_nothing_is_wrong_gets_no_warning(facts):
 
 
 def test_what_would_spoil_a_night_and_what_costs_results_has_a_cure():
-    told = [finding for *_, facts in CASES for finding in examine(facts)]
-    assert [finding for finding in told if finding.severity in (WARN, FAIL) and not finding.cure] == []
+    announced = [finding for *_, facts in CASES for finding in examine(facts)]
+    assert [finding for finding in announced if finding.severity in (WARN, FAIL) and not finding.cure] == []
 
 
 def test_the_gravest_finding_is_the_verdict():
@@ -128,7 +129,7 @@ def test_the_gravest_finding_is_the_verdict():
 
 
 def test_a_file_system_is_told_once_however_many_places_are_on_it():
-    shared = (Place("runs", "/a", True, 99 * GB, 7), Place("results", "/b", True, 99 * GB, 7))
+    shared = (PlaceFacts("runs", "/a", True, 99 * GB, 7), PlaceFacts("results", "/b", True, 99 * GB, 7))
     assert sum(finding.name == "disk" for finding in examine(spoiled(MAC, places=shared))) == 1
 
 

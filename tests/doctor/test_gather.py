@@ -26,9 +26,9 @@ def test_this_machine_can_be_examined(monkeypatch, tmp_path):
 
 
 def test_a_directory_that_is_not_there_yet_is_judged_by_the_one_it_would_be_made_in(tmp_path):
-    told = place("runs", tmp_path / "a/b/c")
-    assert told.writable
-    assert told.free > 0
+    announced = place("runs", tmp_path / "a/b/c")
+    assert announced.writable
+    assert announced.free > 0
     assert not (tmp_path / "a").exists()
 
 

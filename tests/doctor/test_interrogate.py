@@ -24,18 +24,18 @@ def script(tmp_path, body):
 
 
 def test_this_interpreter_tells_its_version_and_packages():
-    told = environment(Choice(sys.executable, "a test"), deep=False)
-    assert told.installed.version == sys.version_info[:3]
-    assert told.installed.packages["numpy"]
-    assert told.trouble == ""
+    announced = environment(Choice(sys.executable, "a test"), deep=False)
+    assert announced.installed.version == sys.version_info[:3]
+    assert announced.installed.packages["numpy"]
+    assert announced.trouble == ""
 
 
 def test_words_of_the_environment_around_the_answer_do_no_harm(tmp_path):
     answer = json.dumps({"executable": "/x", "version": [3, 12, 1], "packages": {"torch": "2.13.0"}})
-    told = environment(
+    announced = environment(
         script(tmp_path, f"echo welcome; echo 'stallguard-doctor:{answer}'; echo bye"), deep=False
     )
-    assert (told.installed.version, told.framework) == ((3, 12, 1), "torch")
+    assert (announced.installed.version, announced.framework) == ((3, 12, 1), "torch")
 
 
 @pytest.mark.parametrize(
@@ -49,10 +49,10 @@ def test_words_of_the_environment_around_the_answer_do_no_harm(tmp_path):
     ],
 )
 def test_an_interpreter_that_fails_is_told_with_its_own_last_words(tmp_path, body, trouble):
-    told = environment(script(tmp_path, body), deep=True)
-    assert told.installed is None
-    assert told.deep is None
-    assert trouble in told.trouble
+    announced = environment(script(tmp_path, body), deep=True)
+    assert announced.installed is None
+    assert announced.deep is None
+    assert trouble in announced.trouble
 
 
 def test_what_is_no_program_is_told():
@@ -61,8 +61,8 @@ def test_what_is_no_program_is_told():
 
 def test_an_interpreter_that_hangs_is_ended_with_all_that_it_started(tmp_path):
     began = time.monotonic()
-    heard = ask([script(tmp_path, "sleep 60 & sleep 60").path], 0.3)
-    assert heard.trouble == "no answer within 0.3 s"
+    heartbeat = ask([script(tmp_path, "sleep 60 & sleep 60").path], 0.3)
+    assert heartbeat.trouble == "no answer within 0.3 s"
     assert time.monotonic() - began < interrogate.LAST_WORDS  # both sleepers held the pipes open
 
 
@@ -101,15 +101,15 @@ def test_the_scripts_run_under_python_3_9():
     )
     if found.returncode:
         pytest.skip("there is no python3.9 here")
-    told = environment(Choice(found.stdout.strip(), "a test"), deep=False)
-    assert told.installed.version[:2] == (3, 9)
+    announced = environment(Choice(found.stdout.strip(), "a test"), deep=False)
+    assert announced.installed.version[:2] == (3, 9)
 
 
 @pytest.mark.tf
 def test_deep_computes_on_the_devices_of_the_environment():
-    told = environment(Choice(sys.executable, "a test"), deep=True)
-    assert told.deep.trouble == ""
-    assert "/CPU:0" in told.deep.devices
+    announced = environment(Choice(sys.executable, "a test"), deep=True)
+    assert announced.deep.trouble == ""
+    assert "/CPU:0" in announced.deep.devices
 
 
 def test_deep_tells_why_a_framework_cannot_be_imported(tmp_path):
@@ -118,9 +118,9 @@ def test_deep_tells_why_a_framework_cannot_be_imported(tmp_path):
     metadata.parent.mkdir()
     metadata.write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.13.0\n")
     lines = f'export PYTHONPATH={tmp_path} KERAS_BACKEND=torch\nexec {sys.executable} "$@"'
-    told = environment(script(tmp_path, lines), deep=True)
-    assert told.framework == "torch"
-    assert "ImportError: Library not loaded" in told.deep.trouble
+    announced = environment(script(tmp_path, lines), deep=True)
+    assert announced.framework == "torch"
+    assert "ImportError: Library not loaded" in announced.deep.trouble
 
 
 def test_the_mark_is_one_and_the_same():

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stallguard.cli.doctor import lines, summary
-from stallguard.doctor.findings import FAIL, NOTE, OK, WARN, Finding
+from stallguard.doctor.findings import FAIL, NOTE, OK, WARN, CheckResult
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,15 +45,15 @@ def test_an_environment_without_a_framework_fails_with_exit_code_1_and_a_cure(do
 
 def test_json_is_one_object_with_findings_and_the_facts_behind_them(doctor, bare):
     done = doctor("--json", "--python", bare)
-    told = json.loads(done.stdout)
-    assert (told["schema"], told["verdict"], done.returncode) == (1, "fail", 1)
-    assert {"name", "severity", "what", "cure"} == set(told["findings"][0])
-    assert told["facts"]["environment"]["installed"]["version"] == list(sys.version_info[:3])
+    announced = json.loads(done.stdout)
+    assert (announced["schema"], announced["verdict"], done.returncode) == (1, "fail", 1)
+    assert {"name", "severity", "what", "cure"} == set(announced["findings"][0])
+    assert announced["facts"]["environment"]["installed"]["version"] == list(sys.version_info[:3])
 
 
 def test_the_active_environment_is_looked_into(doctor):
-    told = json.loads(doctor("--json", VIRTUAL_ENV=sys.prefix).stdout)
-    assert told["facts"]["environment"]["why"] == f"the virtual environment {sys.prefix} is active"
+    announced = json.loads(doctor("--json", VIRTUAL_ENV=sys.prefix).stdout)
+    assert announced["facts"]["environment"]["why"] == f"the virtual environment {sys.prefix} is active"
 
 
 def test_the_interpreter_of_the_settings_is_looked_into(doctor, bare, tmp_path):
@@ -68,12 +68,12 @@ def test_an_interpreter_that_is_not_there_is_one_clear_error(doctor):
 
 
 def test_a_finding_without_a_cure_is_one_line():
-    assert len(lines(Finding("gpu", OK, "Apple M4"))) == 1
-    assert len(lines(Finding("power", FAIL, "running on battery", "plug it in"))) == 2
+    assert len(lines(CheckResult("gpu", OK, "Apple M4"))) == 1
+    assert len(lines(CheckResult("power", FAIL, "running on battery", "plug it in"))) == 2
 
 
 def test_a_name_of_another_program_cannot_steer_the_terminal():
-    (line,) = lines(Finding("others", NOTE, "also running: \x1b]0;x\x07\udcff"))
+    (line,) = lines(CheckResult("others", NOTE, "also running: \x1b]0;x\x07\udcff"))
     assert "\x1b]" not in line
     line.encode()
 
@@ -88,4 +88,4 @@ def test_a_name_of_another_program_cannot_steer_the_terminal():
     ],
 )
 def test_the_last_line_says_whether_to_go_to_bed(severities, words):
-    assert summary([Finding("x", severity, "y") for severity in severities]) == words
+    assert summary([CheckResult("x", severity, "y") for severity in severities]) == words

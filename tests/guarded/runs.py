@@ -42,7 +42,7 @@ class Guarded(NamedTuple):
     run: Path | None
 
     @property
-    def lines(self) -> list[journal.Entry]:
+    def lines(self) -> list[journal.JournalEntry]:
         """Its journal."""
         assert self.run is not None
         return list(journal.read(self.run / "journal.jsonl"))
@@ -57,7 +57,7 @@ class Guarded(NamedTuple):
         """Its actions of one kind: "attempt.signalled"."""
         return [msgspec.json.decode(entry.raw) for entry in self.lines if entry.line.event == event]
 
-    def told(self, kind: str) -> list[dict[str, str]]:
+    def announced(self, kind: str) -> list[dict[str, str]]:
         """The facts of what it announced as `kind` of the narrative."""
         return [entry.line.facts for entry in self.lines if narrative.kind_of(entry.line.event) == kind]
 

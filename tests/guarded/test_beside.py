@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.core.events import Noted
+from stallguard.core.events import ProbeNote
 from stallguard.storage import journal, run_files
 from stallguard.storage.paths import RunDir
 from stallguard.supervisor.control import ask
@@ -44,12 +44,12 @@ def wait_for(what: Callable[[], bool], seconds: float = 15.0) -> None:
         time.sleep(0.05)
 
 
-def noted(home: Path) -> list[Noted]:
+def noted(home: Path) -> list[ProbeNote]:
     events = journal.events(home / "runs" / "latest" / "journal.jsonl")
-    return [event for event in events if isinstance(event, Noted)]
+    return [event for event in events if isinstance(event, ProbeNote)]
 
 
-def asked(run: RunDir) -> run_files.AskedFor:
+def asked(run: RunDir) -> run_files.RunRequest:
     found = run_files.asked(run)
     assert found is not None
     return found
@@ -134,9 +134,9 @@ def test_a_loop_of_ones_own_ends_on_time_by_a_signal(tmp_path: Path, beating: Pa
 
     assert run.code == 75, run.err
     assert [action["name"] for action in run.actions("attempt.signalled")] == ["TERM"]
-    assert run.told("paused")
-    assert run.told("left_nothing")
-    assert not run.told("resumable")
+    assert run.announced("paused")
+    assert run.announced("left_nothing")
+    assert not run.announced("resumable")
     assert "checkpoint to resume" not in run.err
     assert time.monotonic() - began < 30
 
@@ -185,4 +185,4 @@ def test_the_oldest_runs_make_room_at_the_end_of_a_new_one(tmp_path: Path, beati
     assert len(kept) == 2
     assert run.run is not None
     assert run.run.name in kept
-    assert run.told("pruned") == [{"count": "1 old run"}]
+    assert run.announced("pruned") == [{"count": "1 old run"}]

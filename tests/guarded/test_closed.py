@@ -33,10 +33,10 @@ def test_closed_descriptors_are_closed_for_the_training_too(tmp_path: Path, clos
     shut = " ".join(f"{number}{'<' if number == 0 else '>'}&-" for number in range(3) if closed[number])
     codes, seen = [], []
     for words in ([], ["-m", "stallguard", "run", sys.executable]):
-        told = tmp_path / f"told{len(seen)}"
-        line = subprocess.list2cmdline([sys.executable, *words, str(script), str(told)])
+        announced = tmp_path / f"told{len(seen)}"
+        line = subprocess.list2cmdline([sys.executable, *words, str(script), str(announced)])
         done = subprocess.run(["/bin/sh", "-c", f"{line} {shut}"], env=env, capture_output=True, check=False)
         codes.append(done.returncode)
-        seen.append(told.read_text())
+        seen.append(announced.read_text())
     assert seen[0] == seen[1]
     assert codes == [7, 7]

@@ -61,13 +61,16 @@ def orphan(tmp_path) -> Iterator[Orphan]:
 
 
 def test_it_is_named_and_stop_ends_its_group(orphan: Orphan) -> None:
-    listed, shown, told = orphan.verb("ps"), orphan.verb("status"), orphan.verb("status", "--json")
+    listed, shown, announced = orphan.verb("ps"), orphan.verb("status"), orphan.verb("status", "--json")
     assert str(orphan.pid) in listed.stdout
     assert "unguarded" in listed.stdout
     assert f"pid {orphan.pid}" in shown.stdout
     assert "stallguard stop" in shown.stdout
-    assert (shown.returncode, told.returncode) == (1, 1)
-    assert (json.loads(told.stdout)["state"], json.loads(told.stdout)["pid"]) == ("unguarded", orphan.pid)
+    assert (shown.returncode, announced.returncode) == (1, 1)
+    assert (json.loads(announced.stdout)["state"], json.loads(announced.stdout)["pid"]) == (
+        "unguarded",
+        orphan.pid,
+    )
     assert json.loads(orphan.verb("ps", "--json").stdout)["runs"][0]["pid"] == orphan.pid
 
     stopped = orphan.verb("stop")

@@ -92,7 +92,7 @@ def test_what_failed_is_told_and_kept_for_a_report(tmp_path: Path) -> None:
     assert f"{TOLD} at judging what happened (RuntimeError: a mistake of ours)" in run.err
     assert f"{TOLD} (RuntimeError: a mistake of ours): the training goes on unguarded" in run.err
     assert run.err.count(f"{TOLD} at") == 1, "what fails again is not told again"
-    assert "in broken" in run.told("surprise")[0]["trace"]
+    assert "in broken" in run.announced("surprise")[0]["trace"]
     assert run.outcome()["exit_code"] == 7
 
 
@@ -156,8 +156,8 @@ def test_a_training_whose_guard_cannot_be_loaded_can_be_ended(tmp_path: Path, ve
         assert run.stdout is not None
         assert run.stdout.readline() == b"step 0\n"
         run.send_signal(number)
-        _, told = run.communicate(timeout=30)
+        _, announced = run.communicate(timeout=30)
 
     assert run.returncode == 128 + number
-    assert b"goes on unguarded" in told
+    assert b"goes on unguarded" in announced
     assert run_files.state(RunDir((tmp_path / "runs" / "latest").resolve())) != "lost"

@@ -245,8 +245,8 @@ def test_a_supervisor_that_is_killed_leaves_a_readable_journal_and_is_listed_as_
     assert run_files.state(latest) == "lost"
     listed = stallguard(tmp_path / "home", "ls")
     assert b"lost" in listed.out
-    told = stallguard(tmp_path / "home", "logs")
-    assert b"guarding" in told.out
+    announced = stallguard(tmp_path / "home", "logs")
+    assert b"guarding" in announced.out
 
 
 DEADLOCK = """
@@ -275,7 +275,7 @@ def test_a_deadlock_after_a_second_of_steps_is_named(tmp_path: Path) -> None:
 
     assert run.code == 124, run.err
     assert (
-        run.told("stalled")[0]["what"]
+        run.announced("stalled")[0]["what"]
         == "nothing in the process can wake its threads, and the processor is idle"
     )
     assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "host-deadlock"

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from stallguard.core.events import Greeted, Heard, Left
+from stallguard.core.events import Heartbeat, ProbeConnected, ProcessLeft
 from stallguard.storage.paths import RunDir
 
 from .runs import AT_ONCE, SCRIPTS, Guarded, guard, stallguard
@@ -43,7 +43,7 @@ def shell(home: Path, script: str, *options: str, **environment: str) -> Guarded
 
 def batches(run: Guarded) -> dict[int, int]:
     """Return the batches of each process that trained."""
-    last = [event for event in run.events if isinstance(event, Heard) and event.trains]
+    last = [event for event in run.events if isinstance(event, Heartbeat) and event.trains]
     return {event.pid: event.beats for event in last}
 
 
@@ -55,7 +55,9 @@ def evidence(run: Guarded, incident: int = 1) -> dict[str, Any]:
 
 def training_of(run: Guarded, words: str) -> int:
     """Return the first process that ran a command with these words in it."""
-    return next(event.pid for event in run.events if isinstance(event, Greeted) and words in event.command)
+    return next(
+        event.pid for event in run.events if isinstance(event, ProbeConnected) and words in event.command
+    )
 
 
 LAUNCHER = """
@@ -95,9 +97,11 @@ def test_a_deadlock_behind_a_launcher_is_found_and_restarted(tmp_path: Path, kin
     assert run.code == 0, run.err
     assert run.outcome()["attempts"] == 2
     assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "host-deadlock"
-    assert "loop.py:25 in deadlock" in run.told("evidence")[0]["line"]
+    assert "loop.py:25 in deadlock" in run.announced("evidence")[0]["line"]
     (stalled,) = {
-        event.pid for event in run.events if isinstance(event, Heard) and event.attempt == 1 and event.trains
+        event.pid
+        for event in run.events
+        if isinstance(event, Heartbeat) and event.attempt == 1 and event.trains
     }
     assert evidence(run)["pid"] == stalled
     assert sorted(batches(run).values()) == [40, 60, 60]
@@ -149,11 +153,11 @@ def test_of_two_trainings_side_by_side_the_second_stalls_and_the_first_hides_not
 
     assert run.code == 0, run.err
     second = training_of(run, "loop.py second")
-    (stalled,) = run.told("stalled")
+    (stalled,) = run.announced("stalled")
     assert stalled["pid"] == str(second) == str(evidence(run)["pid"])
     assert "(loop.py second 60" in stalled["silence"]
     assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "host-deadlock"
-    silent = next(e for e in run.events if isinstance(e, Heard) and e.pid == second and e.beats == 40)
+    silent = next(e for e in run.events if isinstance(e, Heartbeat) and e.pid == second and e.beats == 40)
     judged = next(entry.line.clock for entry in run.lines if entry.line.event == "training.stalled")
     assert SECONDS <= judged - silent.progress_at < 3 * SECONDS, "the usual time"
     assert time.monotonic() - began < 60, "the first one alone would have taken that long"
@@ -166,8 +170,8 @@ def test_healthy_trainings_side_by_side_of_very_different_paces_raise_no_suspici
 
     assert run.code == 0, run.err
     assert sorted(batches(run).values()) == [6, 2000]
-    assert run.told("suspect") == run.told("stalled") == []
-    assert ", 2 trainings" in run.told("finished")[0]["trouble"]
+    assert run.announced("suspect") == run.announced("stalled") == []
+    assert ", 2 trainings" in run.announced("finished")[0]["trouble"]
 
 
 def test_a_loop_of_a_shell_is_so_many_trainings_and_the_report_has_a_line_for_each(tmp_path: Path) -> None:
@@ -176,12 +180,14 @@ def test_a_loop_of_a_shell_is_so_many_trainings_and_the_report_has_a_line_for_ea
     assert run.code == 0, run.err
     assert sorted(batches(run).values()) == [101, 102, 103]
     assert run.outcome()["batches"] == 306
-    assert [event.how for event in run.events if isinstance(event, Left)] == ["ended"] * 3
+    assert [event.how for event in run.events if isinstance(event, ProcessLeft)] == ["ended"] * 3
     assert "3 trainings" in run.err
-    told = stallguard(tmp_path, "report").out.decode()
-    assert "3 trainings ran in it; all of them came to the end of their program." in " ".join(told.split())
+    announced = stallguard(tmp_path, "report").out.decode()
+    assert "3 trainings ran in it; all of them came to the end of their program." in " ".join(
+        announced.split()
+    )
     for seed in "123":
-        assert f"loop.py seed{seed} 10{seed} 0.01  10{seed}" in told
+        assert f"loop.py seed{seed} 10{seed} 0.01  10{seed}" in announced
     document = json.loads(stallguard(tmp_path, "report", "--json").out)
     assert [one["batches"] for one in document["trainings"]] == [101, 102, 103]
     assert run.run is not None
@@ -212,8 +218,12 @@ def test_a_program_that_replaces_itself_does_not_hurt_who_reads_its_page(tmp_pat
 
     assert (run.code, run.out) == (0, b"done\n"), run.err
     assert run.outcome()["batches"] == 61
-    assert [event.how for event in run.events if isinstance(event, Left)] == ["replaced", "replaced", "ended"]
-    assert len({event.place for event in run.events if isinstance(event, Greeted)}) == 3
+    assert [event.how for event in run.events if isinstance(event, ProcessLeft)] == [
+        "replaced",
+        "replaced",
+        "ended",
+    ]
+    assert len({event.place for event in run.events if isinstance(event, ProbeConnected)}) == 3
 
 
 REPLACED = """
@@ -232,7 +242,7 @@ def test_a_training_that_became_another_program_is_no_stall(tmp_path: Path) -> N
     run = guard(tmp_path, *STALLS, str(script))
 
     assert (run.code, run.out) == (0, b"uploaded\n"), run.err
-    assert run.told("stalled") == []
+    assert run.announced("stalled") == []
 
 
 def test_a_training_that_is_killed_is_told_and_the_others_go_on(tmp_path: Path) -> None:

@@ -39,9 +39,9 @@ def _signature(thing: object) -> tuple[list[str], object]:
 
 
 def test_the_two_systems_have_the_same_functions_arguments_and_results() -> None:
-    told = _shape(darwin)
+    announced = _shape(darwin)
     extra = {"Gpu.reading"}  # a pure step of the Mac's, apart so that it can be tested anywhere
-    assert {key: value for key, value in told.items() if key not in extra} == _shape(other)
+    assert {key: value for key, value in announced.items() if key not in extra} == _shape(other)
 
 
 def test_the_system_is_chosen_by_the_platform() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stallguard.host.darwin.preferences import parse_displays, parse_sleep
 from stallguard.host.linux.preferences import parse_logind
 from stallguard.host.preferences import preferences
-from stallguard.host.types import Gpu, Preferences, Sleep
+from stallguard.host.types import ListedGpu, Preferences, Sleep
 
 RECORDINGS = Path(__file__).parent.parent / "recordings/macos"
 
@@ -50,8 +50,8 @@ def test_displaysleep_is_not_taken_for_sleep():
 @pytest.mark.parametrize(
     ("name", "gpu"),
     [
-        ("system_profiler_spdisplays_m4.json", Gpu("Apple M4", 10)),
-        ("system_profiler_spdisplays_m1_named_khw.json", Gpu("kHW_AppleM1Item")),
+        ("system_profiler_spdisplays_m4.json", ListedGpu("Apple M4", 10)),
+        ("system_profiler_spdisplays_m1_named_khw.json", ListedGpu("kHW_AppleM1Item")),
     ],
 )
 def test_a_gpu_is_named_by_its_model_where_there_is_one(name, gpu):

@@ -18,7 +18,7 @@ BYSTANDERS = st.lists(
 )
 
 
-def told(
+def announced(
     argv: list[str], factor: int = 1, most: int = 0, env: dict[str, str] | None = None, **ways: object
 ) -> list[str]:
     return given(argv, env or {}, PolicyLimits(**ways), factor, most).argv  # type: ignore[arg-type]
@@ -26,7 +26,7 @@ def told(
 
 def refused(argv: list[str], env: dict[str, str] | None = None, **ways: object) -> StallguardError:
     with pytest.raises(StallguardError) as caught:
-        told(argv, env=env, **ways)
+        announced(argv, env=env, **ways)
     assert caught.value.code == USAGE
     assert caught.value.cure
     return caught.value
@@ -42,25 +42,35 @@ def refused(argv: list[str], env: dict[str, str] | None = None, **ways: object) 
 )
 def test_the_scripts_own_option_gets_the_value_divided(words: list[str], smaller: list[str]) -> None:
     command = ["python", "train.py", *words, "--epochs", "3"]
-    assert told(command, batch_flag="--batch-size") == command
-    assert told(command, 4, batch_flag="--batch-size") == ["python", "train.py", *smaller, "--epochs", "3"]
+    assert announced(command, batch_flag="--batch-size") == command
+    assert announced(command, 4, batch_flag="--batch-size") == [
+        "python",
+        "train.py",
+        *smaller,
+        "--epochs",
+        "3",
+    ]
 
 
 def test_a_short_option_is_understood_in_each_of_its_spellings() -> None:
     for words, smaller in (["-b", "64"], ["-b", "32"]), (["-b64"], ["-b32"]), (["-b=64"], ["-b=32"]):
-        assert told(["train", *words], 2, batch_flag="-b") == ["train", *smaller]
+        assert announced(["train", *words], 2, batch_flag="-b") == ["train", *smaller]
 
 
 def test_an_option_that_is_absent_is_added_where_the_size_is_known() -> None:
-    assert told(["train.py"], 2, batch_flag="--batch-size", batch=512) == ["train.py", "--batch-size", "256"]
-    assert told(["train.py"], 2, batch_flag="batch_size", batch=512) == ["train.py", "batch_size=256"]
+    assert announced(["train.py"], 2, batch_flag="--batch-size", batch=512) == [
+        "train.py",
+        "--batch-size",
+        "256",
+    ]
+    assert announced(["train.py"], 2, batch_flag="batch_size", batch=512) == ["train.py", "batch_size=256"]
 
 
 def test_braces_anywhere_in_the_arguments_get_the_size() -> None:
     command = ["train.py", "--set", "data.batch={batch}", "{batch}"]
-    assert told(command, 2, batch=512) == ["train.py", "--set", "data.batch=256", "256"]
-    assert told(command, batch=512)[-1] == "512"
-    assert told(command) == command, "a template of the script's own stays, where nobody gives a size"
+    assert announced(command, 2, batch=512) == ["train.py", "--set", "data.batch=256", "256"]
+    assert announced(command, batch=512)[-1] == "512"
+    assert announced(command) == command, "a template of the script's own stays, where nobody gives a size"
 
 
 def test_a_variable_gets_the_size() -> None:
@@ -83,8 +93,8 @@ def test_what_cannot_be_known_is_refused_with_a_cure() -> None:
 def test_a_ceiling_holds_from_the_first_attempt_on() -> None:
     found = given(["t", "-b", "512"], {}, PolicyLimits(batch_flag="-b"), 1, most=384)
     assert (found.argv, found.whole, found.rows) == (["t", "-b", "384"], 384, 384)
-    assert told(["t", "-b", "512"], 2, most=384, batch_flag="-b") == ["t", "-b", "192"]
-    assert told(["t", "-b", "256"], most=384, batch_flag="-b") == ["t", "-b", "256"]
+    assert announced(["t", "-b", "512"], 2, most=384, batch_flag="-b") == ["t", "-b", "192"]
+    assert announced(["t", "-b", "256"], most=384, batch_flag="-b") == ["t", "-b", "256"]
 
 
 @over(BYSTANDERS, BYSTANDERS, FLAGS, SIZES, FACTORS, st.integers(1, 512), st.booleans())

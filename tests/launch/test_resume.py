@@ -32,7 +32,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
         run = paths.new_run("train", f"20261121-0000{next(number):02}")
         run_files.write(
             run.asked,
-            run_files.AskedFor(
+            run_files.RunRequest(
                 schema=1, id=run.id, command=["train.py"], argv=argv, cwd=str(PLACE), began="", supervisor=who
             ),
         )  # fmt: skip

@@ -7,12 +7,12 @@ import os
 import pytest
 
 from stallguard.launch import run_seed
-from stallguard.launch.environment import Wish, child_environment
+from stallguard.launch.environment import ProbeConfig, child_environment
 from stallguard.launch.resume import take_over
 from stallguard.storage.paths import RunDir
 
-WISH = Wish(socket="s", pages="p", token=1)
-SEEDED = Wish(socket="s", pages="p", token=1, seed="123")
+WISH = ProbeConfig(socket="s", pages="p", token=1)
+SEEDED = ProbeConfig(socket="s", pages="p", token=1, seed="123")
 
 
 def test_a_run_has_one_seed_and_another_run_another(tmp_path):
@@ -56,7 +56,10 @@ def test_each_attempt_gets_the_seed_and_a_hash_seed_of_it():
     assert first["STALLGUARD_SEED"] == "123"
     assert 0 < int(first["PYTHONHASHSEED"]) < 2**32
     assert first["STALLGUARD_HASHSEED"] == first["PYTHONHASHSEED"]
-    assert child_environment({}, Wish("s", "p", 1, seed="124"))["PYTHONHASHSEED"] != first["PYTHONHASHSEED"]
+    assert (
+        child_environment({}, ProbeConfig("s", "p", 1, seed="124"))["PYTHONHASHSEED"]
+        != first["PYTHONHASHSEED"]
+    )
 
 
 def test_without_a_seed_nothing_is_set():

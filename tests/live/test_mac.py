@@ -39,9 +39,9 @@ def test_the_sleep_settings_are_read():
 
 
 def test_the_doctor_computes_on_metal():
-    told = json.loads(stallguard("doctor", "--json", "--deep", "--python", sys.executable).stdout)
-    devices = told["facts"]["environment"]["deep"]["devices"]
-    assert [name for name in devices if "GPU" in name], told["findings"]
+    announced = json.loads(stallguard("doctor", "--json", "--deep", "--python", sys.executable).stdout)
+    devices = announced["facts"]["environment"]["deep"]["devices"]
+    assert [name for name in devices if "GPU" in name], announced["findings"]
 
 
 @pytest.mark.tf

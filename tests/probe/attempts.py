@@ -35,19 +35,19 @@ class Attempts:
         environment["STALLGUARD_TOKEN"] = str(self._tokens)
         if seed:
             environment["STALLGUARD_SEED"] = seed
-        heard = self.receiver.run(self._command, timeout=300, cwd=self._folder, **environment)
-        assert heard.code == 0, heard.err[-3000:]
-        assert not [note for note in heard.notes if note["kind"] in ("aside", "trouble")]
-        return heard
+        heartbeat = self.receiver.run(self._command, timeout=300, cwd=self._folder, **environment)
+        assert heartbeat.code == 0, heartbeat.err[-3000:]
+        assert not [note for note in heartbeat.notes if note["kind"] in ("aside", "trouble")]
+        return heartbeat
 
     def draws(self, seed: str = SEED, **environment: str) -> Any:
         """Return what an attempt prints."""
         return printed(self.run(seed, **environment))
 
 
-def printed(heard: Heard) -> Any:
+def printed(heartbeat: Heard) -> Any:
     """Return the JSON value in the last line of the output."""
-    return json.loads(heard.out.splitlines()[-1])
+    return json.loads(heartbeat.out.splitlines()[-1])
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> set[str]:

@@ -99,7 +99,7 @@ class Receiver:
         self.children.append(child)
         return child
 
-    def receive(self, heard: Heard) -> bool:
+    def receive(self, heartbeat: Heard) -> bool:
         """Take one datagram; False where none came within 50 ms."""
         try:
             data = self.socket.recv(4096)
@@ -107,27 +107,27 @@ class Receiver:
             return False
         record = wire.unpack(data)
         if record is None:
-            heard.notes.append(json.loads(data))
+            heartbeat.notes.append(json.loads(data))
         else:
-            heard.records.append(record)
+            heartbeat.records.append(record)
         return True
 
     def run(
         self, command: Sequence[str], timeout: float = 60, cwd: Path | None = None, **extra: str
     ) -> Heard:
         """Run a child to its end; its output must fit a pipe."""
-        heard = Heard()
+        heartbeat = Heard()
         child = self.start(command, cwd, **extra)
         deadline = time.monotonic() + timeout
         while child.poll() is None and time.monotonic() < deadline:
-            self.receive(heard)
-        while self.receive(heard):
+            self.receive(heartbeat)
+        while self.receive(heartbeat):
             pass
         assert child.poll() is not None, "the child did not end in time"
-        heard.out, heard.err = child.communicate()
-        heard.code = child.returncode
-        heard.pages = self.pages()
-        return heard
+        heartbeat.out, heartbeat.err = child.communicate()
+        heartbeat.code = child.returncode
+        heartbeat.pages = self.pages()
+        return heartbeat
 
     def pages(self) -> dict[int, dict[str, int]]:
         """Return the pages of the run by pid."""

@@ -42,20 +42,20 @@ def bare(command, cwd, **environment):
 
 
 def test_greets_and_says_goodbye(receiver):
-    heard = receiver.run(python("import stallguard; stallguard.beat()"))
-    kinds = [wire.KINDS[record["kind"]] for record in heard.records]
+    heartbeat = receiver.run(python("import stallguard; stallguard.beat()"))
+    kinds = [wire.KINDS[record["kind"]] for record in heartbeat.records]
     assert (kinds[0], kinds[-1]) == ("hello", "bye")
-    assert heard.hello()["armed"] is True
-    assert heard.hello()["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
-    assert heard.hello()["versions"]["machine"] == os.uname().machine
-    assert {record["token"] for record in heard.records} == {TOKEN}
-    assert heard.pages[heard.last()["pid"]]["phase"] == wire.PHASES.index("finishing")
+    assert heartbeat.hello()["armed"] is True
+    assert heartbeat.hello()["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert heartbeat.hello()["versions"]["machine"] == os.uname().machine
+    assert {record["token"] for record in heartbeat.records} == {TOKEN}
+    assert heartbeat.pages[heartbeat.last()["pid"]]["phase"] == wire.PHASES.index("finishing")
 
 
 def test_comes_in_on_every_python(receiver, any_python):
-    heard = receiver.run(python("import stallguard; stallguard.beat(3)", any_python))
-    assert (heard.code, heard.err) == (0, "")
-    assert heard.last()["beats"] == 3
+    heartbeat = receiver.run(python("import stallguard; stallguard.beat(3)", any_python))
+    assert (heartbeat.code, heartbeat.err) == (0, "")
+    assert heartbeat.last()["beats"] == 3
 
 
 @pytest.mark.parametrize("how", ["script", "module"])
@@ -65,10 +65,10 @@ def test_the_program_sees_no_difference(receiver, tmp_path, how):
     file = tmp_path / "pack" / "program.py"
     file.write_text(FACTS)
     command = [sys.executable, *(["-m", "pack.program"] if how == "module" else [str(file)]), "--epochs", "3"]
-    heard = receiver.run(command, cwd=tmp_path)
+    heartbeat = receiver.run(command, cwd=tmp_path)
     plain = bare(command, tmp_path)
-    assert json.loads(heard.out) == json.loads(plain.stdout)
-    assert (heard.code, heard.err) == (plain.returncode, plain.stderr)
+    assert json.loads(heartbeat.out) == json.loads(plain.stdout)
+    assert (heartbeat.code, heartbeat.err) == (plain.returncode, plain.stderr)
 
 
 def test_stays_out_without_a_token(tmp_path):
@@ -79,38 +79,38 @@ def test_stays_out_without_a_token(tmp_path):
 
 @pytest.mark.parametrize("broken", [{"STALLGUARD_TOKEN": "x"}, {"STALLGUARD_RUN": "/dev/null/at/all"}])
 def test_a_broken_environment_is_not_the_programs_problem(receiver, broken):
-    heard = receiver.run(python("print('fine')"), **broken)
-    assert (heard.code, heard.out, heard.err) == (0, "fine\n", "")
+    heartbeat = receiver.run(python("print('fine')"), **broken)
+    assert (heartbeat.code, heartbeat.out, heartbeat.err) == (0, "fine\n", "")
 
 
 def test_the_next_sitecustomize_runs_as_the_only_one(receiver, tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.theirs = __file__, __name__\n")
     code = "import sys; print(sys.theirs, sys.modules['sitecustomize'].__file__)"
-    heard = receiver.run(python(code), PYTHONPATH=str(tmp_path))
-    assert heard.out == bare(python(code), tmp_path, PYTHONPATH=str(tmp_path)).stdout
-    assert str(tmp_path / "sitecustomize.py") in heard.out
+    heartbeat = receiver.run(python(code), PYTHONPATH=str(tmp_path))
+    assert heartbeat.out == bare(python(code), tmp_path, PYTHONPATH=str(tmp_path)).stdout
+    assert str(tmp_path / "sitecustomize.py") in heartbeat.out
 
 
 @pytest.mark.parametrize("error", ["1 / 0", "import not_there_at_all", "raise ImportError('x', name='y')"])
 def test_errors_of_the_next_sitecustomize_look_as_ever(receiver, tmp_path, any_python, error):
     (tmp_path / "sitecustomize.py").write_text(error + "\n")
-    heard = receiver.run(python("print('on')", any_python), PYTHONPATH=str(tmp_path))
+    heartbeat = receiver.run(python("print('on')", any_python), PYTHONPATH=str(tmp_path))
     plain = bare(python("print('on')", any_python), tmp_path, PYTHONPATH=str(tmp_path))
-    assert (heard.code, heard.out, heard.err) == (plain.returncode, plain.stdout, plain.stderr)
-    assert "Error in sitecustomize" in heard.err
+    assert (heartbeat.code, heartbeat.out, heartbeat.err) == (plain.returncode, plain.stdout, plain.stderr)
+    assert "Error in sitecustomize" in heartbeat.err
 
 
 def test_usercustomize_still_runs(receiver, tmp_path):
     (tmp_path / "usercustomize.py").write_text("import sys\nsys.stdout.write('mine\\n')\n")
     command = [sys._base_executable, "-c", "pass"]
     plain = bare(command, tmp_path, PYTHONPATH=str(tmp_path), PYTHONUSERBASE=str(tmp_path))
-    heard = receiver.run(command, PYTHONPATH=str(tmp_path), PYTHONUSERBASE=str(tmp_path))
-    assert heard.out == plain.stdout == "mine\n"
+    heartbeat = receiver.run(command, PYTHONPATH=str(tmp_path), PYTHONUSERBASE=str(tmp_path))
+    assert heartbeat.out == plain.stdout == "mine\n"
 
 
 def test_isolated_mode_keeps_the_probe_out(receiver):
-    heard = receiver.run([sys.executable, "-I", "-c", "print('alone')"])
-    assert (heard.out, heard.records, heard.pages) == ("alone\n", [], {})
+    heartbeat = receiver.run([sys.executable, "-I", "-c", "print('alone')"])
+    assert (heartbeat.out, heartbeat.records, heartbeat.pages) == ("alone\n", [], {})
 
 
 WORKERS = """
@@ -139,17 +139,17 @@ if __name__ == "__main__":
 def test_worker_processes_stay_silent(receiver, tmp_path):
     file = tmp_path / "train.py"
     file.write_text(WORKERS)
-    heard = receiver.run([sys.executable, str(file)], cwd=tmp_path)
-    assert (heard.code, heard.err) == (0, "")
-    assert len(heard.pages) == 1
-    assert len({record["pid"] for record in heard.records}) == 1
-    assert heard.last()["beats"] == 2
+    heartbeat = receiver.run([sys.executable, str(file)], cwd=tmp_path)
+    assert (heartbeat.code, heartbeat.err) == (0, "")
+    assert len(heartbeat.pages) == 1
+    assert len({record["pid"] for record in heartbeat.records}) == 1
+    assert heartbeat.last()["beats"] == 2
 
 
 def test_an_installed_stallguard_goes_before_the_probes_own(receiver, tmp_path):
     (tmp_path / "stallguard.py").write_text("where = 'installed'\n")
-    heard = receiver.run(python("import stallguard; print(stallguard.where)"), PYTHONPATH=str(tmp_path))
-    assert heard.out == "installed\n"
+    heartbeat = receiver.run(python("import stallguard; print(stallguard.where)"), PYTHONPATH=str(tmp_path))
+    assert heartbeat.out == "installed\n"
 
 
 def test_costs_a_start_a_few_milliseconds(receiver):

@@ -51,10 +51,10 @@ def guarded(interpreter, script, *arguments, **environment):
         )
 
 
-def table(heard):
+def table(heartbeat):
     """Return what each scenario counted, in the form of EXPECTED."""
-    assert heard.code == 0, heard.err[-3000:]
-    found = json.loads(heard.out.splitlines()[-1])
+    assert heartbeat.code == 0, heartbeat.err[-3000:]
+    found = json.loads(heartbeat.out.splitlines()[-1])
     return {
         name: (
             row["beats"],
@@ -141,16 +141,16 @@ class TestKeras2:
 @pytest.mark.tf
 def test_tf_keras_beats_like_keras_2(other_python):
     names = ["fit_arrays", "fit_in_strides", "single_batches", "eager_loop", "checkpoints"]
-    heard = guarded(other_python("tf216"), "tf_scenarios.py", *names, TF_USE_LEGACY_KERAS="1")
-    assert table(heard) == {name: EXPECTED[name] for name in names}
-    assert "tf_keras" in heard.hello()["versions"]
+    heartbeat = guarded(other_python("tf216"), "tf_scenarios.py", *names, TF_USE_LEGACY_KERAS="1")
+    assert table(heartbeat) == {name: EXPECTED[name] for name in names}
+    assert "tf_keras" in heartbeat.hello()["versions"]
 
 
 @pytest.mark.tf
 def test_the_first_keras_3_beats_like_the_newest(other_python):
     names = ["fit_arrays", "fit_in_strides", "fit_in_uneven_strides", "single_batches", "graph_loop"]
-    heard = guarded(other_python("tf216"), "tf_scenarios.py", *names)
-    assert table(heard) == {name: EXPECTED[name] for name in names}
+    heartbeat = guarded(other_python("tf216"), "tf_scenarios.py", *names)
+    assert table(heartbeat) == {name: EXPECTED[name] for name in names}
 
 
 PORTABLE = {
@@ -163,28 +163,28 @@ PORTABLE = {
 
 @pytest.mark.parametrize("backend", ["torch", "jax"])
 def test_keras_3_beats_on_other_backends_and_dispatches_as_before(other_python, backend):
-    heard = guarded(other_python(backend), "keras_scenarios.py", *PORTABLE, KERAS_BACKEND=backend)
-    assert table(heard) == PORTABLE
-    threads = json.loads(heard.out.splitlines()[-1])["threads"]["result"]
+    heartbeat = guarded(other_python(backend), "keras_scenarios.py", *PORTABLE, KERAS_BACKEND=backend)
+    assert table(heartbeat) == PORTABLE
+    threads = json.loads(heartbeat.out.splitlines()[-1])["threads"]["result"]
     assert {name.split("-")[0] for name in threads} == {"ThreadPoolExecutor"}
-    assert backend == "torch" or "first run" in heard.phases()  # JAX compiles in the first batch
+    assert backend == "torch" or "first run" in heartbeat.phases()  # JAX compiles in the first batch
 
 
 def test_plain_torch_beats(other_python):
-    heard = guarded(other_python("torch"), "keras_scenarios.py", "torch_loop", "torch_compiled")
-    assert table(heard) == {"torch_loop": (20, 0, 1, "torch"), "torch_compiled": (20, 0, 0, "torch")}
-    assert {"torch_step", "torch_loader", "save"} <= set(heard.hello()["hooks"])
-    assert heard.last()["input_ns"] > 0
+    heartbeat = guarded(other_python("torch"), "keras_scenarios.py", "torch_loop", "torch_compiled")
+    assert table(heartbeat) == {"torch_loop": (20, 0, 1, "torch"), "torch_compiled": (20, 0, 0, "torch")}
+    assert {"torch_step", "torch_loader", "save"} <= set(heartbeat.hello()["hooks"])
+    assert heartbeat.last()["input_ns"] > 0
 
 
 @pytest.mark.tf
 def test_programs_of_tensorflow_1_beat(tmp_path):
     (tmp_path / "old.py").write_text(OLD)
     with Receiver() as receiver:
-        heard = receiver.run([sys.executable, str(tmp_path / "old.py")], 120)
-    assert heard.code == 0, heard.err[-2000:]
-    assert heard.last()["beats"] == 21
-    assert wire.SOURCES[heard.last()["source"]] == "session"
+        heartbeat = receiver.run([sys.executable, str(tmp_path / "old.py")], 120)
+    assert heartbeat.code == 0, heartbeat.err[-2000:]
+    assert heartbeat.last()["beats"] == 21
+    assert wire.SOURCES[heartbeat.last()["source"]] == "session"
 
 
 OLD = """

@@ -28,9 +28,9 @@ SAME = ("weights", "history", "traces", "error", "given")
 def ran(child, python, cases, **environment):
     """Return {case: what the child found}."""
     with Receiver() as receiver:
-        heard = receiver.run([python, str(CHILDREN / child), *cases], 600, **environment)
-    assert heard.code == 0, heard.err[-3000:]
-    return json.loads(heard.out.splitlines()[-1])
+        heartbeat = receiver.run([python, str(CHILDREN / child), *cases], 600, **environment)
+    assert heartbeat.code == 0, heartbeat.err[-3000:]
+    return json.loads(heartbeat.out.splitlines()[-1])
 
 
 @pytest.mark.tf

@@ -6,7 +6,7 @@ import pytest
 
 from stallguard.probe import beats as b
 from stallguard.probe import page, wire
-from stallguard.probe.poll import FAILURES, Poller, Watched
+from stallguard.probe.poll import FAILURES, PolledOptimizer, Poller
 
 
 class Number:
@@ -41,7 +41,7 @@ def poller(beats, optimizer):
     import weakref
 
     made = Poller(beats)
-    made._watched.append(Watched(weakref.ref(optimizer)))
+    made._watched.append(PolledOptimizer(weakref.ref(optimizer)))
     return made
 
 
@@ -135,7 +135,7 @@ def test_two_optimizers_of_one_batch_are_one_beat(poller, beats, optimizer):
     import weakref
 
     other = Optimizer()
-    poller._watched.append(Watched(weakref.ref(other)))
+    poller._watched.append(PolledOptimizer(weakref.ref(other)))
     for _ in range(20):
         optimizer._iterations.value += 1
         other._iterations.value += 1
@@ -157,7 +157,7 @@ def test_an_optimizer_that_cannot_be_read_is_left_alone(beats):
     import weakref
 
     bare = type("Bare", (), {})()
-    watched = Watched(weakref.ref(bare))
+    watched = PolledOptimizer(weakref.ref(bare))
     assert [watched.advance() for _ in range(FAILURES)] == [0] * FAILURES
     assert not watched.alive()
 
@@ -167,6 +167,6 @@ def test_a_collected_optimizer_is_forgotten(poller, beats, optimizer):
     gone = Optimizer()
     import weakref
 
-    watched = Watched(weakref.ref(gone))
+    watched = PolledOptimizer(weakref.ref(gone))
     del gone
     assert not watched.alive()

@@ -17,18 +17,18 @@ FINISHING = wire.PHASES.index("finishing")
 ARMED = wire.FLAG_STACKS_ARMED
 
 
-def until(receiver, heard, condition, seconds=10.0):
+def until(receiver, heartbeat, condition, seconds=10.0):
     """Receive until `condition(heard)` holds."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        receiver.receive(heard)
-        if condition(heard):
+        receiver.receive(heartbeat)
+        if condition(heartbeat):
             return
     raise AssertionError("it never happened")
 
 
-def ready(heard):
-    return any(note["kind"] == "phase" for note in heard.notes)
+def ready(heartbeat):
+    return any(note["kind"] == "phase" for note in heartbeat.notes)
 
 
 HOLD_THE_GIL = """
@@ -43,9 +43,9 @@ print("done")
 
 
 def test_stacks_are_written_even_while_c_code_holds_the_gil(receiver):
-    heard = Heard()
+    heartbeat = Heard()
     child = receiver.start(python(HOLD_THE_GIL))
-    until(receiver, heard, ready)
+    until(receiver, heartbeat, ready)
     time.sleep(0.5)  # into the C code
     child.send_signal(signal.SIGUSR1)
     deadline = time.monotonic() + 2
@@ -57,24 +57,24 @@ def test_stacks_are_written_even_while_c_code_holds_the_gil(receiver):
 
 @pytest.mark.waits
 def test_no_pulse_while_the_gil_is_held(receiver):
-    heard = receiver.run(python(HOLD_THE_GIL))
-    sent = [record["sent_ns"] for record in heard.records]
+    heartbeat = receiver.run(python(HOLD_THE_GIL))
+    sent = [record["sent_ns"] for record in heartbeat.records]
     assert max(later - earlier for earlier, later in pairwise(sent)) > 2.5e9
 
 
 @pytest.mark.waits
 def test_pulses_go_on_while_the_main_thread_waits(receiver):
-    heard = receiver.run(python("import stallguard, time; stallguard.beat(); time.sleep(2.6)"))
-    assert [wire.KINDS[record["kind"]] for record in heard.records].count("pulse") >= 2
+    heartbeat = receiver.run(python("import stallguard, time; stallguard.beat(); time.sleep(2.6)"))
+    assert [wire.KINDS[record["kind"]] for record in heartbeat.records].count("pulse") >= 2
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the numbers of a process' threads")
 def test_the_probe_says_which_threads_are_its_own(receiver):
     # The pause lets the thread begin; what it said of itself is in the last hello.
     code = "import os, time, stallguard; stallguard.beat(); time.sleep(0.1)"
-    heard = receiver.run(python(code + "; print(os.getpid(), *os.listdir('/proc/self/task'))"))
-    main, *threads = map(int, heard.out.split())
-    assert heard.hello()["threads"] == [thread for thread in threads if thread != main] != []
+    heartbeat = receiver.run(python(code + "; print(os.getpid(), *os.listdir('/proc/self/task'))"))
+    main, *threads = map(int, heartbeat.out.split())
+    assert heartbeat.hello()["threads"] == [thread for thread in threads if thread != main] != []
 
 
 @pytest.mark.waits
@@ -100,10 +100,10 @@ def test_a_signal_that_the_script_takes_is_not_armed_any_more(receiver, taken):
     if "faulthandler" in taken and not sys.platform.startswith("linux"):
         pytest.skip("only Linux shows that a signal has lost its handler")
     beats = "import signal, stallguard, time; stallguard.beat()"
-    heard = receiver.run(python(f"{beats}; {taken}; time.sleep(1.5)"))
-    assert heard.records[0]["flags"] & ARMED
-    assert not heard.last()["flags"] & ARMED
-    assert heard.hello()["armed"] is False
+    heartbeat = receiver.run(python(f"{beats}; {taken}; time.sleep(1.5)"))
+    assert heartbeat.records[0]["flags"] & ARMED
+    assert not heartbeat.last()["flags"] & ARMED
+    assert heartbeat.hello()["armed"] is False
 
 
 TAKEN_BEFORE = """
@@ -125,10 +125,10 @@ print("handled")
 def test_a_signal_that_the_script_took_before_it_trains_stays_the_scripts(receiver, taken):
     if "faulthandler" in taken and not sys.platform.startswith("linux"):
         pytest.skip("only Linux shows that C code has taken a signal")
-    heard = receiver.run(python(TAKEN_BEFORE.format(taken=taken)))
-    assert heard.out.endswith("handled\n")
-    assert heard.out != "handled\n"
-    assert heard.hello()["armed"] is False
+    heartbeat = receiver.run(python(TAKEN_BEFORE.format(taken=taken)))
+    assert heartbeat.out.endswith("handled\n")
+    assert heartbeat.out != "handled\n"
+    assert heartbeat.hello()["armed"] is False
 
 
 def test_a_script_with_a_handler_of_its_own_keeps_it(receiver, tmp_path):
@@ -139,18 +139,18 @@ def test_a_script_with_a_handler_of_its_own_keeps_it(receiver, tmp_path):
 
 def test_the_scripts_own_fault_handler_still_speaks(receiver):
     code = "import faulthandler, ctypes; faulthandler.enable(); ctypes.string_at(0)"
-    heard = receiver.run(python(code))
-    assert heard.code == -signal.SIGSEGV
-    assert "Fatal Python error" in heard.err
+    heartbeat = receiver.run(python(code))
+    assert heartbeat.code == -signal.SIGSEGV
+    assert "Fatal Python error" in heartbeat.err
 
 
 @pytest.mark.waits
 def test_an_exit_that_hangs_is_seen_finishing_and_still_pulsing(receiver):
     code = "import stallguard, threading, time; threading.Thread(target=time.sleep, args=(2.5,)).start()"
-    heard = receiver.run(python(code + "; stallguard.beat()"))
-    waiting = [r for r in heard.records if r["phase"] == FINISHING and wire.KINDS[r["kind"]] == "pulse"]
+    heartbeat = receiver.run(python(code + "; stallguard.beat()"))
+    waiting = [r for r in heartbeat.records if r["phase"] == FINISHING and wire.KINDS[r["kind"]] == "pulse"]
     assert waiting
-    assert wire.KINDS[heard.last()["kind"]] == "bye"
+    assert wire.KINDS[heartbeat.last()["kind"]] == "bye"
 
 
 def test_a_killed_process_leaves_its_page(receiver):
@@ -177,20 +177,20 @@ print(stallguard.batch_size(512), [len(x) for x, y in stallguard.microbatches([0
 
 
 def test_the_script_can_say_what_it_does(receiver):
-    heard = receiver.run(python(SPEAKS))
-    assert (heard.code, heard.err, heard.out) == (0, "", "512 [10]\n")
-    assert [note["text"] for note in heard.notes if note["kind"] == "phase"] == ["warm-up", "export"]
-    named = [record for record in heard.records if wire.PHASES[record["phase"]] == "named"]
+    heartbeat = receiver.run(python(SPEAKS))
+    assert (heartbeat.code, heartbeat.err, heartbeat.out) == (0, "", "512 [10]\n")
+    assert [note["text"] for note in heartbeat.notes if note["kind"] == "phase"] == ["warm-up", "export"]
+    named = [record for record in heartbeat.records if wire.PHASES[record["phase"]] == "named"]
     expected = [record for record in named if record["expect_ns"]]
     assert 0 < len(expected) < len(named)
     assert expected[0]["expect_ns"] - expected[0]["phase_ns"] == pytest.approx(600e9, rel=0.01)
-    assert heard.last()["expect_ns"] == 0
-    assert (heard.last()["beats"], wire.SOURCES[heard.last()["source"]]) == (3, "hand")
+    assert heartbeat.last()["expect_ns"] == 0
+    assert (heartbeat.last()["beats"], wire.SOURCES[heartbeat.last()["source"]]) == (3, "hand")
 
 
 def test_the_script_gets_smaller_batches_where_the_attempt_asks_for_them(receiver):
-    heard = receiver.run(python(SPEAKS), STALLGUARD_FACTOR="4")
-    assert heard.out == "128 [3, 3, 3, 1]\n"
+    heartbeat = receiver.run(python(SPEAKS), STALLGUARD_FACTOR="4")
+    assert heartbeat.out == "128 [3, 3, 3, 1]\n"
 
 
 SAVES = """
@@ -244,10 +244,10 @@ def test_a_loop_of_the_scripts_own_that_is_asked_to_end_saves_first(receiver):
 def test_the_loops_checkpoints_come_as_often_as_was_asked(receiver):
     asks = "import stallguard, sys\nstallguard.checkpoint(print, print)\n"
     asks += "print(sys.modules['_stallguard_probe'].voice._checkpoints[0]._pace.every)"
-    heard = receiver.run(
+    heartbeat = receiver.run(
         python(asks), STALLGUARD_BACKUP=str(receiver.folder), STALLGUARD_CHECKPOINT_EVERY="7.5"
     )
-    assert heard.out == "7.5\n"
+    assert heartbeat.out == "7.5\n"
 
 
 def test_without_stallguard_every_word_is_harmless(tmp_path):
@@ -304,21 +304,21 @@ for batch in range(5):
 
 
 def test_a_hooked_module_and_its_functions_look_like_their_own(receiver, like_keras):
-    heard = receiver.run(python(LOOP), PYTHONPATH=str(like_keras))
-    assert heard.err == ""
-    assert heard.out.splitlines()[0] == "SourceFileLoader SourceFileLoader"
-    assert heard.out.splitlines()[1] == "def on_train_batch_end(self, batch, logs=None): return batch"
-    assert heard.last()["beats"] == 5
-    assert "callbacks" in heard.hello()["hooks"]
+    heartbeat = receiver.run(python(LOOP), PYTHONPATH=str(like_keras))
+    assert heartbeat.err == ""
+    assert heartbeat.out.splitlines()[0] == "SourceFileLoader SourceFileLoader"
+    assert heartbeat.out.splitlines()[1] == "def on_train_batch_end(self, batch, logs=None): return batch"
+    assert heartbeat.last()["beats"] == 5
+    assert "callbacks" in heartbeat.hello()["hooks"]
 
 
 def test_a_version_that_lacks_a_hook_is_said_and_harmless(receiver, like_keras):
     file = like_keras / "keras" / "src" / "callbacks" / "callback_list.py"
     file.write_text(LIKE_KERAS.replace("on_epoch_end", "on_period_end"))
-    heard = receiver.run(python(LOOP), PYTHONPATH=str(like_keras))
-    assert (heard.code, heard.err) == (0, "")
-    assert "callbacks" not in heard.hello()["hooks"]
-    assert [note["kind"] for note in heard.notes if note["kind"] != "hello"] == ["hooks"]
+    heartbeat = receiver.run(python(LOOP), PYTHONPATH=str(like_keras))
+    assert (heartbeat.code, heartbeat.err) == (0, "")
+    assert "callbacks" not in heartbeat.hello()["hooks"]
+    assert [note["kind"] for note in heartbeat.notes if note["kind"] != "hello"] == ["hooks"]
 
 
 def test_too_many_surprises_and_the_probe_steps_aside(receiver, like_keras):
@@ -330,12 +330,12 @@ def test_too_many_surprises_and_the_probe_steps_aside(receiver, like_keras):
     (like_keras / "torch" / "serialization.py").write_text("def save(): pass\n")
     loop += "import torch.serialization as later\n"
     loop += "print(later.save.__code__.co_filename)\n"
-    heard = receiver.run(python(loop), PYTHONPATH=str(like_keras))
-    assert (heard.code, heard.err) == (0, "")
-    assert heard.out.splitlines()[-2].endswith("callback_list.py")  # the hook is out
-    assert heard.out.splitlines()[-1].endswith("serialization.py")  # and none comes in any more
-    assert heard.last()["flags"] & wire.FLAG_STEPPED_ASIDE
-    assert "aside" in [note["kind"] for note in heard.notes]
+    heartbeat = receiver.run(python(loop), PYTHONPATH=str(like_keras))
+    assert (heartbeat.code, heartbeat.err) == (0, "")
+    assert heartbeat.out.splitlines()[-2].endswith("callback_list.py")  # the hook is out
+    assert heartbeat.out.splitlines()[-1].endswith("serialization.py")  # and none comes in any more
+    assert heartbeat.last()["flags"] & wire.FLAG_STEPPED_ASIDE
+    assert "aside" in [note["kind"] for note in heartbeat.notes]
 
 
 @pytest.mark.parametrize(
@@ -344,11 +344,11 @@ def test_too_many_surprises_and_the_probe_steps_aside(receiver, like_keras):
 def test_an_import_that_fails_fails_as_ever(receiver, like_keras, error):
     (like_keras / "keras" / "src" / "callbacks" / "callback_list.py").write_text(error + "\n")
     code = "import keras.src.callbacks.callback_list"
-    heard = receiver.run(python(code), PYTHONPATH=str(like_keras))
+    heartbeat = receiver.run(python(code), PYTHONPATH=str(like_keras))
     plain = subprocess.run(
         python(code), env={"PYTHONPATH": str(like_keras)}, capture_output=True, text=True, check=False
     )
-    assert (heard.code, heard.err) == (plain.returncode, plain.stderr)
+    assert (heartbeat.code, heartbeat.err) == (plain.returncode, plain.stderr)
 
 
 def test_the_gpu_is_hidden_where_the_attempt_says_so(receiver):
@@ -366,9 +366,9 @@ def test_a_stop_ends_the_fit_after_the_batch(receiver, like_keras):
         "    callbacks.on_train_batch_end(batch); batch += 1; time.sleep(0.02)\n"
         "print('stopped' if callbacks.model.stop_training else 'ran on')\n"
     )
-    heard = Heard()
+    heartbeat = Heard()
     child = receiver.start(python(loop), PYTHONPATH=str(like_keras))
-    until(receiver, heard, lambda heard: heard.records and heard.last()["beats"] > 3)
+    until(receiver, heartbeat, lambda heartbeat: heartbeat.records and heartbeat.last()["beats"] > 3)
     with (receiver.folder / "probe" / f"{child.pid}.page").open("r+b") as page:
         page.seek(wire.SLOT["command"] * 8)
         page.write(wire.COMMANDS.index("stop").to_bytes(8, "little"))

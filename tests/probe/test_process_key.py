@@ -16,9 +16,9 @@ SAYS = "import os; print(os.environ['STALLGUARD_PLACE'])"
 def places(receiver, shell, **environment):
     """Return the places that the processes of a shell command print, in their order."""
     keep_reference(receiver.folder / "probe", receiver.environment())
-    heard = receiver.run(["sh", "-c", shell], PY=sys.executable, SAYS=SAYS, **environment)
-    assert heard.code == 0, heard.err
-    return heard.out.split()
+    heartbeat = receiver.run(["sh", "-c", shell], PY=sys.executable, SAYS=SAYS, **environment)
+    assert heartbeat.code == 0, heartbeat.err
+    return heartbeat.out.split()
 
 
 def attempt(receiver, shell, number, **environment):

@@ -231,8 +231,8 @@ import stallguard; stallguard.beat()
 
 @pytest.mark.parametrize(("threads", "said"), [(1, False), (2, True)])
 def test_threads_that_race_for_seeds_are_said(receiver, threads, said):
-    heard = receiver.run(python(RACE % (threads, threads)), STALLGUARD_SEED=SEED)
-    assert (kept_seeds.THREADS in heard.hello()["beyond"]) is said
+    heartbeat = receiver.run(python(RACE % (threads, threads)), STALLGUARD_SEED=SEED)
+    assert (kept_seeds.THREADS in heartbeat.hello()["beyond"]) is said
 
 
 def test_a_process_without_a_place_stays_random_and_that_is_said(receiver):
@@ -273,12 +273,12 @@ def test_a_script_that_starts_itself_again_with_its_own_hash_seed_does_so(receiv
     )
     file = receiver.folder / "again.py"
     file.write_text(code)
-    heard = receiver.run([sys.executable, str(file)], **OURS)
+    heartbeat = receiver.run([sys.executable, str(file)], **OURS)
     plain = subprocess.run(
         [sys.executable, str(file)], capture_output=True, text=True, check=True, env=_bare()
     )
-    assert heard.out == plain.stdout
-    assert heard.out.startswith("5 ")
+    assert heartbeat.out == plain.stdout
+    assert heartbeat.out.startswith("5 ")
 
 
 def _bare():
@@ -287,9 +287,9 @@ def _bare():
 
 @pytest.mark.parametrize(("own", "said"), [("5", False), ("0", False), ("random", True)])
 def test_the_users_own_hash_seed_stays_and_a_random_one_is_said(receiver, own, said):
-    heard = receiver.run(python(CHILD + SEEN), **{**OURS, "PYTHONHASHSEED": own})
-    assert heard.out.split()[-1] == own
-    assert (seeds.HASHES % own in heard.hello()["beyond"]) is said
+    heartbeat = receiver.run(python(CHILD + SEEN), **{**OURS, "PYTHONHASHSEED": own})
+    assert heartbeat.out.split()[-1] == own
+    assert (seeds.HASHES % own in heartbeat.hello()["beyond"]) is said
 
 
 # ---- the seeds -----------------------------------------------------------------------------------------------------

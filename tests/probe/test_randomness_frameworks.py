@@ -132,8 +132,8 @@ print(json.dumps(facts))
 def test_tensorflow_stays_as_random_as_it_was(receiver, tmp_path, interpreter, environment):
     script = Attempts(receiver, tmp_path, WITHIN, interpreter(environment))
     backup = str(tmp_path / "backup")
-    heard = script.run(STALLGUARD_BACKUP=backup)
-    facts, plain = printed(heard), script.draws("", STALLGUARD_OWNER="1")
+    heartbeat = script.run(STALLGUARD_BACKUP=backup)
+    facts, plain = printed(heartbeat), script.draws("", STALLGUARD_OWNER="1")
     assert facts["moments"] == pytest.approx([0.5, 1, 0, 1], abs=0.05)  # 10 standard deviations of the mean
     assert facts["small draws"] == pytest.approx(0.5, abs=0.05)
     assert facts["related"] == pytest.approx([0, 0, 0], abs=0.04)
@@ -148,7 +148,7 @@ def test_tensorflow_stays_as_random_as_it_was(receiver, tmp_path, interpreter, e
     assert facts["grown"] < 30_000_000  # 3000 kernels would be 108 MB
     for name in ("errors", "determinism", "gradient"):
         assert facts[name] == plain[name], name
-    said = set(heard.hello()["beyond"])
+    said = set(heartbeat.hello()["beyond"])
     assert said >= {eager.DRAWN_ANEW % eager.IN_GRAPH, eager.DRAWN_ANEW % "random_gamma", orders.INNER}
 
 
@@ -196,9 +196,9 @@ def test_an_unseeded_training_of_keras_ends_the_same_in_each_attempt(
     chosen = {"KERAS": backend} if backend == "tf_keras" else {"KERAS_BACKEND": backend}
     kept = []
     for number in range(2):
-        heard = script.run(STALLGUARD_BACKUP=str(tmp_path / f"backup{number}"), **chosen)
-        kept.append(printed(heard))
-        assert not [said for said in heard.hello()["beyond"] if "without a seed" in said]
+        heartbeat = script.run(STALLGUARD_BACKUP=str(tmp_path / f"backup{number}"), **chosen)
+        kept.append(printed(heartbeat))
+        assert not [said for said in heartbeat.hello()["beyond"] if "without a seed" in said]
     assert kept[0] == kept[1]
     if environment == "here":  # the next of a loop is another training
         again = printed(script.again(STALLGUARD_BACKUP=str(tmp_path / "third"), **chosen))

@@ -56,13 +56,13 @@ def seeds():
 @pytest.mark.parametrize("name", BEATS)
 def test_each_batch_is_a_beat(name, tmp_path):
     with Receiver() as receiver:
-        heard = receiver.run([sys.executable, str(SEEDS / name)], 600, cwd=tmp_path)
+        heartbeat = receiver.run([sys.executable, str(SEEDS / name)], 600, cwd=tmp_path)
     beats, source = BEATS[name]
-    assert (heard.last()["beats"], wire.SOURCES[heard.last()["source"]]) == (beats, source)
-    assert not heard.last()["flags"] & wire.FLAG_STEPPED_ASIDE
+    assert (heartbeat.last()["beats"], wire.SOURCES[heartbeat.last()["source"]]) == (beats, source)
+    assert not heartbeat.last()["flags"] & wire.FLAG_STEPPED_ASIDE
     if name in COMPARED:
         plain = subprocess.run(
             [sys.executable, str(SEEDS / name)], cwd=tmp_path, capture_output=True, text=True, check=False
         )
-        assert heard.code == plain.returncode
-        assert heard.err.splitlines()[-1:] == plain.stderr.splitlines()[-1:] or heard.code == 0
+        assert heartbeat.code == plain.returncode
+        assert heartbeat.err.splitlines()[-1:] == plain.stderr.splitlines()[-1:] or heartbeat.code == 0

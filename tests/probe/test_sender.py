@@ -10,7 +10,7 @@ import pytest
 
 from stallguard.probe import beats as b
 from stallguard.probe import page, wire
-from stallguard.probe.outbox import LIMIT, WAITING, Mail
+from stallguard.probe.outbox import LIMIT, WAITING, Outbox
 from stallguard.probe.sender import SECOND, Sender
 
 TICK = SECOND // 20
@@ -59,7 +59,7 @@ def beats():
 
 @pytest.fixture
 def mail():
-    return Mail(1, 2)
+    return Outbox(1, 2)
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def test_the_hello_is_sent_again_when_it_changes_but_not_with_every_import(sende
     ear.take()
     hellos = []
     for tick in range(1, 9):
-        mail.took(wire.HOOKS[tick])
+        mail.hook_installed(wire.HOOKS[tick])
         sender.turn(SECOND + tick * TICK)
         hellos += [one for one in ear.take() if isinstance(one, dict)]
     assert hellos == []
@@ -175,7 +175,7 @@ def test_a_forked_worker_says_nothing(sender, ear):
     assert ear.take() == []
 
 
-class Caught(Mail):
+class Caught(Outbox):
     """The thread is caught between the sending of a note and its being forgotten, until `gate` opens."""
 
     def __init__(self):
@@ -202,13 +202,13 @@ def test_a_goodbye_in_the_middle_of_a_turn_says_every_note_once(beats, ear):
     sender.goodbye()
     thread.join()
     opener.join()
-    heard = ear.take()
-    assert [one["text"] for one in heard if isinstance(one, dict) and one["kind"] == "phase"] == [
+    heartbeat = ear.take()
+    assert [one["text"] for one in heartbeat if isinstance(one, dict) and one["kind"] == "phase"] == [
         "a",
         "b",
         "c",
     ]
-    assert heard[-1] == "bye"
+    assert heartbeat[-1] == "bye"
 
 
 def test_a_hello_fits_one_datagram_whatever_is_in_it(mail):

@@ -17,9 +17,9 @@ LAUNCH = "import subprocess, sys; [subprocess.run([sys.executable, '-c', *sys.ar
 TRAINS = wire.FLAG_TRAINS
 
 
-def beats(heard):
+def beats(heartbeat):
     """Return the beats of each page, in order."""
-    return sorted(page["beats"] for page in heard.pages.values())
+    return sorted(page["beats"] for page in heartbeat.pages.values())
 
 
 def program(tmp_path, text, name="train.py"):
@@ -31,10 +31,10 @@ def program(tmp_path, text, name="train.py"):
 
 def test_a_process_that_does_not_train_says_nothing_and_leaves_nothing_open(receiver):
     code = "import os, threading; print(threading.active_count(), len(os.listdir('/dev/fd')))"
-    heard = receiver.run(python(code))
+    heartbeat = receiver.run(python(code))
     plain = receiver.run([sys.executable, "-I", "-c", code])
-    assert heard.out == plain.out
-    assert (heard.records, heard.notes, heard.pages) == ([], [], {})
+    assert heartbeat.out == plain.out
+    assert (heartbeat.records, heartbeat.notes, heartbeat.pages) == ([], [], {})
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,11 @@ def test_a_process_that_does_not_train_says_nothing_and_leaves_nothing_open(rece
     ids=["helper first", "one after the other", "side by side", "launcher"],
 )
 def test_each_training_has_its_page_and_its_place(receiver, shell, expected):
-    heard = receiver.run(["sh", "-c", shell], PY=sys.executable, TRAIN=TRAIN, LAUNCH=LAUNCH)
-    assert (heard.code, heard.err) == (0, "")
-    assert beats(heard) == expected
-    assert all(page["flags"] & TRAINS for page in heard.pages.values())
-    places = {note["place"] for note in heard.notes if note["kind"] == "hello"}
+    heartbeat = receiver.run(["sh", "-c", shell], PY=sys.executable, TRAIN=TRAIN, LAUNCH=LAUNCH)
+    assert (heartbeat.code, heartbeat.err) == (0, "")
+    assert beats(heartbeat) == expected
+    assert all(page["flags"] & TRAINS for page in heartbeat.pages.values())
+    places = {note["place"] for note in heartbeat.notes if note["kind"] == "hello"}
     assert len(places) == len(expected)
     assert "" not in places
 
@@ -87,12 +87,12 @@ if __name__ == "__main__":
 def test_children_of_multiprocessing_that_train_are_trainings_and_their_workers_are_silent(
     receiver, tmp_path, way
 ):
-    heard = receiver.run([*program(tmp_path, MULTIPROCESSING), way], cwd=tmp_path)
-    assert (heard.code, heard.out, heard.err) == (0, "0 0\n", "")
-    assert beats(heard) == [2, 4]
-    last = {record["pid"]: wire.KINDS[record["kind"]] for record in heard.records}
-    assert last == dict.fromkeys(heard.pages, "bye")
-    hellos = {note["pid"]: note for note in heard.notes if note["kind"] == "hello"}
+    heartbeat = receiver.run([*program(tmp_path, MULTIPROCESSING), way], cwd=tmp_path)
+    assert (heartbeat.code, heartbeat.out, heartbeat.err) == (0, "0 0\n", "")
+    assert beats(heartbeat) == [2, 4]
+    last = {record["pid"]: wire.KINDS[record["kind"]] for record in heartbeat.records}
+    assert last == dict.fromkeys(heartbeat.pages, "bye")
+    hellos = {note["pid"]: note for note in heartbeat.notes if note["kind"] == "hello"}
     assert len({hello["place"] for hello in hellos.values()}) == 2
     assert all(hello["command"].startswith(f"train.py {way} (") for hello in hellos.values())
 
@@ -105,9 +105,11 @@ def test_the_place_of_a_child_is_found_again_by_the_next_attempt(receiver, tmp_p
     ]
 
     def attempt(token):
-        heard = receiver.run(command, cwd=tmp_path, STALLGUARD_TOKEN=str(token))
+        heartbeat = receiver.run(command, cwd=tmp_path, STALLGUARD_TOKEN=str(token))
         # A hello is said again when it changes.
-        return list({note["pid"]: note["place"] for note in heard.notes if note["kind"] == "hello"}.values())
+        return list(
+            {note["pid"]: note["place"] for note in heartbeat.notes if note["kind"] == "hello"}.values()
+        )
 
     first, second = attempt(1), attempt(2)
     assert first == second
@@ -149,9 +151,9 @@ if child:
 else:
     at_work()
 """
-    heard = receiver.run(python(code))
-    (training,) = [pid for pid, page in heard.pages.items() if page["beats"]]
-    (parent,) = heard.pages.keys() - {training}
+    heartbeat = receiver.run(python(code))
+    (training,) = [pid for pid, page in heartbeat.pages.items() if page["beats"]]
+    (parent,) = heartbeat.pages.keys() - {training}
     assert "in at_work" in receiver.stacks(training)
     assert receiver.stacks(parent) == ""
 
@@ -164,16 +166,16 @@ with stallguard.phase("launch"):  # it speaks, but does not train
 
 
 def test_a_launcher_that_speaks_is_seen_and_hides_nothing(receiver):
-    heard = receiver.run(python(LAUNCHES))
-    assert beats(heard) == [0, 5]
-    assert [page["beats"] for page in heard.pages.values() if page["flags"] & TRAINS] == [5]
+    heartbeat = receiver.run(python(LAUNCHES))
+    assert beats(heartbeat) == [0, 5]
+    assert [page["beats"] for page in heartbeat.pages.values() if page["flags"] & TRAINS] == [5]
 
 
 def test_a_library_makes_a_process_seen_before_it_trains(receiver, tmp_path):
     (tmp_path / "torch.py").write_text("import time; time.sleep(0.3)\n")
-    heard = receiver.run(python("import torch"), PYTHONPATH=str(tmp_path))
-    assert [page["flags"] & TRAINS for page in heard.pages.values()] == [0]
-    assert heard.hello()["armed"] is True
+    heartbeat = receiver.run(python("import torch"), PYTHONPATH=str(tmp_path))
+    assert [page["flags"] & TRAINS for page in heartbeat.pages.values()] == [0]
+    assert heartbeat.hello()["armed"] is True
 
 
 POOL = """
@@ -188,9 +190,9 @@ if __name__ == "__main__":
 
 def test_a_pool_that_imports_a_library_and_does_not_train_is_not_seen(receiver, tmp_path):
     (tmp_path / "torch.py").touch()
-    heard = receiver.run(program(tmp_path, POOL), cwd=tmp_path, PYTHONPATH=str(tmp_path))
-    assert (heard.code, heard.err) == (0, "")
-    assert len(heard.pages) == 1
+    heartbeat = receiver.run(program(tmp_path, POOL), cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert (heartbeat.code, heartbeat.err) == (0, "")
+    assert len(heartbeat.pages) == 1
 
 
 AGAIN = """
@@ -205,23 +207,23 @@ stallguard.beat(10)
 
 
 def test_a_program_that_replaces_itself_is_another_training_of_the_same_number(receiver, tmp_path):
-    heard = receiver.run([*program(tmp_path, AGAIN), "3"])
-    assert (heard.code, heard.err) == (0, "")
-    assert beats(heard) == [11]
-    assert len({record["began_ns"] for record in heard.records}) == 3
-    assert len({record["pid"] for record in heard.records}) == 1
-    assert len({note["place"] for note in heard.notes if note["kind"] == "hello"}) == 3
+    heartbeat = receiver.run([*program(tmp_path, AGAIN), "3"])
+    assert (heartbeat.code, heartbeat.err) == (0, "")
+    assert beats(heartbeat) == [11]
+    assert len({record["began_ns"] for record in heartbeat.records}) == 3
+    assert len({record["pid"] for record in heartbeat.records}) == 1
+    assert len({note["place"] for note in heartbeat.notes if note["kind"] == "hello"}) == 3
 
 
 def test_a_page_that_is_mapped_can_be_read_after_its_process_replaced_itself(receiver, tmp_path):
     """A mapped file that is truncated would end its reader by SIGBUS, so that reader is a process of its own."""
     child = receiver.start([*program(tmp_path, AGAIN), "2"])
-    path, heard = receiver.folder / "probe" / f"{child.pid}.page", Heard()
-    while not heard.records:
-        receiver.receive(heard)
+    path, heartbeat = receiver.folder / "probe" / f"{child.pid}.page", Heard()
+    while not heartbeat.records:
+        receiver.receive(heartbeat)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        while len({record["began_ns"] for record in heard.records}) < 2:
-            receiver.receive(heard)
+        while len({record["began_ns"] for record in heartbeat.records}) < 2:
+            receiver.receive(heartbeat)
         reader = os.fork()
         if not reader:
             os._exit(0 if wire.unpack(mapped[:])["beats"] == 2 else 1)
@@ -232,8 +234,8 @@ def test_a_page_that_is_mapped_can_be_read_after_its_process_replaced_itself(rec
 
 @pytest.mark.parametrize(("end", "failed"), [("", 0), ("1 / 0", wire.FLAG_FAILED)])
 def test_the_goodbye_says_whether_an_exception_ended_the_script(receiver, end, failed):
-    heard = receiver.run(python(f"import stallguard\nstallguard.beat()\n{end}"))
-    assert heard.last()["flags"] & wire.FLAG_FAILED == failed
+    heartbeat = receiver.run(python(f"import stallguard\nstallguard.beat()\n{end}"))
+    assert heartbeat.last()["flags"] & wire.FLAG_FAILED == failed
 
 
 KERNEL = """
@@ -251,10 +253,10 @@ print(own.native_id, other.native_id)
 
 
 def test_the_threads_of_a_notebooks_kernel_are_named(receiver):
-    heard = receiver.run(python(KERNEL))
-    own, other = map(int, heard.out.split())
-    assert own in heard.hello()["threads"]
-    assert other not in heard.hello()["threads"]
+    heartbeat = receiver.run(python(KERNEL))
+    own, other = map(int, heartbeat.out.split())
+    assert own in heartbeat.hello()["threads"]
+    assert other not in heartbeat.hello()["threads"]
 
 
 OPTIMIZERS = """
@@ -281,6 +283,6 @@ def test_a_forked_process_may_make_optimizers_of_its_own(receiver, tmp_path):
         (folder / "__init__.py").touch()
     (home / "base_optimizer.py").write_text(LIKE_AN_OPTIMIZER)
     began = time.monotonic()
-    heard = receiver.run(python(OPTIMIZERS), timeout=20, PYTHONPATH=str(tmp_path))
-    assert (heard.out, heard.err) == ("7\n", "")
+    heartbeat = receiver.run(python(OPTIMIZERS), timeout=20, PYTHONPATH=str(tmp_path))
+    assert (heartbeat.out, heartbeat.err) == ("7\n", "")
     assert time.monotonic() - began < 20

@@ -174,7 +174,7 @@ def test_times_are_those_of_the_clock_on_the_wall(tmp_path):
 
     assert (made.began, made.zone) == ("Sunday, 08 March 2026, 07:30", "JST")
     assert made.timeline.offset == 9 * 3600
-    assert made.told[0].clock == "07:30:00"
+    assert made.announced[0].clock == "07:30:00"
 
 
 def test_the_licence_of_the_chart_library_is_in_the_package():

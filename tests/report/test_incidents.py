@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from types import SimpleNamespace
 
-from stallguard.core.actions import Collect, Conclude, Found, Signal, Tell
-from stallguard.core.events import Collected, Exited, Heard, Launched, Slept
+from stallguard.core.actions import Announce, Collect, Conclude, Diagnosed, Signal
+from stallguard.core.events import ClockGap, Collected, Exited, Heartbeat, Launched
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.report import attempt_rows, document, incidents, journal_record, labels, summary, totals
 from stallguard.storage.paths import RunDir
@@ -19,27 +19,27 @@ WAIT = Finding(
 LOCK = Finding("host-deadlock", 0.4, evidence=("idle",), advice=("look at the locks",))
 
 
-def heard(second, beats, attempt=1, **more):
-    return second, Heard(
+def heartbeat(second, beats, attempt=1, **more):
+    return second, Heartbeat(
         0.0, attempt, beats=beats, beat_at=100.0 + second, progress_at=100.0 + second, phase="step", **more
     )
 
 
 STALL = (
     (0, Launched(0.0, 1, 7)),
-    heard(10, 1, epoch=0, epochs=3, batch=1, batches=100),
-    heard(50, 90, epoch=0, epochs=3, batch=90, batches=100, loss=0.5),
-    (125, Tell("stalled", SILENT)),
+    heartbeat(10, 1, epoch=0, epochs=3, batch=1, batches=100),
+    heartbeat(50, 90, epoch=0, epochs=3, batch=90, batches=100, loss=0.5),
+    (125, Announce("stalled", SILENT)),
     (125, Collect(1, 1)),
     (127, Collected(0.0, 1, 2.0, where="train.py:9 in step", stacks=("metal_wait",), fingerprint="f")),
-    (127, Found(1, (LOCK,))),
-    (127, Found(1, (WAIT, LOCK), Decision("restart", "it helps", factor=2))),
+    (127, Diagnosed(1, (LOCK,))),
+    (127, Diagnosed(1, (WAIT, LOCK), Decision("restart", "it helps", factor=2))),
     (127, Signal(1, "TERM")),
     (130, Exited(0.0, 1, -15)),
     (132, Launched(0.0, 2, 8, factor=2, resumed=True)),
-    (140, Tell("resumed", {"text": "fit 1 goes on"})),
-    heard(142, 1, 2, epoch=0, epochs=3, batch=81, batches=100),
-    heard(182, 200, 2, epoch=2, epochs=3, batch=80, batches=100, loss=0.25),
+    (140, Announce("resumed", {"text": "fit 1 goes on"})),
+    heartbeat(142, 1, 2, epoch=0, epochs=3, batch=81, batches=100),
+    heartbeat(182, 200, 2, epoch=2, epochs=3, batch=80, batches=100, loss=0.25),
 )
 END = ((190, Exited(0.0, 2, 0)), (190, Conclude(0, "finished")))
 
@@ -53,7 +53,7 @@ def clock(at):
     return f"{dt.datetime.fromtimestamp(at, dt.UTC):%H:%M:%S}"
 
 
-def told(known, tries, troubles, state="finished"):
+def announced(known, tries, troubles, state="finished"):
     sums = totals.totals(known, tries, troubles)
     return " ".join(summary.story(state, {"why": "enough", "code": "1"}, sums, tries, troubles, clock))
 
@@ -76,31 +76,33 @@ def test_the_last_findings_and_the_decision_stand(tmp_path):
 
     assert one.findings == (WAIT, LOCK)
     assert one.decision.factor == 2
-    assert [line.kind for line in one.told] == ["stalled", "resumed"]
+    assert [line.kind for line in one.announced] == ["stalled", "resumed"]
 
 
 def test_a_stall_that_recovers_is_over_without_a_deed(tmp_path):
-    _, _, [one] = read(tmp_path, *STALL[:7], (140, Tell("recovered", {"gap": "90 s"})), heard(141, 91))
+    _, _, [one] = read(
+        tmp_path, *STALL[:7], (140, Announce("recovered", {"gap": "90 s"})), heartbeat(141, 91)
+    )
 
     assert (one.outcome, one.acted, round(one.lost)) == (incidents.RECOVERED, None, 90)
 
 
 def test_a_stall_at_the_end_of_the_journal_still_lasts(tmp_path):
-    _, _, [one] = read(tmp_path, *STALL[:5], (200, Slept(0.0, 1.0)))
+    _, _, [one] = read(tmp_path, *STALL[:5], (200, ClockGap(0.0, 1.0)))
 
     assert one.outcome == incidents.OPEN
     assert round(one.lost) == 149, "a second of sleep is not lost"
 
 
 def test_a_crash_is_an_incident_and_a_crash_inside_a_stall_is_not_another(tmp_path):
-    crash = (130, Tell("crashed", {"attempt": "1", "how": "killed by SIGSEGV"}))
+    crash = (130, Announce("crashed", {"attempt": "1", "how": "killed by SIGSEGV"}))
     _, _, [alone] = read(
-        tmp_path, *STALL[:3], (129, Exited(0.0, 1, -11)), crash, (130, Found(0, (LOCK,))), *END[1:]
+        tmp_path, *STALL[:3], (129, Exited(0.0, 1, -11)), crash, (130, Diagnosed(0, (LOCK,))), *END[1:]
     )
     _, _, [both] = read(tmp_path, *STALL[:6], (129, Exited(0.0, 1, -11)), crash, *END[1:])
 
     assert (alone.kind, alone.number, alone.findings) == (incidents.CRASH, 0, (LOCK,))
-    assert (both.kind, [line.kind for line in both.told]) == (incidents.STALL, ["stalled", "crashed"])
+    assert (both.kind, [line.kind for line in both.announced]) == (incidents.STALL, ["stalled", "crashed"])
 
 
 def test_attempts_know_how_far_they_came_and_what_was_trained_twice(tmp_path):
@@ -116,7 +118,7 @@ def test_attempts_know_how_far_they_came_and_what_was_trained_twice(tmp_path):
 def test_an_attempt_is_resumed_only_if_it_was_given_a_checkpoint():
     begun = [
         labels.attempts(
-            SimpleNamespace(attempts=[attempt_rows.Attempt(number=number, began=0.0, resumed=resumed)])
+            SimpleNamespace(attempts=[attempt_rows.AttemptRow(number=number, began=0.0, resumed=resumed)])
         )[0][0]
         for number, resumed in ((1, False), (2, True), (2, False))
     ]
@@ -127,11 +129,11 @@ def test_batches_that_a_resume_passes_over_are_not_trained_twice(tmp_path):
     place = {"epochs": 4, "batches": 40, "skipped": 10}
     resumed = (
         (132, Launched(0.0, 2, 8, resumed=True)),
-        heard(140, 0, 2, epoch=2, batch=0, **place),
-        heard(142, 2, 2, epoch=2, batch=2, fit_beats=2, **place),
-        heard(150, 30, 2, epoch=2, batch=30, fit_beats=30, **place),
+        heartbeat(140, 0, 2, epoch=2, batch=0, **place),
+        heartbeat(142, 2, 2, epoch=2, batch=2, fit_beats=2, **place),
+        heartbeat(150, 30, 2, epoch=2, batch=30, fit_beats=30, **place),
     )
-    first = heard(50, 90, epoch=2, epochs=4, batch=10, batches=40, fit_beats=90)
+    first = heartbeat(50, 90, epoch=2, epochs=4, batch=10, batches=40, fit_beats=90)
     _, tries, _ = read(tmp_path, (0, Launched(0.0, 1, 7)), first, (130, Exited(0.0, 1, -15)), *resumed)
 
     assert [(one.resumed_at, one.reached) for one in tries] == [(0, 90), (90, 120)]
@@ -140,7 +142,7 @@ def test_batches_that_a_resume_passes_over_are_not_trained_twice(tmp_path):
 
 def test_what_was_repeated_is_not_guessed_without_epochs(tmp_path):
     _, tries, _ = read(
-        tmp_path, (0, Launched(0.0, 1, 7)), heard(5, 9), (9, Launched(0.0, 2, 8)), heard(15, 9, 2)
+        tmp_path, (0, Launched(0.0, 1, 7)), heartbeat(5, 9), (9, Launched(0.0, 2, 8)), heartbeat(15, 9, 2)
     )
 
     assert attempt_rows.repeated(tries) is None
@@ -164,14 +166,14 @@ def test_the_sums_tell_training_from_starting_and_from_silence(tmp_path):
 
 def test_a_silence_that_ended_by_itself_is_no_training(tmp_path):
     known, tries, troubles = read(
-        tmp_path, *STALL[:7], (140, Tell("recovered", {})), heard(141, 91), heard(190, 200)
+        tmp_path, *STALL[:7], (140, Announce("recovered", {})), heartbeat(141, 91), heartbeat(190, 200)
     )
 
     assert round(totals.totals(known, tries, troubles).training) == (190 - 10) - (140 - 50)
 
 
 def test_the_story_says_what_when_where_why_what_was_done_and_what_helps(tmp_path):
-    text = told(*read(tmp_path, *STALL, *END))
+    text = announced(*read(tmp_path, *STALL, *END))
 
     assert "finished after 3 min 10 s: 290 batches, epoch 3 of 3, loss 0.25 (from 0.5)" in text
     assert "It stalled once, at 10:00:50: no progress for 75 s inside a training step" in text
@@ -185,11 +187,11 @@ def test_the_story_says_what_when_where_why_what_was_done_and_what_helps(tmp_pat
 def test_every_end_has_its_sentence(tmp_path):
     parts = read(tmp_path, *STALL[:3])
 
-    assert "No stall." in told(*parts)
-    assert "stallguard gave up after 50 s: enough" in told(*parts, "gave up")
-    assert "exit code 1" in told(*parts, "failed")
-    assert "is under way" in told(*parts, "running")
-    assert "stallguard itself ended unexpectedly" in told(*parts, "lost")
+    assert "No stall." in announced(*parts)
+    assert "stallguard gave up after 50 s: enough" in announced(*parts, "gave up")
+    assert "exit code 1" in announced(*parts, "failed")
+    assert "is under way" in announced(*parts, "running")
+    assert "stallguard itself ended unexpectedly" in announced(*parts, "lost")
 
 
 def test_advice_comes_once_the_surest_cause_s_first(tmp_path):
@@ -204,7 +206,7 @@ def test_several_causes_are_counted(tmp_path):
 
     other = msgspec.structs.replace(one, findings=(LOCK,), where="")
 
-    text = told(known, tries, [one, one, other])
+    text = announced(known, tries, [one, one, other])
 
     assert "It stalled 3 times, first at 10:00:50" in text
     assert (
@@ -216,7 +218,7 @@ def test_several_causes_are_counted(tmp_path):
 def test_what_is_not_exact_is_in_the_report_of_a_run_without_an_incident(tmp_path):
     run = RunDir(tmp_path / "runs" / "segments")
     run.path.mkdir(parents=True)
-    said = Tell("inexact", {"text": "fit 1 goes back to the beginning of epoch 3"})
+    said = Announce("inexact", {"text": "fit 1 goes back to the beginning of epoch 3"})
     journal(
         run.journal,
         (0, Launched(0.0, 1, 7)),
@@ -231,6 +233,6 @@ def test_what_is_not_exact_is_in_the_report_of_a_run_without_an_incident(tmp_pat
 def test_what_is_not_exact_after_a_stall_is_part_of_its_incident(tmp_path):
     run = RunDir(tmp_path / "runs" / "stalled")
     run.path.mkdir(parents=True)
-    said = Tell("inexact", {"text": "fit 1 starts over"})
+    said = Announce("inexact", {"text": "fit 1 starts over"})
     journal(run.journal, *STALL, (183, said), *END)
     assert "Not exact" not in " ".join(document.make(run, {}).story)

@@ -8,9 +8,18 @@ import os
 
 import pytest
 
-from stallguard.core.actions import Tell
-from stallguard.core.events import Heard, Launched
-from stallguard.report import attempt_rows, document, html_page, incidents, journal_record, summary, timeline, totals
+from stallguard.core.actions import Announce
+from stallguard.core.events import Heartbeat, Launched
+from stallguard.report import (
+    attempt_rows,
+    document,
+    html_page,
+    incidents,
+    journal_record,
+    summary,
+    timeline,
+    totals,
+)
 from tests.report.nights import journal, line, night, written
 
 TAIL = 4096  # bytes, each of which may be the last one that reached the disk
@@ -32,7 +41,7 @@ def clock(_at: float) -> str:
     return "10:00"
 
 
-def told(path):
+def announced(path):
     known = journal_record.read(path)
     tries, troubles = attempt_rows.attempts(known), incidents.incidents(known)
     sums = totals.totals(known, tries, troubles)
@@ -45,7 +54,7 @@ def test_a_journal_cut_at_every_byte_of_its_end_still_tells_its_story(small):
     seen = set()
     for cut in range(size, size - TAIL, -1):
         os.truncate(small.journal, cut)
-        troubles, sentences = told(small.journal)
+        troubles, sentences = announced(small.journal)
         assert sentences[0].startswith("stallguard itself ended unexpectedly")
         assert len(troubles) <= before
         before = len(troubles)
@@ -79,7 +88,7 @@ def test_a_run_without_anything_in_it_gives_a_report(tmp_path):
 
 
 def test_foreign_lines_are_passed_by(tmp_path):
-    good = written(5, Tell("note", {"text": "kept"}))
+    good = written(5, Announce("note", {"text": "kept"}))
     bad = (
         b"\xff\xfe\n", b"{}\n", b"[1, 2]\n", line(1, event="from.a.later.version"),
         line(2, event="probe.heartbeat", attempt="first"), line(3, event=["training.stalled"]),
@@ -90,13 +99,13 @@ def test_foreign_lines_are_passed_by(tmp_path):
 
     known = journal_record.read(path)
 
-    assert [what.facts["text"] for _, what in known.happened if isinstance(what, Tell)] == ["kept"]
-    assert known.heard == []
+    assert [what.facts["text"] for _, what in known.happened if isinstance(what, Announce)] == ["kept"]
+    assert known.heartbeat == []
 
 
 def test_times_are_those_of_the_wall_and_never_fall(tmp_path):
     """A night may hold a sleep, and two starts of the machine, each with a monotonic clock of its own."""
-    path = journal(tmp_path / "journal.jsonl", (0, Launched(0.0, 1, 7)), (3600, Heard(0.0, 1, beats=5)))
+    path = journal(tmp_path / "journal.jsonl", (0, Launched(0.0, 1, 7)), (3600, Heartbeat(0.0, 1, beats=5)))
     early = line(10, event="probe.heartbeat", clock=3.0, attempt=1, beats=6)
     path.write_bytes(path.read_bytes() + early)
 
@@ -104,11 +113,13 @@ def test_times_are_those_of_the_wall_and_never_fall(tmp_path):
 
     ten = dt.datetime(2026, 3, 7, 10, tzinfo=dt.UTC).timestamp()
     assert (known.first, known.last) == (ten, ten + 3600)
-    assert [at - ten for at, _ in known.heard] == [3600, 3600]
+    assert [at - ten for at, _ in known.heartbeat] == [3600, 3600]
 
 
 def test_the_newest_record_before_a_time_is_found(tmp_path):
-    path = journal(tmp_path / "j.jsonl", *((second, Heard(0.0, 1, beats=second)) for second in range(1, 5)))
+    path = journal(
+        tmp_path / "j.jsonl", *((second, Heartbeat(0.0, 1, beats=second)) for second in range(1, 5))
+    )
     known = journal_record.read(path)
 
     found = known.heard_before(known.first + 2.5)

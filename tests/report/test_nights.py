@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.core.events import Heard
+from stallguard.core.events import Heartbeat
 from stallguard.storage import journal
 from tests.guarded.runs import guard, stallguard
 
@@ -54,7 +54,7 @@ def script(tmp_path: Path) -> str:
 def pids_that_trained(home: Path) -> list[int]:
     """Return the processes of which the newest run's journal says so."""
     events = journal.events(home / "runs/latest/journal.jsonl")
-    return [event.pid for event in events if isinstance(event, Heard) and event.trains]
+    return [event.pid for event in events if isinstance(event, Heartbeat) and event.trains]
 
 
 def morning(home: Path, *words: str) -> str:
@@ -67,7 +67,7 @@ def test_a_night_that_ended_on_time_and_the_one_that_finished_it(tmp_path: Path,
     early = morning(home).splitlines()
     Path(script).with_name("enough").touch()
     second = guard(home, "--resume", "last", script, "100000")
-    told = morning(home).splitlines()
+    announced = morning(home).splitlines()
 
     assert first.run is not None
     assert second.run is not None
@@ -76,11 +76,11 @@ def test_a_night_that_ended_on_time_and_the_one_that_finished_it(tmp_path: Path,
     assert early[2] == (
         f"  no stalls; it left a checkpoint: stallguard run --resume {one} with the same command goes on from it"
     )
-    assert len(told) == 6
-    assert told[2] == f"  no stalls; it went on as {two}"
-    assert f"{script} 100000: finished at " in told[3]
-    assert told[3].endswith(f"({two}, going on from {one})")
-    assert told[5] == "  no stalls; nothing to do"
+    assert len(announced) == 6
+    assert announced[2] == f"  no stalls; it went on as {two}"
+    assert f"{script} 100000: finished at " in announced[3]
+    assert announced[3].endswith(f"({two}, going on from {one})")
+    assert announced[5] == "  no stalls; nothing to do"
     batches = [run["batches"] for run in json.loads(morning(home, "--json"))["runs"]]
     assert 0 <= sum(batches) - int(second.out) <= 1, "at most the batch of the checkpoint is counted twice"
 
@@ -88,12 +88,12 @@ def test_a_night_that_ended_on_time_and_the_one_that_finished_it(tmp_path: Path,
 def test_one_that_failed_for_good_says_why_and_what_it_cost(tmp_path: Path, script: str) -> None:
     options = ("--set", "policy.max_restarts=2", "--set", "policy.backoff=0.1s")
     guard(tmp_path / "kept", *options, script, "60", "crash")
-    told = morning(tmp_path / "kept").splitlines()
+    announced = morning(tmp_path / "kept").splitlines()
 
-    assert ": failed at " in told[0]
-    assert "2 restarts within" in told[0]
-    assert told[2].startswith("  3 crashes (")
-    assert ", 2 restarts" in told[2]
+    assert ": failed at " in announced[0]
+    assert "2 restarts within" in announced[0]
+    assert announced[2].startswith("  3 crashes (")
+    assert ", 2 restarts" in announced[2]
 
 
 @pytest.mark.parametrize(("number", "state"), [(signal.SIGTERM, "ended"), (signal.SIGKILL, "lost")])
@@ -114,8 +114,8 @@ def test_one_that_was_ended_or_lost_says_how_to_go_on(
         os.kill(trained[0], signal.SIGKILL)
         for place in Path(os.environ["TMPDIR"]).glob("stallguard-*"):
             shutil.rmtree(place)  # of its sockets: nobody was left to remove it
-    told = morning(home).splitlines()
+    announced = morning(home).splitlines()
 
     words = {"ended": ": ended at ", "lost": ": stallguard was ended at "}
-    assert words[state] in told[0]
-    assert told[2].endswith("it left no checkpoint: the next start begins from scratch")
+    assert words[state] in announced[0]
+    assert announced[2].endswith("it left no checkpoint: the next start begins from scratch")

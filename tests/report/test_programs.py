@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import pytest
 
-from stallguard.core.events import Exited, Greeted, Heard, Launched, Left, Sampled
+from stallguard.core.events import Exited, Heartbeat, Launched, ProbeConnected, ProcessLeft, Sampled
 from stallguard.core.readings import Process
 from stallguard.report import attempt_rows, incidents, journal_record, programs, timeline, totals
 from tests.report.nights import journal
 
 
-def heard(second, pid, beats, *, attempt=1, changes=None, loss=None, trains=True):
+def heartbeat(second, pid, beats, *, attempt=1, changes=None, loss=None, trains=True):
     moment = 100.0 + second
-    return second, Heard(
+    return second, Heartbeat(
         0.0, attempt, pid=pid, trains=trains, beats=beats, changes=beats if changes is None else changes,
         beat_at=moment if beats else 0.0, progress_at=moment, phase="step", loss=loss,
     )  # fmt: skip
 
 
 def greeted(second, pid, place, attempt=1):
-    return second, Greeted(0.0, attempt, pid=pid, place=place, command=f"train.py {place}")
+    return second, ProbeConnected(0.0, attempt, pid=pid, place=place, command=f"train.py {place}")
 
 
 @pytest.fixture
 def night(tmp_path):
     """A launcher and two trainings side by side, ended by a crash; then both again, to their end."""
-    happened = [(0, Launched(0.0, 1, 7)), heard(1, 10, 0, trains=False), greeted(1, 10, "launcher")]
+    happened = [(0, Launched(0.0, 1, 7)), heartbeat(1, 10, 0, trains=False), greeted(1, 10, "launcher")]
     happened += [greeted(1, 11, "a"), greeted(1, 12, "b")]
     for second in range(2, 61):
-        happened += [heard(second, 11, 10 * second), heard(second, 12, 2 * second, loss=1.0 / second)]
+        happened += [heartbeat(second, 11, 10 * second), heartbeat(second, 12, 2 * second, loss=1.0 / second)]
         happened += [
             (second, Sampled(0.0, Process(pid=11, cpu=1.0 * second, footprint=1000))),
             (second, Sampled(0.0, Process(pid=12, cpu=0.5 * second, footprint=500))),
@@ -39,8 +39,11 @@ def night(tmp_path):
         greeted(62, 21, "a", 2),
         greeted(62, 22, "b", 2),
     ]
-    happened += [heard(63, 21, 5, attempt=2), heard(63, 22, 7, attempt=2)]
-    happened += [(64, Left(0.0, 2, pid=21, how="ended")), (64, Left(0.0, 2, pid=22, how="failed"))]
+    happened += [heartbeat(63, 21, 5, attempt=2), heartbeat(63, 22, 7, attempt=2)]
+    happened += [
+        (64, ProcessLeft(0.0, 2, pid=21, how="ended")),
+        (64, ProcessLeft(0.0, 2, pid=22, how="failed")),
+    ]
     happened += [(65, Exited(0.0, 2, 0))]
     return journal_record.read(journal(tmp_path / "j.jsonl", *sorted(happened, key=lambda pair: pair[0])))
 
@@ -62,8 +65,8 @@ def test_a_training_goes_on_from_one_attempt_to_the_next_by_its_place(night):
 def test_a_single_training_behind_a_launcher_is_no_list(tmp_path):
     happened = [
         (0, Launched(0.0, 1, 7)),
-        heard(1, 10, 0, trains=False),
-        heard(2, 11, 9),
+        heartbeat(1, 10, 0, trains=False),
+        heartbeat(2, 11, 9),
         (3, Exited(0.0, 1, 0)),
     ]
     known = journal_record.read(journal(tmp_path / "j.jsonl", *happened))
@@ -74,11 +77,11 @@ def test_a_single_training_behind_a_launcher_is_no_list(tmp_path):
 def test_a_program_that_replaced_itself_counts_anew(tmp_path):
     happened = [
         (0, Launched(0.0, 1, 7)),
-        heard(1, 11, 40),
-        heard(2, 11, 50),
-        (3, Left(0.0, 1, pid=11, how="replaced")),
+        heartbeat(1, 11, 40),
+        heartbeat(2, 11, 50),
+        (3, ProcessLeft(0.0, 1, pid=11, how="replaced")),
     ]
-    happened += [heard(4, 11, 3), (5, Left(0.0, 1, pid=11, how="ended")), (6, Exited(0.0, 1, 0))]
+    happened += [heartbeat(4, 11, 3), (5, ProcessLeft(0.0, 1, pid=11, how="ended")), (6, Exited(0.0, 1, 0))]
     known = journal_record.read(journal(tmp_path / "j.jsonl", *happened))
     found = programs.programs(known)
     assert [(one.counts.batches, one.how) for one in found] == [(50, "replaced"), (3, "ended")]

@@ -72,9 +72,9 @@ def test_an_hour_of_sleep_raises_no_suspicion(name, real):
     events = real.all_events(trace)
     began, ended = real.span(trace)
     for part in (0.2, 0.5, 0.8):
-        for told in (True, False):
+        for announced in (True, False):
             at = began + part * (ended - began)
-            assert real.decided(real.asleep(events, at, 3600.0, told=told), LIMITS).verdicts == []
+            assert real.decided(real.asleep(events, at, 3600.0, announced=announced), LIMITS).verdicts == []
 
 
 @pytest.mark.parametrize("name", HEALTHY)

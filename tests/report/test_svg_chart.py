@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from stallguard.report.svg_chart import COLUMNS, sketch, thinned
+from stallguard.report.svg_chart import COLUMNS, chart, thinned
 from stallguard.report.timeline import Band, Panel, Series, Timeline
 
 TIMES = [float(second) for second in range(100)]
@@ -23,7 +23,7 @@ def points(path):
 
 
 def test_a_line_goes_from_the_bottom_to_the_top_of_its_place():
-    drawn = sketch(panel(*TIMES), timeline())
+    drawn = chart(panel(*TIMES), timeline())
 
     assert points(drawn.paths[0])[0] == (0.0, 100.0)
     assert points(drawn.paths[0])[-1] == (990.0, 0.0)
@@ -33,17 +33,17 @@ def test_a_line_goes_from_the_bottom_to_the_top_of_its_place():
 def test_only_the_loss_is_drawn_from_its_lowest_value():
     values = [3.0 - second / 100 for second in range(100)]
 
-    assert points(sketch(panel(*values, key="loss"), timeline()).paths[0])[-1] == (990.0, 100.0)
-    assert points(sketch(panel(*values), timeline()).paths[0])[-1][1] < 40
+    assert points(chart(panel(*values, key="loss"), timeline()).paths[0])[-1] == (990.0, 100.0)
+    assert points(chart(panel(*values), timeline()).paths[0])[-1][1] < 40
 
 
 def test_many_decades_are_drawn_logarithmically_where_that_fits():
     values = [10.0 ** (second / 25) for second in range(100)]
 
-    assert sketch(panel(*values, log=True), timeline()).log
-    assert not sketch(panel(*values), timeline()).log
-    assert not sketch(panel(*(value * 0 for value in values), log=True), timeline()).log
-    middle = points(sketch(panel(*values, log=True), timeline()).paths[0])[50]
+    assert chart(panel(*values, log=True), timeline()).log
+    assert not chart(panel(*values), timeline()).log
+    assert not chart(panel(*(value * 0 for value in values), log=True), timeline()).log
+    middle = points(chart(panel(*values, log=True), timeline()).paths[0])[50]
     assert 45 < middle[1] < 55
 
 
@@ -51,9 +51,9 @@ def test_batch_times_are_not_drawn_across_a_silence():
     values = [1.0 if second < 40 or second > 60 else None for second in range(100)]
     silence = Band("silence", 40.0, 60.0, 1)
 
-    assert sketch(panel(*values, key="batch"), timeline(silence)).paths[0].count("M") == 2
-    assert sketch(panel(*values, key="loss"), timeline(silence)).paths[0].count("M") == 1
-    assert sketch(panel(*values), timeline(silence, Band("training", 0.0, 40.0))).bands == [(400.0, 200.0)]
+    assert chart(panel(*values, key="batch"), timeline(silence)).paths[0].count("M") == 2
+    assert chart(panel(*values, key="loss"), timeline(silence)).paths[0].count("M") == 1
+    assert chart(panel(*values), timeline(silence, Band("training", 0.0, 40.0))).bands == [(400.0, 200.0)]
 
 
 def test_a_long_line_is_thinned_and_keeps_its_peaks():
@@ -67,4 +67,4 @@ def test_a_long_line_is_thinned_and_keeps_its_peaks():
 
 
 def test_nothing_known_is_nothing_drawn():
-    assert sketch(panel(*[None] * 100), timeline()).paths == [""]
+    assert chart(panel(*[None] * 100), timeline()).paths == [""]

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from stallguard.core.actions import Tell
+from stallguard.core.actions import Announce
 from stallguard.core.events import Exited, Launched
 from stallguard.report import document, terminal_page, timeline
 from tests.report.hostile import EVIL, SECRET, hostile
@@ -118,7 +118,11 @@ def test_advice_stands_above_the_line_to_use(run):
 
 def test_a_run_that_crashes_before_its_first_batch_shows_its_last_words_and_no_empty_figures(tmp_path):
     run = night(tmp_path, minutes=3, stalls=0)
-    crash = [(0, Launched(0.0, 1, 7)), (3, Exited(0.0, 1, 3)), (3, Tell("crashed", {"how": "exit code 3"}))]
+    crash = [
+        (0, Launched(0.0, 1, 7)),
+        (3, Exited(0.0, 1, 3)),
+        (3, Announce("crashed", {"how": "exit code 3"})),
+    ]
     journal(run.journal, *crash)
     run.output.write_text("Traceback (most recent call last):\nKeyError: 'x'\n")
     text = printed(run)

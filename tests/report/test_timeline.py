@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallguard.core.actions import Tell
-from stallguard.core.events import Exited, Heard, Launched, Sampled, Slept
+from stallguard.core.actions import Announce
+from stallguard.core.events import ClockGap, Exited, Heartbeat, Launched, Sampled
 from stallguard.core.readings import Machine, Memory, Process
 from stallguard.report import attempt_rows, incidents, journal_record, timeline
 from stallguard.report.timeline import FINEST, _Points, grid, rate
@@ -28,9 +28,9 @@ def values(made, key, series=0):
     return panel.series[series].values
 
 
-def heard(second, beats, *, attempt=1, beat_at=None, phase="step"):
+def heartbeat(second, beats, *, attempt=1, beat_at=None, phase="step"):
     moment = 100.0 + (second if beat_at is None else beat_at)
-    return second, Heard(
+    return second, Heartbeat(
         0.0, attempt, beats=beats, beat_at=moment if beats else 0.0, progress_at=moment, phase=phase
     )
 
@@ -39,15 +39,15 @@ def heard(second, beats, *, attempt=1, beat_at=None, phase="step"):
 def two_attempts(tmp_path):
     """Ten batches a second for 60 s, silence for 30 s, a second attempt that starts for 10 s and goes on for 60 s."""
     happened = [(0, Launched(0.0, 1, 7))]
-    happened += [heard(s, 10 * s) for s in range(1, 61)]
-    happened += [heard(s, 600, beat_at=60) for s in range(61, 91)]
+    happened += [heartbeat(s, 10 * s) for s in range(1, 61)]
+    happened += [heartbeat(s, 600, beat_at=60) for s in range(61, 91)]
     happened += [
-        (88, Tell("stalled", {"silence": "x"})),
+        (88, Announce("stalled", {"silence": "x"})),
         (90, Exited(0.0, 1, -15)),
         (90, Launched(0.0, 2, 8, factor=2)),
     ]
-    happened += [heard(s, 0, attempt=2, phase="importing") for s in range(91, 100)]
-    happened += [heard(100 + s, 10 * s, attempt=2) for s in range(61)]
+    happened += [heartbeat(s, 0, attempt=2, phase="importing") for s in range(91, 100)]
+    happened += [heartbeat(100 + s, 10 * s, attempt=2) for s in range(61)]
     return drawn(journal(tmp_path / "j.jsonl", *sorted(happened, key=lambda pair: pair[0])))
 
 
@@ -71,8 +71,8 @@ def test_a_silence_has_no_batch_time(two_attempts):
 
 
 def test_the_batch_time_does_not_rise_where_a_silence_begins_or_ends_inside_a_cell(tmp_path):
-    happened = [(0, Launched(0.0, 1, 7)), *(heard(s + 0.2, 10 * s) for s in range(1, 61))]
-    happened += [heard(s + 0.2, 600, beat_at=60.2) for s in range(61, 91)]
+    happened = [(0, Launched(0.0, 1, 7)), *(heartbeat(s + 0.2, 10 * s) for s in range(1, 61))]
+    happened += [heartbeat(s + 0.2, 600, beat_at=60.2) for s in range(61, 91)]
     made = drawn(journal(tmp_path / "j.jsonl", *happened))
 
     assert {value for value in values(made, "batch") if value is not None} == {0.1}
@@ -80,7 +80,7 @@ def test_the_batch_time_does_not_rise_where_a_silence_begins_or_ends_inside_a_ce
 
 def test_slow_batches_are_a_level_and_no_row_of_spikes(tmp_path):
     happened = [(0, Launched(0.0, 1, 7))]
-    happened += [heard(s, s // 20, beat_at=s - s % 20) for s in range(1, 400)]
+    happened += [heartbeat(s, s // 20, beat_at=s - s % 20) for s in range(1, 400)]
     made = drawn(journal(tmp_path / "j.jsonl", *happened))
 
     inner = [
@@ -96,13 +96,13 @@ def test_bands_tell_phases_silence_and_sleep_and_marks_the_instants(tmp_path, tw
     assert [(mark.kind, mark.at) for mark in two_attempts.marks] == [("stall", 88.0), ("restart", 90.0)]
 
     slept = drawn(
-        journal(tmp_path / "s.jsonl", (0, Launched(0.0, 1, 7)), heard(1, 5), (500, Slept(0.0, 400.0)))
+        journal(tmp_path / "s.jsonl", (0, Launched(0.0, 1, 7)), heartbeat(1, 5), (500, ClockGap(0.0, 400.0)))
     )
     assert [(band.began, band.ended) for band in slept.bands if band.kind == "asleep"] == [(100.0, 500.0)]
 
 
 def test_phases_too_short_to_be_seen_do_not_cut_the_others(tmp_path):
-    flicker = [heard(s, s, phase="validation" if s == 5000 else "step") for s in range(1, 20_000, 3)]
+    flicker = [heartbeat(s, s, phase="validation" if s == 5000 else "step") for s in range(1, 20_000, 3)]
     made = drawn(journal(tmp_path / "j.jsonl", (0, Launched(0.0, 1, 7)), *flicker))
 
     assert [band.kind for band in made.bands] == ["training"]
@@ -172,9 +172,9 @@ def test_a_run_of_an_instant_has_a_grid():
 
 
 def test_a_long_silence_is_a_throughput_of_nothing_to_its_end(tmp_path):
-    happened = [(0, Launched(0.0, 1, 7)), *(heard(s, 10 * s) for s in range(1, 61))]
-    happened += [heard(s, 600, beat_at=60) for s in range(61, 400)]
-    happened.append((90, Tell("stalled", {"silence": "no progress"})))
+    happened = [(0, Launched(0.0, 1, 7)), *(heartbeat(s, 10 * s) for s in range(1, 61))]
+    happened += [heartbeat(s, 600, beat_at=60) for s in range(61, 400)]
+    happened.append((90, Announce("stalled", {"silence": "no progress"})))
     made = drawn(journal(tmp_path / "j.jsonl", *sorted(happened, key=lambda pair: pair[0])))
 
     rates = values(made, "rate")

@@ -159,17 +159,17 @@ def test_close_returns_though_a_sensor_hangs() -> None:
 
 
 def test_a_failing_sensor_is_told_once_asked_ever_more_rarely_and_ends_nothing() -> None:
-    told: list[str] = []
+    announced: list[str] = []
     sensor = Broken()
 
     def trouble(name: str, error: Exception) -> None:
-        told.append(f"{name}: {error}")
+        announced.append(f"{name}: {error}")
 
     sampler = Sampler(sensor, lambda _event: None, SystemClock(), trouble)
     sampler.start()
     time.sleep(0.5)
     sampler.close()
-    assert told == ["broken: no such thing"]
+    assert announced == ["broken: no such thing"]
     assert 3 <= sensor.asked <= 8
 
 
@@ -181,13 +181,13 @@ def test_a_plug_in_that_returns_something_else_is_trouble_not_an_event() -> None
         def read(self) -> Reading | None:
             return "42 degrees"  # type: ignore[return-value]
 
-    told: list[Exception] = []
+    announced: list[Exception] = []
     posted: list[Event] = []
-    sampler = Sampler(Foreign(), posted.append, SystemClock(), lambda _name, error: told.append(error))
+    sampler = Sampler(Foreign(), posted.append, SystemClock(), lambda _name, error: announced.append(error))
     sampler.start()
     sampler.close()
     assert posted == []
-    assert isinstance(told[0], TypeError)
+    assert isinstance(announced[0], TypeError)
 
 
 def test_close_ends_the_threads_and_closes_the_sensors() -> None:

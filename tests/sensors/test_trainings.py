@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from stallguard.core.readings import Device, Process
-from stallguard.sensors import Target, Training
+from stallguard.sensors import SensedTraining, Target
 from stallguard.sensors.machine_sensors import DeviceSensor
 from stallguard.sensors.process_usage import ProcessSensor
 from tests.host.children import eventually, running
@@ -42,7 +42,7 @@ def test_a_busy_training_does_not_show_in_the_readings_of_one_that_sleeps() -> N
         assert eventually(lambda: sensor.read() and len(target.members) == 4)
         sleeping, busy = sorted(psutil.Process(child.pid).children(), key=lambda one: -len(one.children()))
         busy, sleeping = busy.pid, sleeping.pid
-        target.trainings = (Training(busy), Training(sleeping, close=True, census=True))
+        target.trainings = (SensedTraining(busy), SensedTraining(sleeping, close=True, census=True))
 
         def read() -> dict[int, Process]:
             hands.now += 1.0
@@ -68,7 +68,7 @@ def test_only_a_training_in_doubt_is_looked_at_four_times_a_second() -> None:
         sensor = ProcessSensor(target, hands)
         assert eventually(lambda: sensor.read() and len(target.members) == 4)
         calm, doubted = target.members[1:3]
-        target.trainings = (Training(calm), Training(doubted, close=True))
+        target.trainings = (SensedTraining(calm), SensedTraining(doubted, close=True))
         readings = []
         for _ in range(8):
             hands.now += 0.25

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from stallguard.core.actions import Launch
-from stallguard.core.events import Heard
+from stallguard.core.events import Heartbeat
 from stallguard.core.history import History
 from stallguard.core.limits import DetectorLimits, PolicyLimits
-from stallguard.core.policy.attempts import Past, add_attempt
+from stallguard.core.policy.attempts import AttemptHistory, add_attempt
 from stallguard.core.policy.decide import decide
 from stallguard.core.readings import Device
 from stallguard.core.verdicts import Decision, Finding
@@ -41,7 +41,7 @@ class Night(NamedTuple):
 
     decisions: list[Decision]
     began: list[float]
-    past: Past
+    past: AttemptHistory
 
     @property
     def tries(self) -> list[tuple[int, str]]:
@@ -58,7 +58,7 @@ def live(
     rows: int | None = None, most: int = 200,
 ) -> Night:  # fmt: skip
     """Run a training until the policy does not restart it, `most` times at the most."""
-    run, past = Simulation(OneTraining(DetectorLimits()), now=0.0, several=True), Past()
+    run, past = Simulation(OneTraining(DetectorLimits()), now=0.0, several=True), AttemptHistory()
     factor, device = 1, "default"
     decisions: list[Decision] = []
     began: list[float] = []
@@ -85,7 +85,7 @@ def end(run: Simulation, ending: Ending, *, gpu: bool = False, rows: int | None 
     if gpu:
         run.sampled(Device(mine=True, moved=True))
     where = {"epoch": ending.at // 1000, "batch": ending.at % 1000, "phase": ending.phase}
-    run.tell(Heard, attempt=run.attempt, beats=ending.at, fits=1, **where)
+    run.tell(Heartbeat, attempt=run.attempt, beats=ending.at, fits=1, **where)
     return run if ending.code is None else run.exit(ending.code)
 
 

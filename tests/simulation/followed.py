@@ -61,7 +61,7 @@ class Followed(Simulation):
         begun = len(self.story.events)
         if self.story.ended is not None:
             self.story.now += 10.0
-        elif self.story.judge.judgement.gap > 1:
+        elif self.story.detector_state.judgement.gap > 1:
             self.story.silent(10)
         else:
             self.story.train(10)

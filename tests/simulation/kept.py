@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from stallguard.core.actions import Action, Tell
+from stallguard.core.actions import Action, Announce
 from stallguard.core.events import Event
 
 A = TypeVar("A", bound=Action)
@@ -35,8 +35,8 @@ class Kept:
 
     def announced(self) -> list[str]:
         """Return the kinds of all announcements, in order."""
-        return [action.kind for action in self.actions(Tell)]
+        return [action.kind for action in self.actions(Announce)]
 
     def facts_of(self, kind: str) -> list[dict[str, str]]:
         """Return the facts of the announcements of a kind."""
-        return [action.facts for action in self.actions(Tell) if action.kind == kind]
+        return [action.facts for action in self.actions(Announce) if action.kind == kind]

@@ -6,7 +6,7 @@ import dataclasses
 
 from msgspec.structs import replace
 
-from stallguard.core.events import Heard
+from stallguard.core.events import Heartbeat
 from stallguard.core.readings import Process
 
 GIB = 2**30
@@ -51,7 +51,7 @@ SILENCES = {
 class Program:
     """One process.  It trains a batch each `batch` seconds, unless it is stuck; 0: it never trains."""
 
-    record: Heard  # the newest
+    record: Heartbeat  # the newest
     pid: int = 0  # in its records; 0 as in journals that know of one process only
     batch: float = 0.5
     stuck: bool = False

@@ -12,23 +12,23 @@ from msgspec.structs import replace
 
 from stallguard.core.actions import Action, Ask, Collect, Launch, Signal
 from stallguard.core.detection import detector
-from stallguard.core.detection.detector import Judge
+from stallguard.core.detection.detector import DetectorState
 from stallguard.core.diagnosis import diagnose
 from stallguard.core.diagnosis.signatures import BY_ID, SCRIPT_ERROR, TRACEBACK
 from stallguard.core.events import (
-    Asked,
+    ClockGap,
     Collected,
     Event,
     Exited,
-    Greeted,
-    Heard,
+    Heartbeat,
     Launched,
-    Left,
     Matched,
-    Noted,
+    ProbeConnected,
+    ProbeNote,
+    ProcessLeft,
     Sampled,
-    Slept,
     Ticked,
+    UserCommand,
 )
 from stallguard.core.history import History
 from stallguard.core.limits import DetectorLimits, Limits, PolicyLimits, StopLimits
@@ -87,9 +87,9 @@ class Simulation(Kept):
     def feed(self, event: Event) -> None:
         """Let the subject take an event, and answer what it wants done."""
         self.events.append(event)
-        before = self.judge.judgement.step
+        before = self.detector_state.judgement.step
         actions = self.subject.take(event)
-        after = self.judge.judgement
+        after = self.detector_state.judgement
         if after.step != before:
             self.changes.append((event.at, after.step, after.evidence))
         self._answer_all(actions)
@@ -105,11 +105,11 @@ class Simulation(Kept):
 
     def ask(self, verb: str, argument: str = "") -> Self:
         """The user asks for something."""
-        return self.tell(Asked, verb=verb, argument=argument)
+        return self.tell(UserCommand, verb=verb, argument=argument)
 
     def note(self, kind: str, text: str = "", pid: int = 0, **facts: str) -> Self:
         """The probe sends a note."""
-        return self.tell(Noted, attempt=self.attempt, pid=pid, kind=kind, text=text, facts=facts)
+        return self.tell(ProbeNote, attempt=self.attempt, pid=pid, kind=kind, text=text, facts=facts)
 
     def line(self, signature: str, text: str = "") -> Self:
         """The script prints a line that has a known signature."""
@@ -124,7 +124,7 @@ class Simulation(Kept):
     def sleep(self, seconds: float, *, clock_runs: bool = False) -> Self:
         """The machine slept until now; the supervisor's clock may run on meanwhile."""
         self.now += seconds if clock_runs else 0.0
-        return self.tell(Slept, seconds=seconds)
+        return self.tell(ClockGap, seconds=seconds)
 
     # ---- answers ----------------------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ class Simulation(Kept):
             case Collect(incident=incident) if self.evidence:
                 self.tell(Collected, incident=incident, seconds=0.1)
             case Ask(attempt=attempt) if self.alive and self.polite:
-                self.tell(Noted, attempt=attempt, kind="stop", text="asked to end this fit")
+                self.tell(ProbeNote, attempt=attempt, kind="stop", text="asked to end this fit")
                 self.exit(0)
             case Signal(name="TERM") if self.alive and self.obeys:
                 self.exit(-15)
@@ -174,10 +174,10 @@ class Simulation(Kept):
             "place": here,
             "command": f"t.py {pid}",
         }
-        self.tell(Greeted, attempt=self.attempt, **(said | (hello or {})))
+        self.tell(ProbeConnected, attempt=self.attempt, **(said | (hello or {})))
         facts = {"source": "none" if pid else "callbacks", "phase_at": self.now, "batches": 10**6}
         facts |= self.first_record() | (record or {})
-        first = Heard(
+        first = Heartbeat(
             at=self.now, attempt=self.attempt, pid=pid, progress_at=self.now, sent_at=self.now, **facts
         )
         more = {"stuck_rates": IDLE} | more
@@ -190,7 +190,7 @@ class Simulation(Kept):
     def leave(self, pid: int, how: str = "ended") -> Self:
         """A program ends, and the child does not."""
         self.programs.pop(pid, None)
-        return self.tell(Left, attempt=self.attempt, pid=pid, how=how)
+        return self.tell(ProcessLeft, attempt=self.attempt, pid=pid, how=how)
 
     def exit(self, code: int = 0, memory_kill: bool | None = None) -> Self:
         """The child ends, if there is one."""
@@ -209,7 +209,7 @@ class Simulation(Kept):
         return next(iter(self.programs.values()))
 
     @property
-    def heard(self) -> Heard:
+    def heartbeat(self) -> Heartbeat:
         """Its newest record."""
         return self.training.record
 
@@ -229,7 +229,7 @@ class Simulation(Kept):
 
     def enter(self, phase: str, **changes: Any) -> Self:
         """Enter a phase."""
-        old = self.heard
+        old = self.heartbeat
         pause = {"longest": self.now - old.progress_at, "longest_phase": old.phase}
         return self.progress(**(pause | {"phase": phase, "phase_at": self.now} | changes))
 
@@ -262,7 +262,7 @@ class Simulation(Kept):
     @property
     def wanted(self) -> detector.Wanted:
         """What the detector wants of the process sensor now."""
-        return detector.wanted(self.judge, self.subject.detector_limits)
+        return detector.wanted(self.detector_state, self.subject.detector_limits)
 
     def go_on(self, seconds: float, tick: float = 0.0, **batches: Any) -> Self:
         """Let time pass; each program trains, unless it is stuck.  `batches`: of Program.train, or of the records."""
@@ -307,7 +307,7 @@ class Simulation(Kept):
         began = self.now
         while self.now - began < within:
             self.silent(0.25, how, **more)
-            if self.judge.judgement.step == step:
+            if self.detector_state.judgement.step == step:
                 return self.now - began
         return float("inf")
 
@@ -370,9 +370,9 @@ class Simulation(Kept):
         return self.subject.limits
 
     @property
-    def judge(self) -> Judge:
+    def detector_state(self) -> DetectorState:
         """The detector's value, of the training in focus."""
-        return self.subject.judge
+        return self.subject.detector_state
 
     @property
     def history(self) -> History:
@@ -392,4 +392,4 @@ class Simulation(Kept):
 
     def diagnosed(self) -> tuple[Finding, ...]:
         """Return the diagnosis of now, after the attempt's end too."""
-        return diagnose.diagnose(self.history, self.judge.judgement, self.now)
+        return diagnose.diagnose(self.history, self.detector_state.judgement, self.now)

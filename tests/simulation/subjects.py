@@ -7,7 +7,7 @@ from typing import Protocol
 from stallguard.core import fold, history
 from stallguard.core.actions import Action, Launch
 from stallguard.core.detection import detector
-from stallguard.core.detection.detector import Judge
+from stallguard.core.detection.detector import DetectorState
 from stallguard.core.detection.learned import Learned
 from stallguard.core.events import Event
 from stallguard.core.history import History
@@ -27,7 +27,7 @@ class Subject(Protocol):
         ...
 
     @property
-    def judge(self) -> Judge:
+    def detector_state(self) -> DetectorState:
         """The detector's value."""
         ...
 
@@ -59,8 +59,8 @@ class WholeCore:
         return actions
 
     @property
-    def judge(self) -> Judge:
-        return self.run.judge
+    def detector_state(self) -> DetectorState:
+        return self.run.detector_state
 
     @property
     def history(self) -> History:
@@ -76,12 +76,12 @@ class OneTraining:
 
     def __init__(self, limits: DetectorLimits, learned: Learned | None = None) -> None:
         self.detector_limits = limits
-        self.judge, self.history = detector.start(limits, learned), History()
+        self.detector_state, self.history = detector.start(limits, learned), History()
 
     def begin(self, now: float) -> list[Action]:
         return [Launch(attempt=1)]
 
     def take(self, event: Event) -> list[Action]:
         self.history = history.remember(self.history, event)
-        self.judge = detector.observe(self.judge, event, self.detector_limits)
+        self.detector_state = detector.observe(self.detector_state, event, self.detector_limits)
         return []

@@ -21,7 +21,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def key(place: Path, *words: str) -> learned_store.Key:
+def key(place: Path, *words: str) -> learned_store.CommandKey:
     return learned_store.key_of(unsized(["python", "train.py", *words], PolicyLimits(batch_flag="-b")), place)
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from stallguard.core import fold, recovery
-from stallguard.core.events import Event, Greeted, Heard, Launched, Ticked
+from stallguard.core.events import Event, Heartbeat, Launched, ProbeConnected, Ticked
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run
 from stallguard.storage import core_snapshot, journal
@@ -139,7 +139,7 @@ def test_what_cannot_be_relied_upon_is_passed_over(directory: RunDir, spoil) -> 
 
 def test_it_is_saved_now_and_then(directory: RunDir) -> None:
     book = journal.Journal(directory.journal, lambda _: None)
-    saver = core_snapshot.Saver(directory, book)
+    saver = core_snapshot.SnapshotSaver(directory, book)
     run, _ = fold.begin(LIMITS, 0.0)
     ages = []
     for event in night(1000):
@@ -156,10 +156,13 @@ def test_it_is_saved_now_and_then(directory: RunDir) -> None:
 
 def test_a_training_whose_command_is_not_utf_8_is_not_saved_and_nothing_fails(directory: RunDir) -> None:
     book = journal.Journal(directory.journal, lambda _: None)
-    saver = core_snapshot.Saver(directory, book)
+    saver = core_snapshot.SnapshotSaver(directory, book)
     run, _ = fold.begin(LIMITS, 0.0)
-    events = [Launched(at=1.0, attempt=1, pid=7), Greeted(at=2.0, attempt=1, pid=7, command="x.py \udcff")]
-    for event in [*events, *(Heard(at=at, attempt=1, pid=7, beats=int(at)) for at in (400.0, 800.0))]:
+    events = [
+        Launched(at=1.0, attempt=1, pid=7),
+        ProbeConnected(at=2.0, attempt=1, pid=7, command="x.py \udcff"),
+    ]
+    for event in [*events, *(Heartbeat(at=at, attempt=1, pid=7, beats=int(at)) for at in (400.0, 800.0))]:
         book.write(event.at, *line(event))
         run, _ = fold.advance(run, event, LIMITS)
         saver.look(run)

@@ -13,16 +13,16 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallguard.core.events import Asked, Heard, Sampled, Ticked
+from stallguard.core.events import Heartbeat, Sampled, Ticked, UserCommand
 from stallguard.core.readings import Process
 from stallguard.storage import journal
 from stallguard.supervisor.recorder import line
 
 EVENTS = [
     Ticked(at=1.0),
-    Heard(at=2.0, attempt=1, beats=5, phase="step"),
+    Heartbeat(at=2.0, attempt=1, beats=5, phase="step"),
     Sampled(at=3.0, reading=Process(cpu=1.5, state="running", census={"futex": 3})),
-    Asked(at=4.0, verb="stop"),
+    UserCommand(at=4.0, verb="stop"),
 ]
 
 
@@ -73,12 +73,12 @@ def test_writing_goes_on_after_a_line_that_was_cut(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_told_once_and_raises_nothing() -> None:
-    told: list[str] = []
+    announced: list[str] = []
 
-    write(Path("/dev/full"), told.append)
+    write(Path("/dev/full"), announced.append)
 
-    assert len(told) == 1
-    assert "No space left" in told[0]
+    assert len(announced) == 1
+    assert "No space left" in announced[0]
 
 
 def test_rotated_parts_are_read_in_the_order_they_were_written(tmp_path: Path) -> None:

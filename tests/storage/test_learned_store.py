@@ -30,10 +30,10 @@ def words():
 
 
 def learned(seconds: float = 120) -> Learned:
-    return detector.export(Alone().train(seconds).judge)
+    return detector.export(Alone().train(seconds).detector_state)
 
 
-def key(place, *arguments: str) -> learned_store.Key:
+def key(place, *arguments: str) -> learned_store.CommandKey:
     return learned_store.key_of(["python", "train.py", *arguments], place)
 
 
@@ -113,7 +113,7 @@ def test_nothing_known_is_no_trouble(place, words):
 
 
 def test_options_that_do_not_change_a_batch_are_no_other_script(place):
-    def of(*options: str) -> learned_store.Key:
+    def of(*options: str) -> learned_store.CommandKey:
         return learned_store.key_of(("python", "train.py", *options), place)
 
     assert of("--epochs", "2", "--size", "8") == of("--size", "8", "--epochs=3", "--resume")
@@ -124,9 +124,9 @@ def test_what_is_kept_is_listed_and_can_be_forgotten(place, words):
     learned_store.save(key(place), learned(), words.append)
     learned_store.keep_sizes(key(place), Sizes(rows=512), words.append)
 
-    told = {one.what for one in learned_store.everything()}
-    assert "up to 512 rows survive" in told
-    assert len(told) == 2
+    announced = {one.what for one in learned_store.everything()}
+    assert "up to 512 rows survive" in announced
+    assert len(announced) == 2
 
     assert CliRunner().invoke(verb.command, ["show"]).output.count("train.py") == 2
     assert CliRunner().invoke(verb.command, ["forget", "train.py"]).exit_code == 0

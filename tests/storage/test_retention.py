@@ -25,11 +25,11 @@ DAY = 86400.0
 NOW = 1_800_000_000.0
 
 
-def facts(name: str, days: float = 0.0, size: int = 1000, *, alive: bool = False) -> retention.Facts:
-    return retention.Facts(RunDir(Path(name)), NOW - days * DAY, size, alive)
+def facts(name: str, days: float = 0.0, size: int = 1000, *, alive: bool = False) -> retention.RunFacts:
+    return retention.RunFacts(RunDir(Path(name)), NOW - days * DAY, size, alive)
 
 
-def chosen(given_runs: list[retention.Facts], /, **settings) -> list[str]:
+def chosen(given_runs: list[retention.RunFacts], /, **settings) -> list[str]:
     return [item.run.id for item in retention.choose(given_runs, KeepSettings(**settings), NOW)]
 
 
@@ -77,7 +77,7 @@ def make(runs: Path, name: str, pid: int | None = None, ended: bool = True) -> R
     run = RunDir(runs / name)
     run.probe.mkdir(parents=True)
     who = run_files.identity(pid) if pid else run_files.Identity(pid=1, started=0.0)
-    asked = run_files.AskedFor(schema=1, id=name, command=[], argv=[], cwd="/", began="", supervisor=who)
+    asked = run_files.RunRequest(schema=1, id=name, command=[], argv=[], cwd="/", began="", supervisor=who)
     run_files.write(run.asked, asked)
     run.journal.write_bytes(b"x" * 10_000)
     if ended:
@@ -193,7 +193,7 @@ def test_sockets_of_runs_that_are_over_are_swept_and_those_of_others_stay(tmp_pa
     live = RunDir(tmp_path / "runs" / "live")
     live.path.mkdir(parents=True)
     run_files.write(
-        live.asked, run_files.AskedFor(1, "live", [], [], "/", "", run_files.identity(os.getpid()))
+        live.asked, run_files.RunRequest(1, "live", [], [], "/", "", run_files.identity(os.getpid()))
     )
     over = paths.socket_dir(short, owner=tmp_path / "runs" / "killed-at-its-start")
     alive = paths.socket_dir(short, owner=live.path)

@@ -116,7 +116,7 @@ def _refuses(_descriptor: int) -> None:
 
 def test_what_was_asked_is_known_although_run_json_is_empty_or_nested_too_deep(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
-    asked = run_files.AskedFor(
+    asked = run_files.RunRequest(
         1, "one", ["train.py"], ["python", "train.py"], "/", "", run_files.Identity(1, 0.0)
     )
     run_files.keep_asked(run, asked)

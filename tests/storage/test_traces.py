@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.core.events import Exited, Greeted, Heard, Sampled
+from stallguard.core.events import Exited, Heartbeat, ProbeConnected, Sampled
 from stallguard.core.readings import Memory, Process
 from stallguard.errors import StallguardError
 from stallguard.storage import traces
@@ -20,14 +20,14 @@ def events(name: str) -> list:
     return list(traces.events(traces.read(RECORDINGS / f"{name}.jsonl")))
 
 
-def heards(name: str) -> list[Heard]:
-    return [event for event in events(name) if isinstance(event, Heard)]
+def heartbeats(name: str) -> list[Heartbeat]:
+    return [event for event in events(name) if isinstance(event, Heartbeat)]
 
 
 def test_events_come_in_order_from_the_greeting_to_the_end():
     found = events("ckpt_epoch")
 
-    assert isinstance(found[0], Greeted)
+    assert isinstance(found[0], ProbeConnected)
     assert isinstance(found[-1], Exited)
     assert [event.at for event in found] == sorted(event.at for event in found)
 
@@ -37,14 +37,14 @@ def test_a_recording_that_was_cut_by_a_kill_has_no_end():
 
 
 def test_records_are_merged_to_what_a_live_supervisor_hears():
-    found = heards("lstm_small")
+    found = heartbeats("lstm_small")
     seconds = found[-1].at - found[0].at
 
     assert 0.9 * seconds <= len(found) <= 4.2 * seconds
 
 
 def test_records_count_every_batch_epoch_and_checkpoint():
-    last = heards("ckpt_epoch")[-1]
+    last = heartbeats("ckpt_epoch")[-1]
 
     assert (last.beats, last.saves, last.epoch, last.fits) == (188, 6, 5, 1)
     assert last.phase == "finishing"
@@ -55,7 +55,7 @@ def test_no_long_pause_is_lost_in_the_merging():
     marks = [at for at, code, _ in trace.marks if code in traces._CODES]
     longest = max(b - a for a, b in itertools.pairwise(marks))
 
-    assert max(heard.longest for heard in heards("shuffle_fill_blocks")) == pytest.approx(longest)
+    assert max(heartbeat.longest for heartbeat in heartbeats("shuffle_fill_blocks")) == pytest.approx(longest)
 
 
 def test_time_inside_steps_is_that_between_begin_and_end_of_batches():
@@ -63,7 +63,7 @@ def test_time_inside_steps_is_that_between_begin_and_end_of_batches():
     begins = [at for at, code, _ in trace.marks if code == "b"]
     ends = [at for at, code, _ in trace.marks if code == "e"]
 
-    assert heards("cnn_large_batch")[-1].step_s == pytest.approx(sum(ends) - sum(begins))
+    assert heartbeats("cnn_large_batch")[-1].step_s == pytest.approx(sum(ends) - sum(begins))
 
 
 def test_samples_become_readings_of_the_whole_tree():
@@ -77,8 +77,8 @@ def test_samples_become_readings_of_the_whole_tree():
 
 
 def test_a_stopped_process_sends_no_pulse():
-    assert not [heard for heard in heards("stall_sigstop") if 8.0 < heard.at < 28.0]
-    assert [heard for heard in heards("stall_lock") if 8.0 < heard.at < 28.0]
+    assert not [heartbeat for heartbeat in heartbeats("stall_sigstop") if 8.0 < heartbeat.at < 28.0]
+    assert [heartbeat for heartbeat in heartbeats("stall_lock") if 8.0 < heartbeat.at < 28.0]
 
 
 def test_the_last_line_may_be_torn(tmp_path):

@@ -8,9 +8,9 @@ import subprocess
 import time
 from pathlib import Path
 
-from stallguard.core.events import Event, Exited, Heard, Noted
+from stallguard.core.events import Event, Exited, Heartbeat, ProbeNote
 from stallguard.probe import wire
-from stallguard.supervisor.heartbeats import Beats
+from stallguard.supervisor.heartbeats import HeartbeatListener
 
 TOKEN = 77
 
@@ -58,12 +58,12 @@ class Ear:
     """A Beats with its mailbox."""
 
     def __init__(self, place: Path, pages: Path) -> None:
-        self.heard: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.heartbeat: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.pages = pages
-        self.beats = Beats(place, pages, self.heard.put, time.monotonic)
+        self.beats = HeartbeatListener(place, pages, self.heartbeat.put, time.monotonic)
         self.beats.follow(1, TOKEN)
         self.probes: list[Probe] = []
-        self.told: list[Noted] = []  # notes that came before what the test waited for
+        self.announced: list[ProbeNote] = []  # notes that came before what the test waited for
 
     def probe(self, began: int = 1, process: subprocess.Popen | None = None) -> Probe:
         self.probes.append(Probe(self.beats.path, self.pages, began, process))
@@ -75,10 +75,10 @@ class Ear:
             events.append(self.next(Event))
         return events
 
-    def next(self, kind: type[Event] = Heard) -> Event:
+    def next(self, kind: type[Event] = Heartbeat) -> Event:
         while True:
-            event = self.heard.get(timeout=5)
+            event = self.heartbeat.get(timeout=5)
             if isinstance(event, kind):
                 return event
-            if isinstance(event, Noted):
-                self.told.append(event)
+            if isinstance(event, ProbeNote):
+                self.announced.append(event)

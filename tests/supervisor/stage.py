@@ -11,7 +11,7 @@ import threading
 import time
 from pathlib import Path
 
-from stallguard.supervisor.output.carrier import Output
+from stallguard.supervisor.output.carrier import OutputCarrier
 from stallguard.supervisor.output.log import OutputLog
 from stallguard.supervisor.output.terminal import choose, look
 
@@ -56,7 +56,7 @@ class Stage:
         streams = choose(look(out.given), look(err.given))
         self.path = path
         log = OutputLog(path, self.troubles.append, **more.pop("log", {}))
-        self.output = Output(
+        self.output = OutputCarrier(
             streams, log, self.troubles.append, targets=(out.given, err.given), tap=more.pop("tap", None)
         )
         self.children = []

@@ -7,20 +7,20 @@ from msgspec.structs import replace
 
 from stallguard.core import fold, trainings
 from stallguard.core.diagnosis import causes
-from stallguard.core.events import Heard
-from stallguard.core.history import History, Seen
+from stallguard.core.events import Heartbeat
+from stallguard.core.history import History, SeenLines
 from stallguard.core.limits import Limits
 from stallguard.core.readings import Memory
 from stallguard.core.run import Run, Totals
 from stallguard.core.verdicts import Finding
-from stallguard.supervisor.batch_trial import Verdict, judged, pressed
+from stallguard.supervisor.batch_trial import TrialVerdict, judged, pressed
 
 STEPS = 50
 
 
 def ended(batches: int = STEPS, cause: str = "", **changes: object) -> Run:
     run, _ = fold.begin(Limits(), 0.0)
-    history = History(heard=Heard(at=1.0, attempt=1, beats=batches))
+    history = History(heartbeat=Heartbeat(at=1.0, attempt=1, beats=batches))
     findings = (Finding(cause, 0.9),) if cause else ()
     return replace(remembering(run, history), findings=findings, **changes)
 
@@ -30,7 +30,7 @@ def remembering(run: Run, history: History) -> Run:
 
 
 def test_a_try_that_was_stopped_after_its_batches_survived() -> None:
-    assert judged(ended(code=143), STEPS) == Verdict(STEPS)
+    assert judged(ended(code=143), STEPS) == TrialVerdict(STEPS)
 
 
 def test_so_did_a_training_that_came_to_its_end_before() -> None:
@@ -62,13 +62,13 @@ def test_parts_that_a_script_does_not_train_in_say_nothing() -> None:
     whole = ended(code=143, factor=2)
     assert "--batch-flag" in judged(whole, STEPS).trouble
     assert judged(whole, STEPS).hopeless
-    cut = replace(whole.history, heard=Heard(at=1.0, attempt=1, beats=STEPS, factor=2))
+    cut = replace(whole.history, heartbeat=Heartbeat(at=1.0, attempt=1, beats=STEPS, factor=2))
     assert judged(remembering(whole, cut), STEPS).trouble == ""
 
 
 def test_memory_that_becomes_tight_is_trouble_and_memory_that_was_tight_before_is_not() -> None:
     tight, calm = Memory(pressure="critical"), Memory(pressure="normal")
-    memory = tuple(Seen(float(at), reading) for at, reading in enumerate([calm, tight]))
+    memory = tuple(SeenLines(float(at), reading) for at, reading in enumerate([calm, tight]))
     run = ended(code=143)
     assert "pressure" in judged(remembering(run, replace(run.history, memory=memory)), STEPS).trouble
     assert not pressed([tight, tight, calm])

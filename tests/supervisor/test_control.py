@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.core.events import Asked, Event
+from stallguard.core.events import Event, UserCommand
 from stallguard.errors import NO_SUCH_RUN, StallguardError
 from stallguard.storage import paths
 from stallguard.supervisor.control import MOST_CLIENTS, PATIENCE, Control, ask
@@ -61,7 +61,7 @@ def test_a_wish_becomes_an_event(desk: Desk) -> None:
     assert ask(desk.path, "mute", "60") == {"schema": 1, "ok": True}
 
     [event] = desk.posted
-    assert isinstance(event, Asked)
+    assert isinstance(event, UserCommand)
     assert (event.verb, event.argument) == ("mute", "60")
 
 

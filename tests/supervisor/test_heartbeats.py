@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.core.events import Exited, Greeted, Heard, Left, Noted
+from stallguard.core.events import Exited, Heartbeat, ProbeConnected, ProbeNote, ProcessLeft
 from stallguard.probe import wire
 from stallguard.storage import paths
 from stallguard.supervisor.program_record import is_news
@@ -25,7 +25,7 @@ def test_a_record_arrives_as_an_event_in_seconds(ear: Ear) -> None:
 
         event = ear.next()
 
-    assert isinstance(event, Heard)
+    assert isinstance(event, Heartbeat)
     assert (event.beats, event.phase, event.epoch, event.longest) == (7, "step", 2, 0.25)
 
 
@@ -36,7 +36,7 @@ def test_a_probe_that_stepped_aside_is_known_by_its_record(ear: Ear) -> None:
         probe.send(beats=7, flags=wire.FLAG_STACKS_ARMED | wire.FLAG_STEPPED_ASIDE)
         seen = [ear.next(), ear.next()]
 
-    assert [event.aside for event in seen if isinstance(event, Heard)] == [False, True]
+    assert [event.aside for event in seen if isinstance(event, Heartbeat)] == [False, True]
 
 
 def test_a_foreign_token_is_not_heard(ear: Ear) -> None:
@@ -47,7 +47,7 @@ def test_a_foreign_token_is_not_heard(ear: Ear) -> None:
 
         event = ear.next()
 
-    assert isinstance(event, Heard)
+    assert isinstance(event, Heartbeat)
     assert event.beats == 2
 
 
@@ -61,7 +61,7 @@ def test_what_was_stored_but_never_sent_is_read_from_the_page_before_the_exit_is
 
         last, end = ear.next(), ear.next(Exited)
 
-    assert isinstance(last, Heard)
+    assert isinstance(last, Heartbeat)
     assert last.beats == 40
     assert isinstance(end, Exited)
     assert end.code == 3
@@ -77,7 +77,7 @@ def test_a_silent_socket_makes_the_page_speak(ear: Ear) -> None:
 
         event = ear.next()
 
-    assert isinstance(event, Heard)
+    assert isinstance(event, Heartbeat)
     assert (event.beats, event.page) == (9, True)
 
 
@@ -93,7 +93,7 @@ def test_a_beat_that_only_its_hook_stored_is_progress_too(ear: Ear) -> None:
 
         event = ear.next()
 
-    assert isinstance(event, Heard)
+    assert isinstance(event, Heartbeat)
     assert (event.beats, event.page) == (9, True)
     assert event.progress_at == pytest.approx(now / 1e9)
 
@@ -108,21 +108,21 @@ def test_the_hello_becomes_a_greeting_and_other_notes_stay_notes(ear: Ear) -> No
         probe.socket.send(b"{not json")
         probe.socket.send(b'{"token": 1, "text": "\xff"}')
 
-        hello, note = ear.next(Greeted), ear.next(Noted)
+        hello, note = ear.next(ProbeConnected), ear.next(ProbeNote)
 
-    assert isinstance(hello, Greeted)
+    assert isinstance(hello, ProbeConnected)
     assert (hello.pid, hello.armed, hello.hooks, hello.beyond) == (probe.pid, True, ("fit",), ("x",))
     assert hello.place == "a-1"
-    assert isinstance(note, Noted)
+    assert isinstance(note, ProbeNote)
     assert (note.pid, note.text) == (probe.pid, "from epoch 2")
 
 
 def test_a_command_line_is_told_without_its_secrets(ear: Ear) -> None:
     ear.probe().say('{"token":77,"pid":PID,"kind":"hello","command":"train.py --api-key hunter2hunter2 3"}')
 
-    hello = ear.next(Greeted)
+    hello = ear.next(ProbeConnected)
 
-    assert isinstance(hello, Greeted)
+    assert isinstance(hello, ProbeConnected)
     assert hello.command.startswith("train.py --api-key")
     assert hello.command.endswith("3")
     assert "hunter2" not in hello.command
@@ -136,7 +136,7 @@ def test_each_process_has_a_record_of_its_own(ear: Ear) -> None:
     launcher.send(beats=0, changes=900)
     ear.beats.exited(0, None)
 
-    last = {event.pid: event for event in ear.until_exit() if isinstance(event, Heard)}
+    last = {event.pid: event for event in ear.until_exit() if isinstance(event, Heartbeat)}
 
     assert {pid: (event.beats, event.trains) for pid, event in last.items()} == {
         launcher.pid: (0, False), trainer.pid: (5, True),
@@ -148,9 +148,11 @@ def test_the_longest_pause_of_one_process_is_not_told_of_another(ear: Ear) -> No
     one.send(beats=1, changes=1, longest_ns=5_000_000_000)
     other.send(beats=1, changes=1, longest_ns=1_000_000)
 
-    heard = {event.pid: event.longest for event in (ear.next(), ear.next()) if isinstance(event, Heard)}
+    heartbeat = {
+        event.pid: event.longest for event in (ear.next(), ear.next()) if isinstance(event, Heartbeat)
+    }
 
-    assert heard == {one.pid: 5.0, other.pid: 0.001}
+    assert heartbeat == {one.pid: 5.0, other.pid: 0.001}
 
 
 def test_a_training_that_begins_to_train_is_news(ear: Ear) -> None:
@@ -162,7 +164,7 @@ def test_a_training_that_begins_to_train_is_news(ear: Ear) -> None:
 
     event = ear.next()
 
-    assert isinstance(event, Heard)
+    assert isinstance(event, Heartbeat)
     assert event.trains
     assert time.monotonic() - began < 1.0
 
@@ -178,16 +180,16 @@ def test_one_that_said_goodbye_has_left_when_its_process_is_gone_and_not_before(
     """An interpreter may hang on its way out: until it is gone somebody must look after it."""
     probe = ear.probe()
     probe.send(beats=3, kind=BYE, flags=flags, phase=wire.PHASES.index("finishing"))
-    heard = ear.next()
+    heartbeat = ear.next()
     with pytest.raises(queue.Empty):
-        ear.heard.get(timeout=3.0)  # longer than the silence after which pages are read
+        ear.heartbeat.get(timeout=3.0)  # longer than the silence after which pages are read
     probe.end()
 
-    left = ear.next(Left)
+    left = ear.next(ProcessLeft)
 
-    assert isinstance(heard, Heard)
-    assert heard.beats == 3
-    assert left == Left(at=left.at, attempt=1, pid=probe.pid, how=how)
+    assert isinstance(heartbeat, Heartbeat)
+    assert heartbeat.beats == 3
+    assert left == ProcessLeft(at=left.at, attempt=1, pid=probe.pid, how=how)
 
 
 @pytest.mark.waits
@@ -198,11 +200,11 @@ def test_one_that_was_killed_has_left_after_the_last_that_its_page_shows(ear: Ea
     probe.store(beats=8, changes=8)
     probe.end()
 
-    last, left = ear.next(), ear.next(Left)
+    last, left = ear.next(), ear.next(ProcessLeft)
 
-    assert isinstance(last, Heard)
+    assert isinstance(last, Heartbeat)
     assert last.beats == 8
-    assert left == Left(at=left.at, attempt=1, pid=probe.pid, how="vanished")
+    assert left == ProcessLeft(at=left.at, attempt=1, pid=probe.pid, how="vanished")
 
 
 @pytest.mark.waits
@@ -213,7 +215,7 @@ def test_a_process_that_is_stopped_has_not_left(ear: Ear) -> None:
     probe.process.send_signal(signal.SIGSTOP)
 
     with pytest.raises(queue.Empty):
-        ear.heard.get(timeout=5.0)
+        ear.heartbeat.get(timeout=5.0)
 
 
 def test_another_program_in_the_same_process_is_another_training(ear: Ear) -> None:
@@ -224,12 +226,12 @@ def test_another_program_in_the_same_process_is_another_training(ear: Ear) -> No
     after = ear.probe(began=2, process=before.process)
     after.send(beats=1, changes=1)
 
-    left, heard = ear.next(Left), ear.next()
+    left, heartbeat = ear.next(ProcessLeft), ear.next()
     ear.beats.ask("stop")
 
-    assert left == Left(at=left.at, attempt=1, pid=before.pid, how="replaced")
-    assert isinstance(heard, Heard)
-    assert heard.beats == 1
+    assert left == ProcessLeft(at=left.at, attempt=1, pid=before.pid, how="replaced")
+    assert isinstance(heartbeat, Heartbeat)
+    assert heartbeat.beats == 1
     assert wire.unpack(after.page.read_bytes())["command"] == wire.COMMANDS.index("stop")
 
 
@@ -239,9 +241,9 @@ def test_a_process_that_runs_a_program_without_a_probe_has_left(ear: Ear) -> Non
     probe = ear.probe(process=subprocess.Popen(["sleep", "60"]))
     probe.send(beats=7, changes=7)
 
-    left = ear.next(Left)
+    left = ear.next(ProcessLeft)
 
-    assert left == Left(at=left.at, attempt=1, pid=probe.pid, how="replaced")
+    assert left == ProcessLeft(at=left.at, attempt=1, pid=probe.pid, how="replaced")
 
 
 @pytest.mark.waits
@@ -256,14 +258,14 @@ def test_processes_of_an_earlier_stallguard_are_looked_after(tmp_path: Path) -> 
     ear.next(Exited)
     ear.beats.follow(2, TOKEN, [probe.pid, gone.pid])
 
-    left, heard = ear.next(Left), ear.next()
+    left, heartbeat = ear.next(ProcessLeft), ear.next()
     ear.beats.close()
     probe.end()
     shutil.rmtree(place)
 
-    assert left == Left(at=left.at, attempt=2, pid=gone.pid, how="vanished")
-    assert isinstance(heard, Heard)
-    assert (heard.pid, heard.beats, heard.page) == (probe.pid, 4, True)
+    assert left == ProcessLeft(at=left.at, attempt=2, pid=gone.pid, how="vanished")
+    assert isinstance(heartbeat, Heartbeat)
+    assert (heartbeat.pid, heartbeat.beats, heartbeat.page) == (probe.pid, 4, True)
 
 
 def test_a_command_is_stored_where_the_hooks_of_each_training_look(ear: Ear) -> None:
@@ -300,8 +302,8 @@ def test_closing_leaves_no_socket_behind(tmp_path: Path) -> None:
     place.rmdir()
 
 
-def heard(at: float, **fields: object) -> Heard:
-    return Heard(at=at, attempt=1, **fields)  # type: ignore[arg-type]
+def heartbeat(at: float, **fields: object) -> Heartbeat:
+    return Heartbeat(at=at, attempt=1, **fields)  # type: ignore[arg-type]
 
 
 def record(**fields: int) -> dict[str, int]:
@@ -309,7 +311,7 @@ def record(**fields: int) -> dict[str, int]:
 
 
 def test_steady_records_are_merged_and_the_end_of_a_silence_is_news() -> None:
-    old = heard(10.0, changes=5, progress_at=10.0, phase="importing")
+    old = heartbeat(10.0, changes=5, progress_at=10.0, phase="importing")
     soon = record(changes=6, progress_ns=int(10.1e9))
     after_silence = record(changes=6, progress_ns=int(13e9))
 

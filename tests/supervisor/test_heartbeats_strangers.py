@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stallguard.core.events import Heard, Noted
+from stallguard.core.events import Heartbeat, ProbeNote
 from tests.supervisor.listening import Ear
 
 DEEP = "[" * 3900  # deeper than a decoder follows
@@ -13,13 +13,13 @@ def test_deeply_nested_text_without_the_token_is_counted_and_never_decoded(ear: 
     for text in ('{"x":' + DEEP, '{"token":78,"x":' + DEEP, '{"token": 77'):
         probe.socket.send(text.encode())
     probe.send(beats=2)
-    heard = ear.next()
+    heartbeat = ear.next()
     ear.beats.exited(0, None)
 
-    notes = [event for event in ear.until_exit() if isinstance(event, Noted)]
+    notes = [event for event in ear.until_exit() if isinstance(event, ProbeNote)]
 
-    assert isinstance(heard, Heard)
-    assert (heard.beats, heard.aside) == (2, False)
+    assert isinstance(heartbeat, Heartbeat)
+    assert (heartbeat.beats, heartbeat.aside) == (2, False)
     assert [note.text for note in notes] == [
         "messages on the probe's socket that were left out: 3 without this attempt's token"
     ]
@@ -30,15 +30,15 @@ def test_messages_of_the_probe_that_cannot_be_taken_end_nothing_and_are_told_onc
     for text in ('{"token":77,"x":' + DEEP, '{"token":77,"pid":"x"}', '{"token":77,\udcff'):
         probe.socket.send(text.encode(errors="surrogateescape"))
     probe.send(beats=2)
-    heard = ear.next()
+    heartbeat = ear.next()
     ear.beats.exited(0, None)
     end = ear.until_exit()
 
-    first = ear.told[0]
-    assert isinstance(heard, Heard)
-    assert heard.beats == 2
+    first = ear.announced[0]
+    assert isinstance(heartbeat, Heartbeat)
+    assert heartbeat.beats == 2
     assert "RecursionError" in first.text
     assert "RecursionError" in first.facts["trace"]
-    assert [event.text for event in end if isinstance(event, Noted)] == [
+    assert [event.text for event in end if isinstance(event, ProbeNote)] == [
         "messages on the probe's socket that were left out: 3 that cannot be read"
     ]

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from stallguard.core import fold
-from stallguard.core.events import Asked, Event, Greeted, Heard, Launched, Sampled, Ticked
+from stallguard.core.events import Event, Heartbeat, Launched, ProbeConnected, Sampled, Ticked, UserCommand
 from stallguard.core.limits import Limits
 from stallguard.core.readings import Memory, Process
 from stallguard.core.run import Run
-from stallguard.supervisor.sample_summary import HOLD, Summing
+from stallguard.supervisor.sample_summary import HOLD, SampleSummary
 
 LIMITS = Limits()
 RATE = 200  # batches a second
-TRAINS = Heard(
+TRAINS = Heartbeat(
     at=0.0, attempt=1, pid=7, trains=True, phase="step", fits=1, epoch=0, epochs=1, source="callbacks",
     longest=0.006, longest_phase="step",
 )  # fmt: skip
@@ -25,7 +25,7 @@ CENSUS = {"futex": 8}
 
 def begin() -> Iterator[Event]:
     yield Launched(at=0.0, attempt=1, pid=7)
-    yield Greeted(at=0.5, attempt=1, pid=7, place="a", armed=True)
+    yield ProbeConnected(at=0.5, attempt=1, pid=7, place="a", armed=True)
 
 
 def healthy(since: float, seconds: int) -> Iterator[Event]:
@@ -51,7 +51,7 @@ def process(cpu: float, census: dict[str, int] | None = None) -> Process:
 
 def silent(last: Event, since: float, seconds: int) -> Iterator[Event]:
     """Pulses without a batch, and the dense readings of an idle tree."""
-    assert isinstance(last, Heard)
+    assert isinstance(last, Heartbeat)
     for quarter in range(4 * seconds):
         at = since + quarter / 4
         if quarter % 4 == 0:
@@ -61,13 +61,13 @@ def silent(last: Event, since: float, seconds: int) -> Iterator[Event]:
 
 def night() -> list[Event]:
     events = [*begin(), *healthy(1.0, 120)]
-    last = [event for event in events if isinstance(event, Heard)][-1]
+    last = [event for event in events if isinstance(event, Heartbeat)][-1]
     return [*events, *silent(last, last.at + 1.0, 30)]
 
 
-def through(events: list[Event]) -> tuple[list[tuple[Event, Run]], Summing]:
+def through(events: list[Event]) -> tuple[list[tuple[Event, Run]], SampleSummary]:
     """Return the events that the core took, with the run after each."""
-    summing, taken = Summing(), []
+    summing, taken = SampleSummary(), []
     run, _ = fold.begin(LIMITS, 0.0)
     for event in events:
         for one in summing.take(event, run):
@@ -87,7 +87,9 @@ def plain(events: list[Event]) -> list[tuple[Event, Run]]:
 
 def verdict(taken: list[tuple[Event, Run]]) -> tuple[float, str]:
     return next(
-        (run.now, run.judge.judgement.evidence) for _, run in taken if run.judge.judgement.step == "stalled"
+        (run.now, run.detector_state.judgement.evidence)
+        for _, run in taken
+        if run.detector_state.judgement.step == "stalled"
     )
 
 
@@ -105,19 +107,19 @@ def test_a_healthy_minute_is_half_of_the_events_at_most_and_no_moment_of_doubt()
     late = [event for event, _ in taken if event.at > 20.0]
 
     assert len(late) <= len([event for event in events if event.at > 20.0]) * 0.5
-    assert all(run.judge.judgement.step in ("off", "armed", "healthy") for _, run in taken)
-    assert all(run.judge.judgement.gap <= 1.5 for event, run in taken if event.at > 20.0)
-    assert all(run.judge.clock.grace == 0.0 for _, run in taken), "no time was missed"
+    assert all(run.detector_state.judgement.step in ("off", "armed", "healthy") for _, run in taken)
+    assert all(run.detector_state.judgement.gap <= 1.5 for event, run in taken if event.at > 20.0)
+    assert all(run.detector_state.clock.grace == 0.0 for _, run in taken), "no time was missed"
 
 
 def test_the_clock_of_the_detector_runs_on_and_the_batches_are_counted() -> None:
-    events = [*begin(), *healthy(1.0, 100), Asked(at=101.0, verb="mute", argument="1")]
+    events = [*begin(), *healthy(1.0, 100), UserCommand(at=101.0, verb="mute", argument="1")]
     summed, usual = through(events)[0][-1][1], plain(events)[-1][1]
 
-    assert summed.judge.clock.now == usual.judge.clock.now
-    assert summed.history.heard is not None
-    assert usual.history.heard is not None
-    assert summed.history.heard.beats == usual.history.heard.beats
+    assert summed.detector_state.clock.now == usual.detector_state.clock.now
+    assert summed.history.heartbeat is not None
+    assert usual.history.heartbeat is not None
+    assert summed.history.heartbeat.beats == usual.history.heartbeat.beats
 
 
 def test_events_keep_their_order_and_none_is_late() -> None:
@@ -133,10 +135,12 @@ def test_events_keep_their_order_and_none_is_late() -> None:
 
 def test_the_longest_pause_of_what_was_summed_up_is_kept() -> None:
     events = [*begin(), *healthy(1.0, 60)]
-    slow = max(index for index, event in enumerate(events) if isinstance(event, Heard) and event.at == 43.0)
+    slow = max(
+        index for index, event in enumerate(events) if isinstance(event, Heartbeat) and event.at == 43.0
+    )
     events[slow] = replace(events[slow], longest=0.7, longest_phase="input")
 
-    longest = [event.longest for event, _ in through(events)[0] if isinstance(event, Heard)]
+    longest = [event.longest for event, _ in through(events)[0] if isinstance(event, Heartbeat)]
     assert 0.7 in longest
 
 
@@ -146,8 +150,8 @@ def test_a_reading_that_differs_in_more_than_its_numbers_is_taken_at_once_after_
     taken, _ = through([*events, Sampled(at=at + 0.1, reading=replace(process(62.0), state="stopped"))])
 
     assert taken[-1][0].at == at + 0.1
-    assert taken[-1][1].judge.evidence.state == "stopped"
-    assert any(isinstance(event, Heard) and event.at == 62.0 for event, _ in taken)
+    assert taken[-1][1].detector_state.evidence.state == "stopped"
+    assert any(isinstance(event, Heartbeat) and event.at == 62.0 for event, _ in taken)
 
 
 def test_who_looks_sees_the_newest_record() -> None:
@@ -157,8 +161,8 @@ def test_who_looks_sees_the_newest_record() -> None:
     for event in summing.preview(run):
         run, _ = fold.advance(run, event, LIMITS)
 
-    assert run.history.heard is not None
-    assert run.history.heard.at == 64.0
+    assert run.history.heartbeat is not None
+    assert run.history.heartbeat.at == 64.0
 
 
 def test_a_tick_lets_go_of_what_is_held_so_that_a_late_record_is_noticed() -> None:
@@ -169,4 +173,4 @@ def test_a_tick_lets_go_of_what_is_held_so_that_a_late_record_is_noticed() -> No
 
     late, _ = through([*events, Ticked(at=65.3)])
     assert [event.at for event, _ in late][-1] == 65.3
-    assert late[-1][1].judge.judgement.gap >= 1.0
+    assert late[-1][1].detector_state.judgement.gap >= 1.0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.core.events import Heard, Left, Noted
+from stallguard.core.events import Heartbeat, ProbeNote, ProcessLeft
 from stallguard.errors import StallguardError
 from stallguard.storage import paths
 from stallguard.supervisor import control, heartbeats, program_record
@@ -36,20 +36,20 @@ def test_a_probe_that_begins_after_the_directory_was_swept_is_listened_to(
     early.send(beats=1)
     first = ear.next()
     shutil.rmtree(place)
-    note = ear.next(Noted)
+    note = ear.next(ProbeNote)
     late = ear.probe()
     late.send(beats=2)
     second = ear.next()
-    while isinstance(second, Heard) and second.pid != late.pid:
+    while isinstance(second, Heartbeat) and second.pid != late.pid:
         second = ear.next()
     ear.beats.close()
     for probe in (early, late):
         probe.end()
 
-    assert isinstance(first, Heard)
-    assert isinstance(note, Noted)
+    assert isinstance(first, Heartbeat)
+    assert isinstance(note, ProbeNote)
     assert "was removed" in note.text
-    assert isinstance(second, Heard)
+    assert isinstance(second, Heartbeat)
     assert second.beats == 2
     assert place.stat().st_mode & 0o777 == 0o700
 
@@ -59,16 +59,16 @@ def test_a_socket_that_cannot_be_bound_again_is_told_once(place: Path, tmp_path:
     ear = Ear(place, tmp_path)
     shutil.rmtree(place)
     place.write_text("in the way")
-    note = ear.next(Noted)
+    note = ear.next(ProbeNote)
     time.sleep(0.7)
     ear.beats.exited(0, None)
     rest = ear.until_exit()
     ear.beats.close()
     place.unlink()
 
-    assert isinstance(note, Noted)
+    assert isinstance(note, ProbeNote)
     assert "followed by its page alone" in note.text
-    assert not any(isinstance(event, Noted) for event in rest)
+    assert not any(isinstance(event, ProbeNote) for event in rest)
 
 
 @pytest.mark.waits
@@ -91,7 +91,7 @@ def test_a_program_that_finds_no_socket_is_followed_by_its_page(
     second = ear.next()
     asked = ear.beats.ask("stop")
     mine.end()
-    left = ear.next(Left)
+    left = ear.next(ProcessLeft)
     time.sleep(2.0)  # its page is still there, and is no new program
     ear.beats.exited(0, None)
     rest = ear.until_exit()
@@ -100,14 +100,14 @@ def test_a_program_that_finds_no_socket_is_followed_by_its_page(
     elsewhere.close()
     place.unlink()
 
-    assert isinstance(first, Heard)
+    assert isinstance(first, Heartbeat)
     assert (first.pid, first.beats, first.page) == (mine.pid, 3, True)
-    assert isinstance(second, Heard)
+    assert isinstance(second, Heartbeat)
     assert (second.pid, second.beats) == (mine.pid, 5)
     assert asked
-    assert isinstance(left, Left)
+    assert isinstance(left, ProcessLeft)
     assert left.pid == mine.pid
-    assert not any(isinstance(event, Heard) for event in rest)
+    assert not any(isinstance(event, Heartbeat) for event in rest)
 
 
 @pytest.mark.parametrize(("code", "how"), [(0, []), (-9, ["vanished"])])
@@ -126,7 +126,7 @@ def test_one_that_could_not_say_goodbye_is_killed_only_if_its_attempt_was(
         rest = ear.until_exit()
         ear.beats.close()
 
-    assert [event.how for event in rest if isinstance(event, Left)] == how
+    assert [event.how for event in rest if isinstance(event, ProcessLeft)] == how
 
 
 def test_an_order_reaches_a_run_whose_socket_was_removed(place: Path) -> None:

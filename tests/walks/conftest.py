@@ -63,7 +63,7 @@ def scene(tmp_path, monkeypatch, launchd):
             agent(words[5:]) if words[3:5] == ("stallguard", "agent") else made.answers.get(words[-1], absent)
         )
 
-    told = []
-    made = Scene(home, os.environ, told.append, run)
-    made.uid, made.told, made.answers = 501, told, {}
+    announced = []
+    made = Scene(home, os.environ, announced.append, run)
+    made.uid, made.announced, made.answers = 501, announced, {}
     return made

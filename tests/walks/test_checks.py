@@ -31,7 +31,7 @@ def tools(scene):
 
     power = "Now drawing from 'AC Power'\n"
     times = "kern.boottime: { sec = 1 }\nkern.sleeptime: { sec = 0 }\nkern.waketime: { sec = 0 }"
-    told = {
+    announced = {
         "IOAccelerator": recorded("ioreg_ioaccelerator_g14x_41pct_trimmed.txt"),
         "iogpu.wired_limit_mb": recorded("sysctl_memory_loaded_48g_18core.txt")
         + "\nhw.memsize: 51539607552\nvm.compressor_bytes_used: 1\n",
@@ -43,7 +43,7 @@ def tools(scene):
         "/dev/stdout": recorded("sample_python_blocked_lock_excerpt.txt"),
         "assertions": "",
     }
-    scene.answers.update({word: Said(0, text, 0.04) for word, text in told.items()})
+    scene.answers.update({word: Said(0, text, 0.04) for word, text in announced.items()})
     return scene.answers
 
 
@@ -135,8 +135,11 @@ def test_the_doctor_and_the_drill_are_believed(scene, tools):
 
     from mac.scene import Said
 
-    told = {"verdict": "good", "facts": {"environment": {"deep": {"devices": ["/physical_device:GPU:0"]}}}}
-    tools[sys.executable] = Said(0, f"loading\n{json.dumps(told)}\n", 1.0)
+    announced = {
+        "verdict": "good",
+        "facts": {"environment": {"deep": {"devices": ["/physical_device:GPU:0"]}}},
+    }
+    tools[sys.executable] = Said(0, f"loading\n{json.dumps(announced)}\n", 1.0)
     assert verdicts(scene, "doctor", "drill") == {"doctor": "held", "drill": "held"}
     tools[sys.executable] = Said(125, "stallguard itself failed", 1.0)
     assert verdicts(scene, "doctor", "drill") == {"doctor": "did not hold", "drill": "did not hold"}

@@ -38,13 +38,13 @@ def test_a_virtual_gpu_and_none_are_no_answer(say):
 
 
 def test_memory_names_what_is_not_told(say):
-    told, pages = (
+    announced, pages = (
         recorded("sysctl_memory_loaded_48g_18core.txt"),
         recorded("vm_stat_m_series_32g_healthy.txt"),
     )
-    row = say.memory(told + "\nhw.memsize: 51539607552\nvm.compressor_bytes_used: 1\n", pages)
+    row = say.memory(announced + "\nhw.memsize: 51539607552\nvm.compressor_bytes_used: 1\n", pages)
     assert (row.verdict, row.figure) == (HELD, "pressure warn")
-    assert "available, swap_outs" in say.memory(told, "").figure
+    assert "available, swap_outs" in say.memory(announced, "").figure
 
 
 def test_two_notes_of_pmset_are_a_cool_mac(say):

@@ -67,7 +67,7 @@ def test_what_stands_out_is_announced_before_it_is_done(scene):
     rows = walk(scene, checks, lambda: done.append("pause"))
 
     assert done == ["pause", "look", "look"]
-    assert scene.told[:2] == ["1/3  loud: make a noise", "      you may notice: a noise"]
+    assert scene.announced[:2] == ["1/3  loud: make a noise", "      you may notice: a noise"]
     assert [(row.check, row.verdict) for row in rows] == [
         ("look", "held"), ("half", "held"), ("broken", "did not hold"), ("look", "held"),
     ]  # fmt: skip
@@ -108,10 +108,10 @@ def test_a_second_walk_of_the_same_mac_takes_the_place_of_the_first(tmp_path):
     for mac, text in ((first, "old"), (other, "x"), (first, "new")):
         place = recordings.keep(tmp_path, mac, "2026-11-21", [Recording("gpu.txt", "ioreg", 0, 0.1, text)])
 
-    told = (tmp_path / "SOURCES.md").read_text()
+    announced = (tmp_path / "SOURCES.md").read_text()
     assert (place / "gpu.txt").read_text() == "new"
-    assert told.startswith("# What\n\nwords\n\n## ")
-    assert told.count("## 26.1-25b78-m4/") == told.count("## 26.2-25c1-m1/") == 1
+    assert announced.startswith("# What\n\nwords\n\n## ")
+    assert announced.count("## 26.1-25b78-m4/") == announced.count("## 26.2-25c1-m1/") == 1
 
 
 def test_saving_leaves_the_user_out(scene, tmp_path):

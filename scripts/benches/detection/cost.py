@@ -9,8 +9,8 @@ import msgspec
 from msgspec.structs import replace
 
 from stallguard.core.detection import detector
-from stallguard.core.detection.detector import Judge
-from stallguard.core.events import Event, Heard, Sampled
+from stallguard.core.detection.detector import DetectorState
+from stallguard.core.events import Event, Heartbeat, Sampled
 from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Process
 from stallguard.report.replay import thinned
@@ -39,39 +39,39 @@ class Cost(NamedTuple):
 
 def measure(events: list[Event], limits: DetectorLimits) -> Cost:
     """Measure at the end of a recorded training; the best of several rounds, as other programs run too."""
-    judge = detector.start(limits)
+    detector_state = detector.start(limits)
     for event, _, after in thinned(events, limits):
-        if isinstance(event, Heard) and event.phase == "finishing":
+        if isinstance(event, Heartbeat) and event.phase == "finishing":
             break
-        judge = after
-    heard = judge.heard
-    if heard is None:
+        detector_state = after
+    heartbeat = detector_state.heartbeat
+    if heartbeat is None:
         raise ValueError("a recording without a record")
-    now = judge.clock.at or 0.0
+    now = detector_state.clock.at or 0.0
     calm = Process(
         state="sleeping", cpu=50.0, io=0, minor_faults=0, run_queue=1.0, census={"futex": 12, "sleep": 1}
     )
     moved = replace(
-        heard, at=now + 1, progress_at=now + 1, changes=heard.changes + 40, beats=heard.beats + 20,
-        fit_beats=heard.fit_beats + 20, batch=heard.batch + 20, step_s=heard.step_s + 0.9, longest=0.1,
+        heartbeat, at=now + 1, progress_at=now + 1, changes=heartbeat.changes + 40, beats=heartbeat.beats + 20,
+        fit_beats=heartbeat.fit_beats + 20, batch=heartbeat.batch + 20, step_s=heartbeat.step_s + 0.9, longest=0.1,
         longest_phase="step", phase="step",
     )  # fmt: skip
-    silent = judge
+    silent = detector_state
     for tick in range(24):
         silent = detector.observe(silent, Sampled(at=now + tick / 4, reading=calm), limits)
     return Cost(
-        record=_time(judge, moved, limits),
-        healthy=_time(judge, Sampled(at=now + 0.5, reading=calm), limits),
+        record=_time(detector_state, moved, limits),
+        healthy=_time(detector_state, Sampled(at=now + 0.5, reading=calm), limits),
         silent=_time(silent, Sampled(at=now + 6.25, reading=calm), limits),
-        state=len(msgspec.msgpack.encode(judge)),
+        state=len(msgspec.msgpack.encode(detector_state)),
     )
 
 
-def _time(judge: Judge, event: Event, limits: DetectorLimits) -> float:
+def _time(detector_state: DetectorState, event: Event, limits: DetectorLimits) -> float:
     best = float("inf")
     for _ in range(5):
         began = time.perf_counter()
         for _ in range(ROUNDS):
-            detector.observe(judge, event, limits)
+            detector.observe(detector_state, event, limits)
         best = min(best, (time.perf_counter() - began) / ROUNDS)
     return best * 1e6

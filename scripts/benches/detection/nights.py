@@ -209,11 +209,21 @@ class Night:
     def _operation(self) -> Gap:
         took, idle = self._spread(self.plan.operation, 0.4), self.plan.operation_idle
         waits = 0.9 * took if idle else 0.0
-        return Gap(rows.AFTER, took, external=waits, spin=0.1 * took if idle else took)
+        return Gap(
+            rows.BATCH_CALLBACKS,
+            took,
+            external=waits,
+            spin=0.1 * took if idle else took,
+        )
 
     def _save(self) -> Gap:
         took = self._spread(self.plan.save, 0.3)
-        return Gap(rows.SAVE, took, external=took * (0.9 if self.plan.save_idle else 0.3), spin=0.1 * took)
+        return Gap(
+            rows.SAVE,
+            took,
+            external=took * (0.9 if self.plan.save_idle else 0.3),
+            spin=0.1 * took,
+        )
 
     # ---- between two epochs
 
@@ -222,7 +232,7 @@ class Night:
         took = self._spread(self.plan.boundary, self.plan.boundary_spread)
         nap = min(took, self._spread(self.plan.nap, 0.5))
         waits = max(nap, 0.95 * took) if self.plan.boundary_idle else nap
-        row = rows.OPEN if self.plan.boundary_in_step else rows.BOUND
+        row = rows.EPOCH_FIRST_STEP if self.plan.boundary_in_step else rows.EPOCH_BOUNDARY
         return [*found, Gap(row, took, deadlock=nap, external=waits, spin=took - waits)]
 
     def _checks(self, epoch: int) -> list[Segment]:
@@ -230,12 +240,14 @@ class Night:
         first = float(took[0]) + self._spread(self.plan.first_check, 0.4) * (1.0 if epoch == 0 else 0.1)
         idle = 0.9 if self.plan.unreadable_gpu else 0.0
         found: list[Segment] = [
-            Gap(rows.VFIRST, first, deadlock=idle * first, external=idle * first, spin=first)
+            Gap(rows.VALIDATION_FIRST_STEP, first, deadlock=idle * first, external=idle * first, spin=first)
         ]
         long = took[1:] > WATCHED
         if not long.all():
-            found.append(Steps(rows.VSTEP, took[1:][~long], trains=False))
+            found.append(Steps(rows.VALIDATION_STEP, took[1:][~long], trains=False))
         for seconds in took[1:][long]:
             quiet = idle * float(seconds)
-            found.append(Gap(rows.VSTEP, float(seconds), deadlock=quiet, external=quiet, spin=float(seconds)))
+            found.append(
+                Gap(rows.VALIDATION_STEP, float(seconds), deadlock=quiet, external=quiet, spin=float(seconds))
+            )
         return found

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from stallguard.core.events import Event, Heard, Sampled, Slept
+from stallguard.core.events import ClockGap, Event, Heartbeat, Sampled
 from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Process
 from stallguard.report.replay import Replayed, Verdict
@@ -41,21 +41,21 @@ def decided(events: Iterable[Event], limits: DetectorLimits) -> Replayed:
     return decide(events, limits)
 
 
-def asleep(events: Iterable[Event], at: float, seconds: float, *, told: bool) -> Iterator[Event]:
-    """Yield the events with a sleep of the machine put in at `at`, seen by all clocks; `told`: and noticed."""
+def asleep(events: Iterable[Event], at: float, seconds: float, *, announced: bool) -> Iterator[Event]:
+    """Yield the events with a sleep of the machine put in at `at`, seen by all clocks; `announced`: and noticed."""
     slept = False
     for event in events:
         if event.at < at:
             yield event
             continue
-        if not slept and told:
-            yield Slept(at=at + seconds, seconds=seconds)
+        if not slept and announced:
+            yield ClockGap(at=at + seconds, seconds=seconds)
         slept = True
         yield _later(event, at, seconds)
 
 
 def _later(event: Event, at: float, seconds: float) -> Event:
-    if not isinstance(event, Heard):
+    if not isinstance(event, Heartbeat):
         return replace(event, at=event.at + seconds)
     moved = {name: value + seconds for name in _TIMES if (value := getattr(event, name)) >= at}
     across = event.progress_at - event.longest < at <= event.progress_at

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from detection import nights
-from detection.judges import KINDS_OF_STALL, REACTION, Ours, as_records, latency
+from detection.detectors import KINDS_OF_STALL, REACTION, Ours, as_records, latency
 from detection.nights import Gap, Steps
 from detection.peers import Watch, all_rules
 from detection.plans import KINDS, Kind
@@ -79,8 +79,8 @@ def _night(world: World, kind: Kind, rng: np.random.Generator, scores: dict[str,
     for segment in nights.play(plan, table, rng, HOURS):
         stalls.strike(segment, ours, watch, scores)
         records = as_records(segment.seconds) if isinstance(segment, Steps) else ()
-        for judge in ours.values():
-            judge.see(segment, records)
+        for detector_state in ours.values():
+            detector_state.see(segment, records)
         if world.peers:
             _tell_peers(segment, watch)
     _note(ours, watch, scores)
@@ -93,17 +93,17 @@ def _tell_peers(segment: nights.Segment, watch: Watch) -> None:
         watch.long(float(segment.seconds.sum()), 0.0, trains=False)
     else:
         watch.long(segment.seconds, segment.slept, trains=segment.trains)
-        if segment.row in ("BOUND", "OPEN"):
+        if segment.row in ("EPOCH_BOUNDARY", "EPOCH_FIRST_STEP"):
             watch.settle()
 
 
 def _note(ours: dict[str, Ours], watch: Watch, scores: dict[str, Score]) -> None:
-    for name, judge in ours.items():
+    for name, detector_state in ours.items():
         score = scores.setdefault(name, Score())
         score.hours += HOURS
-        score.alarms += judge.alarms
-        score.suspicions += judge.suspicions
-        for reason, count in judge.reasons.items():
+        score.alarms += detector_state.alarms
+        score.suspicions += detector_state.suspicions
+        for reason, count in detector_state.reasons.items():
             score.reasons[reason] = score.reasons.get(reason, 0) + count
     for name, alarms in watch.alarms.items():
         score = scores.setdefault(name, Score())
@@ -137,9 +137,9 @@ class Stalls:
             )
             reaction = self._rng.uniform(*REACTION)
             neighbours = segment.neighbours
-            for name, judge in ours.items():
-                bar = judge.bar(segment.row, neighbours)
-                seconds = latency(kind, bar, elapsed, census=judge.census, reaction=reaction)
+            for name, detector_state in ours.items():
+                bar = detector_state.bar(segment.row, neighbours)
+                seconds = latency(kind, bar, elapsed, census=detector_state.census, reaction=reaction)
                 scores.setdefault(name, Score()).add(kind, seconds)
             for rule in watch.rules:
                 silent = watch.open + elapsed

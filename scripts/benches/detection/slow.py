@@ -10,9 +10,9 @@ import numpy as np
 from detection.plans import between
 from detection.tables import Floats, Table
 from stallguard.core.detection import slowdown
-from stallguard.core.detection.activity import Evidence
+from stallguard.core.detection.activity import Activity
 from stallguard.core.detection.slowdown import Slowdown
-from stallguard.core.events import Heard
+from stallguard.core.events import Heartbeat
 from stallguard.core.limits import DetectorLimits
 
 FACTORS = (2.0, 3.0, 5.0, 10.0)
@@ -30,7 +30,7 @@ class Slow:
 
     alarms: int = 0
     hours: float = 0.0
-    told: dict[float, list[float]] = dataclasses.field(default_factory=dict)
+    announced: dict[float, list[float]] = dataclasses.field(default_factory=dict)
 
 
 def measure(
@@ -51,7 +51,7 @@ def measure(
                 steps = _steps(table, batch, 1.5, rng, onset=onset, factor=factor)
                 later = (at - onset for at in _told(steps, batch, limits) if at > onset)
                 latency = next(later, np.inf)
-                found.told.setdefault(factor, []).append(latency if latency <= MISSED else np.inf)
+                found.announced.setdefault(factor, []).append(latency if latency <= MISSED else np.inf)
     return found
 
 
@@ -82,17 +82,17 @@ def _steps(
 
 def _told(steps: Floats, batch: float, limits: DetectorLimits) -> Iterator[float]:
     """Yield when a slowdown was told, in seconds."""
-    slow, seen = Slowdown(), Evidence()
-    before = Heard(at=0.0, attempt=1, fits=1, fit_beats=1, beats=1, batch=1, epoch=0, phase="step")
-    for heard in _records(steps, batch):
+    slow, seen = Slowdown(), Activity()
+    before = Heartbeat(at=0.0, attempt=1, fits=1, fit_beats=1, beats=1, batch=1, epoch=0, phase="step")
+    for heartbeat in _records(steps, batch):
         was = slow.ratio
-        slow = slowdown.observe(slow, before, heard, heard.at, seen, limits)
+        slow = slowdown.observe(slow, before, heartbeat, heartbeat.at, seen, limits)
         if slow.ratio > 1.0 >= was:
-            yield heard.at
-        before = heard
+            yield heartbeat.at
+        before = heartbeat
 
 
-def _records(steps: Floats, batch: float) -> Iterator[Heard]:
+def _records(steps: Floats, batch: float) -> Iterator[Heartbeat]:
     """Yield the probe's records of these steps."""
     per = max(1, int(RECORD / batch))
     ends = np.cumsum(steps)
@@ -101,7 +101,7 @@ def _records(steps: Floats, batch: float) -> Iterator[Heard]:
     for start, worst in zip(starts.tolist(), longest.tolist(), strict=True):
         done = min(len(steps), start + per)
         now = float(ends[done - 1])
-        yield Heard(
+        yield Heartbeat(
             at=now, attempt=1, fits=1, epoch=0, phase="step", beats=done + 1, fit_beats=done + 1, batch=done + 1,
             step_s=now, longest=worst, longest_phase="step", progress_at=now,
         )  # fmt: skip

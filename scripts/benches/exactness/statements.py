@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from stallguard.core.events import Greeted, Noted
+from stallguard.core.events import ProbeConnected, ProbeNote
 from stallguard.report import narrative
 from stallguard.storage import journal
 
@@ -54,9 +54,9 @@ def all_in(run: Path | None) -> list[Statement]:
     """Return every sentence of a run's probes, oldest first; those of the hello once an attempt."""
     found: list[Statement] = []
     for event in journal.events(run / "journal.jsonl") if run else ():
-        if isinstance(event, Noted):
+        if isinstance(event, ProbeNote):
             found.append(Statement(event.attempt, event.at, event.kind, event.text))
-        elif isinstance(event, Greeted):
+        elif isinstance(event, ProbeConnected):
             known = {(one.attempt, one.text) for one in found}
             beyond = [Statement(event.attempt, event.at, BEYOND, text) for text in event.beyond]
             found += [one for one in beyond if (one.attempt, one.text) not in known]

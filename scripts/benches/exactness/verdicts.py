@@ -104,8 +104,8 @@ def crash(made: Ran, plain: Ran, error: str) -> Verdict | None:
         return Verdict(CRASH, "it did not come to an end")
     if error and made.code != 0 and error in made.err:
         return Verdict(SAME, f"it ended with its own error: {error}")
-    told = _OF_THE_KILL.sub("", made.err)
-    ours = [_steady(line) for line in told.splitlines() if not line.startswith("stallguard: ")]
+    announced = _OF_THE_KILL.sub("", made.err)
+    ours = [_steady(line) for line in announced.splitlines() if not line.startswith("stallguard: ")]
     known = {_steady(line) for line in plain.err.splitlines()}
     new = tuple(line for line in ours if _ERROR.search(line) and line not in known)
     if made.code != plain.code:
@@ -121,7 +121,7 @@ def _steady(line: str) -> str:
     return re.sub(r"\d+", "#", line.strip())
 
 
-def judge(wrong: list[str], made: Ran, *, sliced: bool = False) -> Verdict:
+def detector_state(wrong: list[str], made: Ran, *, sliced: bool = False) -> Verdict:
     """Return the verdict on a run whose results differ in `wrong` lines.  `sliced`: it was continued in slices."""
     unanswered = statements.without_word_of_slices(made.directory) if sliced else []
     if unanswered:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stallguard.launch.environment import Wish, child_environment
+from stallguard.launch.environment import ProbeConfig, child_environment
 
 ROOT = Path(__file__).resolve().parents[3]
 CHILD = ROOT / "scripts" / "benches" / "resume_child.py"
@@ -65,7 +65,7 @@ class Place:
         user |= {"EPOCHS": EPOCHS, "TF_CPP_MIN_LOG_LEVEL": "3"}
         if not guarded:
             return user
-        wish = Wish(
+        wish = ProbeConfig(
             socket=str(self.folder / "s"), pages=str(self.folder), token=1, backup=str(self.checkpoints),
             resume=resume, every=self._every, cost=self._share,
         )  # fmt: skip

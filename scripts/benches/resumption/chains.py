@@ -31,7 +31,7 @@ SCRIPTS = (
     "arrays_callbacks", "pipeline_global", "sequence_reorders", "generator_endless", "model_unbuilt", "model_gan",
     "callback_containers", "model_finetune", "loop_folds", "loop_shell",
 )  # fmt: skip
-FOR_EVER = ("--max-restarts", "100000", "--set", "policy.fruitless=100000")
+FOR_EVER = ("--max-restarts", "100000", "--set", "policy.no_progress_limit=100000")
 SAVING, EARLY = 0.35, 0.15  # of the kills wait for a save; come before a process' first batch
 SLOWLY = {"pause": "0.01"}  # seconds a batch: there has to be a training to be killed between two saves
 LOOK, LONG = 0.001, 60.0  # seconds between two looks at a page or file; that something is waited for
@@ -179,7 +179,7 @@ class Chains:
     def _judge(self, made: Ran) -> None:
         plain, seen = self._plain, self.seen
         wrong = verdicts.differences(plain, plain.last.results, made, made.last.results)
-        verdict = verdicts.crash(made, plain, "") or verdicts.judge(wrong, made)
+        verdict = verdicts.crash(made, plain, "") or verdicts.detector_state(wrong, made)
         seen.trainings += 1
         seen.said += verdict.kind == verdicts.SAID
         if verdict.kind in (verdicts.SILENT, verdicts.CRASH):

@@ -43,10 +43,10 @@ def idle(python: str = sys.executable) -> Iterator[subprocess.Popen[bytes]]:
 
 def memory(scene: Scene) -> Iterator[Row]:
     """Read what the memory sensor reads, and what else of memory a bundle has."""
-    told = scene.tool("sysctl_memory", SYSCTL, *evidence_tools.MEMORY)
+    announced = scene.tool("sysctl_memory", SYSCTL, *evidence_tools.MEMORY)
     pages = scene.tool("vm_stat", *VM_STAT)
     scene.tool("memory_pressure", *MEMORY_PRESSURE)
-    yield verdicts.memory(told.text, pages.text)
+    yield verdicts.memory(announced.text, pages.text)
 
 
 def surroundings(scene: Scene) -> Iterator[Row]:
@@ -155,9 +155,9 @@ def notification(_scene: Scene) -> Iterator[Row]:
 def doctor(scene: Scene) -> Iterator[Row]:
     """Have stallguard's own doctor compute on the GPU."""
     said = scene.stallguard("doctor", "--json", "--deep", "--python", sys.executable, seconds=300)
-    told = json.loads(said.text[max(said.text.find("{"), 0) :] if said.code in (0, 1) else "{}")
-    devices = told.get("facts", {}).get("environment", {}).get("deep", {}).get("devices", [])
-    figure = f"{told.get('verdict', f'exit code {said.code}')}; {', '.join(devices) or 'no device'}"
+    answer = json.loads(said.text[max(said.text.find("{"), 0) :] if said.code in (0, 1) else "{}")
+    devices = answer.get("facts", {}).get("environment", {}).get("deep", {}).get("devices", [])
+    figure = f"{answer.get('verdict', f'exit code {said.code}')}; {', '.join(devices) or 'no device'}"
     yield judged("doctor", any("GPU" in name for name in devices), figure,
                  "the training environment computes on Metal",
                  "no Metal device: the checks of the GPU at work cannot be asked")  # fmt: skip

@@ -82,7 +82,7 @@ class Night:
         now = self.status()
         return bool(now.get("running")) and now.get("run_state") == "running"
 
-    def print(self, name: str = "") -> launchctl_output.Printed:
+    def print(self, name: str = "") -> launchctl_output.PrintedService:
         """Return what launchctl prints of it."""
         return launchctl_output.parse(self.scene.launchctl("print", self.target, name=name).text)
 
@@ -207,9 +207,9 @@ def answers(night: Night) -> Iterator[Row]:
     scene.launchctl("bootout", f"{scene.domain}/{label(BARE)}")
     until(lambda: scene.launchctl("print", f"{scene.domain}/{label(BARE)}").code, COMES)
     scene.launchctl("disable", f"{scene.domain}/{label(BARE)}")
-    told = scene.launchctl("bootstrap", scene.domain, str(file), name="launchctl_bootstrap_disabled")
+    announced = scene.launchctl("bootstrap", scene.domain, str(file), name="launchctl_bootstrap_disabled")
     listed = scene.launchctl("print-disabled", scene.domain)
-    yield verdicts.disabled(told.code, told.text, listed.text, label(BARE))
+    yield verdicts.disabled(announced.code, announced.text, listed.text, label(BARE))
 
 
 @_removed

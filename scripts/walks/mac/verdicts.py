@@ -41,9 +41,9 @@ def gpu(text: str, seconds: float) -> Row:
     )  # fmt: skip
 
 
-def memory(told: str, vm_stat: str) -> Row:
+def memory(announced: str, vm_stat: str) -> Row:
     """Whether pressure, swap and compressor are told."""
-    reading = memory_reading(parse.sysctl(told), parse.pages(vm_stat))
+    reading = memory_reading(parse.sysctl(announced), parse.pages(vm_stat))
     absent = [name for name in ("total", "available", "pressure", "swap_used", "swap_outs", "compressed")
               if getattr(reading, name) is None]  # fmt: skip
     figure = f"not told: {', '.join(absent)}" if absent else f"pressure {reading.pressure}"
@@ -79,8 +79,8 @@ def caffeinate(during: str, after: str, pid: int) -> Row:
 
 def slept(times: str, asleep: float) -> Row:
     """Whether our clock counts a sleep of the machine.  `times`: kern.boottime, sleeptime, waketime."""
-    told = {name: int(seconds) for name, seconds in TIME.findall(times)}
-    boot, fell, woke = (told.get(f"kern.{name}time", 0) for name in ("boot", "sleep", "wake"))
+    announced = {name: int(seconds) for name, seconds in TIME.findall(times)}
+    boot, fell, woke = (announced.get(f"kern.{name}time", 0) for name in ("boot", "sleep", "wake"))
     if not boot <= fell < woke:
         return Row(
             "sleep",

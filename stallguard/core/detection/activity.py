@@ -44,7 +44,7 @@ class Point(msgspec.Struct, frozen=True, array_like=True):
     queue: float
 
 
-class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
+class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is known of the tree.  Times are watched seconds; None: the class does not hold now."""
 
     points: tuple[Point, ...] = ()
@@ -76,7 +76,7 @@ class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
     runs: Runs = Runs()  # longest of each class inside this gap
 
 
-class Rates(msgspec.Struct, frozen=True):
+class UsageRates(msgspec.Struct, frozen=True):
     """A second of the tree, averaged over the window."""
 
     seconds: float
@@ -88,8 +88,8 @@ class Rates(msgspec.Struct, frozen=True):
 
 
 def read_process(
-    evidence: Evidence, reading: Process, now: float, gap: float, *, stepping: bool, limits: DetectorLimits
-) -> Evidence:
+    evidence: Activity, reading: Process, now: float, gap: float, *, stepping: bool, limits: DetectorLimits
+) -> Activity:
     """Return the evidence after a reading of the tree at watched time `now`, `gap` seconds into a gap.
 
     `stepping`: the gap is inside a healthy training step, so that this level is the normal one.
@@ -111,23 +111,23 @@ def read_process(
     return _remember_runs(_classify(evidence, rates, now, gap, limits), now, gap, now - before)
 
 
-def read_device(evidence: Evidence, reading: Device, now: float, *, stepping: bool) -> Evidence:
+def read_device(evidence: Activity, reading: Device, now: float, *, stepping: bool) -> Activity:
     """Return the evidence after a reading of the accelerator."""
     power = _drift(evidence.power, reading.power) if stepping and reading.power else evidence.power
     return replace(evidence, device=reading, device_seen=now, power=power)
 
 
-def begin_gap(evidence: Evidence) -> Evidence:
+def begin_gap(evidence: Activity) -> Activity:
     """Return the evidence at the beginning of a new gap: every run starts again."""
     return replace(evidence, idle_since=None, spin_since=None, kind=UNKNOWN, runs=Runs(), workers=0)
 
 
-def forget_window(evidence: Evidence) -> Evidence:
+def forget_window(evidence: Activity) -> Activity:
     """Return the evidence without its readings, which are older than a pause of the supervisor."""
     return replace(begin_gap(evidence), points=())
 
 
-def current(evidence: Evidence, began: float) -> Runs:
+def current(evidence: Activity, began: float) -> Runs:
     """Return how long each class has held without a break, in a gap that began at watched time `began`."""
     idle, spin = evidence.idle_since, evidence.spin_since
     external = 0.0 if idle is None else evidence.seen - max(idle, began)
@@ -142,7 +142,7 @@ def current(evidence: Evidence, began: float) -> Runs:
     )
 
 
-def health(evidence: Evidence, limits: DetectorLimits) -> float:
+def health(evidence: Activity, limits: DetectorLimits) -> float:
     """Return how much a busy machine slows the tree; 1 if it does not.
 
     A healthy TensorFlow step crowds its own cores 2.5-fold, so only the excess over the usual counts.
@@ -151,12 +151,12 @@ def health(evidence: Evidence, limits: DetectorLimits) -> float:
     return min(limits.most_health, max(1.0, evidence.crowding / usual))
 
 
-def is_fresh(evidence: Evidence, now: float, limits: DetectorLimits) -> bool:
+def is_fresh(evidence: Activity, now: float, limits: DetectorLimits) -> bool:
     """Return whether the last usable reading is recent enough to count for this gap."""
     return evidence.seen >= 0 and now - evidence.seen <= limits.stale_device
 
 
-def is_blind(evidence: Evidence, now: float, limits: DetectorLimits) -> bool:
+def is_blind(evidence: Activity, now: float, limits: DetectorLimits) -> bool:
     """Return whether the run uses an accelerator that cannot be read: then an idle processor proves nothing."""
     device = evidence.device
     if device is None or not device.mine:
@@ -165,7 +165,7 @@ def is_blind(evidence: Evidence, now: float, limits: DetectorLimits) -> bool:
     return old or (device.moved is None and device.utilisation is None and device.power is None)
 
 
-def is_dead(evidence: Evidence, now: float, limits: DetectorLimits) -> bool:
+def is_dead(evidence: Activity, now: float, limits: DetectorLimits) -> bool:
     """Return whether this run's accelerator was just seen to do nothing."""
     device = evidence.device
     if device is None or not device.mine or is_blind(evidence, now, limits):
@@ -176,7 +176,7 @@ def is_dead(evidence: Evidence, now: float, limits: DetectorLimits) -> bool:
 # ---- parts ----------------------------------------------------------------------------------------------
 
 
-def _look(evidence: Evidence, reading: Process, now: float) -> Evidence:
+def _look(evidence: Activity, reading: Process, now: float) -> Activity:
     """Return the evidence after what a reading says about the process' state and its threads."""
     evidence = replace(
         evidence,
@@ -210,14 +210,14 @@ def _window(points: tuple[Point, ...], point: Point, limits: DetectorLimits) -> 
     return (*(kept or points[-1:])[-_POINTS:], point)
 
 
-def _rates(points: tuple[Point, ...]) -> Rates | None:
+def _rates(points: tuple[Point, ...]) -> UsageRates | None:
     first, last = points[0], points[-1]
     seconds = last.now - first.now
     if seconds < _SHORTEST:
         return None
 
     # A counter that fell belonged to a thread or child that has ended, and gives no rate.
-    return Rates(
+    return UsageRates(
         seconds,
         cpu=max(0.0, last.cpu - first.cpu) / seconds,
         io=max(0.0, last.io - first.io) / seconds,
@@ -231,7 +231,7 @@ def _rates(points: tuple[Point, ...]) -> Rates | None:
     )
 
 
-def _learn(evidence: Evidence, reading: Process, rates: Rates) -> Evidence:
+def _learn(evidence: Activity, reading: Process, rates: UsageRates) -> Activity:
     evidence = replace(
         evidence,
         level=_drift(evidence.level, rates.cpu),
@@ -251,12 +251,12 @@ def _learn(evidence: Evidence, reading: Process, rates: Rates) -> Evidence:
     return replace(evidence, timers=counts, own_timers=own_timers(counts))
 
 
-def is_settled(evidence: Evidence) -> bool:
+def is_settled(evidence: Activity) -> bool:
     """Return whether it is known what recently started threads do; it takes a few censuses."""
     return not evidence.threads or evidence.alive == evidence.threads
 
 
-def _follow_threads(evidence: Evidence, threads: int, timers: int) -> Evidence:
+def _follow_threads(evidence: Activity, threads: int, timers: int) -> Activity:
     """Count threads that start late and sleep by a timer (a progress bar's monitor) as the runtime's own.
 
     The counts move by the number of added timers, but by no more than the number of added threads: an old thread that
@@ -302,7 +302,7 @@ def _drift(level: float, new: float) -> float:
     return level + (new - level) * (_LEARN if level else 1.0)
 
 
-def _crowding(evidence: Evidence, rates: Rates, passed: float) -> float:
+def _crowding(evidence: Activity, rates: UsageRates, passed: float) -> float:
     """Return how much the tree's threads wait for a core, a moving mean.
 
     A thread that waits half of its runnable time for a core needs twice as long, so run-queue wait over run time is
@@ -312,7 +312,9 @@ def _crowding(evidence: Evidence, rates: Rates, passed: float) -> float:
     return evidence.crowding + (now - evidence.crowding) * min(1.0, passed / _CROWDING_SECONDS)
 
 
-def _classify(evidence: Evidence, rates: Rates, now: float, gap: float, limits: DetectorLimits) -> Evidence:
+def _classify(
+    evidence: Activity, rates: UsageRates, now: float, gap: float, limits: DetectorLimits
+) -> Activity:
     gpu = _gpu(evidence, now, limits)
     quiet = rates.cpu < max(limits.idle_cpu, limits.idle_share * evidence.level) and rates.io < limits.idle_io
     if quiet and gpu == "idle":
@@ -335,7 +337,7 @@ def _classify(evidence: Evidence, rates: Rates, now: float, gap: float, limits: 
     return replace(evidence, kind=SPIN, idle_since=None, spin_since=began)
 
 
-def _gpu(evidence: Evidence, now: float, limits: DetectorLimits) -> str:
+def _gpu(evidence: Activity, now: float, limits: DetectorLimits) -> str:
     """Return idle, busy, moving (its power is not known), or wedged: busy, but far below its healthy power."""
     device = evidence.device
     if device is None or now - evidence.device_seen > limits.stale_device:
@@ -348,7 +350,7 @@ def _gpu(evidence: Evidence, now: float, limits: DetectorLimits) -> str:
     return "wedged" if device.power < limits.wedged_power * evidence.power else "busy"
 
 
-def _remember_runs(evidence: Evidence, now: float, gap: float, passed: float) -> Evidence:
+def _remember_runs(evidence: Activity, now: float, gap: float, passed: float) -> Activity:
     runs, held = evidence.runs, current(evidence, now - gap)
     working = evidence.kind == WORKING and gap > _SETTLED
     return replace(

@@ -12,17 +12,17 @@ import msgspec
 from msgspec.structs import replace
 
 from stallguard.core.detection import activity, baseline, gaps, phases, slowdown, verdict, watched_clock
-from stallguard.core.detection.activity import UNKNOWN, Evidence
+from stallguard.core.detection.activity import UNKNOWN, Activity
 from stallguard.core.detection.baseline import Baseline
 from stallguard.core.detection.learned import Learned
-from stallguard.core.detection.state import Judge, move
-from stallguard.core.events import Event, Exited, Greeted, Heard, Launched, Sampled, Slept
+from stallguard.core.detection.state import DetectorState, move
+from stallguard.core.events import ClockGap, Event, Exited, Heartbeat, Launched, ProbeConnected, Sampled
 from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Device, Memory, Process
 from stallguard.core.verdicts import Judgement
 
 __all__ = [
-    "Judge",
+    "DetectorState",
     "Wanted",
     "act_at",
     "anew",
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 _FINAL = ("stalled", "stopped")
-_STEADY = (phases.STEP, phases.AFTER, phases.BLIND)
+_STEADY = (phases.STEP, phases.BATCH_CALLBACKS, phases.UNCLASSIFIED)
 CENSUS_EVERY = 10.0  # seconds while all is well
 _TEACHERS = frozenset(
     ("tensorflow", "keras", "tf_keras", "torch", "jax")
@@ -51,236 +51,256 @@ class Wanted(msgspec.Struct, frozen=True):
     census: bool
 
 
-def start(limits: DetectorLimits, learned: Learned | None = None) -> Judge:
+def start(limits: DetectorLimits, learned: Learned | None = None) -> DetectorState:
     """Return the state before the first event of an attempt, with what an earlier one learned."""
     del limits  # kept in the signature: a start may come to depend on them
-    return taught(Judge(), learned)
+    return taught(DetectorState(), learned)
 
 
-def taught(judge: Judge, learned: Learned | None) -> Judge:
+def taught(detector_state: DetectorState, learned: Learned | None) -> DetectorState:
     """Return the state with what an earlier attempt learned, unless its device, factor or versions differ."""
     if learned is None:
-        return judge
+        return detector_state
     known = replace(
-        judge.evidence, timers=learned.timers, own_timers=activity.own_timers(learned.timers), threads=learned.threads,
+        detector_state.evidence, timers=learned.timers,
+            own_timers=activity.own_timers(learned.timers), threads=learned.threads,
         level=learned.level, power=learned.power,
     )  # fmt: skip
-    here: dict[str, str] = {name: judge.about[name] for name in ("device", "factor") if name in judge.about}
-    return _compare(replace(judge, rows=learned.rows, evidence=known, about=learned.about), here)
+    here: dict[str, str] = {
+        name: detector_state.about[name] for name in ("device", "factor") if name in detector_state.about
+    }
+    return _compare(replace(detector_state, rows=learned.rows, evidence=known, about=learned.about), here)
 
 
-def newborn(outside: Judge) -> Judge:
+def newborn(outside: DetectorState) -> DetectorState:
     """Return the state for a new process, with the clock and the knowledge of the run as seen from outside."""
     seen = outside.evidence
-    known = Evidence(
+    known = Activity(
         timers=seen.timers, own_timers=seen.own_timers, threads=seen.threads, level=seen.level, power=seen.power,
         device=seen.device, device_seen=seen.device_seen,
     )  # fmt: skip
     now, at = outside.clock.now, outside.clock.at or 0.0
-    return Judge(
+    return DetectorState(
         clock=outside.clock, rows=outside.rows, about=outside.about, evidence=known, began=now, began_at=at,
         heard_now=now,
     )  # fmt: skip
 
 
-def without_readings(judge: Judge) -> Judge:
+def without_readings(detector_state: DetectorState) -> DetectorState:
     """Return the state without the readings of the process tree so far.
 
     They do not compare with those to come: after a pause of the supervisor, a sleep, a SIGCONT, or for another tree.
     """
-    return replace(judge, evidence=activity.forget_window(judge.evidence))
+    return replace(detector_state, evidence=activity.forget_window(detector_state.evidence))
 
 
-def anew(judge: Judge) -> Judge:
+def anew(detector_state: DetectorState) -> DetectorState:
     """Return the state at the beginning of a new gap, as healthy: it was not judged for a while."""
-    now, at, before = judge.clock.now, judge.clock.at or 0.0, judge.judgement
+    now, at, before = detector_state.clock.now, detector_state.clock.at or 0.0, detector_state.judgement
     return replace(
-        without_readings(judge), began=now, began_at=at, heard_now=now, still=False, settling=0, stepping=False,
+        without_readings(detector_state),
+        began=now, began_at=at, heard_now=now, still=False, settling=0, stepping=False,
         judgement=Judgement(
-            step="off" if judge.heard is None else "healthy", row=before.row, phase=before.phase, since=at
+            step="off" if detector_state.heartbeat is None else "healthy", row=before.row, phase=before.phase, since=at
         ),
     )  # fmt: skip
 
 
-def export(judge: Judge) -> Learned:
+def export(detector_state: DetectorState) -> Learned:
     """Return what the next attempt, or the next night, should know."""
-    seen = judge.evidence
+    seen = detector_state.evidence
     return Learned.of(
-        judge.rows,
+        detector_state.rows,
         timers=seen.timers,
         threads=seen.threads,
         level=seen.level,
         power=seen.power,
-        about=judge.about,
+        about=detector_state.about,
     )
 
 
-def observe(judge: Judge, event: Event, limits: DetectorLimits) -> Judge:
+def observe(detector_state: DetectorState, event: Event, limits: DetectorLimits) -> DetectorState:
     """Return the state after an event."""
-    if judge.judgement.step == "exited":
-        return judge
-    clock, missed = watched_clock.advance(judge.clock, event.at, limits, event.steady)
-    judge = replace(judge, clock=clock)
+    if detector_state.judgement.step == "exited":
+        return detector_state
+    clock, missed = watched_clock.advance(detector_state.clock, event.at, limits, event.steady)
+    detector_state = replace(detector_state, clock=clock)
     if missed:
-        judge = without_readings(judge)
+        detector_state = without_readings(detector_state)
     match event:
-        case Heard():
-            judge = _hear(judge, event, limits)
+        case Heartbeat():
+            detector_state = _hear(detector_state, event, limits)
         case Sampled():
-            judge = _sample(judge, event, limits)
+            detector_state = _sample(detector_state, event, limits)
         case Launched():
-            judge = _compare(judge, {"device": event.device, "factor": str(event.factor)})
-        case Greeted():
-            judge = _greet(judge, event)
-        case Slept():
-            judge = without_readings(replace(judge, clock=watched_clock.spare(judge.clock, limits)))
+            detector_state = _compare(detector_state, {"device": event.device, "factor": str(event.factor)})
+        case ProbeConnected():
+            detector_state = _greet(detector_state, event)
+        case ClockGap():
+            detector_state = without_readings(
+                replace(detector_state, clock=watched_clock.defer_kill(detector_state.clock, limits))
+            )
         case Exited():
-            ended = replace(judge.judgement, step="exited", certain=True)
-            return replace(judge, judgement=ended, check_at=None)
-    return verdict.form(judge, limits)
+            ended = replace(detector_state.judgement, step="exited", certain=True)
+            return replace(detector_state, judgement=ended, check_at=None)
+    return verdict.form(detector_state, limits)
 
 
-def next_check(judge: Judge) -> float | None:
+def next_check(detector_state: DetectorState) -> float | None:
     """Return when the detector next needs a tick or a reading (supervisor's clock), None if it needs none."""
-    return judge.check_at
+    return detector_state.check_at
 
 
-def act_at(judge: Judge, limits: DetectorLimits) -> float | None:
+def act_at(detector_state: DetectorState, limits: DetectorLimits) -> float | None:
     """Return when acting on this judgement is due (supervisor's clock), None if it is not.
 
     At once if the verdict is certain or the gap is long enough already; otherwise after a gap of about two minutes in
     all, because device waits of 48-75 s have recovered by themselves.  Not while the tree works again.  A stopped
     process and a program without a probe are only reported.
     """
-    judgement = judge.judgement
-    if judgement.step != "stalled" or not judge.still or judgement.row == phases.OUTSIDE:
+    judgement = detector_state.judgement
+    if judgement.step != "stalled" or not detector_state.still or judgement.row == phases.OUTSIDE:
         return None
-    waited = judge.clock.now - judge.began
+    waited = detector_state.clock.now - detector_state.began
     left = 0.0 if judgement.certain else limits.act_after * limits.patience - waited
-    return (judge.clock.at or 0.0) + max(0.0, left)
+    return (detector_state.clock.at or 0.0) + max(0.0, left)
 
 
-def wanted(judge: Judge, limits: DetectorLimits) -> Wanted:
+def wanted(detector_state: DetectorState, limits: DetectorLimits) -> Wanted:
     """Return how often to sample the process, and whether with a census of its threads.
 
     Four readings a second only in a gap that is still being judged.  A census costs a millisecond for 60 threads, so it
     is taken only in a long gap, every ten seconds otherwise, and a few times when there are healthy steps to learn
     from, or new threads.
     """
-    gap = judge.clock.now - judge.began
-    if judge.judgement.step in _FINAL and gap > limits.act_after * limits.patience + CENSUS_EVERY:
+    gap = detector_state.clock.now - detector_state.began
+    if detector_state.judgement.step in _FINAL and gap > limits.act_after * limits.patience + CENSUS_EVERY:
         return Wanted(1.0, census=True)  # only observed, possibly for hours
     if gap > 1.0:
         return Wanted(0.25, gap > limits.near - 0.25)
-    known = sum(judge.evidence.timers.values()) >= limits.first_censuses and activity.is_settled(
-        judge.evidence
+    known = sum(detector_state.evidence.timers.values()) >= limits.first_censuses and activity.is_settled(
+        detector_state.evidence
     )
-    learning = judge.stepping and not known
-    return Wanted(1.0, learning or judge.clock.now - judge.census_at >= CENSUS_EVERY)
+    learning = detector_state.stepping and not known
+    return Wanted(1.0, learning or detector_state.clock.now - detector_state.census_at >= CENSUS_EVERY)
 
 
 # ---- what the process is ------------------------------------------------------------------------------------
 
 
-def _compare(judge: Judge, about: dict[str, str]) -> Judge:
+def _compare(detector_state: DetectorState, about: dict[str, str]) -> DetectorState:
     """Keep what was learned only if it was learned on the same device, factor and versions."""
-    if any(judge.about.get(name, value) != value for name, value in about.items()):
-        judge = replace(judge, rows={}, evidence=Evidence(), about={})
-    return replace(judge, about=judge.about | about)
+    if any(detector_state.about.get(name, value) != value for name, value in about.items()):
+        detector_state = replace(detector_state, rows={}, evidence=Activity(), about={})
+    return replace(detector_state, about=detector_state.about | about)
 
 
-def _greet(judge: Judge, event: Greeted) -> Judge:
-    judge = _compare(judge, {name: event.versions[name] for name in _TEACHERS & set(event.versions)})
-    if judge.heard is not None:
-        return judge
-    judgement = replace(judge.judgement, row=phases.IMPORTING, step=move(judge.judgement.step, "armed"))
-    return replace(judge, greeted=True, judgement=judgement)
+def _greet(detector_state: DetectorState, event: ProbeConnected) -> DetectorState:
+    detector_state = _compare(
+        detector_state, {name: event.versions[name] for name in _TEACHERS & set(event.versions)}
+    )
+    if detector_state.heartbeat is not None:
+        return detector_state
+    judgement = replace(
+        detector_state.judgement, row=phases.IMPORTING, step=move(detector_state.judgement.step, "armed")
+    )
+    return replace(detector_state, greeted=True, judgement=judgement)
 
 
 # ---- records of the probe -----------------------------------------------------------------------------------
 
 
-def _hear(judge: Judge, heard: Heard, limits: DetectorLimits) -> Judge:
-    before = judge.heard
-    if heard.aside:  # the probe is disabled: the gap begins when the process is idle, as without a probe
-        return replace(judge, heard=heard, greeted=False, stepping=False)
-    judge = _note_poll(replace(judge, greeted=True), heard, limits)
-    if before is not None and not _moved(judge, before, heard):
-        return replace(judge, heard=heard, heard_now=judge.clock.now)
+def _hear(detector_state: DetectorState, heartbeat: Heartbeat, limits: DetectorLimits) -> DetectorState:
+    before = detector_state.heartbeat
+    if heartbeat.aside:  # the probe is disabled: the gap begins when the process is idle, as without a probe
+        return replace(detector_state, heartbeat=heartbeat, greeted=False, stepping=False)
+    detector_state = _note_poll(replace(detector_state, greeted=True), heartbeat, limits)
+    if before is not None and not _moved(detector_state, before, heartbeat):
+        return replace(detector_state, heartbeat=heartbeat, heard_now=detector_state.clock.now)
     if before is not None:
-        judge = _learn(judge, before, heard, limits)
-    checking = heard.phase in ("validation", "prediction")
-    entered = checking and (before is None or before.phase != heard.phase)
+        detector_state = _learn(detector_state, before, heartbeat, limits)
+    checking = heartbeat.phase in ("validation", "prediction")
+    entered = checking and (before is None or before.phase != heartbeat.phase)
     if entered or not checking:
-        checks = heard.checks if not checking else (before.checks if before else heard.checks)
-        judge = replace(judge, checks_before=checks)
-    return _progress(judge, heard, limits)
+        checks = heartbeat.checks if not checking else (before.checks if before else heartbeat.checks)
+        detector_state = replace(detector_state, checks_before=checks)
+    return _progress(detector_state, heartbeat, limits)
 
 
-def _moved(judge: Judge, before: Heard, heard: Heard) -> bool:
+def _moved(detector_state: DetectorState, before: Heartbeat, heartbeat: Heartbeat) -> bool:
     """Return whether a record shows progress.  Beats that the device does not follow are no progress."""
-    if judge.judgement.row == phases.DEVICE:
-        return heard.poll_at > before.poll_at
-    return heard.changes != before.changes or heard.progress_at > before.progress_at
+    if detector_state.judgement.row == phases.DEVICE:
+        return heartbeat.poll_at > before.poll_at
+    return heartbeat.changes != before.changes or heartbeat.progress_at > before.progress_at
 
 
-def _note_poll(judge: Judge, heard: Heard, limits: DetectorLimits) -> Judge:
+def _note_poll(detector_state: DetectorState, heartbeat: Heartbeat, limits: DetectorLimits) -> DetectorState:
     """Learn how long the device takes to answer the probe's poll thread while batches go on."""
-    before, now = judge.heard, judge.clock.now
-    if before is not None and heard.poll_at <= before.poll_at:
-        return judge
-    if before is not None and heard.beats > judge.polled_beats:
-        base = judge.rows.get(phases.DEVICE, Baseline())
-        base = baseline.add(base, now - judge.polled, now, limits)
-        judge = replace(judge, rows={**judge.rows, phases.DEVICE: base})
-    return replace(judge, polled=now, polled_beats=heard.beats)
+    before, now = detector_state.heartbeat, detector_state.clock.now
+    if before is not None and heartbeat.poll_at <= before.poll_at:
+        return detector_state
+    if before is not None and heartbeat.beats > detector_state.polled_beats:
+        base = detector_state.rows.get(phases.DEVICE, Baseline())
+        base = baseline.add(base, now - detector_state.polled, now, limits)
+        detector_state = replace(detector_state, rows={**detector_state.rows, phases.DEVICE: base})
+    return replace(detector_state, polled=now, polled_beats=heartbeat.beats)
 
 
-def _learn(judge: Judge, before: Heard, heard: Heard, limits: DetectorLimits) -> Judge:
+def _learn(
+    detector_state: DetectorState, before: Heartbeat, heartbeat: Heartbeat, limits: DetectorLimits
+) -> DetectorState:
     """Fold the gaps that ended with this record into the rows."""
-    now, open_for = judge.clock.now, judge.clock.now - judge.began
-    table = dict(judge.rows)
-    if before.expect_until > judge.began_at or judge.evidence.state == "stopped":
-        return judge  # announced, or stopped by a user: no example of a normal gap
-    for found in gaps.between(before, heard, open_for):
+    now, open_for = detector_state.clock.now, detector_state.clock.now - detector_state.began
+    table = dict(detector_state.rows)
+    if before.expect_until > detector_state.began_at or detector_state.evidence.state == "stopped":
+        return detector_state  # announced, or stopped by a user: no example of a normal gap
+    for found in gaps.between(before, heartbeat, open_for):
         base = table.get(found.row, Baseline())
         table[found.row] = baseline.add(base, found.seconds, now, limits, found.count)
-    row, seconds = judge.judgement.row, min(open_for, heard.longest)
+    row, seconds = detector_state.judgement.row, min(open_for, heartbeat.longest)
     if row in table:
         # Between two records a gap that has ended still seems open, so no run counts for more than the longest gap.
         table[row] = baseline.add_runs(
-            table[row], baseline.at_most(judge.evidence.runs, seconds), seconds, limits
+            table[row], baseline.at_most(detector_state.evidence.runs, seconds), seconds, limits
         )
-    slow = slowdown.observe(judge.slowdown, before, heard, now, judge.evidence, limits)
-    return replace(judge, rows=table, slowdown=slow)
+    slow = slowdown.observe(detector_state.slowdown, before, heartbeat, now, detector_state.evidence, limits)
+    return replace(detector_state, rows=table, slowdown=slow)
 
 
-def _progress(judge: Judge, heard: Heard, limits: DetectorLimits) -> Judge:
+def _progress(detector_state: DetectorState, heartbeat: Heartbeat, limits: DetectorLimits) -> DetectorState:
     """Begin a new gap after progress, and withdraw a possible stall."""
-    began = max(judge.heard_now, judge.clock.now - max(0.0, heard.at - heard.progress_at))
-    judgement, strikes, settling = judge.judgement, judge.strikes, judge.settling
+    began = max(
+        detector_state.heard_now, detector_state.clock.now - max(0.0, heartbeat.at - heartbeat.progress_at)
+    )
+    judgement, strikes, settling = detector_state.judgement, detector_state.strikes, detector_state.settling
     if judgement.step == "stalled":
         strikes = min(limits.most_strikes, strikes * 2.0)
     step = move(judgement.step, "progress")
     if step == "recovering" and judgement.step == "recovering":
-        settling += max(1, heard.changes - (judge.heard.changes if judge.heard else 0))
+        settling += max(
+            1, heartbeat.changes - (detector_state.heartbeat.changes if detector_state.heartbeat else 0)
+        )
         step = move(step, "settled") if settling >= limits.recovered_after else step
     elif step == "recovering":
         settling = 0
-    row = phases.row_now(heard, judge.checks_before)
-    trained = judge.heard is not None and heard.beats > judge.heard.beats and heard.fits == judge.heard.fits
+    row = phases.row_now(heartbeat, detector_state.checks_before)
+    trained = (
+        detector_state.heartbeat is not None
+        and heartbeat.beats > detector_state.heartbeat.beats
+        and heartbeat.fits == detector_state.heartbeat.fits
+    )
     return replace(
-        judge,
-        heard=heard,
-        heard_now=judge.clock.now,
+        detector_state,
+        heartbeat=heartbeat,
+        heard_now=detector_state.clock.now,
         began=began,
-        began_at=heard.progress_at,
+        began_at=heartbeat.progress_at,
         strikes=strikes,
         settling=settling,
         stepping=trained and row in _STEADY,
-        evidence=activity.begin_gap(judge.evidence),
+        evidence=activity.begin_gap(detector_state.evidence),
         judgement=replace(
-            judgement, step=move(step, "armed"), row=row, phase=heard.phase, since=heard.progress_at,
+            judgement, step=move(step, "armed"), row=row, phase=heartbeat.phase, since=heartbeat.progress_at,
             evidence=UNKNOWN, threshold=0.0, certain=False,
         ),
     )  # fmt: skip
@@ -289,31 +309,40 @@ def _progress(judge: Judge, heard: Heard, limits: DetectorLimits) -> Judge:
 # ---- readings -----------------------------------------------------------------------------------------------
 
 
-def _sample(judge: Judge, event: Sampled, limits: DetectorLimits) -> Judge:
-    now, reading = judge.clock.now, event.reading
+def _sample(detector_state: DetectorState, event: Sampled, limits: DetectorLimits) -> DetectorState:
+    now, reading = detector_state.clock.now, event.reading
     match reading:
         case Process():
-            return _sample_process(judge, reading, limits)
+            return _sample_process(detector_state, reading, limits)
         case Device():
-            stepping = judge.stepping and now - judge.began < limits.window
-            seen = activity.read_device(judge.evidence, reading, now, stepping=stepping)
-            return replace(judge, evidence=seen)
+            stepping = detector_state.stepping and now - detector_state.began < limits.window
+            seen = activity.read_device(detector_state.evidence, reading, now, stepping=stepping)
+            return replace(detector_state, evidence=seen)
         case Memory():
-            return replace(judge, slowdown=slowdown.note_memory(judge.slowdown, reading))
-    return judge
+            return replace(detector_state, slowdown=slowdown.note_memory(detector_state.slowdown, reading))
+    return detector_state
 
 
-def _sample_process(judge: Judge, reading: Process, limits: DetectorLimits) -> Judge:
-    now = judge.clock.now
-    was_stopped = judge.evidence.state == "stopped"
+def _sample_process(detector_state: DetectorState, reading: Process, limits: DetectorLimits) -> DetectorState:
+    now = detector_state.clock.now
+    was_stopped = detector_state.evidence.state == "stopped"
     seen = activity.read_process(
-        judge.evidence, reading, now, now - judge.began, stepping=judge.stepping, limits=limits
+        detector_state.evidence,
+        reading,
+        now,
+        now - detector_state.began,
+        stepping=detector_state.stepping,
+        limits=limits,
     )
-    census_at = now if reading.census is not None else judge.census_at
-    judge = replace(judge, evidence=seen, census_at=census_at)
+    census_at = now if reading.census is not None else detector_state.census_at
+    detector_state = replace(detector_state, evidence=seen, census_at=census_at)
     if was_stopped and seen.state != "stopped":
         # SIGCONT: the time for which it was stopped is no gap of the training.
-        at = judge.clock.at or 0.0
-        judgement = replace(judge.judgement, step=move(judge.judgement.step, "continued"), since=at)
-        judge = without_readings(replace(judge, began=now, began_at=at, judgement=judgement))
-    return judge
+        at = detector_state.clock.at or 0.0
+        judgement = replace(
+            detector_state.judgement, step=move(detector_state.judgement.step, "continued"), since=at
+        )
+        detector_state = without_readings(
+            replace(detector_state, began=now, began_at=at, judgement=judgement)
+        )
+    return detector_state

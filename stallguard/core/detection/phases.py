@@ -6,23 +6,35 @@ This module must not judge.
 
 from __future__ import annotations
 
-from stallguard.core.events import Heard
+from stallguard.core.events import Heartbeat
 
-FIRST, STEP, OPEN, BOUND, AFTER = "FIRST", "STEP", "OPEN", "BOUND", "AFTER"
-VFIRST, VSTEP, SAVE, BLIND, EXIT = "VFIRST", "VSTEP", "SAVE", "BLIND", "EXIT"
+FIRST, STEP, EPOCH_FIRST_STEP, EPOCH_BOUNDARY, BATCH_CALLBACKS = (
+    "FIRST",
+    "STEP",
+    "EPOCH_FIRST_STEP",
+    "EPOCH_BOUNDARY",
+    "BATCH_CALLBACKS",
+)
+VALIDATION_FIRST_STEP, VALIDATION_STEP, SAVE, UNCLASSIFIED, EXIT = (
+    "VALIDATION_FIRST_STEP",
+    "VALIDATION_STEP",
+    "SAVE",
+    "UNCLASSIFIED",
+    "EXIT",
+)
 IMPORTING, IDLE, NAMED, OUTSIDE, DEVICE = "IMPORTING", "IDLE", "NAMED", "OUTSIDE", "DEVICE"
 
-IN_STEP = (STEP, VSTEP)
+IN_STEP = (STEP, VALIDATION_STEP)
 # In these a job without remote hosts gets only `local` times the limit for external waits.
-LOCAL = (STEP, VSTEP, OPEN)
+LOCAL = (STEP, VALIDATION_STEP, EPOCH_FIRST_STEP)
 
 _PLAIN = {
     "importing": IMPORTING,
     "idle": IDLE,
     "tracing": FIRST,
     "first run": FIRST,
-    "between": AFTER,
-    "epoch end": BOUND,
+    "between": BATCH_CALLBACKS,
+    "epoch end": EPOCH_BOUNDARY,
     "checkpoint": SAVE,
     "finishing": EXIT,
     "named": NAMED,
@@ -40,47 +52,47 @@ def row_of(phase: str, *, source: str, fit_beats: int, batch: int, checked: bool
     validation is done.
     """
     if phase in _CHECKING:
-        return VSTEP if checked else VFIRST
+        return VALIDATION_STEP if checked else VALIDATION_FIRST_STEP
     if phase in ("step", "input", "epoch start") and fit_beats <= 0:
         return FIRST
     if source in _SINGLE_STREAM and phase in _STREAMING and fit_beats > 0:
-        return BLIND
+        return UNCLASSIFIED
     if phase == "step":
-        return OPEN if batch == 0 else STEP
+        return EPOCH_FIRST_STEP if batch == 0 else STEP
     if phase == "input":
         # If epochs are not known, each fetch can be the first of an iterator.
-        return STEP if batch > 0 else OPEN
-    return BOUND if phase == "epoch start" else _PLAIN.get(phase, NAMED)
+        return STEP if batch > 0 else EPOCH_FIRST_STEP
+    return EPOCH_BOUNDARY if phase == "epoch start" else _PLAIN.get(phase, NAMED)
 
 
-def beats_of_fit(heard: Heard) -> int:
+def beats_of_fit(heartbeat: Heartbeat) -> int:
     """Return the batches of this fit; of the whole process if no loop of Keras is known."""
-    return heard.fit_beats if heard.fits else max(heard.fit_beats, heard.beats)
+    return heartbeat.fit_beats if heartbeat.fits else max(heartbeat.fit_beats, heartbeat.beats)
 
 
-def row_now(heard: Heard, checks_before: int) -> str:
+def row_now(heartbeat: Heartbeat, checks_before: int) -> str:
     """Return the row of the gap after a record.  `checks_before`: checks when this validation began."""
     return row_of(
-        heard.phase,
-        source=heard.source,
-        fit_beats=beats_of_fit(heard),
-        batch=heard.batch,
-        checked=heard.checks > checks_before,
+        heartbeat.phase,
+        source=heartbeat.source,
+        fit_beats=beats_of_fit(heartbeat),
+        batch=heartbeat.batch,
+        checked=heartbeat.checks > checks_before,
     )
 
 
-def row_of_longest(before: Heard, heard: Heard) -> str:
+def row_of_longest(before: Heartbeat, heartbeat: Heartbeat) -> str:
     """Return the row of the longest gap between two records.
 
     It is not known which of the gaps it was, so it counts for an epoch or a fit that began in between.
     """
-    new_fit = heard.fits != before.fits or beats_of_fit(before) <= 0
-    new_epoch = new_fit or heard.epoch != before.epoch or before.batch == 0
-    entered = before.phase not in _CHECKING or before.checks == heard.checks
+    new_fit = heartbeat.fits != before.fits or beats_of_fit(before) <= 0
+    new_epoch = new_fit or heartbeat.epoch != before.epoch or before.batch == 0
+    entered = before.phase not in _CHECKING or before.checks == heartbeat.checks
     return row_of(
-        heard.longest_phase,
-        source=heard.source,
-        fit_beats=0 if new_fit else beats_of_fit(heard),
-        batch=0 if new_epoch and heard.batch >= 0 else heard.batch,
+        heartbeat.longest_phase,
+        source=heartbeat.source,
+        fit_beats=0 if new_fit else beats_of_fit(heartbeat),
+        batch=0 if new_epoch and heartbeat.batch >= 0 else heartbeat.batch,
         checked=not entered,
     )

@@ -11,8 +11,8 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from stallguard.core.detection.activity import Evidence
-from stallguard.core.events import Heard
+from stallguard.core.detection.activity import Activity
+from stallguard.core.events import Heartbeat
 from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Memory
 
@@ -58,34 +58,41 @@ def note_memory(slow: Slowdown, reading: Memory) -> Slowdown:
 
 
 def observe(
-    slow: Slowdown, before: Heard, heard: Heard, now: float, seen: Evidence, limits: DetectorLimits
+    slow: Slowdown,
+    before: Heartbeat,
+    heartbeat: Heartbeat,
+    now: float,
+    seen: Activity,
+    limits: DetectorLimits,
 ) -> Slowdown:
     """Return the state after the batches between two records, at watched time `now`."""
-    steps = heard.beats - before.beats
-    if steps <= 0 or before.fit_beats <= 0 or heard.fits != before.fits or heard.batch < before.batch:
+    steps = heartbeat.beats - before.beats
+    if steps <= 0 or before.fit_beats <= 0 or heartbeat.fits != before.fits or heartbeat.batch < before.batch:
         return slow  # a boundary lies in between: not a matter of batch time
     if slow.opened is None:
         return _open(slow, now, seen)
-    slow = replace(slow, steps=slow.steps + steps, sums=_add(slow, before, heard, steps, limits))
+    slow = replace(slow, steps=slow.steps + steps, sums=_add(slow, before, heartbeat, steps, limits))
     usual = slow.usual or slow.sums.wall / slow.steps
     if now - (slow.opened or 0.0) < max(limits.slow_window, limits.slow_steps * usual):
         return slow
     return _open(_close(slow, now, seen, limits), now, seen)
 
 
-def _add(slow: Slowdown, before: Heard, heard: Heard, steps: int, limits: DetectorLimits) -> Costs:
-    waited = heard.input_s - before.input_s
-    inside = heard.step_s - before.step_s + waited
+def _add(
+    slow: Slowdown, before: Heartbeat, heartbeat: Heartbeat, steps: int, limits: DetectorLimits
+) -> Costs:
+    waited = heartbeat.input_s - before.input_s
+    inside = heartbeat.step_s - before.step_s + waited
     usual = slow.usual or inside / steps
     over = (
-        max(0.0, heard.longest - limits.slow_clip * usual)
-        if heard.longest_phase in ("step", "input")
+        max(0.0, heartbeat.longest - limits.slow_clip * usual)
+        if heartbeat.longest_phase in ("step", "input")
         else 0.0
     )
     return replace(slow.sums, wall=slow.sums.wall + max(0.0, inside - over), input=slow.sums.input + waited)
 
 
-def _open(slow: Slowdown, now: float, seen: Evidence) -> Slowdown:
+def _open(slow: Slowdown, now: float, seen: Activity) -> Slowdown:
     last = seen.points[-1] if seen.points else None
     return replace(
         slow,
@@ -97,7 +104,7 @@ def _open(slow: Slowdown, now: float, seen: Evidence) -> Slowdown:
     )
 
 
-def _close(slow: Slowdown, now: float, seen: Evidence, limits: DetectorLimits) -> Slowdown:
+def _close(slow: Slowdown, now: float, seen: Activity, limits: DetectorLimits) -> Slowdown:
     costs = _costs(slow, seen)
     if costs.wall <= 0.0:
         return slow
@@ -109,7 +116,7 @@ def _close(slow: Slowdown, now: float, seen: Evidence, limits: DetectorLimits) -
     return slow
 
 
-def _costs(slow: Slowdown, seen: Evidence) -> Costs:
+def _costs(slow: Slowdown, seen: Activity) -> Costs:
     last = seen.points[-1] if seen.points else None
     cpu = max(0.0, last.cpu - slow.cpu) if last is not None and slow.cpu is not None else 0.0
     queue = max(0.0, last.queue - slow.queue) if last is not None and slow.queue is not None else 0.0

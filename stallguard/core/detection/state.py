@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import msgspec
 
-from stallguard.core.detection.activity import Evidence
+from stallguard.core.detection.activity import Activity
 from stallguard.core.detection.baseline import Baseline
 from stallguard.core.detection.slowdown import Slowdown
-from stallguard.core.detection.watched_clock import Watched
-from stallguard.core.events import Heard
+from stallguard.core.detection.watched_clock import WatchedClock
+from stallguard.core.events import Heartbeat
 from stallguard.core.verdicts import Judgement
 
 # What a user sees: state -> {signal: state}.  A signal that a state does not list changes nothing.
@@ -26,15 +26,15 @@ STEPS: dict[str, dict[str, str]] = {
 }
 
 
-class Judge(msgspec.Struct, frozen=True, omit_defaults=True):
+class DetectorState(msgspec.Struct, frozen=True, omit_defaults=True):
     """The detector's whole state, constant in size.  `began`: watched seconds of the last progress."""
 
-    clock: Watched = Watched()
-    evidence: Evidence = Evidence()
+    clock: WatchedClock = WatchedClock()
+    evidence: Activity = Activity()
     rows: dict[str, Baseline] = {}
     slowdown: Slowdown = Slowdown()
     judgement: Judgement = Judgement()
-    heard: Heard | None = None
+    heartbeat: Heartbeat | None = None
     greeted: bool = False
     began: float = 0.0
     began_at: float = 0.0  # the same on the supervisor's clock

@@ -11,7 +11,7 @@ import msgspec
 
 from stallguard.core.detection.baseline import Baseline, quantiles, recent
 from stallguard.core.detection.phases import IN_STEP, LOCAL
-from stallguard.core.limits import DetectorLimits, Row
+from stallguard.core.limits import DetectorLimits, PhaseLimits
 
 # Gaps from which a multiple may be smaller: of the median, of an extreme, of the longest wait.
 _KNOWN, _WELL_KNOWN, _WAITED = 256, 512, 16
@@ -38,7 +38,7 @@ class Circumstances(msgspec.Struct, frozen=True):
 
 def thresholds(name: str, base: Baseline, where: Circumstances, limits: DetectorLimits) -> Thresholds:
     """Return the thresholds of row `name` of the limits' table."""
-    row: Row = getattr(limits.rows, name.lower())
+    row: PhaseLimits = getattr(limits.rows, name.lower())
     known = base.count >= row.enough
     settled = known and not (base.unsettled and name in IN_STEP)
     body = _body(base)
@@ -86,7 +86,7 @@ def _working(floor: float, base: Baseline, usual: float, limits: DetectorLimits)
 
 
 def _external(
-    name: str, row: Row, base: Baseline, where: Circumstances, *, known: bool, limits: DetectorLimits
+    name: str, row: PhaseLimits, base: Baseline, where: Circumstances, *, known: bool, limits: DetectorLimits
 ) -> float:
     floor = _pick(row.external, row.prior_external, known)
     if known and name in LOCAL and not where.remote:
@@ -94,7 +94,7 @@ def _external(
     return max(floor, (3.0 if base.count >= _WAITED else 5.0) * base.external)
 
 
-def _silence_floor(name: str, row: Row, *, known: bool, limits: DetectorLimits) -> float:
+def _silence_floor(name: str, row: PhaseLimits, *, known: bool, limits: DetectorLimits) -> float:
     if known and name in IN_STEP:
         return limits.no_evidence
     return _pick(row.working, row.prior_working, known)

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from stallguard.core.detection import activity, phases
 from stallguard.core.detection.activity import DEADLOCK, EXTERNAL, SPIN, UNKNOWN, WORKING
 from stallguard.core.detection.baseline import Baseline
-from stallguard.core.detection.state import Judge, move
+from stallguard.core.detection.state import DetectorState, move
 from stallguard.core.detection.thresholds import Circumstances, thresholds
 from stallguard.core.limits import DetectorLimits
 
@@ -30,56 +30,58 @@ DEVICE_MULTIPLE = 5.0  # of the device's longest healthy gap, below which its si
 _ASYNCHRONOUS = ("callbacks", "on_batch", "function", "tape", "optimizer")
 
 
-def form(judge: Judge, limits: DetectorLimits) -> Judge:
+def form(detector_state: DetectorState, limits: DetectorLimits) -> DetectorState:
     """Return the state with the verdict that its evidence gives after any event."""
-    clock, seen = judge.clock, judge.evidence
-    if not judge.greeted:
+    clock, seen = detector_state.clock, detector_state.evidence
+    if not detector_state.greeted:
         # Without a probe there are no beats, so only idleness is judged: a busy program opens no gap.
-        busy, outside = seen.idle_since is None, replace(judge.judgement, row=phases.OUTSIDE)
-        judge = replace(judge, judgement=outside)
+        busy, outside = seen.idle_since is None, replace(detector_state.judgement, row=phases.OUTSIDE)
+        detector_state = replace(detector_state, judgement=outside)
         if busy:
-            judge = replace(
-                judge, judgement=replace(outside, step=move(outside.step, "busy")), began=clock.now
+            detector_state = replace(
+                detector_state, judgement=replace(outside, step=move(outside.step, "busy")), began=clock.now
             )
-    elif judge.heard is not None and (clock.at or 0.0) < judge.heard.expect_until:
-        judge = replace(judge, began=clock.now)  # announced: the gap begins when the announced time is over
+    elif detector_state.heartbeat is not None and (clock.at or 0.0) < detector_state.heartbeat.expect_until:
+        detector_state = replace(
+            detector_state, began=clock.now
+        )  # announced: the gap begins when the announced time is over
 
-    gap = clock.now - judge.began
+    gap = clock.now - detector_state.began
     judgement = replace(
-        judge.judgement,
-        gap=gap if judge.judgement.step != "recovering" else judge.judgement.gap,
-        pulse=_pulse(judge),
-        slow=judge.slowdown.ratio,
-        slow_cause=judge.slowdown.cause,
+        detector_state.judgement,
+        gap=gap if detector_state.judgement.step != "recovering" else detector_state.judgement.gap,
+        pulse=_pulse(detector_state),
+        slow=detector_state.slowdown.ratio,
+        slow_cause=detector_state.slowdown.cause,
     )
     check_at = None if clock.at is None else clock.at + CHECK_EVERY
-    judge = replace(judge, judgement=judgement, check_at=check_at)
+    detector_state = replace(detector_state, judgement=judgement, check_at=check_at)
 
     if seen.state == "stopped":
         due = limits.stopped * limits.patience
         if gap < due * limits.suspect_share:
-            return judge
+            return detector_state
         step = move(judgement.step, "stopped" if gap >= due else "suspect")
         stopped = replace(judgement, step=step, threshold=due, certain=gap >= due)
-        return replace(judge, judgement=stopped)
+        return replace(detector_state, judgement=stopped)
 
-    if clock.now < clock.grace or max(gap, _device_gap(judge)) < limits.near * limits.patience:
-        return judge
-    return _weigh(judge, gap, limits)
+    if clock.now < clock.grace or max(gap, _device_gap(detector_state)) < limits.near * limits.patience:
+        return detector_state
+    return _weigh(detector_state, gap, limits)
 
 
-def _weigh(judge: Judge, gap: float, limits: DetectorLimits) -> Judge:
+def _weigh(detector_state: DetectorState, gap: float, limits: DetectorLimits) -> DetectorState:
     """Hold each class against its threshold: steps 4 and 5 of the decision."""
-    now, seen, judgement = judge.clock.now, judge.evidence, judge.judgement
+    now, seen, judgement = detector_state.clock.now, detector_state.evidence, detector_state.judgement
     where = Circumstances(
         health=activity.health(seen, limits),
-        strikes=judge.strikes,
+        strikes=detector_state.strikes,
         remote=bool(seen.remote),
         blind=activity.is_blind(seen, now, limits),
     )
-    bar = thresholds(judgement.row, judge.rows.get(judgement.row, Baseline()), where, limits)
+    bar = thresholds(judgement.row, detector_state.rows.get(judgement.row, Baseline()), where, limits)
     due = {DEADLOCK: bar.deadlock, EXTERNAL: bar.external, SPIN: bar.spin, WORKING: bar.working}
-    runs = activity.current(seen, judge.began)
+    runs = activity.current(seen, detector_state.began)
     # The first class over its threshold names the verdict, so the most specific comes first.  A gap longer than
     # `working` is a stall even if the process works; without a usable reading the bar is `silence`.
     held = [(DEADLOCK, runs.deadlock), (EXTERNAL, runs.external), (SPIN, runs.spin), (WORKING, gap)]
@@ -93,7 +95,7 @@ def _weigh(judge: Judge, gap: float, limits: DetectorLimits) -> Judge:
         # The verdict keeps its class, because collecting the evidence wakes the process up.  But it is acted upon only
         # while a class is still over its threshold (`still`): a tree that works again gets its time anew.
         confirmed = replace(judgement, certain=judgement.certain or seen.workers > 0)
-        return replace(judge, judgement=confirmed, still=over is not None)
+        return replace(detector_state, judgement=confirmed, still=over is not None)
 
     if over is not None:
         # Certain: all threads wait for each other and no GPU is in use that could wake one, or a worker process of the
@@ -102,57 +104,63 @@ def _weigh(judge: Judge, gap: float, limits: DetectorLimits) -> Judge:
         certain = (over == DEADLOCK and not uses_gpu) or seen.workers > 0
         step = move(judgement.step, "stalled")
         stalled = replace(judgement, step=step, evidence=over, threshold=due[over], certain=certain)
-        return replace(judge, judgement=stalled, still=True)
+        return replace(detector_state, judgement=stalled, still=True)
 
     judgement = replace(
         judgement, evidence=seen.kind if fresh else UNKNOWN, threshold=due.get(seen.kind, bar.silence)
     )
     if any(lasted >= due[kind] * limits.suspect_share for kind, lasted in held):
-        return replace(judge, judgement=replace(judgement, step=move(judgement.step, "suspect")))
-    return _weigh_device(replace(judge, judgement=judgement), limits)
+        return replace(detector_state, judgement=replace(judgement, step=move(judgement.step, "suspect")))
+    return _weigh_device(replace(detector_state, judgement=judgement), limits)
 
 
-def _weigh_device(judge: Judge, limits: DetectorLimits) -> Judge:
+def _weigh_device(detector_state: DetectorState, limits: DetectorLimits) -> DetectorState:
     """Judge a device that neither answers the poll thread nor moves while beats go on.
 
     A poll thread without an answer proves little: it rests for long after a slow read, and its optimizer may have been
     deleted.  So the device must also be dead by its own counters, and must have answered often enough before.
     """
-    lasted, row = _device_gap(judge), phases.DEVICE
-    base = judge.rows.get(row, Baseline())
-    dead = activity.is_dead(judge.evidence, judge.clock.now, limits)
+    lasted, row = _device_gap(detector_state), phases.DEVICE
+    base = detector_state.rows.get(row, Baseline())
+    dead = activity.is_dead(detector_state.evidence, detector_state.clock.now, limits)
     if base.count < limits.rows.device.enough or not dead:
-        return judge
+        return detector_state
     floor = limits.rows.device.external * limits.patience
-    due = max(floor, DEVICE_MULTIPLE * base.longest) * judge.strikes
+    due = max(floor, DEVICE_MULTIPLE * base.longest) * detector_state.strikes
     if lasted < due * limits.suspect_share:
-        return judge
-    step = move(judge.judgement.step, "stalled" if lasted >= due else "suspect")
-    judgement = replace(judge.judgement, step=step, row=row, evidence=EXTERNAL, gap=lasted, threshold=due)
-    return replace(judge, judgement=judgement, still=lasted >= due)
+        return detector_state
+    step = move(detector_state.judgement.step, "stalled" if lasted >= due else "suspect")
+    judgement = replace(
+        detector_state.judgement, step=step, row=row, evidence=EXTERNAL, gap=lasted, threshold=due
+    )
+    return replace(detector_state, judgement=judgement, still=lasted >= due)
 
 
-def _device_gap(judge: Judge) -> float:
+def _device_gap(detector_state: DetectorState) -> float:
     """Return for how many seconds beats have gone on that the device does not follow.
 
     Only sources that count calls can run ahead of the device, and only a device that has answered can stop answering.
     """
-    heard = judge.heard
-    if heard is None or heard.aside or heard.source not in _ASYNCHRONOUS:
+    heartbeat = detector_state.heartbeat
+    if heartbeat is None or heartbeat.aside or heartbeat.source not in _ASYNCHRONOUS:
         return 0.0
-    if heard.poll_at <= 0 or heard.iterations < 0:
+    if heartbeat.poll_at <= 0 or heartbeat.iterations < 0:
         return 0.0
-    ahead = heard.beats > judge.polled_beats and judge.began > judge.polled
-    return judge.clock.now - judge.polled if ahead else 0.0
+    ahead = heartbeat.beats > detector_state.polled_beats and detector_state.began > detector_state.polled
+    return detector_state.clock.now - detector_state.polled if ahead else 0.0
 
 
-def _pulse(judge: Judge) -> bool | None:
+def _pulse(detector_state: DetectorState) -> bool | None:
     """Return whether a thread of the process could run lately; None if that is not known.
 
     It is not known without a probe, in a gap shorter than PULSE_LATE, and after a pause of the supervisor until the
     next record comes: the last one is as old as the pause.
     """
-    heard = judge.heard
-    if heard is None or heard.at < judge.clock.missed or judge.clock.now - judge.began < PULSE_LATE:
+    heartbeat = detector_state.heartbeat
+    if (
+        heartbeat is None
+        or heartbeat.at < detector_state.clock.missed
+        or detector_state.clock.now - detector_state.began < PULSE_LATE
+    ):
         return None
-    return (judge.clock.at or 0.0) - heard.sent_at < PULSE_LATE
+    return (detector_state.clock.at or 0.0) - heartbeat.sent_at < PULSE_LATE

@@ -14,7 +14,7 @@ import msgspec
 from stallguard.core.limits import DetectorLimits
 
 
-class Watched(msgspec.Struct, frozen=True, omit_defaults=True):
+class WatchedClock(msgspec.Struct, frozen=True, omit_defaults=True):
     """`now`: watched seconds; `at`: the supervisor's clock at the last event; `grace`: no judgement before."""
 
     now: float = 0.0
@@ -23,7 +23,9 @@ class Watched(msgspec.Struct, frozen=True, omit_defaults=True):
     missed: float = 0.0  # when the supervisor last ran again after a pause of its own, by its clock
 
 
-def advance(clock: Watched, at: float, limits: DetectorLimits, steady: float = 0.0) -> tuple[Watched, bool]:
+def advance(
+    clock: WatchedClock, at: float, limits: DetectorLimits, steady: float = 0.0
+) -> tuple[WatchedClock, bool]:
     """Return the clock after an event at `at` seconds, and whether the supervisor missed some time.
 
     `steady`: seconds before `at` in which the supervisor ran although no event came.
@@ -38,9 +40,9 @@ def advance(clock: Watched, at: float, limits: DetectorLimits, steady: float = 0
     missed = passed - steady > limits.starved
     if not missed:
         return msgspec.structs.replace(clock, now=now, at=at), False
-    return Watched(now, at, grace=now + limits.grace, missed=at), True
+    return WatchedClock(now, at, grace=now + limits.grace, missed=at), True
 
 
-def spare(clock: Watched, limits: DetectorLimits) -> Watched:
+def defer_kill(clock: WatchedClock, limits: DetectorLimits) -> WatchedClock:
     """Open the grace that follows a sleep of the machine."""
     return msgspec.structs.replace(clock, grace=clock.now + limits.grace)

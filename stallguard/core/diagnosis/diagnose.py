@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stallguard.core.diagnosis.causes import CAUSES, UNKNOWN
-from stallguard.core.diagnosis.clues import Clue, Scene, exits, gpu, progress, machine, memory, printed, tree
+from stallguard.core.diagnosis.clues import Clue, Scene, exits, gpu, machine, memory, printed, progress, tree
 from stallguard.core.diagnosis.patterns import AGAINST, PATTERNS, PROOF, SUPPORT, Pattern
 from stallguard.core.events import Exited
 from stallguard.core.history import History
@@ -62,11 +62,11 @@ def diagnose_exit(history: History, exited: Exited) -> tuple[Finding, ...]:
 
 
 def _scene_of_exit(history: History, exited: Exited) -> Scene:
-    heard = history.heard
-    since = heard.progress_at if heard is not None and heard.progress_at > 0 else history.began
+    heartbeat = history.heartbeat
+    since = heartbeat.progress_at if heartbeat is not None and heartbeat.progress_at > 0 else history.began
     judgement = Judgement(
         step="exited",
-        phase=heard.phase if heard else "importing",
+        phase=heartbeat.phase if heartbeat else "importing",
         since=since,
         gap=max(0.0, exited.at - since),
     )
@@ -84,7 +84,7 @@ def _findings(scene: Scene) -> tuple[Finding, ...]:
     silent = progress.silent.ask(scene) is not None
     trouble = scene.exited is not None or silent or scene.judgement.slow > 1.0
     if trouble and all(finding.confidence < THIN for finding in found):
-        missing = () if scene.history.heard else ("no record came from inside the process",)
+        missing = () if scene.history.heartbeat else ("no record came from inside the process",)
         found.append(Finding(UNKNOWN, THIN, since=scene.judgement.since, evidence=missing))
     return tuple(sorted(found, key=lambda finding: -finding.confidence))
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from stallguard.core.history import History, Match, Seen
+from stallguard.core.history import History, Match, SeenLines
 from stallguard.core.readings import Device, Process
 
 R = TypeVar("R")
@@ -35,18 +35,18 @@ class Trend(msgspec.Struct, frozen=True):
     seconds: float
 
 
-def newest(trail: Sequence[Seen[R]], now: float, fresh: float = FRESH) -> R | None:
+def newest(trail: Sequence[SeenLines[R]], now: float, fresh: float = FRESH) -> R | None:
     """Return the last reading of a sensor, None if there is none or it is too old."""
     return trail[-1].reading if trail and now - trail[-1].at <= fresh else None
 
 
-def lately(trail: Sequence[Seen[R]], now: float, seconds: float) -> list[Seen[R]]:
+def lately(trail: Sequence[SeenLines[R]], now: float, seconds: float) -> list[SeenLines[R]]:
     """Return the readings of the last `seconds`, oldest first."""
     return [seen for seen in trail if now - seen.at <= seconds]
 
 
 def rate(
-    trail: Sequence[Seen[R]], counter: Callable[[R], float | None], now: float, seconds: float
+    trail: Sequence[SeenLines[R]], counter: Callable[[R], float | None], now: float, seconds: float
 ) -> float | None:
     """Return how fast a cumulative counter rose in the last `seconds`; None if that cannot be known.
 
@@ -96,7 +96,7 @@ def swap_out(history: History, now: float, seconds: float = 30.0) -> float | Non
 
 
 def rise(
-    trail: Sequence[Seen[R]], counter: Callable[[R], float | None], now: float, seconds: float
+    trail: Sequence[SeenLines[R]], counter: Callable[[R], float | None], now: float, seconds: float
 ) -> float | None:
     """Return by how much a counter rose within the last `seconds`."""
     known = [value for seen in lately(trail, now, seconds) if (value := counter(seen.reading)) is not None]
@@ -148,9 +148,9 @@ def processor_moved(history: History, seconds: float, now: float) -> bool | None
 
 def input_share(history: History) -> float | None:
     """Return the share of the last minute of training that went into waiting for input, 0..1."""
-    if history.heard is None or not history.heards:
+    if history.heartbeat is None or not history.heartbeats:
         return None
-    first, last = history.heards[-MINUTE:][0], history.heard
+    first, last = history.heartbeats[-MINUTE:][0], history.heartbeat
     waited, worked = last.input_s - first.input_s, last.step_s - first.step_s
     if waited + worked <= 0.0 or last.input_s <= 0.0:
         return None
@@ -159,9 +159,9 @@ def input_share(history: History) -> float | None:
 
 def traces_per_batch(history: History) -> float | None:
     """Return how many graphs were traced a batch lately: a model that is built again and again shows here."""
-    if len(history.heards) < 2:  # noqa: PLR2004
+    if len(history.heartbeats) < 2:  # noqa: PLR2004
         return None
-    first, last = history.heards[-MINUTE:][0], history.heards[-1]
+    first, last = history.heartbeats[-MINUTE:][0], history.heartbeats[-1]
     beats = last.beats - first.beats
     return (last.traces - first.traces) / beats if beats > 0 else None
 
@@ -170,7 +170,7 @@ def pace(history: History) -> tuple[float, float] | None:
     """Return (usual, newest) seconds a batch: the median of the trail, and its last stretch."""
     paces = [
         (later.beat_at - earlier.beat_at) / (later.beats - earlier.beats)
-        for earlier, later in pairwise(history.heards)
+        for earlier, later in pairwise(history.heartbeats)
         if later.beats > earlier.beats and later.beat_at > earlier.beat_at
     ]
     if len(paces) < 4:  # noqa: PLR2004 - fewer have no useful median

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from stallguard.core.diagnosis import causes
-from stallguard.core.diagnosis.clues import Clue, exits, gpu, progress, machine, memory, printed, tree
+from stallguard.core.diagnosis.clues import Clue, exits, gpu, machine, memory, printed, progress, tree
 
 PROOF, SUPPORT, AGAINST = 0.3, 0.08, 0.2
 

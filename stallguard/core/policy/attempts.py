@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from stallguard.core import history as remembered
-from stallguard.core.events import Heard
+from stallguard.core.events import Heartbeat
 from stallguard.core.history import History
 from stallguard.core.verdicts import Finding
 
@@ -23,7 +23,7 @@ Position = tuple[int, int, int, int, int]
 NOTHING: Position = (0, -1, -1, -1, -1)
 
 
-class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
+class PastAttempt(msgspec.Struct, frozen=True, omit_defaults=True):
     """How one attempt ended.  Times in seconds on the supervisor's clock."""
 
     cause: str
@@ -45,30 +45,38 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.ended - self.began
 
 
-class Past(msgspec.Struct, frozen=True, omit_defaults=True):
+class AttemptHistory(msgspec.Struct, frozen=True, omit_defaults=True):
     """All attempts so far, the one that just ended last, and how far each training got at most."""
 
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[PastAttempt, ...] = ()
     best: dict[str, Position] = {}  # of each training, by its place
-    fruitless: int = 0  # restarts in a row, up to now, that got no further than the attempts before them
+    restarts_without_progress: int = (
+        0  # restarts in a row, up to now, that got no further than the attempts before them
+    )
     whole: bool = False  # slices cannot make this script's batch smaller
     batches: dict[
         str, int
     ] = {}  # the most batches that each training had completed at the end of a segment, by place
 
 
-def position(heard: Heard | None) -> Position:
+def position(heartbeat: Heartbeat | None) -> Position:
     """Return how far a training got, so that two attempts can be compared.
 
     Its first number is 1 for a training that is over (core.training).  Then fit, epoch and batch if they are known,
     since a resumed attempt continues to count them; else the optimizer's own count, which a checkpoint restores; else
     the batches of this attempt.
     """
-    if heard is None:
+    if heartbeat is None:
         return NOTHING
-    if heard.epoch >= 0:
-        return (0, heard.fits, heard.epoch, max(heard.batch, 0), heard.saves if heard.batch < 0 else 0)
-    return (0, heard.fits, -1, max(heard.iterations, heard.beats + heard.skipped), 0)
+    if heartbeat.epoch >= 0:
+        return (
+            0,
+            heartbeat.fits,
+            heartbeat.epoch,
+            max(heartbeat.batch, 0),
+            heartbeat.saves if heartbeat.batch < 0 else 0,
+        )
+    return (0, heartbeat.fits, -1, max(heartbeat.iterations, heartbeat.beats + heartbeat.skipped), 0)
 
 
 def _is_further(best: Mapping[str, Position], reached: Mapping[str, Position]) -> bool:
@@ -84,7 +92,7 @@ def _is_further(best: Mapping[str, Position], reached: Mapping[str, Position]) -
 
 
 def add_attempt(
-    past: Past,
+    past: AttemptHistory,
     history: History,
     findings: Sequence[Finding],
     factor: int,
@@ -94,19 +102,19 @@ def add_attempt(
     reached: Mapping[str, Position] | None = None,
     *,
     whole: bool = False,
-) -> Past:
+) -> AttemptHistory:
     """Return the past with the attempt that is over, or about to be ended for a stall.
 
     `history`: of the training that it is about; `reached`: how far each training got, by place, if there are more;
     `whole`: whether slices cannot make the batch smaller, as far as the attempts so far have shown.
     """
     if reached is None:
-        reached = {"": position(history.heard)}
+        reached = {"": position(history.heartbeat)}
     fresh = _is_further(past.best, reached) and any(one > NOTHING for one in reached.values())
     cause, confidence = (findings[0].cause, findings[0].confidence) if findings else ("unknown", 0.0)
-    attempt = Attempt(
-        cause=cause, confidence=confidence, phase=history.heard.phase if history.heard else "importing",
-        factor=factor, device=device, began=began, ended=ended, position=position(history.heard), fresh=fresh,
+    attempt = PastAttempt(
+        cause=cause, confidence=confidence, phase=history.heartbeat.phase if history.heartbeat else "importing",
+        factor=factor, device=device, began=began, ended=ended, position=position(history.heartbeat), fresh=fresh,
         code=history.exited.code if history.exited else None,
         rows=remembered.batch_rows(history), used_gpu=history.used_gpu,
     )  # fmt: skip
@@ -114,7 +122,7 @@ def add_attempt(
         past,
         attempts=(*past.attempts[1 - KEPT :], attempt),
         best={**past.best, **{place: max(one, past.best.get(place, one)) for place, one in reached.items()}},
-        fruitless=0 if fresh or not past.attempts else past.fruitless + 1,
+        restarts_without_progress=0 if fresh or not past.attempts else past.restarts_without_progress + 1,
         whole=whole,
     )
 
@@ -127,17 +135,19 @@ class Stand(NamedTuple):
     own: int
 
 
-def behind(heard: Heard | None) -> int:
+def behind(heartbeat: Heartbeat | None) -> int:
     """Return the batches that a training has completed, those of earlier attempts included if they are known."""
-    if heard is None:
+    if heartbeat is None:
         return 0
     counted = (
-        heard.epoch * heard.batches + max(heard.batch, 0) if heard.epoch >= 0 and heard.batches > 0 else 0
+        heartbeat.epoch * heartbeat.batches + max(heartbeat.batch, 0)
+        if heartbeat.epoch >= 0 and heartbeat.batches > 0
+        else 0
     )
-    return max(heard.iterations, heard.beats + heard.skipped, counted)
+    return max(heartbeat.iterations, heartbeat.beats + heartbeat.skipped, counted)
 
 
-def add_segment(past: Past, stands: Mapping[str, Stand]) -> tuple[Past, bool]:
+def add_segment(past: AttemptHistory, stands: Mapping[str, Stand]) -> tuple[AttemptHistory, bool]:
     """Return the past after a segment that ends as planned, and whether it got further than those before it.
 
     `stands`: of each training, by its place.  Segments that begin at the start again get a little more
@@ -155,7 +165,7 @@ def add_segment(past: Past, stands: Mapping[str, Stand]) -> tuple[Past, bool]:
     return replace(past, best=past.best | best, batches=past.batches | batches), further
 
 
-def streak(past: Past, healthy: float) -> int:
+def streak(past: AttemptHistory, healthy: float) -> int:
     """Return how many attempts in a row, the last one included, ended before they were `healthy` seconds old."""
     count = 0
     for attempt in reversed(past.attempts):
@@ -165,7 +175,7 @@ def streak(past: Past, healthy: float) -> int:
     return count
 
 
-def strikes(past: Past, healthy: float) -> int:
+def strikes(past: AttemptHistory, healthy: float) -> int:
     """Return how often in a row the last cause occurred in its phase, with no healthy attempt in between."""
     if not past.attempts:
         return 0
@@ -177,7 +187,7 @@ def strikes(past: Past, healthy: float) -> int:
     return count
 
 
-def spent(past: Past, window: float) -> int:
+def spent(past: AttemptHistory, window: float) -> int:
     """Return how many attempts after the first began within the `window` seconds before the last one's end."""
     if not past.attempts:
         return 0

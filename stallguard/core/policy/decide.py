@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from stallguard.core.diagnosis.causes import CAUSES, UNKNOWN
 from stallguard.core.diagnosis.remedy import CPU, FINISH, HALF, NOTIFY, SAME, WAIT, Remedy
 from stallguard.core.limits import DEFAULTS, PolicyLimits
-from stallguard.core.policy.attempts import KEPT, Attempt, Past, spent, streak, strikes
+from stallguard.core.policy.attempts import KEPT, AttemptHistory, PastAttempt, spent, streak, strikes
 from stallguard.core.policy.remedies import ORDERS
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.errors import GAVE_UP, SIGNALLED
@@ -20,7 +20,7 @@ from stallguard.errors import GAVE_UP, SIGNALLED
 TRUSTED = 0.35  # confidence below which the remedy of the unknown is used
 
 
-def decide(findings: Sequence[Finding], past: Past, limits: PolicyLimits) -> Decision:
+def decide(findings: Sequence[Finding], past: AttemptHistory, limits: PolicyLimits) -> Decision:
     """Return what to do about the attempt that stands last in `past`, given why it ended or stalls."""
     last = past.attempts[-1] if past.attempts else None
     if last is not None and last.code == 0:
@@ -42,8 +42,8 @@ def decide(findings: Sequence[Finding], past: Past, limits: PolicyLimits) -> Dec
     rung = _rung(remedy, past, last, limits, ordered=ordered)
     if rung is not None:
         return _restart(rung, remedy.why, past, last, limits)
-    if past.fruitless >= limits.fruitless:
-        return _give_up(f"{past.fruitless} restarts in a row made no progress", last)
+    if past.restarts_without_progress >= limits.no_progress_limit:
+        return _give_up(f"{past.restarts_without_progress} restarts in a row made no progress", last)
     times, whole = strikes(past, limits.healthy), ", its batches stay whole" if past.whole else ""
     return _give_up(
         f"the same cause occurred {times} times in the same phase{whole}, and nothing is left to try", last
@@ -58,7 +58,9 @@ def is_urgent(findings: Sequence[Finding]) -> bool:
 # ---- which remedy -------------------------------------------------------------------------------------------
 
 
-def _remedy(findings: Sequence[Finding], last: Attempt | None, limits: PolicyLimits) -> tuple[Remedy, bool]:
+def _remedy(
+    findings: Sequence[Finding], last: PastAttempt | None, limits: PolicyLimits
+) -> tuple[Remedy, bool]:
     """Return the remedy, and whether the user ordered it."""
     cause = findings[0].cause if findings and findings[0].confidence >= TRUSTED else UNKNOWN
     own = CAUSES.get(cause, CAUSES[UNKNOWN]).remedy  # a cause of another version's journal is unknown here
@@ -78,7 +80,9 @@ def orders(pairs: Sequence[str]) -> dict[str, str]:
     return {cause.strip(): order.strip() for cause, _, order in split if order}
 
 
-def _rung(remedy: Remedy, past: Past, last: Attempt, limits: PolicyLimits, *, ordered: bool) -> str | None:
+def _rung(
+    remedy: Remedy, past: AttemptHistory, last: PastAttempt, limits: PolicyLimits, *, ordered: bool
+) -> str | None:
     """Return the first rung, from the one that is due upwards, that can still be taken; None if there is none."""
     rungs = remedy.ladder[strikes(past, limits.healthy) - 1 :]
     if not rungs and remedy.persists:
@@ -89,18 +93,20 @@ def _rung(remedy: Remedy, past: Past, last: Attempt, limits: PolicyLimits, *, or
 
 
 def _is_open(
-    rung: str, remedy: Remedy, past: Past, last: Attempt, limits: PolicyLimits, *, ordered: bool
+    rung: str, remedy: Remedy, past: AttemptHistory, last: PastAttempt, limits: PolicyLimits, *, ordered: bool
 ) -> bool:
     """Return whether a rung can be taken: after restarts without progress it must change something."""
     if rung == SAME:
-        return past.fruitless < limits.fruitless
+        return past.restarts_without_progress < limits.no_progress_limit
     if rung == HALF:
-        useful = past.fruitless < limits.fruitless or (remedy.persists and not ordered)
+        useful = past.restarts_without_progress < limits.no_progress_limit or (
+            remedy.persists and not ordered
+        )
         return useful and _can_halve(past, last, limits)
     return last.device != CPU and (last.used_gpu or ordered)
 
 
-def _can_halve(past: Past, last: Attempt, limits: PolicyLimits) -> bool:
+def _can_halve(past: AttemptHistory, last: PastAttempt, limits: PolicyLimits) -> bool:
     if past.whole and not limits.gives_size:
         return False
     if last.rows is None:
@@ -111,20 +117,20 @@ def _can_halve(past: Past, last: Attempt, limits: PolicyLimits) -> bool:
 # ---- bounds ---------------------------------------------------------------------------------------------------
 
 
-def _own_code(last: Attempt | None) -> int:
+def _own_code(last: PastAttempt | None) -> int:
     """Return the exit code that the child's own end stands for: 128 + n by a signal; 0 if it did not end."""
     code = last.code if last is not None and last.code is not None else 0
     return code if code >= 0 else SIGNALLED - code
 
 
-def _give_up(why: str, last: Attempt | None) -> Decision:
+def _give_up(why: str, last: PastAttempt | None) -> Decision:
     return Decision(action="give_up", why=why, code=_own_code(last) or GAVE_UP)
 
 
 # ---- the next attempt -----------------------------------------------------------------------------------------
 
 
-def _restart(rung: str, why: str, past: Past, last: Attempt, limits: PolicyLimits) -> Decision:
+def _restart(rung: str, why: str, past: AttemptHistory, last: PastAttempt, limits: PolicyLimits) -> Decision:
     factor = last.factor * 2 if rung == HALF else last.factor
     factor = factor if past.whole else max(factor, limits.microbatches)
     device = CPU if rung == CPU else last.device
@@ -152,10 +158,10 @@ def pause(troubles: int, limits: PolicyLimits) -> float:
 
 def mathematics(factor: int, device: str, limits: PolicyLimits = DEFAULTS) -> str:
     """Return in one sentence what differs from the training that the script describes."""
-    told = [_fewer(factor, limits)] if factor > 1 else []
+    announced = [_fewer(factor, limits)] if factor > 1 else []
     if device == CPU:
-        told.append("the CPU computes the same and rounds differently")
-    return "; ".join(told) or "the training results are unaffected"
+        announced.append("the CPU computes the same and rounds differently")
+    return "; ".join(announced) or "the training results are unaffected"
 
 
 def _fewer(factor: int, limits: PolicyLimits) -> str:

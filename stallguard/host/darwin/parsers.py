@@ -49,8 +49,8 @@ def _accelerators_plist(text: str) -> list[Accelerator]:
 
 
 def _from_plist(node: dict[str, Any]) -> Accelerator:
-    told = node["PerformanceStatistics"]
-    numbers = {key: value for key, value in told.items() if isinstance(value, int) and value >= 0}
+    announced = node["PerformanceStatistics"]
+    numbers = {key: value for key, value in announced.items() if isinstance(value, int) and value >= 0}
     kind, model = node.get("IOObjectClass"), node.get("model")
     return _made(kind if isinstance(kind, str) else None, model if isinstance(model, str) else None, numbers)
 
@@ -148,8 +148,8 @@ class Pages(NamedTuple):
 
     def bytes(self, *names: str) -> int | None:
         """Return the bytes of the named pages together; None if one is missing."""
-        told = [self.counts.get(name) for name in names]
-        known = [count for count in told if count is not None]
+        announced = [self.counts.get(name) for name in names]
+        known = [count for count in announced if count is not None]
         return sum(known) * self.size if len(known) == len(names) else None
 
 
@@ -202,7 +202,7 @@ def lid_closed(text: str) -> bool | None:
     return found[1] == "Yes" if found else None
 
 
-class Row(NamedTuple):
+class ProcessRow(NamedTuple):
     """A line of ps."""
 
     pid: int
@@ -211,7 +211,7 @@ class Row(NamedTuple):
     name: str
 
 
-def ps(text: str) -> list[Row]:
+def ps(text: str) -> list[ProcessRow]:
     """Return the lines of a ps table whose headings are PID, STAT, %CPU and COMMAND among others."""
     lines = text.splitlines()
     heads = lines[0].split() if lines else []
@@ -219,7 +219,7 @@ def ps(text: str) -> list[Row]:
         return []
     rows = [dict(zip(heads, line.split(None, len(heads) - 1), strict=False)) for line in lines[1:]]
     return [
-        Row(int(row["PID"]), row["STAT"], _share(row["%CPU"]), row[heads[-1]].strip())
+        ProcessRow(int(row["PID"]), row["STAT"], _share(row["%CPU"]), row[heads[-1]].strip())
         for row in rows
         if len(row) == len(heads) and whole(row["PID"]) is not None
     ]

@@ -13,7 +13,7 @@ import msgspec
 
 from stallguard.errors import UNREADABLE
 from stallguard.host import tool
-from stallguard.host.types import Gpu, Sleep
+from stallguard.host.types import ListedGpu, Sleep
 
 PMSET = ["/usr/bin/pmset", "-g"]
 PROFILER = ["/usr/sbin/system_profiler", "SPDisplaysDataType", "-json"]  # 1 to 3 s
@@ -74,14 +74,14 @@ def _saves(found: dict[str, re.Match[str]]) -> bool | None:
     return None
 
 
-def gpus() -> tuple[Gpu, ...] | None:
+def gpus() -> tuple[ListedGpu, ...] | None:
     """Return the GPUs; None if system_profiler does not answer."""
     with contextlib.suppress(TimeoutError):
         return parse_displays(tool.output(PROFILER, 15.0) or "")
     return None
 
 
-def parse_displays(text: str) -> tuple[Gpu, ...] | None:
+def parse_displays(text: str) -> tuple[ListedGpu, ...] | None:
     """Return the GPUs in `system_profiler SPDisplaysDataType -json`; None if it is something else."""
     with contextlib.suppress(KeyError, TypeError, *UNREADABLE):
         entries = msgspec.json.decode(text.encode())["SPDisplaysDataType"]
@@ -89,8 +89,8 @@ def parse_displays(text: str) -> tuple[Gpu, ...] | None:
     return None
 
 
-def _gpu(entry: dict[str, Any]) -> Gpu:
+def _gpu(entry: dict[str, Any]) -> ListedGpu:
     # _name can be an untranslated key such as kHW_AppleM1Item; sppci_model is absent on some systems.
     name = str(entry.get("sppci_model") or entry.get("_name") or "unknown")
     cores = str(entry.get("sppci_cores", ""))  # a string, if it is there at all
-    return Gpu(name, int(cores) if cores.isdecimal() else None, virtual="paravirtual" in name.lower())
+    return ListedGpu(name, int(cores) if cores.isdecimal() else None, virtual="paravirtual" in name.lower())

@@ -24,7 +24,7 @@ FULL = (
 ) - 1  # at which the kernel holds pti_faults and pti_csw (fill_taskprocinfo): then they say nothing more
 
 
-class Seen(NamedTuple):
+class ProcessSample(NamedTuple):
     """One process at one look; the kernel does not say all of a zombie."""
 
     who: libproc.BsdInfo
@@ -72,8 +72,8 @@ class Tree:
         self._members.keep({pid: started(seen.who) for pid, seen in living.items()})
         seen = {pid: living[pid] for pid in self._members.started}
         teller = main or self._members.root
-        told = _state(seen[teller], teller) if teller in seen else "gone"
-        return self._reading(list(seen.values()), told)
+        announced = _state(seen[teller], teller) if teller in seen else "gone"
+        return self._reading(list(seen.values()), announced)
 
     def set_shared(self, shared: int) -> None:
         """Nothing to correct: phys_footprint counts shared pages for one owner only."""
@@ -88,7 +88,7 @@ class Tree:
         for pid in found:
             self._members.add(pid, start_time(pid))
 
-    def _reading(self, seen: list[Seen], state: str) -> Process:
+    def _reading(self, seen: list[ProcessSample], state: str) -> Process:
         died, count = self._members.take_died(), self._rising.count
         if not seen:
             return Process(state="gone", members=0, workers=died)
@@ -111,12 +111,12 @@ class Tree:
         )
 
 
-def _look(pid: int) -> Seen | None:
+def _look(pid: int) -> ProcessSample | None:
     who = libproc.bsd_info(pid)
-    return Seen(who, libproc.task_info(pid), libproc.rusage(pid)) if who else None
+    return ProcessSample(who, libproc.task_info(pid), libproc.rusage(pid)) if who else None
 
 
-def _state(seen: Seen, pid: int) -> str:
+def _state(seen: ProcessSample, pid: int) -> str:
     """Return the state in the order in which ps(1) decides: what runs hides what waits."""
     if seen.who.status == libproc.SZOMB:
         return "zombie"
@@ -134,8 +134,8 @@ def _counted(each: Sequence[int]) -> int | None:
     return None if FULL in each else _sum([one % WRAP for one in each])
 
 
-def _sum(told: Sequence[int]) -> int | None:
-    return sum(told) if told else None
+def _sum(announced: Sequence[int]) -> int | None:
+    return sum(announced) if announced else None
 
 
 def _rounded(ticks: float | None) -> float | None:

@@ -48,21 +48,21 @@ def _sysctl(names: tuple[str, ...]) -> dict[str, str]:
 
 def memory(_pid: int | None = None) -> Memory:
     """Return the machine's memory.  macOS has no memory limit of a process that could be read."""
-    told = _sysctl(MEMORY_NAMES)
+    announced = _sysctl(MEMORY_NAMES)
     return memory_reading(
-        told, parse.pages(tool.output(VM_STAT, PATIENCE) or tool.output(MEMORY_PRESSURE, PATIENCE) or "")
+        announced, parse.pages(tool.output(VM_STAT, PATIENCE) or tool.output(MEMORY_PRESSURE, PATIENCE) or "")
     )
 
 
-def memory_reading(told: Mapping[str, str], pages: parse.Pages | None) -> Memory:
+def memory_reading(announced: Mapping[str, str], pages: parse.Pages | None) -> Memory:
     """Return the reading that sysctl's values and the page counts make."""
     return Memory(
-        total=parse.whole(told.get("hw.memsize")),
+        total=parse.whole(announced.get("hw.memsize")),
         available=pages.bytes("Pages free", "Pages inactive", "Pages speculative") if pages else None,
-        pressure=parse.PRESSURE.get(told.get("kern.memorystatus_vm_pressure_level", "")),
-        swap_used=parse.swap_used(told.get("vm.swapusage")),
+        pressure=parse.PRESSURE.get(announced.get("kern.memorystatus_vm_pressure_level", "")),
+        swap_used=parse.swap_used(announced.get("vm.swapusage")),
         swap_outs=pages.bytes("Swapouts") if pages else None,
-        compressed=parse.whole(told.get("vm.compressor_bytes_used")),
+        compressed=parse.whole(announced.get("vm.compressor_bytes_used")),
     )
 
 
@@ -152,7 +152,7 @@ class MachineWatch:
         return round(min(1.0, max(0.0, (self._times[0] - before[0]) / total)), 4) if total > 0 else None
 
 
-def busiest(rows: list[parse.Row], ours: Collection[int]) -> tuple[str, ...]:
+def busiest(rows: list[parse.ProcessRow], ours: Collection[int]) -> tuple[str, ...]:
     """Return the names of up to three busy processes that are not ours, the busiest first."""
     others = [row for row in rows if row.pid not in ours and (row.cpu or 0.0) >= BUSY and row.name != "ps"]
     others.sort(key=lambda row: row.cpu or 0.0, reverse=True)
@@ -181,9 +181,11 @@ def facts() -> dict[str, str | int | bool | None]:
     return facts_from(_sysctl(FACT_NAMES), parse.versions(tool.output(["/usr/bin/sw_vers"], PATIENCE) or ""))
 
 
-def facts_from(told: Mapping[str, str], version: Mapping[str, str]) -> dict[str, str | int | bool | None]:
+def facts_from(
+    announced: Mapping[str, str], version: Mapping[str, str]
+) -> dict[str, str | int | bool | None]:
     """Return the facts that sysctl and sw_vers make."""
-    translated = told.get(
+    translated = announced.get(
         "sysctl.proc_translated"
     )  # 1: this Python is Intel code under Rosetta; absent on Intel
     return {
@@ -191,10 +193,10 @@ def facts_from(told: Mapping[str, str], version: Mapping[str, str]) -> dict[str,
         "version": version.get("ProductVersion"),
         "kernel": platform.release(),
         "machine": platform.machine(),
-        "model": told.get("hw.model"),
-        "chip": told.get("machdep.cpu.brand_string"),
-        "cores": parse.whole(told.get("hw.ncpu")) or os.cpu_count(),
-        "memory": parse.whole(told.get("hw.memsize")),
+        "model": announced.get("hw.model"),
+        "chip": announced.get("machdep.cpu.brand_string"),
+        "cores": parse.whole(announced.get("hw.ncpu")) or os.cpu_count(),
+        "memory": parse.whole(announced.get("hw.memsize")),
         "rosetta": None if translated is None else translated == "1",
         "python": sys.version.split()[0],
     }

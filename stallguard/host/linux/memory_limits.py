@@ -77,26 +77,26 @@ def limits(pid: int | None) -> list[Limit]:
     return [*_group_limits(group_of(pid)), *_process_limits(pid)]
 
 
-class Group(NamedTuple):
+class ControlGroup(NamedTuple):
     """A control group that accounts for memory: where it is, and which file names it has."""
 
     path: str
     version: int
 
 
-def group_of(pid: int | None) -> Group | None:
+def group_of(pid: int | None) -> ControlGroup | None:
     """Return the memory control group of `pid` (this process if None)."""
     text = slurp(f"/proc/{pid or 'self'}/cgroup") or b""
     return parse_group(text.decode(errors="replace"), CGROUPS)
 
 
-def parse_group(text: str, mount: str) -> Group | None:
+def parse_group(text: str, mount: str) -> ControlGroup | None:
     """Return the group named in a /proc/PID/cgroup (cgroups(7)); version 1's memory hierarchy comes first."""
     hierarchies = [line.split(":", 2)[1:] for line in text.splitlines()]
     for version, prefix, wanted in ((1, "/memory", "memory"), (2, "", "")):
         for hierarchy in hierarchies:
             if len(hierarchy) > 1 and wanted in hierarchy[0].split(","):
-                return Group(f"{mount}{prefix}{hierarchy[1]}".rstrip("/"), version)
+                return ControlGroup(f"{mount}{prefix}{hierarchy[1]}".rstrip("/"), version)
     return None
 
 
@@ -106,7 +106,7 @@ _FILES = {  # version -> limit, usage, file with the line `oom_kill N`
 }
 
 
-def _group_limits(group: Group | None) -> list[Limit]:
+def _group_limits(group: ControlGroup | None) -> list[Limit]:
     if group is None:
         return []
     most, used, _ = _FILES[group.version]
@@ -130,7 +130,7 @@ def _number(path: str) -> int | None:
     return int(text) if text.isdigit() else None  # "max" is no number
 
 
-def oom_kills(group: Group | None) -> int | None:
+def oom_kills(group: ControlGroup | None) -> int | None:
     """Return how many processes of the group the kernel has killed for memory, under any limit."""
     return None if group is None else _counter(f"{group.path}/{_FILES[group.version][2]}", b"oom_kill")
 

@@ -31,8 +31,8 @@ class Gpu:
             return None
         holders = [self._holders(nvml, device) for device in devices]
         used = [device for device, held in zip(devices, holders, strict=True) if held and held & set(pids)]
-        told = [held for held in holders if held is not None]
-        return self._reading(nvml, used or devices, pids, _is_mine(told, bool(used)))
+        announced = [held for held in holders if held is not None]
+        return self._reading(nvml, used or devices, pids, _is_mine(announced, bool(used)))
 
     def _reading(self, nvml: Any, devices: list[Any], pids: Collection[int], mine: bool | None) -> Device:
         rates = [_try(nvml, nvml.nvmlDeviceGetUtilizationRates, device) for device in devices]
@@ -65,11 +65,11 @@ class Gpu:
         return any(sample.pid in pids and sample.smUtil > 0 for sample in kept)
 
 
-def _is_mine(told: list[set[int]], ours_found: bool) -> bool | None:
+def _is_mine(announced: list[set[int]], ours_found: bool) -> bool | None:
     """In a container NVML tells the host's pids: finding none of ours among others then says nothing."""
     if ours_found:
         return True
-    return None if not told or any(told) else False
+    return None if not announced or any(announced) else False
 
 
 def _samples(nvml: Any, device: Any, since: int) -> list[Any] | None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from stallguard.host.types import Gpu, Sleep
+from stallguard.host.types import ListedGpu, Sleep
 
 LOGIND = "/etc/systemd/logind.conf"
 IDLE, UNIT = 1800.0, {"": 1.0, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}  # logind.conf(5)
@@ -58,6 +58,6 @@ def _seconds(text: str) -> float:
     return sum(float(number) * UNIT.get(unit, 1.0) for number, unit in parts) or IDLE
 
 
-def gpus() -> tuple[Gpu, ...] | None:
+def gpus() -> tuple[ListedGpu, ...] | None:
     """Return None: the device sensor asks NVML."""
     return None

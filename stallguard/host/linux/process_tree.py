@@ -103,8 +103,12 @@ def _rounded(value: float | None, unit: float = 1.0) -> float | None:
 
 
 def _total(pairs: Iterable[tuple[int, int] | None]) -> tuple[int | None, int | None]:
-    told = [pair for pair in pairs if pair is not None]
-    return (sum(pair[0] for pair in told), sum(pair[1] for pair in told)) if told else (None, None)
+    announced = [pair for pair in pairs if pair is not None]
+    return (
+        (sum(pair[0] for pair in announced), sum(pair[1] for pair in announced))
+        if announced
+        else (None, None)
+    )
 
 
 def _queues(stats: dict[int, Stat]) -> tuple[int | None, int | None]:
@@ -114,8 +118,8 @@ def _queues(stats: dict[int, Stat]) -> tuple[int | None, int | None]:
 
 
 def _swap(pids: Iterable[int]) -> int | None:
-    told = [procfs.sizes(procfs.slurp(f"/proc/{pid}/status") or b"").get("VmSwap") for pid in pids]
-    known = [swap for swap in told if swap is not None]
+    announced = [procfs.sizes(procfs.slurp(f"/proc/{pid}/status") or b"").get("VmSwap") for pid in pids]
+    known = [swap for swap in announced if swap is not None]
     return sum(known) if known else None
 
 

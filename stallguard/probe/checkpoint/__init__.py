@@ -22,9 +22,9 @@ def targets(context: Context) -> dict[str, Patch]:
 
     def session() -> Any:
         if not found:
-            from .fit_session import Session
+            from .fit_session import CheckpointSession
 
-            found.append(Session(context))
+            found.append(CheckpointSession(context))
         return found[0]
 
     def lazily(part: str, name: str, *more: str) -> Patch:

@@ -17,19 +17,19 @@ from .fit_call import Call
 
 if TYPE_CHECKING:
     from .fit import Fit
-    from .fit_session import Session
+    from .fit_session import CheckpointSession
 
 BACKUP = "BackupAndRestore"
 Started = Callable[[dict[str, Any], int], dict[str, Any]]
 OfFit = Callable[["Fit"], None]
 
 
-def patch_fit(session: Session, owner: Any, started: Started) -> bool:
+def patch_fit(session: CheckpointSession, owner: Any, started: Started) -> bool:
     """Wrap `owner.fit`; `started(arguments, epoch)` returns the arguments with which it begins at `epoch`."""
     return bool(session.context.wrap(owner, "fit", lambda original: _fit(session, original, started)))
 
 
-def patch_callbacks(session: Session, owner: Any, prepare: OfFit, advance: OfFit) -> None:
+def patch_callbacks(session: CheckpointSession, owner: Any, prepare: OfFit, advance: OfFit) -> None:
     """Wrap the class that calls all callbacks; `prepare`, `advance`: Session.begins.
 
     The end of a batch is not wrapped here: the hook that counts beats calls `session.batch_ended` when it is needed.
@@ -42,13 +42,15 @@ def patch_callbacks(session: Session, owner: Any, prepare: OfFit, advance: OfFit
         session.context.wrap(owner, method, make)
 
 
-def patch_iterator(session: Session, owner: Any, method: str, make: Callable[[Session, Any], Any]) -> None:
+def patch_iterator(
+    session: CheckpointSession, owner: Any, method: str, make: Callable[[CheckpointSession, Any], Any]
+) -> None:
     """Wrap the class that a fit takes its batches from, and its generator `method`."""
     session.context.wrap(owner, "__init__", functools.partial(_made, session))
     session.context.wrap(owner, method, functools.partial(make, session))
 
 
-def _fit(session: Session, original: Any, started: Started) -> Any:
+def _fit(session: CheckpointSession, original: Any, started: Started) -> Any:
     signature = inspect.signature(original)
 
     def fit(self: Any, *args: Any, **named: Any) -> Any:
@@ -93,7 +95,7 @@ def obstacle(model: Any, callbacks: Any) -> str:
     return announcements.REPLICAS if getattr(strategy, "num_replicas_in_sync", 1) > 1 else ""
 
 
-def _made(session: Session, original: Any) -> Any:
+def _made(session: CheckpointSession, original: Any) -> Any:
     def __init__(self: Any, *args: Any, **named: Any) -> None:  # noqa: N807  a wrapper of one
         fit = session.fit
         if fit is not None and fit.iterator is None:
@@ -103,7 +105,9 @@ def _made(session: Session, original: Any) -> Any:
     return __init__
 
 
-def _train_begin(session: Session, original: Any, prepare: OfFit, advance: OfFit) -> Callable[..., Any]:
+def _train_begin(
+    session: CheckpointSession, original: Any, prepare: OfFit, advance: OfFit
+) -> Callable[..., Any]:
     def on_train_begin(self: Any, *args: Any, **named: Any) -> Any:
         fit = session.fit
         if fit is None or fit.callbacks is not None or self.model is not fit.model:
@@ -116,7 +120,7 @@ def _train_begin(session: Session, original: Any, prepare: OfFit, advance: OfFit
     return on_train_begin
 
 
-def _epoch_begin(session: Session, original: Any) -> Any:
+def _epoch_begin(session: CheckpointSession, original: Any) -> Any:
     def on_epoch_begin(self: Any, epoch: int, *args: Any, **named: Any) -> Any:
         result = original(self, epoch, *args, **named)
         fit = session.fit
@@ -127,7 +131,7 @@ def _epoch_begin(session: Session, original: Any) -> Any:
     return on_epoch_begin
 
 
-def _epoch_end(session: Session, original: Any) -> Any:
+def _epoch_end(session: CheckpointSession, original: Any) -> Any:
     def on_epoch_end(self: Any, epoch: int, *args: Any, **named: Any) -> Any:
         fit = session.fit
         if fit is None or fit.callbacks is not self:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..context import Context
-    from .fit_session import Session
+    from .fit_session import CheckpointSession
 
 _STEP = 1_000_003  # between the seeds of two fits
 _LIMIT = 2**31 - 1
@@ -51,7 +51,7 @@ class Order:
         return self._tf.random.experimental.stateless_shuffle(value, seed)
 
 
-def patch_shuffle(session: Session, module: Any) -> None:
+def patch_shuffle(session: CheckpointSession, module: Any) -> None:
     """Seed the unseeded calls of `Dataset.shuffle`, in their order.
 
     Not in a function of another dataset: with one seed, each inner dataset would have the same order each time.
@@ -73,7 +73,7 @@ def patch_shuffle(session: Session, module: Any) -> None:
     session.context.wrap(module._ShuffleDataset, "__init__", make)
 
 
-def patch_arrays(session: Session, module: Any) -> None:
+def patch_arrays(session: CheckpointSession, module: Any) -> None:
     """Shuffle the arrays of an unseeded fit from the run's seed (Keras 3)."""
 
     def make(original: Any) -> Any:
@@ -99,7 +99,7 @@ def patch_arrays(session: Session, module: Any) -> None:
     session.context.wrap(module.ArrayDataAdapter, "get_tf_dataset", make)
 
 
-def patch_old_arrays(session: Session, module: Any) -> None:
+def patch_old_arrays(session: CheckpointSession, module: Any) -> None:
     """Shuffle the arrays of an unseeded fit from the run's seed (Keras 2: one iterator for all epochs)."""
 
     def make(original: Any) -> Any:

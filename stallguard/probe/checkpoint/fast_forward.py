@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from .fit import Fit
-    from .fit_session import Session
+    from .fit_session import CheckpointSession
 
 
-def epoch(session: Session, fit: Fit, iterator: Any, original: Any) -> Iterator[Any]:
+def epoch(session: CheckpointSession, fit: Fit, iterator: Any, original: Any) -> Iterator[Any]:
     """Return an iterator over one epoch like Keras' generator; in the first epoch of a resumed fit, from its position.
 
     The probe's code runs only at the first batch and after the last; between them Keras' own generator runs.  A
@@ -34,7 +34,7 @@ def epoch(session: Session, fit: Fit, iterator: Any, original: Any) -> Iterator[
     return chain(_first(session, fit, iterator, original, stream), stream, _completed(fit))
 
 
-def _first(session: Session, fit: Fit, iterator: Any, original: Any, stream: Any) -> Iterator[Any]:
+def _first(session: CheckpointSession, fit: Fit, iterator: Any, original: Any, stream: Any) -> Iterator[Any]:
     """Yield the epoch's first item; Keras opens one iterator an epoch, so all items have its source."""
     resuming = fit.saved is not None and not fit.passed
     now = entered = random_state.capture()
@@ -69,7 +69,7 @@ def _completed(fit: Fit) -> Iterator[Any]:
     yield from ()
 
 
-def finished_epochs(session: Session, fit: Fit, iterator: Any, original: Any) -> None:
+def finished_epochs(session: CheckpointSession, fit: Fit, iterator: Any, original: Any) -> None:
     """Run through the finished epochs, and restore the pipeline's state at the opening of the saved iterator."""
     saved = fit.past
     drawing = saved.verified and pipelines.must_be_drawn(iterator, fit.readable())
@@ -82,7 +82,7 @@ def finished_epochs(session: Session, fit: Fit, iterator: Any, original: Any) ->
     random_state.restore(saved.random("open"))
 
 
-def repeat_others(session: Session, fit: Fit, epochs: int) -> None:
+def repeat_others(session: CheckpointSession, fit: Fit, epochs: int) -> None:
     """Open the other pipelines that were opened before the epoch of this number."""
     others = fit.past.facts["others"]
     if epochs < len(others):
@@ -90,7 +90,7 @@ def repeat_others(session: Session, fit: Fit, epochs: int) -> None:
 
 
 def _pass_epoch(
-    session: Session, fit: Fit, iterator: Any, original: Any, complete: bool, batches: int
+    session: CheckpointSession, fit: Fit, iterator: Any, original: Any, complete: bool, batches: int
 ) -> None:
     """Run through one finished epoch, and draw `batches` of it."""
     stream = original(iterator)
@@ -106,7 +106,7 @@ def _pass_epoch(
             break
 
 
-def pass_over(session: Session, fit: Fit, source: Any, batches: int) -> None:
+def pass_over(session: CheckpointSession, fit: Fit, source: Any, batches: int) -> None:
     """Draw batches of a finished epoch; the pipeline's own errors are raised."""
     for _ in range(batches):
         next(source)
@@ -146,7 +146,9 @@ def _with_its_batch(fit: Fit, item: Any) -> Any:
     return (*item[:-1], chain([batch], item[-1]))
 
 
-def draw(session: Session, fit: Fit, source: Any, now: dict[str, Any], entered: dict[str, Any]) -> None:
+def draw(
+    session: CheckpointSession, fit: Fit, source: Any, now: dict[str, Any], entered: dict[str, Any]
+) -> None:
     """Draw from `source` what the interrupted run had drawn, and restore the rest of its state.
 
     `now`: the generators before `source` opened; `entered`: when the framework's loop reached this epoch.  Raises

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import announcements, identity, object_state, pipelines, random_state, variables
-from .object_state import Baseline, NoPlace, Return
+from .object_state import NoPlace, ObjectBaseline, Return
 from .object_walk import Walk
 from .saved_generation import Saved, StartOver
-from .written_files import Files
+from .written_files import WrittenFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ class Fit:
         self.model = model
         self.ordinal = ordinal
         self.store = store
-        self.files = Files(store.files)
+        self.files = WrittenFiles(store.files)
         self.first = first
         self.epochs = epochs
         self.site = site
@@ -63,8 +63,8 @@ class Fit:
         self.resumed = False  # training has begun again after that
         self.begun = False  # the first epoch has begun, and its saved state has been restored
         self.measured = False  # the metrics have been restored (Keras 2)
-        self.baseline: Baseline | None = None
-        self.data_baseline: Baseline | None = None
+        self.baseline: ObjectBaseline | None = None
+        self.data_baseline: ObjectBaseline | None = None
         self.rate: Any = None  # learning rate that the script sets
         self.start = ""  # identity.start
         self.notices: list[str] = []
@@ -105,7 +105,7 @@ class Fit:
     def begin(self) -> list[str]:
         """Take the baselines as training begins.  Return the kinds of objects that cannot be kept, for a message."""
         data, state = self.walk()
-        self.data_baseline, self.baseline = Baseline(data), Baseline(state)
+        self.data_baseline, self.baseline = ObjectBaseline(data), ObjectBaseline(state)
         unknown = ["%s (%s)" % (path, kind) for path, kind in state.unkept.items()]
         return unknown if state.complete else [*unknown, announcements.TOO_MANY]
 

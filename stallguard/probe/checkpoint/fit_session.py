@@ -21,8 +21,8 @@ from .fit import Fit, callbacks_of
 from .opened_files import Openings
 from .resume_choice import ResumeChoice
 from .saved_generation import StartOver
-from .saver import Saver
-from .sigterm import Farewell
+from .saver import CheckpointSaver
+from .sigterm import SigtermHandler
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -33,7 +33,7 @@ PRINT_EVERY = 2.0  # s between two fingerprints of epochs' first batches
 MOST = 1_000_000_000  # bytes of callbacks' own data in a checkpoint
 
 
-class Session:
+class CheckpointSession:
     """The state that the checkpoint hooks of all frameworks share."""
 
     def __init__(self, context: Context) -> None:
@@ -45,13 +45,13 @@ class Session:
         self._records = earlier_attempts.Records(context.backup_directory, context.place, context.resuming)
         self._locks = dataset_caches.Locks(self._records.folder, time.time())
         self.pace = schedule.of_environment(environment, time.monotonic())
-        self.farewell = Farewell(context.attend, context.mail.own_thread)
-        self._choice = ResumeChoice(context, self._records, self.farewell.die)
+        self.sigterm_handler = SigtermHandler(context.attend, context.mail.own_thread)
+        self._choice = ResumeChoice(context, self._records, self.sigterm_handler.die)
         self.openings = Openings(context, lambda: self.fit)
         self.lookahead = Lookahead(context)
         self.lookahead.passes = (StartOver,)
         most = int(schedule.number(environment.get("STALLGUARD_CHECKPOINT_MOST"), MOST))
-        self._saver = Saver(context, self.pace, self.farewell, self.lookahead, most)
+        self._saver = CheckpointSaver(context, self.pace, self.sigterm_handler, self.lookahead, most)
         self.epoch_of: Any = None  # the framework's own generator of a fit's epochs
         self._undo: Callable[[], None] | None = None
         self._script: dict[str, int] = {}
@@ -98,7 +98,7 @@ class Session:
         fit.process = {**identity.of_process(self.context.place), "script": self._script}
         fit.seeds, fit.validation = self.context.seeds, call.validation
         self.openings.begin()
-        self.guarded("waiting for SIGTERM", self.farewell.arm)
+        self.guarded("waiting for SIGTERM", self.sigterm_handler.arm)
         fit.files.begin()
         try:
             try:
@@ -107,11 +107,11 @@ class Session:
                 fit.files.end()
                 self.fit, self._undo = None, None
             now = time.monotonic()
-            due = self.farewell.asked or self.pace.at_end(now, now - began)
+            due = self.sigterm_handler.asked or self.pace.at_end(now, now - began)
             if due and not self.stopped and fit.skipping is None:
                 self._saver.save(fit, self.openings.others, history)
         finally:
-            self.guarded("no longer waiting for SIGTERM", self.farewell.disarm)
+            self.guarded("no longer waiting for SIGTERM", self.sigterm_handler.disarm)
         return history
 
     def _resumed(self, fit: Fit, call: Call) -> Any:
@@ -290,7 +290,7 @@ class Session:
         if fit.saved is not None and fit.resumed and fit.saved.arrays:  # trained since: no undo after this
             fit.saved.drop()
             self._undo = None
-        if self._stopping or self.farewell.asked:
+        if self._stopping or self.sigterm_handler.asked:
             self._last(fit)
         elif time.monotonic() >= self.pace.next and not fit.at_seam():
             self._saver.save(fit, self.openings.others)
@@ -307,7 +307,7 @@ class Session:
         fit.epoch_ended(epoch)
         if fit.epoch >= fit.epochs or getattr(fit.model, "stop_training", False):
             return
-        if self.farewell.asked:
+        if self.sigterm_handler.asked:
             self._last(fit)
         elif self.pace.due(time.monotonic(), seam=True):
             self._saver.save(fit, self.openings.others)
@@ -321,7 +321,7 @@ class Session:
         fit = self.fit
         if fit is None and self._has_own_backup:
             self.context.say("stop", announcements.OWN_STOPPED, saved=1)
-            self.farewell.wait()
+            self.sigterm_handler.wait()
         if fit is None or self.stopped:
             return
         if callbacks is fit.callbacks:
@@ -338,8 +338,8 @@ class Session:
         """
         saved = not self.stopped and self._saver.save(fit, self.openings.others, last=True)
         self.stopped = True
-        if saved and not self.farewell.asked:
+        if saved and not self.sigterm_handler.asked:
             self.context.say("stop", announcements.STOPPED, saved=1)
-            self.farewell.wait()
-        if self.farewell.asked:
-            self.farewell.die()
+            self.sigterm_handler.wait()
+        if self.sigterm_handler.asked:
+            self.sigterm_handler.die()

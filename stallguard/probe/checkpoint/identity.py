@@ -35,7 +35,7 @@ _NAMES = {
 }  # fmt: skip
 
 
-class Comparison(NamedTuple):
+class IdentityComparison(NamedTuple):
     """`refusal`: why a checkpoint must not be used, "" if it can be used; `notices`: differences to report.
 
     `foreign`: it belongs to another process, fit or model, so that no setting can allow it.
@@ -109,14 +109,14 @@ def rate(model: Any) -> Any:
     return None if variable is None else float(variables.values([variable])[0])
 
 
-def compare(saved: dict[str, Any], ours: dict[str, Any]) -> Comparison:
+def compare(saved: dict[str, Any], ours: dict[str, Any]) -> IdentityComparison:
     """Compare two identities, each of the fields of `of_process` and `of_fit`, and of "script", from `script`."""
     refusal, notices = "", []
     for field, name in _NAMES.items():
         if saved.get(field) != ours.get(field):
             refusal = _refusal(field, name, saved.get(field), ours.get(field))
             if field in _FOREIGN:
-                return Comparison(refusal, [], True)
+                return IdentityComparison(refusal, [], True)
             break
     before, now = saved["script"], ours["script"]
     changed = sorted(file for file in before if file in now and before[file] != now[file])
@@ -129,7 +129,7 @@ def compare(saved: dict[str, Any], ours: dict[str, Any]) -> Comparison:
         )
     if saved["schedule"] != ours["schedule"]:
         notices.append("the script sets another schedule of the learning rate than before")
-    return Comparison(refusal, notices)
+    return IdentityComparison(refusal, notices)
 
 
 def _refusal(field: str, name: str, saved: Any, ours: Any) -> str:

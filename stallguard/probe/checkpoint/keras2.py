@@ -19,38 +19,38 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from .fit import Fit
-    from .fit_session import Session
+    from .fit_session import CheckpointSession
 
 
-def patch_model(session: Session, module: Any) -> None:
+def patch_model(session: CheckpointSession, module: Any) -> None:
     """Wrap `Model.fit` and the method that returns its initial counters."""
     # The arguments stay as they are: `_counters` sets where the fit begins.
     if common.patch_fit(session, module.Model, lambda asked, _: asked):
-        session.context.took("backup")
+        session.context.hook_installed("backup")
     session.context.wrap(
         module.Model, "_maybe_load_initial_counters_from_ckpt", functools.partial(_counters, session)
     )
 
 
-def patch_data(session: Session, module: Any) -> None:
+def patch_data(session: CheckpointSession, module: Any) -> None:
     """Wrap the handler from which every fit takes its batches."""
     common.patch_iterator(session, module.DataHandler, "enumerate_epochs", _epochs)
     session.context.wrap(module.DataHandler, "steps", functools.partial(_steps, session))
     data_order.patch_old_arrays(session, module)
 
 
-def patch_callbacks(session: Session, module: Any) -> None:
+def patch_callbacks(session: CheckpointSession, module: Any) -> None:
     """Wrap the list that calls all callbacks."""
     common.patch_callbacks(session, module.CallbackList, _prepare, functools.partial(_advance, session))
 
 
-def patch_callbacks_if_there(session: Session, module: Any) -> None:
+def patch_callbacks_if_there(session: CheckpointSession, module: Any) -> None:
     """Wrap the list if `keras.callbacks` is one module (Keras 2), not if it is a package."""
     if not hasattr(module, "__path__"):
         patch_callbacks(session, module)
 
 
-def _counters(session: Session, original: Any) -> Any:
+def _counters(session: CheckpointSession, original: Any) -> Any:
     def _maybe_load_initial_counters_from_ckpt(self: Any, *args: Any, **named: Any) -> Any:
         fit = session.fit
         if fit is None or fit.model is not self or fit.saved is None:
@@ -62,7 +62,7 @@ def _counters(session: Session, original: Any) -> Any:
     return _maybe_load_initial_counters_from_ckpt
 
 
-def _epochs(session: Session, original: Any) -> Any:
+def _epochs(session: CheckpointSession, original: Any) -> Any:
     session.epoch_of = original
 
     def enumerate_epochs(self: Any) -> Any:
@@ -74,7 +74,7 @@ def _epochs(session: Session, original: Any) -> Any:
     return enumerate_epochs
 
 
-def _walk(session: Session, fit: Fit, handler: Any, original: Any) -> Iterator[Any]:
+def _walk(session: CheckpointSession, fit: Fit, handler: Any, original: Any) -> Iterator[Any]:
     """Yield (epoch, iterator) like Keras; a resumed fit first runs through its finished epochs."""
     target = handler._initial_epoch if fit.saved is not None else fit.first
     now = random_state.capture()
@@ -121,7 +121,7 @@ def _must_be_drawn(fit: Fit, handler: Any) -> str:
     return pipelines.must_be_drawn(handler, fit.readable())
 
 
-def _advance(session: Session, fit: Fit) -> None:
+def _advance(session: CheckpointSession, fit: Fit) -> None:
     """Move the data of a finished fit to their position at its end."""
     handler, saved = fit.iterator, fit.past
     drawing = _must_be_drawn(fit, handler)
@@ -134,7 +134,7 @@ def _advance(session: Session, fit: Fit) -> None:
     fit.restore_data()
 
 
-def _steps(session: Session, original: Any) -> Any:
+def _steps(session: CheckpointSession, original: Any) -> Any:
     def steps(self: Any) -> Any:
         fit = session.fit
         # Not earlier: Keras resets the metrics after it gets the epoch.

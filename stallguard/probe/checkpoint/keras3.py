@@ -11,30 +11,30 @@ from .saved_generation import StartOver
 
 if TYPE_CHECKING:
     from .fit import Fit
-    from .fit_session import Session
+    from .fit_session import CheckpointSession
 
 
-def patch_trainer(session: Session, name: str, module: Any) -> None:
+def patch_trainer(session: CheckpointSession, name: str, module: Any) -> None:
     """Wrap `fit` of the trainer class `name`, and the module's own epoch iterator if it has one."""
     trainer = getattr(module, name)
     if common.patch_fit(session, trainer, lambda asked, epoch: {**asked, "initial_epoch": epoch}):
-        session.context.took("backup")
+        session.context.hook_installed("backup")
     iterator = getattr(module, "TFEpochIterator", None)
     if iterator is not None:  # before Keras 3.7 the loop is here
         session.context.wrap(iterator, "enumerate_epoch", functools.partial(_epoch, session))
 
 
-def patch_base_trainer(session: Session, module: Any) -> None:
+def patch_base_trainer(session: CheckpointSession, module: Any) -> None:
     """Wrap the method that returns an epoch's logs."""
     session.context.wrap(module.Trainer, "_get_metrics_result_or_logs", functools.partial(_logs, session))
 
 
-def patch_iterator(session: Session, module: Any) -> None:
+def patch_iterator(session: CheckpointSession, module: Any) -> None:
     """Wrap the epoch iterator that is common to all backends."""
     common.patch_iterator(session, module.EpochIterator, "_enumerate_iterator", _epoch)
 
 
-def patch_callbacks(session: Session, module: Any) -> None:
+def patch_callbacks(session: CheckpointSession, module: Any) -> None:
     """Wrap the list that calls all callbacks."""
     common.patch_callbacks(session, module.CallbackList, _prepare, functools.partial(_advance, session))
 
@@ -65,7 +65,7 @@ def _prepare(fit: Fit) -> None:
         raise StartOver(announcements.UNBUILT % (trouble or missing)) from trouble
 
 
-def _epoch(session: Session, original: Any) -> Any:
+def _epoch(session: CheckpointSession, original: Any) -> Any:
     session.epoch_of = original
 
     def epoch(self: Any) -> Any:
@@ -79,13 +79,13 @@ def _epoch(session: Session, original: Any) -> Any:
     return epoch
 
 
-def _advance(session: Session, fit: Fit) -> None:
+def _advance(session: CheckpointSession, fit: Fit) -> None:
     """Move the data of a finished fit to their position at its end."""
     fit.per_execution = fit.iterator.steps_per_execution
     fast_forward.finished_epochs(session, fit, fit.iterator, session.epoch_of)
 
 
-def _logs(session: Session, original: Any) -> Any:
+def _logs(session: CheckpointSession, original: Any) -> Any:
     def _get_metrics_result_or_logs(self: Any, logs: Any) -> Any:
         # If every batch of an epoch was skipped, there is no last step with logs.
         if not logs and session.fit is not None and session.fit.saved is not None:

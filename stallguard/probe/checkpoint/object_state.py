@@ -28,7 +28,7 @@ class NoPlace(Exception):
     """A kept slot does not exist in this process; the text names it."""
 
 
-class Baseline:
+class ObjectBaseline:
     """The digests of a walk's slots.  It refers to their values, so that no id is used twice."""
 
     def __init__(self, walked: Walk) -> None:

@@ -22,23 +22,28 @@ if TYPE_CHECKING:
     from ..context import Context
     from ..lookahead import Lookahead
     from .fit import Fit
-    from .schedule import Pace
-    from .sigterm import Farewell
-    from .snapshot import Snapshot
+    from .schedule import Schedule
+    from .sigterm import SigtermHandler
+    from .snapshot import FitSnapshot
 
 SMALL = 8 << 20  # bytes that are written at once; a larger snapshot is written by the thread
 LAST = 60.0  # s that the last save waits for the previous one
 
 
-class Saver:
+class CheckpointSaver:
     """Makes the generations of one process.  `most`: bytes at most of the callbacks' own data in one."""
 
     def __init__(
-        self, context: Context, pace: Pace, farewell: Farewell, lookahead: Lookahead, most: int
+        self,
+        context: Context,
+        pace: Schedule,
+        sigterm_handler: SigtermHandler,
+        lookahead: Lookahead,
+        most: int,
     ) -> None:
         self._context = context
         self._pace = pace
-        self._farewell = farewell
+        self._farewell = sigterm_handler
         self._lookahead = lookahead
         self._most = most
         self._writer = Writer(
@@ -80,7 +85,7 @@ class Saver:
         self._pace.saved(began, time.monotonic())
         return complete
 
-    def _write(self, fit: Fit, snapshot: Snapshot, began: float, beside: bool) -> list[str]:
+    def _write(self, fit: Fit, snapshot: FitSnapshot, began: float, beside: bool) -> list[str]:
         """Write a snapshot, by the thread (`beside`) or at once; return a list that gets its name when it is written.
 
         Raises OSError if it is written at once.

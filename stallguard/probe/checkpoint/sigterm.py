@@ -22,7 +22,7 @@ LONGEST = 8.0  # s more for the batch to end; a save in progress has no limit
 TERM = signal.SIGTERM
 
 
-class Farewell:
+class SigtermHandler:
     """The handler, from `arm` to `disarm`.  `asked` is true after SIGTERM came; `attend()` is called then.
 
     The thread and its pipe are made once in a process: a thread for each fit would cost a millisecond each.  Its first

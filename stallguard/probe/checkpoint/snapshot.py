@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PRINTS = 12  # fingerprints that are kept with a generation, the newest
 
 
-class Snapshot:
+class FitSnapshot:
     """What is written: facts, and buffers that do not change while training goes on."""
 
     def __init__(self, facts: dict[str, Any], blobs: list[Any], seam: bool) -> None:
@@ -25,7 +25,7 @@ class Snapshot:
         self.size = sum(len(blob) for blob in blobs)
 
 
-def take(fit: Fit, most: int, others: list[list[int]], history: Any = None) -> Snapshot:
+def take(fit: Fit, most: int, others: list[list[int]], history: Any = None) -> FitSnapshot:
     """Return the content of a generation of this moment.
 
     `most`: bytes at most of the callbacks' own data.  `others`: Openings.others.  `history`: of a finished fit.  Raises
@@ -70,7 +70,7 @@ def take(fit: Fit, most: int, others: list[list[int]], history: Any = None) -> S
         "uses": fit.seeds.uses() if fit.seeds is not None else {},
     }  # fmt: skip
     facts["tensors"], blobs = tensors.pack(arrays)
-    return Snapshot(facts, blobs, seam)
+    return FitSnapshot(facts, blobs, seam)
 
 
 def _draws(fit: Fit) -> list[str]:

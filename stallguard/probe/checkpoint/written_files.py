@@ -29,7 +29,7 @@ CSV = "CSVLogger"
 CUT, BASE = "cut-off", "base"
 
 
-class Files:
+class WrittenFiles:
     """The files of one fit.  `folder`: of the copies."""
 
     def __init__(self, folder: str) -> None:
@@ -198,7 +198,7 @@ class Files:
 class Opener:
     """Replaces `open` while a fit runs.  No function: as an attribute of a class it must not become a method."""
 
-    def __init__(self, original: Any, files: Files) -> None:
+    def __init__(self, original: Any, files: WrittenFiles) -> None:
         self.original = original
         self.files = files
 

@@ -57,7 +57,7 @@ class BatchHooks:
         ):
             taken = context.wrap(kind, name, around(context, opens, self.loop_closes, self.loop_fails))
             if taken and name == "fit":
-                context.took("fit")
+                context.hook_installed("fit")
 
     def _patch_batches(self, kind: Any) -> None:
         context = self.context
@@ -67,7 +67,7 @@ class BatchHooks:
             )
         train = around(context, self.batch_opens, self.batch_closes, self.beats.call_failed)
         if context.wrap(kind, "train_on_batch", train):
-            context.took("on_batch")
+            context.hook_installed("on_batch")
 
     def fit_opens(self, model: Any, *args: Any, **kwargs: Any) -> int:
         """Begin a fit, which can be inside another."""

@@ -62,7 +62,7 @@ class CallbackHooks:
         epoch = around(context, self.epoch_begins, self.epoch_begun, self.epoch_failed)
         taken.append(context.wrap(kind, "on_epoch_begin", epoch))
         if all(taken):
-            context.took("callbacks")
+            context.hook_installed("callbacks")
         else:
             context.note("hooks", "some events of CallbackList are missing", module=module.__name__)
 

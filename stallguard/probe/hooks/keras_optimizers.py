@@ -50,13 +50,13 @@ class OptimizerHooks:
         for kind in own_classes(module, "apply_gradients"):
             # Torch on Metal does not support a second thread that uses the device.
             if backend != "torch" and context.wrap(kind, "__init__", before(context, self.made)):
-                context.took("poll")
+                context.hook_installed("poll")
             # On JAX updates are only traced: a call of `apply` is no update.
             if backend != "jax":
                 bracket = around(context, self.opens, self.closes, self.beats.call_failed)
                 taken = [context.wrap(kind, name, bracket) for name in ("apply", "apply_gradients")]
                 if any(taken):
-                    context.took("optimizer")
+                    context.hook_installed("optimizer")
 
     def made(self, optimizer: Any, *args: Any, **kwargs: Any) -> None:
         """Register the counter of an optimizer that is being made."""

@@ -62,7 +62,7 @@ class Teller:
         if rows and rows != self._rows:
             self._rows = rows
             self.context.note("batch", "a batch of the script has %d rows" % rows, batch=rows)
-        if not self.context.told and type(model) not in self._unreached:
+        if not self.context.announced and type(model) not in self._unreached:
             self._unreached.add(type(model))
             if not batch_structure.reaches(model):
                 self.context.beyond(announcements.UNREACHED.format(model=type(model).__name__))

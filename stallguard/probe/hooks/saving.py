@@ -59,7 +59,7 @@ class SaveHooks:
         for name in reads:
             context.wrap(owner, name, around(context, self.opens, self.read, self.failed))
         if any(taken):
-            context.took("save")
+            context.hook_installed("save")
 
     def opens(self, *args: Any, **kwargs: Any) -> Optional[int]:
         """Begin a checkpoint; nested calls are part of it."""

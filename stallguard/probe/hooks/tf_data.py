@@ -36,7 +36,7 @@ class InputHooks:
         self.eager = sys.modules["tensorflow.python.eager.context"].executing_eagerly
         bracket = around(self.context, self.opens, self.closes, self.beats.leave)
         if self.context.wrap(module.OwnedIterator, "_next_internal", bracket):
-            self.context.took("iterator")
+            self.context.hook_installed("iterator")
 
     def opens(self, iterator: Any) -> Optional[int]:
         """Begin the wait for the next batch."""
@@ -56,7 +56,7 @@ class InputHooks:
             return from_generator
 
         if self.context.wrap(module, "_from_generator", make):
-            self.context.took("generator")
+            self.context.hook_installed("generator")
 
     def watched(self, generator: Any) -> Any:
         """Return the script's generator function, wrapped so that each element counts as progress."""

@@ -31,7 +31,7 @@ class TapeHooks:
         self.eager = sys.modules["tensorflow.python.eager.context"].executing_eagerly
         bracket = around(self.context, self.opens, self.closes, self.beats.call_failed)
         if self.context.wrap(module.GradientTape, "gradient", bracket):
-            self.context.took("tape")
+            self.context.hook_installed("tape")
 
     def opens(self, *args: Any, **kwargs: Any) -> Optional[int]:
         """Begin a gradient that is computed now; not one that is traced into a graph."""

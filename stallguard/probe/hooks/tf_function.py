@@ -55,7 +55,7 @@ class FunctionHooks:
         eager = sys.modules["tensorflow.python.eager.context"].executing_eagerly
         if self.context.wrap(kind, "__call__", self._caller(eager)):
             self.context.patches.may_rest(kind, "__call__")
-            self.context.took(hook)
+            self.context.hook_installed(hook)
 
     def _caller(self, eager: Callable[[], bool]) -> Maker:
         beats = self.beats
@@ -72,8 +72,8 @@ class FunctionHooks:
         """Wrap the function that makes a graph of Python code."""
         bracket = around(self.context, self.trace_opens, self.trace_closes, self.trace_fails)
         if self.context.wrap(module, "func_graph_from_py_func", bracket):
-            self.context.took("trace")
-            self.context.took("first_run")
+            self.context.hook_installed("trace")
+            self.context.hook_installed("first_run")
 
     def trace_opens(self, *args: Any, **kwargs: Any) -> Optional[int]:
         """Begin the tracing of a graph; the graphs inside it (loop bodies) are part of it."""

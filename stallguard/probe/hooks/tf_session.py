@@ -23,6 +23,6 @@ def targets(context: Context) -> Targets:
 
     def patch(module: Any) -> None:
         if context.wrap(module.BaseSession, "run", around(context, opens, closes, context.beats.call_failed)):
-            context.took("session")
+            context.hook_installed("session")
 
     return {"tensorflow.python.client.session": patch}

@@ -32,7 +32,7 @@ class TorchHooks:
     def patch_optimizer(self, module: Any) -> None:
         """Register torch's own hook that runs after every step of every optimizer (2.0 and later)."""
         module.register_optimizer_step_post_hook(self.stepped)
-        self.context.took("torch_step")
+        self.context.hook_installed("torch_step")
 
     def stepped(self, *args: Any) -> None:
         """Count a step of an optimizer."""
@@ -47,7 +47,7 @@ class TorchHooks:
         """Wrap the iterator of a DataLoader."""
         bracket = around(self.context, self.opens, self.closes, self.beats.leave)
         if self.context.wrap(module._BaseDataLoaderIter, "__next__", bracket):
-            self.context.took("torch_loader")
+            self.context.hook_installed("torch_loader")
 
     def opens(self, iterator: Any) -> Optional[int]:
         """Begin the wait for the next batch."""

@@ -78,7 +78,7 @@ class Announcer:
 
     def unreached(self, model: Any) -> None:
         """Report once for each class that its own train_step cannot be sliced."""
-        if type(model) in self._unreached or self._context.told:
+        if type(model) in self._unreached or self._context.announced:
             return
         self._unreached.add(type(model))
         self._context.beyond(UNREACHED.format(model=type(model).__name__))

@@ -39,7 +39,7 @@ class Enough(BaseException):
     """Ends the step that was begun for a comparison; the script does not catch it as an Exception."""
 
 
-class Verdict(NamedTuple):
+class SliceVerdict(NamedTuple):
     """The result for a model.  `reason`: why its batches stay whole, "" if slices are equivalent."""
 
     kind: str  # of the batches to which it applies
@@ -68,14 +68,14 @@ class Slices:
         self._context = context
         self._announcer = announcer
         self._lookahead = Lookahead(context)
-        self._verdicts: WeakKeyDictionary[Any, Verdict] = WeakKeyDictionary()
+        self._verdicts: WeakKeyDictionary[Any, SliceVerdict] = WeakKeyDictionary()
         self._functions: WeakKeyDictionary[Any, Any] = (
             WeakKeyDictionary()
         )  # the one that a model was prepared for
         self._traced: WeakSet[Any] = (
             WeakSet()
         )  # models whose step is in a graph as a whole, before the comparison
-        self._comparison: Optional[Comparison] = None
+        self._comparison: Optional[SliceComparison] = None
         self._making_anew = False
 
     def prepare(self, model: Any, lever: Lever, anew: bool) -> None:
@@ -104,25 +104,25 @@ class Slices:
             return announcements.TOO_EARLY
         return announcements.UNSEEN
 
-    def comparison(self, model: Any) -> Optional[Comparison]:
+    def comparison(self, model: Any) -> Optional[SliceComparison]:
         """Return the comparison of `model` that is running, None if there is none."""
         there = self._comparison
         return there if there is not None and there.model is model else None
 
     def stay_whole(self, model: Any, reason: str, kind: str = "") -> None:
         """Train the batches of `model` whole from now on, and report why.  `kind`: of the compared batches."""
-        self._verdicts[model] = Verdict(kind, reason)
+        self._verdicts[model] = SliceVerdict(kind, reason)
         self._announcer.whole(model, reason)
 
     def pass_over(self, model: Any) -> None:
         """Ignore a model whose step cannot be sliced; `Announcer.unreached` reports it."""
-        self._verdicts[model] = Verdict("", announcements.OUT_OF_REACH)
+        self._verdicts[model] = SliceVerdict("", announcements.OUT_OF_REACH)
 
     def _look(self, model: Any, lever: Lever, batches: list[Any]) -> None:
         if not batches:
             return
         before = self._verdicts.get(model)
-        comparison = Comparison(model, self._context.factor)
+        comparison = SliceComparison(model, self._context.factor)
         self._comparison = comparison
         try:
             with self._context.phase("first run"):
@@ -134,7 +134,7 @@ class Slices:
         if comparison.reason:
             self.stay_whole(model, comparison.reason, comparison.kind)
         else:
-            self._verdicts[model] = Verdict(comparison.kind, "")
+            self._verdicts[model] = SliceVerdict(comparison.kind, "")
             self._announcer.sliced(model, comparison.sentence())
         traced = (
             announcements.TOO_EARLY
@@ -157,7 +157,7 @@ class Slices:
         self._functions[model] = _made(model)
 
 
-class Comparison:
+class SliceComparison:
     """The comparison of one model, and its result: `reason`, and the layers and metrics that slices change."""
 
     def __init__(self, model: Any, factor: int) -> None:
@@ -236,7 +236,7 @@ class Comparison:
                 return self._judged(bench, whole, sliced)
         return "the loss of its first rows is not a number, so that nothing can be compared"
 
-    def _judged(self, bench: Any, whole: equality.Outcome, sliced: equality.Outcome) -> str:
+    def _judged(self, bench: Any, whole: equality.StepOutcome, sliced: equality.StepOutcome) -> str:
         if not whole.gradients or equality.is_zero(whole):
             return "the gradients of its first rows are zero, so that nothing can be compared"
         if bench.uneven:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Optional, Protocol
 
 from . import batch_structure, compare, random_draws_jax, set_aside
 from .deferred_update import Held, holding
-from .equality import Outcome
+from .equality import StepOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,7 +129,7 @@ class Rows:
                 if draws.layers:
                     self.jax.clear_caches()  # a function of the script can have been compiled with these draws
 
-    def outcome(self, data: Any, cuts: Any, scaled: bool) -> Outcome:
+    def outcome(self, data: Any, cuts: Any, scaled: bool) -> StepOutcome:
         """Train the rows as a whole (`cuts`: None) or in slices, and change nothing."""
         numpy = self.jax.numpy
         batch = rows(batch_structure.leaves(data)[0][1]) or 0
@@ -151,7 +151,7 @@ class Rows:
         mean = [numpy.asarray(part / total[0]) for part in gradients or []]
         joined = [_plain(numpy.concatenate(parts)) for parts in zip(*outputs)]
         logged = {name: float(value.mean()) for name, value in logs.items()} if isinstance(logs, dict) else {}
-        return Outcome(
+        return StepOutcome(
             total[1] / total[0], losses, list(map(_plain, mean)), joined, logged, self._changed(other)
         )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Optional, Protocol
 
 from . import batch_structure, compare, random_draws_torch, set_aside
 from .deferred_update import holding
-from .equality import Outcome
+from .equality import StepOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,13 +128,13 @@ class Rows:
             stack.enter_context(set_aside.running_statistics(self.model))
             yield
 
-    def outcome(self, data: Any, cuts: Any, scaled: bool) -> Outcome:
+    def outcome(self, data: Any, cuts: Any, scaled: bool) -> StepOutcome:
         """Train the rows as a whole (`cuts`: None) or in slices, restore all variables, and return the outcome."""
         with Lever(self.step.module).preserved(self.model) as before:
             with set_aside.outputs_kept(self.model) as outputs:
                 loss, losses, gradients, logs = self._trained(data, cuts, scaled)
             state = self._changed(before)
-        return Outcome(loss, losses, gradients, self._joined(outputs), logs, state)
+        return StepOutcome(loss, losses, gradients, self._joined(outputs), logs, state)
 
     def _trained(self, data: Any, cuts: Any, scaled: bool) -> Any:
         with holding(self.model, "apply_gradients", "apply") as held:

@@ -22,7 +22,7 @@ OTHERWISE = "its gradients in slices are not those of a whole batch (%r)"
 LOGGED = 1e-4  # relative; a metric is a mean of rounded numbers
 
 
-class Outcome(NamedTuple):
+class StepOutcome(NamedTuple):
     """The result of training some rows, before any update.  Arrays are numpy's.
 
     `losses`: of the slices.  `gradients`: an array for each variable, or (values, indices) of an embedding's rows, or
@@ -38,19 +38,19 @@ class Outcome(NamedTuple):
     state: dict[str, Any]
 
 
-def is_finite(outcome: Outcome) -> bool:
+def is_finite(outcome: StepOutcome) -> bool:
     """Return whether loss and gradients are finite."""
     numpy = _numpy()
     parts = [_dense(gradient) for gradient in outcome.gradients if gradient is not None]
     return all(bool(numpy.isfinite(part).all()) for part in [*parts, numpy.asarray(outcome.loss or 0.0)])
 
 
-def is_zero(outcome: Outcome) -> bool:
+def is_zero(outcome: StepOutcome) -> bool:
     """Return whether all gradients are zero or missing."""
     return not any(g is not None and _dense(g).any() for g in outcome.gradients)
 
 
-def difference(whole: Outcome, sliced: Outcome, names: list[str], *, half: bool) -> str:
+def difference(whole: StepOutcome, sliced: StepOutcome, names: list[str], *, half: bool) -> str:
     """Return why the slices are not equivalent to the whole batch; "" if they are.
 
     `names`: of the variables.  `half`: whether the model computes in 16 bits.
@@ -66,7 +66,7 @@ def difference(whole: Outcome, sliced: Outcome, names: list[str], *, half: bool)
     return _of_loss(whole, sliced, part) or OTHERWISE % name.partition(":")[0]
 
 
-def unlike_logs(whole: Outcome, sliced: Outcome) -> list[str]:
+def unlike_logs(whole: StepOutcome, sliced: StepOutcome) -> list[str]:
     """Return the names of metrics that slices change, other than the loss."""
     numpy = _numpy()
     return [
@@ -89,7 +89,7 @@ def changed_otherwise(one: dict[str, Any], other: dict[str, Any], part: float) -
     ]
 
 
-def _same_loss(whole: Outcome, sliced: Outcome, part: float) -> bool:
+def _same_loss(whole: StepOutcome, sliced: StepOutcome, part: float) -> bool:
     if whole.loss is None or sliced.loss is None:
         return whole.loss is sliced.loss
     return _near(whole.loss, sliced.loss, sliced.losses, part)
@@ -99,7 +99,7 @@ def _near(one: float, other: float, parts: list[float], part: float) -> bool:
     return abs(one - other) <= part * max(abs(one), *map(abs, parts), 1e-7)
 
 
-def _of_loss(whole: Outcome, sliced: Outcome, part: float) -> str:
+def _of_loss(whole: StepOutcome, sliced: StepOutcome, part: float) -> str:
     if whole.loss is None or sliced.loss is None:
         return ""
     if _same_loss(whole, sliced, part):

@@ -32,12 +32,12 @@ FASTER = "; a schedule that counts updates runs {times:g} times as fast"
 
 def targets(context: Context) -> dict[str, Callable[[Any], None]]:
     """Return the patches of the trainers and the optimizers."""
-    really = Really(context, context.environment.get("STALLGUARD_REALLY", "off"))
+    really = FewerRows(context, context.environment.get("STALLGUARD_REALLY", "off"))
     patches = {name: really.patcher(kind) for name, kind in TRAINERS.items()}
     return {**patches, **rate_targets(context, really.rate)}
 
 
-class Really:
+class FewerRows:
     """Makes `fit` train on fewer rows.  `scaling` of the learning rate: off, linear or sqrt."""
 
     def __init__(self, context: Context, scaling: str) -> None:

@@ -38,7 +38,7 @@ def patch(
         return make_train_function
 
     if context.wrap(trainer, "train_step", step):
-        context.took("train_step")
+        context.hook_installed("train_step")
         context.wrap(trainer, "make_train_function", function)
         context.wrap(trainer, "fit", before(context, lambda model, *_, **__: begun.add(id(model))))
 

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from stallguard.supervisor.output.log import OutputLog
-from stallguard.supervisor.output.terminal import Line, Streams, dress, open_line, resize
+from stallguard.supervisor.output.terminal import Streams, TerminalLine, dress, open_line, resize
 
 CHUNK = 1 << 16  # bytes; what a pipe holds
 LAST = 1 << 20  # bytes read after the child's end: the most that a pipe holds, so all more is an orphan's
@@ -65,7 +65,7 @@ class Pump:
     """One line and the thread that carries its bytes."""
 
     def __init__(
-        self, name: str, line: Line, target: int, keep: Keep, trouble: Callable[[str], None]
+        self, name: str, line: TerminalLine, target: int, keep: Keep, trouble: Callable[[str], None]
     ) -> None:
         """Carry from `line` to `target`, and give `keep` each chunk.  `trouble` is called once if output is lost."""
         self.line, self.target = line, target
@@ -240,7 +240,7 @@ class TapThread:
             return sample if sample[1] else None
 
 
-class Output:
+class OutputCarrier:
     """The output of a run.  Hand `stdout` and `stderr` to each attempt's child."""
 
     def __init__(

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from stallguard.core.events import Event, Noted
+from stallguard.core.events import Event, ProbeNote
 
 if TYPE_CHECKING:
     from stallguard.sensors.log_matcher import Matcher
@@ -80,7 +80,7 @@ class Matching:
 
     def _note(self, text: str) -> None:
         now, attempt = self._now(), self._attempt()
-        self._post(Noted(at=now, attempt=attempt, kind="unsearched", text=text))
+        self._post(ProbeNote(at=now, attempt=attempt, kind="unsearched", text=text))
 
     def _tell(self, events: Iterable[Event]) -> None:
         for event in events:

@@ -67,7 +67,7 @@ def look(descriptor: int) -> End:
     return End(kind, (facts.st_dev, facts.st_ino))
 
 
-class Line(NamedTuple):
+class TerminalLine(NamedTuple):
     """A pipe or pseudo-terminal: we read from `ours`, the child writes to `theirs`."""
 
     ours: int
@@ -75,17 +75,17 @@ class Line(NamedTuple):
     terminal: bool
 
 
-def open_line(kind: str, target: int) -> Line:
+def open_line(kind: str, target: int) -> TerminalLine:
     """Make a line of `kind` (terminal or pipe) for what shall reach `target`.  Raises OSError."""
     if kind == "pipe":
-        return Line(*os.pipe(), terminal=False)
+        return TerminalLine(*os.pipe(), terminal=False)
     ours, theirs = os.openpty()
-    line = Line(ours, theirs, terminal=True)
+    line = TerminalLine(ours, theirs, terminal=True)
     dress(line, target)
     return line
 
 
-def dress(line: Line, target: int) -> None:
+def dress(line: TerminalLine, target: int) -> None:
     """Give a terminal of ours the settings and the size of `target`, without its translation of output."""
     if not line.terminal:
         return
@@ -96,7 +96,7 @@ def dress(line: Line, target: int) -> None:
     resize(line, target)
 
 
-def resize(line: Line, target: int) -> None:
+def resize(line: TerminalLine, target: int) -> None:
     """Give a terminal of ours the present size of `target`."""
     if line.terminal:
         with contextlib.suppress(OSError):  # as above

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stallguard.core.detection import activity
-from stallguard.core.detection.activity import Evidence, own_timers
+from stallguard.core.detection.activity import Activity, own_timers
 from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Device, Process
 
@@ -13,9 +13,9 @@ LIMITS = DetectorLimits()
 CALM = {"futex": 9, "sleep": 1, "timed": 1}
 
 
-def watched(seconds: float = 6.0, *, seen: Evidence | None = None, **rates: object) -> Evidence:
+def watched(seconds: float = 6.0, *, seen: Activity | None = None, **rates: object) -> Activity:
     """Return the evidence after a silence of `seconds` with counters growing at `rates` a second."""
-    seen = seen or Evidence(timers={2: 8}, own_timers=2, level=1.0)
+    seen = seen or Activity(timers={2: 8}, own_timers=2, level=1.0)
     unknown = rates.pop("unknown", ())
     fixed = {key: rates.pop(key) for key in ("census", "state", "remote", "main_site") if key in rates}
     for tick in range(int(seconds * 4) + 1):
@@ -79,7 +79,7 @@ def test_a_busy_tree_spins_unless_its_work_can_be_seen(rates, kind):
 
 def test_unknown_counters_are_no_evidence():
     seen = activity.read_process(
-        Evidence(), Process(state="sleeping"), 1.0, 1.0, stepping=False, limits=LIMITS
+        Activity(), Process(state="sleeping"), 1.0, 1.0, stepping=False, limits=LIMITS
     )
 
     assert seen.kind == activity.UNKNOWN
@@ -102,7 +102,7 @@ def test_a_busy_tree_whose_page_faults_are_not_known_may_be_at_work():
 )
 def test_a_gpu_that_computes_for_the_run_is_work_though_its_power_is_not_known(device, kind):
     for cores in (0.0, 1.0):  # a host that sleeps until the step is over, or that polls
-        seen = Evidence(timers={2: 8}, own_timers=2, level=1.0, device=device, device_seen=5.0)
+        seen = Activity(timers={2: 8}, own_timers=2, level=1.0, device=device, device_seen=5.0)
         assert watched(seen=seen, cpu=cores).kind == kind
 
 
@@ -114,7 +114,7 @@ def test_a_counter_that_falls_because_a_child_is_gone_says_nothing():
 
 
 def test_threads_that_wait_for_a_neighbour_show_as_ill_health_but_their_own_crowd_does_not():
-    usual = Evidence(own_timers=2, level=0.8, usual_crowding=2.5)
+    usual = Activity(own_timers=2, level=0.8, usual_crowding=2.5)
 
     assert activity.health(watched(60, seen=usual, cpu=0.8, run_queue=1.2), LIMITS) == 1.0
     assert activity.health(watched(60, seen=usual, cpu=0.2, run_queue=1.8), LIMITS) == pytest.approx(
@@ -147,7 +147,7 @@ def test_the_runtimes_own_timers_are_nearly_the_fewest_seen(counts, own):
 
 def test_a_timer_that_is_awake_at_one_sight_is_still_one_of_the_runtimes_own():
     """A census right after a batch once showed 4 of 5, the fifth just running: a deadlock was not one any more."""
-    seen = Evidence(level=1.0)
+    seen = Activity(level=1.0)
     censuses = [{"sleep": 3, "timed": 2, "futex": 12}] * 4 + [{"sleep": 2, "timed": 2, "futex": 12, "run": 1}]
     for number, census in enumerate(censuses * 2):
         if number == 9:

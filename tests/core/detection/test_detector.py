@@ -30,7 +30,7 @@ def test_a_stall_in_a_step_is_judged_as_soon_as_its_evidence_allows(way, evidenc
     took = scene.silent_until("stalled", way)
 
     assert took <= at_most
-    assert scene.judge.judgement.evidence == evidence
+    assert scene.detector_state.judgement.evidence == evidence
 
 
 @pytest.mark.parametrize("batch", [0.001, 0.02, 1.0])
@@ -48,9 +48,9 @@ def test_suspicion_comes_at_half_the_threshold_and_certainty_with_a_deadlock():
     scene = Alone().train(60)
 
     assert scene.silent_until("suspect") == pytest.approx(5.0, abs=0.6)
-    assert not scene.judge.judgement.certain
+    assert not scene.detector_state.judgement.certain
     scene.silent_until("stalled")
-    assert scene.judge.judgement.certain
+    assert scene.detector_state.judgement.certain
 
 
 def test_a_stopped_process_is_told_after_five_seconds():
@@ -62,9 +62,9 @@ def test_a_stopped_process_is_told_after_five_seconds():
 def test_the_end_of_the_process_is_told_at_once_and_nothing_follows_it():
     scene = Alone().train(60).exit(code=-9)
 
-    assert scene.judge.judgement.step == "exited"
+    assert scene.detector_state.judgement.step == "exited"
     scene.silent(100)
-    assert scene.judge.judgement.step == "exited"
+    assert scene.detector_state.judgement.step == "exited"
 
 
 # ---- what is known about the place of the silence
@@ -91,7 +91,7 @@ def test_the_first_steps_wait_two_minutes_before_idleness_is_a_stall():
 
 
 def test_a_second_night_judges_a_deadlock_before_the_first_batch_in_under_a_minute():
-    learned = detector.export(Alone().train(120).judge)
+    learned = detector.export(Alone().train(120).detector_state)
     scene = Alone(learned=learned).enter("step", fits=1, fit_beats=0, batch=0)
 
     assert scene.silent_until("stalled") <= 46.0
@@ -152,7 +152,7 @@ def test_an_hour_of_sleep_is_no_silence():
     assert "suspect" not in scene.steps
     scene.train(60)
     assert scene.steps == ["healthy"]
-    assert scene.judge.rows["STEP"].longest < 10
+    assert scene.detector_state.rows["STEP"].longest < 10
 
 
 def test_a_starved_supervisor_sees_no_stall_and_then_judges_again():
@@ -185,13 +185,13 @@ def test_work_between_two_merged_records_is_not_taken_for_a_compile():
         scene.sample(cpu=scene.tree.cpu + 0.8, minor_faults=scene.tree.minor_faults + 4000)
         scene.train(0.2)
 
-    assert scene.judge.rows["STEP"].unsettled == 0
+    assert scene.detector_state.rows["STEP"].unsettled == 0
     assert scene.silent_until("stalled", "spin") <= 122
 
 
 def test_a_process_that_was_stopped_for_an_hour_may_go_on():
     scene = Alone().train(60).silent(3600, state="stopped", pulses=False)
-    assert scene.judge.judgement.step == "stopped"
+    assert scene.detector_state.judgement.step == "stopped"
 
     scene.silent(3, "spin", state="running").train(60)
 

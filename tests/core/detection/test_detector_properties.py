@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from stallguard.core.detection import detector
 from stallguard.core.detection.state import STEPS
-from stallguard.core.events import Exited, Greeted, Heard, Noted, Sampled, SensorBlocked, Slept, Ticked
+from stallguard.core.events import (
+    ClockGap,
+    Exited,
+    Heartbeat,
+    ProbeConnected,
+    ProbeNote,
+    Sampled,
+    SensorBlocked,
+    Ticked,
+)
 from stallguard.core.readings import Device, Memory, Process
 from stallguard.probe.wire import PHASES, SOURCES
 from tests.simulation.alone import LIMITS, Alone
@@ -56,7 +65,7 @@ readings = st.one_of(
     st.builds(Memory, stall_some=st.none() | st.floats(0, 1)),
 )
 records = st.builds(
-    Heard,
+    Heartbeat,
     at=times, attempt=st.just(1), beats=counts, changes=counts, phase=st.sampled_from(PHASES), progress_at=times,
     phase_at=times, sent_at=times, longest=st.floats(0, 1e4), longest_phase=st.sampled_from(PHASES), fits=counts,
     fit_beats=counts, epoch=counts, batch=counts, checks=counts, source=st.sampled_from(SOURCES), poll_at=times,
@@ -66,25 +75,25 @@ events = st.one_of(
     records,
     st.builds(Sampled, at=times, reading=readings),
     st.builds(Ticked, at=times),
-    st.builds(Slept, at=times, seconds=st.floats(0, 1e5)),
+    st.builds(ClockGap, at=times, seconds=st.floats(0, 1e5)),
     st.builds(SensorBlocked, at=times, sensor=st.just("process"), seconds=st.floats(0, 100)),
-    st.builds(Noted, at=times, attempt=st.just(1), kind=st.just("note"), text=st.just("")),
-    st.builds(Greeted, at=times, attempt=st.just(1), pid=st.just(1)),
+    st.builds(ProbeNote, at=times, attempt=st.just(1), kind=st.just("note"), text=st.just("")),
+    st.builds(ProbeConnected, at=times, attempt=st.just(1), pid=st.just(1)),
 )
 
 
 @SEVERAL
 @given(st.lists(events, max_size=30))
 def test_no_order_of_events_and_times_breaks_it_and_every_move_is_in_the_table(history):
-    judge = detector.start(LIMITS)
+    detector_state = detector.start(LIMITS)
     for event in history:
-        before = judge
-        judge = detector.observe(judge, event, LIMITS)
+        before = detector_state
+        detector_state = detector.observe(detector_state, event, LIMITS)
 
         allowed = STEPS[before.judgement.step]
-        assert judge.judgement.step in {before.judgement.step, *reachable(allowed)}
-        assert judge.clock.now >= before.clock.now
-        assert judge.judgement.gap >= 0
+        assert detector_state.judgement.step in {before.judgement.step, *reachable(allowed)}
+        assert detector_state.clock.now >= before.clock.now
+        assert detector_state.judgement.gap >= 0
 
 
 def reachable(moves: dict[str, str]) -> set[str]:
@@ -98,21 +107,21 @@ def reachable(moves: dict[str, str]) -> set[str]:
 def test_nothing_happens_after_the_end(history, code):
     ended = detector.observe(detector.start(LIMITS), Exited(at=1.0, attempt=1, code=code), LIMITS)
 
-    judge = ended
+    detector_state = ended
     for event in history:
-        judge = detector.observe(judge, event, LIMITS)
-    assert judge == ended
+        detector_state = detector.observe(detector_state, event, LIMITS)
+    assert detector_state == ended
 
 
 @SEVERAL
 @given(st.lists(events, min_size=1, max_size=15))
 def test_its_state_is_small_whatever_it_has_seen(history):
-    judge = detector.start(LIMITS)
+    detector_state = detector.start(LIMITS)
     for _ in range(10):
         for event in history:
-            judge = detector.observe(judge, event, LIMITS)
+            detector_state = detector.observe(detector_state, event, LIMITS)
 
-    assert len(msgspec.msgpack.encode(judge)) < 16_000
+    assert len(msgspec.msgpack.encode(detector_state)) < 16_000
 
 
 @SEVERAL
@@ -128,6 +137,6 @@ def test_its_state_is_small_whatever_it_has_seen(history):
 def test_a_verdict_is_never_faster_than_its_evidence(history):
     scene = Alone().train(30)
     for what, seconds, way in history:
-        silent = scene.now - scene.judge.judgement.since
-        assert scene.judge.judgement.step != "stalled" or silent >= 10.0
+        silent = scene.now - scene.detector_state.judgement.since
+        assert scene.detector_state.judgement.step != "stalled" or silent >= 10.0
         scene.train(seconds) if what == "train" else scene.silent(seconds, way)

@@ -24,10 +24,10 @@ RUNS = {
 @pytest.fixture
 def ours(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(str(BENCHES))
-    from detection.judges import Ours
+    from detection.detectors import Ours
     from detection.nights import Gap
 
-    def judge(rows, way, seconds):
+    def detector_state(rows, way, seconds):
         rule = Ours(LIMITS, census=True, remote=False, blind=False)
         rule.rows = dict(rows)
         rule.now = 1e4
@@ -37,7 +37,7 @@ def ours(monkeypatch: pytest.MonkeyPatch):
         )
         return rule, bar
 
-    return judge
+    return detector_state
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -49,11 +49,11 @@ def ours(monkeypatch: pytest.MonkeyPatch):
 def test_a_gap_is_an_alarm_at_both_levels_or_at_neither(ours, batch, way, reach):
     scene = Alone(batch=batch).train(max(60.0, 60 * batch))
     names = {"deadlock": "deadlock", "socket": "external", "spin": "spin", "compile": "working"}
-    row = scene.judge.rows["STEP"]
+    row = scene.detector_state.rows["STEP"]
     seconds = reach * getattr(thresholds("STEP", row, Circumstances(), LIMITS), names[way])
     if abs(seconds - 0.5 * seconds / reach) < 1 or seconds < 4:
         return
-    rule, _ = ours(scene.judge.rows, way, seconds)
+    rule, _ = ours(scene.detector_state.rows, way, seconds)
 
     scene.silent(seconds, way)
 
@@ -65,16 +65,17 @@ def test_a_gap_is_an_alarm_at_both_levels_or_at_neither(ours, batch, way, reach)
 @given(batch=st.floats(0.01, 1.0), way=st.sampled_from(sorted(RUNS)), seconds=st.floats(3.0, 9.0))
 def test_both_levels_learn_the_same_from_a_gap_that_ended_well(ours, batch, way, seconds):
     scene = Alone(batch=batch).train(60.0)
-    rule, _ = ours(scene.judge.rows, way, seconds)
+    rule, _ = ours(scene.detector_state.rows, way, seconds)
 
     scene.silent(seconds, way)
-    gap = scene.now - scene.judge.began
+    gap = scene.now - scene.detector_state.began
     scene.progress(
-        phase="step", beats=scene.heard.beats + 1, fit_beats=scene.heard.fit_beats + 1, batch=scene.heard.batch + 1,
-        longest=gap, longest_phase="step", step_s=scene.heard.step_s + gap,
+        phase="step", beats=scene.heartbeat.beats + 1,
+            fit_beats=scene.heartbeat.fit_beats + 1, batch=scene.heartbeat.batch + 1,
+        longest=gap, longest_phase="step", step_s=scene.heartbeat.step_s + gap,
     )  # fmt: skip
 
-    live, gapwise = scene.judge.rows["STEP"], rule.rows["STEP"]
+    live, gapwise = scene.detector_state.rows["STEP"], rule.rows["STEP"]
     assert live.count == gapwise.count
     assert live.longest == pytest.approx(gapwise.longest, abs=0.5)
     for name in ("deadlock", "external", "spin"):

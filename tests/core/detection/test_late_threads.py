@@ -24,9 +24,10 @@ class Threads(Alone):
                 threads=sum(census.values()),
             )  # fmt: skip
             self.progress(
-                phase="step", phase_at=self.now, beats=self.heard.beats + 10, fits=1, epoch=0,
-                fit_beats=self.heard.fit_beats + 10, batch=self.heard.batch + 10, longest=0.1, longest_phase="step",
-                step_s=self.heard.step_s + 0.9,
+                phase="step", phase_at=self.now, beats=self.heartbeat.beats + 10, fits=1, epoch=0,
+                fit_beats=self.heartbeat.fit_beats + 10, batch=self.heartbeat.batch + 10,
+            longest=0.1, longest_phase="step",
+                step_s=self.heartbeat.step_s + 0.9,
             )  # fmt: skip
         return self
 
@@ -34,9 +35,9 @@ class Threads(Alone):
         """Return after how many seconds without any progress it is called stalled."""
         began = self.now
         while self.now - began < within:
-            self.now += detector.wanted(self.judge, LIMITS).period
+            self.now += detector.wanted(self.detector_state, LIMITS).period
             self.sample(state="sleeping", census=census, threads=sum(census.values()))
-            if self.judge.judgement.step == "stalled":
+            if self.detector_state.judgement.step == "stalled":
                 return self.now - began
         return float("inf")
 
@@ -66,7 +67,7 @@ def test_an_old_thread_that_begins_to_sleep_is_a_source_that_waits():
 
 
 def test_what_a_run_learned_of_its_threads_holds_for_the_next_one():
-    taught = detector.export(Threads().work(600, OWN).work(60, LATE).judge)
+    taught = detector.export(Threads().work(600, OWN).work(60, LATE).detector_state)
     scene = Threads(learned=taught)
 
     assert scene.work(60, OWN).hang(OWN | {"sleep": 2}) >= 29
@@ -75,8 +76,8 @@ def test_what_a_run_learned_of_its_threads_holds_for_the_next_one():
 
 def test_more_censuses_are_taken_only_until_new_threads_are_known():
     scene = Threads().work(600, OWN)
-    assert not detector.wanted(scene.judge, LIMITS).census
+    assert not detector.wanted(scene.detector_state, LIMITS).census
     scene.work(1, LATE)
-    assert detector.wanted(scene.judge, LIMITS).census
+    assert detector.wanted(scene.detector_state, LIMITS).census
     scene.work(6, LATE)
-    assert not detector.wanted(scene.judge, LIMITS).census
+    assert not detector.wanted(scene.detector_state, LIMITS).census

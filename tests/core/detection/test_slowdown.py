@@ -24,9 +24,10 @@ class Road(Alone):
             took = done * batch
             self.sample(cpu=self.tree.cpu + cpu * done, run_queue=self.tree.run_queue + queue * done)
             self.progress(
-                phase="step", beats=self.heard.beats + done, fits=1, fit_beats=self.heard.fit_beats + done, epoch=0,
-                batch=self.heard.batch + done, longest=1.2 * batch, longest_phase="step",
-                step_s=self.heard.step_s + took - waits * done, input_s=self.heard.input_s + waits * done,
+                phase="step", beats=self.heartbeat.beats + done, fits=1,
+            fit_beats=self.heartbeat.fit_beats + done, epoch=0,
+                batch=self.heartbeat.batch + done, longest=1.2 * batch, longest_phase="step",
+                step_s=self.heartbeat.step_s + took - waits * done, input_s=self.heartbeat.input_s + waits * done,
             )  # fmt: skip
         return self
 
@@ -34,7 +35,7 @@ class Road(Alone):
         began = self.now
         while self.now - began < 600:
             self.drive(1.0, **how)
-            if self.judge.judgement.slow > 1.0:
+            if self.detector_state.judgement.slow > 1.0:
                 return self.now - began
         return float("inf")
 
@@ -44,8 +45,8 @@ def test_a_slowdown_is_told_within_about_a_minute(factor, at_most):
     road = Road().drive(300, batch=0.05, cpu=0.03)
 
     assert road.slow_after(batch=0.05 * factor, cpu=0.03 * factor) <= at_most
-    assert road.judge.judgement.slow == pytest.approx(factor, rel=0.3)
-    assert road.judge.judgement.step == "healthy"
+    assert road.detector_state.judgement.slow == pytest.approx(factor, rel=0.3)
+    assert road.detector_state.judgement.step == "healthy"
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,7 @@ def test_the_cause_is_what_grew_with_the_batch_time(how, cause):
     road = Road().drive(300, batch=0.05, cpu=0.03)
     road.slow_after(**how)
 
-    assert road.judge.judgement.slow_cause == cause
+    assert road.detector_state.judgement.slow_cause == cause
 
 
 def test_twenty_percent_more_is_nobodys_business():
@@ -75,12 +76,13 @@ def test_one_long_pause_is_no_slowdown():
     for _ in range(20):
         road.now += 4.0
         road.progress(
-            phase="step", beats=road.heard.beats + 1, fit_beats=road.heard.fit_beats + 1, batch=road.heard.batch + 1,
-            longest=4.0, longest_phase="step", step_s=road.heard.step_s + 4.0,
+            phase="step", beats=road.heartbeat.beats + 1,
+            fit_beats=road.heartbeat.fit_beats + 1, batch=road.heartbeat.batch + 1,
+            longest=4.0, longest_phase="step", step_s=road.heartbeat.step_s + 4.0,
         )  # fmt: skip
         road.drive(20, batch=0.05, cpu=0.03)
 
-    assert road.judge.judgement.slow == 1.0
+    assert road.detector_state.judgement.slow == 1.0
 
 
 def test_it_is_over_when_batches_are_as_fast_as_before():
@@ -91,19 +93,19 @@ def test_it_is_over_when_batches_are_as_fast_as_before():
         .drive(60, batch=0.05, cpu=0.03)
     )
 
-    assert road.judge.judgement.slow == 1.0
-    assert not road.judge.judgement.slow_cause
+    assert road.detector_state.judgement.slow == 1.0
+    assert not road.detector_state.judgement.slow_cause
 
 
 def test_after_a_quarter_of_an_hour_the_new_level_is_the_normal_one():
     road = Road().drive(300, batch=0.05, cpu=0.03).drive(1100, batch=0.2, cpu=0.12)
 
-    assert road.judge.judgement.slow == 1.0
+    assert road.detector_state.judgement.slow == 1.0
     assert road.slow_after(batch=0.2, cpu=0.12) == float("inf")
 
 
 def test_its_state_stays_small():
     road = Road().drive(4000, batch=0.05, cpu=0.03)
 
-    assert isinstance(road.judge.slowdown, Slowdown)
-    assert len(road.judge.slowdown.history) <= 120
+    assert isinstance(road.detector_state.slowdown, Slowdown)
+    assert len(road.detector_state.slowdown.history) <= 120

@@ -7,7 +7,7 @@ import pytest
 
 from stallguard.core.detection.baseline import Baseline, Runs, add, add_runs
 from stallguard.core.detection.thresholds import Circumstances, thresholds
-from stallguard.core.limits import NEVER, DetectorLimits, Row, Rows
+from stallguard.core.limits import NEVER, DetectorLimits, PhaseLimits, PhaseTable
 
 LIMITS = DetectorLimits()
 HERE = Circumstances()
@@ -25,7 +25,7 @@ def test_an_unknown_step_is_judged_by_its_priors_and_a_known_one_by_its_floors()
     assert (old.deadlock, old.external, old.spin, old.working) == (10.0, 30.0, 120.0, 600.0)
 
 
-@pytest.mark.parametrize("name", [name.upper() for name in Rows.__struct_fields__])
+@pytest.mark.parametrize("name", [name.upper() for name in PhaseTable.__struct_fields__])
 def test_the_classes_keep_their_order_in_every_row(name):
     for base in (Baseline(), known(), known(20.0, 40, external=60.0, spin=15.0)):
         bar = thresholds(name, base, HERE, LIMITS)
@@ -35,7 +35,7 @@ def test_the_classes_keep_their_order_in_every_row(name):
 
 def test_a_wait_that_was_healthy_before_is_allowed_three_times_over():
     assert thresholds("STEP", known(external=40.0), HERE, LIMITS).external == 120.0
-    assert thresholds("BOUND", known(5.0, 4, deadlock=8.0), HERE, LIMITS).deadlock == 24.0
+    assert thresholds("EPOCH_BOUNDARY", known(5.0, 4, deadlock=8.0), HERE, LIMITS).deadlock == 24.0
 
 
 def test_busy_silence_may_last_a_multiple_of_what_batches_take():
@@ -86,7 +86,7 @@ def test_a_compiled_shape_puts_the_busy_classes_back_to_their_priors():
 
 
 def test_every_row_has_priors_that_are_no_stricter_than_its_floors():
-    for name in Rows.__struct_fields__:
-        row: Row = getattr(LIMITS.rows, name)
+    for name in PhaseTable.__struct_fields__:
+        row: PhaseLimits = getattr(LIMITS.rows, name)
         for kind in ("deadlock", "external", "spin", "working"):
             assert getattr(row, f"prior_{kind}") >= getattr(row, kind)

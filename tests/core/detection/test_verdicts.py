@@ -20,9 +20,9 @@ def test_progress_ends_a_stall_and_three_events_more_end_the_doubt():
     scene.silent_until("stalled")
 
     scene.train(1)
-    assert scene.judge.judgement.step == "recovering"
+    assert scene.detector_state.judgement.step == "recovering"
     scene.train(3)
-    assert scene.judge.judgement.step == "healthy"
+    assert scene.detector_state.judgement.step == "healthy"
     assert scene.steps == ["healthy", "suspect", "stalled", "recovering", "healthy"]
 
 
@@ -53,7 +53,7 @@ def test_a_certain_verdict_is_acted_upon_at_once():
     scene = Alone().train(60)
     scene.silent_until("stalled")
 
-    assert detector.act_at(scene.judge, LIMITS) == scene.now
+    assert detector.act_at(scene.detector_state, LIMITS) == scene.now
 
 
 def test_an_external_wait_gets_two_minutes_of_silence_in_all():
@@ -61,7 +61,7 @@ def test_an_external_wait_gets_two_minutes_of_silence_in_all():
     silent_since = scene.now
     scene.silent_until("stalled", "no census")
 
-    assert detector.act_at(scene.judge, LIMITS) == pytest.approx(silent_since + 120, abs=1.5)
+    assert detector.act_at(scene.detector_state, LIMITS) == pytest.approx(silent_since + 120, abs=1.5)
 
 
 def test_a_tree_that_went_to_work_again_is_not_acted_upon():
@@ -69,10 +69,10 @@ def test_a_tree_that_went_to_work_again_is_not_acted_upon():
     scene.silent_until("stalled", "socket")
 
     scene.silent(60, "compile")
-    assert scene.judge.judgement.step == "stalled"
-    assert detector.act_at(scene.judge, LIMITS) is None
+    assert scene.detector_state.judgement.step == "stalled"
+    assert detector.act_at(scene.detector_state, LIMITS) is None
     scene.silent(40, "socket")
-    assert detector.act_at(scene.judge, LIMITS) is not None
+    assert detector.act_at(scene.detector_state, LIMITS) is not None
 
 
 def test_a_verdict_keeps_the_evidence_that_it_was_made_from():
@@ -80,7 +80,10 @@ def test_a_verdict_keeps_the_evidence_that_it_was_made_from():
     scene.silent_until("stalled")
 
     scene.silent(3, "spin")
-    assert (scene.judge.judgement.evidence, scene.judge.judgement.threshold) == ("deadlock", 10.0)
+    assert (scene.detector_state.judgement.evidence, scene.detector_state.judgement.threshold) == (
+        "deadlock",
+        10.0,
+    )
 
 
 def test_a_dead_worker_makes_a_verdict_certain():
@@ -90,7 +93,7 @@ def test_a_dead_worker_makes_a_verdict_certain():
     scene.training.tree = msgspec.structs.replace(scene.tree, workers=0)
     scene.silent_until("stalled", "sleeper")
 
-    assert scene.judge.judgement.certain
+    assert scene.detector_state.judgement.certain
 
 
 def test_patience_scales_notice_verdict_and_act_together():
@@ -101,14 +104,14 @@ def test_patience_scales_notice_verdict_and_act_together():
     assert scene.silent_until("suspect", "no census") == pytest.approx(30, abs=1)
     scene.silent_until("stalled", "no census")
     assert scene.now - silent_since == pytest.approx(60, abs=1)
-    assert detector.act_at(scene.judge, limits) == pytest.approx(silent_since + 240, abs=3)
+    assert detector.act_at(scene.detector_state, limits) == pytest.approx(silent_since + 240, abs=3)
 
 
 def test_a_stopped_or_healthy_process_is_never_acted_upon():
     scene = Alone().train(60)
-    assert detector.act_at(scene.judge, LIMITS) is None
+    assert detector.act_at(scene.detector_state, LIMITS) is None
     scene.silent_until("stopped", state="stopped")
-    assert detector.act_at(scene.judge, LIMITS) is None
+    assert detector.act_at(scene.detector_state, LIMITS) is None
 
 
 # ---- devices and workers
@@ -124,7 +127,7 @@ def test_a_gpu_that_moves_is_no_idle_wait():
         scene.silent(1.0, "no census")
 
     assert "stalled" not in scene.steps
-    assert scene.judge.judgement.evidence == "working"
+    assert scene.detector_state.judgement.evidence == "working"
 
 
 def test_a_gpu_that_is_busy_at_a_third_of_its_power_spins():
@@ -136,8 +139,8 @@ def test_a_gpu_that_is_busy_at_a_third_of_its_power_spins():
         scene.sampled(Device(utilisation=1.0, mine=True, power=45.0))
         scene.silent(1.0, "no census")
 
-    assert scene.judge.judgement.step == "stalled"
-    assert scene.judge.judgement.evidence == "spin"
+    assert scene.detector_state.judgement.step == "stalled"
+    assert scene.detector_state.judgement.evidence == "spin"
 
 
 def test_a_gpu_that_cannot_be_read_makes_idleness_no_evidence():
@@ -160,8 +163,8 @@ def test_beats_that_a_dead_gpu_does_not_follow_are_a_stall():
         scene.sampled(Device(moved=False, mine=True))
         scene.train(1)
 
-    assert scene.judge.judgement.step == "stalled"
-    assert scene.judge.judgement.row == "DEVICE"
+    assert scene.detector_state.judgement.step == "stalled"
+    assert scene.detector_state.judgement.row == "DEVICE"
 
 
 def test_a_poll_thread_that_ended_is_no_stall_while_the_gpu_moves():
@@ -180,21 +183,21 @@ def test_a_poll_thread_that_ended_is_no_stall_while_the_gpu_moves():
 def test_the_pulse_tells_a_held_interpreter_from_a_free_one():
     free, held = Alone().train(60).silent(6), Alone().train(60).silent(6, pulses=False)
 
-    assert free.judge.judgement.pulse is True
-    assert held.judge.judgement.pulse is False
-    assert Alone().train(60).judge.judgement.pulse is None
+    assert free.detector_state.judgement.pulse is True
+    assert held.detector_state.judgement.pulse is False
+    assert Alone().train(60).detector_state.judgement.pulse is None
 
 
 def test_after_a_pause_of_our_own_the_pulse_is_unknown_until_a_record_comes():
     scene = Alone().train(60).silent(6)
     scene.now += 20.0  # stallguard died, and was started again
     scene.silent(4, pulses=False)
-    assert scene.judge.judgement.pulse is None
+    assert scene.detector_state.judgement.pulse is None
     scene.pulse()
     scene.silent(1, pulses=False)
-    assert scene.judge.judgement.pulse is True
+    assert scene.detector_state.judgement.pulse is True
     scene.silent(4, pulses=False)
-    assert scene.judge.judgement.pulse is False, "it came once, and no more"
+    assert scene.detector_state.judgement.pulse is False, "it came once, and no more"
 
 
 def test_silence_without_any_reading_is_judged_late_and_as_unknown():
@@ -204,21 +207,21 @@ def test_silence_without_any_reading_is_judged_late_and_as_unknown():
     scene.wait(280)
     assert "stalled" not in scene.steps
     scene.wait(40)
-    assert scene.judge.judgement.step == "stalled"
-    assert scene.judge.judgement.evidence == "unknown"
+    assert scene.detector_state.judgement.step == "stalled"
+    assert scene.detector_state.judgement.evidence == "unknown"
 
 
 def test_a_program_without_a_probe_is_told_after_half_an_hour_of_idleness_and_never_acted_upon():
-    judge, now, cpu = detector.start(LIMITS), 0.0, 0.0
+    detector_state, now, cpu = detector.start(LIMITS), 0.0, 0.0
     steps = []
     for second in range(7200):
         now, cpu = now + 1.0, cpu + (1.0 if second < 3600 or second > 7000 else 0.0)
-        judge = detector.observe(
-            judge, Sampled(at=now, reading=Process(state="sleeping", cpu=cpu, io=0)), LIMITS
+        detector_state = detector.observe(
+            detector_state, Sampled(at=now, reading=Process(state="sleeping", cpu=cpu, io=0)), LIMITS
         )
-        steps.append(judge.judgement.step)
-        if judge.judgement.step == "stalled":
-            assert detector.act_at(judge, LIMITS) is None
+        steps.append(detector_state.judgement.step)
+        if detector_state.judgement.step == "stalled":
+            assert detector.act_at(detector_state, LIMITS) is None
     assert steps.index("stalled") == pytest.approx(3600 + 1800, abs=5)
     assert steps[-1] == "healthy"
 
@@ -229,16 +232,16 @@ def test_a_program_without_a_probe_is_told_after_half_an_hour_of_idleness_and_ne
 def test_it_wants_dense_readings_with_a_census_only_inside_a_silence():
     scene = Alone().train(60)
 
-    assert detector.wanted(scene.judge, LIMITS).period == 1.0
+    assert detector.wanted(scene.detector_state, LIMITS).period == 1.0
     scene.silent(4)
-    assert detector.wanted(scene.judge, LIMITS) == detector.Wanted(0.25, True)
+    assert detector.wanted(scene.detector_state, LIMITS) == detector.Wanted(0.25, True)
 
 
 def test_it_wants_to_be_asked_again_within_a_second_because_its_clock_runs_with_events():
     scene = Alone().train(60)
 
-    assert detector.next_check(scene.judge) == pytest.approx(scene.now + 1.0)
-    assert detector.next_check(scene.exit().judge) is None
+    assert detector.next_check(scene.detector_state) == pytest.approx(scene.now + 1.0)
+    assert detector.next_check(scene.exit().detector_state) is None
 
 
 def test_the_census_of_a_long_night_forgives_a_timer_that_was_just_awake():
@@ -249,9 +252,9 @@ def test_the_census_of_a_long_night_forgives_a_timer_that_was_just_awake():
         scene.training.tree = msgspec.structs.replace(scene.tree, census=few, cpu=scene.tree.cpu + 1)
         scene.feed(Sampled(at=scene.now, reading=scene.tree))
         scene.progress(
-            phase="step", beats=scene.heard.beats + 10, fits=1, fit_beats=scene.heard.fit_beats + 10, epoch=0,
-            batch=scene.heard.batch + 10, longest=0.1, longest_phase="step", step_s=scene.heard.step_s + 0.9,
+            phase="step", beats=scene.heartbeat.beats + 10, fits=1, fit_beats=scene.heartbeat.fit_beats + 10, epoch=0,
+            batch=scene.heartbeat.batch + 10, longest=0.1, longest_phase="step", step_s=scene.heartbeat.step_s + 0.9,
         )  # fmt: skip
 
     assert scene.silent_until("stalled") <= 11
-    assert scene.judge.judgement.evidence == "deadlock"
+    assert scene.detector_state.judgement.evidence == "deadlock"

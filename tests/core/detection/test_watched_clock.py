@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from stallguard.core.detection import watched_clock
-from stallguard.core.detection.watched_clock import Watched
+from stallguard.core.detection.watched_clock import WatchedClock
 from stallguard.core.limits import DetectorLimits
 
 LIMITS = DetectorLimits()
 
 
-def run(*times: float) -> Watched:
-    clock = Watched()
+def run(*times: float) -> WatchedClock:
+    clock = WatchedClock()
     for at in times:
         clock, _ = watched_clock.advance(clock, at, LIMITS)
     return clock

@@ -23,8 +23,8 @@ BETWEEN_ATTEMPTS = "F10 busy after the kill"
 
 @pytest.fixture(scope="module")
 def stories() -> dict[str, Simulation]:
-    told = {f"darwin: {name}": story() for name, (_, _, story) in darwin.MANY.items()}
-    return told | {f"linux: {name}": story() for name, (_, story) in linux.MANY.items()}
+    announced = {f"darwin: {name}": story() for name, (_, _, story) in darwin.MANY.items()}
+    return announced | {f"linux: {name}": story() for name, (_, story) in linux.MANY.items()}
 
 
 @pytest.mark.parametrize("name", darwin.MANY)
@@ -47,7 +47,7 @@ def test_a_day_on_linux_gets_its_cause(name: str, stories: dict[str, Simulation]
 
 def scene_of(story: Simulation, *, ended: bool) -> Scene:
     if not ended or story.ended is None:
-        return Scene(story.history, story.judge.judgement, story.now)
+        return Scene(story.history, story.detector_state.judgement, story.now)
     return diagnose._scene_of_exit(story.history, story.ended)
 
 
@@ -60,8 +60,8 @@ def test_every_row_of_the_table_is_what_names_some_night(
     def names(story: Simulation, *, ended: bool) -> bool:
         scene = scene_of(story, ended=ended)
         found = _fit(pattern, _Asked(scene), scene)
-        told = diagnose._findings(scene)
-        return found is not None and any(found == other for other in told)
+        announced = diagnose._findings(scene)
+        return found is not None and any(found == other for other in announced)
 
     assert any(names(story, ended=ended) for story in stories.values() for ended in (True, False))
 
@@ -123,7 +123,7 @@ def test_evidence_is_told_in_whole_sentences(stories: dict[str, Simulation]) -> 
 def test_a_finding_tells_since_when_and_by_what() -> None:
     story = linux.blocked_op()
     first = story.findings()[0]
-    assert first.since == story.heard.progress_at
+    assert first.since == story.heartbeat.progress_at
     assert "the processor is idle (0.00 of a core)" in first.evidence
 
 

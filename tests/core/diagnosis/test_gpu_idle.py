@@ -5,14 +5,14 @@ from __future__ import annotations
 from stallguard.core.diagnosis import causes
 from stallguard.core.diagnosis.gpu_idle import gpu_wait
 from stallguard.core.limits import PolicyLimits
-from stallguard.core.policy.attempts import Past, add_attempt
+from stallguard.core.policy.attempts import AttemptHistory, add_attempt
 from stallguard.core.policy.decide import decide
 from tests.core.scenarios import darwin, linux
 from tests.simulation.simulation import Simulation
 
 
-def past_of(story: Simulation) -> Past:
-    return add_attempt(Past(), story.history, story.diagnosed(), 1, "default", 0.0, story.now)
+def past_of(story: Simulation) -> AttemptHistory:
+    return add_attempt(AttemptHistory(), story.history, story.diagnosed(), 1, "default", 0.0, story.now)
 
 
 def ended() -> Simulation:

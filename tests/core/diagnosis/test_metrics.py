@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from stallguard.core.diagnosis import metrics
-from stallguard.core.events import Exited, Heard, Sampled
+from stallguard.core.events import Exited, Heartbeat, Sampled
 from stallguard.core.history import History, remember
 from stallguard.core.readings import Device, Process, Reading
 
 
 def seen(*readings: tuple[float, Reading]) -> History:
-    story = History(heard=Heard(at=0, attempt=1, beats=1))
+    story = History(heartbeat=Heartbeat(at=0, attempt=1, beats=1))
     for at, reading in readings:
         story = remember(story, Sampled(at=at, reading=reading))
     return story
@@ -68,11 +68,11 @@ def test_the_share_of_input_is_that_of_the_last_minute() -> None:
     for n in range(60):
         late = max(0, n - 40)
         story = remember(
-            story, Heard(at=6.0 * n, attempt=1, input_s=0.1 * n + 5.0 * late, step_s=5.0 * n - 4.0 * late)
+            story, Heartbeat(at=6.0 * n, attempt=1, input_s=0.1 * n + 5.0 * late, step_s=5.0 * n - 4.0 * late)
         )
     assert metrics.input_share(story) == pytest.approx(5.1 / 6.1)
     assert metrics.input_share(History()) is None
-    assert metrics.input_share(remember(History(), Heard(at=0, attempt=1))) is None
+    assert metrics.input_share(remember(History(), Heartbeat(at=0, attempt=1))) is None
 
 
 def grown(*sizes: int, every: float = 60.0) -> History:
@@ -101,6 +101,6 @@ def test_the_pace_tells_the_usual_from_the_newest() -> None:
     at = 0.0
     for n in range(20):
         at += 6.0 if n < 19 else 60.0
-        story = remember(story, Heard(at=at, attempt=1, beats=10 * n, beat_at=at))
+        story = remember(story, Heartbeat(at=at, attempt=1, beats=10 * n, beat_at=at))
     assert metrics.pace(story) == pytest.approx((0.6, 6.0))
     assert metrics.pace(History()) is None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stallguard.core.diagnosis import causes
 from stallguard.core.limits import ON_STALL, PolicyLimits
-from stallguard.core.policy.attempts import Past, add_attempt
+from stallguard.core.policy.attempts import AttemptHistory, add_attempt
 from stallguard.core.policy.decide import decide, is_urgent, mathematics, pause
 from stallguard.core.verdicts import Finding
 from stallguard.errors import GAVE_UP
@@ -269,7 +269,7 @@ LIMITS = st.builds(
     on_stall=st.sampled_from(ON_STALL),
     max_restarts=st.integers(0, 8),
     restart_window=st.floats(1.0, 10_000.0),
-    fruitless=st.integers(1, 4),
+    no_progress_limit=st.integers(1, 4),
     min_batch=st.integers(1, 64),
     backoff=st.floats(0.0, 50.0),
     healthy=st.floats(1.0, 4000.0),
@@ -299,7 +299,7 @@ def test_the_budget_holds_in_every_window(
 @settings(max_examples=120, deadline=None)
 @given(st.lists(ENDINGS, max_size=20), LIMITS)
 def test_a_finished_training_is_never_started_again(endings: list[Ending], limits: PolicyLimits) -> None:
-    past = Past()
+    past = AttemptHistory()
     for number, ending in enumerate([*endings, Ending(causes.FINISHED, code=0)]):
         story = history_of(ending)
         past = add_attempt(
@@ -311,4 +311,10 @@ def test_a_finished_training_is_never_started_again(endings: list[Ending], limit
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.builds(Finding, cause=st.text(), confidence=st.floats(0, 1)), max_size=3), LIMITS)
 def test_there_is_always_a_decision(findings: list[Finding], limits: PolicyLimits) -> None:
-    assert decide(findings, Past(), limits).action in ("wait", "notify", "restart", "give_up", "finish")
+    assert decide(findings, AttemptHistory(), limits).action in (
+        "wait",
+        "notify",
+        "restart",
+        "give_up",
+        "finish",
+    )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from stallguard.core.diagnosis import causes
-from stallguard.core.events import Greeted, SensorBlocked, Unkillable
+from stallguard.core.events import ProbeConnected, SensorBlocked, Unkillable
 from stallguard.core.readings import Machine, Memory
 from tests.core.scenarios import recorded
 from tests.core.scenarios.training import training
@@ -85,7 +85,7 @@ def f1_one_kernel_for_ever() -> Simulation:
 def f1_batches_queue_up() -> Simulation:
     """A loop that never reads the loss beats on, while the device does nothing."""
     story = mac().be(cores=0.05, **RESTING)
-    asked, done = story.heard.poll_at, story.heard.iterations
+    asked, done = story.heartbeat.poll_at, story.heartbeat.iterations
     for _ in range(400):
         story.train(1, poll_at=asked, iterations=done)
     return story
@@ -149,7 +149,7 @@ def _slower(story: Simulation, factor: float, seconds: int = 240, **more: object
     for _ in range(int(seconds / batch)):
         for _ in range(max(1, int(batch)) - 1):
             story.second()
-        story.train(1, longest=batch, step_s=story.heard.step_s + batch, **more)
+        story.train(1, longest=batch, step_s=story.heartbeat.step_s + batch, **more)
     return story
 
 
@@ -290,14 +290,14 @@ def f11_slow_optimizer() -> Simulation:
 def f11_rebuilt_each_batch() -> Simulation:
     story = mac()
     for _ in range(60):
-        story.train(1, traces=story.heard.traces + 4)
+        story.train(1, traces=story.heartbeat.traces + 4)
     return story
 
 
 def f11_rosetta() -> Simulation:
     story = mac()
     versions = {"tensorflow": "2.18.1", "machine": "x86_64"}
-    return story.tell(Greeted, attempt=1, pid=42, versions=versions).train(10)
+    return story.tell(ProbeConnected, attempt=1, pid=42, versions=versions).train(10)
 
 
 def f12_library() -> Simulation:

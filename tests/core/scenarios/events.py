@@ -6,17 +6,17 @@ from hypothesis import strategies as st
 
 from stallguard.core.diagnosis.signatures import BY_ID
 from stallguard.core.events import (
+    ClockGap,
     Collected,
     Event,
     Exited,
-    Greeted,
-    Heard,
+    Heartbeat,
     Launched,
     Matched,
-    Noted,
+    ProbeConnected,
+    ProbeNote,
     Sampled,
     SensorBlocked,
-    Slept,
     Ticked,
     Unkillable,
 )
@@ -53,7 +53,7 @@ READINGS = st.one_of(
     st.builds(Files, writing=FLAGS, age=SHARES),
 )  # fmt: skip
 HEARDS = st.builds(
-    Heard, at=TIMES, attempt=st.just(1), beats=st.integers(0, 2**40), beat_at=TIMES, phase=st.sampled_from(PHASES),
+    Heartbeat, at=TIMES, attempt=st.just(1), beats=st.integers(0, 2**40), beat_at=TIMES, phase=st.sampled_from(PHASES),
     progress_at=TIMES, sent_at=TIMES, longest=TIMES, longest_phase=st.sampled_from(PHASES), fits=st.integers(0, 5),
     epoch=st.integers(-1, 9), epochs=st.integers(-1, 10), batch=st.integers(-1, 1000), batches=st.integers(-1, 1000),
     traces=st.integers(0, 1000), iterations=st.integers(-1, 10**6), saves=st.integers(0, 9),
@@ -65,9 +65,10 @@ ANY: st.SearchStrategy[Event] = st.one_of(
     EXITS,
     st.builds(Sampled, at=TIMES, reading=READINGS),
     st.builds(Launched, at=TIMES, attempt=st.just(1), pid=st.just(1), device=st.sampled_from(["default", "cpu"])),
-    st.builds(Greeted, at=TIMES, attempt=st.just(1), pid=st.just(1), versions=st.dictionaries(st.text(), st.text())),
+    st.builds(ProbeConnected, at=TIMES, attempt=st.just(1), pid=st.just(1),
+              versions=st.dictionaries(st.text(), st.text())),
     st.builds(
-        Noted, at=TIMES, attempt=st.just(1), kind=st.text(), text=st.text(),
+        ProbeNote, at=TIMES, attempt=st.just(1), kind=st.text(), text=st.text(),
         facts=st.dictionaries(st.sampled_from(["batch", "x"]), st.text()),
     ),
     st.builds(SensorBlocked, at=TIMES, sensor=st.sampled_from(["device", "memory", "x"]), seconds=TIMES),
@@ -75,7 +76,7 @@ ANY: st.SearchStrategy[Event] = st.one_of(
         lambda at, key, line: Matched(at=at, signature=key, family=BY_ID[key].family, line=line),
         TIMES, st.sampled_from(sorted(BY_ID)), st.text(),
     ),
-    st.builds(Slept, at=TIMES, seconds=TIMES, why=st.sampled_from(["asleep", "starved"])),
+    st.builds(ClockGap, at=TIMES, seconds=TIMES, why=st.sampled_from(["asleep", "starved"])),
     st.builds(Ticked, at=TIMES),
     st.builds(
         Collected, at=TIMES, incident=st.just(1), seconds=TIMES,
@@ -85,7 +86,7 @@ ANY: st.SearchStrategy[Event] = st.one_of(
 )  # fmt: skip
 JUDGEMENTS = st.builds(
     Judgement, step=st.sampled_from(["healthy", "suspect", "stalled", "stopped", "recovering", "exited", "off"]),
-    row=st.sampled_from(["STEP", "BLIND", "DEVICE", "EXIT"]), phase=st.sampled_from(PHASES),
+    row=st.sampled_from(["STEP", "UNCLASSIFIED", "DEVICE", "EXIT"]), phase=st.sampled_from(PHASES),
     evidence=st.sampled_from(["deadlock", "external wait", "spin", "working", "unknown"]), gap=TIMES, since=TIMES,
     slow=st.floats(1, 100), slow_cause=st.sampled_from(["", "input", "contention", "heavier", "memory"]), pulse=FLAGS,
 )  # fmt: skip

@@ -107,8 +107,8 @@ def starved_batches() -> Simulation:
     story.be(batch=2.0, cores=0.05)
     for _ in range(120):
         story.second()
-        heard = story.heard
-        story.train(1, longest=2.0, input_s=heard.input_s + 1.8, step_s=heard.step_s + 0.2)
+        heartbeat = story.heartbeat
+        story.train(1, longest=2.0, input_s=heartbeat.input_s + 1.8, step_s=heartbeat.step_s + 0.2)
     return story
 
 
@@ -117,7 +117,7 @@ def neighbours() -> Simulation:
     story.be(batch=2.0, cores=0.8, run_queue=1.2)
     for _ in range(120):
         story.second()
-        story.train(1, longest=2.0, step_s=story.heard.step_s + 2.0)
+        story.train(1, longest=2.0, step_s=story.heartbeat.step_s + 2.0)
     return story
 
 

@@ -24,8 +24,8 @@ def gpu(name: str, **more: object) -> Device:
 
 
 def memory(sysctl: str, pages: str) -> Memory:
-    told = parsers.sysctl(text(sysctl)) | {"hw.memsize": "17179869184"}
-    return system.memory_reading(told, parsers.pages(text(pages)))
+    announced = parsers.sysctl(text(sysctl)) | {"hw.memsize": "17179869184"}
+    return system.memory_reading(announced, parsers.pages(text(pages)))
 
 
 def thermal(name: str) -> str | None:

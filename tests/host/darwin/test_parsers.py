@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stallguard.host.darwin import parsers as parse
-from stallguard.host.darwin.parsers import Accelerator, Client, Row, Thermal
+from stallguard.host.darwin.parsers import Accelerator, Client, ProcessRow, Thermal
 
 RECORDINGS = Path(__file__).parents[2] / "recordings" / "macos"
 
@@ -78,11 +78,11 @@ def test_who_holds_the_gpu_is_read_with_its_time_over_all_queues() -> None:
 
 
 def test_memory_sysctls_are_read() -> None:
-    told = parse.sysctl(recorded("sysctl_memory_loaded_48g_18core.txt"))
-    assert parse.PRESSURE[told["kern.memorystatus_vm_pressure_level"]] == "warn"
-    assert parse.swap_used(told["vm.swapusage"]) == int(11625.69 * (1 << 20))
-    assert parse.whole(told["hw.ncpu"]) == 18
-    assert parse.whole(told["vm.loadavg"]) is None
+    announced = parse.sysctl(recorded("sysctl_memory_loaded_48g_18core.txt"))
+    assert parse.PRESSURE[announced["kern.memorystatus_vm_pressure_level"]] == "warn"
+    assert parse.swap_used(announced["vm.swapusage"]) == int(11625.69 * (1 << 20))
+    assert parse.whole(announced["hw.ncpu"]) == 18
+    assert parse.whole(announced["vm.loadavg"]) is None
     model = parse.sysctl(recorded("sysctl_hw_model_memsize_m2pro.txt"))
     assert (model["hw.model"], parse.whole(model["hw.memsize"])) == ("Mac14,12", 32 << 30)
     assert parse.sysctl(recorded("sysctl_iogpu_wired_limit_default.txt")) == {"iogpu.wired_limit_mb": "0"}
@@ -179,7 +179,10 @@ def test_a_table_of_processes_is_read_by_its_headings() -> None:
     ]
     assert rows[0].name.startswith("/Library/Frameworks/Python.framework")
     table = "  PID STAT  %CPU COMM\n  400 R    312,5 Google Chrome He\n    1 Ss     0.0 launchd\n torn\n"
-    assert parse.ps(table) == [Row(400, "R", 3.125, "Google Chrome He"), Row(1, "Ss", 0.0, "launchd")]
+    assert parse.ps(table) == [
+        ProcessRow(400, "R", 3.125, "Google Chrome He"),
+        ProcessRow(1, "Ss", 0.0, "launchd"),
+    ]
 
 
 def test_the_versions_are_read() -> None:

@@ -68,14 +68,14 @@ class Kernel:
         self.processes: dict[int, dict[str, Any]] = {}
         self.listing: dict[int, list[int]] = {}
 
-    def add(self, pid: int, parent: int = 1, **told: Any) -> None:
+    def add(self, pid: int, parent: int = 1, **announced: Any) -> None:
         self.processes[pid] = {
             "start": 1000 + pid,
             "status": 2,
             "flags": 0,
             "running": 0,
             "states": [3],
-            **told,
+            **announced,
         }
         self.listing.setdefault(parent, []).append(pid)
 
@@ -216,8 +216,8 @@ def test_a_counter_that_the_kernel_holds_at_its_greatest_is_unknown_and_not_at_r
         ({"status": libproc.SZOMB}, "zombie"),
     ],
 )
-def test_the_state_is_decided_as_ps_decides_it(kernel: Kernel, told: dict[str, Any], state: str) -> None:
-    kernel.add(10, **told)
+def test_the_state_is_decided_as_ps_decides_it(kernel: Kernel, announced: dict[str, Any], state: str) -> None:
+    kernel.add(10, **announced)
     assert process_tree.Tree(10).read().state == state
 
 

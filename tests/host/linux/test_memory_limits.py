@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stallguard.host.linux import memory_limits, procfs
 from stallguard.host.linux.memory_limits import (
-    Group,
+    ControlGroup,
     Limit,
     MemoryKill,
     memory,
@@ -59,11 +59,11 @@ V2 = "0::/user.slice/user-1000.slice/session-2.scope\n"
 
 
 def test_the_memory_group_is_found_in_both_versions_and_in_a_hybrid() -> None:
-    assert parse_group(V1, "/sys/fs/cgroup") == Group("/sys/fs/cgroup/memory/docker/abc", 1)
-    assert parse_group(V2, "/sys/fs/cgroup") == Group(
+    assert parse_group(V1, "/sys/fs/cgroup") == ControlGroup("/sys/fs/cgroup/memory/docker/abc", 1)
+    assert parse_group(V2, "/sys/fs/cgroup") == ControlGroup(
         "/sys/fs/cgroup/user.slice/user-1000.slice/session-2.scope", 2
     )
-    assert parse_group("0::/\n", "/sys/fs/cgroup") == Group("/sys/fs/cgroup", 2)
+    assert parse_group("0::/\n", "/sys/fs/cgroup") == ControlGroup("/sys/fs/cgroup", 2)
     assert parse_group("rubbish", "/x") is None
 
 
@@ -82,18 +82,18 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_limit_above_the_group_holds_too(groups: Path) -> None:
-    assert memory_limits._group_limits(Group(f"{groups}/slice/job", 2)) == [Limit(1000, 900)]
+    assert memory_limits._group_limits(ControlGroup(f"{groups}/slice/job", 2)) == [Limit(1000, 900)]
 
 
 def test_kills_are_counted_from_the_right_line(groups: Path) -> None:
-    assert memory_limits.oom_kills(Group(f"{groups}/slice/job", 2)) == 1
-    assert memory_limits.oom_kills(Group(f"{groups}/slice", 2)) is None
+    assert memory_limits.oom_kills(ControlGroup(f"{groups}/slice/job", 2)) == 1
+    assert memory_limits.oom_kills(ControlGroup(f"{groups}/slice", 2)) is None
     assert memory_limits.oom_kills(None) is None
 
 
 @linux
 def test_a_kill_for_memory_is_told_from_any_other_end(groups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_limits, "group_of", lambda _pid: Group(f"{groups}/slice/job", 2))
+    monkeypatch.setattr(memory_limits, "group_of", lambda _pid: ControlGroup(f"{groups}/slice/job", 2))
     watch = MemoryKill(1)
     assert watch.killed() is False
     (groups / "slice/job/memory.events").write_text("oom 2\noom_kill 2\n")
@@ -116,10 +116,10 @@ def test_without_a_group_a_kill_somewhere_is_unknown_and_none_anywhere_is_certai
 def test_a_process_that_was_moved_is_followed_to_its_new_group(
     groups: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where = [Group(f"{groups}/elsewhere", 2)]
+    where = [ControlGroup(f"{groups}/elsewhere", 2)]
     monkeypatch.setattr(memory_limits, "group_of", lambda _pid: where[0])
     watch = MemoryKill(1)
-    where[0] = Group(f"{groups}/slice/job", 2)
+    where[0] = ControlGroup(f"{groups}/slice/job", 2)
     watch.look()
     (groups / "slice/job/memory.events").write_text("oom_kill 5\n")
     assert watch.killed() is True

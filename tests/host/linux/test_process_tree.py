@@ -49,10 +49,10 @@ def test_members_are_found_with_the_kernels_children_files(monkeypatch: pytest.M
     with running(PARENT) as child:
         stats = {pid: procfs.stat(pid) for pid in procfs.all_pids()}
         grown = [pid for pid, stat in stats.items() if stat and stat.parent == child.pid]
-        told = {f"/proc/{child.pid}/task/{child.pid}/children": " ".join(map(str, grown)).encode()}
+        announced = {f"/proc/{child.pid}/task/{child.pid}/children": " ".join(map(str, grown)).encode()}
         real = procfs.slurp
         monkeypatch.setattr(process_tree, "_has_children_files", lambda: True)
-        monkeypatch.setattr(procfs, "slurp", lambda path, size=4096: told.get(path) or real(path, size))
+        monkeypatch.setattr(procfs, "slurp", lambda path, size=4096: announced.get(path) or real(path, size))
         assert process_tree.Tree(child.pid).read().members == 4
 
 

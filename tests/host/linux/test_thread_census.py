@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallguard.host.linux import thread_census
-from stallguard.host.linux.thread_census import census, has_open, is_remote, network_mounts, remote_sockets, wait_site
+from stallguard.host.linux.thread_census import (
+    census,
+    has_open,
+    is_remote,
+    network_mounts,
+    remote_sockets,
+    wait_site,
+)
 from tests.host.children import eventually, running
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -15,13 +15,13 @@ OFTEN = {"STALLGUARD_CHECKPOINT_EVERY": "0", "STALLGUARD_CHECKPOINT_COST": "1"} 
 class Attempt:
     """One attempt: the rows that it printed, and (fit, epoch, batch) of every batch that it trained."""
 
-    heard: Heard
+    heartbeat: Heard
     rows: list
     trained: list
 
     def notes(self, kind="resume"):
         """Return the sentences of one kind of note."""
-        return [note["text"] for note in self.heard.notes if note["kind"] == kind]
+        return [note["text"] for note in self.heartbeat.notes if note["kind"] == kind]
 
 
 class Restarts:
@@ -45,7 +45,7 @@ class Restarts:
         trace.unlink(missing_ok=True)
         backup = {**OFTEN, "STALLGUARD_BACKUP": str(self.backup), "STALLGUARD_RESUME": str(int(resume))}
         backup |= {"STALLGUARD_SEED": "4711", "STALLGUARD_TOKEN": str(self.attempts)}
-        heard = self.receiver.run(
+        heartbeat = self.receiver.run(
             [*self.command, *arguments],
             timeout=300,
             cwd=self.folder,
@@ -54,8 +54,8 @@ class Restarts:
             **{**(backup if guarded else {"STALLGUARD_OWNER": "1"}), **self.environment, **more},
         )
         expected = 0 if not kill else -15 if kill.startswith("term") else -9
-        assert heard.code == expected, heard.err[-3000:]
-        assert not [note for note in heard.notes if note["kind"] in ("aside", "trouble")]
-        rows = [json.loads(line) for line in heard.out.splitlines() if line.startswith("{")]
+        assert heartbeat.code == expected, heartbeat.err[-3000:]
+        assert not [note for note in heartbeat.notes if note["kind"] in ("aside", "trouble")]
+        rows = [json.loads(line) for line in heartbeat.out.splitlines() if line.startswith("{")]
         lines = trace.read_text().splitlines() if trace.exists() else []
-        return Attempt(heard, rows, [tuple(int(word) for word in line.split()) for line in lines])
+        return Attempt(heartbeat, rows, [tuple(int(word) for word in line.split()) for line in lines])

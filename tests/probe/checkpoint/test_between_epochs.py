@@ -50,7 +50,7 @@ def train(receiver, tmp_path):
 
 
 def printed(attempt):
-    return [line for line in attempt.heard.out.splitlines() if line.startswith("[[")]
+    return [line for line in attempt.heartbeat.out.splitlines() if line.startswith("[[")]
 
 
 CASES = [

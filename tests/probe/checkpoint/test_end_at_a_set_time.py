@@ -39,13 +39,13 @@ print("the script goes on")
 def ended(receiver, folder, whose, **environment):
     """Run the script, send SIGTERM once it says that it waits for it; return its exit code and output."""
     (folder / "train.py").write_text(SCRIPT)
-    heard, child = Heard(), receiver.start(
+    heartbeat, child = Heard(), receiver.start(
         [sys.executable, str(folder / "train.py"), whose], folder, **OFTEN, **environment
     )  # fmt: skip
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and child.poll() is None:
-        receiver.receive(heard)
-        if any(note["kind"] == "stop" and note["facts"].get("saved") for note in heard.notes):
+        receiver.receive(heartbeat)
+        if any(note["kind"] == "stop" and note["facts"].get("saved") for note in heartbeat.notes):
             child.terminate()
             break
     out, _ = child.communicate(timeout=60)

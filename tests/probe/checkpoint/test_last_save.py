@@ -13,7 +13,7 @@ import time
 import psutil
 import pytest
 
-from stallguard.core.events import Heard, Launched, Noted
+from stallguard.core.events import Heartbeat, Launched, ProbeNote
 from stallguard.storage import journal
 from tests.guarded.runs import SCRIPTS, guard
 
@@ -59,10 +59,12 @@ def until(true):
 
 
 def batches(path):
-    heard = (
-        [event.beats for event in journal.events(path) if isinstance(event, Heard)] if path.exists() else []
+    heartbeat = (
+        [event.beats for event in journal.events(path) if isinstance(event, Heartbeat)]
+        if path.exists()
+        else []
     )
-    return max(heard, default=0)
+    return max(heartbeat, default=0)
 
 
 def test_a_save_that_outlasts_the_grace_is_left_to_end(tmp_path):
@@ -93,7 +95,7 @@ def test_a_training_that_somebody_kills_goes_on_by_itself_and_comes_to_the_same(
     path = tmp_path / "home" / "runs" / "latest" / "journal.jsonl"
     assert [event.attempt for event in journal.events(path) if isinstance(event, Launched)] == [1, 2]
     assert any(
-        "checkpoint (epoch 1," in event.text for event in journal.events(path) if isinstance(event, Noted)
+        "checkpoint (epoch 1," in event.text for event in journal.events(path) if isinstance(event, ProbeNote)
     )
 
 
@@ -111,6 +113,7 @@ def test_sigterm_makes_a_last_checkpoint_and_the_next_run_goes_on_there(tmp_path
     assert resumed.code == 0, resumed.err
     assert resumed.out.decode().splitlines()[-1] == undisturbed
     said = [
-        re.search(r"checkpoint \(epoch 1, batch (\d+)\)", fact["text"]) for fact in resumed.told("resumed")
+        re.search(r"checkpoint \(epoch 1, batch (\d+)\)", fact["text"])
+        for fact in resumed.announced("resumed")
     ]
     assert [match for match in said if match and int(match[1]) >= 10], resumed.err

@@ -9,7 +9,7 @@ import pytest
 
 from stallguard.probe.checkpoint import announcements
 from stallguard.probe.checkpoint.manual import Manual
-from stallguard.probe.checkpoint.schedule import Pace
+from stallguard.probe.checkpoint.schedule import Schedule
 
 
 class Told:
@@ -31,8 +31,8 @@ class Told:
         return nullcontext()
 
 
-def manual(folder, save, told=None, name="state"):
-    return Manual(told or Told(), str(folder), Pace(0.0, 1.0, 0.0), save, name)
+def manual(folder, save, announced=None, name="state"):
+    return Manual(announced or Told(), str(folder), Schedule(0.0, 1.0, 0.0), save, name)
 
 
 def writing(text):
@@ -67,27 +67,27 @@ def test_nothing_saved_means_load_is_not_called(tmp_path):
 
 
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path):
-    told = Told()
+    announced = Told()
     for text in ("one", "two"):
         manual(tmp_path, writing(text)).save(0.0)
     (tmp_path / "g2" / "state").write_text("tw")
     found = []
-    assert manual(tmp_path, writing(""), told).load(lambda path: found.append(Path(path).read_text()))
+    assert manual(tmp_path, writing(""), announced).load(lambda path: found.append(Path(path).read_text()))
     assert found == ["one"]
-    assert "g2 is damaged" in told.notes[0][1]
+    assert "g2 is damaged" in announced.notes[0][1]
 
 
 def test_a_save_that_raises_is_a_note_and_the_one_before_stays(tmp_path):
-    told = Told()
+    announced = Told()
     manual(tmp_path, writing("one")).save(0.0)
 
     def failing(path):
         Path(path).write_text("half")
         raise RuntimeError("no luck")
 
-    manual(tmp_path, failing, told).save(0.0)
-    assert told.notes == [("save", announcements.NOT_SAVED % "no luck")]
-    assert told.saves == 0
+    manual(tmp_path, failing, announced).save(0.0)
+    assert announced.notes == [("save", announcements.NOT_SAVED % "no luck")]
+    assert announced.saves == 0
     found = []
     manual(tmp_path, writing("")).load(lambda path: found.append(Path(path).read_text()))
     assert found == ["one"]
@@ -106,14 +106,14 @@ def test_a_checkpoint_of_another_process_or_function_is_refused_and_that_is_said
     def another(path):
         Path(path).write_text("another")
 
-    told = Told("a1-2" if other == "place" else "a1-1")
+    announced = Told("a1-2" if other == "place" else "a1-1")
     save = writing("") if other == "place" else another
-    assert not manual(tmp_path, save, told).load(lambda path: pytest.fail("called"))
-    assert [kind for kind, _ in told.notes] == ["inexact"]
+    assert not manual(tmp_path, save, announced).load(lambda path: pytest.fail("called"))
+    assert [kind for kind, _ in announced.notes] == ["inexact"]
 
 
 def test_a_first_attempt_loads_nothing(tmp_path):
     manual(tmp_path, writing("one")).save(0.0)
-    told = Told()
-    told.resuming = False
-    assert not manual(tmp_path, writing(""), told).load(lambda path: pytest.fail("called"))
+    announced = Told()
+    announced.resuming = False
+    assert not manual(tmp_path, writing(""), announced).load(lambda path: pytest.fail("called"))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from stallguard.probe.checkpoint import tensors
-from stallguard.probe.checkpoint.object_state import Baseline, NoPlace, Return, keep, lost
+from stallguard.probe.checkpoint.object_state import NoPlace, ObjectBaseline, Return, keep, lost
 from stallguard.probe.checkpoint.object_walk import Walk
 
 count = 0
@@ -96,7 +96,7 @@ class Script:
         self.function, self.seen = closing_over()
         self.roots = {"callback": self.callback, "function": self.function, **others}
         self.before = self.walk()
-        self.baseline = Baseline(self.before)
+        self.baseline = ObjectBaseline(self.before)
 
     def walk(self):
         walked = Walk()

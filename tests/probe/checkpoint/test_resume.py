@@ -48,12 +48,12 @@ def test_whatever_gives_the_batches_they_go_on(script):
     resumed = script.attempt(*kinds, resume=True)
     for there, here in zip(resumed.rows, undisturbed.rows, strict=True):
         assert there == here
-    assert announcements.WORKERS not in resumed.heard.hello()["beyond"]
+    assert announcements.WORKERS not in resumed.heartbeat.hello()["beyond"]
 
 
 @pytest.mark.tf
 def test_what_threads_shuffle_is_said_to_come_in_another_order(script):
-    assert announcements.WORKERS in script.attempt("racing").heard.hello()["beyond"]
+    assert announcements.WORKERS in script.attempt("racing").heartbeat.hello()["beyond"]
 
 
 @pytest.mark.tf
@@ -77,7 +77,7 @@ def test_it_goes_on_in_slices_where_the_restart_is_a_smaller_one(script):
     assert [float.fromhex(loss) for loss in resumed.rows[0]["loss"]] == pytest.approx(
         [float.fromhex(loss) for loss in undisturbed["loss"]], rel=1e-5
     )
-    assert resumed.heard.last()["factor"] == 4
+    assert resumed.heartbeat.last()["factor"] == 4
     for figure in ("iterations", "epochs", "seen", "rate"):
         assert resumed.rows[0][figure] == undisturbed[figure]
 

@@ -18,7 +18,7 @@ from stallguard.probe.checkpoint import sigterm
 sigterm.PATIENCE, sigterm.LONGEST = 0.3, 1.0
 """
 ALIVE = """
-there = sigterm.Farewell()
+there = sigterm.SigtermHandler()
 there.arm()
 print("ready", flush=True)
 while not there.asked:
@@ -27,7 +27,7 @@ print("saved", flush=True)
 there.die()
 """
 STUCK = """
-sigterm.Farewell().arm()
+sigterm.SigtermHandler().arm()
 mutex, library = ctypes.create_string_buffer(64), ctypes.CDLL(None)
 library.pthread_mutex_lock(mutex)
 print("ready", flush=True)
@@ -35,12 +35,12 @@ library.pthread_mutex_lock(mutex)  # never comes back, and a signal does not wak
 """
 OWN = """
 signal.signal(signal.SIGTERM, lambda *_: (print("mine", flush=True), os._exit(3)))
-sigterm.Farewell().arm()
+sigterm.SigtermHandler().arm()
 print("ready", flush=True)
 time.sleep(60)
 """
 MEANWHILE = """
-there = sigterm.Farewell()
+there = sigterm.SigtermHandler()
 there.arm()
 signal.signal(signal.SIGTERM, lambda *_: print("mine", flush=True))
 print("ready", flush=True)
@@ -51,7 +51,7 @@ os._exit(3)
 """
 TWICE = """
 attended = []
-there = sigterm.Farewell(lambda: attended.append(1))
+there = sigterm.SigtermHandler(lambda: attended.append(1))
 for _ in range(3):
     there.arm()
     there.disarm()
@@ -69,7 +69,7 @@ print("attended", flush=True)
 there.die()
 """
 AFTER = """
-there = sigterm.Farewell()
+there = sigterm.SigtermHandler()
 there.arm()
 there.disarm()
 assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and signal.set_wakeup_fd(-1) == -1
@@ -77,7 +77,7 @@ print("ready", flush=True)
 ctypes.CDLL(None).sleep(60)
 """
 WORKER = """
-there = sigterm.Farewell()
+there = sigterm.SigtermHandler()
 there.arm()
 child = os.fork()
 if not child:
@@ -93,7 +93,7 @@ LOOP = """
 pair = __import__("socket").socketpair()
 pair[1].setblocking(False)
 signal.set_wakeup_fd(pair[1].fileno())
-sigterm.Farewell().arm()
+sigterm.SigtermHandler().arm()
 assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and signal.set_wakeup_fd(-1) == pair[1].fileno()
 print("ready", flush=True)
 time.sleep(60)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stallguard.probe.checkpoint.object_walk import Walk
-from stallguard.probe.checkpoint.written_files import Files
+from stallguard.probe.checkpoint.written_files import WrittenFiles
 
 
 class Logger:
@@ -38,7 +38,7 @@ def walked(*callbacks):
 
 @pytest.fixture
 def files(tmp_path):
-    found = Files(str(tmp_path / "copies"))
+    found = WrittenFiles(str(tmp_path / "copies"))
     found.begin()
     yield found
     found.end()
@@ -46,7 +46,7 @@ def files(tmp_path):
 
 def again(tmp_path):
     """Return what another start has."""
-    return Files(str(tmp_path / "copies"))
+    return WrittenFiles(str(tmp_path / "copies"))
 
 
 def append(path, text):
@@ -153,7 +153,7 @@ def test_what_is_written_as_a_whole_or_read_is_left_alone(tmp_path, files):
 
 def test_open_is_itself_again_after_the_fit(tmp_path):
     before = builtins.open, io.open
-    files = Files(str(tmp_path))
+    files = WrittenFiles(str(tmp_path))
     files.begin()
 
     class Thing:

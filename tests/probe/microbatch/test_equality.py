@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stallguard.probe.microbatch.equality import Outcome, difference
+from stallguard.probe.microbatch.equality import StepOutcome, difference
 
 GRADIENT = np.linspace(0.1, 1.0, 64, dtype="float32")
 
 
 def outcome(bias):
-    return Outcome(1.0, [1.0, 1.0], [GRADIENT, bias], [GRADIENT], {}, {})
+    return StepOutcome(1.0, [1.0, 1.0], [GRADIENT, bias], [GRADIENT], {}, {})
 
 
 @pytest.mark.parametrize(

@@ -81,9 +81,11 @@ DIFFERS = dict.fromkeys(("bfloat16", "float16"), ROUNDED)
 def trained(python, cases, factor=4, **environment):
     """Return {case: [the whole batch, slices]}."""
     with Receiver() as receiver:
-        heard = receiver.run([python, str(CHILD), *cases], 1500, STALLGUARD_FACTOR=str(factor), **environment)
-    assert heard.code == 0, heard.err[-3000:]
-    rows = json.loads(heard.out.splitlines()[-1])
+        heartbeat = receiver.run(
+            [python, str(CHILD), *cases], 1500, STALLGUARD_FACTOR=str(factor), **environment
+        )
+    assert heartbeat.code == 0, heartbeat.err[-3000:]
+    rows = json.loads(heartbeat.out.splitlines()[-1])
     assert {case: pair for case, pair in rows.items() if any("failed" in one for one in pair)} == {}
     return rows
 

@@ -15,15 +15,15 @@ CHILD = Path(__file__).parent / "reach_child.py"
 @pytest.mark.tf
 def test_a_step_of_the_scripts_own_is_told_in_the_first_attempt_unless_the_script_is_told_its_size() -> None:
     with Receiver() as receiver:
-        heard = receiver.run(
+        heartbeat = receiver.run(
             [sys.executable, str(CHILD)], 120, STALLGUARD_FACTOR="1", KERAS_BACKEND="tensorflow"
         )
-    assert heard.code == 0, heard.err[-2000:]
+    assert heartbeat.code == 0, heartbeat.err[-2000:]
 
-    beyond = heard.hello()["beyond"]
+    beyond = heartbeat.hello()["beyond"]
     assert [sentence.split()[0] for sentence in beyond if "train_step of its own" in sentence] == ["Own"]
     assert "--batch-flag" in beyond[0]
-    rows = [note["facts"]["batch"] for note in heard.notes if note["kind"] == "batch"]
+    rows = [note["facts"]["batch"] for note in heartbeat.notes if note["kind"] == "batch"]
     assert rows == ["16", "32"], (
         "of the whole batch: what the script is given, times what that was divided by"
     )

@@ -28,9 +28,9 @@ def trained(python, factor, cases, **environment):
     """Return ({case: [whole, sliced]}, what the child said)."""
     with Receiver() as receiver:
         command = [python, str(CHILD), *cases]
-        heard = receiver.run(command, 600, STALLGUARD_FACTOR=str(factor), **environment)
-    assert heard.code == 0, heard.err[-3000:]
-    return json.loads(heard.out.splitlines()[-1]), heard
+        heartbeat = receiver.run(command, 600, STALLGUARD_FACTOR=str(factor), **environment)
+    assert heartbeat.code == 0, heartbeat.err[-3000:]
+    return json.loads(heartbeat.out.splitlines()[-1]), heartbeat
 
 
 def differing(rows, cases):
@@ -55,10 +55,12 @@ class TestKeras3OnTensorFlow:
         assert differing(child[0], [case]) == {}
 
     def test_it_is_said_that_normalisation_sees_smaller_batches(self, child):
-        rows, heard = child
+        rows, heartbeat = child
         assert differing(rows, ["normalised"])
         assert [
-            note for note in heard.notes if note["kind"] == "micro" and "BatchNormalization" in note["text"]
+            note
+            for note in heartbeat.notes
+            if note["kind"] == "micro" and "BatchNormalization" in note["text"]
         ]
 
     def test_it_is_said_that_dropout_draws_other_masks_and_where_nothing_changes_nothing_is(self, child):
@@ -76,10 +78,12 @@ class TestKeras3OnTensorFlow:
         assert len([text for text in said if ", as if whole (compared on" in text]) > 10
 
     def test_a_step_of_the_script_is_left_alone_and_that_is_said(self, child):
-        rows, heard = child
+        rows, heartbeat = child
         assert rows["own_step"][0] == rows["own_step"][1]
         assert [
-            sentence for sentence in heard.hello()["beyond"] if "Own has a train_step of its own" in sentence
+            sentence
+            for sentence in heartbeat.hello()["beyond"]
+            if "Own has a train_step of its own" in sentence
         ]
 
     def test_a_step_that_calls_the_frameworks_own_counts_as_reached(self, child):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.supervisor.output.carrier import LAST, Output
+from stallguard.supervisor.output.carrier import LAST, OutputCarrier
 from stallguard.supervisor.output.log import OutputLog
 from stallguard.supervisor.output.terminal import End, choose, look
 from tests.supervisor.stage import LONG, ROOT, Side, python
@@ -195,7 +195,7 @@ def test_a_full_disk_behind_the_redirect_does_not_end_the_training(tmp_path):
     troubles = []
     with Path("/dev/full").open("wb") as full:
         log = OutputLog(tmp_path / "output.log", troubles.append)
-        output = Output(choose(look(full.fileno()), look(full.fileno())), log, troubles.append,
+        output = OutputCarrier(choose(look(full.fileno()), look(full.fileno())), log, troubles.append,
                         targets=(full.fileno(), full.fileno()))  # fmt: skip
         assert subprocess.call(["/bin/sh", "-c", "echo a; sleep 0.1; echo b"], stdout=output.stdout) == 0
         assert output.finish(LONG)
@@ -297,7 +297,7 @@ IN_FRONT = """
     from stallguard.supervisor.output import carrier, log as output_log, terminal
     from stallguard.supervisor.process import child
     log = output_log.OutputLog(__import__("pathlib").Path({log!r}), print)
-    out = carrier.Output(terminal.choose(terminal.look(1), terminal.look(2)), log, print)
+    out = carrier.OutputCarrier(terminal.choose(terminal.look(1), terminal.look(2)), log, print)
     import threading
     ended = threading.Event()
     kid = child.Child.start([sys.executable, "-c", {code!r}], env=dict(os.environ), stdout=out.stdout,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stallguard.core.events import Event, Matched, Noted
+from stallguard.core.events import Event, Matched, ProbeNote
 from stallguard.sensors.log_matcher import Matcher
 from stallguard.supervisor.output.matching import FIRST, Matching
 
@@ -31,7 +31,7 @@ def test_what_was_skipped_is_said_at_once_and_in_sum_at_the_end_of_each_attempt(
     reader.finish()
     reader.finish()
 
-    notes = [(event.attempt, event.text) for event in posted if isinstance(event, Noted)]
+    notes = [(event.attempt, event.text) for event in posted if isinstance(event, ProbeNote)]
     assert [attempt for attempt, _ in notes] == [3, 3]
     assert "faster than" in notes[0][1]
     assert notes[1][1].startswith("1.2 MB of the output")
@@ -55,4 +55,4 @@ def test_what_has_no_room_before_the_matcher_is_there_counts_as_skipped() -> Non
     reader.finish()
 
     assert not any(isinstance(event, Matched) for event in posted)
-    assert [event.text for event in posted if isinstance(event, Noted)][-1].startswith("0.0 MB")
+    assert [event.text for event in posted if isinstance(event, ProbeNote)][-1].startswith("0.0 MB")

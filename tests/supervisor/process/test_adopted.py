@@ -11,7 +11,7 @@ import time
 import pytest
 
 from stallguard.storage import attempt_file, run_files
-from stallguard.storage.attempt_file import Attempt
+from stallguard.storage.attempt_file import AttemptRecord
 from stallguard.storage.paths import RunDir
 from stallguard.supervisor.detached_run import _cleared
 from stallguard.supervisor.process.adopted import Adopted, look_until_gone
@@ -35,11 +35,11 @@ class Ear:
     """Keeps what is posted."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[int, bool | None]] = []
+        self.heartbeat: list[tuple[int, bool | None]] = []
         self.there = threading.Event()
 
     def post(self, code: int, memory_kill: bool | None) -> None:
-        self.heard.append((code, memory_kill))
+        self.heartbeat.append((code, memory_kill))
         self.there.set()
 
 
@@ -50,7 +50,7 @@ def test_an_end_that_no_waiter_saw_is_noticed_and_its_code_is_not_guessed(orphan
     orphan.stdin.close()
     assert ear.there.wait(LONG)
     adopted._thread.join()
-    assert ear.heard == [(0, False) if sys.platform == "darwin" else (None, None)]
+    assert ear.heartbeat == [(0, False) if sys.platform == "darwin" else (None, None)]
 
 
 def test_a_signal_reaches_its_group_and_nobody_after_its_end(orphan, tmp_path):
@@ -82,7 +82,7 @@ def test_looking_serves_where_the_system_cannot_wake_us(orphan):
 
 def test_an_attempt_is_recalled_as_it_was_kept(tmp_path):
     run = RunDir(tmp_path)
-    kept = Attempt(attempt_file.SCHEMA, 2, run_files.identity(os.getpid()), 1 << 61, "/tmp/x")
+    kept = AttemptRecord(attempt_file.SCHEMA, 2, run_files.identity(os.getpid()), 1 << 61, "/tmp/x")
     attempt_file.keep(run, kept)
     assert attempt_file.recall(run) == kept
     attempt_file.file(run).write_text("{")

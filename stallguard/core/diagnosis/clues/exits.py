@@ -71,21 +71,21 @@ def not_for_memory(scene: Scene) -> bool:
 
 @clue("all epochs were trained")
 def all_trained(scene: Scene) -> bool:
-    heard = scene.history.heard
-    if heard is None:
+    heartbeat = scene.history.heartbeat
+    if heartbeat is None:
         return False
-    last_epoch = 0 <= heard.epochs <= heard.epoch + 1
-    return heard.phase in ("idle", "finishing") or (last_epoch and heard.batch >= heard.batches)
+    last_epoch = 0 <= heartbeat.epochs <= heartbeat.epoch + 1
+    return heartbeat.phase in ("idle", "finishing") or (last_epoch and heartbeat.batch >= heartbeat.batches)
 
 
 @clue("the training was not over: {where}")
 def cut_short(scene: Scene) -> Facts | None:
-    heard = scene.history.heard
-    if scene.exited is None or heard is None or heard.beats == 0 or all_trained.test(scene):
+    heartbeat = scene.history.heartbeat
+    if scene.exited is None or heartbeat is None or heartbeat.beats == 0 or all_trained.test(scene):
         return None
-    if heard.epochs > 0:
-        return {"where": f"epoch {heard.epoch + 1} of {heard.epochs}, batch {heard.batch}"}
-    return {"where": f"batch {heard.beats}"} if heard.phase in ("step", "input") else None
+    if heartbeat.epochs > 0:
+        return {"where": f"epoch {heartbeat.epoch + 1} of {heartbeat.epochs}, batch {heartbeat.batch}"}
+    return {"where": f"batch {heartbeat.beats}"} if heartbeat.phase in ("step", "input") else None
 
 
 @clue("it had made no progress for {seconds} s")

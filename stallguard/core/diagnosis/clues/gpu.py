@@ -45,7 +45,7 @@ def gpu_unused(scene: Scene) -> Facts | None:
     if (
         not history.device
         or history.used_gpu
-        or (history.heard.beats if history.heard else 0) < ENOUGH_BATCHES
+        or (history.heartbeat.beats if history.heartbeat else 0) < ENOUGH_BATCHES
     ):
         return None
     watched = scene.now - max(history.device[0].at, history.began)

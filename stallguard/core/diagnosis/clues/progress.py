@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 
-from stallguard.core.detection.phases import BLIND, DEVICE
+from stallguard.core.detection.phases import DEVICE, UNCLASSIFIED
 from stallguard.core.diagnosis import metrics
 from stallguard.core.diagnosis.clues import Facts, Scene, clue, percent
 from stallguard.core.history import is_saving
@@ -69,12 +69,12 @@ def no_pulses(scene: Scene) -> bool:
 
 @clue("it is inside a training step")
 def in_step(scene: Scene) -> bool:
-    return scene.judgement.phase in IN_STEP or scene.judgement.row in (BLIND, DEVICE)
+    return scene.judgement.phase in IN_STEP or scene.judgement.row in (UNCLASSIFIED, DEVICE)
 
 
 @clue("it is outside of a training step, in the script's own code")
 def outside_step(scene: Scene) -> bool:
-    return scene.judgement.phase in OUTSIDE_STEP and scene.judgement.row != BLIND
+    return scene.judgement.phase in OUTSIDE_STEP and scene.judgement.row != UNCLASSIFIED
 
 
 @clue("it waits for its next batch")
@@ -161,16 +161,16 @@ def rebuilt(scene: Scene) -> Facts | None:
 
 @clue("the loss is {loss}")
 def loss_broken(scene: Scene) -> Facts | None:
-    loss = scene.history.heard.loss if scene.history.heard else None
+    loss = scene.history.heartbeat.loss if scene.history.heartbeat else None
     return {"loss": str(loss)} if loss is not None and not math.isfinite(loss) else None
 
 
 @clue("{batches} batches were trained")
 def trained(scene: Scene) -> Facts | None:
-    heard = scene.history.heard
-    return {"batches": str(heard.beats)} if heard is not None and heard.beats > 0 else None
+    heartbeat = scene.history.heartbeat
+    return {"batches": str(heartbeat.beats)} if heartbeat is not None and heartbeat.beats > 0 else None
 
 
 @clue("no batch was trained")
 def never_trained(scene: Scene) -> bool:
-    return scene.history.heard is None or scene.history.heard.beats == 0
+    return scene.history.heartbeat is None or scene.history.heartbeat.beats == 0
