@@ -102,11 +102,8 @@ class Systemd:
 
     def _refuse_foreign(self, name: str) -> None:
         file = self.places.definition(name)
-        if file.exists() and self._ours(name) is None:
+        if file.exists() and read_back(self.program(name)) is None:
             raise preflight.foreign(name, str(file))
-
-    def _ours(self, name: str) -> object:
-        return read_back(self.program(name))
 
     def _off(self, name: str) -> None:
         """Disable and end the job; no error if it does not exist."""

@@ -58,15 +58,12 @@ def show(everything: bool, as_json: bool) -> None:
         return
     for text in loaded.ignored:
         click.echo(f"stallguard: {text}", err=True)
-    wanted = [key for key in KEYS.values() if everything or key in EVERYDAY or _is_changed(loaded, key)]
+    changed = {path for path, origin in loaded.origins.items() if origin != config.DEFAULT}
+    wanted = [key for key in KEYS.values() if everything or key in EVERYDAY or key.path in changed]
     width = max(len(key.path) for key in wanted)
     for key in wanted:
         value = key.kind.show(value_of(loaded.config, key.path))
         click.echo(f"{key.path:<{width}}  {value:<16}  {loaded.origins[key.path]}".rstrip())
-
-
-def _is_changed(loaded: config.Loaded, key: Key) -> bool:
-    return loaded.origins[key.path] != config.DEFAULT
 
 
 def _row(loaded: config.Loaded, key: Key) -> Row:

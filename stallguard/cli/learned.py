@@ -46,21 +46,15 @@ def show(as_json: bool) -> None:
     """Show what was learned of each script on this machine, the newest last."""
     kept = learned_store.everything()
     if as_json:
-        click.echo(jsontext.readable(Output(SCHEMA, [_row(one) for one in kept])))
+        rows = [Row(one.name, one.saved, one.what, list(one.key.command), one.key.directory) for one in kept]
+        click.echo(jsontext.readable(Output(SCHEMA, rows)))
         return
     for one in kept:
         script = one_line(f"{' '.join(one.key.command)}  ({one.key.directory})")
-        click.echo(f"{one.name}  {_day(one.saved)}  {one.what:<34}  {script}")
+        day = dt.datetime.fromtimestamp(one.saved).astimezone()
+        click.echo(f"{one.name}  {day:%Y-%m-%d}  {one.what:<34}  {script}")
     if not kept:
         click.echo("nothing has been learned yet", err=True)
-
-
-def _day(saved: float) -> str:
-    return f"{dt.datetime.fromtimestamp(saved).astimezone():%Y-%m-%d}"
-
-
-def _row(one: learned_store.LearnedFile) -> Row:
-    return Row(one.name, one.saved, one.what, list(one.key.command), one.key.directory)
 
 
 @command.command("forget")

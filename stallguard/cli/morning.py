@@ -35,7 +35,7 @@ def command(since: str, as_json: bool) -> None:
     went_on = heirs(runs)
     jobs = {job_memory.recall(name).run: name for name in job_memory.names()}
     began = _began(since)
-    nights = [night(run, heirs=went_on, jobs=jobs) for run in _since(runs, began)]
+    nights = [night(run, heirs=went_on, jobs=jobs) for run in runs if _last_lived(run) >= began]
     over = missed_starts.since(began, manager(own_system(), os.environ), dt.datetime.now().astimezone())
     if as_json:
         announced = [MissedStart(one.job, one.at, one.words) for one in over]
@@ -56,11 +56,6 @@ def _began(since: str) -> dt.datetime:
         raise StallguardError(
             f"{since!r} is no duration", cure="write it as 16h or 3d", code=USAGE
         ) from error
-
-
-def _since(runs: list[RunDir], began: dt.datetime) -> list[RunDir]:
-    """Return the runs that were alive at or after a time, oldest first."""
-    return [run for run in runs if _last_lived(run) >= began]
 
 
 def _last_lived(run: RunDir) -> dt.datetime:

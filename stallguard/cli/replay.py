@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, find_run
 
 if TYPE_CHECKING:  # completion must not wait for the import of the core
-    from stallguard.core.limits import Limits
+    pass
 
 
 @click.command("replay")
@@ -37,11 +36,15 @@ def command(what: str | None, sets: tuple[str, ...], compare: bool, as_json: boo
     """Show when a recorded RUN (default: the newest) or TRACE would have been suspected, dumped and restarted."""
     from stallguard.report import replay_output
 
-    source = replay_output.source(_file(what))
+    path = Path(what) if what is not None and Path(what).is_file() else find_run(what).journal
+    source = replay_output.source(path)
     changed = config.parse_set(sets)
     choices: list[dict[str, str]] = [{}, changed] if compare else [changed]
     then = _recorded(source.path)
-    found = [(choice, replay_output.decide(source, _limits({**then, **choice}))) for choice in choices]
+    found = []
+    for choice in choices:
+        limits = config.load({**then, **choice}, os.environ, Path.cwd()).config.limits()
+        found.append((choice, replay_output.decide(source, limits)))
     if as_json:
         click.echo(msgspec.json.encode(replay_output.output(source, found, compare=compare)))
         return
@@ -57,10 +60,6 @@ def command(what: str | None, sets: tuple[str, ...], compare: bool, as_json: boo
             click.echo(f"  {line}" if compare else line)
 
 
-def _file(what: str | None) -> Path:
-    return Path(what) if what is not None and Path(what).is_file() else find_run(what).journal
-
-
 def _recorded(path: Path) -> dict[str, Any]:
     """Return the settings of the recorded run; none for a trace."""
     asked = run_files.asked(RunDir(path.parent))
@@ -68,8 +67,3 @@ def _recorded(path: Path) -> dict[str, Any]:
         return {}
     given = [name for name, origin in asked.origins.items() if origin != config.DEFAULT]
     return {name: reduce(dict.__getitem__, name.split("."), asked.config) for name in given}
-
-
-def _limits(changed: Mapping[str, Any]) -> Limits:
-    """Return the limits of the settings in force here, with some of them changed."""
-    return config.load(changed, os.environ, Path.cwd()).config.limits()

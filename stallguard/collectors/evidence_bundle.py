@@ -133,7 +133,9 @@ class Collection:
     def __init__(self, collector: Collector, context: EvidenceContext) -> None:
         """Prepare without running."""
         self.collector = collector
-        self._sheet = Sheet(context.directory, collector.size, _redactor(context))
+        self._sheet = Sheet(
+            context.directory, collector.size, Redactor(context.environment, context.argv, context.home)
+        )
         self._thread = threading.Thread(
             target=self._gather, args=(context,), name=f"collect-{collector.name}", daemon=True
         )
@@ -181,10 +183,6 @@ class Collection:
         return Item(
             self.collector.name, state, round(self._seconds, 3), why, sheet.files, self._facts, removed
         )
-
-
-def _redactor(context: EvidenceContext) -> Redactor:
-    return Redactor(context.environment, context.argv, context.home)
 
 
 def _manifest(context: EvidenceContext, items: Sequence[Item], seconds: float) -> Manifest:

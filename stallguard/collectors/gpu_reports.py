@@ -149,11 +149,8 @@ def _reports(place: Path) -> list[tuple[Path, float]]:
     found = []
     with contextlib.suppress(OSError):  # absent, or readable by administrators only
         for path in list(place.iterdir())[:PLACES_MAX]:
-            if path.suffix in (".ips", ".spin", ".hang", ".panic") and _concerns(path.name):
+            is_known = path.name.startswith(tuple(NAMES)) or "ython" in path.name
+            if is_known and path.suffix in (".ips", ".spin", ".hang", ".panic"):
                 with contextlib.suppress(OSError):  # moved to Retired meanwhile
                     found.append((path, path.stat().st_mtime))
     return found
-
-
-def _concerns(name: str) -> bool:
-    return name.startswith(tuple(NAMES)) or "ython" in name

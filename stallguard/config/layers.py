@@ -104,11 +104,10 @@ def _at(text: str, path: str) -> str:
 def from_environment(env: Mapping[str, str]) -> list[Setting]:
     """Return the settings in STALLGUARD_SECTION__NAME variables; those without a double underscore are not settings."""
     names = sorted(name for name in env if name.startswith(PREFIX) and "__" in name)
-    return [Setting(_path(name), env[name], f"environment {name}") for name in names]
-
-
-def _path(variable: str) -> str:
-    return variable.removeprefix(PREFIX).lower().replace("__", ".")
+    return [
+        Setting(name.removeprefix(PREFIX).lower().replace("__", "."), env[name], f"environment {name}")
+        for name in names
+    ]
 
 
 def from_flags(flags: Mapping[str, Any], typed: Mapping[str, str]) -> list[Setting]:

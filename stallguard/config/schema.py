@@ -22,16 +22,13 @@ def schema() -> dict[str, Any]:
         branch = root
         for parent in parents:
             branch = branch["properties"].setdefault(parent, _object())
-        branch["properties"][name] = _property(key)
+        default = msgspec.to_builtins(key.default)
+        branch["properties"][name] = {"description": key.help, "default": default, **key.kind.schema}
     return {"$schema": DRAFT, "title": "stallguard settings", **root}
 
 
 def _object() -> dict[str, Any]:
     return {"type": "object", "additionalProperties": False, "properties": {}}
-
-
-def _property(key: Key) -> dict[str, Any]:
-    return {"description": key.help, "default": msgspec.to_builtins(key.default), **key.kind.schema}
 
 
 def table() -> str:

@@ -66,7 +66,8 @@ def _whole(argv: Sequence[str], env: Mapping[str, str], limits: PolicyLimits) ->
                 f"write {PLACE} in the script's arguments, or name its option: --batch-flag=--batch-size",
             )
         return limits.batch
-    texts = [*_values(argv, limits.batch_flag)[-1:], *filter(None, [env.get(limits.batch_env)])]
+    given = [text for _, text in _places(argv, limits.batch_flag)]
+    texts = [*given[-1:], *filter(None, [env.get(limits.batch_env)])]
     if not texts:
         named = " and ".join(filter(None, (limits.batch_flag, limits.batch_env)))
         raise _error(f"the size of the script's batch is not known: {named} is not given", KNOWN)
@@ -79,13 +80,8 @@ def _error(what: str, cure: str) -> StallguardError:
     return StallguardError(what, cure=cure, code=USAGE)
 
 
-def _values(argv: Sequence[str], flag: str) -> list[str]:
-    """Return the values of `flag`, in order; by the next word, after "=", or run together as in -b512."""
-    return [value for _, value in _places(argv, flag)]
-
-
 def _places(argv: Sequence[str], flag: str) -> list[tuple[int, str]]:
-    """Return (index, value) for each word that carries a value of `flag`."""
+    """Return (index, value) of each value of `flag`: in the next word, after "=", or joined as in -b512."""
     found = []
     for index, word in enumerate(argv):
         if flag and word == flag and index + 1 < len(argv):

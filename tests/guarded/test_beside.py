@@ -77,7 +77,7 @@ def test_a_setting_that_changes_in_its_file_holds_from_then_on_or_is_refused_wit
             wait_for(lambda: "run.observe is now on, from now on" in notes(home))
             wait_for(lambda: "keep.runs is now 3: that holds from the next run on" in notes(home))
             settings.write_text("[run]\nobserve = nonsense")
-            wait_for(lambda: any("stay as they were" in text for text in notes(home)))
+            wait_for(lambda: any("did not change" in text for text in notes(home)))
             settings.write_text("[run]\nmax_time = '1s'\n[stop]\nbatch_wait = '0.5s'\n")
             assert run.wait(20) == 75
         finally:

@@ -86,4 +86,4 @@ def test_its_checkpoints_are_not_given_to_a_second_training(orphan: Orphan) -> N
     generation = orphan.run.backup / "place" / "fit" / "g1"
     generation.mkdir(parents=True)
     again = orphan.verb("run", "--resume", orphan.run.id, sys.executable, "-c", SILENT)
-    assert (again.returncode, "still lives" in again.stderr) == (2, True), again.stderr
+    assert (again.returncode, "still alive" in again.stderr) == (2, True), again.stderr

@@ -217,7 +217,7 @@ def guarded(night: Night) -> Iterator[Row]:
     """Look into a guarded folder: stallguard refuses to install there; what would launchd's job have met?"""
     scene, folder = night.scene, f"{Path.home()}/Documents/"
     said = night.install(str(night.script), folder)
-    yield judged("refusal", said.code == 126 and "guards" in said.text, f"exit code {said.code}",  # noqa: PLR2004 - cannot run
+    yield judged("refusal", said.code == 126 and "protects" in said.text, f"exit code {said.code}",  # noqa: PLR2004 - cannot run
                  "a path in a guarded folder is refused at install", said.text.strip()[-200:])  # fmt: skip
     file = _bare(scene, "/bin/ls", folder)
     scene.launchctl("bootstrap", scene.domain, str(file))
