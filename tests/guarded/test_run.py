@@ -207,7 +207,7 @@ def signalled(home: Path, number: str, where: str, *words: str) -> subprocess.Co
     "where",
     [
         "storage.run_files/write",
-        "supervisor.session/Beats",
+        "supervisor.session/HeartbeatListener",
         "supervisor.loop/Loop",
         "supervisor.process.child/Child/start",
     ],

@@ -23,7 +23,7 @@ def assert_saved_by_a_restart(run: Guarded) -> None:
     order = [
         action["event"] for action in run.actions("evidence.requested") + run.actions("attempt.signalled")
     ]
-    assert order[0] == "collect", "evidence comes before any signal"
+    assert order[0] == "evidence.requested", "evidence comes before any signal"
 
 
 CAUSES = {"op": "device-wait", "gil": "gil-held", "spin": "busy-loop", "stopped": "stopped"}
