@@ -39,7 +39,7 @@ NOTHING = "nothing"
 
 # Patience in seconds.  Only how soon a stall is called depends on it, not what it is called.
 PATIENCE = {"deadlock": 8, "external": 8, "spin": 10, "working": 60}
-ROWS = ("step", "open", "after", "exit", "blind", "idle", "importing")
+ROWS = ("step", "epoch_first_step", "batch_callbacks", "exit", "unclassified", "idle", "importing")
 SLOWDOWN = {"slow_window": 2, "slow_steps": 8, "slow_least": 8, "slow_windows": 3}
 
 

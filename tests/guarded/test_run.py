@@ -268,7 +268,7 @@ take(first, second)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the wait sites of threads, which only Linux shows")
 def test_a_deadlock_after_a_second_of_steps_is_named(tmp_path: Path) -> None:
-    keys = (f"{row}.{prior}{kind}" for row in ("step", "blind") for prior in ("", "prior_")
+    keys = (f"{row}.{prior}{kind}" for row in ("step", "unclassified") for prior in ("", "prior_")
             for kind in ("deadlock", "external"))  # fmt: skip
     quick = [word for key in keys for word in ("--set", f"detector.rows.{key}=4s")]
     run = guard(tmp_path / "home", *AT_ONCE, *quick, "--on-stall", "stop", write(tmp_path, DEADLOCK))

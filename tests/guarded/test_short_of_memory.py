@@ -114,7 +114,7 @@ def test_a_training_that_no_thread_could_watch_is_not_started(tmp_path: Path) ->
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the wait sites of threads, which only Linux shows")
 def test_a_stall_is_ended_though_no_thread_gathers_its_evidence(tmp_path: Path) -> None:
     quick = [
-        word for row in ("step", "blind") for prior in ("", "prior_") for kind in ("deadlock", "external")
+        word for row in ("step", "unclassified") for prior in ("", "prior_") for kind in ("deadlock", "external")
         for word in ("--set", f"detector.rows.{row}.{prior}{kind}=4s")
     ]  # fmt: skip
     stop = ("--set", "detector.act_after=1s", "--on-stall", "stop", *quick)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(
 GRACE = 60.0
 KEYS = [
     f"{row}.{prior}{kind}"
-    for row in ("step", "blind")
+    for row in ("step", "unclassified")
     for prior in ("", "prior_")
     for kind in ("deadlock", "external")
 ]

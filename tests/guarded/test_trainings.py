@@ -28,7 +28,7 @@ LINUX = pytest.mark.skipif(
 SECONDS = 6  # of deadlock that are a stall here
 QUICK = [
     word
-    for row in ("step", "blind", "importing")
+    for row in ("step", "unclassified", "importing")
     for prior in ("", "prior_")
     for kind in ("deadlock", "external")
     for word in ("--set", f"detector.rows.{row}.{prior}{kind}={SECONDS}s")

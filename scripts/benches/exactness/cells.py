@@ -29,7 +29,7 @@ from .verdicts import CRASH, NOT_REACHED, SAME, SILENT, Verdict, differences
 QUIETLY = ("--set", "notify.desktop=off", "--set", "policy.backoff=0s")
 OFTEN = ("--checkpoint-every", "0", "--checkpoint-cost", "100%")  # after every batch
 # A rehearsal's patience: a deadlock in a callback or a step is a stall after four seconds, and is acted upon at once.
-_SOON = ("step", "open", "bound", "after", "blind")
+_SOON = ("step", "epoch_first_step", "epoch_boundary", "batch_callbacks", "unclassified")
 HASTE = (
     "--on-stall", "halve", "--set", "detector.act_after=1s", "--set", "detector.learning=4s",
     *(word for row in _SOON for name in ("deadlock", "prior_deadlock", "external", "prior_external")
