@@ -11,26 +11,8 @@ import os
 import sys
 from typing import Any
 
+from stallguard.cli._errors import COMPLETION, INTERRUPTED, say_error
 from stallguard.errors import OWN_FAILURE, StallguardError
-
-COMPLETION = "_STALLGUARD_COMPLETE"  # click's name for the completion variable of stallguard
-INTERRUPTED = 130  # 128 + SIGINT, as shells have it
-
-
-def say_error(error: StallguardError) -> None:
-    """Print what happened, why, and what to do next."""
-    import shutil
-
-    import click
-
-    from stallguard.core.text import wrapped
-    from stallguard.report.sanitize import plain
-
-    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
-    first, *rest = map(plain, error.lines())
-    click.echo(wrapped(f"stallguard: {first}", width), err=True)
-    for line in rest:
-        click.echo(wrapped(f"  {line}", width), err=True)
 
 
 def main(arguments: list[str] | None = None) -> Any:

@@ -27,7 +27,7 @@ from click.shell_completion import (
     add_completion_class,
 )
 
-from stallguard.cli import COMPLETION
+from stallguard.cli._errors import COMPLETION
 
 if TYPE_CHECKING:
     from stallguard.config.table import Key

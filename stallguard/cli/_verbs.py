@@ -9,7 +9,8 @@ import os
 import click
 
 from stallguard import __version__
-from stallguard.cli import INTERRUPTED, _complete, say_error
+from stallguard.cli import _complete
+from stallguard.cli._errors import INTERRUPTED, say_error
 from stallguard.errors import USAGE, StallguardError, nearest
 
 # Every verb with its summary, so that `--help` imports none of them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from stallguard.cli import COMPLETION
+from stallguard.cli._errors import COMPLETION
 
 SHELLS = ("bash", "zsh", "fish")
 
