@@ -119,6 +119,7 @@ class Probe:
         for family in hooks.FAMILIES:
             self._add(family.targets)
         for wanted, part in (
+            (True, "microbatch.fit_sizes"),
             (self._cpu(), "device"),
             (self.context.factor > 1, "microbatch"),
             ("STALLGUARD_REALLY" in self.environment, "microbatch.fewer_rows"),

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Callable
 from weakref import WeakKeyDictionary
 
 from .. import wire
-from ..hooks.keras_sizes import TRAINERS
 from . import fit_arguments
+from .fit_sizes import TRAINERS
 from .learning_rates import Rate
 from .learning_rates import targets as rate_targets
 

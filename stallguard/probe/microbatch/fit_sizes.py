@@ -37,7 +37,7 @@ class Teller:
 
     def patcher(self, kind: str) -> Any:
         """Return the patch of the trainer class of this name."""
-        from .wrap import before
+        from ..hooks.wrap import before
 
         return lambda module: self.context.wrap(
             getattr(module, kind),
@@ -56,7 +56,7 @@ class Teller:
         **__: Any,
     ) -> None:
         """Report the rows of a fit that begins, and a train_step that cannot be sliced."""
-        from ..microbatch import announcements, batch_structure, fit_arguments
+        from . import announcements, batch_structure, fit_arguments
 
         rows = fit_arguments.rows(x, batch_size) * self.context.divided
         if rows and rows != self._rows:
