@@ -228,7 +228,7 @@ class Notifier:
     def _try(self, name: str, send: Send, title: str, text: str) -> None:
         try:
             send(title, text)
-        except Exception as error:  # noqa: BLE001 - whatever a channel raises, the run goes on
+        except Exception as error:  # noqa: BLE001 - no error of a channel must end the run
             if name not in self._failed:
                 self._failed.add(name)
                 with contextlib.suppress(Exception):

@@ -16,7 +16,7 @@ def load(group: str, trouble: Callable[[str, Exception], None]) -> dict[str, Any
     for entry in metadata.entry_points(group=group):
         try:
             loaded[entry.name] = entry.load()
-        except Exception as error:  # noqa: BLE001 - a stranger's code must not end the night
+        except Exception as error:  # noqa: BLE001 - foreign code must not end the run
             trouble(entry.name, error)
     return loaded
 

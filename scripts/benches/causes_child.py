@@ -64,7 +64,7 @@ def deadlock():
 
 
 def outside():
-    """Wait for an answer that nobody sends."""
+    """Wait for an answer that never comes."""
     ours, theirs = socket.socketpair()
     ours.recv(1)
     theirs.close()
@@ -102,7 +102,7 @@ def segfault():
 
 
 def killed():
-    """Be killed by somebody."""
+    """Be killed from outside."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -139,7 +139,7 @@ def _train(data=None, callbacks=(), layers=(), batches=40, epochs=400, width=8):
 
 
 def blocked_op():
-    """Wait inside a step for a queue that nobody fills."""
+    """Wait inside a step for a queue that stays empty."""
     import tensorflow as tf
 
     class Trap(tf.keras.layers.Layer):
@@ -192,7 +192,7 @@ def callback_lock():
 
 
 def neighbour():
-    """Train on and on, whatever the machine does."""
+    """Train on and on."""
     _train(width=1500, batches=200)
 
 

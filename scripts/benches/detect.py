@@ -266,7 +266,7 @@ def _found(scores: Scores, rule: str, stall: str) -> str:
 
 
 def slowdowns(recordings: list[Trace], runs: int, seed: int) -> list[Goal]:
-    """Return how soon slowdowns are told."""
+    """Return how soon slowdowns are reported."""
     made_up = {one.name: one for one in tables.made_up(np.random.default_rng(seed))}
     found = slow.measure(tables.recorded(recordings), made_up, LIMITS, runs, seed)
     rate = found.alarms / found.hours * 1000.0
@@ -283,7 +283,7 @@ def slowdowns(recordings: list[Trace], runs: int, seed: int) -> list[Goal]:
                 Goal("slowdown x3, missed", missed, 0.05),
             ]
     print(f"false slowdowns {rate:.1f} / 1000 h in {found.hours:.0f} h of steady training")
-    print(table(("slowdown", "told after, median", "p95", "missed in 10 min"), rows))
+    print(table(("slowdown", "reported after, median", "p95", "missed in 10 min"), rows))
     return goals
 
 

@@ -54,7 +54,7 @@ class Times(keras.callbacks.Callback):
 
 
 def main(weights):
-    """Train and tell."""
+    """Train and report."""
     keras.utils.set_random_seed(0)
     layers = keras.layers
     model = keras.Sequential([

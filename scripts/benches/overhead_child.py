@@ -24,11 +24,11 @@ import time
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 INJECT = os.path.join(os.path.dirname(__file__), "..", "..", "stallguard", "probe", "inject")
 STEPS, SHORT, BATCH = 400, 10, 8
-MILLISECOND = 1000  # us: the batches whose slow-down is told
+MILLISECOND = 1000  # us: the batches whose slow-down is shown
 
 
 def under_probe(arguments):
-    """Run this program again with the probe in and somebody who receives its records; return its exit code."""
+    """Run this program again with the probe in and a process that receives its records; return its exit code."""
     with (
         tempfile.TemporaryDirectory(prefix="sg-") as place,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear,
@@ -84,7 +84,7 @@ def compare(kinds, model, data, rounds):
 
 
 def quieter_half(values):
-    """Return the mean of the smaller half of `values`: whatever else the machine does only adds to them."""
+    """Return the mean of the smaller half of `values`: other work of the machine only adds to them."""
     return statistics.mean(sorted(values)[: (len(values) + 1) // 2])
 
 

@@ -187,7 +187,7 @@ class Teller:
             evidence=("the processor is idle (0.01 of a core)", "it is inside a training step",
                       "the GPU of this process has done nothing since", "the main thread waits for the GPU"),
             against=("a Python thread of the process can run: the interpreter's lock is free",),
-            advice=("a new process has gone on in every report that tells what followed",
+            advice=("a new process has gone on in every report that says what followed",
                     ON_CPU.sentence()), mode="F1",
         )  # fmt: skip
         other = Finding(causes.HOST_DEADLOCK, 0.3, evidence=("the processor is idle (0.01 of a core)",))
@@ -308,7 +308,7 @@ def took(home: Path, *options: str) -> tuple[float, float, bytes]:
     """Return the seconds that the report took and those of the processor, the fewest of some, and what it printed."""
     root = Path(__file__).resolve().parents[2]
     environment = {**os.environ, "STALLGUARD_HOME": str(home), "PYTHONPATH": str(root)}
-    # Installed packages are compiled once; so are these, whatever the caller's own environment forbids.
+    # Installed packages are compiled once; so are these, also if the caller's environment forbids it.
     environment |= {"PYTHONPYCACHEPREFIX": str(home / "compiled"), "PYTHONDONTWRITEBYTECODE": ""}
     command = [sys.executable, "-m", "stallguard", "report", "night", *options]
     times, processor, out = [], [], b""

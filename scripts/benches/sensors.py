@@ -175,7 +175,7 @@ def live(root: int, place: Path) -> float:
 
 
 def trouble(name: str, error: Exception) -> None:
-    """Tell of a sensor that failed."""
+    """Report a sensor that failed."""
     print(f"{name} failed: {error}", file=sys.stderr)
 
 

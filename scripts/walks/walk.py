@@ -1,7 +1,7 @@
 """Walk a Mac through all that stallguard relies on: python scripts/walks/walk.py [--only NAME]...
 
 Prints a table of what held and saves what the tools said as recordings for the tests.  Exit code 1 where something
-did not hold, 2 where this is no Mac or there is no such check.  Whatever is installed is removed again.
+did not hold, 2 where this is no Mac or there is no such check.  What is installed is removed again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def environment(env: Mapping[str, str], home: Path) -> dict[str, str]:
 
 
 def say(line: str) -> None:
-    """Tell the user."""
+    """Print it for the user."""
     print(line, flush=True)
 
 

@@ -299,6 +299,6 @@ def answer(command: click.Command, prog_name: str) -> int:
             command.main(args=[], prog_name=prog_name, complete_var=COMPLETION)
         except SystemExit as end:
             return end.code if isinstance(end.code, int) else 1
-        except Exception:  # noqa: BLE001 - whatever it is, nobody asked for more than a word
+        except Exception:  # noqa: BLE001 - an error must not be printed into the line
             return 1
     return 0

@@ -35,7 +35,7 @@ class Settings:
             newest = self._load()
         except StallguardError as error:
             return [f"the settings did not change: {'; '.join(error.lines())}"]
-        except Exception as error:  # noqa: BLE001 - whatever stands in the file, the watching goes on
+        except Exception as error:  # noqa: BLE001 - a file with any content must not end the watching
             return [f"the settings did not change: {type(error).__name__}: {error}"]
         taken, refused = config.changes(self.loaded, newest)
         announced = [f"{_told(key, newest)}, from now on" for key in taken]

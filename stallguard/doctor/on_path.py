@@ -1,6 +1,6 @@
 """Whether a program `stallguard` on PATH is this one: the name on the package index belongs to another program.
 
-Reads files only; it never starts a program that may not be stallguard.
+Reads files only; it never starts a program that is possibly not stallguard.
 """
 
 from __future__ import annotations

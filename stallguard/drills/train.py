@@ -21,11 +21,11 @@ import numpy as np
 import tensorflow as tf
 
 keras = tf.keras
-PACE = 0.05  # seconds a batch: whoever watches needs some seconds of healthy steps to know what is usual
+PACE = 0.05  # seconds a batch: the detector needs some seconds of healthy steps to know what is usual
 
 
 def block_lock():
-    """Wait for a lock that nobody gives back."""
+    """Wait for a lock that is never released."""
     lock = threading.Lock()
     lock.acquire()
     lock.acquire()

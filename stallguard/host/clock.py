@@ -37,7 +37,7 @@ class SystemClock:
 
 
 class SleepWatch:
-    """Tells, between two ticks, that the machine slept or that we were not allowed to run."""
+    """Detects, between two ticks, that the machine slept or that we were not allowed to run."""
 
     def __init__(self, clock: Clock) -> None:
         """Begin now."""

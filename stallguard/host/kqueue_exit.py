@@ -61,5 +61,5 @@ def wait(pid: int, is_right: Callable[[], bool], kernel: Any = select) -> int | 
 
 
 def was_memory(data: int) -> bool:
-    """Tell from the data of an exit event whether jetsam killed the process."""
+    """Return, from the data of an exit event, whether jetsam killed the process."""
     return bool(data & NOTE_EXIT_MEMORY)

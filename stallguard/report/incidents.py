@@ -122,7 +122,7 @@ class _Reader:
         self._attempt = 1
 
     def tell(self, at: float, announced: Announce) -> None:
-        """A stall or crash begins; or something is told of the one that is under way, or just was."""
+        """A stall or crash begins; or an announcement about the one that is open, or just was."""
         if announced.kind == "stalled" or (announced.kind == "crashed" and self._open is None):
             self._begin(at, announced)
         last = self._open or (self.found[-1] if self.found and announced.kind in AFTER else None)

@@ -18,7 +18,7 @@ from stallguard.report.stack_groups import GroupedStacks, Segment
 
 __all__ = ["count", "duration", "quantity"]
 
-if TYPE_CHECKING:  # whoever wants words only must not wait for arrays
+if TYPE_CHECKING:  # a caller that wants words only must not wait for arrays
     from stallguard.report.attempt_rows import AttemptRow
     from stallguard.report.document import Document, IncidentText
     from stallguard.report.programs import TrainingRow
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # whoever wants words only must not wait for arrays
 
 ADVISED = {piece.sentence(): piece for cause in CAUSES.values() for piece in cause.advice}
 COLLECTED = "collected"  # a state of evidence.Item
-LONG = 0.1  # seconds from which on it is told how long something took
+LONG = 0.1  # seconds from which on a duration is shown
 OUTCOMES = {
     RESTARTED: "started again",
     RECOVERED: "recovered by itself",
@@ -159,7 +159,7 @@ def advice(text: str) -> tuple[str, str]:
 
 
 def unseen(trouble: IncidentText) -> str:
-    """Return why the stacks of an incident are not there; empty where they are, or nobody asked for them."""
+    """Return why the stacks of an incident are not there; empty if they are, or were not requested."""
     items = trouble.evidence.items if trouble.evidence and not trouble.evidence.stacks else ()
     why = next((item.why for item in items if item.name == "stacks"), "")
     return prose(sentence("no stacks", {"why": why})) if why else ""

@@ -1,4 +1,4 @@
-"""A run as the morning tells it: the summary from its files, in numbers.
+"""A run as `morning` shows it: the summary from its files, in numbers.
 
 The words are morning.py's.  Must not lay anything out.
 """
@@ -17,7 +17,7 @@ from stallguard.report.overnight import Night
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
 
-BY_REQUEST = ("stopped", "interrupted")  # states that somebody wanted, and of a time that had come
+BY_REQUEST = ("stopped", "interrupted")  # states by request, and at a set time
 NOBODY: Mapping[str, str] = MappingProxyType({})
 
 

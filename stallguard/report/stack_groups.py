@@ -50,7 +50,7 @@ def fold(text: str, cwd: str = "") -> list[GroupedStacks]:
 
 
 def _is_ours(thread: Thread) -> bool:
-    """Return whether a thread was begun by us, whatever it calls."""
+    """Return whether a thread was started by stallguard."""
     begun = [name for frame in thread.frames if (name := package(frame)) != "Python"]
     return bool(begun) and begun[-1] == "stallguard"
 

@@ -1,6 +1,6 @@
 """The report of a run that has ended, written by a process of its own.
 
-Arrays and templates take 50 to 110 MB for a second, which whoever guards a night must not keep.  Must not raise, and
+Arrays and templates take 50 to 110 MB for a second, which a supervisor must not keep.  Must not raise, and
 must not import what the report is made with.
 """
 

@@ -50,7 +50,7 @@ def story(
 
 
 def _trainings(each: Sequence[TrainingRow]) -> Iterator[str]:
-    """Tell of a run that had several trainings how many of them came to an end."""
+    """Yield, for a run with several trainings, how many of them ended."""
     if each:
         done = sum(one.how == "ended" for one in each)
         announced = "all" if done == len(each) else str(done) if done else "none"

@@ -150,7 +150,7 @@ def rate(points: _Points, edges: Array) -> Array:
 
 
 def _is_known(at: Array, edges: Array) -> npt.NDArray[np.bool_]:
-    """Tell of each cell whether readings stand on both of its sides, and near enough."""
+    """Return for each cell whether readings stand on both of its sides, and near enough."""
     middles = _middles(edges)
     after = np.searchsorted(at, middles)
     inside = (after > 0) & (after < len(at))
@@ -228,7 +228,7 @@ def _panels(record: Record, edges: Array, incidents: Sequence[Incident]) -> list
 
 
 def _in_silence(edges: Array, record: Record, incidents: Iterable[Incident]) -> npt.NDArray[np.bool_]:
-    """Tell of each cell whether all of it lies in a silence: no batch ended there, however long that is."""
+    """Return for each cell whether all of it lies in a silence: no batch ended there, however long that is."""
     inside = np.zeros(len(edges) - 1, dtype=np.bool_)
     for one in incidents:
         ended = record.last if one.ended is None else one.ended

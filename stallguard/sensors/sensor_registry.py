@@ -31,6 +31,6 @@ def _added(target: Target, trouble: Trouble) -> list[Sensor]:
     for name, factory in plugins.load(PLUGINS, trouble).items():
         try:
             made.append(factory(target))
-        except Exception as error:  # noqa: BLE001 - a stranger's code must not end the night
+        except Exception as error:  # noqa: BLE001 - foreign code must not end the run
             trouble(name, error)
     return made

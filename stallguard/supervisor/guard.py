@@ -131,7 +131,7 @@ class Guard:
                 "removing old runs": partial(
                     conclusion.remove_old_runs, self._context.settings.loaded, directory, tell
                 ),
-                "telling the story": partial(conclusion.announce_report, directory, run, tell),
+                "writing the end of the run": partial(conclusion.announce_report, directory, run, tell),
             }
         )
 

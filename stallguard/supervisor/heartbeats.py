@@ -53,7 +53,7 @@ class _Note(msgspec.Struct):
 
 
 class HeartbeatListener:
-    """Receives from the probes of the present attempt and posts Greeted, Heard, Noted, Left and Exited."""
+    """Receives from the probes of the present attempt and posts what they say as events."""
 
     def __init__(
         self, directory: Path, pages: Path, post: Callable[[Event], None], now: Callable[[], float]

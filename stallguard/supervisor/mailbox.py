@@ -28,7 +28,7 @@ class Mailbox:
         self._queue.put(event)
 
     def post_next(self, event: Event) -> None:
-        """Put in what the deciding thread itself has just done; it is heard before all that waits.
+        """Put in what the deciding thread itself has just done; it precedes all that waits.
 
         So a stop that came while a child was being started finds a child that it can end.
         """

@@ -26,7 +26,7 @@ Handler = Callable[[int, FrameType | None], None]
 def deferred_signals() -> Iterator[list[int]]:
     """Keep what is asked of us before there is a run, and after it; yields the list for `forwarded`.
 
-    Without it a run that is ended in its first or last moment leaves its directories behind.  Whoever asks twice does
+    Without it a run that is ended in its first or last moment leaves its directories behind.  A second request does
     not want to wait: the second time does what it would do without us.
     """
     kept: list[int] = []

@@ -1,7 +1,7 @@
 """Sockets whose names may vanish: a cleaner of temporary files, or a user who tidies up, removes the name alone.
 
-The socket lives on then, and nobody can reach it any more: neither `stallguard stop` nor the probe of the next
-attempt.  So whoever listens looks now and then whether the name is still there, and binds it again.  Must not read or
+The socket lives on then, and cannot be reached any more: neither `stallguard stop` nor the probe of the next
+attempt.  So the listener checks now and then whether the name is still there, and binds it again.  Must not read or
 write what goes through.
 """
 
@@ -60,7 +60,7 @@ class Named:
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """Return what tells the file at `path` from a later one of that name; None if there is none."""
+    """Return what distinguishes the file at `path` from a later one of that name; None if there is none."""
     with contextlib.suppress(OSError):
         facts = os.lstat(path)
         return facts.st_dev, facts.st_ino

@@ -1,6 +1,6 @@
 """Plays a plan: a night as a stream of gaps, each with what the process tree did inside it.
 
-Thousands of short steps come as one `Steps` a minute; whatever lasts longer than WATCHED comes as a `Gap` of
+Thousands of short steps come as one `Steps` a minute; what lasts longer than WATCHED comes as a `Gap` of
 its own.  Assumptions that matter and were not measured: 3 % of the hiccups of a remote source look like a
 deadlock, hiccups end after 60 s, and what a neighbour slows is seen with an error of 20 %.
 """
@@ -16,7 +16,7 @@ from detection.plans import Plan
 from detection.tables import Floats, Table
 from stallguard.core.detection import phases as rows
 
-WATCHED = 2.0  # s: a shorter gap can make nobody suspicious
+WATCHED = 2.0  # s: a shorter gap raises no suspicion
 MINUTE = 60.0
 BLOCK = 256  # steps that stay together when a table is resampled
 MISREAD = 0.03  # share of a remote source's hiccups that look like a deadlock

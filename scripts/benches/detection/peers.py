@@ -193,7 +193,7 @@ class Watch:
             self._gap(self.open)
 
     def settle(self) -> None:
-        """Tell the rules that an epoch ended."""
+        """Inform the rules that an epoch ended."""
         for rule in self.rules:
             rule.settle()
 

@@ -1,4 +1,4 @@
-"""Slowdowns: how soon they are told, how many are missed, and how often there was none."""
+"""Slowdowns: how soon they are reported, how many are missed, and how often there was none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stallguard.core.limits import DetectorLimits
 
 FACTORS = (2.0, 3.0, 5.0, 10.0)
 RECORD = 1.0  # seconds between two records
-MISSED = 600.0  # seconds after which nobody waits any more
+MISSED = 600.0  # seconds after which it counts as missed
 NIGHT = 8.0  # hours
 BLOCK = 256  # steps that stay together when a table is resampled
 FEW = 32  # steps; a recording in which so many in a row were REAL times slower holds a slowdown of its own
@@ -26,7 +26,7 @@ REAL = 2.5
 
 @dataclasses.dataclass
 class Slow:
-    """What was told: `alarms` in `hours` of steady training, and latencies by factor (infinity: missed)."""
+    """What was reported: `alarms` in `hours` of steady training, and latencies by factor (infinity: missed)."""
 
     alarms: int = 0
     hours: float = 0.0
@@ -81,7 +81,7 @@ def _steps(
 
 
 def _told(steps: Floats, batch: float, limits: DetectorLimits) -> Iterator[float]:
-    """Yield when a slowdown was told, in seconds."""
+    """Yield when a slowdown was reported, in seconds."""
     slow, seen = Slowdown(), Activity()
     before = Heartbeat(at=0.0, attempt=1, fits=1, fit_beats=1, beats=1, batch=1, epoch=0, phase="step")
     for heartbeat in _records(steps, batch):

@@ -2,7 +2,7 @@
 
 The folder of a cell:
 
-    files/       what the script works in: a copy of the shape, the harness, and whatever it writes
+    files/       what the script works in: a copy of the shape, the harness, and what it writes
     harness/     results.jsonl and arrays/ that the harness keeps
     home/        STALLGUARD_HOME
 

@@ -1,7 +1,7 @@
 """What stallguard said of a run, and whether it was said where a user looks, and in time.
 
-A sentence counts if it says what is not exact: a note of the kind "inexact"; a note of a resume that tells more than
-where the training goes on, or of slices that tells more than that nothing changes; or what the hello says is beyond
+A sentence counts if it says what is not exact: a note of the kind "inexact"; a note of a resume that says more than
+where the training goes on, or of slices that says more than that nothing changes; or what the hello says is beyond
 the reach of a resume.  It has to stand on standard error, in the journal and in the report.
 """
 

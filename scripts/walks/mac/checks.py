@@ -14,7 +14,7 @@ from mac.table import FAILED, UNASKED, Row
 
 
 class Check(NamedTuple):
-    """`notice`: what somebody who sits at the Mac may see or hear of it; "" where there is nothing."""
+    """`notice`: what a user at the Mac can notice of it; "" if there is nothing."""
 
     name: str
     says: str
@@ -27,7 +27,7 @@ CHECKS = (
     Check("memory", "read memory pressure, swap and the compressor", machine.memory),
     Check("heat", "read heat, source of power and lid", machine.surroundings),
     Check("sleep", "compare our clock with the sleeps that the kernel remembers", machine.sleep),
-    Check("processes", "read a child's threads, kill it, and be told how it ended", machine.processes),
+    Check("processes", "read a child's threads, kill it, and learn how it ended", machine.processes),
     Check("samples", "sample an idle process of each Python that is here", machine.samples),
     Check("evidence", "run each tool of an evidence bundle once on an idle process", machine.evidence,
           "up to two minutes; the unified log is read for GPU restarts of the last minutes"),

@@ -66,7 +66,7 @@ def rest(scene: Scene) -> Iterator[Row]:
     yield Row(
         "gpu when wedged",
         UNASKED,
-        means="nobody can do that on purpose (nor learn the unit of lastRecoveryTime): send the bundle of such a night",
+        means="it cannot be done on purpose (nor learn the unit of lastRecoveryTime): send the bundle of such a night",
     )
 
 

@@ -22,10 +22,10 @@ keras = tf.keras
 
 
 class Count(keras.callbacks.Callback):  # type: ignore[misc,name-defined] # frameworks are untyped here
-    """Tells of every batch."""
+    """Reports every batch."""
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Tell."""
+        """Report."""
         print("batch", batch, flush=True)
 
 

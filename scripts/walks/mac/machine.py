@@ -78,7 +78,8 @@ def processes(scene: Scene) -> Iterator[Row]:
         answer = watch.killed()
         watch.close()
         yield judged("end of a process", answer is False, f"killed for memory: {answer}",
-                     "kqueue tells an end by jetsam from others", "a kill for memory will not be told")  # fmt: skip
+                     "kqueue distinguishes an end by jetsam from others",
+                     "a kill for memory will not be recognised")  # fmt: skip
 
 
 def pythons(home: Path, which: Callable[[str], str | None] = shutil.which) -> dict[str, str]:
@@ -167,7 +168,7 @@ def drill(scene: Scene) -> Iterator[Row]:
     """Rehearse a stall."""
     said = scene.stallguard("drill", "--python", sys.executable, seconds=900)
     yield judged("drill", said.code == 0, f"exit code {said.code} after {said.seconds:.0f} s",
-                 "a stall is noticed, told and cured on this Mac", said.text.strip()[-200:])  # fmt: skip
+                 "a stall is noticed, reported and remedied on this Mac", said.text.strip()[-200:])  # fmt: skip
 
 
 def suite(scene: Scene) -> Iterator[Row]:

@@ -1,6 +1,6 @@
 """The checks of launchd: a job is installed, replaced, killed, ended, switched off and removed.
 
-Whatever happens, nothing of it stays.  Must not judge what launchctl prints: verdicts does.
+Nothing of it stays.  Must not judge what launchctl prints: verdicts does.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Night:
         return file.read_text().splitlines() if file.exists() else []
 
     def remove(self) -> None:
-        """Remove whatever is there of it."""
+        """Remove what is there of it."""
         with undisturbed():
             self.enough.touch()
             self.scene.stallguard("agent", "uninstall", "--name", NAME)

@@ -1,6 +1,6 @@
 """What the tools of a Mac printed, kept as data for the tests: a directory for each build of macOS, and its sources.
 
-The text of files is pure; `keep` alone writes.  Nothing that tells who was asked is kept.
+The text of files is pure; `keep` alone writes.  Nothing that identifies the user is kept.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from stallguard.collectors import native
 from stallguard.host.darwin import parsers as parse
 from stallguard.host.darwin.system import memory_reading
 
-SENSOR_DEADLINE = 3.0  # seconds: an accelerator that takes longer is told to be blocked
+SENSOR_DEADLINE = 3.0  # seconds: an accelerator that takes longer counts as blocked
 ANSWER = 2.0  # seconds for a stack dump that a signal asks for
 AWAKE_ROW = re.compile(
     r"\(caffeinate\): \[\w+\] [\d:]+ (\w+) named:.*\n\s*Details: caffeinate asserting on behalf of Process ID (\d+)"
@@ -31,9 +31,11 @@ def gpu(text: str, seconds: float) -> Row:
         return Row("gpu", UNASKED, means="ioreg shows no accelerator: is this Apple silicon?")
     best = max(found, key=lambda one: ((one.kind or "").startswith("AGX"), one.utilisation or 0.0))
     if "Paravirt" in (best.kind or ""):
-        return Row("gpu", UNASKED, best.kind or "", "a virtual machine's GPU tells nothing of a real one")
+        return Row("gpu", UNASKED, best.kind or "", "a virtual machine's GPU says nothing about a real one")
     use = "no utilisation" if best.utilisation is None else f"{best.utilisation:.0%} busy"
-    restarts = "restarts not told" if best.recoveries is None else f"{best.recoveries} restarts since boot"
+    restarts = (
+        "restarts not reported" if best.recoveries is None else f"{best.recoveries} restarts since boot"
+    )
     return judged(
         "gpu", best.utilisation is not None and seconds < SENSOR_DEADLINE,
         f"{best.kind}: {use}, {restarts}, {1e3 * seconds:.0f} ms",
@@ -42,20 +44,20 @@ def gpu(text: str, seconds: float) -> Row:
 
 
 def memory(announced: str, vm_stat: str) -> Row:
-    """Whether pressure, swap and compressor are told."""
+    """Whether pressure, swap and compressor are reported."""
     reading = memory_reading(parse.sysctl(announced), parse.pages(vm_stat))
     absent = [name for name in ("total", "available", "pressure", "swap_used", "swap_outs", "compressed")
               if getattr(reading, name) is None]  # fmt: skip
-    figure = f"not told: {', '.join(absent)}" if absent else f"pressure {reading.pressure}"
+    figure = f"not reported: {', '.join(absent)}" if absent else f"pressure {reading.pressure}"
     return judged("memory", not absent, figure, "the memory sensor sees all it needs",
                   "a finding about memory will be weaker here")  # fmt: skip
 
 
 def surroundings(therm: str, power: str) -> Row:
-    """Whether heat and the source of power are told."""
+    """Whether heat and the source of power are reported."""
     heat, source = parse.thermal(therm), parse.power(power)
     return judged("heat and power", heat.level and source, f"{heat.level}, {source}",
-                  "throttling and battery are told", "pmset has changed its words")  # fmt: skip
+                  "throttling and battery are reported", "pmset has changed its words")  # fmt: skip
 
 
 def sample(name: str, text: str, code: int, seconds: float) -> Row:
@@ -90,7 +92,7 @@ def slept(times: str, asleep: float) -> Row:
         )
     last = woke - fell
     return judged("sleep", asleep >= 0.9 * last - 2, f"{asleep:.0f} s since the start, {last} s the last time",
-                  "time asleep is told apart from a stall", "sleep would pass for silence")  # fmt: skip
+                  "time asleep is distinguished from a stall", "sleep would pass for silence")  # fmt: skip
 
 
 class Look(NamedTuple):
@@ -124,9 +126,7 @@ def unit(looks: Sequence[Look], tick: float) -> Row:
     rate = (moving[-1].submitted - moving[0].submitted) / (moving[-1].at - moving[0].at)
     for name, seconds in (("nanoseconds", 1e-9), ("ticks of mach time", tick)):
         if abs(rate * seconds - 1) < 0.2:  # noqa: PLR2004 - the last submission may be some batches old
-            return judged(
-                "lastSubmittedTime", holds=True, figure=name, means="its age can be told in seconds"
-            )
+            return judged("lastSubmittedTime", holds=True, figure=name, means="its age is known in seconds")
     return judged(
         "lastSubmittedTime", holds=True, figure=f"{rate:.3g} a second", means="only its moving is used"
     )
@@ -140,11 +140,11 @@ def stacks(seconds: Sequence[float], asked: int) -> Row:
 
 
 def default_exit(text: str) -> Row:
-    """How long launchd waits where nobody says."""
+    """How long launchd waits by default."""
     seconds = launchctl_output.parse(text).exit_timeout
     return judged("launchd's ExitTimeOut", seconds is not None, f"{seconds} s",
                   "without a key of our own that is all the time for a checkpoint",
-                  "`launchctl print` does not tell it any more")  # fmt: skip
+                  "`launchctl print` does not print it any more")  # fmt: skip
 
 
 def in_force(text: str, exit_timeout: int) -> Row:
@@ -163,7 +163,7 @@ def disabled(code: int, text: str, listed: str, label: str) -> Row:
         launchctl_codes.DISABLED,
         launchctl_codes.UNCLEAR,
     ) and label in launchctl_output.parse_disabled(listed)
-    return judged("disabled", known, f"bootstrap: {code}", "a job that is switched off is told as such",
+    return judged("disabled", known, f"bootstrap: {code}", "a job that is switched off is reported as such",
                   f"launchd says: {said.words}")  # fmt: skip
 
 
@@ -171,7 +171,7 @@ def protected(text: str, code: int | None) -> Row:
     """What a job meets in a folder that macOS guards.  `code`: None if it still waits."""
     if code is None:
         return judged(
-            "guarded folder", holds=True, figure="it waits", means="macOS asks, and nobody is there at night"
+            "guarded folder", holds=True, figure="it waits", means="macOS asks, and no user is there at night"
         )
     refused = "Operation not permitted" in text or code != 0
     return judged("guarded folder", refused, "refused" if refused else "readable",

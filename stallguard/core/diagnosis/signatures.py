@@ -10,7 +10,7 @@ from typing import NamedTuple
 from stallguard.core.diagnosis.signature import Signature
 from stallguard.core.diagnosis.signatures_frameworks import TABLE
 
-# Families that tell of nothing wrong: for the journal, not for the user's eyes.
+# Families without a problem: for the journal only.
 QUIET = frozenset({"BENIGN", "PHASE", "PHASE_TRACE", "PHASE_GRACE", "PHASE_END", "INFO_MEM", "AFTERMATH"})
 # Families that say why a Metal command buffer failed; they stand inside a block that GPU_FAULT_HEADER opens.
 REASONS = frozenset({"GPU_FAULT", "GPU_FAULT_STICKY", "GPU_OOM", "GPU_WATCHDOG"})
@@ -29,7 +29,7 @@ class Sight(NamedTuple):
 
 
 def sights(line: str, before: str = "") -> list[Sight]:
-    """Return all signatures that `line` shows, the most telling first.  `before`: the line before it."""
+    """Return all signatures that `line` shows, the most significant first.  `before`: the line before it."""
     found = []
     for signature in TABLE:
         if any(key in line for key in signature.keys):

@@ -1,6 +1,6 @@
 """The log signatures, as data: what frameworks, drivers and the system print when a training goes wrong.
 
-This module holds data only; the columns are told in signature.py.
+This module holds data only; signature.py describes the columns.
 """
 
 from __future__ import annotations

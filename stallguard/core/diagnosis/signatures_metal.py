@@ -1,6 +1,6 @@
 """The log signatures of Metal, as data: what Apple's driver, MPS and tensorflow-metal print.
 
-This module holds data only; the columns are told in signature.py.
+This module holds data only; signature.py describes the columns.
 """
 
 from __future__ import annotations

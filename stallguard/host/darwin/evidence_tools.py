@@ -66,7 +66,7 @@ def tools(pid: int, since: float, now: float) -> tuple[Tool, ...]:
 
 
 def main_wait(_pid: int) -> str:
-    """Return nothing: `sample` tells it."""
+    """Return nothing: `sample` has it."""
     return ""
 
 

@@ -166,7 +166,7 @@ def pages(text: str) -> Pages | None:
 
 
 class Thermal(NamedTuple):
-    """What `pmset -g therm` tells; on Apple silicon it is normally two notes, which mean that all is well."""
+    """What `pmset -g therm` prints; on Apple silicon it is normally two notes, which mean that all is well."""
 
     level: str | None  # nominal serious critical
     cpu_limit: float | None  # 0..1

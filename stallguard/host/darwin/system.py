@@ -203,7 +203,7 @@ def facts_from(
 
 
 class MemoryKill:
-    """Tells, after a process' end, whether the system killed it for memory."""
+    """Says, after the end of a process, whether the system killed it for memory."""
 
     def __init__(self, pid: int) -> None:
         """Begin to watch `pid`, which must still live (the kernel refuses even a zombie)."""

@@ -16,7 +16,7 @@ from stallguard.host.linux.process_tree import Tree, alive, overcount, start_tim
 from stallguard.host.linux.procfs import slurp
 from stallguard.host.linux.thread_census import census, has_open, is_remote, main_site
 
-assert sys.platform != "darwin"  # noqa: S101 - tells type checkers which half this is
+assert sys.platform != "darwin"  # noqa: S101 - for type checkers, which take one half
 
 __all__ = [
     "Gpu", "MachineWatch", "MemoryKill", "Tree", "alive", "asleep", "boot", "census", "facts", "has_open", "is_remote",

@@ -159,7 +159,7 @@ def parse_limits(text: str) -> dict[str, int]:
 
 
 class MemoryKill:
-    """Tells, after a process' end, whether the kernel killed it for memory."""
+    """Says, after the end of a process, whether the kernel killed it for memory."""
 
     def __init__(self, pid: int) -> None:
         """Begin to watch `pid`, which must still live."""
@@ -186,7 +186,7 @@ class MemoryKill:
         machine = _counter("/proc/vmstat", b"oom_kill")
         if machine is None or self._machine is None:
             return None
-        return False if machine == self._machine else None  # someone was killed; perhaps not ours
+        return False if machine == self._machine else None  # a process was killed; perhaps not ours
 
     def close(self) -> None:
         """Nothing is held here."""

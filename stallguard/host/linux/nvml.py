@@ -66,7 +66,7 @@ class Gpu:
 
 
 def _is_mine(announced: list[set[int]], ours_found: bool) -> bool | None:
-    """In a container NVML tells the host's pids: finding none of ours among others then says nothing."""
+    """In a container NVML has the host's pids: the absence of ours among others proves nothing."""
     if ours_found:
         return True
     return None if not announced or any(announced) else False

@@ -17,7 +17,7 @@ from stallguard.host.linux.procfs import Stat
 from stallguard.host.monotonic_counters import Rising
 from stallguard.host.process_members import Members
 
-THREADS_MAX = 512  # above it, reading every thread's queue would cost more than it tells
+THREADS_MAX = 512  # above it, reading every thread's queue would cost more than it is worth
 NS = 1e-9
 
 

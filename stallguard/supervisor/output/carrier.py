@@ -45,7 +45,7 @@ class Waiter:
         def wait(self, seconds: float | None) -> tuple[set[int], bool]:
             """Return what is readable, and whether the user's end is gone.
 
-            poll(2) of macOS knows no terminals, and select(2) no reader's end: there the next write tells.
+            poll(2) of macOS knows no terminals, and select(2) no reader's end: there the next write fails.
             """
             return set(select.select(self._readable, [], [], seconds)[0]), False
 

@@ -1,4 +1,4 @@
-"""The output of a training that nobody watches: it writes to output.log itself, and so outlives stallguard.
+"""The output of a training without a terminal: it writes to output.log itself, and so outlives stallguard.
 
 A pipe would break with stallguard's death, and the training with the pipe.  A thread reads what was written, for
 the signatures, and turns the file in parts; the child has it open for appending, so a part is copied and the file
@@ -30,7 +30,7 @@ class Filed:
     ) -> None:
         """Open `path` for appending.
 
-        `tap` is shown what comes, and how many bytes before it are skipped; `trouble` is told once if the disk refuses.
+        `tap` gets what comes, and how many bytes before it are skipped; `trouble`: called once if the disk refuses.
         """
         self._path, self._trouble, self._part_max, self._tap = path, trouble, part_max, tap
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -62,7 +62,7 @@ class Filed:
         return True
 
     def blocked(self, _now: float) -> float:
-        """Return for how long nobody has read: a file takes everything."""
+        """Return how long the reader has been blocked: a file never blocks."""
         return 0.0
 
     def settle(self, _seconds: float) -> bool:

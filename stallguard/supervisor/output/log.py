@@ -1,7 +1,7 @@
 """output.log: what the script printed, byte for byte, bounded in size.
 
 Parts are named as the journal's are: output.1.log is the beginning and is always kept, output.log the newest;
-what lies between is deleted as more comes.  A full disk makes a hole, never a stop: the trouble is told once,
+what lies between is deleted as more comes.  A full disk makes a hole, never a stop: the trouble is reported once,
 and the hole is marked in the file where writing resumes.  This module must not know where the bytes come from.
 """
 

@@ -47,7 +47,7 @@ class Matching:
         self._ready.set()
 
     def feed(self, data: bytes, skipped: int = 0) -> None:
-        """Read what the script said.  `skipped`: bytes before `data` that nobody shows us."""
+        """Read what the script said.  `skipped`: bytes before `data` that were not read."""
         with self._lock:
             self._skip(skipped)
             if self._matcher is not None:

@@ -1,7 +1,7 @@
 """A training that outlives the stallguard that started it: it is the child of a waiter (supervisor/process/waiter.py).
 
-Its end is noticed by whoever guards it then; its exit code is in the file that the waiter writes, also if nobody
-guarded it when it ended.  If the waiter was killed as well, macOS tells a process that is not the parent all the same
+Its end is noticed by the supervisor of that moment; its exit code is in the file that the waiter writes, also if no supervisor
+guarded it when it ended.  If the waiter was killed as well, macOS reports it to a process that is not the parent too
 (kqueue), Linux does not: then the code is None, and nothing may be concluded from it.  Offers what
 supervisor.process.child offers.  Must not decide when anything is ended.
 """
@@ -129,7 +129,7 @@ class Adopted:
     ) -> None:
         """Watch the process `who`, whose waiter writes to `file` and is `parent`, if it is our child.
 
-        `post` and `before_post` are called as Child's; the code is None if nobody can know it.  `watcher`: what
+        `post` and `before_post` are called as Child's; the code is None if it is not known.  `watcher`: what
         does it, else one is started.  Raises StallguardError if there can be none.
         """
         self.pid, self.identity = who.pid, who
@@ -158,7 +158,7 @@ class Adopted:
             return cls(identity_of(pid), file, post, before_post, process, watcher)
 
     def signal(self, name: str) -> bool:
-        """Send a signal to the whole group; False if nobody is left."""
+        """Send a signal to the whole group; False if it is empty."""
         if not run_files.lives(self.identity):
             return False
         self._asked = self._asked or name in ("TERM", "KILL", "INT")

@@ -3,7 +3,7 @@
 The child leads a session of its own, so its process group holds all that it starts and nothing of ours.  It
 keeps the user's standard input: a terminal may be read from another session, so input(), pdb and getpass
 work; only /dev/tty is out of reach.  The thread that waits for the end never reaps, so the number of the
-process stays the child's until `reap`: a signal cannot hit a stranger.
+process stays the child's until `reap`: a signal cannot reach another process.
 This module must not decide when anything is ended, and nothing here blocks the caller.
 """
 
@@ -92,7 +92,7 @@ class Watcher:
     """A thread that is given its work later: to watch a process, once there is one.
 
     It begins before the process does: a system that grants no thread must refuse while there is no training that
-    nobody would guard.
+    would be unguarded.
     """
 
     def __init__(self, name: str) -> None:
@@ -169,7 +169,7 @@ class Child:
         return child
 
     def signal(self, name: str) -> bool:
-        """Send TERM, KILL, INT, CONT, WINCH ... to the whole group; False where nobody is left."""
+        """Send TERM, KILL, INT, CONT, WINCH ... to the whole group; False if it is empty."""
         if self._gone:
             return False
         self._asked = self._asked or name in ("TERM", "KILL", "INT")
@@ -187,7 +187,7 @@ class Child:
             if self._asked or end.code != 0:
                 sweep(self.pid)
             self._before_post()
-        finally:  # whatever fails before: without this the run would wait for ever
+        finally:  # also after a failure: without this the run would wait for ever
             persistently(lambda: self._post(end.code, end.memory_kill))
 
 

@@ -271,7 +271,7 @@ def _path(target):
 
 
 def _announce():
-    """Write down that this process is one of the run's, for whoever kills it from outside."""
+    """Write down that this process is one of the run's, for the program that kills it from outside."""
     with open(os.path.join(FOLDER, "processes"), "ab", buffering=0) as opened:
         opened.write(b"%d\n" % _state["main"])
 

@@ -1,6 +1,6 @@
 """Clues from the end of a process: how it went, and what went before."""
 
-# ruff: noqa: D103 - a clue is documented by the sentence that it tells
+# ruff: noqa: D103 - a clue is documented by its sentence
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Clues from the machine: heat, power, sleep, and who else works on it; and from the versions that run."""
 
-# ruff: noqa: D103 - a clue is documented by the sentence that it tells
+# ruff: noqa: D103 - a clue is documented by its sentence
 
 from __future__ import annotations
 

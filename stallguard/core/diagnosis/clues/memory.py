@@ -1,6 +1,6 @@
 """Clues from the memory of the machine, and of the limits it runs under."""
 
-# ruff: noqa: D103 - a clue is documented by the sentence that it tells
+# ruff: noqa: D103 - a clue is documented by its sentence
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pressed(scene: Scene) -> Facts | None:
 
 @clue()
 def critical(scene: Scene) -> bool:
-    """Pressure at its worst, which `pressed` tells."""
+    """Pressure at its worst; the sentence is that of `pressed`."""
     seen = _newest(scene)
     return seen is not None and seen.pressure == "critical"
 

@@ -1,6 +1,6 @@
 """Clues from the heartbeat: what the gap looks like from inside the training."""
 
-# ruff: noqa: D103 - a clue is documented by the sentence that it says
+# ruff: noqa: D103 - a clue is documented by its sentence
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Clues from the process tree: what its processor, its state and its stacks say."""
 
-# ruff: noqa: D103 - a clue is documented by the sentence that it tells
+# ruff: noqa: D103 - a clue is documented by its sentence
 
 from __future__ import annotations
 
