@@ -24,10 +24,10 @@ Handler = Callable[[int, FrameType | None], None]
 
 @contextlib.contextmanager
 def deferred_signals() -> Iterator[list[int]]:
-    """Keep what is asked of us before there is a run, and after it; yields the list for `forwarded`.
+    """Keep the signals that arrive before there is a run, and after it; yields the list for `forwarded`.
 
-    Without it a run that is ended in its first or last moment leaves its directories behind.  A second request does
-    not want to wait: the second time does what it would do without us.
+    Without it a run that is ended in its first or last moment leaves its directories behind.  A second signal acts at
+    once, as without stallguard.
     """
     kept: list[int] = []
 

@@ -1,9 +1,9 @@
 """A training that outlives the stallguard that started it: it is the child of a waiter (supervisor/process/waiter.py).
 
-Its end is noticed by the supervisor of that moment; its exit code is in the file that the waiter writes, also if no supervisor
-guarded it when it ended.  If the waiter was killed as well, macOS reports it to a process that is not the parent too
-(kqueue), Linux does not: then the code is None, and nothing may be concluded from it.  Offers what
-supervisor.process.child offers.  Must not decide when anything is ended.
+The supervisor of that moment notices its end; its exit code is in the file that the waiter writes, also if no
+supervisor ran when it ended.  If the waiter was killed as well, macOS reports the end to a process that is not the
+parent (kqueue), Linux does not: then the code is None, and means nothing.  Offers what supervisor.process.child offers.
+Must not decide when anything is ended.
 """
 
 from __future__ import annotations
