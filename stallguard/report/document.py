@@ -201,7 +201,7 @@ def _end(run: RunDir) -> dict[str, str]:
 
 
 def _mathematics(known: Record) -> dict[str, str]:
-    """Return what the run, at last, said that it changed for the mathematics of the training."""
+    """Return what the run, at last, said that it changed in the training."""
     said = [tell.facts.get("text", "") for tell in _announcements(known) if tell.kind == "mathematics"]
     return {"mathematics": said[-1]} if said else {}
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from ..lookahead import Lookahead
 from . import announcements, dataset_caches, earlier_attempts, fingerprint, identity, pipelines, schedule
 from .fit import Fit, callbacks_of
-from .opened_files import Openings
+from .opened_datasets import Openings
 from .resume_choice import ResumeChoice
 from .saved_generation import StartOver
 from .saver import CheckpointSaver
