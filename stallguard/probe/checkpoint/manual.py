@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from . import announcements, identity
 from .generations import Damaged, Generations, flush, read_facts
-from .schedule import Schedule
+from .schedule import CheckpointSchedule
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -27,7 +27,9 @@ Action = Callable[[str], Any]
 class Manual:
     """The checkpoints of one pair of functions."""
 
-    def __init__(self, context: Context, folder: str, pace: Schedule, save: Action, name: str) -> None:
+    def __init__(
+        self, context: Context, folder: str, pace: CheckpointSchedule, save: Action, name: str
+    ) -> None:
         """`name`: of the file that `save` writes; some formats require a certain extension."""
         self._context = context
         self._generations = Generations(folder)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..context import Context
     from ..lookahead import Lookahead
     from .fit import Fit
-    from .schedule import Schedule
+    from .schedule import CheckpointSchedule
     from .sigterm import SigtermHandler
     from .snapshot import FitSnapshot
 
@@ -36,7 +36,7 @@ class CheckpointSaver:
     def __init__(
         self,
         context: Context,
-        pace: Schedule,
+        pace: CheckpointSchedule,
         sigterm_handler: SigtermHandler,
         lookahead: Lookahead,
         most: int,

@@ -15,7 +15,7 @@ FIT_SHARE = 0.05
 CREDIT = 200.0  # ... as long as all of them together cost no more than this times SHARE beyond SHARE: 2 s
 
 
-class Schedule:
+class CheckpointSchedule:
     """Decides for one process; `now` is any monotonic clock in seconds."""
 
     def __init__(self, every: float = EVERY, share: float = SHARE, now: float = 0.0) -> None:
@@ -58,10 +58,10 @@ class Schedule:
         return self.cost * (1.0 / self.share - 1.0)
 
 
-def of_environment(environment: Mapping[str, str], now: float) -> Schedule:
+def of_environment(environment: Mapping[str, str], now: float) -> CheckpointSchedule:
     """Return the schedule with the interval and the share that the supervisor sets."""
     every = number(environment.get("STALLGUARD_CHECKPOINT_EVERY"), EVERY)
-    return Schedule(every, number(environment.get("STALLGUARD_CHECKPOINT_COST"), SHARE), now)
+    return CheckpointSchedule(every, number(environment.get("STALLGUARD_CHECKPOINT_COST"), SHARE), now)
 
 
 def number(text: str | None, default: float) -> float:

@@ -9,7 +9,7 @@ import pytest
 
 from stallguard.probe.checkpoint import announcements
 from stallguard.probe.checkpoint.manual import Manual
-from stallguard.probe.checkpoint.schedule import Schedule
+from stallguard.probe.checkpoint.schedule import CheckpointSchedule
 
 
 class Told:
@@ -32,7 +32,7 @@ class Told:
 
 
 def manual(folder, save, announced=None, name="state"):
-    return Manual(announced or Told(), str(folder), Schedule(0.0, 1.0, 0.0), save, name)
+    return Manual(announced or Told(), str(folder), CheckpointSchedule(0.0, 1.0, 0.0), save, name)
 
 
 def writing(text):

@@ -5,24 +5,24 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallguard.probe.checkpoint.schedule import CREDIT, FIRST, Schedule
+from stallguard.probe.checkpoint.schedule import CREDIT, FIRST, CheckpointSchedule
 
 
 def test_the_first_seam_saves_and_so_does_a_long_first_epoch():
-    assert Schedule(300, 0.01, 100.0).due(101.0, seam=True)
-    assert not Schedule(300, 0.01, 100.0).due(101.0, seam=False)
-    assert Schedule(300, 0.01, 100.0).due(100.0 + FIRST, seam=False)
+    assert CheckpointSchedule(300, 0.01, 100.0).due(101.0, seam=True)
+    assert not CheckpointSchedule(300, 0.01, 100.0).due(101.0, seam=False)
+    assert CheckpointSchedule(300, 0.01, 100.0).due(100.0 + FIRST, seam=False)
 
 
 def test_inside_an_epoch_the_interval_rules():
-    pace = Schedule(300, 0.01, 0.0)
+    pace = CheckpointSchedule(300, 0.01, 0.0)
     pace.saved(20.0, 20.1)
     assert not pace.due(319.0, seam=False)
     assert pace.due(320.2, seam=False)
 
 
 def test_a_save_that_costs_much_stretches_the_interval():
-    pace = Schedule(300, 0.01, 0.0)
+    pace = CheckpointSchedule(300, 0.01, 0.0)
     pace.saved(20.0, 30.0)  # 10 s of 1 %: the next in 990 s
     assert not pace.due(1019.0, seam=False)
     assert not pace.due(1019.0, seam=True)
@@ -30,11 +30,11 @@ def test_a_save_that_costs_much_stretches_the_interval():
 
 
 def test_a_short_interval_is_no_longer_for_the_first():
-    assert Schedule(2, 0.01, 0.0).due(2.0, seam=False)
+    assert CheckpointSchedule(2, 0.01, 0.0).due(2.0, seam=False)
 
 
 def test_the_end_of_a_fit_is_kept_beyond_the_share_as_long_as_the_credit_lasts():
-    pace, kept = Schedule(300, 0.01, 0.0), 0
+    pace, kept = CheckpointSchedule(300, 0.01, 0.0), 0
     pace.saved(0.0, 0.1)
     for end in range(2, 1002, 2):
         if pace.at_end(float(end), 2.0):
@@ -51,7 +51,7 @@ def test_the_end_of_a_fit_is_kept_beyond_the_share_as_long_as_the_credit_lasts()
 )
 def test_in_the_long_run_no_more_than_the_share_is_spent(costs, step, share):
     """Every save but the last is paid for by the rest after it; so all but one are within the share."""
-    pace, now, spent = Schedule(0.0, share, 0.0), 0.0, []
+    pace, now, spent = CheckpointSchedule(0.0, share, 0.0), 0.0, []
     waiting = list(costs)
     while waiting and len(spent) < 30 and now < 1e7:
         now = now + step if step > 1e-3 else now

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 from stallguard.probe.checkpoint import free_memory
-from stallguard.probe.checkpoint.schedule import Schedule
+from stallguard.probe.checkpoint.schedule import CheckpointSchedule
 from stallguard.probe.checkpoint.writer import Writer
 from tests.probe.receiver import ROOT
 
@@ -82,7 +82,7 @@ free.set()
 
 
 def test_a_cost_that_is_known_later_makes_the_next_save_wait():
-    pace = Schedule(0.0, 0.01, 0.0)
+    pace = CheckpointSchedule(0.0, 0.01, 0.0)
     pace.saved(10.0, 10.001)
     assert pace.next < 11.0
     pace.wrote(2.0, 12.0)
