@@ -27,7 +27,7 @@ BACKENDS = ("tensorflow", "torch", "jax")
 Answer = TypeVar("Answer", Installed, Deep)
 
 
-class Heard(NamedTuple):
+class Reply(NamedTuple):
     """The answer of an interpreter.  `trouble`: why there is none."""
 
     answer: bytes = b""
@@ -36,14 +36,14 @@ class Heard(NamedTuple):
 
 def environment(choice: Choice, *, deep: bool) -> Environment:
     """Return the answer of the interpreter; with `deep` it imports its framework and computes."""
-    heartbeat = ask([choice.path, str(INSIDE / "installed.py")], QUICK)
-    installed = _decode(heartbeat, Installed)
+    reply = ask([choice.path, str(INSIDE / "installed.py")], QUICK)
+    installed = _decode(reply, Installed)
     framework = _framework(installed) if installed else ""
     return Environment(
         path=choice.path,
         why=choice.why,
         installed=installed,
-        trouble=heartbeat.trouble or ("" if installed else "its answer cannot be read"),
+        trouble=reply.trouble or ("" if installed else "its answer cannot be read"),
         framework=framework,
         deep=_deep(choice.path, framework) if deep and framework else None,
     )
@@ -57,30 +57,30 @@ def _framework(installed: Installed) -> str:
 
 
 def _deep(python: str, framework: str) -> Deep:
-    heartbeat = ask([python, str(INSIDE / "deep.py"), framework], PATIENT)
-    answer = _decode(heartbeat, Deep)
-    return answer if answer is not None else Deep(trouble=heartbeat.trouble or "its answer cannot be read")
+    reply = ask([python, str(INSIDE / "deep.py"), framework], PATIENT)
+    answer = _decode(reply, Deep)
+    return answer if answer is not None else Deep(trouble=reply.trouble or "its answer cannot be read")
 
 
-def _decode(heartbeat: Heard, kind: type[Answer]) -> Answer | None:
+def _decode(reply: Reply, kind: type[Answer]) -> Answer | None:
     with contextlib.suppress(*UNREADABLE):
-        return msgspec.json.decode(heartbeat.answer, type=kind)
+        return msgspec.json.decode(reply.answer, type=kind)
     return None
 
 
-def ask(argv: list[str], seconds: float) -> Heard:
+def ask(argv: list[str], seconds: float) -> Reply:
     """Run `argv` with the user's environment; return the output after the mark, or why there is none."""
     try:
         result = tool.run(argv, seconds, env=os.environ, after_kill=LAST_WORDS)
     except OSError as error:
-        return Heard(trouble=f"it cannot be started: {error.strerror}")
+        return Reply(trouble=f"it cannot be started: {error.strerror}")
     if result.incomplete == tool.TIMED_OUT:
-        return Heard(trouble=f"no answer within {seconds:g} s")
+        return Reply(trouble=f"no answer within {seconds:g} s")
     for line in reversed(result.output.splitlines()):
         if line.startswith(MARK):
-            return Heard(line[len(MARK) :])
+            return Reply(line[len(MARK) :])
     if result.code is None:
-        return Heard(trouble=result.incomplete)
+        return Reply(trouble=result.incomplete)
     printed = [line.strip() for line in result.errors.decode(errors="replace").splitlines() if line.strip()]
     how = f"exit code {result.code}" if result.code >= 0 else f"killed by signal {-result.code}"
-    return Heard(trouble=f"{printed[-1]} ({how})" if printed else how)
+    return Reply(trouble=f"{printed[-1]} ({how})" if printed else how)
