@@ -1,8 +1,8 @@
 """The detector: a fold over events whose value holds the verdict whether training is stalled.
 
 `start` -> DetectorState; `observe(state, event, limits)` -> DetectorState; `state.judgement` is the verdict,
-`next_check` and `act_at` say when time alone would change it.  A possible stall comes at half a threshold, a stall when one class of evidence
-has held without a break for the whole of it, recovery with the next progress of the training.
+`next_check` and `act_at` say when time alone would change it.  A possible stall comes at half a threshold, a stall when
+one class of evidence has held without a break for the whole of it, recovery with the next progress of the training.
 This module must not act, read a clock or know an operating system.
 """
 
