@@ -91,7 +91,7 @@ class Loop:
         """
         events = [event]
         with self.continue_on_error("summing up what says nothing new"):
-            events = self._summing.take(event, self._run)
+            events = self._summing.take(event, self._run, self.limits.detector)
         for one in events:
             self.remember(one.at, one)
             self._current.run, actions = self._advance(self._run, one)

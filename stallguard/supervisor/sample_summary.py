@@ -19,11 +19,16 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from stallguard.core import lifecycle, trainings
+from stallguard.core.detection import detector
+from stallguard.core.detection.state import DetectorState
 from stallguard.core.events import Event, Heartbeat, Sampled
+from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Process, Reading
 from stallguard.core.run import Run
 
+LIMITS = DetectorLimits()
 HOLD = 5.0  # seconds
+LEARNING = 120.0  # seconds; a loop whose steps teach no timers is summed up from then on
 LATE = 1.25  # seconds after which a training's next record is late: the receiver merges them to one a second
 PAUSE = 1.0  # seconds: a longer one between two batches, or between two events, is news
 # Phases that alternate while a training trains, and those of a stream of beats that knows no phases.
@@ -47,11 +52,11 @@ class SampleSummary:
         self.held: tuple[Event, ...] = ()  # in the order in which they came
         self._newest: dict[Any, Event] = {}  # of each kind, held or not
 
-    def take(self, event: Event, run: Run) -> list[Event]:
+    def take(self, event: Event, run: Run, limits: DetectorLimits = LIMITS) -> list[Event]:
         """Return the events that the core is to take now; none if `event` is held.  `run`: before them."""
         key = _key(event)
         before = self._newest.get(key) if key else None
-        steady = before is not None and is_calm(run) and self._says_nothing_new(event, before, run)
+        steady = before is not None and is_calm(run, limits) and self._says_nothing_new(event, before, run)
         if key:
             self._newest[key] = event
         if not steady:
@@ -92,11 +97,22 @@ class SampleSummary:
         ]
 
 
-def is_calm(run: Run) -> bool:
-    """Return whether a run trains, and nothing of it is doubted or about to happen."""
+def is_calm(run: Run, limits: DetectorLimits = LIMITS) -> bool:
+    """Return whether a run trains, and nothing of it is doubted or about to happen.
+
+    In its first LEARNING seconds a training is not calm until the detector knows the timer threads of the runtime: each
+    reading of the first steps counts for that, else a deadlock soon after them is taken for a wait of up to 900 s.
+    """
     return run.state == lifecycle.RUNNING and math.isinf(run.deadline) and all(
-        one.trains and one.detector_state.judgement.step == "healthy" for one in trainings.judged(run)
+        one.trains
+        and one.detector_state.judgement.step == "healthy"
+        and (run.now - one.began > LEARNING or not _learns(one.detector_state, limits))
+        for one in trainings.judged(run)
     )  # fmt: skip
+
+
+def _learns(state: DetectorState, limits: DetectorLimits) -> bool:
+    return detector.takes_censuses(state) and not detector.knows_timers(state, limits)
 
 
 def _key(event: Event) -> Any:

@@ -64,10 +64,10 @@ def broken(place: Path, where: str, only: str = "") -> Guarded:
         ("stallguard.storage.journal/Journal/write", ""),
         ("stallguard.host.clock/SleepWatch/tick", ""),
         ("stallguard.sensors.sensor_registry/sensors", ""),
-        ("stallguard.supervisor.program_record/heard", ""),
+        ("stallguard.supervisor.program_record/heartbeat", ""),
         ("stallguard.supervisor.heartbeats/Track", ""),
         ("stallguard.supervisor.program_record/Track/ended", ""),
-        ("stallguard.core.trainings/observe", "Heard"),
+        ("stallguard.core.trainings/observe", "Heartbeat"),
         ("stallguard.supervisor.process.child/sweep", ""),
         ("stallguard.supervisor.launcher/Launcher/settle", ""),
         ("stallguard.host/system/MemoryKill/killed", ""),
@@ -97,7 +97,7 @@ def test_what_failed_is_told_and_kept_for_a_report(tmp_path: Path) -> None:
 
 
 def test_a_few_events_that_are_not_understood_leave_the_guard_in_place(tmp_path: Path) -> None:
-    run = broken(tmp_path, ADVANCE, "Greeted")
+    run = broken(tmp_path, ADVANCE, "ProbeConnected")
 
     assert run.err.count(TOLD) == 1
     assert run.outcome()["batches"] == 15
@@ -106,7 +106,7 @@ def test_a_few_events_that_are_not_understood_leave_the_guard_in_place(tmp_path:
 def test_who_wants_it_to_end_is_heard_all_the_same(tmp_path: Path) -> None:
     environment = {**os.environ, "STALLGUARD_HOME": str(tmp_path)}
     with subprocess.Popen(
-        command(tmp_path, ADVANCE, "Asked"),
+        command(tmp_path, ADVANCE, "UserCommand"),
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

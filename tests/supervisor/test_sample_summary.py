@@ -101,6 +101,21 @@ def test_a_stall_is_found_as_soon_as_without_it_by_the_same_evidence() -> None:
     assert abs(found[0] - usual[0]) <= 0.3
 
 
+def test_the_first_steps_are_not_summed_up_until_the_timers_of_the_runtime_are_known() -> None:
+    """The detector asks for a census of each reading while it learns: it must see the steps at once for that."""
+    first, *later = healthy(1.0, 7)
+    without = [
+        replace(event, reading=replace(event.reading, census=None))
+        if isinstance(event, Sampled) and isinstance(event.reading, Process) and event.at > 2.0
+        else event
+        for event in later
+    ]
+    taken, summing = through([*begin(), first, *without])
+
+    assert summing.held == ()
+    assert taken[-1][1].detector_state.stepping
+
+
 def test_a_healthy_minute_is_half_of_the_events_at_most_and_no_moment_of_doubt() -> None:
     events = [*begin(), *healthy(1.0, 120)]
     taken, _ = through(events)

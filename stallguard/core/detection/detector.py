@@ -166,6 +166,17 @@ def act_at(detector_state: DetectorState, limits: DetectorLimits) -> float | Non
     return (detector_state.clock.at or 0.0) + max(0.0, left)
 
 
+def knows_timers(detector_state: DetectorState, limits: DetectorLimits) -> bool:
+    """Return whether enough healthy steps were seen with a census to know the runtime's own timer threads."""
+    evidence = detector_state.evidence
+    return sum(evidence.timers.values()) >= limits.first_censuses and activity.is_settled(evidence)
+
+
+def takes_censuses(detector_state: DetectorState) -> bool:
+    """Return whether the system gave a census of threads: macOS gives none."""
+    return detector_state.census_at > DetectorState().census_at
+
+
 def wanted(detector_state: DetectorState, limits: DetectorLimits) -> Wanted:
     """Return how often to sample the process, and whether with a census of its threads.
 
@@ -178,10 +189,7 @@ def wanted(detector_state: DetectorState, limits: DetectorLimits) -> Wanted:
         return Wanted(1.0, census=True)  # only observed, possibly for hours
     if gap > 1.0:
         return Wanted(0.25, gap > limits.near - 0.25)
-    known = sum(detector_state.evidence.timers.values()) >= limits.first_censuses and activity.is_settled(
-        detector_state.evidence
-    )
-    learning = detector_state.stepping and not known
+    learning = detector_state.stepping and not knows_timers(detector_state, limits)
     return Wanted(1.0, learning or detector_state.clock.now - detector_state.census_at >= CENSUS_EVERY)
 
 
