@@ -56,7 +56,7 @@ def test_the_helper_ends_with_us_when_we_are_killed(tmp_path):
     script = (
         "import os, shutil, signal\n"
         "from stallguard.awake import Awake, AwakePlan\n"
-        "awake = Awake(Plan((shutil.which('cat'),), 'held', by_pipe=True))\n"
+        "awake = Awake(AwakePlan((shutil.which('cat'),), 'held', by_pipe=True))\n"
         f"open({str(tmp_path / 'pid')!r}, 'w').write(str(awake._helper.pid))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )

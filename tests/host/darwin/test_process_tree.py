@@ -68,14 +68,14 @@ class Kernel:
         self.processes: dict[int, dict[str, Any]] = {}
         self.listing: dict[int, list[int]] = {}
 
-    def add(self, pid: int, parent: int = 1, **announced: Any) -> None:
+    def add(self, pid: int, parent: int = 1, **flag: Any) -> None:
         self.processes[pid] = {
             "start": 1000 + pid,
             "status": 2,
             "flags": 0,
             "running": 0,
             "states": [3],
-            **announced,
+            **flag,
         }
         self.listing.setdefault(parent, []).append(pid)
 
@@ -205,7 +205,7 @@ def test_a_counter_that_the_kernel_holds_at_its_greatest_is_unknown_and_not_at_r
 
 
 @pytest.mark.parametrize(
-    ("told", "state"),
+    ("flag", "state"),
     [
         ({"running": 1}, "running"),
         ({"running": 1, "states": [1, 4]}, "running"),
@@ -216,8 +216,8 @@ def test_a_counter_that_the_kernel_holds_at_its_greatest_is_unknown_and_not_at_r
         ({"status": libproc.SZOMB}, "zombie"),
     ],
 )
-def test_the_state_is_decided_as_ps_decides_it(kernel: Kernel, announced: dict[str, Any], state: str) -> None:
-    kernel.add(10, **announced)
+def test_the_state_is_decided_as_ps_decides_it(kernel: Kernel, flag: dict[str, Any], state: str) -> None:
+    kernel.add(10, **flag)
     assert process_tree.Tree(10).read().state == state
 
 
