@@ -33,7 +33,7 @@ def test_a_run_whose_files_are_nested_too_deeply_is_a_damaged_run(run: RunDir) -
     assert list(journal.events(run.journal)) == []
     assert journal_record.read(run.journal).happened == []
     assert evidence_files.manifest(run.path) == evidence_files.KeptManifest()
-    assert logs.announced(DEEP.encode()) is None
+    assert logs.as_text(DEEP.encode()) is None
     assert not traces.is_trace(run.journal)
 
 

@@ -201,10 +201,8 @@ def main() -> int:
                 continue
             found = Counter(run(case, Path(home), group) for _ in range(runs))
         right, total = right + found[case.expected], total + runs
-        announced = ", ".join(f"{cause} {times}" for cause, times in found.most_common())
-        print(
-            f"{case.kind:<20}{case.expected:<22}{found[case.expected]:>3}/{runs:<3}   {announced}", flush=True
-        )
+        causes = ", ".join(f"{cause} {times}" for cause, times in found.most_common())
+        print(f"{case.kind:<20}{case.expected:<22}{found[case.expected]:>3}/{runs:<3}   {causes}", flush=True)
     print(f"{right} of {total} named rightly: the goal {'holds' if right == total else 'is missed'}")
     return 0 if right == total else 1
 

@@ -271,9 +271,9 @@ def slowdowns(recordings: list[Trace], runs: int, seed: int) -> list[Goal]:
     found = slow.measure(tables.recorded(recordings), made_up, LIMITS, runs, seed)
     rate = found.alarms / found.hours * 1000.0
     rows, goals = [], [Goal("false slowdowns / 1000 h", rate, 5.0)]
-    for factor, announced in found.announced.items():
-        missed = sum(1 for took in announced if took == np.inf) / len(announced)
-        seen = [took for took in announced if took != np.inf]
+    for factor, latencies in found.announced.items():
+        missed = sum(1 for took in latencies if took == np.inf) / len(latencies)
+        seen = [took for took in latencies if took != np.inf]
         rows.append(
             (f"x{factor:g}", f"{quantile(seen, 0.5):.0f} s", f"{quantile(seen, 0.95):.0f} s", f"{missed:.0%}")
         )

@@ -75,7 +75,7 @@ def play(
     while name != DONE:
         step = steps[name]
         if visits[name] == step.tries:
-            raise failure(step, names, _telling(story))
+            raise failure(step, names, _last_reason(story))
         if visits[name]:
             sleep(PAUSE)
         visits[name] += 1
@@ -88,10 +88,10 @@ def play(
     return story
 
 
-def _telling(story: list[tuple[str, Said]]) -> Answer:
+def _last_reason(story: list[tuple[str, Said]]) -> Answer:
     """Return the last answer that gives a reason: a failed bootstrap rather than the `print` after it."""
-    announced = [answer(*said) for _, said in story if answer(*said).meaning not in (OK, ABSENT)]
-    return announced[-1] if announced else answer(*story[-1][1])
+    reasons = [answer(*said) for _, said in story if answer(*said).meaning not in (OK, ABSENT)]
+    return reasons[-1] if reasons else answer(*story[-1][1])
 
 
 def failure(step: ServiceStep, names: Mapping[str, str], said: Answer) -> StallguardError:

@@ -74,7 +74,7 @@ def _training(what: str | None) -> training_process.TrainingProcess:
 def _show(manifest: evidence_bundle.Manifest, directory: Path, cwd: str) -> None:
     item = next((item for item in manifest.items if item.name == "stacks"), None)
     if manifest.fingerprint:
-        for line in announced((directory / "stacks.txt").read_text(errors="replace"), cwd):
+        for line in stack_lines((directory / "stacks.txt").read_text(errors="replace"), cwd):
             click.echo(line)
     elif item is not None:
         click.echo(f"no Python stacks: {item.why}", err=True)
@@ -85,7 +85,7 @@ def _show(manifest: evidence_bundle.Manifest, directory: Path, cwd: str) -> None
     click.echo(f"evidence kept in {directory}", err=True)
 
 
-def announced(text: str, cwd: str = "") -> Iterator[str]:
+def stack_lines(text: str, cwd: str = "") -> Iterator[str]:
     """Yield a dump as lines: the main thread first, the innermost frame on top, `>` marks frames of the script.
 
     Threads with equal stacks are shown once, and stallguard's own are left out; the file contains all of them.

@@ -60,7 +60,7 @@ def _last(path: Path, most: int, *, raw: bool, began: float | None) -> deque[byt
     for part in journal.parts(path):
         with contextlib.suppress(FileNotFoundError):
             for line in journal.lines(part):
-                words = line if raw else (announced(line, began) or "").encode()
+                words = line if raw else (as_text(line, began) or "").encode()
                 if words:
                     kept.append(words if raw else words + b"\n")
     return kept
@@ -70,13 +70,13 @@ def _show(chunk: bytes, *, raw: bool, began: float | None) -> None:
     if raw:
         sys.stdout.buffer.write(chunk)
     else:
-        for words in (announced(line, began) for line in chunk.splitlines()):
+        for words in (as_text(line, began) for line in chunk.splitlines()):
             if words:
                 click.echo(words)
     sys.stdout.flush()
 
 
-def announced(line: bytes, began: float | None = None) -> str | None:
+def as_text(line: bytes, began: float | None = None) -> str | None:
     """Return a journal line as text, or None if it is not shown.
 
     Its time is local, with the date if the run took several days.  `began`: start of the run, seconds since the epoch.

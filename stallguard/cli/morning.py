@@ -38,8 +38,8 @@ def command(since: str, as_json: bool) -> None:
     nights = [night(run, heirs=went_on, jobs=jobs) for run in runs if _last_lived(run) >= began]
     over = missed_starts.since(began, manager(own_system(), os.environ), dt.datetime.now().astimezone())
     if as_json:
-        announced = [MissedStart(one.job, one.at, one.words) for one in over]
-        click.echo(jsontext.readable(OvernightOutput(SCHEMA, nights, announced)))
+        missed = [MissedStart(one.job, one.at, one.words) for one in over]
+        click.echo(jsontext.readable(OvernightOutput(SCHEMA, nights, missed)))
         return
     for one in over:
         click.echo(f"{one.job}: {one.words}")

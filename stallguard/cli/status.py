@@ -47,10 +47,10 @@ def command(run: str | None, as_json: bool) -> None:
     """  # noqa: D301 - click wants the real backspace
     which = pick(run)
     if run_files.state(which) == "running":
-        well, announced = _live(which, as_json=as_json)
+        well, output = _live(which, as_json=as_json)
     else:
-        well, announced = _over(which, as_json=as_json)
-    click.echo(announced if as_json else plain(announced))
+        well, output = _over(which, as_json=as_json)
+    click.echo(output if as_json else plain(output))
     sys.exit(0 if well else NO)
 
 
@@ -88,10 +88,10 @@ def lines(run: RunDir, rows: list[tuple[str, str]]) -> list[str]:
 def _over(run: RunDir, *, as_json: bool) -> tuple[bool, Any]:
     end, state, attempt = run_files.outcome(run), run_files.state(run), orphan.find(run)
     if as_json:
-        announced = Over(SCHEMA, run.id, state, end)
+        output = Over(SCHEMA, run.id, state, end)
         if attempt is not None:
-            announced = Over(SCHEMA, run.id, "unguarded", end, attempt.process.pid)
-        return state == "finished", msgspec.json.encode(announced)
+            output = Over(SCHEMA, run.id, "unguarded", end, attempt.process.pid)
+        return state == "finished", msgspec.json.encode(output)
     from stallguard.core.text import count, duration
 
     rows = [("state", state)]

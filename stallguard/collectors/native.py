@@ -85,5 +85,5 @@ def classes(paths: Iterable[Path], *, sampled: bool = True) -> tuple[str, ...]:
     found = dict.fromkeys(kind for path in stuck if (kind := frames.classify_native(path.symbols)))
     if not sampled:
         found.pop(frames.GIL_NATIVE, None)
-    announced = tuple(kind for kind in found if kind != frames.LOCK)
-    return announced or tuple(found)
+    specific = tuple(kind for kind in found if kind != frames.LOCK)
+    return specific or tuple(found)

@@ -38,22 +38,22 @@ class Settings:
         except Exception as error:  # noqa: BLE001 - a file with any content must not end the watching
             return [f"the settings did not change: {type(error).__name__}: {error}"]
         taken, refused = config.changes(self.loaded, newest)
-        announced = [f"{_told(key, newest)}, from now on" for key in taken]
-        announced += [
-            f"{_told(key, newest)}: that holds from the next run on"
+        changes = [f"{_change(key, newest)}, from now on" for key in taken]
+        changes += [
+            f"{_change(key, newest)}: that holds from the next run on"
             for key in refused
             if self._is_news(key, newest)
         ]
         self.loaded = config.accepted(self.loaded, newest)
         self._refused = {key.path: value_of(newest.config, key.path) for key in refused}
-        return announced
+        return changes
 
     def _is_news(self, key: Key, newest: Loaded) -> bool:
         """Report each refusal once, not at every later change of the file."""
         return bool(self._refused.get(key.path, self) != value_of(newest.config, key.path))
 
 
-def _told(key: Key, loaded: Loaded) -> str:
+def _change(key: Key, loaded: Loaded) -> str:
     return f"{key.path} is now {key.kind.show(value_of(loaded.config, key.path))}"
 
 

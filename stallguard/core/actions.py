@@ -44,7 +44,7 @@ class Ask(Action, frozen=True, tag="probe.asked"):
     command: str
 
 
-class Announce(Action, frozen=True, tag="tell"):
+class Announce(Action, frozen=True, tag="announced"):
     """Announce something to the user: a key of the narrative and the facts that it needs."""
 
     kind: str

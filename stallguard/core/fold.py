@@ -116,7 +116,7 @@ def _launched(run: Run, event: Launched, limits: Limits) -> Step:
         stop_acknowledged=False, saved=(), kill_deferred=0.0, declined=-math.inf, review=Review(),
         sized=event.at, regrowing=False, cut=False,
     )  # fmt: skip
-    run, announced = training_changes.announced(run, limits.policy)
+    run, announced = training_changes.announce(run, limits.policy)
     scratch = event.attempt > 1 and not event.resumed
     return run, [
         Announce("from_scratch", {"attempt": str(event.attempt)}),
@@ -135,7 +135,7 @@ def _greeted(run: Run, event: ProbeConnected, _limits: Limits) -> Step:
     return run, [Announce("beyond", {"text": text}) for text in news]
 
 
-def _heard(run: Run, event: Heartbeat, limits: Limits) -> Step:
+def _on_heartbeat(run: Run, event: Heartbeat, limits: Limits) -> Step:
     if not event.beats:
         return run, []
     run, announced = slicing.heartbeat(run, event, limits)
@@ -148,7 +148,7 @@ def _noted(run: Run, event: ProbeNote, limits: Limits) -> Step:
     if larger is not None:
         return stop(run, larger, limits)
     run, ended = shutdown.noted(regrow.grown(run, event), event, limits)
-    run, changed = training_changes.announced(run, limits.policy) if event.kind == regrow.GROWN else (run, [])
+    run, changed = training_changes.announce(run, limits.policy) if event.kind == regrow.GROWN else (run, [])
     run, sliced = slicing.noted(run, event, limits)
     changed += sliced
     text = messages.of_one(run, event.pid) + event.text + messages.trained_again(run, event)
@@ -240,7 +240,7 @@ HANDLERS: dict[type, Callable[..., Step]] = {
     Launched: _launched,
     Failed: _failed,
     ProbeConnected: _greeted,
-    Heartbeat: _heard,
+    Heartbeat: _on_heartbeat,
     ProbeNote: _noted,
     ProcessLeft: _left,
     Matched: _matched,

@@ -152,7 +152,7 @@ def _launched(history: History, event: Launched) -> History:
     )
 
 
-def _heard(history: History, event: Heartbeat) -> History:
+def _on_heartbeat(history: History, event: Heartbeat) -> History:
     pauses = history.pauses
     if event.longest >= PAUSE:
         pauses = (*pauses[1 - PAUSES :], Pause(event.at, event.longest, event.longest_phase))
@@ -202,7 +202,7 @@ def _single(field: str) -> Callable[[History, Event], History]:
 
 _KEEPERS: dict[type, Callable[..., History]] = {
     Launched: _launched,
-    Heartbeat: _heard,
+    Heartbeat: _on_heartbeat,
     Sampled: _sampled,
     Matched: _matched,
     ProbeNote: _noted,

@@ -96,7 +96,7 @@ def after(lost: LostTime, at: float, what: object) -> LostTime:
     """Return what is lost after an event or an action.  `at`: when it came, in seconds, never falling."""
     match what:
         case Heartbeat():
-            return _heard(lost, at, what)
+            return _on_heartbeat(lost, at, what)
         case ProbeConnected():
             before = lost.processes.get(what.pid, ProcessLoss(at))
             return _with(lost, what.pid, replace(before, place=what.place))
@@ -130,7 +130,7 @@ def _with(lost: LostTime, pid: int, process: ProcessLoss) -> LostTime:
     return replace(lost, processes={**lost.processes, pid: process})
 
 
-def _heard(lost: LostTime, at: float, heartbeat: Heartbeat) -> LostTime:
+def _on_heartbeat(lost: LostTime, at: float, heartbeat: Heartbeat) -> LostTime:
     before = lost.processes.get(heartbeat.pid, ProcessLoss(at))
     entered = heartbeat.epoch if before.entered < 0 else before.entered
     position = _position(heartbeat, entered) if heartbeat.beats else before.position

@@ -138,9 +138,9 @@ def soft(findings: Sequence[Finding]) -> list[Announce]:
     """Return what is announced while a training goes on: each cause, and its first advice."""
     causes_found = [(_finding("noticed", finding), finding.advice[:1]) for finding in findings]
     return [
-        tell
+        one
         for cause, advice in causes_found
-        for tell in (cause, *(Announce("advice", {"text": a}) for a in advice))
+        for one in (cause, *(Announce("advice", {"text": a}) for a in advice))
     ]
 
 
@@ -181,10 +181,10 @@ def totals(run: Run, beats: int, now: float) -> dict[str, str]:
     stalls = run.totals.incidents
     trouble = f", {run.begun} trainings" if run.begun > 1 else ""
     if stalls or run.attempt > 1:
-        announced = (
+        sums = (
             counted(stalls, "stall"),
             counted(run.attempt, "attempt"),
             f"{duration(lost_time.total(lost_time.concluded(run.lost, now), now))} lost",
         )
-        trouble += f", {', '.join(announced)}"
+        trouble += f", {', '.join(sums)}"
     return {"batches": str(beats), "duration": duration(now - run.began), "trouble": trouble}

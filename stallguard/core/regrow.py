@@ -61,8 +61,8 @@ def restart(run: Run, event: ProbeNote, limits: Limits) -> Decision | None:
     if event.kind != SEAM or not run.regrowing or run.decision is not None:
         return None
     factor = run.factor // 2
-    announced = decide.mathematics(factor, run.device, limits.policy)
-    return Decision(action="restart", why=WHY, factor=factor, device=run.device, mathematics=announced)
+    effect = decide.mathematics(factor, run.device, limits.policy)
+    return Decision(action="restart", why=WHY, factor=factor, device=run.device, mathematics=effect)
 
 
 def after(run: Run, factor: int) -> Sizes:

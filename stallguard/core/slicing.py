@@ -41,7 +41,7 @@ def noted(run: Run, event: ProbeNote, limits: Limits) -> tuple[Run, list[Action]
         run = replace(run, whole="", cut=True, factor=said or run.factor)
     else:
         run = replace(run, whole=event.text, factor=run.factor if run.cut else said or run.factor)
-    return training_changes.announced(run, limits.policy)
+    return training_changes.announce(run, limits.policy)
 
 
 def heartbeat(run: Run, event: Heartbeat, limits: Limits) -> tuple[Run, list[Action]]:
@@ -53,5 +53,5 @@ def heartbeat(run: Run, event: Heartbeat, limits: Limits) -> tuple[Run, list[Act
     asked = run.factor > 1 and not run.cut and not run.whole and not limits.policy.gives_size
     if not (loop and asked) or event.factor > 1:
         return run, []
-    run, announced = training_changes.announced(replace(run, whole=IN_A_LOOP, factor=1), limits.policy)
+    run, announced = training_changes.announce(replace(run, whole=IN_A_LOOP, factor=1), limits.policy)
     return run, [*announced, Announce("whole", {"text": messages.of_one(run, event.pid) + IN_A_LOOP})]

@@ -60,7 +60,7 @@ class Training(msgspec.Struct, frozen=True):
 
 
 class EndedTraining(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is kept of a training that is over.  `how`: as in events.Left; `seconds`: from its first record on."""
+    """What is kept of a training that is over.  `how`: as in events.ProcessLeft; `seconds`: from its first record."""
 
     number: int
     pid: int

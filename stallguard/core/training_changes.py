@@ -1,6 +1,6 @@
 """What a run changed in the training results, attempt by attempt.
 
-What one size or device changes is policy.mathematics.  Pure.
+What one size or device changes is policy.decide.mathematics.  Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from stallguard.core.policy import decide
 from stallguard.core.run import Run
 
 
-def announced(run: Run, limits: PolicyLimits) -> tuple[Run, list[Action]]:
+def announce(run: Run, limits: PolicyLimits) -> tuple[Run, list[Action]]:
     """Announce what changed so far, if the size or the device of a batch differs from before."""
     text = decide.mathematics(run.factor, run.device, limits)
     if run.changes and run.changes[-1][1] == text:

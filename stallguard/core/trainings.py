@@ -213,8 +213,8 @@ def leave(run: Run, event: ProcessLeft) -> tuple[Run, Training | None]:
         return run, None
     subject = run.focus if run.state in INCIDENT else None
     gone = replace(gone, over=event.how)
-    announced = (*BADLY,) if event.how not in BADLY else tuple(how for how in BADLY if how != event.how)
-    kept = [one for one in run.trainings if not one.over or one.key == subject or one.over in announced]
+    reasons = (*BADLY,) if event.how not in BADLY else tuple(how for how in BADLY if how != event.how)
+    kept = [one for one in run.trainings if not one.over or one.key == subject or one.over in reasons]
     run = put(replace(run, trainings=tuple(kept)), gone)
     if gone.trains:
         return _settle(run, gone), gone

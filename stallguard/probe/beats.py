@@ -115,7 +115,7 @@ class Beats:
         self.slots[_LONGEST_NS] = self._longest = gap
         self.slots[_LONGEST_PHASE] = phase
 
-    def announced(self, longest: int) -> None:
+    def reported(self, longest: int) -> None:
         """Reset the longest pause after a record with it was sent; a longer one since stays for the next record."""
         if self._longest <= longest:
             self.slots[_LONGEST_NS] = self._longest = 0

@@ -136,7 +136,7 @@ class Sender:
         longest = slots[_LONGEST]
         if not self._send(bytes(slots)):
             return False
-        self._beats.announced(longest)
+        self._beats.reported(longest)
         return True
 
     def flush(self) -> None:

@@ -202,7 +202,7 @@ def _end(run: RunDir) -> dict[str, str]:
 
 def _mathematics(known: Record) -> dict[str, str]:
     """Return what the run, at last, said that it changed in the training."""
-    said = [tell.facts.get("text", "") for tell in _announcements(known) if tell.kind == "mathematics"]
+    said = [one.facts.get("text", "") for one in _announcements(known) if one.kind == "mathematics"]
     return {"mathematics": said[-1]} if said else {}
 
 
@@ -214,7 +214,7 @@ def _inexact(known: Record, troubles: Sequence[Incident]) -> list[str]:
         for announced in one.announced
         if announced.kind == "inexact"
     }
-    said = [tell.facts.get("text", "") for tell in _announcements(known) if tell.kind == "inexact"]
+    said = [one.facts.get("text", "") for one in _announcements(known) if one.kind == "inexact"]
     return [text for text in dict.fromkeys(said) if text not in among]
 
 

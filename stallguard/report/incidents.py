@@ -1,7 +1,7 @@
 """The incidents of a run: what was noticed, why it is thought so, what was done, and how it came out.
 
-Pure: what happened, in order, becomes values.  Must not read the evidence on the disk (evidence.py does) and makes
-no sentence of its own.
+Pure: what happened, in order, becomes values.  Must not read the evidence on the disk
+(evidence_files.py does), and makes no sentence of its own.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class _Reader:
         self._open: Incident | None = None
         self._attempt = 1
 
-    def tell(self, at: float, announced: Announce) -> None:
+    def announce(self, at: float, announced: Announce) -> None:
         """A stall or crash begins; or an announcement about the one that is open, or just was."""
         if announced.kind == "stalled" or (announced.kind == "crashed" and self._open is None):
             self._begin(at, announced)
@@ -142,7 +142,7 @@ class _Reader:
         self.found.append(self._open)
 
     def _progress(self, at: float, pid: int) -> float:
-        before = self._record.heard_before(at, pid)
+        before = self._record.heartbeat_before(at, pid)
         return at if before is None else ago(before[0], before[1].at, before[1].progress_at)
 
     def _end(self, at: float, outcome: str) -> None:
@@ -183,7 +183,7 @@ class _Reader:
 
 
 _TAKE: dict[type, Callable[..., None]] = {
-    Announce: _Reader.tell,
+    Announce: _Reader.announce,
     Collect: _Reader.collect,
     Collected: _Reader.collected,
     Diagnosed: _Reader.judged,

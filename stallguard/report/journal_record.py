@@ -38,7 +38,7 @@ class Record(NamedTuple):
     first: float
     last: float
 
-    def heard_before(self, at: float, pid: int = 0) -> tuple[float, Heartbeat] | None:
+    def heartbeat_before(self, at: float, pid: int = 0) -> tuple[float, Heartbeat] | None:
         """Return the newest record of a probe at a time: that of process `pid`, or of any (0)."""
         index = bisect.bisect_right(self.heartbeat, at, key=lambda pair: pair[0])
         before = (self.heartbeat[place] for place in range(index - 1, -1, -1))

@@ -1,6 +1,6 @@
 """The one set of sentences: terminal, journal, report and notification use the same words.
 
-Each entry is a template over the facts of a core.actions.Tell.  This module must not look anything up.
+Each entry is a template over the facts of a core.actions.Announce.  This module must not look anything up.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def prose(text: str) -> str:
     return begun if not begun or begun[-1] in ".?!:" else f"{begun}."
 
 
-def spoken(kind: str) -> bool:
+def on_terminal(kind: str) -> bool:
     """Return whether this kind is said on the terminal."""
     return kind in SPOKEN
 

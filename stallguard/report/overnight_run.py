@@ -1,6 +1,6 @@
 """A run as `morning` shows it: the summary from its files, in numbers.
 
-The words are morning.py's.  Must not lay anything out.
+The words are overnight.py's.  Must not lay anything out.
 """
 
 from __future__ import annotations

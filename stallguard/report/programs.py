@@ -34,7 +34,7 @@ class Counts(msgspec.Struct, omit_defaults=True):
 
 
 class Program(msgspec.Struct):
-    """One program of an attempt; pid 0: all that a journal of an earlier version knows.  `how`: as in events.Left."""
+    """One program of an attempt; pid 0: its pid is not known.  `how`: as in events.ProcessLeft."""
 
     attempt: int
     pid: int
@@ -74,12 +74,12 @@ def programs(record: Record) -> list[Program]:
             found.append(one)
         one.last, one.changes = at, heartbeat.changes
         one.trains = one.trains or heartbeat.trains or heartbeat.beats > 0
-        _hear(one.counts, one.began, at, heartbeat)
-    _take_words(found, record)
+        _count(one.counts, one.began, at, heartbeat)
+    _take_reports(found, record)
     return found
 
 
-def _hear(counts: Counts, began: float, at: float, heartbeat: Heartbeat) -> None:
+def _count(counts: Counts, began: float, at: float, heartbeat: Heartbeat) -> None:
     if heartbeat.beats > counts.batches:
         counts.last_beat = max(began, ago(at, heartbeat.at, heartbeat.beat_at))
         counts.first_beat = counts.first_beat or counts.last_beat
@@ -104,7 +104,7 @@ def _place(counts: Counts, heartbeat: Heartbeat) -> None:
         counts.reached = max(counts.reached or 0, here)
 
 
-def _take_words(found: Sequence[Program], record: Record) -> None:
+def _take_reports(found: Sequence[Program], record: Record) -> None:
     """Add what the programs said of themselves, and how they left."""
     each: dict[tuple[int, int], list[Program]] = {}
     for one in found:
@@ -114,14 +114,14 @@ def _take_words(found: Sequence[Program], record: Record) -> None:
             mine = each.get((what.attempt, what.pid))
             if mine:
                 one = next((one for one in reversed(mine) if one.began <= at), mine[0])
-                _take_word(one, what)
+                _take_report(one, what)
         elif isinstance(what, Exited):
             for one in found:
                 if one.attempt == what.attempt and not one.how:
                     one.how = "exited"
 
 
-def _take_word(one: Program, what: ProbeConnected | ProcessLeft) -> None:
+def _take_report(one: Program, what: ProbeConnected | ProcessLeft) -> None:
     if isinstance(what, ProcessLeft):
         one.how = what.how
     else:

@@ -113,10 +113,10 @@ def title(what: Source) -> str:
 
 def lines(what: Source, result: Replayed) -> list[str]:
     """Return what would have been announced and done, a line each, in the order of time."""
-    announced: list[Verdict | Slow | ReplayedAction] = [*result.verdicts, *result.slowdowns, *result.actions]
-    announced.sort(key=lambda one: one.at)
-    times = _times(what, [one.at for one in announced])
-    shown = [plain(f"{time}  {_words(one)}") for time, one in zip(times, announced, strict=True)]
+    entries: list[Verdict | Slow | ReplayedAction] = [*result.verdicts, *result.slowdowns, *result.actions]
+    entries.sort(key=lambda one: one.at)
+    times = _times(what, [one.at for one in entries])
+    shown = [plain(f"{time}  {_words(one)}") for time, one in zip(times, entries, strict=True)]
     return shown or [f"nothing: healthy all along ({result.events} events)"]
 
 

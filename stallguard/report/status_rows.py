@@ -36,7 +36,7 @@ def rows(snapshot: Snapshot, last_words: str = "", where: str = "") -> Rows:
     """
     heartbeat = snapshot.get("progress") or {}
     readings = snapshot.get("readings", {})
-    announced = [
+    rows = [
         ("state", _state(snapshot)),
         ("paused", muted(snapshot)),
         ("doing", _doing(heartbeat)),
@@ -52,7 +52,7 @@ def rows(snapshot: Snapshot, last_words: str = "", where: str = "") -> Rows:
         ("hangs at", "" if is_well(snapshot) else plain(where)),
         ("last words", plain(last_words)),
     ]
-    return [(name, text) for name, text in announced if text]
+    return [(name, text) for name, text in rows if text]
 
 
 def _state(snapshot: Snapshot) -> str:

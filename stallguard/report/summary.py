@@ -45,7 +45,7 @@ def story(
         [sentence("inexact", {"text": text}) for text in inexact],
         [sentence("advice", {"text": text}) for text in advice(incidents)[:1]],
     )
-    joined = (" ".join(map(prose, announced)) for announced in paragraphs)
+    joined = (" ".join(map(prose, paragraph)) for paragraph in paragraphs)
     return [text for text in joined if text]
 
 
@@ -53,8 +53,8 @@ def _trainings(each: Sequence[TrainingRow]) -> Iterator[str]:
     """Yield, for a run with several trainings, how many of them ended."""
     if each:
         done = sum(one.how == "ended" for one in each)
-        announced = "all" if done == len(each) else str(done) if done else "none"
-        yield sentence("story trainings", {"count": str(len(each)), "done": announced})
+        ended = "all" if done == len(each) else str(done) if done else "none"
+        yield sentence("story trainings", {"count": str(len(each)), "done": ended})
 
 
 def _ending(state: str, facts: dict[str, str]) -> str:
@@ -115,8 +115,8 @@ def _causes(incidents: Sequence[Incident]) -> Iterator[str]:
     known = [one.findings[0] for one in incidents if one.findings]
     causes = Counter(finding.cause for finding in known)
     if len(causes) == 1:
-        announced = messages.diagnosis(known[:1])[0]
-        yield sentence(announced.kind, announced.facts)
+        first = messages.diagnosis(known[:1])[0]
+        yield sentence(first.kind, first.facts)
     elif causes:
         named = [f"{title(cause)} ({times(number)})" for cause, number in causes.most_common()]
         yield sentence("story causes", {"causes": "; ".join(named)})

@@ -49,10 +49,10 @@ class Matcher:
             body, end, kept, searched = window[:whole], whole, whole, 0 if whole else self._searched
         else:
             body, end, kept, searched = window, len(window) - HALF, len(window) - REACH, HALF
-        announced = self._search(body, self._searched, end, at)
+        events = self._search(body, self._searched, end, at)
         self._tail, self._searched = window[kept:], searched
         self._told_to -= kept
-        return announced
+        return events
 
     def skip(self) -> None:
         """Drop the unfinished line and block: the next output does not continue them."""

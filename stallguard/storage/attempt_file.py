@@ -58,11 +58,11 @@ def found(run: RunDir) -> AttemptRecord | None:
         return None
     for process in processes:
         with contextlib.suppress(*ERRORS, KeyError):  # gone, or of another user
-            announced = process.environ()
-            if announced["STALLGUARD_RUN"] == str(run.probe) and os.getsid(process.pid) == process.pid:
+            variables = process.environ()
+            if variables["STALLGUARD_RUN"] == str(run.probe) and os.getsid(process.pid) == process.pid:
                 who = run_files.identity(process.pid)
-                place = str(Path(announced["STALLGUARD_SOCKET"]).parent)
-                return AttemptRecord(SCHEMA, 0, who, int(announced["STALLGUARD_TOKEN"]), place)
+                place = str(Path(variables["STALLGUARD_SOCKET"]).parent)
+                return AttemptRecord(SCHEMA, 0, who, int(variables["STALLGUARD_TOKEN"]), place)
     return None
 
 

@@ -145,7 +145,7 @@ class Ear:
         self._counts["epoch"] = -1
         self._times: dict[str, Any] = {"progress_at": 0.0, "phase_at": 0.0, "beat_at": 0.0, "step_s": 0.0}
         self._longest, self._longest_phase = 0.0, "importing"
-        self._told: Heartbeat | None = None
+        self._last: Heartbeat | None = None
         self._pending = False
 
     def mark(self, at: float, code: str) -> Iterator[Heartbeat]:
@@ -154,20 +154,20 @@ class Ear:
             return
         self._take(at, code)
         if self._is_news(at):
-            yield self._tell(at)
+            yield self._send(at)
 
     def tick(self, at: float, *, stopped: bool) -> Iterator[Heartbeat]:
         """Yield a pending record, or the pulse of a second without progress."""
-        announced = self._told
-        if announced is None or stopped:
+        last = self._last
+        if last is None or stopped:
             return
-        if at - announced.at >= EVERY or (self._pending and self._is_news(at)):
-            yield self._tell(at)
+        if at - last.at >= EVERY or (self._pending and self._is_news(at)):
+            yield self._send(at)
 
     def end(self, at: float) -> Iterator[Heartbeat]:
         """Yield the pending record at the end of the process."""
         if self._pending:
-            yield self._tell(at)
+            yield self._send(at)
 
     def _take(self, at: float, code: str) -> None:
         pause, phase = at - self._times["progress_at"], self._names["phase"]
@@ -194,19 +194,19 @@ class Ear:
             self._counts["batch"] = 0
 
     def _is_news(self, at: float) -> bool:
-        announced = self._told
-        if announced is None or at - announced.at >= EVERY:
+        last = self._last
+        if last is None or at - last.at >= EVERY:
             return True
-        silence_ends = self._pending and self._times["progress_at"] - announced.progress_at > SILENT
-        return silence_ends or (self._names["phase"] != announced.phase and at - announced.at >= SOON)
+        silence_ends = self._pending and self._times["progress_at"] - last.progress_at > SILENT
+        return silence_ends or (self._names["phase"] != last.phase and at - last.at >= SOON)
 
-    def _tell(self, at: float) -> Heartbeat:
-        self._told = Heartbeat(
+    def _send(self, at: float) -> Heartbeat:
+        self._last = Heartbeat(
             at=at, sent_at=at, longest=self._longest, longest_phase=self._longest_phase,
             **self._names, **self._counts, **self._times,
         )  # fmt: skip
         self._longest, self._pending = 0.0, False
-        return self._told
+        return self._last
 
 
 def process(sample: dict[str, Any]) -> Process:

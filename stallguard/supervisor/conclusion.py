@@ -14,7 +14,7 @@ from stallguard.report import subprocess_writer
 from stallguard.storage import retention, run_files
 from stallguard.storage.paths import RunDir
 
-Tell = Callable[[str, dict[str, str]], None]  # given a key of the narrative and its facts
+AnnounceTo = Callable[[str, dict[str, str]], None]  # given a key of the narrative and its facts
 
 
 def write_outcome(directory: RunDir, run: Run, why: str) -> None:
@@ -34,17 +34,17 @@ def write_outcome(directory: RunDir, run: Run, why: str) -> None:
         run_files.conclude(directory, end)
 
 
-def announce_report(directory: RunDir, run: Run, tell: Tell) -> None:
+def announce_report(directory: RunDir, run: Run, announce: AnnounceTo) -> None:
     """Say how to resume, and where the report is; a run with incidents or several attempts gets a page as well."""
     if run.code == STOPPED_ON_TIME:
-        tell("resumable" if directory.has_checkpoints() else "left_nothing", {"run": directory.id})
+        announce("resumable" if directory.has_checkpoints() else "left_nothing", {"run": directory.id})
     if run.totals.incidents or run.code:
         page = subprocess_writer.write(directory.path) if run.totals.incidents or run.attempt > 1 else None
-        tell("report", {"path": f"stallguard report {directory.id}" + (f", or {page}" if page else "")})
+        announce("report", {"path": f"stallguard report {directory.id}" + (f", or {page}" if page else "")})
 
 
-def remove_old_runs(loaded: Loaded, directory: RunDir, tell: Tell) -> None:
+def remove_old_runs(loaded: Loaded, directory: RunDir, announce: AnnounceTo) -> None:
     """Remove the runs that exceed the limits of the settings; this run is the newest and stays."""
     gone = retention.prune(loaded.config.keep, directory.path.parent)
     if gone:
-        tell("pruned", {"count": counted(len(gone), "old run")})
+        announce("pruned", {"count": counted(len(gone), "old run")})

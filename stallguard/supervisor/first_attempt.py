@@ -22,23 +22,23 @@ def first_launch(context: RunContext, earlier: EarlierRuns, trial_factor: int | 
 
 def announce(context: RunContext, launcher: Launcher, earlier: EarlierRuns, first: Launch) -> None:
     """Write to the terminal what is guarded, and what was decided before the start."""
-    request, tell = context.request, context.reporter.tell
-    tell("guarding", {"command": " ".join(request.words), "run": context.directory.id})
+    request, announce = context.request, context.reporter.announce
+    announce("guarding", {"command": " ".join(request.words), "run": context.directory.id})
     for text in context.settings.loaded.ignored:
-        tell("trouble", {"text": text})
+        announce("trouble", {"text": text})
     chosen = request.command.interpreter
     if chosen is not None:
-        tell("interpreter", {"python": chosen.path, "why": chosen.why})
+        announce("interpreter", {"python": chosen.path, "why": chosen.why})
         if chosen.hint:
-            tell("elsewhere", {"python": chosen.path, "hint": chosen.hint})
+            announce("elsewhere", {"python": chosen.path, "hint": chosen.hint})
     if request.heir_of:
-        tell("goes_on", {"run": request.heir_of})
+        announce("goes_on", {"run": request.heir_of})
     if not request.reach.injectable:
-        tell("outside", {"why": request.reach.why})
+        announce("outside", {"why": request.reach.why})
     known, given = earlier.sizes, launcher.given(1)
     if 1 < known.factor == first.factor:
         text = f"find-batch saw this script survive with its batches in {known.factor} parts: beginning there"
-        tell("smaller", {"text": text})
+        announce("smaller", {"text": text})
     elif given.whole is not None and given.whole == known.rows:
         text = f"find-batch saw this script survive with batches of up to {known.rows} rows: none is larger"
-        tell("smaller", {"text": text})
+        announce("smaller", {"text": text})

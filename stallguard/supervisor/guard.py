@@ -122,16 +122,20 @@ class Guard:
 
     def conclude(self) -> None:
         """Write down how the run ended, and say where its report is."""
-        run, directory, tell = self._context.current.run, self._context.directory, self._context.reporter.tell
+        run, directory, announce = (
+            self._context.current.run,
+            self._context.directory,
+            self._context.reporter.announce,
+        )
         assert run is not None  # noqa: S101 - concluded
         self.do_each(
             {
                 "keeping what the run taught": partial(self._earlier.remember, run),
                 "writing its outcome": partial(conclusion.write_outcome, directory, run, self._executor.why),
                 "removing old runs": partial(
-                    conclusion.remove_old_runs, self._context.settings.loaded, directory, tell
+                    conclusion.remove_old_runs, self._context.settings.loaded, directory, announce
                 ),
-                "writing the end of the run": partial(conclusion.announce_report, directory, run, tell),
+                "writing the end of the run": partial(conclusion.announce_report, directory, run, announce),
             }
         )
 

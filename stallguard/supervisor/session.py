@@ -96,7 +96,7 @@ class Session:
         return user_commands.refuses(run, verb) if run else ""
 
     def guard(self, kept: list[int]) -> int:
-        """Run the training to its end; return the exit code.  `kept`: signals from before (signals.held)."""
+        """Run the training to its end; return the exit code.  `kept`: signals from before."""
         context = self.context
         before, threading.excepthook = threading.excepthook, context.reporter.thread_failed
         try:

@@ -50,10 +50,12 @@ def test_the_run_of_a_start_is_remembered(kept):
 def test_a_run_without_an_end_is_handed_on(kept):
     run = RunDir(kept / "runs" / "run-1")
     run.path.mkdir(parents=True)
-    nobody = run_files.Identity(pid=1, started=0.0)
+    ended_process = run_files.Identity(pid=1, started=0.0)
     run_files.write(
         run.asked,
-        run_files.RunRequest(schema=1, id="run-1", command=[], argv=[], cwd="/", began="", supervisor=nobody),
+        run_files.RunRequest(
+            schema=1, id="run-1", command=[], argv=[], cwd="/", began="", supervisor=ended_process
+        ),
     )
     job_memory.keep("night", job_memory.JobMemory(run="run-1", started=NOW))
     found = []
@@ -67,9 +69,9 @@ def test_a_run_without_an_end_is_handed_on(kept):
 def test_a_run_that_is_to_be_ended_is_ended_before_the_next_begins(kept):
     run = RunDir(kept / "runs" / "run-1")
     run.path.mkdir(parents=True)
-    nobody = run_files.Identity(pid=1, started=0.0)
+    ended_process = run_files.Identity(pid=1, started=0.0)
     asked = run_files.RunRequest(
-        schema=1, id="run-1", command=[], argv=[], cwd="/", began="", supervisor=nobody
+        schema=1, id="run-1", command=[], argv=[], cwd="/", began="", supervisor=ended_process
     )
     run_files.write(run.asked, asked)
     job_memory.keep("night", job_memory.JobMemory(run="run-1", halted=True, wanted=True))
@@ -94,9 +96,9 @@ def test_what_is_due_begins_after_a_run_was_taken_up_that_had_ended(kept, schedu
     """The disk was full when its outcome was to be written, so it looked as if stallguard had died."""
     run = RunDir(kept / "runs" / "run-1")
     run.path.mkdir(parents=True)
-    nobody = run_files.Identity(pid=1, started=0.0)
+    ended_process = run_files.Identity(pid=1, started=0.0)
     asked = run_files.RunRequest(
-        schema=1, id="run-1", command=[], argv=[], cwd="/", began="", supervisor=nobody
+        schema=1, id="run-1", command=[], argv=[], cwd="/", began="", supervisor=ended_process
     )
     run_files.write(run.asked, asked)
     job_memory.keep("night", job_memory.JobMemory(run="run-1", started=NOW - datetime.timedelta(days=1)))
@@ -205,7 +207,7 @@ def test_the_hourly_look_at_a_long_interval_does_not_fill_the_log(kept):
 def test_a_job_whose_memory_is_damaged_goes_on_with_the_training_that_it_left(kept, text):
     run = RunDir(kept / "runs" / "run-1")
     run.path.mkdir(parents=True)
-    nobody = run_files.Identity(pid=1, started=0.0)
+    ended_process = run_files.Identity(pid=1, started=0.0)
     asked = run_files.RunRequest(
         schema=1,
         id="run-1",
@@ -213,7 +215,7 @@ def test_a_job_whose_memory_is_damaged_goes_on_with_the_training_that_it_left(ke
         argv=[],
         cwd="/",
         began="2026-11-02T12:00:00Z",
-        supervisor=nobody,
+        supervisor=ended_process,
     )
     run_files.write(run.asked, asked)
     job_memory.file("night").parent.mkdir()
@@ -232,10 +234,10 @@ def test_a_job_whose_memory_is_damaged_goes_on_with_the_training_that_it_left(ke
 def test_a_job_whose_memory_is_damaged_does_not_begin_twice_in_a_night(kept):
     run = RunDir(kept / "runs" / "run-1")
     run.path.mkdir(parents=True)
-    nobody = run_files.Identity(pid=1, started=0.0)
+    ended_process = run_files.Identity(pid=1, started=0.0)
     began = NOW.astimezone(datetime.UTC).isoformat()
     asked = run_files.RunRequest(
-        schema=1, id="run-1", command=["train.py"], argv=[], cwd="/", began=began, supervisor=nobody
+        schema=1, id="run-1", command=["train.py"], argv=[], cwd="/", began=began, supervisor=ended_process
     )
     run_files.write(run.asked, asked)
     end = run_files.Outcome(

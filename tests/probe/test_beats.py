@@ -226,7 +226,7 @@ def test_time_in_steps_and_the_longest_of_them_are_exact(beats, monkeypatch):
         now[0] += 5_000
 
     end = running(beats, callbacks)
-    beats.announced(field(beats, "longest_ns"))
+    beats.reported(field(beats, "longest_ns"))
     before = field(beats, "step_ns")
     for index, step in enumerate((7_000, 9_000, 8_000), start=3):
         now[0] += step
@@ -281,11 +281,11 @@ def test_the_longest_pause_waits_until_it_was_told(beats, monkeypatch):
     now[0] += 1_000
     beats.enter(b.STEP)
     assert (field(beats, "longest_ns"), field(beats, "longest_phase")) == (7_000, b.STEP)
-    beats.announced(7_000)
+    beats.reported(7_000)
     assert field(beats, "longest_ns") == 0
     now[0] += 9_000
     beats.enter(b.STEP)
-    beats.announced(7_000)  # a longer one came while the record was on its way
+    beats.reported(7_000)  # a longer one came while the record was on its way
     assert field(beats, "longest_ns") == 9_000
 
 

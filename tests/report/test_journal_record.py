@@ -122,11 +122,11 @@ def test_the_newest_record_before_a_time_is_found(tmp_path):
     )
     known = journal_record.read(path)
 
-    found = known.heard_before(known.first + 2.5)
+    found = known.heartbeat_before(known.first + 2.5)
 
     assert found is not None
     assert found[1].beats == 3
-    assert known.heard_before(known.first - 1) is None
+    assert known.heartbeat_before(known.first - 1) is None
 
 
 def test_the_timeline_of_an_empty_journal_is_empty(tmp_path):

@@ -104,8 +104,8 @@ def crash(made: Ran, plain: Ran, error: str) -> Verdict | None:
         return Verdict(CRASH, "it did not come to an end")
     if error and made.code != 0 and error in made.err:
         return Verdict(SAME, f"it ended with its own error: {error}")
-    announced = _OF_THE_KILL.sub("", made.err)
-    ours = [_steady(line) for line in announced.splitlines() if not line.startswith("stallguard: ")]
+    printed = _OF_THE_KILL.sub("", made.err)
+    ours = [_steady(line) for line in printed.splitlines() if not line.startswith("stallguard: ")]
     known = {_steady(line) for line in plain.err.splitlines()}
     new = tuple(line for line in ours if _ERROR.search(line) and line not in known)
     if made.code != plain.code:

@@ -43,10 +43,10 @@ def idle(python: str = sys.executable) -> Iterator[subprocess.Popen[bytes]]:
 
 def memory(scene: Scene) -> Iterator[Row]:
     """Read what the memory sensor reads, and what else of memory a bundle has."""
-    announced = scene.tool("sysctl_memory", SYSCTL, *evidence_tools.MEMORY)
+    sysctl = scene.tool("sysctl_memory", SYSCTL, *evidence_tools.MEMORY)
     pages = scene.tool("vm_stat", *VM_STAT)
     scene.tool("memory_pressure", *MEMORY_PRESSURE)
-    yield verdicts.memory(announced.text, pages.text)
+    yield verdicts.memory(sysctl.text, pages.text)
 
 
 def surroundings(scene: Scene) -> Iterator[Row]:

@@ -207,9 +207,9 @@ def answers(night: Night) -> Iterator[Row]:
     scene.launchctl("bootout", f"{scene.domain}/{label(BARE)}")
     until(lambda: scene.launchctl("print", f"{scene.domain}/{label(BARE)}").code, COMES)
     scene.launchctl("disable", f"{scene.domain}/{label(BARE)}")
-    announced = scene.launchctl("bootstrap", scene.domain, str(file), name="launchctl_bootstrap_disabled")
+    refused = scene.launchctl("bootstrap", scene.domain, str(file), name="launchctl_bootstrap_disabled")
     listed = scene.launchctl("print-disabled", scene.domain)
-    yield verdicts.disabled(announced.code, announced.text, listed.text, label(BARE))
+    yield verdicts.disabled(refused.code, refused.text, listed.text, label(BARE))
 
 
 @_removed

@@ -87,6 +87,6 @@ def keep(root: Path, mac: Mac, day: str, recordings: Sequence[Recording]) -> Pat
     place.mkdir(parents=True, exist_ok=True)
     for one in recordings:
         (place / one.file).write_text(one.text[:LIMIT])
-    announced = sources.read_text() if sources.exists() else "# What these files are\n"
-    sources.write_text(with_section(announced, section(mac, day, recordings)))
+    text = sources.read_text() if sources.exists() else "# What these files are\n"
+    sources.write_text(with_section(text, section(mac, day, recordings)))
     return place

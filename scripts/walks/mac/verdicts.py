@@ -43,9 +43,9 @@ def gpu(text: str, seconds: float) -> Row:
     )  # fmt: skip
 
 
-def memory(announced: str, vm_stat: str) -> Row:
+def memory(sysctl: str, vm_stat: str) -> Row:
     """Whether pressure, swap and compressor are reported."""
-    reading = memory_reading(parse.sysctl(announced), parse.pages(vm_stat))
+    reading = memory_reading(parse.sysctl(sysctl), parse.pages(vm_stat))
     absent = [name for name in ("total", "available", "pressure", "swap_used", "swap_outs", "compressed")
               if getattr(reading, name) is None]  # fmt: skip
     figure = f"not reported: {', '.join(absent)}" if absent else f"pressure {reading.pressure}"
@@ -81,8 +81,8 @@ def caffeinate(during: str, after: str, pid: int) -> Row:
 
 def slept(times: str, asleep: float) -> Row:
     """Whether our clock counts a sleep of the machine.  `times`: kern.boottime, sleeptime, waketime."""
-    announced = {name: int(seconds) for name, seconds in TIME.findall(times)}
-    boot, fell, woke = (announced.get(f"kern.{name}time", 0) for name in ("boot", "sleep", "wake"))
+    seconds_of = {name: int(seconds) for name, seconds in TIME.findall(times)}
+    boot, fell, woke = (seconds_of.get(f"kern.{name}time", 0) for name in ("boot", "sleep", "wake"))
     if not boot <= fell < woke:
         return Row(
             "sleep",

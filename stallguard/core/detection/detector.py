@@ -129,7 +129,7 @@ def observe(detector_state: DetectorState, event: Event, limits: DetectorLimits)
         detector_state = without_readings(detector_state)
     match event:
         case Heartbeat():
-            detector_state = _hear(detector_state, event, limits)
+            detector_state = _observe_heartbeat(detector_state, event, limits)
         case Sampled():
             detector_state = _sample(detector_state, event, limits)
         case Launched():
@@ -218,7 +218,9 @@ def _greet(detector_state: DetectorState, event: ProbeConnected) -> DetectorStat
 # ---- records of the probe -----------------------------------------------------------------------------------
 
 
-def _hear(detector_state: DetectorState, heartbeat: Heartbeat, limits: DetectorLimits) -> DetectorState:
+def _observe_heartbeat(
+    detector_state: DetectorState, heartbeat: Heartbeat, limits: DetectorLimits
+) -> DetectorState:
     before = detector_state.heartbeat
     if heartbeat.aside:  # the probe is disabled: the gap begins when the process is idle, as without a probe
         return replace(detector_state, heartbeat=heartbeat, greeted=False, stepping=False)

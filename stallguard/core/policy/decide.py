@@ -158,10 +158,10 @@ def pause(troubles: int, limits: PolicyLimits) -> float:
 
 def mathematics(factor: int, device: str, limits: PolicyLimits = DEFAULTS) -> str:
     """Return in one sentence what differs from the training that the script describes."""
-    announced = [_fewer(factor, limits)] if factor > 1 else []
+    changes = [_fewer(factor, limits)] if factor > 1 else []
     if device == CPU:
-        announced.append("the CPU computes the same and rounds differently")
-    return "; ".join(announced) or "the training results are unaffected"
+        changes.append("the CPU computes the same and rounds differently")
+    return "; ".join(changes) or "the training results are unaffected"
 
 
 def _fewer(factor: int, limits: PolicyLimits) -> str:

@@ -49,8 +49,8 @@ def _accelerators_plist(text: str) -> list[Accelerator]:
 
 
 def _from_plist(node: dict[str, Any]) -> Accelerator:
-    announced = node["PerformanceStatistics"]
-    numbers = {key: value for key, value in announced.items() if isinstance(value, int) and value >= 0}
+    statistics = node["PerformanceStatistics"]
+    numbers = {key: value for key, value in statistics.items() if isinstance(value, int) and value >= 0}
     kind, model = node.get("IOObjectClass"), node.get("model")
     return _made(kind if isinstance(kind, str) else None, model if isinstance(model, str) else None, numbers)
 
@@ -148,8 +148,8 @@ class Pages(NamedTuple):
 
     def bytes(self, *names: str) -> int | None:
         """Return the bytes of the named pages together; None if one is missing."""
-        announced = [self.counts.get(name) for name in names]
-        known = [count for count in announced if count is not None]
+        counts = [self.counts.get(name) for name in names]
+        known = [count for count in counts if count is not None]
         return sum(known) * self.size if len(known) == len(names) else None
 
 

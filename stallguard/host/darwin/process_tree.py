@@ -72,8 +72,8 @@ class Tree:
         self._members.keep({pid: started(seen.who) for pid, seen in living.items()})
         seen = {pid: living[pid] for pid in self._members.started}
         teller = main or self._members.root
-        announced = _state(seen[teller], teller) if teller in seen else "gone"
-        return self._reading(list(seen.values()), announced)
+        state = _state(seen[teller], teller) if teller in seen else "gone"
+        return self._reading(list(seen.values()), state)
 
     def set_shared(self, shared: int) -> None:
         """Nothing to correct: phys_footprint counts shared pages for one owner only."""
@@ -134,8 +134,8 @@ def _counted(each: Sequence[int]) -> int | None:
     return None if FULL in each else _sum([one % WRAP for one in each])
 
 
-def _sum(announced: Sequence[int]) -> int | None:
-    return sum(announced) if announced else None
+def _sum(values: Sequence[int]) -> int | None:
+    return sum(values) if values else None
 
 
 def _rounded(ticks: float | None) -> float | None:

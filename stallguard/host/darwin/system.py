@@ -48,21 +48,21 @@ def _sysctl(names: tuple[str, ...]) -> dict[str, str]:
 
 def memory(_pid: int | None = None) -> Memory:
     """Return the machine's memory.  macOS has no memory limit of a process that could be read."""
-    announced = _sysctl(MEMORY_NAMES)
+    sysctl = _sysctl(MEMORY_NAMES)
     return memory_reading(
-        announced, parse.pages(tool.output(VM_STAT, PATIENCE) or tool.output(MEMORY_PRESSURE, PATIENCE) or "")
+        sysctl, parse.pages(tool.output(VM_STAT, PATIENCE) or tool.output(MEMORY_PRESSURE, PATIENCE) or "")
     )
 
 
-def memory_reading(announced: Mapping[str, str], pages: parse.Pages | None) -> Memory:
+def memory_reading(sysctl: Mapping[str, str], pages: parse.Pages | None) -> Memory:
     """Return the reading that sysctl's values and the page counts make."""
     return Memory(
-        total=parse.whole(announced.get("hw.memsize")),
+        total=parse.whole(sysctl.get("hw.memsize")),
         available=pages.bytes("Pages free", "Pages inactive", "Pages speculative") if pages else None,
-        pressure=parse.PRESSURE.get(announced.get("kern.memorystatus_vm_pressure_level", "")),
-        swap_used=parse.swap_used(announced.get("vm.swapusage")),
+        pressure=parse.PRESSURE.get(sysctl.get("kern.memorystatus_vm_pressure_level", "")),
+        swap_used=parse.swap_used(sysctl.get("vm.swapusage")),
         swap_outs=pages.bytes("Swapouts") if pages else None,
-        compressed=parse.whole(announced.get("vm.compressor_bytes_used")),
+        compressed=parse.whole(sysctl.get("vm.compressor_bytes_used")),
     )
 
 
@@ -181,11 +181,9 @@ def facts() -> dict[str, str | int | bool | None]:
     return facts_from(_sysctl(FACT_NAMES), parse.versions(tool.output(["/usr/bin/sw_vers"], PATIENCE) or ""))
 
 
-def facts_from(
-    announced: Mapping[str, str], version: Mapping[str, str]
-) -> dict[str, str | int | bool | None]:
+def facts_from(sysctl: Mapping[str, str], version: Mapping[str, str]) -> dict[str, str | int | bool | None]:
     """Return the facts that sysctl and sw_vers make."""
-    translated = announced.get(
+    translated = sysctl.get(
         "sysctl.proc_translated"
     )  # 1: this Python is Intel code under Rosetta; absent on Intel
     return {
@@ -193,10 +191,10 @@ def facts_from(
         "version": version.get("ProductVersion"),
         "kernel": platform.release(),
         "machine": platform.machine(),
-        "model": announced.get("hw.model"),
-        "chip": announced.get("machdep.cpu.brand_string"),
-        "cores": parse.whole(announced.get("hw.ncpu")) or os.cpu_count(),
-        "memory": parse.whole(announced.get("hw.memsize")),
+        "model": sysctl.get("hw.model"),
+        "chip": sysctl.get("machdep.cpu.brand_string"),
+        "cores": parse.whole(sysctl.get("hw.ncpu")) or os.cpu_count(),
+        "memory": parse.whole(sysctl.get("hw.memsize")),
         "rosetta": None if translated is None else translated == "1",
         "python": sys.version.split()[0],
     }

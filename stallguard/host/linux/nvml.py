@@ -31,8 +31,8 @@ class Gpu:
             return None
         holders = [self._holders(nvml, device) for device in devices]
         used = [device for device, held in zip(devices, holders, strict=True) if held and held & set(pids)]
-        announced = [held for held in holders if held is not None]
-        return self._reading(nvml, used or devices, pids, _is_mine(announced, bool(used)))
+        known = [held for held in holders if held is not None]
+        return self._reading(nvml, used or devices, pids, _is_mine(known, bool(used)))
 
     def _reading(self, nvml: Any, devices: list[Any], pids: Collection[int], mine: bool | None) -> Device:
         rates = [_try(nvml, nvml.nvmlDeviceGetUtilizationRates, device) for device in devices]
@@ -65,11 +65,11 @@ class Gpu:
         return any(sample.pid in pids and sample.smUtil > 0 for sample in kept)
 
 
-def _is_mine(announced: list[set[int]], ours_found: bool) -> bool | None:
+def _is_mine(known: list[set[int]], ours_found: bool) -> bool | None:
     """In a container NVML has the host's pids: the absence of ours among others proves nothing."""
     if ours_found:
         return True
-    return None if not announced or any(announced) else False
+    return None if not known or any(known) else False
 
 
 def _samples(nvml: Any, device: Any, since: int) -> list[Any] | None:

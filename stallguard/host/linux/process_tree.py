@@ -103,12 +103,8 @@ def _rounded(value: float | None, unit: float = 1.0) -> float | None:
 
 
 def _total(pairs: Iterable[tuple[int, int] | None]) -> tuple[int | None, int | None]:
-    announced = [pair for pair in pairs if pair is not None]
-    return (
-        (sum(pair[0] for pair in announced), sum(pair[1] for pair in announced))
-        if announced
-        else (None, None)
-    )
+    known = [pair for pair in pairs if pair is not None]
+    return (sum(pair[0] for pair in known), sum(pair[1] for pair in known)) if known else (None, None)
 
 
 def _queues(stats: dict[int, Stat]) -> tuple[int | None, int | None]:
@@ -118,8 +114,8 @@ def _queues(stats: dict[int, Stat]) -> tuple[int | None, int | None]:
 
 
 def _swap(pids: Iterable[int]) -> int | None:
-    announced = [procfs.sizes(procfs.slurp(f"/proc/{pid}/status") or b"").get("VmSwap") for pid in pids]
-    known = [swap for swap in announced if swap is not None]
+    sizes = [procfs.sizes(procfs.slurp(f"/proc/{pid}/status") or b"").get("VmSwap") for pid in pids]
+    known = [swap for swap in sizes if swap is not None]
     return sum(known) if known else None
 
 

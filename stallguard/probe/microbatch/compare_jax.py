@@ -56,7 +56,7 @@ def rows(leaf: Any) -> Optional[int]:
 
 
 class Rows:
-    """The bench of compare.Comparison for one step; `state`: the state that the step got."""
+    """The bench of compare.SliceComparison for one step; `state`: the state that the step got."""
 
     most = 4  # rows
 

@@ -81,7 +81,7 @@ def held_back(step: Step, data: Any) -> Any:
 
 
 class Rows:
-    """The bench of compare.Comparison for one step."""
+    """The bench of compare.SliceComparison for one step."""
 
     most = 5  # rows
 

@@ -61,7 +61,7 @@ def rows(leaf: Any) -> Optional[int]:
 
 
 class Rows:
-    """The bench of compare.Comparison for one step."""
+    """The bench of compare.SliceComparison for one step."""
 
     most = 5  # rows
 

@@ -86,7 +86,7 @@ class FewerRows:
             asked["steps_per_epoch"] = round(asked["steps_per_epoch"] * times)
         by = {"linear": times, "sqrt": times**0.5}.get(self.scaling, 1.0) if self.rate.reached else 1.0
         self._built_for(model, 1 / by)
-        self._tell(model, before, rows, by)
+        self._report(model, before, rows, by)
         self.rate.scale, self.context.smaller = 1 / by, True
         try:
             return original(model, **asked)
@@ -99,7 +99,7 @@ class FewerRows:
             model.train_function = None
             self._modes[model] = scale
 
-    def _tell(self, model: Any, before: int, rows: int, by: float) -> None:
+    def _report(self, model: Any, before: int, rows: int, by: float) -> None:
         self.context.set("factor", self.context.asked)
         self.context.flag(wire.FLAG_SMALLER_BATCH)
         said = self._sentence(model, before / rows, before, rows, by)

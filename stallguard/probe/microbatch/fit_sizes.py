@@ -23,11 +23,11 @@ TRAINERS = {
 
 def targets(context: Context) -> Targets:
     """Return the modules that define the trainers."""
-    teller = Teller(context)
-    return {name: teller.patcher(kind) for name, kind in TRAINERS.items()}
+    reporter = FitReporter(context)
+    return {name: reporter.patcher(kind) for name, kind in TRAINERS.items()}
 
 
-class Teller:
+class FitReporter:
     """Reports each fact once."""
 
     def __init__(self, context: Context) -> None:

@@ -1,6 +1,6 @@
 """Carries the script's output to the user's descriptors, unchanged and at once, and to output.log.
 
-One line (terminal.Line) and one thread for each of standard output and error, for the whole run: attempts
+One line (terminal.TerminalLine) and one thread for each of standard output and error, for the whole run: attempts
 come and go, the lines stay.  Writing to the user can block without limit; then only the child blocks, as it
 would without us.  When the user's end is closed (`| head`) the child's breaks.  This module must not change a byte,
 and never sets O_NONBLOCK on a descriptor of the user's.

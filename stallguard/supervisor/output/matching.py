@@ -40,7 +40,7 @@ class Matching:
         """Read with `matcher` from now on, and first what waits."""
         with self._lock:
             self._matcher = matcher
-            self._tell(matcher.feed(bytes(self._early), self._now()))
+            self._post_all(matcher.feed(bytes(self._early), self._now()))
             self._early.clear()
             if self._skipped:
                 matcher.skip()
@@ -51,7 +51,7 @@ class Matching:
         with self._lock:
             self._skip(skipped)
             if self._matcher is not None:
-                self._tell(self._matcher.feed(data, self._now()))
+                self._post_all(self._matcher.feed(data, self._now()))
             elif len(self._early) < FIRST:
                 self._early += data
             else:
@@ -71,7 +71,7 @@ class Matching:
         self._ready.wait(LOADING)
         with self._lock:
             if self._matcher is not None:
-                self._tell(self._matcher.finish(self._now()))
+                self._post_all(self._matcher.finish(self._now()))
             if self._skipped:
                 self._note(
                     f"{self._skipped / MB:.1f} MB of the output came too fast to be searched for errors"
@@ -82,6 +82,6 @@ class Matching:
         now, attempt = self._now(), self._attempt()
         self._post(ProbeNote(at=now, attempt=attempt, kind="unsearched", text=text))
 
-    def _tell(self, events: Iterable[Event]) -> None:
+    def _post_all(self, events: Iterable[Event]) -> None:
         for event in events:
             self._post(event)
