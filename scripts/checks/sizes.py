@@ -2,17 +2,23 @@
 
 The modules of the product, its tests and its scripts; of the product the functions too.  A function's size is the
 number of its lines from `def` to its end; its docstring and blank lines do not count.
+
+A private helper with one caller has to say more than its body would, so there cannot be many of them: trio has 3 % of
+its functions, httpcore 7 %.  Counted are private functions whose name their module uses once, in a call; an entry of a
+table or an argument is no call.  `--helpers` prints them.
 """
 
 from __future__ import annotations
 
 import ast
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 NINE_OF_TEN, LONGEST, MODULE = 30, 60, 400  # lines
+HELPERS = 21  # percent of the functions: private, called once
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -29,6 +35,26 @@ def size(function: Function, lines: list[str]) -> int:
 def functions(tree: ast.Module) -> Iterator[Function]:
     """Yield every function of a module, nested ones too."""
     return (node for node in ast.walk(tree) if isinstance(node, Function))
+
+
+def called_once(tree: ast.Module) -> Iterator[Function]:
+    """Yield the private functions of a module that it calls in one place and uses nowhere else."""
+    uses: Counter[str] = Counter()
+    calls: Counter[str] = Counter()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute):
+            uses[name_of(node)] += 1
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            calls[name_of(node.func)] += 1
+    for function in functions(tree):
+        name = function.name
+        if name.startswith("_") and not name.endswith("__") and uses[name] == calls[name] == 1:
+            yield function
+
+
+def name_of(node: ast.Name | ast.Attribute) -> str:
+    """Return the name that a use of a function or method ends with."""
+    return node.id if isinstance(node, ast.Name) else node.attr
 
 
 def look(path: Path) -> tuple[list[tuple[int, str]], list[str]]:
@@ -50,12 +76,27 @@ def verdict(sizes: list[tuple[int, str]]) -> list[str]:
     return wrong
 
 
+def too_many_helpers(functions: int, *, listed: bool) -> list[str]:
+    """Return what is wrong with the number of private helpers that have one caller."""
+    helpers = [
+        f"{path.relative_to(ROOT)}:{function.lineno} {function.name}"
+        for path in sorted((ROOT / "stallguard").rglob("*.py"))
+        for function in called_once(ast.parse(path.read_text("utf-8")))
+    ]
+    if listed:
+        print("\n".join(helpers))
+    percent = 100 * len(helpers) / functions
+    print(f"{len(helpers)} private helpers with one caller: {percent:.1f} % of the functions")
+    return [f"helpers with one caller: {percent:.1f} %, {HELPERS} allowed"] if percent > HELPERS else []
+
+
 def main() -> int:
     """Print what is wrong; return the exit code."""
     looked = {path: look(path) for path in sorted(ROOT.glob("[!.]*/**/*.py"))}
     wrong = [words for _, found in looked.values() for words in found]
     product = [sizes for path, (sizes, _) in looked.items() if path.is_relative_to(ROOT / "stallguard")]
     wrong += verdict([entry for sizes in product for entry in sizes])
+    wrong += too_many_helpers(sum(map(len, product)), listed="--helpers" in sys.argv)
     for words in wrong:
         print(words)
     return 1 if wrong else 0
