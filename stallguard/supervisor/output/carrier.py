@@ -111,29 +111,23 @@ class Pump:
     def _run(self) -> None:
         waiter = Waiter([self.line.ours, self._woken], self.target)
         with contextlib.suppress(BrokenPipeError):
-            while not self._closing and self._turn(waiter):
-                pass
-            self._carry_the_last(waiter)
+            while not self._closing:
+                ready, gone = waiter.wait(None)
+                if gone:
+                    raise BrokenPipeError
+                if self.line.ours not in ready:
+                    os.read(self._woken, 1)
+                    self._settled.set()
+                elif not self._carry():
+                    break
+            left = LAST
+            while left > 0 and self.line.ours in waiter.wait(LAST_PAUSE)[0]:
+                count = self._carry()
+                if not count:
+                    break
+                left -= count
         os.close(self.line.ours)  # a child that still writes gets the error that it would get without us
         self._settled.set()
-
-    def _turn(self, waiter: Waiter) -> bool:
-        ready, gone = waiter.wait(None)
-        if gone:
-            raise BrokenPipeError
-        if self.line.ours in ready:
-            return self._carry() > 0
-        os.read(self._woken, 1)
-        self._settled.set()
-        return True
-
-    def _carry_the_last(self, waiter: Waiter) -> None:
-        left = LAST
-        while left > 0 and self.line.ours in waiter.wait(LAST_PAUSE)[0]:
-            count = self._carry()
-            left -= count
-            if not count:
-                return
 
     def _carry(self) -> int:
         """Carry one chunk; return its size, 0 at the end."""
@@ -219,8 +213,15 @@ class TapThread:
 
     def _run(self) -> None:
         try:
-            while (sample := self._next()) is not None:
-                skipped, chunks = sample
+            while True:
+                with self._changed:
+                    self._idle = not self._waiting
+                    self._changed.notify_all()
+                    self._changed.wait_for(lambda: self._waiting or self._closing)
+                    skipped, chunks = self._skipped, self._waiting
+                    self._skipped, self._waiting = 0, deque()
+                if not chunks:
+                    return
                 for data in chunks:
                     before = time.thread_time()
                     self._tap(data, skipped)
@@ -228,16 +229,6 @@ class TapThread:
                     self._hurried.wait(TAP_REST * (time.thread_time() - before))
         except Exception as error:  # noqa: BLE001 - an error of the tap must not reach the output
             self._trouble(f"the output is not read for signatures any more: {type(error).__name__}: {error}")
-
-    def _next(self) -> tuple[int, deque[bytes]] | None:
-        """Return what waits, and how many bytes before it were skipped; None at the end."""
-        with self._changed:
-            self._idle = not self._waiting
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self._waiting or self._closing)
-            sample = self._skipped, self._waiting
-            self._skipped, self._waiting = 0, deque()
-            return sample if sample[1] else None
 
 
 class OutputCarrier:

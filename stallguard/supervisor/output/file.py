@@ -86,13 +86,14 @@ class Filed:
     def _look(self) -> None:
         with self._looking:
             try:
-                self._show()
-                if os.fstat(self._descriptor).st_size >= self._part_max:
-                    self._turn()
+                self._show_and_turn()
             except OSError as error:
-                self._complain(error)
+                if not self._told:
+                    self._trouble(f"output.log cannot be kept small ({error.strerror}); the training goes on")
+                self._told = True
 
-    def _show(self) -> None:
+    def _show_and_turn(self) -> None:
+        """Give the tap what was written since the last look; turn the file if it is full.  Raises OSError."""
         size = os.fstat(self._descriptor).st_size
         seen = min(self._seen, size)
         self._seen = max(seen, size - MOST)
@@ -100,12 +101,12 @@ class Filed:
         while self._seen < size:
             data = os.pread(self._descriptor, CHUNK, self._seen)
             if not data:
-                return
+                break
             self._seen += len(data)
             self._tap(data, skipped)
             skipped = 0
-
-    def _turn(self) -> None:
+        if os.fstat(self._descriptor).st_size < self._part_max:
+            return
         number, doomed = rotation.plan(rotation.numbers(self._path), PARTS)
         shutil.copyfile(self._path, rotation.part(self._path, number))
         os.ftruncate(self._descriptor, 0)
@@ -113,8 +114,3 @@ class Filed:
         for old in doomed:
             with contextlib.suppress(FileNotFoundError):  # the user tidied up
                 rotation.part(self._path, old).unlink()
-
-    def _complain(self, error: OSError) -> None:
-        if not self._told:
-            self._trouble(f"output.log cannot be kept small ({error.strerror}); the training goes on")
-        self._told = True

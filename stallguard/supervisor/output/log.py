@@ -33,55 +33,38 @@ class OutputLog:
     def write(self, data: bytes) -> None:
         """Append; never raises."""
         with self._lock:
+            rest = memoryview(data)
             try:
-                self._append(data)
+                if self._descriptor < 0:
+                    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+                    self._descriptor = os.open(self._path, flags, 0o600)
+                    self._size = os.fstat(self._descriptor).st_size
+                if self._lost:
+                    self._put(b"\n[stallguard: %d bytes could not be written here]\n" % self._lost)
+                    self._lost = 0
+                while rest:
+                    rest = rest[self._put(rest) :]
+                if self._size >= self._part_max:
+                    self._close()
+                    rotation.turn(self._path, PARTS)
             except OSError as error:
-                self._complain(error)
+                self._lost += len(rest)
+                if not self._told:
+                    why = error.strerror
+                    self._trouble(f"output.log cannot be written ({why}); the output itself goes on")
+                self._told = True
 
     def close(self) -> None:
         """Close the file."""
         with self._lock:
             self._close()
 
-    def _append(self, data: bytes) -> None:
-        rest = memoryview(data)
-        try:
-            self._open()
-            self._mark_hole()
-            while rest:
-                rest = rest[self._put(rest) :]
-        except OSError:
-            self._lost += len(rest)
-            raise
-        if self._size >= self._part_max:
-            self._next_part()
-
-    def _mark_hole(self) -> None:
-        if self._lost:
-            self._put(b"\n[stallguard: %d bytes could not be written here]\n" % self._lost)
-            self._lost = 0
-
     def _put(self, data: bytes | memoryview) -> int:
         count = os.write(self._descriptor, data)
         self._size += count
         return count
 
-    def _open(self) -> None:
-        if self._descriptor < 0:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            self._descriptor = os.open(self._path, flags, 0o600)
-            self._size = os.fstat(self._descriptor).st_size
-
     def _close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = -1
-
-    def _next_part(self) -> None:
-        self._close()
-        rotation.turn(self._path, PARTS)
-
-    def _complain(self, error: OSError) -> None:
-        if not self._told:
-            self._trouble(f"output.log cannot be written ({error.strerror}); the output itself goes on")
-        self._told = True

@@ -74,16 +74,14 @@ class Terminal:
             self._writer.join(LAST_WORDS)
 
     def _write_all(self) -> None:
+        stream = self._stream
+        assert stream is not None  # noqa: S101 - `say` has looked
         while (words := self._lines.get()) is not None:
-            self._write(words)
-
-    def _write(self, words: str) -> None:
-        assert self._stream is not None  # noqa: S101 - `say` has looked
-        start = "" if self.fresh() else "\n"
-        line = wrapped(f"stallguard: {plain(words)}", _width(self._stream))
-        text = f"{start}{DIM}{line}{RESET}\n" if self._color else f"{start}{line}\n"
-        with contextlib.suppress(OSError, ValueError):
-            os.write(self._stream.fileno(), text.encode(errors="replace"))
+            start = "" if self.fresh() else "\n"
+            line = wrapped(f"stallguard: {plain(words)}", _width(stream))
+            text = f"{start}{DIM}{line}{RESET}\n" if self._color else f"{start}{line}\n"
+            with contextlib.suppress(OSError, ValueError):
+                os.write(stream.fileno(), text.encode(errors="replace"))
 
 
 def _width(stream: TextIO) -> int | None:
