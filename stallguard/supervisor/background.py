@@ -45,17 +45,15 @@ class Surroundings:
         self._is_due = False  # the run was asked to end because its time is over
 
     def open(self) -> None:
-        """Begin."""
+        """Begin to keep the machine awake and to watch the settings files."""
         if not self._context.settings.config.run.let_sleep:
             self._awake = awake.Awake(awake.plan(os.getpid()))
             self._note_once("awake", self._awake.words)
-        if self._reload is not None:
-            self._watch_settings(self._reload)
-
-    def _watch_settings(self, reload: Reload) -> None:
+        if self._reload is None:
+            return
         from stallguard.config.watch import Settings, Watch
 
-        settings = Settings(self._context.settings.loaded, reload)
+        settings = Settings(self._context.settings.loaded, self._reload)
         one_at_a_time = threading.Lock()  # the watch calls from a thread of its own
 
         def changed() -> None:
@@ -74,23 +72,18 @@ class Surroundings:
         now = self._context.clock.monotonic()
         if now - self._looked >= LOOK_EVERY:
             self._looked = now
-            self._end_if_due(now, now - run.began)
+            wall = dt.datetime.now()  # noqa: DTZ005 - local
+            why = deadline.due(self._context.settings.config.run, self._began, wall, now - run.began)
+            if why and not self._is_due:
+                self._context.mailbox.post(UserCommand(at=now, verb="finish", argument=why))
+            self._is_due = bool(why)
             path = self._context.directory.path
             if identity(path) != self._directory:  # gone, or made again by one of our own writers
                 text = f"the run's directory {path} was removed: from now on nothing of the run is kept"
                 self._note_once("trouble", text)
-        if now - self._asked >= ASK_EVERY:
-            self._asked = now
-            self._look_at_the_machine(run)
-
-    def _end_if_due(self, now: float, elapsed: float) -> None:
-        wall = dt.datetime.now()  # noqa: DTZ005 - local
-        why = deadline.due(self._context.settings.config.run, self._began, wall, elapsed)
-        if why and not self._is_due:
-            self._context.mailbox.post(UserCommand(at=now, verb="finish", argument=why))
-        self._is_due = bool(why)
-
-    def _look_at_the_machine(self, run: Run) -> None:
+        if now - self._asked < ASK_EVERY:
+            return
+        self._asked = now
         if self._awake is None:
             return
         seen = run.history.machine

@@ -82,13 +82,18 @@ class HeartbeatListener:
     def follow(self, attempt: int, token: int, known: Collection[int] = ()) -> None:
         """Begin to receive for `attempt`; call before its child starts, and after the one before has ended.
 
-        `known`: processes that an earlier stallguard knew of.
+        `known`: processes that an earlier stallguard knew of; their pages show how far they are.
         """
         if self._thread is not None:
             self._thread.join()
         self._reset(attempt, token)
         for pid in known:
-            self._follow_known(pid)
+            with contextlib.suppress(OSError):  # it left no page
+                record = wire.unpack((self._pages / f"{pid}.page").read_bytes())
+                if record is not None and record["token"] == token:
+                    self._begin(record)
+                    continue
+            self._post(ProcessLeft(at=self._now(), attempt=attempt, pid=pid, how=VANISHED))
         self._thread = threading.Thread(target=self._run, name="beats", daemon=True)
         self._thread.start()
 
@@ -130,20 +135,26 @@ class HeartbeatListener:
             if self._attempt >= 0:
                 self._post_the_last()
         except Exception as error:  # noqa: BLE001 - a training must not look silent because nothing is received
-            self._report_failure(error)
+            now, facts = self._now(), {"trace": internal_error.trace(error)}
+            why = internal_error.words(error)
+            text = f"stallguard itself failed at listening to the probe ({why}); guarding from outside"
+            self._post(ProbeNote(at=now, attempt=self._attempt, kind="trouble", text=text, facts=facts))
+            known = [track.last for track in self._tracks.values() if track.last is not None]
+            for last in known or [Heartbeat(at=now, attempt=self._attempt)]:
+                self._post(msgspec.structs.replace(last, at=now, aside=True))  # it is not to be judged
         os.read(self._ended, 1)
-        if self._attempt >= 0:
-            self._post_the_exit()
-
-    def _report_failure(self, error: Exception) -> None:
-        """Report that nothing is received any more, and mark each program as one that is not to be judged."""
-        now, facts = self._now(), {"trace": internal_error.trace(error)}
-        why = internal_error.words(error)
-        text = f"stallguard itself failed at listening to the probe ({why}); guarding from outside"
-        self._post(ProbeNote(at=now, attempt=self._attempt, kind="trouble", text=text, facts=facts))
-        known = [track.last for track in self._tracks.values() if track.last is not None]
-        for last in known or [Heartbeat(at=now, attempt=self._attempt)]:
-            self._post(msgspec.structs.replace(last, at=now, aside=True))
+        if self._attempt < 0:
+            return
+        if self._dropped:
+            counts = ", ".join(f"{number} {why}" for why, number in self._dropped.items())
+            text = f"messages on the probe's socket that were left out: {counts}"
+            self._post(ProbeNote(at=self._now(), attempt=self._attempt, kind="dropped", text=text))
+        code, memory_kill = self._exit or (0, None)
+        self._post(
+            Exited(
+                at=self._now(), attempt=self._attempt, code=code or 0, memory_kill=memory_kill, known=code is not None
+            )
+        )  # fmt: skip
 
     def _receive_until_exit(self) -> None:
         with selectors.DefaultSelector() as selector:
@@ -236,42 +247,30 @@ class HeartbeatListener:
             track.ask(command)
         return track
 
-    def _follow_known(self, pid: int) -> None:
-        """Follow a program that an earlier stallguard knew; its page shows how far it is."""
-        with contextlib.suppress(OSError):
-            record = wire.unpack((self._pages / f"{pid}.page").read_bytes())
-            if record is not None and record["token"] == self._token:
-                self._begin(record)
-                return
-        self._post(ProcessLeft(at=self._now(), attempt=self._attempt, pid=pid, how=VANISHED))
-
     def _find_silent(self) -> None:
-        """Follow a program that never sent a record, by its page alone: it began while the socket had no name."""
+        """Follow a program that never sent a record, by its page alone: it began while the socket had no name.
+
+        It must be of this attempt, live, and have had the time to send a record.
+        """
         now = self._now()
         if now - self._searched < PAGE_AFTER:
             return
         self._searched = now
         for path in self._pages.glob("*.page"):
-            if path.stem.isdigit() and int(path.stem) not in self._tracks:
-                record = self._record_of_silent(path, now)
-                if record is not None:
-                    self._post(self._begin(record).event(now, page=True))
-
-    def _record_of_silent(self, path: Path, now: float) -> Record | None:
-        """Return the record in a page of this attempt whose program lives and had time to send one; else None."""
-        with contextlib.suppress(OSError):
-            record = wire.unpack(path.read_bytes())
-            if (
-                record is None
-                or record["token"] != self._token
-                or now - record["began_ns"] / 1e9 < PAGE_AFTER
-            ):
-                return None
-            pid = record["pid"]
-            if (pid, record["began_ns"]) in self._over or system.start_time(pid) is None:
-                return None
-            return record if system.has_open(pid, str(path)) is not False else None
-        return None
+            if not path.stem.isdigit() or int(path.stem) in self._tracks:
+                continue
+            try:
+                record = wire.unpack(path.read_bytes())
+                if record is None or record["token"] != self._token:
+                    continue
+                pid, began = record["pid"], record["began_ns"]
+                if now - began / 1e9 < PAGE_AFTER or (pid, began) in self._over:
+                    continue
+                if system.start_time(pid) is None or system.has_open(pid, str(path)) is False:
+                    continue
+            except OSError:
+                continue
+            self._post(self._begin(record).event(now, page=True))
 
     def _end(self, track: Track, how: str) -> None:
         """Post that a program is over, after its last record."""
@@ -294,18 +293,6 @@ class HeartbeatListener:
                 continue  # it had no socket for a last record; in an attempt that ended with 0 it was not killed
             if track.leaving or not track.lives():
                 self._end(track, track.leaving or VANISHED)
-
-    def _post_the_exit(self) -> None:
-        if self._dropped:
-            counts = ", ".join(f"{number} {why}" for why, number in self._dropped.items())
-            text = f"messages on the probe's socket that were left out: {counts}"
-            self._post(ProbeNote(at=self._now(), attempt=self._attempt, kind="dropped", text=text))
-        code, memory_kill = self._exit or (0, None)
-        self._post(
-            Exited(
-                at=self._now(), attempt=self._attempt, code=code or 0, memory_kill=memory_kill, known=code is not None
-            )
-        )  # fmt: skip
 
 
 def _note_event(note: _Note, attempt: int, at: float) -> ProbeConnected | ProbeNote:

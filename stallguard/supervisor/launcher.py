@@ -146,14 +146,29 @@ class Launcher:
         return batch_option.given(context.request.command.argv, context.env, policy, factor, most)
 
     def _start(self, action: Launch, token: int, given: batch_option.BatchArguments) -> Child | Adopted:
-        context = self._context
+        context, directory = self._context, self._context.directory
         self.close()
         self._beats.follow(action.attempt, token)
         context.output.dress()
-        self.environment_of_child = self._environment(action, token, given)
+        settings, environment = context.settings.config, given.env
+        if settings.run.probe:
+            policy, in_arguments = settings.policy, given.whole is not None
+            wish = ProbeConfig(
+                socket=str(self._beats.path), pages=str(directory.probe), token=token,
+                factor=1 if in_arguments else action.factor, divisor=action.factor if in_arguments else 0,
+                really=policy.scale_lr if policy.really_smaller_batch and not in_arguments else "",
+                regrow=policy.regrow, backup=str(directory.backup) if settings.checkpoint.enabled else "",
+                resume=action.resume, device=action.device, signal=STACKS_SIGNAL, every=settings.checkpoint.every,
+                cost=settings.checkpoint.cost, inexact=settings.checkpoint.inexact, most=settings.checkpoint.most,
+                rows=given.rows or 0, seed=self._seed(),
+            )  # fmt: skip
+            environment = child_environment(given.env, wish)
+            with contextlib.suppress(OSError):  # a full disk: arguments alone distinguish trainings then
+                keep_reference(directory.probe, environment)
+        self.environment_of_child = environment
         self.child = self._start_process(
-            given.argv, attempt_file.exit_file(context.directory, token), context.reporter.trouble,
-            env=self.environment_of_child, cwd=str(context.request.cwd), stdout=context.output.stdout,
+            given.argv, attempt_file.exit_file(directory, token), context.reporter.trouble,
+            env=environment, cwd=str(context.request.cwd), stdout=context.output.stdout,
             stderr=context.output.stderr, post=self._ended, before_post=self.settle,
         )  # fmt: skip
         return self.child
@@ -179,25 +194,6 @@ class Launcher:
         if watch is not None and now - self._looked >= LOOK_EVERY:
             self._looked = now
             watch.look()
-
-    def _environment(self, action: Launch, token: int, given: batch_option.BatchArguments) -> dict[str, str]:
-        directory, settings = self._context.directory, self._context.settings.config
-        if not settings.run.probe:
-            return given.env
-        policy, in_arguments = settings.policy, given.whole is not None
-        wish = ProbeConfig(
-            socket=str(self._beats.path), pages=str(directory.probe), token=token,
-            factor=1 if in_arguments else action.factor, divisor=action.factor if in_arguments else 0,
-            really=policy.scale_lr if policy.really_smaller_batch and not in_arguments else "",
-            regrow=policy.regrow, backup=str(directory.backup) if settings.checkpoint.enabled else "",
-            resume=action.resume, device=action.device, signal=STACKS_SIGNAL, every=settings.checkpoint.every,
-            cost=settings.checkpoint.cost, inexact=settings.checkpoint.inexact, most=settings.checkpoint.most,
-            rows=given.rows or 0, seed=self._seed(),
-        )  # fmt: skip
-        environment = child_environment(given.env, wish)
-        with contextlib.suppress(OSError):  # a full disk: arguments alone distinguish trainings then
-            keep_reference(directory.probe, environment)
-        return environment
 
     def _seed(self) -> str:
         """Return the run's seed, "" if what the script leaves unseeded is drawn anew in each attempt."""

@@ -7,6 +7,7 @@ then another program has the same number.  No thread, no socket; it must not jud
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
 import struct
 from pathlib import Path
@@ -34,6 +35,7 @@ def heartbeat(record: Record, attempt: int, at: float, longest: int, *, page: bo
     # In the page a hook may have stored a beat alone; what follows from it waits for the probe's thread to run.
     seconds["progress_at"] = max(seconds["progress_at"], seconds["beat_at"])
     counts: dict[str, Any] = {name: record[name] for name in _COUNTS}
+    loss = wire.bits_float(record["loss_bits"])
     return Heartbeat(
         at=at,
         attempt=attempt,
@@ -41,7 +43,7 @@ def heartbeat(record: Record, attempt: int, at: float, longest: int, *, page: bo
         longest=_seconds(longest),
         longest_phase=_name(wire.PHASES, record["longest_phase"]),
         source=_name(wire.SOURCES, record["source"]),
-        loss=_loss(record),
+        loss=loss if record["loss_bits"] and not math.isnan(loss) else None,
         input_s=_seconds(record["input_ns"]),
         step_s=_seconds(record["step_ns"]),
         expect_until=_seconds(record["expect_ns"]),
@@ -70,11 +72,6 @@ _COUNTS = (
 
 def _name(names: tuple[str, ...], index: int) -> str:
     return names[index] if 0 <= index < len(names) else names[0]
-
-
-def _loss(record: Record) -> float | None:
-    value = wire.bits_float(record["loss_bits"])
-    return value if record["loss_bits"] and value == value else None  # noqa: PLR0124 - NaN is not a number
 
 
 def is_news(old: Heartbeat | None, record: Record, now: float) -> bool:
@@ -129,7 +126,9 @@ class Track:
         self._start = system.start_time(self.pid)
         self._longest = 0
         self._received = self._looked = now
-        self._page = _mapped(self._path)
+        self._page: Page | None = None
+        with contextlib.suppress(OSError, ValueError):  # no page: the socket alone must do
+            self._page = Page(self._path)
 
     def is_of(self, record: Record) -> bool:
         """Return whether the same program made this record."""
@@ -207,9 +206,3 @@ class Track:
         if self._page is not None:
             self._page.close()
         self._page = None
-
-
-def _mapped(path: Path) -> Page | None:
-    with contextlib.suppress(OSError, ValueError):  # no page: the socket alone must do
-        return Page(path)
-    return None

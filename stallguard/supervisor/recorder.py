@@ -35,14 +35,11 @@ def line(data: object) -> tuple[Mapping[str, Any], str, str]:
     if isinstance(data, Launched):
         return fields, "info", f"attempt {data.attempt} started: process {data.pid}"
     if isinstance(data, Exited):
-        return fields, "info", f"attempt {data.attempt} ended{_how(data)}"
+        how = f" by signal {-data.code}" if data.code < 0 else f" with exit code {data.code}"
+        if not data.known:
+            how = "; its exit code is not known"
+        return fields, "info", f"attempt {data.attempt} ended{how}"
     return fields, "debug", ""
-
-
-def _how(end: Exited) -> str:
-    if not end.known:
-        return "; its exit code is not known"
-    return f" by signal {-end.code}" if end.code < 0 else f" with exit code {end.code}"
 
 
 class Recorder:

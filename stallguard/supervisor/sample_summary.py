@@ -20,7 +20,6 @@ from msgspec.structs import asdict, replace
 
 from stallguard.core import lifecycle, trainings
 from stallguard.core.detection import detector
-from stallguard.core.detection.state import DetectorState
 from stallguard.core.events import Event, Heartbeat, Sampled
 from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Process, Reading
@@ -56,7 +55,13 @@ class SampleSummary:
         """Return the events that the core is to take now; none if `event` is held.  `run`: before them."""
         key = _key(event)
         before = self._newest.get(key) if key else None
-        steady = before is not None and is_calm(run, limits) and self._says_nothing_new(event, before, run)
+        steady = False
+        if before is not None and is_calm(run, limits):
+            if isinstance(event, Heartbeat) and isinstance(before, Heartbeat):
+                steady = _goes_on(before, event)
+            elif isinstance(event, Sampled) and isinstance(before, Sampled):
+                on_time = all(event.at - heartbeat.at <= LATE for heartbeat in self._records(run))
+                steady = on_time and _is_alike(before.reading, event.reading)
         if key:
             self._newest[key] = event
         if not steady:
@@ -80,14 +85,6 @@ class SampleSummary:
         events, self.held = self.held[:count], self.held[count:]
         return _spaced(events, run.now)
 
-    def _says_nothing_new(self, event: Event, before: Event, run: Run) -> bool:
-        if isinstance(event, Heartbeat) and isinstance(before, Heartbeat):
-            return _goes_on(before, event)
-        if isinstance(event, Sampled) and isinstance(before, Sampled):
-            on_time = all(event.at - heartbeat.at <= LATE for heartbeat in self._records(run))
-            return on_time and _is_alike(before.reading, event.reading)
-        return False
-
     def _records(self, run: Run) -> list[Event]:
         """Return the newest record of each training that is judged."""
         return [
@@ -103,16 +100,16 @@ def is_calm(run: Run, limits: DetectorLimits = LIMITS) -> bool:
     In its first LEARNING seconds a training is not calm until the detector knows the timer threads of the runtime: each
     reading of the first steps counts for that, else a deadlock soon after them is taken for a wait of up to 900 s.
     """
-    return run.state == lifecycle.RUNNING and math.isinf(run.deadline) and all(
-        one.trains
-        and one.detector_state.judgement.step == "healthy"
-        and (run.now - one.began > LEARNING or not _learns(one.detector_state, limits))
-        for one in trainings.judged(run)
-    )  # fmt: skip
-
-
-def _learns(state: DetectorState, limits: DetectorLimits) -> bool:
-    return detector.takes_censuses(state) and not detector.knows_timers(state, limits)
+    if run.state != lifecycle.RUNNING or not math.isinf(run.deadline):
+        return False
+    for one in trainings.judged(run):
+        state = one.detector_state
+        if not one.trains or state.judgement.step != "healthy":
+            return False
+        is_new = run.now - one.began <= LEARNING
+        if is_new and detector.takes_censuses(state) and not detector.knows_timers(state, limits):
+            return False
+    return True
 
 
 def _key(event: Event) -> Any:
@@ -142,16 +139,18 @@ def _is_alike(before: Reading, reading: Reading) -> bool:
     """Return whether a reading differs from the one before in numbers alone; a census is always news."""
     if isinstance(reading, Process) and (reading.census is not None or reading.workers):
         return False
-    old = asdict(before)
-    return all(_same(name, old[name], new) for name, new in asdict(reading).items())
-
-
-def _same(name: str, old: Any, new: Any) -> bool:
-    if name in FREE or old == new:
-        return True
-    if name == "state":
-        return {old, new} <= AT_WORK
-    return name not in COUNTS and type(old) in (int, float) and type(new) in (int, float)
+    values_before = asdict(before)
+    for name, new in asdict(reading).items():
+        old = values_before[name]
+        if name in FREE or old == new:
+            continue
+        if name == "state":
+            may_differ = {old, new} <= AT_WORK
+        else:
+            may_differ = name not in COUNTS and type(old) in (int, float) and type(new) in (int, float)
+        if not may_differ:
+            return False
+    return True
 
 
 def _with(held: tuple[Event, ...], event: Event) -> tuple[Event, ...]:
@@ -165,24 +164,21 @@ def _with(held: tuple[Event, ...], event: Event) -> tuple[Event, ...]:
 def _merged(events: list[Event]) -> tuple[Event, ...]:
     """Return the events with records of one program made one if no reading lies between them."""
     found: list[Event] = []
-    since: dict[Any, int] = {}  # where in `found` the record of a program stands that no reading follows
+    since: dict[int, int] = {}  # where in `found` the record of a program stands that no reading follows
     for event in events:
-        if isinstance(event, Heartbeat) and event.pid in since:
-            found[since[event.pid]] = _longer(found[since[event.pid]], event)
-            continue
-        if isinstance(event, Heartbeat):
-            since[event.pid] = len(found)
-        else:
+        if not isinstance(event, Heartbeat):
             since = {}
-        found.append(event)
+            found.append(event)
+        elif event.pid not in since:
+            since[event.pid] = len(found)
+            found.append(event)
+        else:  # the newer record, with the longest pause of both
+            place, merged = since[event.pid], event
+            before = found[place]
+            if isinstance(before, Heartbeat) and before.longest > event.longest:
+                merged = replace(event, longest=before.longest, longest_phase=before.longest_phase)
+            found[place] = merged
     return tuple(found)
-
-
-def _longer(before: Event, heartbeat: Heartbeat) -> Heartbeat:
-    """Return the newer record with the longest pause of both."""
-    if isinstance(before, Heartbeat) and before.longest > heartbeat.longest:
-        return replace(heartbeat, longest=before.longest, longest_phase=before.longest_phase)
-    return heartbeat
 
 
 def _spaced(events: tuple[Event, ...], now: float) -> list[Event]:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from stallguard.config import Loaded
-from stallguard.core.actions import Launch
 from stallguard.host.clock import SystemClock
 from stallguard.launch.request import Request
 from stallguard.supervisor import signals
@@ -66,7 +65,9 @@ class Session:
         self._matching = Matching(mailbox.post, clock.monotonic, lambda: current.attempt)
         sockets = options.open_sockets(request.run)
         self._beats = HeartbeatListener(sockets, request.run.probe, mailbox.post, clock.monotonic)
-        screen = _terminal(loaded, env)
+        wanted, tty = loaded.config.output, terminal.look(2).kind == "terminal"
+        color = wants_color(wanted.color, env, tty=tty)
+        screen = Terminal(sys.stderr, quiet=wanted.quiet, color=color, verbose=wanted.verbose)
         reporter = Reporter(mailbox, clock, current, journal, screen)
         output = _output(request, loaded, options, self._matching, reporter)
         screen.fresh = output.fresh
@@ -107,7 +108,24 @@ class Session:
                 self._guard.conclude()
             return code
         finally:
-            self._close()
+            if self._guard:
+                self._guard.close()
+            closing = (
+                self._guard.loop.continue_on_error
+                if self._guard
+                else lambda _doing: contextlib.suppress(Exception)
+            )
+            for doing, step in {
+                "letting the training be": self._launcher.close,
+                "passing the last output on": self._finish_output,
+                "leaving the terminal": context.terminal.close,
+                "closing its socket": self._control.close,
+                "closing the probe's socket": self._beats.close,
+                "closing the journal": self._guard.close_files if self._guard else lambda: None,
+            }.items():
+                with closing(doing):
+                    step()
+            shutil.rmtree(context.sockets, ignore_errors=True)
             threading.excepthook = before
 
     def _run(self) -> int:
@@ -116,8 +134,14 @@ class Session:
         if options.announce:
             announce(context, launcher, self._earlier, first)
         is_new = options.take_up is None
-        failed = self._launch(first) if is_new else None
-        done = first if is_new else None
+        done, failed = None, None
+        if is_new:
+            context.journal.write(context.clock.monotonic(), first)
+            try:
+                launcher.launch(first)
+            except Exception as error:  # noqa: BLE001 - the loop reports it, once there is one
+                failed = error
+            done = first
         # From here on there is a training that no error of ours may cost.
         try:
             from stallguard.supervisor.guard import Guard
@@ -135,45 +159,10 @@ class Session:
         self._guard = guard
         return guard.run(begun, done, failed, self._control.path)
 
-    def _launch(self, first: Launch) -> Exception | None:
-        """Start the first attempt; return an error of ours, which is reported once the loop can do that."""
-        self.context.journal.write(self.context.clock.monotonic(), first)
-        try:
-            self._launcher.launch(first)
-        except Exception as error:  # noqa: BLE001 - returned
-            return error
-        return None
-
     def _finish_output(self) -> None:
         if not self._is_output_finished:
             self._is_output_finished = True
             self.context.output.finish(LAST_OUTPUT)
-
-    def _close(self) -> None:
-        if self._guard:
-            self._guard.close()
-        closing = (
-            self._guard.loop.continue_on_error
-            if self._guard
-            else lambda _doing: contextlib.suppress(Exception)
-        )
-        for doing, step in {
-            "letting the training be": self._launcher.close,
-            "passing the last output on": self._finish_output,
-            "leaving the terminal": self.context.terminal.close,
-            "closing its socket": self._control.close,
-            "closing the probe's socket": self._beats.close,
-            "closing the journal": self._guard.close_files if self._guard else lambda: None,
-        }.items():
-            with closing(doing):
-                step()
-        shutil.rmtree(self.context.sockets, ignore_errors=True)
-
-
-def _terminal(loaded: Loaded, env: Mapping[str, str]) -> Terminal:
-    settings, tty = loaded.config.output, terminal.look(2).kind == "terminal"
-    color = wants_color(settings.color, env, tty=tty)
-    return Terminal(sys.stderr, quiet=settings.quiet, color=color, verbose=settings.verbose)
 
 
 def _output(
