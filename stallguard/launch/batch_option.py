@@ -40,7 +40,22 @@ def given(
     """
     if not limits.gives_size:
         return BatchArguments(list(argv), dict(env))
-    own = _whole(argv, env, limits)
+    if limits.batch:
+        if not (limits.batch_flag or limits.batch_env or any(PLACE in word for word in argv)):
+            raise _error(
+                f"no setting passes the batch size to the script: {limits.batch}",
+                f"write {PLACE} in the script's arguments, or name its option: --batch-flag=--batch-size",
+            )
+        own = limits.batch
+    else:
+        values = [text for _, text in _places(argv, limits.batch_flag)]
+        texts = [*values[-1:], *filter(None, [env.get(limits.batch_env)])]
+        if not texts:
+            named = " and ".join(filter(None, (limits.batch_flag, limits.batch_env)))
+            raise _error(f"the size of the script's batch is not known: {named} is not given", KNOWN)
+        if not re.fullmatch(r"0*[1-9][0-9]{0,11}", texts[0]):
+            raise _error(f"the size of the script's batch is not a number: {texts[0]!r}", KNOWN)
+        own = int(texts[0])
     whole = min(own, most) if most else own
     rows = max(whole // factor, min(whole, limits.min_batch), 1)
     words, variables = list(argv), dict(env)
@@ -57,45 +72,24 @@ def unsized(argv: Sequence[str], limits: PolicyLimits) -> list[str]:
     )
 
 
-def _whole(argv: Sequence[str], env: Mapping[str, str], limits: PolicyLimits) -> int:
-    """Return the rows of the script's own batch."""
-    if limits.batch:
-        if not (limits.batch_flag or limits.batch_env or any(PLACE in word for word in argv)):
-            raise _error(
-                f"no setting passes the batch size to the script: {limits.batch}",
-                f"write {PLACE} in the script's arguments, or name its option: --batch-flag=--batch-size",
-            )
-        return limits.batch
-    given = [text for _, text in _places(argv, limits.batch_flag)]
-    texts = [*given[-1:], *filter(None, [env.get(limits.batch_env)])]
-    if not texts:
-        named = " and ".join(filter(None, (limits.batch_flag, limits.batch_env)))
-        raise _error(f"the size of the script's batch is not known: {named} is not given", KNOWN)
-    if not re.fullmatch(r"0*[1-9][0-9]{0,11}", texts[0]):
-        raise _error(f"the size of the script's batch is not a number: {texts[0]!r}", KNOWN)
-    return int(texts[0])
-
-
 def _error(what: str, cure: str) -> StallguardError:
     return StallguardError(what, cure=cure, code=USAGE)
 
 
 def _places(argv: Sequence[str], flag: str) -> list[tuple[int, str]]:
     """Return (index, value) of each value of `flag`: in the next word, after "=", or joined as in -b512."""
+    if not flag:
+        return []
     found = []
+    is_short = re.fullmatch("-[A-Za-z]", flag) is not None
     for index, word in enumerate(argv):
-        if flag and word == flag and index + 1 < len(argv):
+        if word == flag and index + 1 < len(argv):
             found.append((index + 1, argv[index + 1]))
-        elif flag and (value := _joined(word, flag)) is not None:
-            found.append((index, value))
+        elif word.startswith(f"{flag}="):
+            found.append((index, word[len(flag) + 1 :]))
+        elif is_short and (joined := re.fullmatch(rf"{re.escape(flag)}([0-9]+)", word)):
+            found.append((index, joined[1]))
     return found
-
-
-def _joined(word: str, flag: str) -> str | None:
-    if word.startswith(f"{flag}="):
-        return word[len(flag) + 1 :]
-    short = re.fullmatch(rf"{re.escape(flag)}([0-9]+)", word) if re.fullmatch("-[A-Za-z]", flag) else None
-    return short[1] if short else None
 
 
 def _with_flag(argv: list[str], flag: str, rows: str) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -131,29 +131,21 @@ def resolve(words: Sequence[str], interpreter: Callable[[], Chosen], place: File
         raise StallguardError("nothing to run", cure="name a script: stallguard run train.py", code=USAGE)
     first = words[0]
     if first == "-m":
-        _check_module(words)
+        if len(words) < 2 or not _MODULE.match(words[1]):  # noqa: PLR2004 - "-m" and the name
+            given = f", not {words[1]!r}" if len(words) > 1 else ""
+            raise StallguardError(
+                f"-m needs the name of a module{given}", cure="stallguard run -m package.module", code=USAGE
+            )
     elif first.startswith("-"):
-        _refuse_option(words)
+        raise StallguardError(
+            f"{first} is neither a script nor a program",
+            cure=f"to pass options to Python, name it: stallguard run python {' '.join(words)}",
+            code=USAGE,
+        )
     elif not _is_script(first, place):
         return Command([_program(first, place), *words[1:]])
     chosen = interpreter()
     return Command([chosen.path, *words], chosen)
-
-
-def _check_module(words: Sequence[str]) -> None:
-    if len(words) < 2 or not _MODULE.match(words[1]):  # noqa: PLR2004 - "-m" and the name
-        given = f", not {words[1]!r}" if len(words) > 1 else ""
-        raise StallguardError(
-            f"-m needs the name of a module{given}", cure="stallguard run -m package.module", code=USAGE
-        )
-
-
-def _refuse_option(words: Sequence[str]) -> None:
-    raise StallguardError(
-        f"{words[0]} is neither a script nor a program",
-        cure=f"to pass options to Python, name it: stallguard run python {' '.join(words)}",
-        code=USAGE,
-    )
 
 
 def _is_script(word: str, place: FileSystem) -> bool:
@@ -177,18 +169,14 @@ def _program(word: str, place: FileSystem) -> str:
     kind = place.kind(word)
     if kind == "missing":
         raise _not_found(word, place)
-    if kind == "file":
-        raise _not_executable(word, place)
-    return word if "/" in word else f"./{word}"
-
-
-def _not_executable(word: str, place: FileSystem) -> StallguardError:
+    if kind != "file":
+        return word if "/" in word else f"./{word}"
     if word.endswith(".ipynb"):
         cure = f"stallguard run jupyter nbconvert --to notebook --execute {word}, or make a script of it"
-        return StallguardError(f"{word} is a notebook, not a program", cure=cure, code=CANNOT_RUN)
+        raise StallguardError(f"{word} is a notebook, not a program", cure=cure, code=CANNOT_RUN)
     runner = "python" if b"python" in place.first_line(word) else "bash"
     cure = f"chmod +x {word}, or stallguard run {runner} {word}"
-    return StallguardError(f"{word} is not executable", cure=cure, code=CANNOT_RUN)
+    raise StallguardError(f"{word} is not executable", cure=cure, code=CANNOT_RUN)
 
 
 def _not_found(word: str, place: FileSystem) -> StallguardError:
@@ -196,14 +184,13 @@ def _not_found(word: str, place: FileSystem) -> StallguardError:
     names = place.names(directory or ".")
     near = f"{name}.py" if f"{name}.py" in names else nearest(name, names)
     what = "no such script" if word.endswith(SCRIPTS) else "no such program"
-    cure = f"did you mean {os.path.join(directory, near)}?" if near else _where_looked(word)  # noqa: PTH118 - as typed
+    if near:
+        cure = f"did you mean {os.path.join(directory, near)}?"  # noqa: PTH118 - as typed
+    elif "/" in word or word.endswith(SCRIPTS):
+        cure = "check the path and the working directory"
+    else:
+        cure = "it is neither on PATH nor in the working directory"
     return StallguardError(f"{what}: {word}", cure=cure, code=NOT_FOUND)
-
-
-def _where_looked(word: str) -> str:
-    if "/" in word or word.endswith(SCRIPTS):
-        return "check the path and the working directory"
-    return "it is neither on PATH nor in the working directory"
 
 
 def reach(argv: Sequence[str], place: FileSystem) -> Reach:
@@ -215,44 +202,36 @@ def reach(argv: Sequence[str], place: FileSystem) -> Reach:
         return _flags(argv[1:])
     line = place.first_line(argv[0])
     if name in STARTERS or (line.startswith(b"#!") and b"python" not in line):
-        return _inner(argv[1:])
+        for position, word in enumerate(argv[1:], start=1):
+            started = os.path.basename(word)  # noqa: PTH119 - as above
+            if started in BARRED:
+                return Reach(False, BARRED[started])
+            if _PYTHON.match(started):
+                return _flags(argv[position + 1 :])
+        return Reach(True)  # the probe reaches a Python that is not named here
     if line.startswith(b"#!"):
         return _flags(line.decode(errors="replace").split()[1:])
     return Reach(False, f"{name} is not a Python program")
 
 
-def _inner(words: Sequence[str]) -> Reach:
-    """Check the Python that a starter starts; the probe reaches one that is not named here."""
-    for position, word in enumerate(words):
-        name = os.path.basename(word)  # noqa: PTH119 - as above
-        if name in BARRED:
-            return Reach(False, BARRED[name])
-        if _PYTHON.match(name):
-            return _flags(words[position + 1 :])
-    return Reach(True)
-
-
 def _flags(words: Sequence[str]) -> Reach:
-    for letter in _letters(words):
-        if letter in _SHUT:
-            return Reach(False, _SHUT[letter])
-    return Reach(True)
-
-
-def _letters(words: Sequence[str]) -> Iterator[str]:
-    """Yield Python's own one-letter options, up to the script, -c or -m; they can be combined, as in -uI."""
+    """Check Python's own one-letter options, up to the script, -c or -m; they can be combined, as in -uI."""
     rest = iter(words)
     for word in rest:
         parts = _OPTION.match(word)
         if word == "--check-hash-based-pycs":
             next(rest, None)
-        elif not word.startswith("--"):
-            if not parts:
-                return
-            yield from parts["flags"]
+        elif word.startswith("--"):
+            if word == "--":
+                break
+        elif not parts:
+            break
+        else:
+            shut = next((letter for letter in parts["flags"] if letter in _SHUT), None)
+            if shut is not None:
+                return Reach(False, _SHUT[shut])
             if parts["last"] in ("c", "m"):
-                return
+                break
             if parts["last"] and not parts["value"]:
                 next(rest, None)
-        elif word == "--":
-            return
+    return Reach(True)

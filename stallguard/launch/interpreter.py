@@ -10,7 +10,7 @@ Pure: the environment, the file system and the search along PATH enter as argume
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,48 +58,27 @@ def choose(
     None: nowhere; `there`: whether a file exists.  Raises StallguardError (127) if `python` does not exist.
     """
     if python:
-        return _asked_for(python, which)
-    if (found := next(_environments(env, which, cwd), None)) is not None:
-        return found
-    hint = _hint(cwd, there)
+        for candidate in (python, f"{python.rstrip('/')}/bin/python"):
+            if found := which(candidate):
+                return Choice(found, "chosen with --python")
+        raise StallguardError(
+            f"no such interpreter: {python}",
+            cure="give --python the path of a Python, a name on PATH, or an environment's directory",
+            code=NOT_FOUND,
+        )
+    for variable, kind in ACTIVE:
+        home = env.get(variable)  # which remains after the environment is deleted
+        if home and (found := which(f"{home}/bin/python")):
+            return Choice(found, f"{kind} {home} is active")
+    upwards = (cwd, *cwd.parents[:-1]) if cwd is not None else ()
+    for environment in (directory / name for directory in upwards for name in LOCAL):
+        if found := which(f"{environment}/bin/python"):
+            return Choice(found, f"the environment {environment} of the project")
+    hint = ""
+    for sign, starter in ((directory / name, starter) for directory in upwards for name, starter in SIGNS):
+        if there(sign):
+            hint = f"{sign} belongs to another environment: {starter} stallguard run, or --python PATH"
+            break
     if python3 := which("python3"):
         return Choice(python3, "python3 on PATH; no environment is active", hint)
     return Choice(own, "stallguard's own: there is no active environment and no python3", hint)
-
-
-def _asked_for(python: str, which: Which) -> Choice:
-    for candidate in (python, f"{python.rstrip('/')}/bin/python"):
-        if found := which(candidate):
-            return Choice(found, "chosen with --python")
-    raise StallguardError(
-        f"no such interpreter: {python}",
-        cure="give --python the path of a Python, a name on PATH, or an environment's directory",
-        code=NOT_FOUND,
-    )
-
-
-def _environments(env: Mapping[str, str], which: Which, cwd: Path | None) -> Iterator[Choice]:
-    for variable, kind in ACTIVE:
-        home = env.get(variable)
-        if home and (
-            found := which(f"{home}/bin/python")
-        ):  # the variable remains after an environment is deleted
-            yield Choice(found, f"{kind} {home} is active")
-    for directory in _upwards(cwd):
-        for name in LOCAL:
-            if found := which(f"{directory / name}/bin/python"):
-                yield Choice(found, f"the environment {directory / name} of the project")
-
-
-def _upwards(cwd: Path | None) -> tuple[Path, ...]:
-    return (cwd, *cwd.parents[:-1]) if cwd is not None else ()
-
-
-def _hint(cwd: Path | None, there: Callable[[Path], bool]) -> str:
-    """Return how to start the script in the project's own environment; "" if there are no signs of one."""
-    for directory in _upwards(cwd):
-        for sign, starter in SIGNS:
-            if there(directory / sign):
-                its = f"{directory / sign} belongs to another environment"
-                return f"{its}: {starter} stallguard run, or --python PATH"
-    return ""

@@ -63,13 +63,12 @@ def unfinished(run_id: str, words: Sequence[str], cwd: Path) -> RunDir | None:
 
 def newest(argv: Sequence[str], cwd: Path) -> RunDir | None:
     """Return the newest run of that command in that directory that left a checkpoint."""
-    return next((run for run in reversed(list_runs()) if _is_like(run, argv, cwd)), None)
-
-
-def _is_like(run: RunDir, argv: Sequence[str], cwd: Path) -> bool:
-    asked = run_files.asked(run)
-    same = asked is not None and asked.argv == list(argv) and asked.cwd == str(cwd)
-    return same and run.has_checkpoints()
+    for run in reversed(list_runs()):
+        asked = run_files.asked(run)
+        same = asked is not None and asked.argv == list(argv) and asked.cwd == str(cwd)
+        if same and run.has_checkpoints():
+            return run
+    return None
 
 
 def take_over(old: RunDir, new: RunDir) -> None:
