@@ -64,10 +64,14 @@ def make(asked: JobRequest, config: Config, env: Mapping[str, str], cwd: Path, p
     python = config.run.python or None
     command = resolve(asked.words, lambda: interpreter.choose(python, env, place.which, cwd=cwd), place)
     chosen = (_python(_absolute(command.interpreter.path, cwd), env, cwd),) if command.interpreter else ()
-    words = _words(asked.words, command.argv, cwd, is_script=bool(chosen))
+    if asked.words[0] == "-m":
+        words = asked.words  # a module is found from the working directory
+    else:
+        words = (_absolute(asked.words[0] if chosen else command.argv[0], cwd), *asked.words[1:])
     if not chosen and Path(words[0]).name.startswith("python"):
         words = (_python(words[0], env, cwd), *words[1:])
-    options = _without_python(asked.options) + (("--python", chosen[0]) if chosen else ())
+    at = asked.options.index("--python") if "--python" in asked.options else len(asked.options)
+    options = (*asked.options[:at], *asked.options[at + 2 :], *(("--python", chosen[0]) if chosen else ()))
     job = Job(
         name=name,
         python=sys.executable,
@@ -81,14 +85,6 @@ def make(asked: JobRequest, config: Config, env: Mapping[str, str], cwd: Path, p
     )
     preflight.check_text(job)
     return BuiltJob(job, (sys.executable, *chosen), words)
-
-
-def _words(words: Sequence[str], argv: Sequence[str], cwd: Path, *, is_script: bool) -> tuple[str, ...]:
-    """Return COMMAND with its script or program absolute; a module is found from the working directory."""
-    if words[0] == "-m":
-        return tuple(words)
-    first = words[0] if is_script else argv[0]
-    return (_absolute(first, cwd), *words[1:])
 
 
 def _absolute(path: str, cwd: Path) -> str:
@@ -119,29 +115,20 @@ def _python(path: str, env: Mapping[str, str], cwd: Path) -> str:
     )
 
 
-def _without_python(options: Sequence[str]) -> tuple[str, ...]:
-    at = options.index("--python") if "--python" in options else len(options)
-    return (*options[:at], *options[at + 2 :])
-
-
 def environment(env: Mapping[str, str], more: Sequence[str]) -> dict[str, str]:
     """Return the environment of a job.  Raises StallguardError (exit code 2) for a name that is not set."""
-    kept = {name: value for name, value in env.items() if _is_kept(name)}
-    kept["PATH"] = _path(env.get("PATH", os.defpath))
-    return DEFAULTS | kept | dict(_asked_for(text, env) for text in more)
-
-
-def _is_kept(name: str) -> bool:
-    return name in KEPT or name.startswith(KEPT_PREFIXES) or (name.startswith("STALLGUARD_") and "__" in name)
-
-
-def _path(path: str) -> str:
-    """Return PATH without relative directories."""
-    return os.pathsep.join(dict.fromkeys(part for part in path.split(os.pathsep) if part.startswith("/")))
-
-
-def _asked_for(text: str, env: Mapping[str, str]) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals and name not in env:
-        raise StallguardError(f"{name} is not set", cure=f"--env {name}=VALUE gives it a value", code=USAGE)
-    return name, value if equals else env[name]
+    found = DEFAULTS | {
+        name: value
+        for name, value in env.items()
+        if name in KEPT or name.startswith(KEPT_PREFIXES) or (name.startswith("STALLGUARD_") and "__" in name)
+    }
+    path = env.get("PATH", os.defpath).split(os.pathsep)
+    found["PATH"] = os.pathsep.join(dict.fromkeys(part for part in path if part.startswith("/")))
+    for text in more:
+        name, equals, value = text.partition("=")
+        if not equals and name not in env:
+            raise StallguardError(
+                f"{name} is not set", cure=f"--env {name}=VALUE gives it a value", code=USAGE
+            )
+        found[name] = value if equals else env[name]
+    return found

@@ -13,9 +13,9 @@ import msgspec
 from msgspec.structs import replace
 
 from stallguard.agent import job_memory, missed_starts, start_plan
-from stallguard.agent.job import ReadBack, Schedule, command_in, read_back
+from stallguard.agent.job import Schedule, command_in, read_back
 from stallguard.agent.job_memory import JobMemory, Moment
-from stallguard.agent.manager_protocol import KnownJob, Manager
+from stallguard.agent.manager_protocol import Manager
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, list_runs
 
@@ -64,12 +64,7 @@ def status(manager: Manager, name: str, now: Moment) -> Status:
     back = read_back(manager.program(name))
     if back is None:
         return Status(name=name, installed=False)
-    return _joined(manager, name, back, manager.known(name), recollected(name, command_in(back.run)), now)
-
-
-def _joined(
-    manager: Manager, name: str, back: ReadBack, known: KnownJob, past: JobMemory, now: Moment
-) -> Status:
+    known, past = manager.known(name), recollected(name, command_in(back.run))
     over = start_plan.missed(back.schedule, past, now)
     return Status(
         name=name,
@@ -143,9 +138,14 @@ def lines(job: Status, now: Moment) -> list[str]:
     if not job.installed:
         return [f"{job.name}: not installed"]
     state = f"running (pid {job.pid})" if job.running else "waiting" if job.loaded else "not loaded"
+    coming = ""
+    if job.next_start is not None:
+        days = (job.next_start.date() - now.date()).days
+        day = {0: "today", 1: "tomorrow"}.get(days, job.next_start.date().isoformat())
+        coming = f"{day} at {job.next_start:%H:%M}"
     rows = [
         ("runs", " ".join(job.command)),
-        ("next", _when(job.next_start, now)),
+        ("next", coming),
         ("last run", f"{job.run}  {job.run_state}" if job.run else ""),
         ("last end", job.ending),
         ("missed", job.missed_why),
@@ -157,11 +157,3 @@ def lines(job: Status, now: Moment) -> list[str]:
         f"{job.name}: {state}, {job.schedule}",
         *(f"  {what:<10}  {words}" for what, words in rows if words),
     ]
-
-
-def _when(moment: Moment | None, now: Moment) -> str:
-    if moment is None:
-        return ""
-    days = (moment.date() - now.date()).days
-    day = {0: "today", 1: "tomorrow"}.get(days, moment.date().isoformat())
-    return f"{day} at {moment:%H:%M}"

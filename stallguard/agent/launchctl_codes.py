@@ -80,10 +80,7 @@ def ending(job: PrintedService) -> str:
     if job.reason in REASONS:
         return REASONS[job.reason]
     if job.signal is not None:
-        return f"ended by signal {_signal(job.signal)}"
+        names = {member.value: member.name for member in signal.Signals}
+        name = f" ({names[job.signal]})" if job.signal in names else ""
+        return f"ended by signal {job.signal}{name}"
     return "" if job.exit_code is None else EXITS.get(job.exit_code, f"ended with {job.exit_code}")
-
-
-def _signal(number: int) -> str:
-    names = {member.value: member.name for member in signal.Signals}
-    return f"{number} ({names[number]})" if number in names else str(number)

@@ -104,13 +104,9 @@ def parse_entry(text: str) -> ListedService | None:
     if "Label" not in said:
         return None
     status = _number(said.get("LastExitStatus"))
-    return ListedService(
-        said["Label"], _number(said.get("PID")), None if status is None else _exit_of(status)
-    )
-
-
-def _exit_of(status: int) -> int:
-    return status >> 8 if status & 0x7F == 0 else -(status & 0x7F)
+    if status is not None:
+        status = status >> 8 if status & 0x7F == 0 else -(status & 0x7F)
+    return ListedService(said["Label"], _number(said.get("PID")), status)
 
 
 def parse_disabled(text: str) -> frozenset[str]:

@@ -128,7 +128,9 @@ class Launchd:
         """Send SIGTERM and wait; launchd sends no SIGKILL here; stallguard ends its training itself."""
         if not self._print(name).running:
             return
-        self._must(("kill", "SIGTERM", self._target(name)), allowed=(OK, ABSENT))
+        said = answer(*self._launchctl(("kill", "SIGTERM", self._target(name))))
+        if said.meaning not in (OK, ABSENT):
+            raise self._refused("kill", self._target(name), said)
         for _ in range(round(self._exit_timeout(name) / PAUSE)):
             if not self._print(name).running:
                 return
@@ -138,11 +140,6 @@ class Launchd:
             why=f"it did not end within {self._exit_timeout(name)} s after SIGTERM",
             cure=f"stallguard agent uninstall --name {name} has launchd end it by force",
         )
-
-    def _must(self, words: tuple[str, ...], allowed: tuple[str, ...] = (OK,)) -> None:
-        said = answer(*self._launchctl(words))
-        if said.meaning not in allowed:
-            raise self._refused(words[0], words[-1], said)
 
     @staticmethod
     def _refused(verb: str, target: str, said: launchctl_codes.Answer) -> StallguardError:
@@ -162,9 +159,12 @@ class Launchd:
     def known(self, name: str) -> KnownJob:
         """Return the values of `launchctl print`, and whether the job is switched off."""
         said = self._launchctl(("print", self._target(name)))
-        meaning = answer(*said)
-        if meaning.meaning != OK:
-            return KnownJob(loaded=False, trouble=self._why_absent(name, meaning))
+        answered = answer(*said)
+        if answered.meaning != OK:
+            disabled = launchctl_output.parse_disabled(self._launchctl(("print-disabled", self._domain)).text)
+            why = launchctl_codes.ANSWERS[119] if label(name) in disabled else answered
+            trouble = f"{why.words}: {why.cure}" if why.cure else why.words
+            return KnownJob(loaded=False, trouble=trouble)
         job = launchctl_output.parse(said.text)
         return KnownJob(
             loaded=True,
@@ -174,12 +174,6 @@ class Launchd:
             starts=job.runs,
             ending=launchctl_codes.ending(job),
         )
-
-    def _why_absent(self, name: str, said: launchctl_codes.Answer) -> str:
-        disabled = launchctl_output.parse_disabled(self._launchctl(("print-disabled", self._domain)).text)
-        if label(name) in disabled:
-            return f"{launchctl_codes.ANSWERS[119].words}: {launchctl_codes.ANSWERS[119].cure}"
-        return f"{said.words}: {said.cure}" if said.cure else said.words
 
     def program(self, name: str) -> tuple[str, ...]:
         """Return the command line in the job's property list; () if there is none."""
@@ -202,7 +196,10 @@ def _write(file: Path, data: bytes) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         draft.write_bytes(data)
         draft.chmod(0o644)
-        _lint(draft)
+        if shutil.which("plutil") is not None:
+            said = service_tool.ask("plutil", ("-lint", str(draft)), PATIENCE, cure="")
+            if said.code:
+                raise StallguardError("the property list is malformed", why=said.text.strip())
         draft.replace(file)
     except OSError as error:
         cure = "make that folder writable by you"
@@ -212,11 +209,3 @@ def _write(file: Path, data: bytes) -> None:
     finally:
         with contextlib.suppress(OSError):  # the error of the write above is raised already
             draft.unlink(missing_ok=True)
-
-
-def _lint(draft: Path) -> None:
-    if shutil.which("plutil") is None:
-        return
-    said = service_tool.ask("plutil", ("-lint", str(draft)), PATIENCE, cure="")
-    if said.code:
-        raise StallguardError("the property list is malformed", why=said.text.strip())

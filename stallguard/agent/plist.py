@@ -23,13 +23,21 @@ def values(job: Job) -> dict[str, Any]:
     No Umask: it would apply to the training's files.  stallguard's files are private because their directories are
     (0700).
     """
+    starts: dict[str, Any] = {"RunAtLoad": job.schedule.login}
+    if job.schedule.at:
+        times = map(units.clock, job.schedule.at)
+        starts["StartCalendarInterval"] = [{"Hour": hour, "Minute": minute} for hour, minute in times]
+    if job.schedule.is_hourly:
+        starts["StartCalendarInterval"] = [*starts.get("StartCalendarInterval", []), {"Minute": 0}]
+    elif job.schedule.every:
+        starts["StartInterval"] = round(job.schedule.every)
     return {
         "Label": label(job.name),
         "ProgramArguments": list(job.program),
         "WorkingDirectory": job.cwd,
         "EnvironmentVariables": dict(sorted(job.env.items())),
         "KeepAlive": {"SuccessfulExit": False},
-        **_starts(job),
+        **starts,
         "ProcessType": "Interactive",
         "ExitTimeOut": job.exit_timeout,
         "ThrottleInterval": job.throttle,
@@ -39,18 +47,6 @@ def values(job: Job) -> dict[str, Any]:
         "StandardOutPath": job.log,
         "StandardErrorPath": job.log,
     }
-
-
-def _starts(job: Job) -> dict[str, Any]:
-    keys: dict[str, Any] = {"RunAtLoad": job.schedule.login}
-    if job.schedule.at:
-        times = map(units.clock, job.schedule.at)
-        keys["StartCalendarInterval"] = [{"Hour": hour, "Minute": minute} for hour, minute in times]
-    if job.schedule.is_hourly:
-        keys["StartCalendarInterval"] = [*keys.get("StartCalendarInterval", []), {"Minute": 0}]
-    elif job.schedule.every:
-        keys["StartInterval"] = round(job.schedule.every)
-    return keys
 
 
 def render(job: Job) -> bytes:

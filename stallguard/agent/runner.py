@@ -61,12 +61,20 @@ class JobRunner(NamedTuple):
         if plan.action != start_plan.NOTHING or not self.schedule.is_hourly:  # else 24 useless lines a day
             self.say(f"{self.clock():%Y-%m-%d %H:%M} {self.name}: {plan.action}, {plan.why}")
         try:
-            self._perform(plan, left)
+            if plan.action == start_plan.BEGIN:
+                self.begin(self._begun)
+            elif left is not None and plan.action in (start_plan.GO_ON, start_plan.END):
+                self.go_on(left, plan.action == start_plan.END)
         except StallguardError as error:  # another try would fail in the same way
-            self._fail(error)
+            past = start_plan.begun(job_memory.recall(self.name), "", self.clock())
+            job_memory.keep(self.name, replace(past, trouble="; ".join(error.lines())))
+            for line in error.lines():
+                self.say(line)
             return False
         finally:
-            self._remember_end(plan)
+            if plan.action != start_plan.NOTHING:
+                with contextlib.suppress(OSError):  # a full disk: the next missed start is not noticed
+                    job_memory.keep(self.name, replace(job_memory.recall(self.name), ended=self.clock()))
         taken_up = plan.action == start_plan.GO_ON and unfinished(job_memory.recall(self.name).run) is None
         return plan.action == start_plan.END or taken_up
 
@@ -86,25 +94,8 @@ class JobRunner(NamedTuple):
             self.notify(missed_starts.words(over, self.system))
         return plan, left
 
-    def _remember_end(self, plan: start_plan.StartPlan) -> None:
-        if plan.action != start_plan.NOTHING:
-            with contextlib.suppress(OSError):  # a full disk: the next missed start is not noticed
-                job_memory.keep(self.name, replace(job_memory.recall(self.name), ended=self.clock()))
-
-    def _perform(self, plan: start_plan.StartPlan, left: RunDir | None) -> None:
-        if plan.action == start_plan.BEGIN:
-            self.begin(self._begun)
-        elif left is not None and plan.action in (start_plan.GO_ON, start_plan.END):
-            self.go_on(left, plan.action == start_plan.END)
-
     def _begun(self, run: str) -> None:
         job_memory.keep(self.name, start_plan.begun(job_memory.recall(self.name), run, self.clock()))
-
-    def _fail(self, error: StallguardError) -> None:
-        past = start_plan.begun(job_memory.recall(self.name), "", self.clock())
-        job_memory.keep(self.name, replace(past, trouble="; ".join(error.lines())))
-        for line in error.lines():
-            self.say(line)
 
 
 def trim(log: Path, most: int = LOG_MAX) -> None:

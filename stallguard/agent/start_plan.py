@@ -59,8 +59,10 @@ def _due(schedule: Schedule, memory: JobMemory, now: Moment, *, first: bool) -> 
         is_next = memory.started is None or memory.started < appointed - EARLY
         if now - appointed <= LATE and is_new and is_next:
             return f"it is {time}"
-    if schedule.every and _is_next(memory.started, schedule.every, now):
-        return f"{units.show_duration(schedule.every)} have passed"
+    if schedule.every:
+        least = max(ALMOST * schedule.every, schedule.every - HOUR_SLACK)
+        if memory.started is None or (now - memory.started).total_seconds() >= least:
+            return f"{units.show_duration(schedule.every)} have passed"
     # An hourly start cannot be distinguished from one at login; a due interval begins at either.
     return "login" if schedule.login and first and not schedule.is_hourly else ""
 
@@ -86,11 +88,6 @@ def latest(time: str, now: Moment) -> Moment:
     hour, minute = units.clock(time)
     today = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
     return today if today <= now + EARLY else today - dt.timedelta(days=1)
-
-
-def _is_next(started: Moment | None, every: float, now: Moment) -> bool:
-    least = max(ALMOST * every, every - HOUR_SLACK)
-    return started is None or (now - started).total_seconds() >= least
 
 
 def recent(memory: JobMemory, now: Moment) -> tuple[Moment, ...]:

@@ -132,15 +132,12 @@ class Systemd:
         self._must(("stop", "--no-block", f"{unit_name(name)}.service"))
         patience = unit.stop_timeout(self._text(name)) + PATIENCE
         for _ in range(round(patience / PAUSE)):
-            if not self._ends(name):
+            known = self.known(name)
+            if not known.running and not known.state.startswith(("active", "deactivating")):
                 return
             self._sleep(PAUSE)
         cure = f"systemctl --user kill --signal=KILL {unit_name(name)}.service"
         raise StallguardError(f"the job {name} still runs", why=f"{patience:g} s after its stop", cure=cure)
-
-    def _ends(self, name: str) -> bool:
-        known = self.known(name)
-        return known.running or known.state.startswith(("active", "deactivating"))
 
     def _must(self, words: tuple[str, ...]) -> None:
         said = self._systemctl(words)
@@ -162,10 +159,13 @@ class Systemd:
 
     def advice(self, job: Job) -> list[str]:
         """Return what an overnight job needs."""
-        return [
-            *_advice_on_linger(),
-            *missed_starts.warning(job.schedule, self.places.system, sleep(), wakes()),
-        ]
+        found = []
+        if shutil.which("loginctl") is not None:
+            words = ("show-user", str(os.getuid()), "-p", "Linger", "--value")
+            said = service_tool.ask("loginctl", words, PATIENCE, cure="")
+            if said.code == 0 and said.text.strip() == "no":
+                found.append("your jobs end when you log out; to keep them running: loginctl enable-linger")
+        return found + missed_starts.warning(job.schedule, self.places.system, sleep(), wakes())
 
 
 def parse_show(text: str) -> KnownJob:
@@ -191,14 +191,3 @@ def _ending(said: dict[str, str]) -> str:
     if said["ExecMainCode"] in KILLED:
         return launchctl_codes.ending(PrintedService(signal=number))
     return STARTLESS.get(number) or launchctl_codes.ending(PrintedService(exit_code=number))
-
-
-def _advice_on_linger() -> list[str]:
-    """Return advice if the user's systemd ends at logout; nothing if that is not known."""
-    if shutil.which("loginctl") is None:
-        return []
-    said = service_tool.ask(
-        "loginctl", ("show-user", str(os.getuid()), "-p", "Linger", "--value"), PATIENCE, cure=""
-    )
-    ends = said.code == 0 and said.text.strip() == "no"
-    return ["your jobs end when you log out; to keep them running: loginctl enable-linger"] if ends else []

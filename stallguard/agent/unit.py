@@ -38,12 +38,17 @@ def service(job: Job) -> str:
     No UMask: it would apply to the training's files.  stallguard's files are private because their directories are
     (0700).
     """
+    # The title is one line without systemd's specifiers; a backslash at its end would continue the line.
+    title = re.sub(r"\s+", " ", " ".join(job.command))[:200].replace("%", "%%").rstrip("\\")
+    # The starts in an hour after which systemd gives up: for crashes before stallguard can count them.
+    most_starts = 2 * MOST_RESTARTS + len(job.schedule.at)
+    most_starts += math.ceil(AN_HOUR / job.schedule.every) if job.schedule.every else 0
     return "\n".join([
         "[Unit]",
-        f"Description=stallguard {job.name}: {_title(job)}",
+        f"Description=stallguard {job.name}: {title}",
         "Documentation=man:stallguard(1)",
         "StartLimitIntervalSec=1h",
-        f"StartLimitBurst={_most_starts(job)}",
+        f"StartLimitBurst={most_starts}",
         "",
         "[Service]",
         "Type=exec",
@@ -60,21 +65,6 @@ def service(job: Job) -> str:
         *(("", "[Install]", "WantedBy=default.target") if job.schedule.login else ()),
         "",
     ])  # fmt: skip
-
-
-def _most_starts(job: Job) -> int:
-    """Return the starts in an hour after which systemd gives up: for crashes before stallguard can count them."""
-    return (
-        2 * MOST_RESTARTS
-        + len(job.schedule.at)
-        + (math.ceil(AN_HOUR / job.schedule.every) if job.schedule.every else 0)
-    )
-
-
-def _title(job: Job) -> str:
-    """Return the command as a title: one line without systemd's specifiers."""
-    text = re.sub(r"\s+", " ", " ".join(job.command))[:200]
-    return text.replace("%", "%%").rstrip("\\")
 
 
 def timer(job: Job) -> str | None:
