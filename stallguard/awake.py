@@ -67,10 +67,8 @@ class Awake:
         self.words = how.words
         self._helper: subprocess.Popen[bytes] | None = None
         self._said: list[str] = []  # by a helper that ended
-        if how.command:
-            self._start(how)
-
-    def _start(self, how: AwakePlan) -> None:
+        if not how.command:
+            return
         given = subprocess.PIPE if how.by_pipe else subprocess.DEVNULL
         try:
             self._helper = subprocess.Popen(

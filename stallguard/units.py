@@ -37,19 +37,14 @@ def duration(text: str) -> float:
     plain = text.strip().lower()
     if plain == "never":
         return NEVER
-    pieces = _pieces(plain)
-    if len(pieces) == 1 and not pieces[0][1]:
+    pieces = _PIECE.findall(plain)
+    is_bare = len(pieces) == 1 and not pieces[0][1]
+    is_known = is_bare or all(unit in _TIME_NAMES for _, unit in pieces)
+    if not pieces or _PIECE.sub("", plain) or not is_known:
+        raise ValueError(plain)
+    if is_bare:
         return _finite(float(pieces[0][0]))
     return _finite(math.fsum(float(number) * SECONDS[_TIME_NAMES[unit]] for number, unit in pieces))
-
-
-def _pieces(plain: str) -> list[tuple[str, str]]:
-    found = _PIECE.findall(plain)
-    if not found or _PIECE.sub("", plain) or (len(found) > 1 and any(not unit for _, unit in found)):
-        raise ValueError(plain)
-    if any(unit and unit not in _TIME_NAMES for _, unit in found):
-        raise ValueError(plain)
-    return found
 
 
 def _finite(number: float) -> float:
