@@ -44,20 +44,17 @@ def plan(place: Path, home: Path) -> list[tuple[Path, bool]]:
     """Return what to watch for `place`: pairs of a directory and whether to watch all below it."""
     if _may_be_watched_whole(place, home):
         return [(place, True)]
-    named = [path for path in _directories(place) if _PLACE.search(path.name)]
+    try:
+        with os.scandir(place) as entries:
+            directories = sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        directories = []
+    named = [path for path in directories if _PLACE.search(path.name)]
     return [(place, False), *((path, _may_be_watched_whole(path, home)) for path in named[:NAMED_MAX])]
 
 
 def _may_be_watched_whole(place: Path, home: Path) -> bool:
     return not never_walked(place, home) and is_small(place)
-
-
-def _directories(place: Path) -> list[Path]:
-    try:
-        with os.scandir(place) as entries:
-            return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
-    except OSError:
-        return []
 
 
 def is_small(place: Path) -> bool:

@@ -67,12 +67,30 @@ class FilesSensor:
     def read(self) -> Files | None:
         """Return the newest checkpoint's freshness, or the newest log's; None if neither is known."""
         now = self._clock.monotonic()
-        self._mind_flood(now)
+        elapsed, self._read_at = now - self._read_at, now
+        events, self._events = self._events, 0
+        if elapsed > 0 and events / elapsed > FLOOD and events > FLOOD:
+            self.close()
+            self._watched = ()
+            self._resume_at = now + PAUSE
         if self._target.places != self._watched and now >= self._resume_at:
             self._watch(self._target.places)
-        self._take_news()
         self._follow(now)
-        return self._reading(now)
+        checkpoints = {
+            path: file for path, file in self._known.items() if artifacts.kind(path) == "checkpoint"
+        }
+        candidates = checkpoints or self._known
+        if not candidates:
+            return None
+        path = max(candidates, key=lambda path: candidates[path].changed)
+        return Files(
+            writing=any(
+                now - file.changed < (SETTLING if file.closed else GROWING) for file in checkpoints.values()
+            ),
+            path=path,
+            age=round(now - candidates[path].changed, 2),
+            size=candidates[path].size,
+        )
 
     def close(self) -> None:
         """Stop watching."""
@@ -90,30 +108,31 @@ class FilesSensor:
         if artifacts.kind(path) and not event.is_directory:
             self._news.append((path, event.event_type == "closed"))
 
-    def _mind_flood(self, now: float) -> None:
-        elapsed, self._read_at = now - self._read_at, now
-        events, self._events = self._events, 0
-        if elapsed > 0 and events / elapsed > FLOOD and events > FLOOD:
-            self.close()
-            self._watched = ()
-            self._resume_at = now + PAUSE
-
     def _watch(self, places: tuple[Path, ...]) -> None:
         self.close()
         self._watched = places
         self._listed = []
-        self._observer = observer = _observer()
+        from watchdog import events
+        from watchdog.observers import Observer
+
+        # A directory that is created during the scan is added twice, which the library would report on standard error.
+        warnings.filterwarnings("ignore", message="Callback with id", category=RuntimeWarning)
+        observer = Observer()
+        observer.daemon = True
+        self._observer = observer
+        last = events.FileModifiedEvent if self._fsevents else events.FileClosedEvent
+        wanted: list[type[FileSystemEvent]] = [events.FileCreatedEvent, events.FileMovedEvent, last]
         for place in places:
             for path, deep in artifacts.plan(place, Path.home()):
                 if self._fsevents and not deep:
                     self._listed.append(path)
                 elif path.is_dir():
-                    wanted = _wanted(fsevents=self._fsevents)
                     observer.schedule(cast("Any", self), str(path), recursive=deep, event_filter=wanted)
                 self._news.extend((old, False) for old in artifacts.existing(path))
         observer.start()
 
-    def _take_news(self) -> None:
+    def _follow(self, now: float) -> None:
+        """Take the files that are new, and read again what is known of each; the longest unchanged are dropped."""
         mine = tuple(f"{path}{os.sep}" for path in self._target.mine)
         for directory in self._listed:
             self._news.extend((path, False) for path in artifacts.existing(directory))
@@ -121,59 +140,16 @@ class FilesSensor:
             path, closed = self._news.popleft()
             if not path.startswith(mine):
                 self._known.setdefault(path, _File()).closed |= closed
-
-    def _follow(self, now: float) -> None:
-        for path in list(self._known):
-            if not _update(self._known[path], path, now):
+        for path, file in list(self._known.items()):
+            try:
+                seen = os.stat(path)  # noqa: PTH116 - every file, every two seconds
+            except OSError:
                 del self._known[path]
+                continue
+            if (seen.st_size, seen.st_mtime_ns) != (file.size, file.stamp):
+                first = file.stamp < 0
+                file.closed &= first  # a change after the close: it was opened again
+                file.changed = now - max(0.0, time.time() - seen.st_mtime) if first else now
+                file.size, file.stamp = seen.st_size, seen.st_mtime_ns
         for path in sorted(self._known, key=lambda path: self._known[path].changed)[:-KNOWN_MAX]:
             del self._known[path]
-
-    def _reading(self, now: float) -> Files | None:
-        checkpoints = [path for path in self._known if artifacts.kind(path) == "checkpoint"]
-        candidates = checkpoints or list(self._known)
-        if not candidates:
-            return None
-        path = max(candidates, key=lambda path: self._known[path].changed)
-        file = self._known[path]
-        return Files(
-            writing=any(_is_written(self._known[one], now) for one in checkpoints),
-            path=path,
-            age=round(now - file.changed, 2),
-            size=file.size,
-        )
-
-
-def _update(file: _File, path: str, now: float) -> bool:
-    """Read the file's state again; False if it is gone."""
-    try:
-        seen = os.stat(path)  # noqa: PTH116 - every file, every two seconds
-    except OSError:
-        return False
-    if (seen.st_size, seen.st_mtime_ns) != (file.size, file.stamp):
-        first = file.stamp < 0
-        file.closed &= first  # a change after the close: it was opened again
-        file.changed = now - max(0.0, time.time() - seen.st_mtime) if first else now
-        file.size, file.stamp = seen.st_size, seen.st_mtime_ns
-    return True
-
-
-def _is_written(file: _File, now: float) -> bool:
-    return now - file.changed < (SETTLING if file.closed else GROWING)
-
-
-def _observer() -> BaseObserver:
-    from watchdog.observers import Observer
-
-    # A directory that is created during the scan is added twice, which the library would report on standard error.
-    warnings.filterwarnings("ignore", message="Callback with id", category=RuntimeWarning)
-    observer = Observer()
-    observer.daemon = True
-    return observer
-
-
-def _wanted(*, fsevents: bool) -> list[type[FileSystemEvent]]:
-    from watchdog import events
-
-    last = events.FileModifiedEvent if fsevents else events.FileClosedEvent
-    return [events.FileCreatedEvent, events.FileMovedEvent, last]

@@ -66,7 +66,13 @@ class Matcher:
     def _search(self, body: bytes, begin: int, end: int, at: float) -> list[Matched]:
         found: list[Matched] = []
         position = self._continue(body, 0, at, found) if self._block else begin
-        for find in _finds(body, begin, end):
+        finds = []
+        for key in _KEYS:
+            find, left = body.find(key, begin), FINDS_MAX
+            while 0 <= find < end and left:
+                finds.append(find)
+                find, left = body.find(key, find + len(key)), left - 1
+        for find in sorted(finds)[:FINDS_MAX]:
             if find >= position:
                 position = self._look(body, find, at, found)
         self._before = body[-REACH:] or self._before
@@ -78,10 +84,16 @@ class Matcher:
         begin, end = _line(body, find)
         seen_from, seen_to = max(begin, find - REACH), min(end, find + REACH)
         line = _text(body[seen_from:seen_to])
-        self._block = _opened(body[begin:end], line)
+        header = body[begin:end]
+        self._block = (
+            _MetalError(line) if _METAL in header else _Traceback(line) if _TRACEBACK in header else None
+        )
         if self._block:
             return self._continue(body, end + 1, at, found)
-        for signature, first, last in sights(line, self._line_before(body, begin)):
+        above = self._before + body[:begin] if begin < REACH else body[begin - REACH : begin]
+        above = above.rstrip(b"\r\n")
+        line_before = _text(above[max(above.rfind(b"\n"), above.rfind(b"\r")) + 1 :])
+        for signature, first, last in sights(line, line_before):
             if seen_from + last > self._told_to:  # not one that was reported with its neighbour
                 shown = line if len(line) <= LINE_MAX else line[max(0, first - LEAD) :]
                 self._say(signature.id, signature.family, shown, at, found)
@@ -89,10 +101,6 @@ class Matcher:
         self._told_to = told_to
         whole = (seen_from, seen_to) == (begin, end)
         return end if whole else find + HALF  # only a part of a longer line has arrived
-
-    def _line_before(self, body: bytes, begin: int) -> str:
-        seen = (self._before + body[:begin] if begin < REACH else body[begin - REACH : begin]).rstrip(b"\r\n")
-        return _text(seen[max(seen.rfind(b"\n"), seen.rfind(b"\r")) + 1 :])
 
     def _continue(self, body: bytes, position: int, at: float, found: list[Matched]) -> int:
         """Pass the block its lines; return the position at which it reported, or the body's end."""
@@ -150,23 +158,6 @@ class _Traceback:
         if line.strip() and line[0] not in " \t|+":
             return TRACEBACK, SCRIPT_ERROR, line
         return (TRACEBACK, SCRIPT_ERROR, self._header) if self._lines >= TRACEBACK_MAX else None
-
-
-def _opened(line: bytes, text: str) -> _MetalError | _Traceback | None:
-    if _METAL in line:
-        return _MetalError(text)
-    return _Traceback(text) if _TRACEBACK in line else None
-
-
-def _finds(body: bytes, begin: int, end: int) -> list[int]:
-    """Return where keys begin in `body[begin:end]`, in order; the first hundred of each, and of all."""
-    found = []
-    for key in _KEYS:
-        position, left = body.find(key, begin), FINDS_MAX
-        while 0 <= position < end and left:
-            found.append(position)
-            position, left = body.find(key, position + len(key)), left - 1
-    return sorted(found)[:FINDS_MAX]
 
 
 def _line(body: bytes, position: int) -> tuple[int, int]:

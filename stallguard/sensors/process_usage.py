@@ -50,28 +50,26 @@ class ProcessSensor:
         if target.root != self._root or self._whole is None:
             self._root, self._whole, self._each, target.shared = target.root, _Watch(target.root), {}, {}
             self._searched = float("-inf")
-        if not target.trainings:
+        trainings = target.trainings
+        if not trainings:
             self._each, target.trees = {}, {}
             census = self._urgent or target.census_wanted
             wish = SensedTraining(target.main or target.root, target.probe_threads, census=census)
             reading = self._whole.read(wish, target.shared.get(target.root, 0), now)
             target.members = self._whole.members()
             return reading
-        return self._read_each(self._whole, target.trainings, now)
-
-    def _read_each(self, whole: _Watch, trainings: tuple[SensedTraining, ...], now: float) -> list[Process]:
         pids = [training.pid for training in trainings]
         self._each = {pid: self._each.get(pid) or _Watch(pid) for pid in pids}
         found = [
-            replace(watch.read(one, self._target.shared.get(one.pid, 0), now), pid=one.pid)
+            replace(watch.read(one, target.shared.get(one.pid, 0), now), pid=one.pid)
             for one in trainings
             if (watch := self._each[one.pid]).is_due(one, now)
         ]
-        self._target.trees = {pid: watch.members() for pid, watch in self._each.items()}
+        target.trees = {pid: watch.members() for pid, watch in self._each.items()}
         if now - self._searched >= MEMBERS_EVERY:
             self._searched = now
-            only = pids == [whole.root]  # the usual case: the child trains
-            self._target.members = self._target.trees[whole.root] if only else whole.search()
+            only = pids == [self._whole.root]  # the usual case: the child trains
+            target.members = target.trees[self._whole.root] if only else self._whole.search()
         return found
 
 
@@ -93,9 +91,15 @@ class _Watch:
         self._read = now
         self._tree.set_shared(shared)
         reading = self._tree.read(wish.pid)
-        census = self._census(wish, now)
-        site = system.main_site(wish.pid) if census is not None else None
-        return replace(reading, census=census, main_site=site, remote=self._is_remote(now))
+        census = site = None
+        if wish.census or now - self._counted >= CENSUS_EVERY:
+            self._counted = now
+            census = system.census(self.members(), wish.probe_threads)
+            site = system.main_site(wish.pid) if census is not None else None
+        if now - self._asked >= REMOTE_EVERY:
+            self._asked = now
+            self._remote = system.is_remote(self.members())
+        return replace(reading, census=census, main_site=site, remote=self._remote)
 
     def search(self) -> tuple[int, ...]:
         """Return the members of the tree as they are now."""
@@ -106,18 +110,6 @@ class _Watch:
         """Return the members of the last reading."""
         members: tuple[int, ...] = self._tree.members()
         return members
-
-    def _census(self, wish: SensedTraining, now: float) -> dict[str, int] | None:
-        if not wish.census and now - self._counted < CENSUS_EVERY:
-            return None
-        self._counted = now
-        return system.census(self.members(), wish.probe_threads)
-
-    def _is_remote(self, now: float) -> bool | None:
-        if now - self._asked >= REMOTE_EVERY:
-            self._asked = now
-            self._remote = system.is_remote(self.members())
-        return self._remote
 
 
 class SharingSensor:
@@ -141,10 +133,9 @@ class SharingSensor:
         """Measure the memory that more than one member of a tree counts."""
         begun = time.thread_time()
         trees = self._target.trees or {self._target.root or 0: self._target.members}
-        found = {root: self._overcount(root, members) for root, members in trees.items()}
+        found: dict[int, int] = {}
+        for root, members in trees.items():
+            shared = system.overcount(members) if members[1:] else 0
+            found[root] = self._target.shared.get(root, 0) if shared is None else int(shared)
         self.period = max(self.PERIOD, (time.thread_time() - begun) / self.SHARE)
         self._target.shared = found
-
-    def _overcount(self, root: int, members: tuple[int, ...]) -> int:
-        shared = system.overcount(members) if members[1:] else 0
-        return self._target.shared.get(root, 0) if shared is None else int(shared)

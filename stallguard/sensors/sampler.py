@@ -73,35 +73,28 @@ class Sampler:
 
     def _run(self) -> None:
         while not self._closing:
-            self._read()
-            self._wake.wait(self._pause())
+            readings: list[AnyReading] = []
+            self._told = False
+            self._began = self._clock.monotonic()
+            try:
+                readings = _as_known(self._sensor.read())
+            except Exception as error:  # noqa: BLE001 - a sensor, ours or a plug-in's, must never end the night
+                if self._failures == 0 and self._trouble is not None:
+                    self._trouble(self._sensor.name, error)
+                self._failures = min(self._failures + 1, 10)
+            else:
+                self._failures = 0
+            self._began = None
+            for reading in readings:
+                if not self._closing:
+                    self._post(Sampled(at=self._clock.monotonic(), reading=reading))
+            period: float = self._sensor.period
+            if self._urgent:
+                period = getattr(self._sensor, "urgent_period", period)
+            if self._failures:
+                period = max(period, min(LONGEST_PAUSE, period * 2.0**self._failures))
+            self._wake.wait(period)
             self._wake.clear()  # after the wait: the next turn of the loop applies changes made meanwhile
-
-    def _pause(self) -> float:
-        period: float = self._sensor.period
-        if self._urgent:
-            period = getattr(self._sensor, "urgent_period", period)
-        return max(period, min(LONGEST_PAUSE, period * 2.0**self._failures)) if self._failures else period
-
-    def _read(self) -> None:
-        self._told = False
-        self._began = self._clock.monotonic()
-        try:
-            readings = _as_known(self._sensor.read())
-        except Exception as error:  # noqa: BLE001 - a sensor, ours or a plug-in's, must never end the night
-            self._failed(error)
-            readings = []
-        else:
-            self._failures = 0
-        self._began = None
-        for reading in readings:
-            if not self._closing:
-                self._post(Sampled(at=self._clock.monotonic(), reading=reading))
-
-    def _failed(self, error: Exception) -> None:
-        if self._failures == 0 and self._trouble is not None:
-            self._trouble(self._sensor.name, error)
-        self._failures = min(self._failures + 1, 10)
 
 
 def _as_known(returned: object) -> list[AnyReading]:

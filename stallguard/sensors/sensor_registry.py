@@ -19,15 +19,10 @@ Trouble = Callable[[str, Exception], None]
 
 def sensors(target: Target, clock: Clock, trouble: Trouble) -> list[Sensor]:
     """Return all sensors; `trouble` is called for a plug-in that cannot be loaded or created."""
-    own: list[Sensor] = [
+    made: list[Sensor] = [
         ProcessSensor(target, clock), SharingSensor(target), DeviceSensor(target), MemorySensor(target),
         MachineSensor(target, clock), FilesSensor(target, clock),
     ]  # fmt: skip
-    return own + _added(target, trouble)
-
-
-def _added(target: Target, trouble: Trouble) -> list[Sensor]:
-    made: list[Sensor] = []
     for name, factory in plugins.load(PLUGINS, trouble).items():
         try:
             made.append(factory(target))
