@@ -160,7 +160,11 @@ class Journal:
                 self._turn()
         except OSError as error:
             self._torn = True
-            self._complain(error)
+            if self._trouble is not None:
+                self._trouble(
+                    f"the journal cannot be written ({error.strerror}); the training continues without a journal"
+                )
+            self._trouble = None
 
     def place(self) -> JournalPosition | None:
         """Return the place after the last line; None if it cannot be identified later."""
@@ -201,13 +205,6 @@ class Journal:
     def _join(self, seconds: float) -> None:
         if self._packing is not None:
             self._packing.join(seconds)
-
-    def _complain(self, error: OSError) -> None:
-        if self._trouble is not None:
-            self._trouble(
-                f"the journal cannot be written ({error.strerror}); the training continues without a journal"
-            )
-        self._trouble = None
 
     def close(self) -> None:
         """Close the file."""

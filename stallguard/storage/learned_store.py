@@ -129,25 +129,19 @@ def everything() -> list[LearnedFile]:
     """Return all kept files, the oldest first; damaged ones are left out."""
     found = []
     for path in (home() / "learned").glob("*.json"):
+        kept: KeptGaps | KeptSizes
         with contextlib.suppress(OSError, *UNREADABLE):
-            found.append(_known(path))
+            if path.name.startswith(SIZES):
+                kept = jsontext.decode(path.read_bytes(), KeptSizes)
+                rows, parts = kept.sizes.rows, kept.sizes.factor
+                what = f"up to {rows} rows survive" if rows else f"batches survive in {parts} parts"
+            else:
+                kept = jsontext.decode(path.read_bytes(), KeptGaps)
+                steps = sum(row.count for row in kept.learned.rows.values())
+                what = f"usual gaps, of {steps} steps"
+            name = path.stem.removeprefix(SIZES)[:8]
+            found.append(LearnedFile(name, path, kept.key, kept.saved, what))
     return sorted(found, key=lambda one: one.saved)
-
-
-def _known(path: Path) -> LearnedFile:
-    data = path.read_bytes()
-    if path.name.startswith(SIZES):
-        kept = jsontext.decode(data, KeptSizes)
-        parts = kept.sizes.factor
-        what = (
-            f"up to {kept.sizes.rows} rows survive"
-            if kept.sizes.rows
-            else f"batches survive in {parts} parts"
-        )
-        return LearnedFile(path.stem.removeprefix(SIZES)[:8], path, kept.key, kept.saved, what)
-    gaps = jsontext.decode(data, KeptGaps)
-    steps = sum(row.count for row in gaps.learned.rows.values())
-    return LearnedFile(path.stem[:8], path, gaps.key, gaps.saved, f"usual gaps, of {steps} steps")
 
 
 def _read(

@@ -110,10 +110,10 @@ def new_run(name: str, stamp: str, runs: Path | None = None, *, trial: bool = Fa
     Raises StallguardError if the directory cannot be written.
     """
     base = runs or runs_dir()
-    stem = f"{stamp}-{_plain(name)}"
+    plain = re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-.")[:40] or "run"
     try:
         base.mkdir(parents=True, exist_ok=True, mode=0o700)
-        run = _claim(base, stem)
+        run = _claim(base, f"{stamp}-{plain}")
         run.probe.mkdir(mode=0o700)
         if trial:
             (run.path / TRIAL).touch()
@@ -125,7 +125,10 @@ def new_run(name: str, stamp: str, runs: Path | None = None, *, trial: bool = Fa
             code=CANNOT_RUN,
         ) from error
     if not trial:
-        _point_latest(base, run)
+        link = base / f".{LATEST}.{os.getpid()}"
+        link.unlink(missing_ok=True)
+        link.symlink_to(run.id)
+        link.replace(base / LATEST)
     return run
 
 
@@ -138,17 +141,6 @@ def _claim(base: Path, stem: str) -> RunDir:
             continue
         return RunDir(path)
     raise OSError(17, f"there are a thousand runs named {stem}")
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-.")[:40] or "run"
-
-
-def _point_latest(base: Path, run: RunDir) -> None:
-    link = base / f".{LATEST}.{os.getpid()}"
-    link.unlink(missing_ok=True)
-    link.symlink_to(run.id)
-    link.replace(base / LATEST)
 
 
 def list_runs(runs: Path | None = None) -> list[RunDir]:
@@ -188,10 +180,7 @@ def find_run(
         )
     if text in (None, *NEWEST):
         return next((run for run in reversed(known) if not run.is_trial), known[-1])
-    return _match(text or "", known)
-
-
-def _match(text: str, known: Sequence[RunDir]) -> RunDir:
+    text = text or ""
     hits = [run for run in known if run.id == text] or [run for run in known if run.id.startswith(text)]
     hits = hits or [run for run in known if text in run.id]
     if hits:

@@ -49,31 +49,26 @@ def choose(runs: Sequence[RunFacts], keep: KeepSettings, now: float) -> list[Doo
     doomed = []
     for rank, facts in enumerate(reversed(runs), start=1):
         room -= facts.size
-        why = _reason(facts, rank, room, keep, now)
+        why = ""
+        if rank > keep.runs:
+            why = f"more than {keep.runs} runs are newer"
+        elif now - facts.touched > keep.age:
+            why = f"older than {duration(keep.age)}"
+        elif room < 0 and rank > 1:  # the newest is always kept
+            why = f"all runs together take more than {show_size(keep.size)}"
         if why and not facts.alive:
             doomed.append(Doomed(facts.run, facts.size, why))
             room += facts.size
     return doomed[::-1]
 
 
-def _reason(facts: RunFacts, rank: int, room: int, keep: KeepSettings, now: float) -> str:
-    if rank > keep.runs:
-        return f"more than {keep.runs} runs are newer"
-    if now - facts.touched > keep.age:
-        return f"older than {duration(keep.age)}"
-    if room < 0 and rank > 1:  # the newest is always kept
-        return f"all runs together take more than {show_size(keep.size)}"
-    return ""
-
-
 def look(runs: Path | None = None) -> list[RunFacts]:
     """Return the facts of all runs, oldest first."""
-    return [RunFacts(run, _touched(run), _size(run.path), is_alive(run)) for run in list_runs(runs)]
-
-
-def _touched(run: RunDir) -> float:
-    newest = run.journal if run.journal.exists() else run.asked
-    return newest.stat().st_mtime
+    found = []
+    for run in list_runs(runs):
+        newest = run.journal if run.journal.exists() else run.asked
+        found.append(RunFacts(run, newest.stat().st_mtime, _size(run.path), is_alive(run)))
+    return found
 
 
 def _size(path: Path) -> int:
@@ -105,13 +100,22 @@ def prune(keep: KeepSettings, runs: Path, *, dry: bool = False) -> list[Doomed]:
     if not runs.is_dir():
         return []
     doomed = choose(look(runs), keep, time.time())
-    if not dry:
-        for rest in runs.glob(f"{GONE}*"):
-            shutil.rmtree(rest, ignore_errors=True)
-        for item in doomed:
-            _remove(item.run.path)
-        _mend_latest(runs)
-        sweep()
+    if dry:
+        return doomed
+    for rest in runs.glob(f"{GONE}*"):
+        shutil.rmtree(rest, ignore_errors=True)
+    for item in doomed:
+        path = item.run.path
+        # Busy, for example a working directory on some file systems: the next time.
+        with contextlib.suppress(OSError):
+            shutil.rmtree(path.replace(path.with_name(f"{GONE}{path.name}")), ignore_errors=True)
+    link = runs / LATEST
+    if link.is_symlink() and not link.exists():
+        link.unlink()
+        left = list_runs(runs)
+        if left:
+            link.symlink_to(left[-1].id)
+    sweep()
     return doomed
 
 
@@ -124,19 +128,3 @@ def sweep(places: Sequence[Path] | None = None) -> None:
                 old = time.time() - found.stat().st_mtime > SWEEP_AFTER
                 if old and found.stat().st_uid == os.getuid() and not is_alive(owner):
                     shutil.rmtree(found, ignore_errors=True)
-
-
-def _remove(path: Path) -> None:
-    with contextlib.suppress(
-        OSError
-    ):  # busy, for example a working directory on some file systems: the next time
-        shutil.rmtree(path.replace(path.with_name(f"{GONE}{path.name}")), ignore_errors=True)
-
-
-def _mend_latest(runs: Path) -> None:
-    link = runs / LATEST
-    if link.is_symlink() and not link.exists():
-        link.unlink()
-        left = list_runs(runs)
-        if left:
-            link.symlink_to(left[-1].id)

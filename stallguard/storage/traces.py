@@ -107,13 +107,16 @@ def events(trace: Trace) -> Iterator[Event]:
     """Yield the events of a live run of this training, in order of time, on the trace's own clock."""
     yield ProbeConnected(at=0.0, attempt=1, pid=0, armed=True)
     ear, gauge = Ear(), Gauge()
-    for at, mark, sample in _merged(trace):
-        if mark is not None:
-            yield from ear.mark(at, mark)
-        if sample is not None:
+    marks = ((at, 0, index) for index, (at, _, _) in enumerate(trace.marks))
+    samples = ((float(sample["t"]), 1, index) for index, sample in enumerate(trace.samples))
+    for at, is_sample, index in heapq.merge(marks, samples):  # of the same instant the mark comes first
+        if is_sample:
+            sample = trace.samples[index]
             yield from ear.tick(at, stopped=sample.get("st") in ("T", "t"))
             yield Sampled(at=at, reading=process(sample))
             yield from gauge.tick(at, sample)
+        else:
+            yield from ear.mark(at, trace.marks[index][1])
     yield from ear.end(_end(trace))
     if trace.meta.get("rc") == 0:
         yield Exited(at=_end(trace), attempt=1, code=0)
@@ -124,13 +127,6 @@ def _end(trace: Trace) -> float:
         [mark[0] for mark in trace.marks[-1:]] + [sample["t"] for sample in trace.samples[-1:]], default=0.0
     )
     return max(last, float(trace.meta.get("tend", 0.0)) - float(trace.meta.get("t0", 0.0)))
-
-
-def _merged(trace: Trace) -> Iterator[tuple[float, str | None, dict[str, Any] | None]]:
-    marks = ((at, 0, index) for index, (at, _, _) in enumerate(trace.marks))
-    samples = ((float(sample["t"]), 1, index) for index, sample in enumerate(trace.samples))
-    for at, kind, index in heapq.merge(marks, samples):
-        yield (at, trace.marks[index][1], None) if kind == 0 else (at, None, trace.samples[index])
 
 
 class Ear:
@@ -152,7 +148,25 @@ class Ear:
         """Take an event of the loop; yield a record if it has something new."""
         if code not in _CODES:
             return
-        self._take(at, code)
+        pause, phase = at - self._times["progress_at"], self._names["phase"]
+        if pause > self._longest:
+            self._longest, self._longest_phase = pause, phase
+        if phase == "step":
+            self._times["step_s"] += pause
+        if code == "fit_begin":
+            self._counts |= {"fit_beats": 0, "epoch": -1, "batch": 0}
+        elif code == "epoch_begin":
+            self._counts["batch"] = 0
+        after, moved = _CODES[code]
+        for name in ("changes", *moved):
+            self._counts[name] += 1
+        if "beats" in moved:
+            self._times["beat_at"] = at
+        if after != phase:
+            self._times["phase_at"] = at
+        self._names["phase"] = after
+        self._times["progress_at"] = at
+        self._pending = True
         if self._is_news(at):
             yield self._send(at)
 
@@ -168,30 +182,6 @@ class Ear:
         """Yield the pending record at the end of the process."""
         if self._pending:
             yield self._send(at)
-
-    def _take(self, at: float, code: str) -> None:
-        pause, phase = at - self._times["progress_at"], self._names["phase"]
-        if pause > self._longest:
-            self._longest, self._longest_phase = pause, phase
-        if phase == "step":
-            self._times["step_s"] += pause
-        after, moved = _CODES[code]
-        self._begin(code)
-        for name in ("changes", *moved):
-            self._counts[name] += 1
-        if "beats" in moved:
-            self._times["beat_at"] = at
-        if after != phase:
-            self._times["phase_at"] = at
-        self._names["phase"] = after
-        self._times["progress_at"] = at
-        self._pending = True
-
-    def _begin(self, code: str) -> None:
-        if code == "fit_begin":
-            self._counts |= {"fit_beats": 0, "epoch": -1, "batch": 0}
-        elif code == "epoch_begin":
-            self._counts["batch"] = 0
 
     def _is_news(self, at: float) -> bool:
         last = self._last
