@@ -28,12 +28,19 @@ from stallguard.report.timeline import Timeline
 from stallguard.storage.paths import RunDir
 
 ASSETS = Path(__file__).parent / "assets"
+TEMPLATES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(ASSETS),
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    undefined=jinja2.StrictUndefined,
+)
 # < > & so that no markup can begin inside the data; U+2028 and U+2029 end a line in old JavaScript.
 ESCAPES = {character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
 
 def write(run_dir: Path, target: Path | None = None, environment: Mapping[str, str] = os.environ) -> Path:
-    """Write the report of the run in `run_dir`; return its path, report.html_page there by default.
+    """Write the report of the run in `run_dir`; return its path, report.html there by default.
 
     `environment`: whose secrets are left out.  The file is whole or not there.  Raises OSError.
     """
@@ -52,7 +59,7 @@ def render(made: Document) -> str:
     """Return the report as HTML."""
     scripts = {name: _asset(f"{name}.js") for name in ("theme", "uPlot.iife.min", "report")}
     style = _asset("uPlot.min.css") + _asset("report.css")
-    template = _templates().get_template("report.html.j2")
+    template = TEMPLATES.get_template("report.html.j2")
     return template.render(
         report=made,
         words=labels,
@@ -96,14 +103,3 @@ def _hash(text: str) -> str:
 @cache
 def _asset(name: str) -> str:
     return (ASSETS / name).read_text("utf-8")
-
-
-@cache
-def _templates() -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(ASSETS),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )

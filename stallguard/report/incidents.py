@@ -71,7 +71,14 @@ def incidents(record: Record) -> list[Incident]:
         how = _TAKE.get(type(what))
         if how is not None:
             how(reader, at, what)
-    _share(interruptions(record), reader.found)
+    # Each span is divided among the incidents noticed in it: each costs what passes until the next one begins.
+    interrupted = interruptions(record)
+    for span in interrupted.lost.spans:
+        end = interrupted.now if span.ended is None else span.ended
+        mine = [one for one in reader.found if span.began <= interrupted.awake(one.noticed) <= end]
+        begins = [span.began, *(max(span.began, interrupted.awake(one.began)) for one in mine[1:]), end]
+        for one, (begin, until) in zip(mine, pairwise(begins), strict=False):
+            one.lost = max(0.0, until - begin)
     return reader.found
 
 
@@ -102,16 +109,6 @@ def interruptions(record: Record) -> Interruptions:
     return Interruptions(known, naps, record.last - slept)
 
 
-def _share(found: Interruptions, incidents: list[Incident]) -> None:
-    """Divide each span among the incidents noticed in it: each costs what passes until the next one begins."""
-    for span in found.lost.spans:
-        end = found.now if span.ended is None else span.ended
-        mine = [one for one in incidents if span.began <= found.awake(one.noticed) <= end]
-        begins = [span.began, *(max(span.began, found.awake(one.began)) for one in mine[1:]), end]
-        for one, (begin, until) in zip(mine, pairwise(begins), strict=False):
-            one.lost = max(0.0, until - begin)
-
-
 class _Reader:
     """Goes through what happened; `open` is the incident that is under way."""
 
@@ -124,26 +121,20 @@ class _Reader:
     def announce(self, at: float, announced: Announce) -> None:
         """A stall or crash begins; or an announcement about the one that is open, or just was."""
         if announced.kind == "stalled" or (announced.kind == "crashed" and self._open is None):
-            self._begin(at, announced)
+            self._end(at, OVER)
+            pid = announced.facts.get("pid", "")
+            before = self._record.heartbeat_before(at, int(pid) if pid.isdecimal() else 0)
+            began = at if before is None else ago(before[0], before[1].at, before[1].progress_at)
+            kind = STALL if announced.kind == "stalled" else CRASH
+            self._open = Incident(kind, self._attempt, began, at, facts=announced.facts)
+            if kind == CRASH:
+                self._open.acted = at
+            self.found.append(self._open)
         last = self._open or (self.found[-1] if self.found and announced.kind in AFTER else None)
         if last is not None:
             last.announced.append(Announcement(at, announced.kind, announced.facts))
         if announced.kind in ("recovered", "continued"):
             self._end(at, RECOVERED)
-
-    def _begin(self, at: float, announced: Announce) -> None:
-        kind = STALL if announced.kind == "stalled" else CRASH
-        self._end(at, OVER)
-        pid = announced.facts.get("pid", "")
-        began = self._progress(at, int(pid) if pid.isdecimal() else 0)
-        self._open = Incident(kind, self._attempt, began, at, facts=announced.facts)
-        if kind == CRASH:
-            self._open.acted = at
-        self.found.append(self._open)
-
-    def _progress(self, at: float, pid: int) -> float:
-        before = self._record.heartbeat_before(at, pid)
-        return at if before is None else ago(before[0], before[1].at, before[1].progress_at)
 
     def _end(self, at: float, outcome: str) -> None:
         if self._open is not None:

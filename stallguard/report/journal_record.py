@@ -10,7 +10,6 @@ from __future__ import annotations
 import bisect
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,13 +44,34 @@ class Record(NamedTuple):
         return next((pair for pair in before if not pid or pair[1].pid == pid), None)
 
 
+class _Line(msgspec.Struct):
+    time: dt.datetime
+    event: str
+    facts: dict[str, str] = {}
+
+
 def read(path: Path) -> Record:
     """Return what the journal at `path` holds; an empty record if there is none."""
+    # A night has a hundred thousand lines, so each is decoded by its type.
+    decode_line, decode_value = (
+        msgspec.json.Decoder(_Line).decode,
+        msgspec.json.Decoder(AnyEvent | AnyAction).decode,
+    )
     heartbeat: list[tuple[float, Heartbeat]] = []
     readings: dict[str, list[tuple[float, AnyReading]]] = defaultdict(list)
     happened: list[tuple[float, Happening]] = []
     first, last = 0.0, 0.0
-    for at, value in _decoded(path):
+    for raw in (raw for part in journal.parts(path) for raw in journal.lines(part)):
+        value: Any
+        try:
+            line = decode_line(raw)
+            kind = narrative.kind_of(line.event)
+            at, value = (
+                line.time.timestamp(),
+                decode_value(raw) if kind is None else Announce(kind, line.facts),
+            )
+        except (OverflowError, *UNREADABLE):
+            continue
         last = max(last, at)
         first = first or last
         if isinstance(value, Heartbeat):
@@ -61,25 +81,6 @@ def read(path: Path) -> Record:
         elif not isinstance(value, Ticked):
             happened.append((last, value))
     return Record(heartbeat, dict(readings), happened, first, last)
-
-
-class _When(msgspec.Struct):
-    time: dt.datetime
-    event: str
-    facts: dict[str, str] = {}
-
-
-def _decoded(path: Path) -> Iterator[tuple[float, Any]]:
-    """Yield what happened and what was done; a night has a hundred thousand lines, so each is decoded by its type."""
-    when, value = msgspec.json.Decoder(_When).decode, msgspec.json.Decoder(AnyEvent | AnyAction).decode
-    for part in journal.parts(path):
-        for raw in journal.lines(part):
-            try:
-                line = when(raw)
-                kind = narrative.kind_of(line.event)
-                yield line.time.timestamp(), value(raw) if kind is None else Announce(kind, line.facts)
-            except (OverflowError, *UNREADABLE):
-                continue
 
 
 def ago(at: float, now: float, then: float) -> float:

@@ -19,9 +19,7 @@ from stallguard.report.stack_groups import GroupedStacks, Segment
 __all__ = ["count", "duration", "quantity"]
 
 if TYPE_CHECKING:  # a caller that wants words only must not wait for arrays
-    from stallguard.report.attempt_rows import AttemptRow
     from stallguard.report.document import Document, IncidentText
-    from stallguard.report.programs import TrainingRow
     from stallguard.report.timeline import Series, Timeline
     from stallguard.report.totals import RunTotals
 
@@ -69,19 +67,21 @@ def calls(segment: Segment) -> str:
 
 def figures(totals: RunTotals) -> list[tuple[str, str]]:
     """Return the sums as rows of a name and a value; what is not known is left out."""
+    done = count(totals.batches, "batch", "batches") if totals.batches else "none"
+    rate = f", {totals.rate:.3g} a second" if totals.batches and totals.rate else ""
+    in_each = f"{totals.rows} rows" if totals.rows else ""
+    parts = ", then ".join(batch(factor) for factor in totals.factors) if totals.factors != (1,) else ""
+    of_epochs = f" of {totals.epochs}" if totals.epochs else ""
     rows = [
         ("training", _worth(totals.training)),
         ("starting", _worth(totals.starting)),
         ("lost", _worth(totals.lost)),
         ("asleep", _worth(totals.slept)),
         ("in all", duration(totals.seconds)),
-        (
-            "batches",
-            f"{count(totals.batches, 'batch', 'batches')}{_rate(totals)}" if totals.batches else "none",
-        ),
+        ("batches", done + rate),
         ("trained twice", count(totals.repeated or 0, "batch", "batches") if totals.repeated else ""),
-        ("batch", _batches(totals)),
-        ("epoch", _epoch(totals)),
+        ("batch", "; ".join(filter(None, (in_each, parts)))),
+        ("epoch", f"{totals.epoch}{of_epochs}" if totals.epoch is not None else ""),
         ("loss", f"{totals.loss:.4g}" if totals.loss is not None else ""),
         ("checkpoints", str(totals.saves) if totals.saves else ""),
         ("attempts", str(totals.attempts)),
@@ -91,22 +91,6 @@ def figures(totals: RunTotals) -> list[tuple[str, str]]:
 
 def _worth(seconds: float) -> str:
     return duration(seconds) if seconds >= LONG else ""
-
-
-def _rate(totals: RunTotals) -> str:
-    return f", {totals.rate:.3g} a second" if totals.rate else ""
-
-
-def _batches(totals: RunTotals) -> str:
-    rows = f"{totals.rows} rows" if totals.rows else ""
-    parts = ", then ".join(batch(factor) for factor in totals.factors) if totals.factors != (1,) else ""
-    return "; ".join(filter(None, (rows, parts)))
-
-
-def _epoch(totals: RunTotals) -> str:
-    if totals.epoch is None:
-        return ""
-    return f"{totals.epoch} of {totals.epochs}" if totals.epochs else str(totals.epoch)
 
 
 # ---- the timeline ---------------------------------------------------------------------------------------------
@@ -143,9 +127,13 @@ def same(trouble: IncidentText) -> str:
 
 def kept(evidence: IncidentEvidence) -> list[tuple[str, str]]:
     """Return what was collected as one row, and a row for each kind that was not, with its reason."""
-    there = ", ".join(_took(item) for item in evidence.items if item.state == COLLECTED and not item.why)
+    there = []
+    for item in evidence.items:
+        if item.state == COLLECTED and not item.why:
+            took = _worth(item.seconds)
+            there.append(" ".join(filter(None, (item.name, took and f"({took})"))))
     rows = [(item.name, f"{item.state}: {item.why}") for item in evidence.items if item.why]
-    return [(COLLECTED, there), *rows] if there else rows
+    return [(COLLECTED, ", ".join(there)), *rows] if there else rows
 
 
 def _took(item: KeptItem) -> str:
@@ -172,17 +160,16 @@ ATTEMPT = ("attempt", "lasted", "batches", "came to", "batch", "ended")
 
 def attempts(document: Document) -> list[tuple[str, ...]]:
     """Return the rows of the table of attempts, as ATTEMPT names their cells."""
-    return [_row(attempt) for attempt in document.attempts]
-
-
-def _row(attempt: AttemptRow) -> tuple[str, ...]:
-    lasted = duration(attempt.ended - attempt.began) if attempt.ended is not None else ""
-    epoch = "" if attempt.epoch is None else f"epoch {attempt.epoch + 1}"
-    device = sentence("on cpu", {}) if attempt.device == "cpu" else ""
-    how = "" if attempt.code is None else exit_facts(attempt.number, attempt.code)["how"]
-    begun = ", resumed" if attempt.resumed else ", from scratch" if attempt.number > 1 else ""
-    number = f"{attempt.number}{begun}"
-    return number, lasted, count(attempt.batches, "", "").strip(), epoch, batch(attempt.factor) + device, how
+    rows: list[tuple[str, ...]] = []
+    for one in document.attempts:
+        begun = ", resumed" if one.resumed else ", from scratch" if one.number > 1 else ""
+        lasted = duration(one.ended - one.began) if one.ended is not None else ""
+        done = count(one.batches, "", "").strip()
+        epoch = "" if one.epoch is None else f"epoch {one.epoch + 1}"
+        device = sentence("on cpu", {}) if one.device == "cpu" else ""
+        how = "" if one.code is None else exit_facts(one.number, one.code)["how"]
+        rows.append((f"{one.number}{begun}", lasted, done, epoch, batch(one.factor) + device, how))
+    return rows
 
 
 TRAINING = ("training", "batches", "came to", "lasted", "attempts", "its end")
@@ -190,16 +177,14 @@ TRAINING = ("training", "batches", "came to", "lasted", "attempts", "its end")
 
 def trainings(document: Document) -> list[tuple[str, ...]]:
     """Return the rows of the table of trainings, as TRAINING names their cells; none if there was only one."""
-    return [_training(training) for training in document.trainings]
-
-
-def _training(one: TrainingRow) -> tuple[str, ...]:
-    reached = progress_of(one.epoch, one.epochs)
-    loss = f"loss {one.loss:.4g}" if one.loss is not None else ""
-    what = one.command or f"pid {one.pid}"
-    came = ", ".join(filter(None, (reached, loss)))
-    end = HOW.get(one.how, one.how)
-    return what, count(one.batches, "", "").strip(), came, duration(one.seconds), str(one.attempts), end
+    rows: list[tuple[str, ...]] = []
+    for one in document.trainings:
+        what = one.command or f"pid {one.pid}"
+        done = count(one.batches, "", "").strip()
+        loss = f"loss {one.loss:.4g}" if one.loss is not None else ""
+        came = ", ".join(filter(None, (progress_of(one.epoch, one.epochs), loss)))
+        rows.append((what, done, came, duration(one.seconds), str(one.attempts), HOW.get(one.how, one.how)))
+    return rows
 
 
 def progress_of(epoch: int | None, epochs: int | None) -> str:

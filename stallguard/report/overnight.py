@@ -81,28 +81,40 @@ ANEW = "it left no checkpoint: the next start begins from scratch"
 
 def lines(night: Night) -> list[str]:
     """Return the three lines: how it ended, how far it came, what was lost and what to do."""
-    return [
-        f"{night.command}: {_ending(night)}  ({night.run}{_before(night)})",
-        f"  {_progress(night)}",
-        f"  {_trouble(night)}",
-    ]
-
-
-def _ending(night: Night) -> str:
     at = f" at {night.ended}" if night.ended else ""
     why = night.why or "the reason is not known"
-    template = STATES.get(night.state, "{state}")
-    return template.format(at=at, took=duration(night.seconds), why=why, state=night.state)
-
-
-def _before(night: Night) -> str:
-    return f", going on from {night.heir_of}" if night.heir_of else ""
-
-
-def _progress(night: Night) -> str:
+    ending = STATES.get(night.state, "{state}").format(
+        at=at, took=duration(night.seconds), why=why, state=night.state
+    )
+    before = f", going on from {night.heir_of}" if night.heir_of else ""
     reached = far(night.epoch, night.epochs, night.loss, night.first_loss)
     batches = _count(night.batches, "batch", "batches") if night.batches else ""
-    return ", ".join(part for part in (reached, batches) if part) or "no batch was seen"
+    progress = ", ".join(part for part in (reached, batches) if part) or "no batch was seen"
+    after = (GOES_ON if night.job else BY_HAND) if night.resumable else ANEW
+    follows = (
+        f"it went on as {night.heir}"
+        if night.heir
+        else TO_DO.get(night.state, "").format(run=night.run, next=after.format(run=night.run, job=night.job))
+    )
+    to_do = night.advice or follows
+    losses = [
+        _count(number, one, many)
+        for number, one, many in (
+            (night.stalls, "stall", "stalls"),
+            (night.crashes, "crash", "crashes"),
+            (night.restarts, "restart", "restarts"),
+        )
+        if number
+    ]
+    if losses and night.causes:
+        losses[0] += f" ({', '.join(dict.fromkeys(night.causes))})"
+    if losses and night.lost >= 1:
+        losses.append(f"{duration(night.lost)} lost")
+    return [
+        f"{night.command}: {ending}  ({night.run}{before})",
+        f"  {progress}",
+        f"  {', '.join(losses) or 'no stalls'}" + (f"; {to_do}" if to_do else ""),
+    ]
 
 
 def far(epoch: int | None, epochs: int | None, loss: float | None, first_loss: float | None = None) -> str:
@@ -111,33 +123,6 @@ def far(epoch: int | None, epochs: int | None, loss: float | None, first_loss: f
     if loss is not None:
         parts.append(f"loss {loss:.4g}" + ("" if first_loss is None else f" (from {first_loss:.4g})"))
     return ", ".join(parts)
-
-
-def _trouble(night: Night) -> str:
-    to_do = night.advice or _to_do(night)
-    return f"{_losses(night)}; {to_do}" if to_do else _losses(night)
-
-
-def _to_do(night: Night) -> str:
-    if night.heir:
-        return f"it went on as {night.heir}"
-    after = (GOES_ON if night.job else BY_HAND) if night.resumable else ANEW
-    follows = after.format(run=night.run, job=night.job)
-    return TO_DO.get(night.state, "").format(run=night.run, next=follows)
-
-
-def _losses(night: Night) -> str:
-    counts = (
-        (night.stalls, "stall", "stalls"),
-        (night.crashes, "crash", "crashes"),
-        (night.restarts, "restart", "restarts"),
-    )
-    parts = [_count(*one) for one in counts if one[0]]
-    if not parts:
-        return "no stalls"
-    if night.causes:
-        parts[0] += f" ({', '.join(dict.fromkeys(night.causes))})"
-    return ", ".join([*parts, *([f"{duration(night.lost)} lost"] if night.lost >= 1 else [])])
 
 
 def _count(number: int, one: str, many: str) -> str:

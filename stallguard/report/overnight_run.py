@@ -12,7 +12,6 @@ from types import MappingProxyType
 from stallguard.core.diagnosis.causes import title
 from stallguard.errors import STOPPED_ON_TIME
 from stallguard.report import attempt_rows, incidents, journal_record, summary, totals
-from stallguard.report.journal_record import Record
 from stallguard.report.overnight import Night
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
@@ -37,13 +36,16 @@ def night(
     asked, end, state = run_files.asked(run), run_files.outcome(run), run_files.state(run)
     sums = totals.totals(known, tries, troubles, end)
     advice = summary.advice(troubles)
+    ended = (
+        f"{dt.datetime.fromtimestamp(known.last, zone):%H:%M}" if known.last and state != "running" else ""
+    )
     causes = [title(one.findings[0].cause) for one in troubles if one.findings]
     return Night(
         run=run.id,
         command=" ".join(asked.command) if asked else "?",
         state="ended" if state in BY_REQUEST and end and end.code != STOPPED_ON_TIME else state,
         seconds=sums.seconds,
-        ended="" if state == "running" else _clock(known, zone),
+        ended=ended,
         why=end.why if end else "",
         epoch=sums.epoch,
         epochs=sums.epochs,
@@ -67,7 +69,3 @@ def heirs(runs: Iterable[RunDir]) -> dict[str, str]:
     """Return which run went on from which, by their ids: the newest where several did."""
     known = ((run_files.asked(run), run.id) for run in runs)
     return {asked.heir_of: heir for asked, heir in known if asked and asked.heir_of}
-
-
-def _clock(known: Record, zone: dt.tzinfo | None) -> str:
-    return f"{dt.datetime.fromtimestamp(known.last, zone):%H:%M}" if known.last else ""

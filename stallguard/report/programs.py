@@ -75,7 +75,21 @@ def programs(record: Record) -> list[Program]:
         one.last, one.changes = at, heartbeat.changes
         one.trains = one.trains or heartbeat.trains or heartbeat.beats > 0
         _count(one.counts, one.began, at, heartbeat)
-    _take_reports(found, record)
+    # What the programs said of themselves, and how they left.
+    each: dict[tuple[int, int], list[Program]] = {}
+    for one in found:
+        each.setdefault((one.attempt, one.pid), []).append(one)
+    for at, what in record.happened:
+        if isinstance(what, Exited):
+            for one in found:
+                if one.attempt == what.attempt and not one.how:
+                    one.how = "exited"
+        elif isinstance(what, ProbeConnected | ProcessLeft) and (mine := each.get((what.attempt, what.pid))):
+            one = next((one for one in reversed(mine) if one.began <= at), mine[0])
+            if isinstance(what, ProcessLeft):
+                one.how = what.how
+            else:
+                one.place, one.command = what.place, what.command
     return found
 
 
@@ -89,43 +103,15 @@ def _count(counts: Counts, began: float, at: float, heartbeat: Heartbeat) -> Non
         counts.loss = heartbeat.loss
         counts.first_loss = heartbeat.loss if counts.first_loss is None else counts.first_loss
     if heartbeat.epoch >= 0:
-        _place(counts, heartbeat)
-
-
-def _place(counts: Counts, heartbeat: Heartbeat) -> None:
-    counts.epoch = heartbeat.epoch
-    counts.epochs = heartbeat.epochs if heartbeat.epochs > 0 else None
-    if heartbeat.batches > 0 and heartbeat.beats > 0:
+        counts.epoch = heartbeat.epoch
+        counts.epochs = heartbeat.epochs if heartbeat.epochs > 0 else None
+    if heartbeat.epoch >= 0 and heartbeat.batches > 0 and heartbeat.beats > 0:
         here = heartbeat.epoch * heartbeat.batches + min(max(heartbeat.batch, 0), heartbeat.batches)
         if counts.resumed_at is None:
             counts.resumed_at = max(0, here + heartbeat.skipped - heartbeat.fit_beats)
         # Batches that a resume passes over are none of their epoch's count.
         here += heartbeat.skipped if heartbeat.epoch == counts.resumed_at // heartbeat.batches else 0
         counts.reached = max(counts.reached or 0, here)
-
-
-def _take_reports(found: Sequence[Program], record: Record) -> None:
-    """Add what the programs said of themselves, and how they left."""
-    each: dict[tuple[int, int], list[Program]] = {}
-    for one in found:
-        each.setdefault((one.attempt, one.pid), []).append(one)
-    for at, what in record.happened:
-        if isinstance(what, ProbeConnected | ProcessLeft):
-            mine = each.get((what.attempt, what.pid))
-            if mine:
-                one = next((one for one in reversed(mine) if one.began <= at), mine[0])
-                _take_report(one, what)
-        elif isinstance(what, Exited):
-            for one in found:
-                if one.attempt == what.attempt and not one.how:
-                    one.how = "exited"
-
-
-def _take_report(one: Program, what: ProbeConnected | ProcessLeft) -> None:
-    if isinstance(what, ProcessLeft):
-        one.how = what.how
-    else:
-        one.place, one.command = what.place, what.command
 
 
 def together(trained: Sequence[Program]) -> Counts:
@@ -149,13 +135,14 @@ def trainings(found: Sequence[Program]) -> list[TrainingRow]:
     for one in found:
         if one.trains and one.pid:
             places.setdefault(one.place or str(one.pid), []).append(one)
-    return [_training(each) for each in places.values()] if len(places) > 1 else []
-
-
-def _training(each: Sequence[Program]) -> TrainingRow:
-    last = each[-1]
-    return TrainingRow(
-        command=last.command, pid=last.pid, attempts=len({one.attempt for one in each}),
-        batches=sum(one.counts.batches for one in each), seconds=sum(one.last - one.began for one in each),
-        how=last.how, epoch=last.counts.epoch, epochs=last.counts.epochs, loss=last.counts.loss,
-    )  # fmt: skip
+    if len(places) <= 1:
+        return []
+    rows = []
+    for each in places.values():
+        last = each[-1]
+        rows.append(TrainingRow(
+            command=last.command, pid=last.pid, attempts=len({one.attempt for one in each}),
+            batches=sum(one.counts.batches for one in each), seconds=sum(one.last - one.began for one in each),
+            how=last.how, epoch=last.counts.epoch, epochs=last.counts.epochs, loss=last.counts.loss,
+        ))  # fmt: skip
+    return rows

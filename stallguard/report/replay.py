@@ -21,7 +21,6 @@ from stallguard.core.limits import DetectorLimits, Limits
 from stallguard.core.messages import DOING, NO_LIMIT, STOPPED, duration, limit
 from stallguard.core.readings import Process
 from stallguard.core.run import Run
-from stallguard.core.verdicts import Judgement
 from stallguard.report.replay_world import Order, World
 
 SLACK = 0.02  # seconds by which a recorded reading may come before the sampler's own period
@@ -102,9 +101,14 @@ def replay(events: Iterable[Event], limits: DetectorLimits) -> Replayed:
         verdict = found.note(event.at, before, after)
         if verdict is not None:
             due = verdict.act_at
-            found.actions += [_dump(verdict)] if verdict.step == "stalled" else []
+            if verdict.step == "stalled":
+                why = _why(verdict.cause, verdict.gap, verdict.threshold)
+                found.actions.append(ReplayedAction(verdict.at, "dump", why))
         if due is not None and event.at >= due and after.judgement.step == "stalled":
-            found.actions.append(_restart(event.at, after))
+            silent = after.clock.now - after.began
+            sure = "the evidence is certain" if after.judgement.certain else "it did not recover by itself"
+            why = f"silent for {silent:.1f} s, and {sure}"
+            found.actions.append(ReplayedAction(round(event.at, 3), "restart", why))
             due = None
     return found.replayed()
 
@@ -152,17 +156,9 @@ class _Notes:
             self._slowdowns.append(Slow(round(at - self._began, 3), round(new.slow, 2), new.slow_cause))
         if new.step == old.step or (new.step not in _TOLD and old.step != "stopped"):
             return None
-        self._verdicts.append(self._verdict(at, old, after))
-        return self._verdicts[-1]
-
-    def do(self, at: float, actions: Iterable[Action], run: Run) -> None:
-        """Take what the core wants done."""
-        self.actions += [deed for one in actions if (deed := _deed(at - self._began, one, run)) is not None]
-
-    def _verdict(self, at: float, old: Judgement, after: DetectorState) -> Verdict:
-        new, due = after.judgement, detector.act_at(after, self._limits)
+        due = detector.act_at(after, self._limits)
         seen = old if new.step in ("recovering", "healthy") else new  # a recovery ends what was there before
-        return Verdict(
+        verdict = Verdict(
             at=round(at - self._began, 3),
             step=_TOLD.get(new.step, "recovered"),  # healthy at once: it was continued from outside
             verdict=new.step,
@@ -174,26 +170,29 @@ class _Notes:
             certain=new.certain,
             act_at=None if due is None else round(due - self._began, 3),
         )
+        self._verdicts.append(verdict)
+        return verdict
+
+    def do(self, at: float, actions: Iterable[Action], run: Run) -> None:
+        """Take what the core wants done to the training; most of its actions only announce."""
+        for action in actions:
+            match action:
+                case Collect(incident=incident) if incident:
+                    seen = run.detector_state.judgement
+                    deed, why = "dump", _why(seen.evidence, seen.gap, seen.threshold)
+                case Signal(name="TERM") if run.decision is not None:
+                    deed, why = run.decision.action, run.decision.why
+                case Signal(name="KILL"):
+                    deed, why = "kill", "it did not end in time"
+                case Conclude(code=code, why=end):
+                    deed, why = "end", f"exit code {code}: {end}"
+                case _:
+                    continue
+            self.actions.append(ReplayedAction(round(at - self._began, 3), deed, why))
 
     def replayed(self) -> Replayed:
         """Return all of it."""
         return Replayed(self._verdicts, self._slowdowns, self.actions, self._events)
-
-
-def _deed(at: float, action: Action, run: Run) -> ReplayedAction | None:
-    """Return an action of the core as something done to the training, None if it only announces."""
-    at = round(at, 3)
-    match action:
-        case Collect(incident=incident) if incident:
-            seen = run.detector_state.judgement
-            return ReplayedAction(at, "dump", _why(seen.evidence, seen.gap, seen.threshold))
-        case Signal(name="TERM") if run.decision is not None:
-            return ReplayedAction(at, run.decision.action, run.decision.why)
-        case Signal(name="KILL"):
-            return ReplayedAction(at, "kill", "it did not end in time")
-        case Conclude(code=code, why=why):
-            return ReplayedAction(at, "end", f"exit code {code}: {why}")
-    return None
 
 
 def _why(evidence: str, gap: float, threshold: float | None) -> str:
@@ -201,13 +200,3 @@ def _why(evidence: str, gap: float, threshold: float | None) -> str:
     shown = NO_LIMIT if bound is None else f"the limit is {duration(bound)}"
     what = STOPPED if evidence == "stopped" else DOING.get(evidence, DOING["unknown"])
     return f"{what} for {duration(gap)}; {shown}"
-
-
-def _dump(verdict: Verdict) -> ReplayedAction:
-    return ReplayedAction(verdict.at, "dump", _why(verdict.cause, verdict.gap, verdict.threshold))
-
-
-def _restart(at: float, detector_state: DetectorState) -> ReplayedAction:
-    silent = detector_state.clock.now - detector_state.began
-    sure = "the evidence is certain" if detector_state.judgement.certain else "it did not recover by itself"
-    return ReplayedAction(round(at, 3), "restart", f"silent for {silent:.1f} s, and {sure}")

@@ -115,32 +115,24 @@ def lines(what: Source, result: Replayed) -> list[str]:
     """Return what would have been announced and done, a line each, in the order of time."""
     entries: list[Verdict | Slow | ReplayedAction] = [*result.verdicts, *result.slowdowns, *result.actions]
     entries.sort(key=lambda one: one.at)
-    times = _times(what, [one.at for one in entries])
-    shown = [plain(f"{time}  {_words(one)}") for time, one in zip(times, entries, strict=True)]
+    times = [f"+{elapsed(one.at)}" for one in entries]
+    if what.recording is not None and what.began is not None and entries:
+        walls = what.recording.walls
+        at = [wall(walls[0][0] + one.at, walls) for one in entries]
+        of_day = clock(what.began, max(at))
+        times = [f"{of_day(time)}  {since}" for time, since in zip(at, times, strict=True)]
+    shown = []
+    for time, one in zip(times, entries, strict=True):
+        if isinstance(one, ReplayedAction):
+            words = f"{DEEDS[one.action]}: {one.why}"
+        elif isinstance(one, Slow):
+            slow = f"slow: {one.ratio:.1f} x the usual batch time, {one.cause or 'cause unknown'}"
+            words = slow if one.ratio > 1 else "not slow any more"
+        elif one.step == "recovered":
+            words = f"{STEPS[one.step]} after {duration(one.gap)}"
+        else:
+            doing = STOPPED if one.cause == "stopped" else DOING.get(one.cause, DOING["unknown"])
+            silence = f"no progress for {duration(one.gap)} {place(one.row, one.phase)}"
+            words = f"{STEPS[one.step]}: {silence}; {doing}"
+        shown.append(plain(f"{time}  {words}"))
     return shown or [f"nothing: healthy all along ({result.events} events)"]
-
-
-def _times(what: Source, seconds: list[float]) -> list[str]:
-    """Return times as the user reads them: of the clock on the wall, if it is known, and since the beginning."""
-    since = [f"+{elapsed(at)}" for at in seconds]
-    if what.recording is None or what.began is None or not seconds:
-        return since
-    walls = what.recording.walls
-    at = [wall(walls[0][0] + one, walls) for one in seconds]
-    shown = clock(what.began, max(at))
-    return [f"{shown(time)}  {after}" for time, after in zip(at, since, strict=True)]
-
-
-def _words(one: Verdict | Slow | ReplayedAction) -> str:
-    if isinstance(one, ReplayedAction):
-        return f"{DEEDS[one.action]}: {one.why}"
-    if isinstance(one, Slow):
-        return (
-            f"slow: {one.ratio:.1f} x the usual batch time, {one.cause or 'cause unknown'}"
-            if one.ratio > 1
-            else "not slow any more"
-        )
-    if one.step == "recovered":
-        return f"{STEPS[one.step]} after {duration(one.gap)}"
-    doing = STOPPED if one.cause == "stopped" else DOING.get(one.cause, DOING["unknown"])
-    return f"{STEPS[one.step]}: no progress for {duration(one.gap)} {place(one.row, one.phase)}; {doing}"

@@ -37,7 +37,7 @@ from stallguard.core.events import (
     Ticked,
 )
 from stallguard.core.lifecycle import ENDED, WATCHED
-from stallguard.core.readings import AnyReading, Process
+from stallguard.core.readings import Process
 from stallguard.core.run import Run
 from stallguard.errors import UNREADABLE
 from stallguard.storage import journal
@@ -96,9 +96,32 @@ class _Attempt:
         return math.inf if self.prolonged else min(self.signals.values(), default=math.inf)
 
     def prolong(self, place: int) -> None:
-        """Let the silence go on that was ended before the event at `place`."""
+        """Let the silence go on as it was that was ended before the event at `place`.
+
+        The newest record and readings come again and again; counters go on as fast as before.
+        """
+        ended = self.ended
+        newest: dict[tuple[type, int], Event] = {}
+        before: dict[tuple[type, int], Event] = {}
+        for event in self.events[:place]:
+            key: tuple[type, int]
+            if isinstance(event, Heartbeat):
+                key = Heartbeat, event.pid
+            elif isinstance(event, Sampled):
+                key = type(event.reading), getattr(event.reading, "pid", 0)
+            else:
+                continue
+            newest[key] = event
+            if event.at <= ended - RATES_OVER:
+                before[key] = event
+        pulsing = {
+            key: one for key, one in newest.items() if key[0] is not Heartbeat or one.at > ended - SILENT
+        }
+        times = (ended + PERIOD * turn for turn in range(1, int(HORIZON / PERIOD)))
         last = next((at for at, one in enumerate(self.events) if one is self.exited), len(self.events))
-        self.events[place:last] = _silence(self.events[:place], self.ended)
+        self.events[place:last] = [
+            _later(one, before.get(key), at) for at in times for key, one in pulsing.items()
+        ]
         self.prolonged = True
 
 
@@ -152,12 +175,11 @@ class World:
         if own is not None and own.at <= at:
             self._place += 1
             return own
-        return self._followed() if self._following else None
-
-    def _followed(self) -> Event:
-        """Take what follows an order next; what is recorded behind an end comes as long after the end as it did."""
+        if not self._following:
+            return None
         event, last = self._following.pop(0), self._attempts[self._number].exited
         if isinstance(event, Exited) and last is not None:
+            # What is recorded behind an end comes as long after it as it did that night.
             self._shift = event.at - last.at
             self._place = self._attempts[self._number].events.index(last) + 1
         return event
@@ -165,11 +187,29 @@ class World:
     def follow(self, action: Action, run: Run) -> None:
         """Take an order of the replay: what followed it that night is to come as long after it."""
         if isinstance(action, Collect) and action.incident != DUMP:
-            self._follow(self._evidence(action.incident, run))
+            # The evidence that was collected in this silence; empty if there was none.
+            attempt, began = self._attempts[self._number], run.detector_state.judgement.since - self._shift
+            later = (
+                event.at for event in attempt.events[self._place :]
+                if isinstance(event, Heartbeat) and event.progress_at > run.now - self._shift
+            )  # fmt: skip
+            over = next(later, math.inf)
+            found = next((one for one in attempt.collected if began <= one.at < over), None)
+            if found is None:
+                self._follow(Collected(at=run.now, incident=action.incident, seconds=0.0))
+            else:
+                at = self._after(run.now, found.at - found.seconds, found.at)
+                self._follow(replace(found, at=at, incident=action.incident))
         elif isinstance(action, Signal) and action.name in ENDS:
             self._end(action.name, run)
+        elif isinstance(action, Launch) and self._number + 1 == len(self._attempts):
+            self._over = True
         elif isinstance(action, Launch):
-            self._launch(run.now)
+            ordered = self._attempts[self._number + 1].launched
+            if abs(run.now - self._shift - ordered) >= SAME:
+                self._shift = run.now - ordered
+            self._number, self._place = self._number + 1, 0
+            self._following, self._ending = [], False
 
     def _own(self, run: Run) -> Event | None:
         """Return the next event that follows no order of the replay, without taking it."""
@@ -193,21 +233,8 @@ class World:
             return max(ordered, then + self._shift)
         return ordered + max(0.0, then - recorded)
 
-    def _evidence(self, incident: int, run: Run) -> Collected:
-        """Return the evidence that was collected in this silence; empty if there was none."""
-        attempt, began = self._attempts[self._number], run.detector_state.judgement.since - self._shift
-        later = (
-            event.at for event in attempt.events[self._place :]
-            if isinstance(event, Heartbeat) and event.progress_at > run.now - self._shift
-        )  # fmt: skip
-        over = next(later, math.inf)
-        found = next((one for one in attempt.collected if began <= one.at < over), None)
-        if found is None:
-            return Collected(at=run.now, incident=incident, seconds=0.0)
-        at = self._after(run.now, found.at - found.seconds, found.at)
-        return replace(found, at=at, incident=incident)
-
     def _end(self, name: str, run: Run) -> None:
+        """Let the attempt end after the signal `name` as it ended that night, at once if it did not."""
         attempt = self._attempts[self._number]
         self._ending = True
         last, recorded = attempt.exited, attempt.signals.get(name)
@@ -220,62 +247,23 @@ class World:
             at = self._after(run.now, recorded, last.at)
             self._follow(replace(last, at=at, attempt=run.attempt, steady=0.0))
 
-    def _launch(self, now: float) -> None:
-        if self._number + 1 == len(self._attempts):
-            self._over = True
-            return
-        ordered = self._attempts[self._number + 1].launched
-        if abs(now - self._shift - ordered) >= SAME:
-            self._shift = now - ordered
-        self._number, self._place = self._number + 1, 0
-        self._following, self._ending = [], False
-
-
-def _silence(events: Sequence[Event], ended: float) -> list[Event]:
-    """Return the events of a silence that goes on as it was: the newest record and readings, again and again.
-
-    `ended`: the end of `events`, seconds.  Counters go on as fast as before.
-    """
-    newest: dict[tuple[type, int], Event] = {}
-    before: dict[tuple[type, int], Event] = {}
-    for event in events:
-        key = _key(event)
-        if key is None:
-            continue
-        newest[key] = event
-        if event.at <= ended - RATES_OVER:
-            before[key] = event
-    pulsing = {key: one for key, one in newest.items() if key[0] is not Heartbeat or one.at > ended - SILENT}
-    times = (ended + PERIOD * turn for turn in range(1, int(HORIZON / PERIOD)))
-    return [_later(one, before.get(key), at) for at in times for key, one in pulsing.items()]
-
 
 def _later(event: Event, before: Event | None, at: float) -> Event:
+    """Return a record or reading again, at a later time; `before`: a reading from which its counters have moved."""
     if isinstance(event, Heartbeat):
         return replace(event, at=at, sent_at=event.sent_at + at - event.at, steady=0.0)
-    if isinstance(before, Sampled) and isinstance(event, Sampled) and isinstance(event.reading, Process):
-        return replace(event, at=at, reading=_further(before, event, at), steady=0.0)
-    return replace(event, at=at, steady=0.0)
-
-
-def _key(event: Event) -> tuple[type, int] | None:
-    if isinstance(event, Heartbeat):
-        return Heartbeat, event.pid
-    if isinstance(event, Sampled):
-        return type(event.reading), getattr(event.reading, "pid", 0)
-    return None
-
-
-def _further(before: Sampled, last: Sampled, at: float) -> AnyReading:
-    """Return the reading of a process at a time behind its last, by how fast its counters moved before."""
-    share = (at - last.at) / (last.at - before.at) if last.at > before.at else 0.0
+    if not (
+        isinstance(before, Sampled) and isinstance(event, Sampled) and isinstance(event.reading, Process)
+    ):
+        return replace(event, at=at, steady=0.0)
+    share = (at - event.at) / (event.at - before.at) if event.at > before.at else 0.0
     changes: dict[str, Any] = {}
     for name in COUNTERS:
-        was, now = getattr(before.reading, name), getattr(last.reading, name)
+        was, now = getattr(before.reading, name), getattr(event.reading, name)
         if was is not None and now is not None:
             value = now + max(0.0, now - was) * share
             changes[name] = value if isinstance(now, float) else int(value)
-    return replace(last.reading, **changes)
+    return replace(event, at=at, reading=replace(event.reading, **changes), steady=0.0)
 
 
 def moved(event: Event, by: float) -> Event:

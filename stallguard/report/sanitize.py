@@ -42,11 +42,8 @@ def screen(data: bytes, lines: int, columns: int) -> list[str]:
     Of a progress bar that was drawn again and again its last state is kept.  A longer line ends in an ellipsis.
     """
     text = _COLOUR.sub("", data.decode(errors="replace").replace("\r\n", "\n"))
-    shown = [plain(_redrawn(line)).rstrip() for line in text.split("\n")]
+    # Of a line whose beginning is written again, by carriage returns or backspaces, the last writing stays.
+    redrawn = (re.split(r"[\r\x08]+", line.rstrip("\r\x08"))[-1] for line in text.split("\n"))
+    shown = [plain(line).rstrip() for line in redrawn]
     kept = [line for line in shown if line][-lines:]
     return [cut(line, columns) for line in kept]
-
-
-def _redrawn(line: str) -> str:
-    """Return what stays of a line whose beginning is written again, by carriage returns or backspaces."""
-    return re.split(r"[\r\x08]+", line.rstrip("\r\x08"))[-1]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 from itertools import groupby
 
 import msgspec
@@ -41,26 +40,34 @@ def fold(text: str, cwd: str = "") -> list[GroupedStacks]:
     """Return the threads of a faulthandler dump, folded by similarity, the main thread first; not our own."""
     threads = stacks.parse(text)
     main = stacks.main_thread(threads)
-    threads = [thread for thread in threads if thread is main or not _is_ours(thread)]
     groups: list[list[Thread]] = [[main]] if main else []
     for thread in threads:
-        if thread is not main:
-            _join(groups[1:], groups, thread)
-    return [_folded(group, cwd, main=group[0] is main) for group in groups]
-
-
-def _is_ours(thread: Thread) -> bool:
-    """Return whether a thread was started by stallguard."""
-    begun = [name for frame in thread.frames if (name := package(frame)) != "Python"]
-    return bool(begun) and begun[-1] == "stallguard"
-
-
-def _join(candidates: Sequence[list[Thread]], groups: list[list[Thread]], thread: Thread) -> None:
-    for group in candidates:
-        if similarity(group[0], thread) >= SIMILAR:
+        begun = [name for frame in thread.frames if (name := package(frame)) != "Python"]
+        if thread is main or begun[-1:] == ["stallguard"]:  # stallguard began the thread
+            continue
+        alike = (group for group in groups[1:] if similarity(group[0], thread) >= SIMILAR)
+        group = next(alike, None)
+        if group is None:
+            groups.append([thread])
+        else:
             group.append(thread)
-            return
-    groups.append([thread])
+    folded = []
+    for group in groups:
+        segments = []
+        for name, calls in groupby(group[0].frames, key=package):
+            # A place inside a package is the path there, which is the same on every machine.
+            inside = f"/{name}/"
+            segments.append(Segment(name, tuple(
+                stacks.place(frame, frame.file.partition(inside)[0] if inside in frame.file else cwd)
+                for frame in calls
+            )))  # fmt: skip
+        folded.append(GroupedStacks(
+            threads=tuple(thread.name or thread.ident for thread in group),
+            main=group[0] is main,
+            kind=frames.classify(group[0].frames),
+            segments=tuple(segments),
+        ))  # fmt: skip
+    return folded
 
 
 def similarity(one: Thread, other: Thread) -> float:
@@ -72,25 +79,6 @@ def similarity(one: Thread, other: Thread) -> float:
 
 def _calls(thread: Thread) -> Counter[tuple[str, str]]:
     return Counter((frame.file, frame.function) for frame in thread.frames)
-
-
-def _folded(group: Sequence[Thread], cwd: str, *, main: bool) -> GroupedStacks:
-    first = group[0]
-    return GroupedStacks(
-        threads=tuple(thread.name or thread.ident for thread in group),
-        main=main,
-        kind=frames.classify(first.frames),
-        segments=tuple(
-            Segment(name, tuple(_place(frame, name, cwd) for frame in calls))
-            for name, calls in groupby(first.frames, key=package)
-        ),
-    )
-
-
-def _place(frame: Frame, inside: str, cwd: str) -> str:
-    """Return where a frame is; inside a package by the path there, which is the same on every machine."""
-    name = f"/{inside}/"
-    return stacks.place(frame, frame.file.partition(name)[0] if name in frame.file else cwd)
 
 
 def package(frame: Frame) -> str:

@@ -35,33 +35,34 @@ def rows(snapshot: Snapshot, last_words: str = "", where: str = "") -> Rows:
     `where`: the script's line in which the newest incident hung.
     """
     heartbeat = snapshot.get("progress") or {}
-    readings = snapshot.get("readings", {})
-    rows = [
-        ("state", _state(snapshot)),
-        ("paused", muted(snapshot)),
-        ("doing", _doing(heartbeat)),
-        ("silent", _silence(snapshot.get("judgement", {}), snapshot.get("silent"))),
-        ("progress", progress(heartbeat, snapshot.get("rates", {}).get("batches"))),
-        *trainings(snapshot),
-        ("batches", _batches(snapshot)),
-        ("processor", _processor(snapshot, readings.get("machine", {}))),
-        ("GPU", _gpu(readings.get("device", {}))),
-        ("memory", _memory(readings.get("process", {}), readings.get("memory", {}))),
-        ("stalls", _stalls(snapshot)),
-        ("why", _why(snapshot.get("findings", []))),
-        ("hangs at", "" if is_well(snapshot) else plain(where)),
-        ("last words", plain(last_words)),
-    ]
-    return [(name, text) for name, text in rows if text]
-
-
-def _state(snapshot: Snapshot) -> str:
     state = str(snapshot["state"])
     since = f", for {duration(snapshot['seconds'])} in all" if "seconds" in snapshot else ""
     attempt = f"; attempt {snapshot['attempt']}" if snapshot.get("attempt", 1) > 1 else ""
     factor = f", {batch(snapshot['factor'])}" if snapshot.get("factor", 1) > 1 else ""
     device = ", on the CPU" if snapshot.get("device") == "cpu" else ""
-    return f"{state}: {MEANING.get(state, state)}{since}{attempt}{factor}{device}"
+    phase = str(heartbeat.get("phase", "importing"))
+    # The script's own loop: only it knows the phase.
+    by_hand = phase == "importing" and heartbeat.get("beats", 0) > 0
+    rate = snapshot.get("rates", {}).get("batches")
+    lately = f", {rate:.3g} a second" if rate is not None else ""
+    done, stalls, lost = snapshot.get("batches", 0), snapshot.get("incidents"), snapshot.get("lost", 0.0)
+    cost = f", {duration(lost)} lost" if lost else ""
+    findings = snapshot.get("findings", [])
+    rows = [
+        ("state", f"{state}: {MEANING.get(state, state)}{since}{attempt}{factor}{device}"),
+        ("paused", muted(snapshot)),
+        ("doing", "" if by_hand else WHILE.get(phase, phase).removeprefix("while ")),
+        ("silent", _silence(snapshot.get("judgement", {}), snapshot.get("silent"))),
+        ("progress", progress(heartbeat, rate)),
+        *trainings(snapshot),
+        ("batches", f"{count(done, 'batch', 'batches')}{lately}" if done else ""),
+        *_resources(snapshot),
+        ("stalls", f"{count(stalls, 'stall', 'stalls')}{cost}" if stalls else ""),
+        ("why", f"most likely {causes.title(findings[0]['cause'])}" if findings else ""),
+        ("hangs at", "" if is_well(snapshot) else plain(where)),
+        ("last words", plain(last_words)),
+    ]
+    return [(name, text) for name, text in rows if text]
 
 
 def muted(snapshot: Snapshot, now: dt.datetime | None = None) -> str:
@@ -71,14 +72,6 @@ def muted(snapshot: Snapshot, now: dt.datetime | None = None) -> str:
         return ""
     until = (now or dt.datetime.now()) + dt.timedelta(seconds=left)  # noqa: DTZ005 - the clock on the user's wall
     return f"stall handling paused until {until:%H:%M}"
-
-
-def _doing(heartbeat: Snapshot) -> str:
-    phase = str(heartbeat.get("phase", "importing"))
-    by_hand = (
-        phase == "importing" and heartbeat.get("beats", 0) > 0
-    )  # the script's own loop: only it knows the phase
-    return "" if by_hand else WHILE.get(phase, phase).removeprefix("while ")
 
 
 def _silence(judgement: Snapshot, silent: float | None) -> str:
@@ -108,24 +101,20 @@ def trainings(snapshot: Snapshot) -> Rows:
     over, living = [one for one in each if one["how"]], [one for one in each if not one["how"]]
     left_out = len(over[:-OVER_MAX])
     rows = [("trainings", f"{left_out} more are over")] if left_out else []
-    return rows + [(f"training {one['number']}", _training(one)) for one in over[-OVER_MAX:] + living]
-
-
-def _training(one: Snapshot) -> str:
-    heartbeat = one.get("progress") or {}
-    who = plain(f"{one['command']}, pid {one['pid']}" if one["command"] else f"pid {one['pid']}")
-    if one["how"]:
-        how = str(one["how"])
-        parts = [HOW.get(how, how), count(one["batches"], "batch", "batches")]
-        return f"{who}: {', '.join(parts)} in {duration(one['seconds'])}"
-    rate, silent = one.get("rate"), one.get("silent")
-    parts = [
-        one["judgement"].get("step", "off"),
-        progress(heartbeat, rate) or count(one["batches"], "batch", "batches"),
-    ]
-    parts += [f"{rate:.3g} batches a second"] if rate is not None else []
-    parts += [f"silent for {duration(silent)}"] if silent is not None else []
-    return f"{who}: {', '.join(parts)}"
+    for one in over[-OVER_MAX:] + living:
+        who = plain(f"{one['command']}, pid {one['pid']}" if one["command"] else f"pid {one['pid']}")
+        if one["how"]:
+            how = str(one["how"])
+            done = count(one["batches"], "batch", "batches")
+            parts = [HOW.get(how, how), f"{done} in {duration(one['seconds'])}"]
+        else:
+            rate, silent = one.get("rate"), one.get("silent")
+            came_to = progress(one.get("progress") or {}, rate) or count(one["batches"], "batch", "batches")
+            parts = [one["judgement"].get("step", "off"), came_to]
+            parts += [f"{rate:.3g} batches a second"] if rate is not None else []
+            parts += [f"silent for {duration(silent)}"] if silent is not None else []
+        rows.append((f"training {one['number']}", f"{who}: {', '.join(parts)}"))
+    return rows
 
 
 def progress(heartbeat: Snapshot, rate: float | None) -> str:
@@ -154,45 +143,20 @@ def remaining(heartbeat: Snapshot, rate: float | None) -> float | None:
     return max(0.0, float(epochs * size - done) / rate)
 
 
-def _batches(snapshot: Snapshot) -> str:
-    done = snapshot.get("batches", 0)
-    rate = snapshot.get("rates", {}).get("batches")
-    lately = f", {rate:.3g} a second" if rate is not None else ""
-    return f"{count(done, 'batch', 'batches')}{lately}" if done else ""
-
-
-def _processor(snapshot: Snapshot, machine: Snapshot) -> str:
-    cores = snapshot.get("rates", {}).get("cpu")
-    parts = [f"{cores:.2f} cores"] if cores is not None else []
-    parts += [f"{machine['idle']:.0%} of the machine idle"] if machine.get("idle") is not None else []
-    return ", ".join(parts)
-
-
-def _gpu(device: Snapshot) -> str:
-    parts = [f"{device['utilisation']:.0%} busy"] if device.get("utilisation") is not None else []
-    parts += [f"{quantity(device['memory'], 'bytes')} in use"] if device.get("memory") is not None else []
-    parts += [f"{device['power']:.3g} W"] if device.get("power") is not None else []
-    return ", ".join(parts)
-
-
-def _memory(process: Snapshot, memory: Snapshot) -> str:
-    footprint = process.get("footprint") or process.get("rss")
-    parts = [f"{quantity(footprint, 'bytes')} of the training"] if footprint else []
+def _resources(snapshot: Snapshot) -> Rows:
+    """Return what the training takes from the machine, and what is left of it."""
+    readings = snapshot.get("readings", {})
+    machine, device = readings.get("machine", {}), readings.get("device", {})
+    process, memory = readings.get("process", {}), readings.get("memory", {})
+    cores, footprint = snapshot.get("rates", {}).get("cpu"), process.get("footprint") or process.get("rss")
+    processor = [f"{cores:.2f} cores"] if cores is not None else []
+    processor += [f"{machine['idle']:.0%} of the machine idle"] if machine.get("idle") is not None else []
+    gpu = [f"{device['utilisation']:.0%} busy"] if device.get("utilisation") is not None else []
+    gpu += [f"{quantity(device['memory'], 'bytes')} in use"] if device.get("memory") is not None else []
+    gpu += [f"{device['power']:.3g} W"] if device.get("power") is not None else []
+    held = [f"{quantity(footprint, 'bytes')} of the training"] if footprint else []
     if memory.get("available") is not None:
-        parts.append(f"{quantity(memory['available'], 'bytes')} available")
-    parts += [f"pressure {memory['pressure']}"] if memory.get("pressure") else []
-    parts += [f"{quantity(memory['swap_used'], 'bytes')} swapped"] if memory.get("swap_used") else []
-    return ", ".join(parts)
-
-
-def _stalls(snapshot: Snapshot) -> str:
-    if not snapshot.get("incidents"):
-        return ""
-    lost = snapshot.get("lost", 0.0)
-    return count(snapshot["incidents"], "stall", "stalls") + (f", {duration(lost)} lost" if lost else "")
-
-
-def _why(findings: list[Snapshot]) -> str:
-    if not findings:
-        return ""
-    return f"most likely {causes.title(findings[0]['cause'])}"
+        held.append(f"{quantity(memory['available'], 'bytes')} available")
+    held += [f"pressure {memory['pressure']}"] if memory.get("pressure") else []
+    held += [f"{quantity(memory['swap_used'], 'bytes')} swapped"] if memory.get("swap_used") else []
+    return [("processor", ", ".join(processor)), ("GPU", ", ".join(gpu)), ("memory", ", ".join(held))]

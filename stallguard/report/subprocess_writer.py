@@ -16,7 +16,7 @@ PATIENCE = 20.0  # seconds; a night of 8 hours takes one
 
 
 def write(run_dir: Path, seconds: float = PATIENCE) -> Path | None:
-    """Write report.html_page into `run_dir`, in at most `seconds`; return its path, None if it could not be made."""
+    """Write report.html into `run_dir`, in at most `seconds`; return its path, None if it could not be made."""
     command = [sys.executable, "-m", "stallguard", "report", str(run_dir.resolve()), "--html"]
     try:
         subprocess.run(

@@ -18,6 +18,14 @@ from stallguard.report.narrative import batch, prose, sentence
 from stallguard.report.programs import TrainingRow
 from stallguard.report.totals import RunTotals
 
+ENDINGS = {
+    "finished": "story finished",
+    "gave up": "story gave up",
+    "stopped": "story stopped",
+    "interrupted": "story by request",
+    "lost": "story lost",
+    "running": "story running",
+}
 ENOUGH_TO_SAY = 1.0  # seconds
 
 
@@ -37,8 +45,15 @@ def story(
     `clock`: the time of day as text; `inexact`: what the probe said is not exact, outside of the incidents.
     """
     facts = {"duration": duration(totals.seconds), "progress": progress(totals), **facts}
+    on_time = facts.get("code") == str(STOPPED_ON_TIME)
+    ending = "story by request" if state == "stopped" and not on_time else ENDINGS.get(state, "story ended")
+    beginning = [sentence(ending, facts)]
+    if trainings:
+        done = sum(one.how == "ended" for one in trainings)
+        ended = "all" if done == len(trainings) else str(done) if done else "none"
+        beginning.append(sentence("story trainings", {"count": str(len(trainings)), "done": ended}))
     paragraphs = (
-        [sentence(_ending(state, facts), facts), *_trainings(trainings)],
+        beginning,
         _trouble(incidents, clock),
         _deeds(totals, attempts),
         [sentence("mathematics", {"text": text}) for text in [facts.get("mathematics")] if text],
@@ -47,29 +62,6 @@ def story(
     )
     joined = (" ".join(map(prose, paragraph)) for paragraph in paragraphs)
     return [text for text in joined if text]
-
-
-def _trainings(each: Sequence[TrainingRow]) -> Iterator[str]:
-    """Yield, for a run with several trainings, how many of them ended."""
-    if each:
-        done = sum(one.how == "ended" for one in each)
-        ended = "all" if done == len(each) else str(done) if done else "none"
-        yield sentence("story trainings", {"count": str(len(each)), "done": ended})
-
-
-def _ending(state: str, facts: dict[str, str]) -> str:
-    on_time = facts.get("code") == str(STOPPED_ON_TIME)
-    return "story by request" if state == "stopped" and not on_time else ENDINGS.get(state, "story ended")
-
-
-ENDINGS = {
-    "finished": "story finished",
-    "gave up": "story gave up",
-    "stopped": "story stopped",
-    "interrupted": "story by request",
-    "lost": "story lost",
-    "running": "story running",
-}
 
 
 def progress(totals: RunTotals) -> str:
@@ -104,10 +96,6 @@ def _trouble(incidents: Sequence[Incident], clock: Callable[[float], str]) -> It
     recovered = sum(one.outcome == RECOVERED for one in stalls)
     if recovered:
         yield sentence("story recovered", {"times": times(recovered)})
-    yield from _causes(incidents)
-
-
-def _causes(incidents: Sequence[Incident]) -> Iterator[str]:
     places = {one.where for one in incidents if one.where}
     if len(places) == 1:
         kind = "story hung again" if len(incidents) > 1 else "story hung"
@@ -115,8 +103,8 @@ def _causes(incidents: Sequence[Incident]) -> Iterator[str]:
     known = [one.findings[0] for one in incidents if one.findings]
     causes = Counter(finding.cause for finding in known)
     if len(causes) == 1:
-        first = messages.diagnosis(known[:1])[0]
-        yield sentence(first.kind, first.facts)
+        diagnosed = messages.diagnosis(known[:1])[0]
+        yield sentence(diagnosed.kind, diagnosed.facts)
     elif causes:
         named = [f"{title(cause)} ({times(number)})" for cause, number in causes.most_common()]
         yield sentence("story causes", {"causes": "; ".join(named)})

@@ -6,7 +6,7 @@ Pure: numbers in, the text of SVG paths out.  Must not escape anything: only num
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
 import msgspec
@@ -32,14 +32,26 @@ def chart(panel: Panel, timeline: Timeline) -> Chart:
     values = [value for series in panel.series for value in series.values if value is not None]
     low, top = min(values, default=0.0), max(values, default=0.0)
     log = is_log(panel, low, top)
-    scale = _log(low, top) if log else _linear(low if panel.key == "loss" else min(low, 0.0), top)
+    lowest = low if log or panel.key == "loss" else min(low, 0.0)
+    scaled: Callable[[float], float] = math.log if log else float
+    floor = scaled(lowest)
+    span = (scaled(top) - floor) or 1.0
     silences = [band for band in timeline.bands if band.kind == "silence"]
     breaks = [(band.began + band.ended) / 2 for band in silences] if panel.key == "batch" else []
-    lines = [thinned(timeline.times, series.values) for series in panel.series]
+    paths = []
+    for series in panel.series:
+        line = thinned(timeline.times, series.values)
+        path = ""
+        # No part of a line crosses one of the breaks: a silence has no batch time.
+        for _, part in groupby(line, key=lambda point: sum(at < point[0] for at in breaks)):
+            points = (
+                f"{_x(at, timeline.seconds):g},{HEIGHT - (scaled(value) - floor) / span * HEIGHT:.1f}"
+                for at, value in part
+            )
+            path += f"M{'L'.join(points)}"
+        paths.append(path)
     return Chart(
-        paths=[
-            "".join(_path(part, timeline.seconds, scale) for part in _parts(line, breaks)) for line in lines
-        ],
+        paths=paths,
         bands=[
             (_x(band.began, timeline.seconds), max(1.0, _x(band.ended - band.began, timeline.seconds)))
             for band in silences
@@ -54,14 +66,6 @@ def is_log(panel: Panel, low: float, top: float) -> bool:
     return panel.log and low > 0 and math.log10(top / low) > DECADES
 
 
-def _log(low: float, top: float) -> tuple[bool, float, float]:
-    return True, math.log(low), math.log(top)
-
-
-def _linear(low: float, top: float) -> tuple[bool, float, float]:
-    return False, low, top
-
-
 def thinned(times: Sequence[float], values: Sequence[float | None]) -> list[tuple[float, float]]:
     """Return every so many points of a line, those with a value."""
     known = [(at, value) for at, value in zip(times, values, strict=True) if value is not None]
@@ -70,23 +74,5 @@ def thinned(times: Sequence[float], values: Sequence[float | None]) -> list[tupl
     return [max((point for _, point in cell), key=lambda point: point[1]) for _, cell in cells]
 
 
-def _parts(
-    line: Sequence[tuple[float, float]], breaks: Sequence[float]
-) -> Iterable[Sequence[tuple[float, float]]]:
-    """Yield a line in parts, none of which crosses one of `breaks`: a silence has no batch time."""
-    numbered = groupby(line, key=lambda point: sum(at < point[0] for at in breaks))
-    return [list(part) for _, part in numbered]
-
-
 def _x(at: float, seconds: float) -> float:
     return round(at / max(seconds, 1e-9) * WIDTH, 1)
-
-
-def _path(line: Sequence[tuple[float, float]], seconds: float, scale: tuple[bool, float, float]) -> str:
-    log, low, top = scale
-    span = (top - low) or 1.0
-    points = [
-        f"{_x(at, seconds):g},{HEIGHT - ((math.log(value) if log else value) - low) / span * HEIGHT:.1f}"
-        for at, value in line
-    ]
-    return f"M{'L'.join(points)}" if points else ""

@@ -14,10 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from stallguard.report import labels
-from stallguard.report.document import CauseText, Document, IncidentText
+from stallguard.report.document import Document, IncidentText
 from stallguard.report.incidents import CRASH
 from stallguard.report.narrative import prose, sentence
-from stallguard.report.stack_groups import GroupedStacks
 from stallguard.report.timeline import Series, Timeline
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -50,7 +49,13 @@ def blocks(document: Document, width: int) -> Iterator[RenderableType]:
         yield from (_indented(Text(line, style=DIM)) for line in document.output[-OUTPUT:])
     if document.trainings:
         yield _heading("The trainings")
-        yield _indented(_grid([labels.TRAINING, *labels.trainings(document)]))
+        grid = Table.grid(padding=(0, 2))
+        for _ in labels.TRAINING:
+            grid.add_column(overflow="fold")
+        grid.add_row(*(Text(name, style=DIM) for name in labels.TRAINING))
+        for row in labels.trainings(document):
+            grid.add_row(*map(Text, row))
+        yield _indented(grid)
     yield _heading("In numbers")
     yield _indented(_table(labels.figures(document.totals)))
     if document.advice or document.beyond:
@@ -71,16 +76,6 @@ def _indented(block: RenderableType, by: int = 2) -> RenderableType:
 
 def _point(text: str, sign: str = "-", style: str = "") -> RenderableType:
     return _indented(_table([(sign, text)], style=style))
-
-
-def _grid(rows: Sequence[tuple[str, ...]]) -> Table:
-    """Return a table without lines, whose first row names its columns."""
-    table = Table.grid(padding=(0, 2))
-    for _ in rows[0]:
-        table.add_column(overflow="fold")
-    for number, row in enumerate(rows):
-        table.add_row(*(Text(cell, style=DIM if number == 0 else "") for cell in row))
-    return table
 
 
 def _table(rows: Sequence[tuple[str, str]], style: str = "") -> Table:
@@ -106,17 +101,22 @@ def chart(timeline: Timeline, columns: int) -> Iterator[RenderableType]:
     moving = [cell for cell in cells if cell]
     top = min(max(moving, default=0.0), PEAK * median(moving or [0.0]))
     yield _heading(f"Throughput; a full block is {top:.3g} batches a second or more")
-    yield _indented(Text("".join(_block(cell, top) for cell in cells)))
-    marks = _marks(timeline, columns)
-    if marks.strip():
-        yield _indented(Text(marks, style=ACCENT))
+    line = ""
+    for cell in cells:
+        if cell is None:
+            line += " "
+        else:
+            line += BLOCKS[max(1, min(8, round(cell / top * 8)))] if cell > 0 and top > 0 else "_"
+    yield _indented(Text(line))
+    marks = [" "] * columns
+    for mark in timeline.marks:
+        column = min(columns - 1, int(mark.at / max(timeline.seconds, 1e-9) * columns))
+        free = next((place for place in range(column, columns) if marks[place] == " "), None)
+        if mark.kind in MARKS and free is not None:
+            marks[free] = MARKS[mark.kind]
+    if any(mark != " " for mark in marks):
+        yield _indented(Text("".join(marks), style=ACCENT))
         yield _indented(Text("! stall   x crash   > next attempt   < recovered", style=DIM))
-
-
-def _block(cell: float | None, top: float) -> str:
-    if cell is None:
-        return " "
-    return BLOCKS[max(1, min(8, round(cell / top * 8)))] if cell > 0 and top > 0 else "_"
 
 
 def resampled(series: Series, timeline: Timeline, columns: int) -> list[float | None]:
@@ -130,16 +130,6 @@ def resampled(series: Series, timeline: Timeline, columns: int) -> list[float | 
     return [total / number if number else None for total, number in zip(sums, counts, strict=True)]
 
 
-def _marks(timeline: Timeline, columns: int) -> str:
-    row = [" "] * columns
-    for mark in timeline.marks:
-        column = min(columns - 1, int(mark.at / max(timeline.seconds, 1e-9) * columns))
-        free = next((place for place in range(column, columns) if row[place] == " "), None)
-        if mark.kind in MARKS and free is not None:
-            row[free] = MARKS[mark.kind]
-    return "".join(row)
-
-
 # ---- one incident -------------------------------------------------------------------------------------------------
 
 
@@ -150,35 +140,22 @@ def _trouble(trouble: IncidentText) -> Iterator[RenderableType]:
     if trouble.where:
         yield _indented(Text("> ", style=ACCENT).append(trouble.where, HEAD))
     for cause in trouble.causes:
-        yield from _cause(cause)
-    yield from _stacks(trouble)
+        yield _indented(Text(cause.title).append(f"  {cause.word} ({cause.confidence:.0%})", DIM))
+        yield from (_indented(_point(text, "+")) for text in cause.evidence)
+        yield from (_indented(_point(text, "-")) for text in cause.against)
+    if trouble.same_as:
+        yield _indented(Text(sentence("same stacks", {"number": str(trouble.same_as)}), style=DIM))
+    evidence = None if trouble.same_as else trouble.evidence
+    for group in evidence.stacks if evidence else ():
+        yield _indented(Text(labels.threads(group), style=DIM))
+        for segment in group.segments:
+            if segment.package:
+                yield _indented(Text(labels.calls(segment), style=DIM), 6)
+            else:
+                own = (Text("> ", style=ACCENT).append(frame, HEAD) for frame in segment.frames)
+                yield from (_indented(line, 4) for line in own)
+    if evidence and (why := labels.unseen(trouble)):
+        yield _indented(Text(why, style=DIM))
     if trouble.announced:
         yield _indented(Text("what was done", style=DIM))
         yield _indented(_table([(line.clock, line.text) for line in trouble.announced]), 4)
-
-
-def _cause(cause: CauseText) -> Iterator[RenderableType]:
-    yield _indented(Text(cause.title).append(f"  {cause.word} ({cause.confidence:.0%})", DIM))
-    yield from (_indented(_point(text, "+")) for text in cause.evidence)
-    yield from (_indented(_point(text, "-")) for text in cause.against)
-
-
-def _stacks(trouble: IncidentText) -> Iterator[RenderableType]:
-    if trouble.same_as:
-        yield _indented(Text(sentence("same stacks", {"number": str(trouble.same_as)}), style=DIM))
-    elif trouble.evidence is not None:
-        for group in trouble.evidence.stacks:
-            yield from _stack(group)
-        if why := labels.unseen(trouble):
-            yield _indented(Text(why, style=DIM))
-
-
-def _stack(group: GroupedStacks) -> Iterator[RenderableType]:
-    yield _indented(Text(labels.threads(group), style=DIM))
-    for segment in group.segments:
-        if segment.package:
-            yield _indented(Text(labels.calls(segment), style=DIM), 6)
-        else:
-            yield from (
-                _indented(Text("> ", style=ACCENT).append(frame, HEAD), 4) for frame in segment.frames
-            )

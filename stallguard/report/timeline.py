@@ -7,7 +7,7 @@ computes with arrays.  Pure; must not draw.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
@@ -32,6 +32,12 @@ LINES = 6  # of one chart
 MAY_BE_QUIET = ("rate", "pressure", "swap", "gpu")  # a chart of nothing but zero says less than a word
 DIGITS = 4  # significant ones of a number
 PRESSURE = {"normal": 0.0, "warn": 0.5, "critical": 1.0}
+
+# Announcements that a report marks, and as what.
+MARKED = {
+    "recovered": "recovered", "continued": "recovered", "signature": "line", "finished": "end", "ended": "end",
+    "gave_up": "end",
+}  # fmt: skip
 
 # Phases of the probe's record, as a report shows them.
 GROUPS = {
@@ -103,14 +109,30 @@ def timeline(
     edges = grid(record.first, record.last, [incident.noticed for incident in incidents])
     panels = [panel for panel in _panels(record, edges, incidents) if panel.series]
     quiet = [panel for panel in panels if panel.key in MAY_BE_QUIET and not any(map(_moves, panel.series))]
+    zero = record.first
+    bands = [
+        Band(kind, round(began - zero, 2), round(ended - zero, 2))
+        for kind, began, ended in _phases(record, attempts)
+    ]
+    marks = []
+    for one in incidents:
+        ended = record.last if one.ended is None else one.ended
+        bands.append(Band("silence", round(one.began - zero, 2), round(ended - zero, 2), one.number))
+        marks.append(Mark(one.kind, round(one.noticed - zero, 2), str(one.number or "")))
+    marks += [Mark("restart", round(one.began - zero, 2), str(one.number)) for one in attempts[1:]]
+    for at, what in record.happened:
+        if isinstance(what, ClockGap):
+            bands.append(Band("asleep", round(max(0.0, at - what.seconds - zero), 2), round(at - zero, 2)))
+        elif isinstance(what, Announce) and what.kind in MARKED:
+            marks.append(Mark(MARKED[what.kind], round(at - zero, 2), ""))
     return Timeline(
-        start=round(record.first, 3),
+        start=round(zero, 3),
         offset=offset,
-        seconds=round(record.last - record.first, 3),
-        times=[round(float(at), 2) for at in _middles(edges) - record.first],
+        seconds=round(record.last - zero, 3),
+        times=[round(float(at), 2) for at in _middles(edges) - zero],
         panels=[panel for panel in panels if panel not in quiet],
-        bands=list(_bands(record, attempts, incidents)),
-        marks=sorted(_marks(record, attempts, incidents), key=lambda mark: mark.at),
+        bands=bands,
+        marks=sorted(marks, key=lambda mark: mark.at),
         quiet=[panel.title.lower() for panel in quiet],
     )
 
@@ -203,7 +225,14 @@ def _panels(record: Record, edges: Array, incidents: Sequence[Incident]) -> list
     done = _points(_beats(record.heartbeat))
     beats = rate(done, edges)
     with np.errstate(divide="ignore", invalid="ignore"):
-        batch = np.where(beats > 0, rate(_moving(done), edges) / beats, np.nan)
+        # The seconds spent on batches that were finished, as a counter: what a stall does not add to.
+        spent = np.where(np.diff(done.value, prepend=0.0) > 0, np.diff(done.at, prepend=0.0), 0.0)
+        batch = np.where(beats > 0, rate(_Points(done.at, np.cumsum(spent)), edges) / beats, np.nan)
+    # The cells all of which lie in a silence: no batch ended there, however long that is.
+    silent = np.zeros(len(edges) - 1, dtype=np.bool_)
+    for one in incidents:
+        ended = record.last if one.ended is None else one.ended
+        silent |= (edges[:-1] >= one.began) & (edges[1:] <= ended)
     pauses = _points(
         (at, heartbeat.longest)
         for at, heartbeat in record.heartbeat
@@ -218,22 +247,13 @@ def _panels(record: Record, edges: Array, incidents: Sequence[Incident]) -> list
         Panel("batch", "Time a batch", "s",
               _series("mean", batch) + _series("longest pause", highest(pauses, edges)), log=True),
         Panel("rate", "Throughput", "/s",
-              _series("batches a second", np.where(_in_silence(edges, record, incidents), 0.0, beats))),
+              _series("batches a second", np.where(silent, 0.0, beats))),
         Panel("loss", "Loss", "", [
             line for number, points in enumerate(losses[:LINES], 1)
             for line in _series("loss" if len(losses) == 1 else f"training {number}", mean(points, edges))
         ]),
         *_sensed(record, edges),
     ]  # fmt: skip
-
-
-def _in_silence(edges: Array, record: Record, incidents: Iterable[Incident]) -> npt.NDArray[np.bool_]:
-    """Return for each cell whether all of it lies in a silence: no batch ended there, however long that is."""
-    inside = np.zeros(len(edges) - 1, dtype=np.bool_)
-    for one in incidents:
-        ended = record.last if one.ended is None else one.ended
-        inside |= (edges[:-1] >= one.began) & (edges[1:] <= ended)
-    return inside
 
 
 def _beats(heartbeat: Sequence[tuple[float, Heartbeat]]) -> list[tuple[float, float | None]]:
@@ -257,12 +277,6 @@ def _beats(heartbeat: Sequence[tuple[float, Heartbeat]]) -> list[tuple[float, fl
     return points
 
 
-def _moving(done: _Points) -> _Points:
-    """Return the seconds spent on batches that were finished, as a counter: what a stall does not add to."""
-    moved = np.where(np.diff(done.value, prepend=0.0) > 0, np.diff(done.at, prepend=0.0), 0.0)
-    return _Points(done.at, np.cumsum(moved))
-
-
 def _sensed(record: Record, edges: Array) -> list[Panel]:
     def of(kind: type, take: Callable[[Any], float | None]) -> _Points:
         name = str(kind.__struct_config__.tag)  # type: ignore[attr-defined]  # every reading is a Struct
@@ -273,7 +287,11 @@ def _sensed(record: Record, edges: Array) -> list[Panel]:
 
     trees = record.readings.get("process", ())
     used = _by_process((at, seen.pid, seen.cpu) for at, seen in trees if isinstance(seen, Process))
-    held = _by_process((at, seen.pid, _footprint(seen)) for at, seen in trees if isinstance(seen, Process))
+    held = _by_process(
+        (at, seen.pid, seen.rss if seen.footprint is None else seen.footprint)
+        for at, seen in trees
+        if isinstance(seen, Process)
+    )
     cores = _sum([rate(points, edges) for points in used], edges)
     level_of = _followed if held[1:] else mean
     memory = _sum([level_of(points, edges) for points in held], edges)
@@ -319,27 +337,11 @@ def _sum(each: Sequence[Array], edges: Array) -> Array:
     return np.where(known, total, np.nan)
 
 
-def _footprint(seen: Process) -> float | None:
-    return seen.footprint if seen.footprint is not None else seen.rss
-
-
 def _pressure(seen: Memory) -> float | None:
     return PRESSURE.get(seen.pressure or "", seen.stall_some)
 
 
-# ---- bands and marks --------------------------------------------------------------------------------------------
-
-
-def _bands(record: Record, attempts: Sequence[AttemptRow], incidents: Sequence[Incident]) -> Iterable[Band]:
-    zero, end = record.first, record.last
-    for kind, began, ended in _phases(record, attempts):
-        yield Band(kind, round(began - zero, 2), round(ended - zero, 2))
-    for one in incidents:
-        ended = one.ended if one.ended is not None else end
-        yield Band("silence", round(one.began - zero, 2), round(ended - zero, 2), one.number)
-    for at, what in record.happened:
-        if isinstance(what, ClockGap):
-            yield Band("asleep", round(max(0.0, at - what.seconds - zero), 2), round(at - zero, 2))
+# ---- the phases ---------------------------------------------------------------------------------------------------
 
 
 def _phases(record: Record, attempts: Sequence[AttemptRow]) -> list[tuple[str, float, float]]:
@@ -347,7 +349,11 @@ def _phases(record: Record, attempts: Sequence[AttemptRow]) -> list[tuple[str, f
     narrow = max(FINEST, (record.last - record.first) / SPANS)
     ends = {attempt.number: attempt.ended or record.last for attempt in attempts}
     spans: list[tuple[int, str, float, float]] = []
-    for (attempt, kind), began, ended in _runs(_leading(record.heartbeat), ends):
+    leading = _leading(record.heartbeat)
+    groups = groupby(leading, key=lambda pair: (pair[1].attempt, GROUPS.get(pair[1].phase, "outside")))
+    begins = [(key, next(group)[0]) for key, group in groups]
+    for ((attempt, kind), began), (following, until) in pairwise([*begins, ((0, ""), 0.0)]):
+        ended = max(began, until if following[0] == attempt else ends.get(attempt, began))
         last = spans[-1] if spans else None
         if last and last[0] == attempt and (last[1] == kind or ended - began < narrow):
             spans[-1] = (attempt, last[1], last[2], ended)
@@ -370,31 +376,3 @@ def _leading(heartbeat: Sequence[tuple[float, Heartbeat]]) -> list[tuple[float, 
         if key == present:
             kept.append((at, record))
     return kept
-
-
-def _runs(
-    heartbeat: Sequence[tuple[float, Heartbeat]], ends: Mapping[int, float]
-) -> Iterable[tuple[tuple[int, str], float, float]]:
-    """Yield each run of records with one attempt and one kind of phase, and when it began and ended."""
-    groups = groupby(heartbeat, key=lambda pair: (pair[1].attempt, GROUPS.get(pair[1].phase, "outside")))
-    begins = [(key, next(group)[0]) for key, group in groups]
-    for (key, began), (following, until) in pairwise([*begins, ((0, ""), 0.0)]):
-        ended = until if following[0] == key[0] else ends.get(key[0], began)
-        yield key, began, max(began, ended)
-
-
-def _marks(record: Record, attempts: Sequence[AttemptRow], incidents: Sequence[Incident]) -> Iterable[Mark]:
-    zero = record.first
-    for one in incidents:
-        yield Mark(one.kind, round(one.noticed - zero, 2), str(one.number or ""))
-    for attempt in attempts[1:]:
-        yield Mark("restart", round(attempt.began - zero, 2), str(attempt.number))
-    for at, what in record.happened:
-        if isinstance(what, Announce) and what.kind in MARKED:
-            yield Mark(MARKED[what.kind], round(at - zero, 2), "")
-
-
-MARKED = {
-    "recovered": "recovered", "continued": "recovered", "signature": "line", "finished": "end", "ended": "end",
-    "gave_up": "end",
-}  # fmt: skip

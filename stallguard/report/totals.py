@@ -65,6 +65,10 @@ def totals(
         (attempt for attempt in reversed(attempts) if attempt.batches), AttemptRow(number=0, began=0.0)
     )
     losses = [attempt.first_loss for attempt in attempts if attempt.first_loss is not None]
+    told = (
+        what.facts.get("batch", "") for _, what in reversed(record.happened) if isinstance(what, ProbeNote)
+    )
+    rows = next((int(number) for number in told if number.isdecimal()), None)
     stalls = sum(one.kind == STALL for one in incidents)
     return RunTotals(
         seconds=seconds,
@@ -79,7 +83,7 @@ def totals(
         stalls=stalls,
         crashes=len(incidents) - stalls,
         restarts=max(0, len(attempts) - 1),
-        rows=_rows(record),
+        rows=rows,
         factors=tuple(dict.fromkeys(attempt.factor for attempt in attempts)),
         epoch=None if last.epoch is None else last.epoch + 1,
         epochs=last.epochs,
@@ -88,10 +92,3 @@ def totals(
         saves=sum(attempt.saves for attempt in attempts),
         trainings=max((attempt.trainings for attempt in attempts), default=0),
     )
-
-
-def _rows(record: Record) -> int | None:
-    for _, what in reversed(record.happened):
-        if isinstance(what, ProbeNote) and what.facts.get("batch", "").isdecimal():
-            return int(what.facts["batch"])
-    return None
