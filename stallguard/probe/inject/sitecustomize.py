@@ -7,23 +7,18 @@ environment's own `sitecustomize`, if there is one, runs next; Python itself sho
 import os
 import sys
 
-
-def _enter() -> None:
+try:
     here = os.path.dirname(__file__)
     sys.path[:] = [entry for entry in sys.path if entry != here]
     sys.path_importer_cache.pop(here, None)
-    if "STALLGUARD_TOKEN" not in os.environ:
-        return
-    package = type(sys)("_stallguard_probe")  # by path: stallguard is not installed in the user's environment
-    package.__path__ = [os.path.dirname(os.path.abspath(here))]
-    sys.modules[package.__name__] = package
-    from _stallguard_probe import bootstrap
+    if "STALLGUARD_TOKEN" in os.environ:
+        # By path: stallguard is not installed in the user's environment.
+        package = type(sys)("_stallguard_probe")
+        package.__path__ = [os.path.dirname(os.path.abspath(here))]
+        sys.modules[package.__name__] = package
+        from _stallguard_probe import bootstrap
 
-    bootstrap.enter(os.environ, package)
-
-
-try:
-    _enter()
+        bootstrap.enter(os.environ, package)
 except Exception:
     pass
 
