@@ -70,22 +70,25 @@ class Poller:
         self._moving = False
         self._owed = 0
 
+    def _watch_nothing(self) -> None:
+        self._watched: list[PolledOptimizer] = []
+        self._running = False
+        self._wake = allocate_lock()
+        self._done = allocate_lock()
+
     def watch(self, optimizer: Any) -> None:
         """Watch one more optimizer; the thread starts with the first."""
         from weakref import ref
 
         self._watched.append(PolledOptimizer(ref(optimizer)))
         if not self._running and not self._barred:
-            self._start()
-
-    def _start(self) -> None:
-        self._running = True
-        self._wake.acquire()
-        self._done.acquire()
-        os.register_at_fork(after_in_child=self._forked)
-        # Registered after the library's own handlers, so called before them: no read runs during their teardown.
-        atexit.register(self.finish)
-        start_new_thread(self._run, ())
+            self._running = True
+            self._wake.acquire()
+            self._done.acquire()
+            os.register_at_fork(after_in_child=self._forked)
+            # Registered after the library's own handlers, so called before them: no read runs during their teardown.
+            atexit.register(self.finish)
+            start_new_thread(self._run, ())
 
     def _run(self) -> None:
         self._begins()
@@ -109,12 +112,6 @@ class Poller:
         """Begin again in a forked process: it has no thread, and a read of its parent's device could block."""
         self._barred = self.beats.claimed  # forked from a process that trains: a worker, which is not watched
         self._watch_nothing()
-
-    def _watch_nothing(self) -> None:
-        self._watched: list[PolledOptimizer] = []
-        self._running = False
-        self._wake = allocate_lock()
-        self._done = allocate_lock()
 
     def look(self) -> None:
         """Read all counters once, store them, and count the batches that no other hook counts."""
@@ -144,36 +141,23 @@ class Poller:
     def _judge(self, grown: int, calls: int) -> None:
         """Count the batches that no other hook observes: the updates beyond the calls that hooks counted."""
         beats = self.beats
-        if self._elsewhere():
+        before, self._state = self._state, (beats.fitting, beats.slots[_FITS], beats.restores)
+        updates = self._owed + grown  # those that no call has accounted for
+        if self._state != before or beats.fitting:  # Keras' loop counted, or a checkpoint set the counters
             beats.polled = False
             self._owed = 0
         elif beats.polled:
-            self._go_on(grown, calls)
-        else:
-            self._take_over(self._owed + grown, calls)
-        self._moving = grown > 0
-
-    def _take_over(self, grown: int, calls: int) -> None:
-        # One call can still be running with its update made: it is counted at the next look.
-        self._owed = max(0, min(grown - calls, 1))
-        # The first jump without any call can be a script that sets the counter.
-        if grown > calls + 1 and (calls or self.beats.inside or self._moving):
+            beats.polled = not calls or grown > calls
+            # Calls without an update belong to another loop, except one: the end of the loop in a graph.
+            ended = grown if beats.polled else max(grown, calls - 1)
+            if ended:
+                beats.add(POLL, ended)
+        elif updates > calls + 1 and (calls or beats.inside or self._moving):
+            # Not at the first jump without any call: a script can have set the counter.
             self._owed = 0
-            self.beats.polled = True
-            self.beats.add(POLL, grown - calls)
-
-    def _go_on(self, grown: int, calls: int) -> None:
-        beats = self.beats
-        beats.polled = not calls or grown > calls
-        # Calls without an update belong to another loop, except one: the end of the loop in a graph.
-        ended = grown if beats.polled else max(grown, calls - 1)
-        if ended:
-            beats.add(POLL, ended)
-
-    def _elsewhere(self) -> bool:
-        """Return whether the interval must be ignored: Keras' loop counted, or a checkpoint set the counters."""
-        beats = self.beats
-        state = beats.fitting, beats.slots[_FITS], beats.restores
-        changed = state != self._state or bool(beats.fitting)
-        self._state = state
-        return changed
+            beats.polled = True
+            beats.add(POLL, updates - calls)
+        else:
+            # One call can still be running with its update made: it is counted at the next look.
+            self._owed = max(0, min(updates - calls, 1))
+        self._moving = grown > 0
