@@ -71,7 +71,12 @@ class Lookahead:
         calls that follow get the rest.  Return False as `arrange` does, and if the train function gets batches instead
         of an iterator (torch).
         """
-        if not _trains_from_an_iterator(model):
+        home = _home(model)
+        if home == JAX:  # before Keras 3.10 its epoch iterator returns lists, as torch's does
+            from_iterator = "__next__" in vars(getattr(sys.modules[JAX], "JAXEpochIterator", object))
+        else:
+            from_iterator = home in TENSORFLOW
+        if not from_iterator:
             return False
         call = self._next_call(model)
         if call is None:
@@ -80,12 +85,16 @@ class Lookahead:
         return True
 
     def _next_call(self, model: Any) -> Optional[NextCall]:
+        """Return what replaces the model's train function, installed if it is not yet; None if it cannot be."""
         own = vars(model)
         there = own.get(NAME)
         if isinstance(there, NextCall):
             return there
-        if not callable(there) or _home(model) is None or _is_distributed(model):
+        if not callable(there) or _home(model) is None:
             return None
+        strategy = getattr(model, "distribute_strategy", None)
+        if strategy is not None and type(strategy).__name__ != "_DefaultDistributionStrategy":
+            return None  # it distributes the batches
         own[NAME] = call = NextCall(self, model, there)
         return call
 
@@ -121,7 +130,15 @@ class NextCall:
             return self.original(*args, **named)
         batches, error = self._drawn(data)
         for look, owner in self.looks:
-            self._show(look, owner, batches, args[:-1])
+            owner.arguments = args[:-1]
+            try:
+                look(list(batches))
+            except owner.passes:
+                raise
+            except Exception as unexpected:
+                owner.context.surprise("looking at the next batches", unexpected)
+            finally:
+                owner.arguments = ()
         train = train_function(self._model) or self.original
         if error is None and (isinstance(data, list) or not batches):
             return train(*args, **named)
@@ -129,7 +146,12 @@ class NextCall:
 
     def _drawn(self, data: Any) -> tuple[list[Any], Optional[Exception]]:
         """Return the batches of this call, and the exception of the pipeline if it raised one instead of a batch."""
-        count = _batches_a_call(self._model)
+        model = self._model
+        # Keras 2 stores in a variable how many batches a call trains, and changes it over time.
+        stored = (
+            getattr(model, "steps_per_execution", None) or getattr(model, "_steps_per_execution", None) or 1
+        )
+        count = int(stored.numpy() if hasattr(stored, "numpy") else stored)
         batches, left = self.fed[:count], self.fed[count:]
         if left:
             self._owner.feed(self._model, left)
@@ -139,17 +161,6 @@ class NextCall:
         except Exception as error:
             return batches, error
         return batches, None
-
-    def _show(self, look: Look, owner: Lookahead, batches: list[Any], arguments: tuple[Any, ...]) -> None:
-        owner.arguments = arguments
-        try:
-            look(list(batches))
-        except owner.passes:
-            raise
-        except Exception as error:
-            owner.context.surprise("looking at the next batches", error)
-        finally:
-            owner.arguments = ()
 
 
 def _trained(
@@ -179,19 +190,6 @@ def _home(model: Any) -> Optional[str]:
     return next((kind.__module__ for kind in type(model).__mro__ if kind.__module__ in homes), None)
 
 
-def _is_distributed(model: Any) -> bool:
-    """Return whether a strategy other than TensorFlow's default one distributes the batches."""
-    strategy = getattr(model, "distribute_strategy", None)
-    return strategy is not None and type(strategy).__name__ != "_DefaultDistributionStrategy"
-
-
-def _trains_from_an_iterator(model: Any) -> bool:
-    home = _home(model)
-    if home == JAX:  # before Keras 3.10 its epoch iterator returns lists, as torch's does
-        return "__next__" in vars(getattr(sys.modules[JAX], "JAXEpochIterator", object))
-    return home in TENSORFLOW
-
-
 def _is_pipeline(data: Any) -> bool:
     return type(data).__name__ == "OwnedIterator" and type(data).__module__.startswith("tensorflow.")
 
@@ -201,14 +199,6 @@ def _can_be_drawn_from(data: Any) -> bool:
     return _is_pipeline(data) or (
         hasattr(data, "__next__") and not type(data).__module__.startswith(("tensorflow.", "keras."))
     )
-
-
-def _batches_a_call(model: Any) -> int:
-    """Return how many batches a call trains.  Keras 2 stores the number in a variable, and changes it over time."""
-    count: Any = (
-        getattr(model, "steps_per_execution", None) or getattr(model, "_steps_per_execution", None) or 1
-    )
-    return int(count.numpy() if hasattr(count, "numpy") else count)
 
 
 def _stand_in(data: Any, batches: list[Any]) -> Any:
