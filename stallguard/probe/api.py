@@ -53,26 +53,23 @@ class ScriptApi:
         return smaller
 
     def beat(self, count: int) -> None:
-        """Count `count` finished batches, and save a checkpoint if one is due."""
+        """Count `count` finished batches; save a checkpoint if one is due, or if the training is to stop."""
         self._context.beats.trains()
         self._context.beats.beat(HAND, count)
-        if self._checkpoints and not self._context.beats.fitting and self._context.get("command") == STOP:
-            self._end()
+        stopping = (
+            self._checkpoints and not self._context.beats.fitting and self._context.get("command") == STOP
+        )
+        if stopping and not self._ending:
+            import signal  # 2 ms at the start of each process, and needed once in a run
+
+            self._ending = True
+            for checkpoint in self._checkpoints:
+                checkpoint.save(monotonic())
+            self._context.flag(wire.FLAG_STOP_ASKED)
+            self._context.note("stop", "saved the loop's state, and sent SIGTERM to the script", saved=1)
+            os.kill(os.getpid(), signal.SIGTERM)  # nothing else ends a loop of the script's own
         for checkpoint in self._checkpoints:
             checkpoint.tick()
-
-    def _end(self) -> None:
-        """Save, and send SIGTERM to this process: nothing else ends a loop of the script's own."""
-        if self._ending:
-            return
-        import signal  # 2 ms at the start of each process, and needed once in a run
-
-        self._ending = True
-        for checkpoint in self._checkpoints:
-            checkpoint.save(monotonic())
-        self._context.flag(wire.FLAG_STOP_ASKED)
-        self._context.note("stop", "saved the loop's state, and sent SIGTERM to the script", saved=1)
-        os.kill(os.getpid(), signal.SIGTERM)
 
     def checkpoint(self, save: Callable[[str], Any], load: Callable[[str], Any], name: str) -> bool:
         """Have `save` write checkpoints from now on; return whether `load` read one of an earlier attempt."""

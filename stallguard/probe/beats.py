@@ -155,7 +155,17 @@ class Beats:
         slots = self.slots
         beats, last = self._beats, self._last
         if self.hot is not _NOBODY:
-            beats, last = self._publish_hot(now)
+            ended, began, beats = self.ended, self.began, self._base + self.index + 1
+            inside = ended > began
+            beats += inside
+            last = ended if inside else began
+            slots[_BEATS] = max(slots[_BEATS], beats)
+            slots[_BEAT_NS] = max(slots[_BEAT_NS], ended)
+            slots[_PHASE] = BETWEEN if inside or beats == self._last_of_epoch else STEP
+            if self.hot is _NOBODY:
+                slots[_PHASE] = self._phase  # the training thread has entered this phase meanwhile
+            elif inside and now - ended > self._longest:
+                self._pause(now - ended, BETWEEN)
         slots[_PHASE_NS] = max(slots[_PHASE_NS], last)
         slots[_PROGRESS_NS] = max(slots[_PROGRESS_NS], last)
         slots[_CHANGES] = self._changes + beats
@@ -166,21 +176,6 @@ class Beats:
             slots[_BATCH] = beats - self._epoch_from
         if self.hot is not _NOBODY and not self.attention:
             self.due = now + STALE
-
-    def _publish_hot(self, now: int) -> tuple[int, int]:
-        """Store beats and phase of the hot state; return the beats and when the phase began."""
-        ended, began, beats = self.ended, self.began, self._base + self.index + 1
-        inside = ended > began
-        beats += inside
-        slots = self.slots
-        slots[_BEATS] = max(slots[_BEATS], beats)
-        slots[_BEAT_NS] = max(slots[_BEAT_NS], ended)
-        slots[_PHASE] = BETWEEN if inside or beats == self._last_of_epoch else STEP
-        if self.hot is _NOBODY:
-            slots[_PHASE] = self._phase  # the training thread has entered this phase meanwhile
-        elif inside and now - ended > self._longest:
-            self._pause(now - ended, BETWEEN)
-        return beats, ended if inside else began
 
     def flag(self, bit: int, on: bool) -> None:
         """Set or clear a wire.FLAG_* bit."""
@@ -357,21 +352,17 @@ class Beats:
     def beat(self, source: int, count: int = 1) -> None:
         """Count `count` batches that `source` observed, if that hook counts now."""
         self.calls += count
-        if self._counted_elsewhere(source):
+        if self.fitting:
+            # In a Keras loop whose callbacks no hook observes, the script's own calls of `beat` count.
+            elsewhere = source != HAND or self.slots[_SOURCE] == CALLBACKS
+        else:  # the call around this one counts the batch, or the poll thread
+            elsewhere = bool(self.inside) or (self.polled and source != HAND)
+        if elsewhere:
             self.moved()
             return
         credit = self._credit.of(source) * count
         if credit:
             self.add(source, credit)
-
-    def _counted_elsewhere(self, source: int) -> bool:
-        """Return whether Keras' loop, the call around this one or the poll thread counts the batch.
-
-        In a Keras loop whose callbacks no hook observes, the script's own calls of `beat` count.
-        """
-        if self.fitting:
-            return source != HAND or self.slots[_SOURCE] == CALLBACKS
-        return bool(self.inside) or (self.polled and source != HAND)
 
     def add(self, source: int, count: int) -> None:
         """Add `count` batches."""

@@ -76,7 +76,9 @@ class Probe:
         self._token, self._pid = token, pid
         self._folder = environment["STALLGUARD_RUN"]
         self._turn = allocate_lock()
-        self._quiet = _is_of_a_pool()
+        # Started by multiprocessing or loky: spawned, or as the server that forks others.
+        words = getattr(sys, "orig_argv", None) or getattr(sys, "argv", [])
+        self._quiet = any(start in word for word in words for start in POOLS)
         self._forked = False
         self._forks = 0
         self._signal = 0  # for stack dumps, once it is armed
@@ -158,20 +160,18 @@ class Probe:
             if self._forked and util is not None:  # most versions end a forked process without atexit
                 util.Finalize(None, self.goodbye, exitpriority=-100)
             self.beats.slots = page.moved(self.beats.slots, path + ".page")
-            self._arm(path + ".stacks")
+            number = int(self.environment.get("STALLGUARD_SIGNAL") or stack_signal.DEFAULT)
+            # Again in a forked process, whose inherited handler writes to its parent's file.
+            again = number == self._signal
+            self._signal = number if stack_signal.arm(number, path + ".stacks", again=again) else 0
+            if self._signal:
+                self.beats.flag(wire.FLAG_STACKS_ARMED, True)
+                self.mail.arm(True)
             address = self.environment.get("STALLGUARD_SOCKET", "")
             self.sender = Sender(self.beats, self.mail, address, self._signal)
             self.sender.start()
         except Exception as error:
             self.context.surprise("appearing", error)
-
-    def _arm(self, path: str) -> None:
-        """Arm the stack-dump signal; again in a forked process, whose inherited handler writes to its parent's file."""
-        number = int(self.environment.get("STALLGUARD_SIGNAL") or stack_signal.DEFAULT)
-        self._signal = number if stack_signal.arm(number, path, again=number == self._signal) else 0
-        if self._signal:
-            self.beats.flag(wire.FLAG_STACKS_ARMED, True)
-            self.mail.arm(True)
 
     def claim(self) -> None:
         """Mark this process as training; called once, at the first sign of it."""
@@ -216,12 +216,6 @@ class Probe:
         """Send the last record: the program ends."""
         if self.sender is not None:
             self.sender.goodbye()
-
-
-def _is_of_a_pool() -> bool:
-    """Return whether multiprocessing or loky started this process: spawned, or as the server that forks others."""
-    words = getattr(sys, "orig_argv", None) or getattr(sys, "argv", [])
-    return any(start in word for word in words for start in POOLS)
 
 
 def _command() -> str:

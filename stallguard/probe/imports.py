@@ -73,7 +73,11 @@ class ImportFinder:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Return the spec that another finder has for a registered module, None for any other."""
         if name in self._first:
-            self._arrive(name)
+            function, self._first = self._first[name], {}
+            try:
+                function()
+            except Exception as error:
+                self._surprise("before " + name, error)
         if name not in self._waiting:
             return None
         for finder in sys.meta_path:
@@ -84,13 +88,6 @@ class ImportFinder:
                     spec.loader = Loader(spec.loader, self._imported)
                 return spec
         return None
-
-    def _arrive(self, name: str) -> None:
-        function, self._first = self._first[name], {}
-        try:
-            function()
-        except Exception as error:
-            self._surprise("before " + name, error)
 
     def _imported(self, module: ModuleType) -> None:
         for function in self._waiting.get(module.__name__, ()):

@@ -18,7 +18,6 @@ from _blake2 import blake2b
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
-    from typing import Optional
 
 FOLDER = "places"  # in the directory of the pages
 VARIABLE = "STALLGUARD_PLACE"  # of the process that started this one
@@ -39,7 +38,9 @@ def of(environment: MutableMapping[str, str]) -> str:
 
     Raises OSError or ValueError if the directory of the pages cannot be used.
     """
-    name = key(_arguments(), os.getcwd(), _delta(environment), environment)
+    # Without the interpreter's own path; Python 3.9 keeps only the program's arguments.
+    arguments = list(getattr(sys, "orig_argv", ["", *list(getattr(sys, "argv", []))])[1:])
+    name = key(arguments, os.getcwd(), _delta(environment), environment)
     folder = os.path.join(environment["STALLGUARD_RUN"], FOLDER)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     path = os.path.join(folder, "%s-%s" % (name, environment.get("STALLGUARD_TOKEN", "")))
@@ -79,29 +80,21 @@ def _digest(text: str) -> str:
 
 
 def _delta(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the digests of the variables that differ from those of the attempt's first process."""
-    reference = _reference(os.path.join(environment["STALLGUARD_RUN"], REFERENCE))
-    if reference is None:
-        return {}
-    own = digests(environment)
-    changed = {name: digest for name, digest in own.items() if reference.get(name) != digest}
-    changed.update((name, "") for name in reference if name not in own)
-    return changed
+    """Return the digests of the variables that differ from those of the attempt's first process.
 
-
-def _reference(path: str) -> Optional[dict[str, str]]:
-    """Read the lines "digest name"; return None if there is no such file."""
+    Its file has lines "digest name".  Without that file no variable counts.
+    """
+    path = os.path.join(environment["STALLGUARD_RUN"], REFERENCE)
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             pairs = [line.rstrip("\n").partition(" ") for line in file]
     except OSError:
-        return None
-    return {name: digest for digest, _, name in pairs}
-
-
-def _arguments() -> list[str]:
-    """Return the arguments of the interpreter, without its own path; on Python 3.9 only those of the program."""
-    return list(getattr(sys, "orig_argv", ["", *list(getattr(sys, "argv", []))])[1:])
+        return {}
+    reference = {name: digest for digest, _, name in pairs}
+    own = digests(environment)
+    changed = {name: digest for name, digest in own.items() if reference.get(name) != digest}
+    changed.update((name, "") for name in reference if name not in own)
+    return changed
 
 
 def _steady(word: str, rows: str) -> str:

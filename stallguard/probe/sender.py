@@ -92,7 +92,16 @@ class Sender:
             if not self._send(note):
                 break
             self._mail.sent()
-        self._record(now)
+        self._beats.publish()
+        changes = self._beats.slots[_CHANGES]
+        if changes != self._changes:
+            kind = _STATE
+        elif now - self._sent >= SECOND:
+            kind = _PULSE
+        else:
+            return
+        if self.send_record(kind, now):
+            self._changes = changes
 
     def _look(self, now: int) -> None:
         """Check for a command and the interpreter's end; once a second also versions, threads and signal handler."""
@@ -114,18 +123,6 @@ class Sender:
             self._mail.arm(False)
             self._beats.flag(wire.FLAG_STACKS_ARMED, False)
             self._mail.note("signal", "the script replaced the handler of the stack-dump signal", {})
-
-    def _record(self, now: int) -> None:
-        self._beats.publish()
-        changes = self._beats.slots[_CHANGES]
-        if changes != self._changes:
-            kind = _STATE
-        elif now - self._sent >= SECOND:
-            kind = _PULSE
-        else:
-            return
-        if self.send_record(kind, now):
-            self._changes = changes
 
     def send_record(self, kind: int, now: int) -> bool:
         """Stamp and send the record; return whether it was sent."""
