@@ -60,7 +60,16 @@ PATCHES = {  # module that a script can import: (module of this package, functio
 
 def targets(context: Context) -> Targets:
     """Return {module name: patch(module)}, and set the seeds of this process in `context`."""
-    _watch_hashes(context)
+    environment: Any = context.environment
+    hash_seed = environment.get(VARIABLE) or "not set"
+    if hash_seed == environment.get("STALLGUARD_HASHSEED"):
+        # Hidden from this process only, because a script can start itself again with a hash seed of its own if none is
+        # set: it is removed from `os.environ`, but not from the environment that child processes inherit.
+        own = getattr(environment, "_data", None)  # of os.environ, without unsetenv()
+        if own is not None:
+            own.pop(environment.encodekey(VARIABLE), None)
+    elif not hash_seed.isdigit():
+        context.beyond(HASHES % hash_seed)
     obstacle = "" if context.place else NO_PLACE
     if any(word.startswith(WORKERS) for word in getattr(sys, "orig_argv", sys.argv)):
         obstacle = WORKER
@@ -78,19 +87,3 @@ def _lazily(context: Context, seeds: Seeds, part: str, name: str) -> Callable[[A
         getattr(loaded, name)(context, seeds, module)
 
     return patch
-
-
-def _watch_hashes(context: Context) -> None:
-    """Hide the hash seed that the supervisor set from this process only; report if hashes are not reproduced.
-
-    A script can start itself again with a hash seed of its own if none is set.  The variable is removed from
-    `os.environ`, but not from the environment that child processes inherit.
-    """
-    environment: Any = context.environment
-    present = environment.get(VARIABLE) or "not set"
-    if present == environment.get("STALLGUARD_HASHSEED"):
-        own = getattr(environment, "_data", None)  # of os.environ, without unsetenv()
-        if own is not None:
-            own.pop(environment.encodekey(VARIABLE), None)
-    elif not present.isdigit():
-        context.beyond(HASHES % present)

@@ -12,6 +12,7 @@ numbers.  The hello names them once.
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any, Callable
 
 if TYPE_CHECKING:
@@ -41,9 +42,9 @@ def patch_operations(context: Context, seeds: Seeds, module: Any) -> None:
     """Seed the operations of `module`, TensorFlow's gen_random_ops."""
     eager = Eager(context, seeds)
     for name, (counterpart, inputs) in BY_KEY.items():
-        context.wrap(module, name, eager.maker(name, inputs, _by_key(counterpart)))
+        context.wrap(module, name, eager.maker(name, inputs, partial(_by_key, counterpart)))
     for name, (counterpart, inputs) in BY_SEED.items():
-        context.wrap(module, name, eager.maker(name, inputs, _by_seed(counterpart)))
+        context.wrap(module, name, eager.maker(name, inputs, partial(_by_seed, counterpart)))
     for name, inputs in NOT_KEPT.items():
         context.wrap(module, name, eager.maker(name, inputs, None))
 
@@ -94,32 +95,33 @@ class Eager:
         return make
 
     def _draw(self, name: str, can_be_kept: bool) -> int | None:
-        if not _executes_eagerly():
-            if not self._in_graph and not _is_said():
-                self._in_graph = True
-                self._context.beyond(DRAWN_ANEW % IN_GRAPH)
-            return None
-        if not can_be_kept:
+        """Return a seed for a call of operation `name`; None, with a report, if the call stays random."""
+        if _executes_eagerly():
+            if can_be_kept:
+                return self._seeds.draw("tensorflow", 192)
             self._context.beyond(DRAWN_ANEW % name)
             return None
-        return self._seeds.draw("tensorflow", 192)
+        if self._in_graph:
+            return None  # reported already
+        frame: Any = sys._getframe(1)
+        while frame is not None:
+            if str(frame.f_globals.get("__name__")).startswith(SAID):
+                return None
+            frame = frame.f_back
+        self._in_graph = True
+        self._context.beyond(DRAWN_ANEW % IN_GRAPH)
+        return None
 
 
-def _by_key(counterpart: str) -> Call:
-    def call(drawn: int, first: Any, *rest: Any, **named: Any) -> Any:
-        module = _module("ops.gen_stateless_random_ops_v2")
-        key, counter = _tensor(drawn & 2**64 - 1, "uint64", 1), _tensor(drawn >> 64, "uint64", 2)
-        return getattr(module, counterpart)(first, key, counter, PHILOX, *rest, **named)
-
-    return call
+def _by_key(counterpart: str, drawn: int, first: Any, *rest: Any, **named: Any) -> Any:
+    module = _module("ops.gen_stateless_random_ops_v2")
+    key, counter = _tensor(drawn & 2**64 - 1, "uint64", 1), _tensor(drawn >> 64, "uint64", 2)
+    return getattr(module, counterpart)(first, key, counter, PHILOX, *rest, **named)
 
 
-def _by_seed(counterpart: str) -> Call:
-    def call(drawn: int, *inputs: Any, **named: Any) -> Any:
-        module = _module("ops.gen_stateless_random_ops")
-        return getattr(module, counterpart)(*inputs, _tensor(drawn >> 64, "int64", 2), **named)
-
-    return call
+def _by_seed(counterpart: str, drawn: int, *inputs: Any, **named: Any) -> Any:
+    module = _module("ops.gen_stateless_random_ops")
+    return getattr(module, counterpart)(*inputs, _tensor(drawn >> 64, "int64", 2), **named)
 
 
 def _tensor(bits: int, dtype: Any, size: int) -> Any:
@@ -135,13 +137,3 @@ def _executes_eagerly() -> bool:
 
 def _module(name: str) -> Any:
     return sys.modules["tensorflow.python." + name]
-
-
-def _is_said() -> bool:
-    """Return whether a caller is one whose draws are reported when training begins."""
-    frame: Any = sys._getframe(2)
-    while frame is not None:
-        if str(frame.f_globals.get("__name__")).startswith(SAID):
-            return True
-        frame = frame.f_back
-    return False

@@ -25,8 +25,12 @@ def patch_random(context: Context, seeds: Seeds, module: Any) -> None:
 
     def make(original: Any) -> Any:
         def seed(self: Any, a: Any = None, version: Any = 2) -> Any:
-            if a is None and _caller(module) not in UNIQUE:
-                a = seeds.draw("random", BITS)
+            if a is None:
+                caller: Any = sys._getframe(1)  # of the module that creates or seeds the generator
+                while caller is not None and caller.f_globals is vars(module):
+                    caller = caller.f_back
+                if caller is None or caller.f_globals.get("__name__") not in UNIQUE:
+                    a = seeds.draw("random", BITS)
             return original(self, a, version)
 
         return seed
@@ -34,14 +38,6 @@ def patch_random(context: Context, seeds: Seeds, module: Any) -> None:
     if context.wrap(module.Random, "seed", make):
         module.seed = module._inst.seed  # it was bound before the method was wrapped
         module.seed()
-
-
-def _caller(module: Any) -> Any:
-    """Return the name of the module that creates or seeds a generator of `module`."""
-    frame: Any = sys._getframe(2)
-    while frame is not None and frame.f_globals is vars(module):
-        frame = frame.f_back
-    return None if frame is None else frame.f_globals.get("__name__")
 
 
 def patch_numpy(context: Context, seeds: Seeds, module: Any) -> None:
@@ -74,6 +70,12 @@ def patch_torch(context: Context, seeds: Seeds, module: Any) -> None:
 
         return seed
 
+    def seed_cuda() -> None:
+        for number in range(module.cuda.device_count()):
+            drawn = seeds.draw("torch.cuda.%d" % number, 63)
+            if drawn is not None:
+                module.cuda.default_generators[number].manual_seed(drawn)
+
     drawn = seeds.draw("torch", 63)
     if drawn is None:  # imported in a forked process
         return
@@ -81,21 +83,10 @@ def patch_torch(context: Context, seeds: Seeds, module: Any) -> None:
     for owner in (module.random, module):
         context.wrap(owner, "seed", make)
     if hasattr(module.cuda, "_lazy_seed_tracker"):
-        _seed_cuda(seeds, module.cuda)
+        # Called when CUDA starts; seeds that the script set before are applied later.
+        module.cuda._lazy_call(seed_cuda, seed_all=True)
     if getattr(module._C, "_has_mps", False) and hasattr(module, "mps"):
         _seed_metal(context, seeds, module)
-
-
-def _seed_cuda(seeds: Seeds, cuda: Any) -> None:
-    """Seed the generator of each CUDA device when CUDA starts; seeds that the script set before are applied later."""
-
-    def seed_devices() -> None:
-        for number in range(cuda.device_count()):
-            drawn = seeds.draw("torch.cuda.%d" % number, 63)
-            if drawn is not None:
-                cuda.default_generators[number].manual_seed(drawn)
-
-    cuda._lazy_call(seed_devices, seed_all=True)
 
 
 def _seed_metal(context: Context, seeds: Seeds, module: Any) -> None:
