@@ -45,46 +45,41 @@ class Openings:
 
     def patch(self, module: Any) -> None:
         """Wrap how datasets are made and opened; `module`: tensorflow.python.data.ops.dataset_ops."""
+        self._context.wrap(module.DatasetV2, "__init__", self._making)
+        self._context.wrap(module.DatasetV2, "__iter__", self._opening)
 
-        def made(original: Any) -> Any:
-            def __init__(dataset: Any, *args: Any, **named: Any) -> None:  # noqa: N807  a wrapper of one
-                original(dataset, *args, **named)
-                if self._running() is None:
-                    self._number(dataset)
+    def _making(self, original: Any) -> Any:
+        """Return a wrapper of `__init__` that numbers the datasets made outside of a fit."""
 
-            return __init__
+        def __init__(dataset: Any, *args: Any, **named: Any) -> None:  # noqa: N807  a wrapper of one
+            original(dataset, *args, **named)
+            if self._running() is not None:
+                return
+            self._made += 1
+            try:
+                object.__setattr__(dataset, _NUMBER, self._made)
+                self._datasets[self._made] = weakref.ref(dataset)
+            except (AttributeError, TypeError):
+                return  # a class with slots: its openings are not repeated, and the fingerprints show a difference
 
-        def opened(original: Any) -> Any:
-            def __iter__(dataset: Any) -> Any:  # noqa: N807
-                fit = self._running()
-                if (
-                    fit is not None
-                    and not self.silent
-                    and sys._getframe(1).f_locals.get("self") is not fit.iterator
-                ):
-                    self._note(dataset)
+        return __init__
+
+    def _opening(self, original: Any) -> Any:
+        """Return a wrapper of `__iter__` that notes what a fit opens apart from the training's own iterators."""
+
+        def __iter__(dataset: Any) -> Any:  # noqa: N807
+            fit = self._running()
+            if fit is None or self.silent or sys._getframe(1).f_locals.get("self") is fit.iterator:
                 return original(dataset)
+            try:
+                numbers = self._origins(dataset)
+                if numbers and len(self.others[-1]) < MOST:
+                    self.others[-1].extend(numbers)
+            except Exception as error:
+                self._context.surprise("noting an opening", error)
+            return original(dataset)
 
-            return __iter__
-
-        self._context.wrap(module.DatasetV2, "__init__", made)
-        self._context.wrap(module.DatasetV2, "__iter__", opened)
-
-    def _number(self, dataset: Any) -> None:
-        self._made += 1
-        try:
-            object.__setattr__(dataset, _NUMBER, self._made)
-            self._datasets[self._made] = weakref.ref(dataset)
-        except (AttributeError, TypeError):
-            return  # a class with slots: its openings are not repeated, and the fingerprints show a difference
-
-    def _note(self, dataset: Any) -> None:
-        try:
-            numbers = self._origins(dataset)
-            if numbers and len(self.others[-1]) < MOST:
-                self.others[-1].extend(numbers)
-        except Exception as error:
-            self._context.surprise("noting an opening", error)
+        return __iter__
 
     def _origins(self, dataset: Any) -> list[int]:
         """Return the numbers of the script's datasets nearest to the end of a pipeline."""
