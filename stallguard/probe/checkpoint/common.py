@@ -26,7 +26,7 @@ OfFit = Callable[["Fit"], None]
 
 def patch_fit(session: CheckpointSession, owner: Any, started: Started) -> bool:
     """Wrap `owner.fit`; `started(arguments, epoch)` returns the arguments with which it begins at `epoch`."""
-    return bool(session.context.wrap(owner, "fit", lambda original: _fit(session, original, started)))
+    return bool(session.context.wrap(owner, "fit", functools.partial(_fit, session, started)))
 
 
 def patch_callbacks(session: CheckpointSession, owner: Any, prepare: OfFit, advance: OfFit) -> None:
@@ -34,12 +34,10 @@ def patch_callbacks(session: CheckpointSession, owner: Any, prepare: OfFit, adva
 
     The end of a batch is not wrapped here: the hook that counts beats calls `session.batch_ended` when it is needed.
     """
-    for method, make in (
-        ("on_train_begin", lambda original: _train_begin(session, original, prepare, advance)),
-        ("on_epoch_begin", lambda original: _epoch_begin(session, original)),
-        ("on_epoch_end", lambda original: _epoch_end(session, original)),
-    ):
-        session.context.wrap(owner, method, make)
+    wrap = session.context.wrap
+    wrap(owner, "on_train_begin", functools.partial(_train_begin, session, prepare, advance))
+    wrap(owner, "on_epoch_begin", functools.partial(_epoch_begin, session))
+    wrap(owner, "on_epoch_end", functools.partial(_epoch_end, session))
 
 
 def patch_iterator(
@@ -50,7 +48,7 @@ def patch_iterator(
     session.context.wrap(owner, method, functools.partial(make, session))
 
 
-def _fit(session: CheckpointSession, original: Any, started: Started) -> Any:
+def _fit(session: CheckpointSession, started: Started, original: Any) -> Any:
     signature = inspect.signature(original)
 
     def fit(self: Any, *args: Any, **named: Any) -> Any:
@@ -73,17 +71,14 @@ def _fit(session: CheckpointSession, original: Any, started: Started) -> Any:
 
         callbacks, validation = asked.get("callbacks"), asked.get("validation_data")
         why = obstacle(self, callbacks)
-        return session.run(Call(self, callbacks, validation, first, epochs, _site(), why, start, skip))
+        caller = sys._getframe()
+        while caller.f_back is not None and not object_kinds.is_users(caller.f_code.co_filename):
+            caller = caller.f_back
+        # The function of the script that called fit.
+        site = "%s:%s" % (os.path.basename(caller.f_code.co_filename), caller.f_code.co_name)
+        return session.run(Call(self, callbacks, validation, first, epochs, site, why, start, skip))
 
     return fit
-
-
-def _site() -> str:
-    """Return the function of the script that called fit, as "file:function"."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and not object_kinds.is_users(frame.f_code.co_filename):
-        frame = frame.f_back
-    return "%s:%s" % (os.path.basename(frame.f_code.co_filename), frame.f_code.co_name)
 
 
 def obstacle(model: Any, callbacks: Any) -> str:
@@ -106,7 +101,7 @@ def _made(session: CheckpointSession, original: Any) -> Any:
 
 
 def _train_begin(
-    session: CheckpointSession, original: Any, prepare: OfFit, advance: OfFit
+    session: CheckpointSession, prepare: OfFit, advance: OfFit, original: Any
 ) -> Callable[..., Any]:
     def on_train_begin(self: Any, *args: Any, **named: Any) -> Any:
         fit = session.fit
