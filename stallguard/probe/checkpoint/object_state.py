@@ -140,8 +140,11 @@ class Return:
         made = {path for path, _, _, _, record in self._entries if record["k"] == STRUCTURE}
         for path, holder, way, _, record in self._entries:
             slot = self._walked.slots.get(path)
-            if slot is None and not self._can_be_made(holder, way, made):
-                raise NoPlace(path)
+            if slot is None:
+                module = holder[7:] if holder.startswith("module ") else ""
+                has_holder = holder in self._objects or holder in made or module in sys.modules
+                if way not in (object_walk.ATTRIBUTE, object_walk.ENTRY) or not has_holder:
+                    raise NoPlace(path)
             if record["k"] == VARIABLE and slot is not None and slot.kind == VARIABLE:
                 array = self._arrays[record["at"]]
                 if tuple(slot.value.shape) != array.shape:
@@ -152,12 +155,6 @@ class Return:
                 and not _can_be_new(record)
             ):
                 raise NoPlace("%s: %s" % (path, record["of"]))
-
-    def _can_be_made(self, holder: str, way: str, made: set[str]) -> bool:
-        if way not in (object_walk.ATTRIBUTE, object_walk.ENTRY):
-            return False
-        module = holder[7:] if holder.startswith("module ") else ""
-        return holder in self._objects or holder in made or module in sys.modules
 
     def undo(self, arrays: list[Any]) -> list[Entry]:
         """Return the entries that restore what `apply` changes."""
@@ -171,28 +168,41 @@ class Return:
     def apply(self) -> None:
         """Restore the entries; raises what a class of the script raises if it refuses an attribute."""
         for path, holder, way, key, record in self._entries:
-            slot = self._walked.slots.get(path) or self._new_slot(path, holder, way, key)
-            if slot is not None:
-                self._restore(slot, record)
-
-    def _new_slot(self, path: str, holder: str, way: str, key: Any) -> Any:
-        if holder.startswith("module "):
-            owner: Any = vars(sys.modules[holder[7:]])
-        else:
-            owner = self._objects.get(holder)
-        return None if owner is None else Slot(path, owner, encoding.decode(key, []), way, None)
+            slot = self._walked.slots.get(path)
+            if slot is None:
+                if holder.startswith("module "):
+                    owner: Any = vars(sys.modules[holder[7:]])
+                else:
+                    owner = self._objects.get(holder)
+                if owner is None:
+                    continue
+                slot = Slot(path, owner, encoding.decode(key, []), way, None)
+            self._restore(slot, record)
 
     def _restore(self, slot: Slot, record: dict[str, Any]) -> None:
         kind, existing = record["k"], slot.value
         if kind == GONE:
-            _remove(slot)
+            if slot.way == object_walk.ATTRIBUTE and isinstance(slot.holder, type):
+                delattr(slot.holder, slot.key)
+            elif slot.way == object_walk.ATTRIBUTE and hasattr(slot.holder, "__dict__"):
+                vars(slot.holder).pop(slot.key, None)
+            elif slot.way == object_walk.ENTRY and isinstance(slot.holder, dict):
+                slot.holder.pop(slot.key, None)
             return
         if kind == PLAIN:
             value = encoding.decode(record["v"], self._arrays, existing)
         elif kind == ALIAS:
             value = self._objects.get(record["to"], existing)
         elif kind == STRUCTURE:
-            value = _structure(record, existing)
+            # A container of the right length, or an object without attributes.
+            wanted = encoding.named(record["of"])
+            value = existing if isinstance(existing, wanted) else wanted.__new__(wanted)
+            if "entries" in record and isinstance(value, list):
+                value[:] = (list(value) + [None] * record["entries"])[: record["entries"]]
+            elif "keys" in record:  # new keys have entries of their own
+                keys = [encoding.decode(key, []) for key in record["keys"]]
+                for gone in [key for key in value if key not in keys]:
+                    del value[gone]
         elif kind == VARIABLE and object_kinds.is_variable(existing):
             existing.assign(self._arrays[record["at"]])
             value = existing
@@ -203,15 +213,6 @@ class Return:
             slot.put(value)
 
 
-def _remove(slot: Slot) -> None:
-    if slot.way == object_walk.ATTRIBUTE and hasattr(slot.holder, "__dict__"):
-        vars(slot.holder).pop(slot.key, None) if not isinstance(slot.holder, type) else delattr(
-            slot.holder, slot.key
-        )
-    elif slot.way == object_walk.ENTRY and isinstance(slot.holder, dict):
-        slot.holder.pop(slot.key, None)
-
-
 def _can_be_new(record: dict[str, Any]) -> bool:
     kind: Any = encoding.named(record["of"])
     if kind in (list, dict):
@@ -219,19 +220,6 @@ def _can_be_new(record: dict[str, Any]) -> bool:
     if not isinstance(kind, type) or object_kinds.is_librarys(kind):
         return False
     return not any("__new__" in vars(one) for one in kind.__mro__ if one is not object)
-
-
-def _structure(record: dict[str, Any], existing: Any) -> Any:
-    """Return a container of the right length, or an object without attributes; `existing` if its class is right."""
-    kind = encoding.named(record["of"])
-    value = existing if isinstance(existing, kind) else kind.__new__(kind)
-    if "entries" in record and isinstance(value, list):
-        value[:] = (list(value) + [None] * record["entries"])[: record["entries"]]
-    elif "keys" in record:  # new keys have entries of their own
-        keys = [encoding.decode(key, []) for key in record["keys"]]
-        for key in [key for key in value if key not in keys]:
-            del value[key]
-    return value
 
 
 def _tensor(record: dict[str, Any], array: Any, existing: Any) -> Any:

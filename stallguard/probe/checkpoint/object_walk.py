@@ -122,7 +122,11 @@ class Walk:
             *(("metric%d" % index, one) for index, one in enumerate(metrics)),
         ]:
             for function in (value, getattr(value, "fn", None), getattr(value, "_fn", None)):
-                if function is not None and not isinstance(function, str) and not _is_librarys(function):
+                if (
+                    function is not None
+                    and not isinstance(function, str)
+                    and not _is_librarys_function(function)
+                ):
                     self.enter(function, "%s.%s" % (path, name))
 
     def _loose(self, layer: Any, path: str) -> None:
@@ -288,11 +292,8 @@ class Walk:
         for name, value in vars(function).items():
             if name != "__wrapped__":
                 self._visit("%s.%s" % (path, name), function, name, ATTRIBUTE, value)
-        self._globals(function, object_kinds.names_in(code))
-
-    def _globals(self, function: types.FunctionType, names: frozenset[str]) -> None:
-        """Visit the globals that a function names, and the names that it uses in the script's own modules."""
-        space = function.__globals__
+        # The globals that it names, and the names that it uses in the script's own modules.
+        space, names = function.__globals__, object_kinds.names_in(code)
         for name in sorted(names & space.keys()):
             value = space[name]
             if not isinstance(value, types.ModuleType):
@@ -310,7 +311,7 @@ class Walk:
         self._visit("global %s.%s" % (module, name), space, name, ENTRY, value)
 
 
-def _is_librarys(function: Any) -> bool:
+def _is_librarys_function(function: Any) -> bool:
     """Return whether a loss or a metric is a library's function: neither it nor its decorators have state."""
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
