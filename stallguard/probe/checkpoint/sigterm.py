@@ -119,25 +119,30 @@ class SigtermHandler:
         self._attend()
 
     def _listen(self, reader: int) -> None:
-        """Wait for the signal in a thread: the main one can be in a call that never returns."""
+        """Wait for the signal in a thread, and let its default action end the process.
+
+        The main thread can be in a call that never returns.
+        """
         try:
             self._begins()
             while True:
-                if TERM in _next(reader):
-                    self._wait()
-                    if self._ours():
-                        _let_default_act()
+                if TERM not in _next(reader):
+                    continue
+                # The main thread has time to end its batch; if it does, it ends the process meanwhile.
+                pause = threading.Event().wait
+                pause(PATIENCE)
+                waited = 0.0
+                while self.asked and (self.saving or waited < LONGEST):
+                    pause(LOOK)
+                    waited += LOOK
+                if self._ours():
+                    import ctypes
+
+                    # Through the C library: `signal.signal` works in the main thread only.
+                    ctypes.CDLL(None).signal(int(TERM), None)
+                    os.kill(os.getpid(), TERM)
         except Exception:
             return  # the interpreter shuts down
-
-    def _wait(self) -> None:
-        """Give the main thread time to end its batch; if it does, it ends the process meanwhile."""
-        pause = threading.Event().wait
-        pause(PATIENCE)
-        waited = 0.0
-        while self.asked and (self.saving or waited < LONGEST):
-            pause(LOOK)
-            waited += LOOK
 
 
 def _next(reader: int) -> bytes:
@@ -152,11 +157,3 @@ def _next(reader: int) -> bytes:
             return os.read(reader, 64)
         except BlockingIOError:
             time.sleep(LOOK)
-
-
-def _let_default_act() -> None:
-    """Restore the default action through the C library and resend: `signal.signal` works in the main thread only."""
-    import ctypes
-
-    ctypes.CDLL(None).signal(int(TERM), None)
-    os.kill(os.getpid(), TERM)
