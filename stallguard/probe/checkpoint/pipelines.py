@@ -169,7 +169,8 @@ def must_be_drawn(iterator: Any, readable: bool) -> str:
         return "its source is an iterator"
     found = list(stages(dataset_of(iterator)))
     kinds = [name_of(stage) for stage in found]
-    if "Cache" in kinds and any(not _in_file(stage) for stage in found if name_of(stage) == "Cache"):
+    caches = (getattr(stage, "_filename", None) for kind, stage in zip(kinds, found) if kind == "Cache")
+    if any(file is None or not file.numpy() for file in caches):  # one in a file outlives the process
         return "it has a cache"
     for place, kind in enumerate(kinds):
         if kind not in _OPENED and kind != "Cache":
@@ -184,15 +185,6 @@ def must_be_drawn(iterator: Any, readable: bool) -> str:
 
 def _of_arrays(iterator: Any) -> bool:
     return any(name in type(adapter_of(iterator)).__name__ for name in ("Array", "TensorLike"))
-
-
-def _in_file(stage: Any) -> bool:
-    name = getattr(stage, "_filename", None)
-    return bool(name is not None and name.numpy())
-
-
-def _shuffles_inside(stage: Any) -> bool:
-    return any(node.op in _SHUFFLES for wrapper in _functions(stage) for node in _nodes(wrapper))
 
 
 def _nodes(wrapper: Any) -> Iterator[Any]:
@@ -230,17 +222,14 @@ def limits(iterator: Any, model: Any) -> list[str]:
     sentences = []
     if found and not random_state.globally_seeded():
         sentences.append(announcements.UNSTABLE % ", ".join(sorted(found)))
-    if getattr(adapter, "enqueuer", None) is not None and _reorders(adapter):
-        sentences.append(announcements.WORKERS)
+    if getattr(adapter, "enqueuer", None) is not None:
+        # A PyDataset whose order differs in each epoch: Keras shuffles it, or it changes at the end of an epoch itself.
+        at_end = getattr(type(adapter.py_dataset), "on_epoch_end", None)
+        if adapter.shuffle or not getattr(at_end, "__module__", "").startswith("keras."):
+            sentences.append(announcements.WORKERS)
     if draws_masks(model):
         sentences.append(announcements.MASKS)
     return sentences
-
-
-def _reorders(adapter: Any) -> bool:
-    """Return whether Keras shuffles a PyDataset, or whether it changes at the end of an epoch itself."""
-    own = getattr(type(adapter.py_dataset), "on_epoch_end", None)
-    return bool(adapter.shuffle) or not getattr(own, "__module__", "").startswith("keras.")
 
 
 def draws_masks(model: Any) -> bool:
