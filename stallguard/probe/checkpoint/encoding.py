@@ -86,8 +86,15 @@ def decode(code: Any, tensors: list[Any], existing: Any = None) -> Any:
     if not isinstance(code, dict):
         return code
     kind, content = code["#"], code["at"]
-    if kind in ("array", "scalar"):
-        return _array(tensors[content], existing) if kind == "array" else tensors[content][()]
+    if kind == "scalar":
+        return tensors[content][()]
+    if kind == "array":
+        array = tensors[content]
+        fits = type(existing) is type(array) and existing.shape == array.shape
+        if fits and existing.dtype == array.dtype and existing.flags.writeable:
+            existing[...] = array
+            return existing
+        return array.copy()
     if kind == "numbers":
         found = tensors[content]
         items = list(found) if code["own"] else found.tolist()  # numbers of numpy's, or Python's
@@ -98,7 +105,16 @@ def decode(code: Any, tensors: list[Any], existing: Any = None) -> Any:
         return _mapping(existing, kind, [[decode(part, tensors) for part in pair] for pair in content], code)
     if kind == "generator":
         return python_generators.write(code["of"], decode(content, tensors), existing)
-    return _small(kind, content, code)
+    if kind == "name":
+        return named(content)
+    if kind == "member":
+        return getattr(named(code["of"]), content)
+    if kind == "complex":
+        return complex(*content)
+    if kind in ("bytes", "bytearray"):
+        return bytes.fromhex(content) if kind == "bytes" else bytearray.fromhex(content)
+    made = named(code["of"])
+    return made.fromisoformat(content) if made.__name__ in _FROM_ISO else made(content)
 
 
 def name_of(value: Any) -> str:
@@ -212,24 +228,3 @@ def _mapping(existing: Any, kind: str, pairs: list[Any], code: dict[str, Any]) -
         factory = named(code["factory"]) if code["factory"] else None
         return _DICT_BY_NAME[kind](factory, dict(pairs))
     return _DICT_BY_NAME[kind](dict(pairs))
-
-
-def _array(value: Any, existing: Any) -> Any:
-    same = getattr(existing, "shape", None) == value.shape and getattr(existing, "dtype", None) == value.dtype
-    if same and type(existing) is type(value) and existing.flags.writeable:
-        existing[...] = value
-        return existing
-    return value.copy()
-
-
-def _small(kind: str, content: Any, code: dict[str, Any]) -> Any:
-    if kind == "name":
-        return named(content)
-    if kind == "member":
-        return getattr(named(code["of"]), content)
-    if kind == "complex":
-        return complex(*content)
-    if kind in ("bytes", "bytearray"):
-        return bytes.fromhex(content) if kind == "bytes" else bytearray.fromhex(content)
-    made = named(code["of"])
-    return made.fromisoformat(content) if made.__name__ in _FROM_ISO else made(content)

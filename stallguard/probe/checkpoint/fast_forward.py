@@ -10,7 +10,6 @@ An exception of the pipeline itself is raised from the fit, as it would be in tr
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +34,10 @@ def epoch(session: CheckpointSession, fit: Fit, iterator: Any, original: Any) ->
 
 
 def _first(session: CheckpointSession, fit: Fit, iterator: Any, original: Any, stream: Any) -> Iterator[Any]:
-    """Yield the epoch's first item; Keras opens one iterator an epoch, so all items have its source."""
+    """Yield the epoch's first item; Keras opens one iterator an epoch, so all items have its source.
+
+    Raises StartOver if an epoch on JAX has no batch left.
+    """
     resuming = fit.saved is not None and not fit.passed
     now = entered = random_state.capture()
     if resuming:
@@ -47,7 +49,7 @@ def _first(session: CheckpointSession, fit: Fit, iterator: Any, original: Any, s
     else:
         session.guarded("noting the pipeline's state", fit.note_data)
     fit.complete = False
-    item = next(stream, None)
+    item: Any = next(stream, None)
     session.openings.epoch()
     if resuming and item is not None:
         draw(session, fit, item[-1], now, entered)
@@ -55,7 +57,12 @@ def _first(session: CheckpointSession, fit: Fit, iterator: Any, original: Any, s
             item = next(stream, None)
     source = item[-1] if item is not None else None
     if resuming and hasattr(fit.model, "jax_state_sync"):
-        item = _with_its_batch(fit, item)
+        # The loop of Keras on JAX reads `logs` after an epoch, which has a value only if a batch was trained in this
+        # call: so the first batch is drawn here.
+        batch = next(item[-1], None) if item is not None else None
+        if batch is None:
+            raise StartOver(announcements.NO_BATCH_LEFT % (fit.epoch + 1), seam=True)
+        item = (*item[:-1], chain([batch], item[-1]))
     if item is None:
         stream.close()
     else:
@@ -74,10 +81,17 @@ def finished_epochs(session: CheckpointSession, fit: Fit, iterator: Any, origina
     saved = fit.past
     drawing = saved.verified and pipelines.must_be_drawn(iterator, fit.readable())
     random_state.restore(saved.random("open"))
-    with _no_workers(iterator.data_adapter):
+    adapter = iterator.data_adapter
+    workers = getattr(adapter, "enqueuer", None)
+    if workers is not None:
+        adapter.enqueuer = None  # the workers of a PyDataset must not load batches that are not drawn
+    try:
         for number, (complete, batches) in enumerate(saved.ends):
             _pass_epoch(session, fit, iterator, original, complete, batches if drawing else 0)
             repeat_others(session, fit, number + 1)
+    finally:
+        if workers is not None:
+            adapter.enqueuer = workers
     fit.restore_data()
     random_state.restore(saved.random("open"))
 
@@ -102,7 +116,11 @@ def _pass_epoch(
         batches -= fit.per_execution
         if not complete and batches <= 0:
             stream.close()
-            _cut_short(fit, iterator)
+            # What EpochIterator.catch_stop_iteration does if the data end before the epoch's number of batches.
+            if iterator._num_batches is None:
+                iterator._num_batches = fit.past.facts["length"]
+            iterator._current_iterator = None
+            iterator.data_adapter.on_epoch_end()
             break
 
 
@@ -112,38 +130,6 @@ def pass_over(session: CheckpointSession, fit: Fit, source: Any, batches: int) -
         next(source)
         fit.drawn += 1
         session.passed_over()
-
-
-def _cut_short(fit: Fit, iterator: Any) -> None:
-    """Do what Keras does if the data end before the epoch's number of batches (EpochIterator.catch_stop_iteration)."""
-    if iterator._num_batches is None:
-        iterator._num_batches = fit.past.facts["length"]
-    iterator._current_iterator = None
-    iterator.data_adapter.on_epoch_end()
-
-
-@contextmanager
-def _no_workers(adapter: Any) -> Iterator[None]:
-    """Prevent a PyDataset's workers from loading batches that are not drawn."""
-    enqueuer = getattr(adapter, "enqueuer", None)
-    if enqueuer is not None:
-        adapter.enqueuer = None
-    try:
-        yield
-    finally:
-        if enqueuer is not None:
-            adapter.enqueuer = enqueuer
-
-
-def _with_its_batch(fit: Fit, item: Any) -> Any:
-    """Return the item with its first batch drawn already; raise StartOver if the epoch has none left.
-
-    The loop of Keras on JAX reads `logs` after an epoch, which has a value only if a batch was trained in this call.
-    """
-    batch = next(item[-1], None) if item is not None else None
-    if batch is None:
-        raise StartOver(announcements.NO_BATCH_LEFT % (fit.epoch + 1), seam=True)
-    return (*item[:-1], chain([batch], item[-1]))
 
 
 def draw(

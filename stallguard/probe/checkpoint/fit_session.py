@@ -193,7 +193,13 @@ class CheckpointSession:
             fit.broken = True  # without a baseline a checkpoint could lack state unnoticed
         elif unknown:
             self.context.beyond(announcements.KEPT_NOT % announcements.listed(unknown))
-        self._name_limits(fit)
+        limits = self.guarded("reading the pipeline", lambda: pipelines.limits(fit.iterator, fit.model))
+        for sentence in limits or ():
+            self.context.beyond(sentence)
+            if sentence.startswith(announcements.UNSTABLE[:40]):
+                self._drawn.add(fit.ordinal)
+            if fit.saved is not None and sentence != announcements.WORKERS:
+                self.context.say("inexact", "fit %d: %s" % (fit.ordinal, sentence))
         self.guarded("noting caches", lambda: self._locks.note(fit.datasets()))
         if fit.saved is not None:
             self.context.restored()
@@ -210,16 +216,6 @@ class CheckpointSession:
     def _keep_undo(self, undo: Callable[[], None]) -> None:
         self._undo = undo
 
-    def _name_limits(self, fit: Fit) -> None:
-        for sentence in (
-            self.guarded("reading the pipeline", lambda: pipelines.limits(fit.iterator, fit.model)) or ()
-        ):
-            self.context.beyond(sentence)
-            if sentence.startswith(announcements.UNSTABLE[:40]):
-                self._drawn.add(fit.ordinal)
-            if fit.saved is not None and sentence != announcements.WORKERS:
-                self.context.say("inexact", "fit %d: %s" % (fit.ordinal, sentence))
-
     def epoch_began(self, fit: Fit) -> None:
         """Handle the begin of an epoch, after the script's callbacks; raises StartOver."""
         if fit.saved is not None and not fit.begun:
@@ -231,13 +227,14 @@ class CheckpointSession:
         now = time.monotonic()
         if now - self._printed > PRINT_EVERY:
             self._printed = now
-            self.guarded("looking at the first batch", lambda: self._print_first(fit))
-
-    def _print_first(self, fit: Fit) -> None:
-        """Keep the fingerprint of the first batch of this epoch."""
-        place = "%d:0" % fit.epoch
-        if fit.saved is None or fit.resumed:
-            self.lookahead.arrange(fit.model, lambda batches: fit.seen(place, fingerprint.of_first(batches)))
+            if fit.saved is None or fit.resumed:
+                place = "%d:0" % fit.epoch
+                self.guarded(
+                    "looking at the first batch",
+                    lambda: self.lookahead.arrange(
+                        fit.model, lambda batches: fit.seen(place, fingerprint.of_first(batches))
+                    ),
+                )
 
     def passed_over(self) -> None:
         """Count a batch that was drawn and is not trained."""

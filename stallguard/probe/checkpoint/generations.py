@@ -60,7 +60,7 @@ class Generations:
         """Make a new generation: `fill(folder)` writes its files and returns its facts.  Return its name.
 
         `size`: its bytes.  `seam`: it is made between two epochs.  Raises OSError (disk full, folder removed ...) and
-        what `fill` raises; earlier generations are kept.
+        what `fill` raises; earlier generations are kept then.  Otherwise those that no resume needs are removed.
         """
         os.makedirs(self.folder, exist_ok=True)
         disk = os.statvfs(self.folder)
@@ -80,7 +80,10 @@ class Generations:
         self._point_at(name, _CURRENT)
         if seam:
             self._point_at(name, _SEAM)
-        self._prune()
+        kept = {*self.names()[:KEPT], self._pointed(_SEAM)}
+        for entry in os.listdir(self.folder):
+            if entry.startswith(("g", "tmp-")) and entry not in kept:
+                shutil.rmtree(os.path.join(self.folder, entry), ignore_errors=True)
         return name
 
     def annotate(self, name: str, kind: str, facts: dict[str, Any]) -> None:
@@ -100,12 +103,6 @@ class Generations:
             flush(file)
         os.replace(pointer + ".tmp", pointer)
         sync_folder(self.folder)
-
-    def _prune(self) -> None:
-        kept = {*self.names()[:KEPT], self._pointed(_SEAM)}
-        for entry in os.listdir(self.folder):
-            if entry.startswith(("g", "tmp-")) and entry not in kept:
-                shutil.rmtree(os.path.join(self.folder, entry), ignore_errors=True)
 
 
 def read_facts(folder: str, kind: str = "facts") -> dict[str, Any]:

@@ -24,6 +24,7 @@ FRAMEWORKS = ("tensorflow", "keras", "tf_keras", "torch", "jax", "numpy")
 _NUMBERED = re.compile(r"(?<=[A-Za-z])_\d+\b")
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _RATE = ("learning_rate", "lr")
+_COMPILED = ("loss", "loss_weights", "metrics", "weighted_metrics")  # arguments of Model.compile
 _FOREIGN = {
     "place": "this is another process of the run", "site": "the call of fit", "model": "the class of the model",
     "variables": "the variables of the model", "optimizer": "the optimizer",
@@ -52,12 +53,21 @@ def of_process(place: str) -> dict[str, Any]:
     rows = os.environ.get("STALLGUARD_ROWS", "")
     if rows:
         arguments = [re.sub(r"(?<!\d)%s(?!\d)" % re.escape(rows), "{batch}", word) for word in arguments]
-    return {"place": place, "arguments": arguments, "folder": os.getcwd(), "versions": _versions()}
+    versions = {
+        name: str(vars(sys.modules[name]).get("__version__", ""))
+        for name in FRAMEWORKS
+        if name in sys.modules
+    }
+    versions["python"] = "%d.%d.%d" % sys.version_info[:3]
+    return {"place": place, "arguments": arguments, "folder": os.getcwd(), "versions": versions}
 
 
 def of_fit(model: Any, iterator: Any, site: str) -> dict[str, Any]:
     """Return what distinguishes a fit of `model`, called at `site` with the data of `iterator`; `model` is built."""
     optimizer = variables.inner_of(getattr(model, "optimizer", None))
+    compiled = getattr(getattr(model, "_compile_config", None), "config", None)  # as the script passed it
+    if not isinstance(compiled, dict):
+        compiled = {"loss": getattr(model, "loss", None)}
     return {
         "site": site,
         "model": _class(model),
@@ -74,7 +84,9 @@ def of_fit(model: Any, iterator: Any, site: str) -> dict[str, Any]:
         ),
         "optimizer": _class(optimizer),
         "settings": _settings(optimizer),
-        "loss": _check(_compiled(model)),
+        "loss": _check(
+            {name: _given(compiled[name]) for name in _COMPILED if compiled.get(name) is not None}
+        ),
         "data": pipelines.structure(iterator),
         "rate": rate(model),
         "schedule": _schedule(optimizer),
@@ -150,15 +162,6 @@ def _short(name: Any) -> str:
     return str(name).rpartition(":")[2]
 
 
-def _versions() -> dict[str, str]:
-    found = {
-        name: str(vars(sys.modules[name]).get("__version__", ""))
-        for name in FRAMEWORKS
-        if name in sys.modules
-    }
-    return {**found, "python": "%d.%d.%d" % sys.version_info[:3]}
-
-
 def _class(value: Any) -> str:
     kind = type(value)
     return "%s:%s" % (kind.__module__, kind.__qualname__)
@@ -197,15 +200,6 @@ def _without_lambdas(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_without_lambdas(item) for item in value]
     return "bytes" if isinstance(value, bytes) else value
-
-
-def _compiled(model: Any) -> Any:
-    """Return the losses and metrics that a model was compiled with, as the script passed them."""
-    given = getattr(getattr(model, "_compile_config", None), "config", None)
-    if not isinstance(given, dict):
-        given = {"loss": getattr(model, "loss", None)}
-    names = ("loss", "loss_weights", "metrics", "weighted_metrics")
-    return {name: _given(given[name]) for name in names if given.get(name) is not None}
 
 
 def _given(value: Any) -> Any:

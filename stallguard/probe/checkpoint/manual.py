@@ -83,8 +83,20 @@ class Manual:
         self._pace.saved(began, time.monotonic())
 
     def _fill(self, folder: str) -> dict[str, Any]:
+        """Write the checkpoint's files to the disk; return its facts.  "files": {path: [size, CRC-32]}."""
         self._save(os.path.join(folder, self._name))
-        return {"files": _seal(folder), "of": self._identity(), "script": identity.script()}
+        paths = sorted(
+            os.path.relpath(os.path.join(place, name), folder)
+            for place, _, names in os.walk(folder)
+            for name in names
+            if (place, name) != (folder, "facts.json")
+        )
+        files = {}
+        for path in paths:
+            with open(os.path.join(folder, path), "rb+") as file:
+                flush(file)
+                files[path] = _check(file)
+        return {"files": files, "of": self._identity(), "script": identity.script()}
 
     def _identity(self) -> dict[str, str]:
         save = "%s.%s" % (
@@ -92,25 +104,6 @@ class Manual:
             getattr(self._save, "__qualname__", self._name),
         )
         return {"place": self._context.place, "save": save, "name": self._name}
-
-
-def _files(folder: str) -> list[str]:
-    return sorted(
-        os.path.relpath(os.path.join(place, name), folder)
-        for place, _, names in os.walk(folder)
-        for name in names
-        if (place, name) != (folder, "facts.json")
-    )
-
-
-def _seal(folder: str) -> dict[str, list[int]]:
-    """Write all files to the disk and return {path: [size, CRC-32]}."""
-    found = {}
-    for name in _files(folder):
-        with open(os.path.join(folder, name), "rb+") as file:
-            flush(file)
-            found[name] = _check(file)
-    return found
 
 
 def _check(file: Any) -> list[int]:

@@ -33,7 +33,18 @@ def write(kind: str, state: Any, existing: Any) -> Any:
 
     Raises LookupError for a kind that cannot be made, and what the libraries raise for a state that does not fit.
     """
-    made = existing if type(existing).__name__ == kind else _new(kind, state)
+    numpy = sys.modules.get("numpy.random")
+    made: Any
+    if type(existing).__name__ == kind:
+        made = existing
+    elif kind == "Random" and "random" in sys.modules:
+        made = sys.modules["random"].Random(0)
+    elif kind == "Generator" and isinstance(state, dict):
+        made = numpy.Generator(getattr(numpy, state["bit_generator"])(0))  # type: ignore[union-attr]
+    elif hasattr(numpy, kind):
+        made = getattr(numpy, kind)(0)
+    else:
+        raise LookupError("no generator of the kind %s can be made" % kind)
     if hasattr(made, "setstate"):
         made.setstate((state[0], tuple(state[1]), state[2]))
     elif kind == "Generator" and type(made).__module__ == "torch._C":
@@ -45,15 +56,3 @@ def write(kind: str, state: Any, existing: Any) -> Any:
     else:
         made.state = state
     return made
-
-
-def _new(kind: str, state: Any) -> Any:
-    numpy = sys.modules.get("numpy.random")
-    if kind == "Random" and "random" in sys.modules:
-        return sys.modules["random"].Random(0)
-    if kind == "Generator" and isinstance(state, dict):
-        return numpy.Generator(getattr(numpy, state["bit_generator"])(0))  # type: ignore[union-attr]
-    found = getattr(numpy, kind, None)
-    if found is None:
-        raise LookupError("no generator of the kind %s can be made" % kind)
-    return found(0)

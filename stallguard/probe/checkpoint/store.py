@@ -36,7 +36,13 @@ class Store:
         """Write a new generation and return its name; raises OSError and then keeps the earlier ones."""
 
         def fill(folder: str) -> dict[str, Any]:
-            return {**facts, "blobs": _write_blobs(os.path.join(folder, _BLOBS), blobs)}
+            places = []
+            with open(os.path.join(folder, _BLOBS), "wb") as file:
+                for blob in blobs:
+                    places.append([file.tell(), len(blob), _check(blob)])
+                    file.write(blob)
+                flush(file)
+            return {**facts, "blobs": places}
 
         return self._generations.write(fill, sum(len(blob) for blob in blobs), seam)
 
@@ -67,16 +73,6 @@ class Store:
                 facts[NEXT] = {}  # the process ended before its next batch
             facts[MADE] = os.path.getmtime(os.path.join(folder, _BLOBS))
             yield facts, blobs
-
-
-def _write_blobs(path: str, blobs: list[Any]) -> list[list[int]]:
-    places = []
-    with open(path, "wb") as file:
-        for blob in blobs:
-            places.append([file.tell(), len(blob), _check(blob)])
-            file.write(blob)
-        flush(file)
-    return places
 
 
 def _check(blob: Any) -> int:

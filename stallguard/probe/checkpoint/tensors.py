@@ -19,18 +19,14 @@ def pack(arrays: list[Any]) -> tuple[list[list[Any]], list[Any]]:
 def unpack(meta: list[list[Any]], blobs: list[memoryview]) -> list[Any]:
     """Return the arrays that `pack` converted, as read-only views of the blobs."""
     numpy = sys.modules["numpy"]
-    return [
-        numpy.frombuffer(blob, dtype=_dtype(name)).reshape(shape) for (name, shape), blob in zip(meta, blobs)
-    ]
-
-
-def _dtype(name: str) -> Any:
-    """Return the numpy type of that name; bfloat16 and similar types are in ml_dtypes, which Keras requires."""
-    numpy = sys.modules["numpy"]
-    try:
-        return numpy.dtype(name)
-    except TypeError:
-        return numpy.dtype(getattr(sys.modules["ml_dtypes"], name))
+    arrays = []
+    for (name, shape), blob in zip(meta, blobs):
+        try:
+            dtype = numpy.dtype(name)
+        except TypeError:  # bfloat16 and similar types are in ml_dtypes, which Keras requires
+            dtype = numpy.dtype(getattr(sys.modules["ml_dtypes"], name))
+        arrays.append(numpy.frombuffer(blob, dtype=dtype).reshape(shape))
+    return arrays
 
 
 def value_of(variable: Any, keep: bool = False) -> Any:

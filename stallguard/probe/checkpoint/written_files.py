@@ -100,7 +100,10 @@ class WrittenFiles:
         return found
 
     def restore(self, kept: list[list[Any]], state: Walk, callbacks: list[Any]) -> int:
-        """Restore the content of each kept file; return how many had a different one.  Raises OSError."""
+        """Restore the content of each kept file, and move its handle to the end; raises OSError.
+
+        Return how many files had a different content.
+        """
         there = {name: (path, handle) for name, path, handle in self._written(state, callbacks)}
         changed = 0
         for name, copy, size in kept:
@@ -115,8 +118,16 @@ class WrittenFiles:
             self._copies[name] = copy
             if name == path:
                 self.appended.setdefault(path, size)
-            if handle is not None:
-                _to_end(handle, path, callbacks)
+            if handle is None:
+                continue
+            owner = next((one for one in callbacks if getattr(one, "csv_file", None) is handle), None)
+            if hasattr(handle, "seekable") and not hasattr(handle, "_FileIO__name"):
+                handle.seek(0, os.SEEK_END)
+            elif owner is not None:  # TensorFlow's file object in Keras 2 cannot seek: another one is opened
+                handle.close()
+                owner.csv_file = type(handle)(path, "a")
+            if owner is not None and os.path.getsize(path):
+                owner.append_header = False
         return changed
 
     def _written(self, state: Walk, callbacks: list[Any]) -> list[tuple[str, str, Any]]:
@@ -144,7 +155,10 @@ class WrittenFiles:
         with open(path, "rb") as source:
             before = self._grown(copy, source, size) if copy is not None else -1
             if before < 0:
-                copy, before = self._new_name(), 0
+                number = 1
+                while os.path.exists(os.path.join(self.folder, "%d" % number)):
+                    number += 1
+                copy, before = "%d" % number, 0
                 self._copies[name] = copy
             source.seek(before)
             with open(os.path.join(self.folder, str(copy)), "ab") as target:
@@ -162,12 +176,6 @@ class WrittenFiles:
         with open(path, "rb") as file:
             file.seek(begin)
             return length if file.read() == source.read(length - begin) else -1
-
-    def _new_name(self) -> str:
-        number = 1
-        while os.path.exists(os.path.join(self.folder, "%d" % number)):
-            number += 1
-        return "%d" % number
 
     def _set(self, path: str, content: bytes, name: str) -> bool:
         """Set the content of a file, and keep what it had beyond it.  Return whether it was different."""
@@ -220,15 +228,3 @@ def _is_standard(handle: Any) -> bool:
         return int(handle.fileno()) in (0, 1, 2)
     except (OSError, ValueError):
         return True
-
-
-def _to_end(handle: Any, path: str, callbacks: list[Any]) -> None:
-    """Move a handle to the end of its restored file."""
-    owner = next((one for one in callbacks if getattr(one, "csv_file", None) is handle), None)
-    if hasattr(handle, "seekable") and not hasattr(handle, "_FileIO__name"):
-        handle.seek(0, os.SEEK_END)
-    elif owner is not None:  # TensorFlow's file object in Keras 2 cannot seek: another one is opened
-        handle.close()
-        owner.csv_file = type(handle)(path, "a")
-    if owner is not None and os.path.getsize(path):
-        owner.append_header = False
