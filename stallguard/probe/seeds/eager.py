@@ -95,7 +95,7 @@ class Eager:
         return make
 
     def _draw(self, name: str, can_be_kept: bool) -> int | None:
-        """Return a seed for a call of operation `name`; None, with a report, if the call stays random."""
+        """Return a seed for a call of operation `name`, None if the call stays random, which is reported."""
         if _executes_eagerly():
             if can_be_kept:
                 return self._seeds.draw("tensorflow", 192)
@@ -106,7 +106,7 @@ class Eager:
         frame: Any = sys._getframe(1)
         while frame is not None:
             if str(frame.f_globals.get("__name__")).startswith(SAID):
-                return None
+                return None  # reported when training begins
             frame = frame.f_back
         self._in_graph = True
         self._context.beyond(DRAWN_ANEW % IN_GRAPH)
