@@ -15,7 +15,7 @@ from stallguard.cli._json import prints_json
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.storage.paths import NEWEST, RunDir, find_run, list_runs
 
-IN_THE_RUN = ""  # of --html without a file: report.html_page in the run's directory
+IN_THE_RUN = ""  # of --html without a file: report.html in the run's directory
 PAGES = (".html", ".htm")
 STDOUT = "-"
 
