@@ -38,7 +38,7 @@ def under_probe(arguments):
         if (
             "--checkpoints" in arguments
         ):  # their hooks alone: what a save costs is bounded apart (bench resume)
-            settings |= {"BACKUP": os.path.join(place, "backup"), "CHECKPOINT_COST": "1e-6"}
+            settings |= {"CHECKPOINTS": os.path.join(place, "checkpoints"), "CHECKPOINT_COST": "1e-6"}
         environment = {**os.environ, "PYTHONPATH": os.path.abspath(INJECT)}
         environment.update({"STALLGUARD_" + name: value for name, value in settings.items()})
         child = subprocess.Popen([sys.executable, os.path.abspath(__file__), *arguments], env=environment)

@@ -22,7 +22,7 @@ from stallguard.storage.paths import RunDir
 
 SCHEMA = 1
 TEXTS = frozenset({".json", ".jsonl", ".log", ".txt", ".stacks", ".ips", ".spin", ".hang", ".py"})
-LEFT_OUT = frozenset({"backup", "probe"})
+LEFT_OUT = frozenset({"checkpoints", "probe"})
 FILE_MAX = 16 << 20  # bytes of one file that are packed, from its end
 CONTENTS = "bundle.json"
 

@@ -15,7 +15,7 @@ class Action(msgspec.Struct, frozen=True, tag_field="event", omit_defaults=True)
 
 
 class Launch(Action, frozen=True, tag="attempt.start_requested"):
-    """Start attempt `attempt` with `factor` micro-batches a batch; `resume` from the backup."""
+    """Start attempt `attempt` with `factor` micro-batches a batch; `resume` from a checkpoint."""
 
     attempt: int
     factor: int = 1

@@ -29,7 +29,7 @@ class ProbeConfig(msgspec.Struct, frozen=True):
     pages: str  # directory of the pages and stack files
     token: int
     factor: int = 1
-    backup: str = ""  # directory of the checkpoint generations; "" = none
+    checkpoints: str = ""  # directory of the checkpoint generations; "" = none
     resume: bool = False
     device: str = "default"
     signal: int = 0  # number of the stack-dump signal
@@ -61,8 +61,8 @@ def child_environment(user: Mapping[str, str], wish: ProbeConfig, inject: Path =
         "STALLGUARD_CHECKPOINT_MOST": str(wish.most),
         "STALLGUARD_INEXACT": wish.inexact,
     }
-    if wish.backup:
-        kept["STALLGUARD_BACKUP"] = wish.backup
+    if wish.checkpoints:
+        kept["STALLGUARD_CHECKPOINTS"] = wish.checkpoints
     for name, value in (
         ("DIVISOR", wish.divisor), ("ROWS", wish.rows), ("REALLY", wish.really), ("REGROW", wish.regrow),
     ):  # fmt: skip

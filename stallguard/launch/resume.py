@@ -73,7 +73,7 @@ def newest(argv: Sequence[str], cwd: Path) -> RunDir | None:
 
 def take_over(old: RunDir, new: RunDir) -> None:
     """Give `new` the checkpoints of `old`.  Raises OSError."""
-    shutil.copytree(old.backup, new.backup, copy_function=_link)
+    shutil.copytree(old.checkpoints, new.checkpoints, copy_function=_link)
 
 
 def _link(source: str, target: str) -> None:

@@ -86,7 +86,7 @@ class ScriptApi:
         place = os.path.join(mine, "manual-%d" % (len(self._checkpoints) + 1))
         checkpoint = Manual(context, place, pace, save, name)
         self._checkpoints.append(checkpoint)
-        self._context.hook_installed("backup")
+        self._context.hook_installed("checkpoint")
         return checkpoint.load(load)
 
     def enter(self, name: str, seconds: float) -> tuple[int, int]:

@@ -107,7 +107,7 @@ class Context:
     @property
     def backup_directory(self) -> str:
         """The directory of the checkpoint generations, "" if checkpoints are off."""
-        return self.environment.get("STALLGUARD_BACKUP", "")
+        return self.environment.get("STALLGUARD_CHECKPOINTS", "")
 
     def get(self, field: str) -> int:
         """Return one number of the record, by its name in wire.FIELDS."""

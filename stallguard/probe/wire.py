@@ -88,7 +88,7 @@ SOURCES = (
 )
 HOOKS = (
     "callbacks", "on_batch", "function", "concrete", "iterator", "tape", "optimizer", "trace", "first_run",
-    "generator", "session", "torch_step", "torch_loader", "poll", "fit", "save", "train_step", "backup",
+    "generator", "session", "torch_step", "torch_loader", "poll", "fit", "save", "train_step", "checkpoint",
 )  # fmt: skip
 COMMANDS = (
     "none",

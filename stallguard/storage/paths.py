@@ -54,13 +54,13 @@ class RunDir(NamedTuple):
         return self.path / "probe"
 
     @property
-    def backup(self) -> Path:
+    def checkpoints(self) -> Path:
         """Checkpoint generations, from which the run resumes."""
-        return self.path / "backup"
+        return self.path / "checkpoints"
 
     def has_checkpoints(self) -> bool:
         """Return whether the run has a checkpoint generation of a process' fit or loop."""
-        return any(True for _ in self.backup.glob("*/*/g*"))
+        return any(True for _ in self.checkpoints.glob("*/*/g*"))
 
     @property
     def is_trial(self) -> bool:
@@ -74,11 +74,11 @@ class RunDir(NamedTuple):
         """
         import shutil
 
-        aside = self.path / f"backup-before-{attempt}"
-        self.backup.rename(aside)
-        self.backup.mkdir(mode=0o700)
+        aside = self.path / f"checkpoints-before-{attempt}"
+        self.checkpoints.rename(aside)
+        self.checkpoints.mkdir(mode=0o700)
         if (aside / SEED).exists():
-            shutil.copy2(aside / SEED, self.backup / SEED)
+            shutil.copy2(aside / SEED, self.checkpoints / SEED)
 
     def dump(self) -> Path:
         """Return a new directory for a dump on demand, named by the time."""

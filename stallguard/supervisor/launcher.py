@@ -157,7 +157,7 @@ class Launcher:
                 socket=str(self._beats.path), pages=str(directory.probe), token=token,
                 factor=1 if in_arguments else action.factor, divisor=action.factor if in_arguments else 0,
                 really=policy.scale_lr if policy.really_smaller_batch and not in_arguments else "",
-                regrow=policy.regrow, backup=str(directory.backup) if settings.checkpoint.enabled else "",
+                regrow=policy.regrow, checkpoints=str(directory.checkpoints) if settings.checkpoint.enabled else "",
                 resume=action.resume, device=action.device, signal=STACKS_SIGNAL, every=settings.checkpoint.every,
                 cost=settings.checkpoint.cost, inexact=settings.checkpoint.inexact, most=settings.checkpoint.most,
                 rows=given.rows or 0, seed=self._seed(),
@@ -202,7 +202,7 @@ class Launcher:
             return ""
         if not self._drawn:
             try:
-                self._drawn = run_seed.seed(context.directory.backup)
+                self._drawn = run_seed.seed(context.directory.checkpoints)
             except OSError as error:
                 self._drawn = run_seed.drawn_seed()
                 context.reporter.trouble(

@@ -131,8 +131,8 @@ def test_a_bundle_is_one_file_without_the_secret_that_is_on_disk(guarded, pid, t
     guarded.stallguard("dump")
     assert SECRET in (guarded.run / "run.json").read_text()
     until(lambda: SECRET in (guarded.run / "output.log").read_text())
-    (guarded.run / "backup").mkdir(exist_ok=True)
-    (guarded.run / "backup/weights.txt").write_text("large")
+    (guarded.run / "checkpoints").mkdir(exist_ok=True)
+    (guarded.run / "checkpoints/weights.txt").write_text("large")
     answer = guarded.stallguard("bundle", "-o", str(tmp_path / "b.tar.gz"))
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.decode().strip() == str(tmp_path / "b.tar.gz")
@@ -144,7 +144,7 @@ def test_a_bundle_is_one_file_without_the_secret_that_is_on_disk(guarded, pid, t
         texts
     )
     assert any("/dumps/" in each for each in texts)
-    assert not any("backup" in each or "probe/" in each for each in texts)
+    assert not any("checkpoints" in each or "probe/" in each for each in texts)
     assert not any(SECRET.encode() in text for text in texts.values())
     contents = json.loads(texts[f"{name}/bundle.json"])
     assert {f"{name}/{file['name']}" for file in contents["files"]} == set(texts) - {f"{name}/bundle.json"}

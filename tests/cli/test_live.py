@@ -259,7 +259,7 @@ def test_a_restart_without_a_checkpoint_is_wanted_in_so_many_words(life):
     assert "--from-scratch" in error.value.cure
     assert life.wishes() == []
 
-    (life.run.backup / "process" / "fit-0001" / "g1").mkdir(parents=True)
+    (life.run.checkpoints / "process" / "fit-0001" / "g1").mkdir(parents=True)
     assert "from its last checkpoint" in say(restart.command).stderr
     assert life.wishes() == [("restart", "")]
 

@@ -83,7 +83,7 @@ def test_it_is_named_and_stop_ends_its_group(orphan: Orphan) -> None:
 
 
 def test_its_checkpoints_are_not_given_to_a_second_training(orphan: Orphan) -> None:
-    generation = orphan.run.backup / "place" / "fit" / "g1"
+    generation = orphan.run.checkpoints / "place" / "fit" / "g1"
     generation.mkdir(parents=True)
     again = orphan.verb("run", "--resume", orphan.run.id, sys.executable, "-c", SILENT)
     assert (again.returncode, "still alive" in again.stderr) == (2, True), again.stderr

@@ -40,8 +40,8 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
             end = run_files.Outcome(1, code, "", "", 1.0, 1, 0, 1, 0.0)
             run_files.write(run.path / "outcome.json", end)
         if text:
-            (run.backup / GENERATION).parent.mkdir(parents=True)
-            (run.backup / GENERATION).write_text(text)
+            (run.checkpoints / GENERATION).parent.mkdir(parents=True)
+            (run.checkpoints / GENERATION).write_text(text)
         return run
 
     return made
@@ -91,14 +91,14 @@ def test_a_run_that_goes_on_is_not_taken_from(make: Make) -> None:
 def test_the_earlier_run_keeps_its_checkpoints_when_the_new_one_replaces_them(make: Make) -> None:
     old, new = make(text="first night"), make(text="")
     resume.take_over(old, new)
-    mine = new.backup / GENERATION
+    mine = new.checkpoints / GENERATION
     assert mine.read_text() == "first night"
 
-    draft = new.backup / "draft"
+    draft = new.checkpoints / "draft"
     draft.write_text("second night")
     draft.replace(mine)
 
-    assert (old.backup / GENERATION).read_text() == "first night"
+    assert (old.checkpoints / GENERATION).read_text() == "first night"
 
 
 @pytest.mark.parametrize(("code", "goes_on"), [(0, False), (75, True), (124, True), (1, True), (None, True)])

@@ -23,17 +23,17 @@ def test_a_run_has_one_seed_and_another_run_another(tmp_path):
 
 def test_a_run_that_resumes_another_inherits_its_seed(tmp_path):
     old, new = RunDir(tmp_path / "old"), RunDir(tmp_path / "new")
-    seed = run_seed.seed(old.backup)
+    seed = run_seed.seed(old.checkpoints)
     new.path.mkdir()
     take_over(old, new)
-    assert run_seed.seed(new.backup) == seed
+    assert run_seed.seed(new.checkpoints) == seed
 
 
 def test_a_seed_alone_is_no_checkpoint(tmp_path):
     run = RunDir(tmp_path)
-    run_seed.seed(run.backup)
+    run_seed.seed(run.checkpoints)
     assert not run.has_checkpoints()
-    (run.backup / "a1b2-1" / "fit-0001" / "g1").mkdir(parents=True)
+    (run.checkpoints / "a1b2-1" / "fit-0001" / "g1").mkdir(parents=True)
     assert run.has_checkpoints()
 
 
@@ -47,7 +47,7 @@ def test_a_damaged_seed_is_drawn_again(tmp_path, content):
 def test_a_place_that_cannot_be_written_raises(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="Not a directory"):
-        run_seed.seed(tmp_path / "file" / "backup")
+        run_seed.seed(tmp_path / "file" / "checkpoints")
 
 
 def test_each_attempt_gets_the_seed_and_a_hash_seed_of_it():

@@ -208,14 +208,14 @@ for _ in range(3):
 
 
 def test_a_loop_of_the_scripts_own_is_saved_and_resumed(receiver):
-    backup = str(receiver.folder / "backup")
-    first = receiver.run(python(SAVES), STALLGUARD_BACKUP=backup, STALLGUARD_TOKEN="1")
+    checkpoints = str(receiver.folder / "checkpoints")
+    first = receiver.run(python(SAVES), STALLGUARD_CHECKPOINTS=checkpoints, STALLGUARD_TOKEN="1")
     second = receiver.run(
-        python(SAVES), STALLGUARD_BACKUP=backup, STALLGUARD_RESUME="1", STALLGUARD_TOKEN="2"
+        python(SAVES), STALLGUARD_CHECKPOINTS=checkpoints, STALLGUARD_RESUME="1", STALLGUARD_TOKEN="2"
     )
     assert (first.out, first.err, first.last()["saves"]) == ("False 0\n", "", 1)
     assert (second.out, second.err) == ("True 2\n", "")
-    assert "backup" in second.hello()["hooks"]
+    assert "checkpoint" in second.hello()["hooks"]
     assert "resume" in [note["kind"] for note in second.notes]
 
 
@@ -233,10 +233,12 @@ print("went on", flush=True)
 
 
 def test_a_loop_of_the_scripts_own_that_is_asked_to_end_saves_first(receiver):
-    backup = str(receiver.folder / "backup")
+    checkpoints = str(receiver.folder / "checkpoints")
     stop = {"STALLGUARD_TEST_COMMAND": str(wire.COMMANDS.index("stop"))}
-    ended = receiver.run(python(ENDS), STALLGUARD_BACKUP=backup, STALLGUARD_TOKEN="1", **stop)
-    again = receiver.run(python(ENDS), STALLGUARD_BACKUP=backup, STALLGUARD_RESUME="1", STALLGUARD_TOKEN="2")
+    ended = receiver.run(python(ENDS), STALLGUARD_CHECKPOINTS=checkpoints, STALLGUARD_TOKEN="1", **stop)
+    again = receiver.run(
+        python(ENDS), STALLGUARD_CHECKPOINTS=checkpoints, STALLGUARD_RESUME="1", STALLGUARD_TOKEN="2"
+    )
     assert (ended.code, ended.out) == (-signal.SIGTERM, "")
     assert again.out == "kept\nwent on\n"
 
@@ -245,7 +247,7 @@ def test_the_loops_checkpoints_come_as_often_as_was_asked(receiver):
     asks = "import stallguard, sys\nstallguard.checkpoint(print, print)\n"
     asks += "print(sys.modules['_stallguard_probe'].voice._checkpoints[0]._pace.every)"
     heartbeat = receiver.run(
-        python(asks), STALLGUARD_BACKUP=str(receiver.folder), STALLGUARD_CHECKPOINT_EVERY="7.5"
+        python(asks), STALLGUARD_CHECKPOINTS=str(receiver.folder), STALLGUARD_CHECKPOINT_EVERY="7.5"
     )
     assert heartbeat.out == "7.5\n"
 

@@ -35,15 +35,15 @@ def test_a_run_is_found_by_a_unique_part_of_its_id(tmp_path: Path) -> None:
 
 def test_checkpoints_that_nobody_resumes_from_are_kept_aside_and_the_seed_stays(tmp_path: Path) -> None:
     [run] = make(tmp_path, "train")
-    generation = run.backup / "process" / "fit-0001" / "g1"
+    generation = run.checkpoints / "process" / "fit-0001" / "g1"
     generation.mkdir(parents=True)
-    (run.backup / "seed").write_text("42")
+    (run.checkpoints / "seed").write_text("42")
 
     run.set_checkpoints_aside(2)
 
     assert not run.has_checkpoints()
-    assert (run.backup / "seed").read_text() == "42"
-    assert (run.path / "backup-before-2" / "process" / "fit-0001" / "g1").is_dir()
+    assert (run.checkpoints / "seed").read_text() == "42"
+    assert (run.path / "checkpoints-before-2" / "process" / "fit-0001" / "g1").is_dir()
 
 
 def test_no_name_means_the_newest(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ class Place:
     def __init__(self, folder: Path, every: float, share: float = 1.0) -> None:
         """`every`: seconds between two checkpoints inside an epoch; `share` of the time that they may take."""
         self.folder, self._every, self._share = folder, every, share
-        self.checkpoints = folder / "backup"
+        self.checkpoints = folder / "checkpoints"
         self.checkpoints.mkdir()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(str(folder / "s"))
@@ -66,7 +66,7 @@ class Place:
         if not guarded:
             return user
         wish = ProbeConfig(
-            socket=str(self.folder / "s"), pages=str(self.folder), token=1, backup=str(self.checkpoints),
+            socket=str(self.folder / "s"), pages=str(self.folder), token=1, checkpoints=str(self.checkpoints),
             resume=resume, every=self._every, cost=self._share,
         )  # fmt: skip
         return child_environment(user, wish)

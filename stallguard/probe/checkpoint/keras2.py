@@ -26,7 +26,7 @@ def patch_model(session: CheckpointSession, module: Any) -> None:
     """Wrap `Model.fit` and the method that returns its initial counters."""
     # The arguments stay as they are: `_counters` sets where the fit begins.
     if common.patch_fit(session, module.Model, lambda asked, _: asked):
-        session.context.hook_installed("backup")
+        session.context.hook_installed("checkpoint")
     session.context.wrap(
         module.Model, "_maybe_load_initial_counters_from_ckpt", functools.partial(_counters, session)
     )

@@ -18,7 +18,7 @@ def patch_trainer(session: CheckpointSession, name: str, module: Any) -> None:
     """Wrap `fit` of the trainer class `name`, and the module's own epoch iterator if it has one."""
     trainer = getattr(module, name)
     if common.patch_fit(session, trainer, lambda asked, epoch: {**asked, "initial_epoch": epoch}):
-        session.context.hook_installed("backup")
+        session.context.hook_installed("checkpoint")
     iterator = getattr(module, "TFEpochIterator", None)
     if iterator is not None:  # before Keras 3.7 the loop is here
         session.context.wrap(iterator, "enumerate_epoch", functools.partial(_epoch, session))

@@ -33,7 +33,7 @@ class Restarts:
         """Nothing is started yet."""
         self.receiver = receiver
         self.folder = folder
-        self.backup = folder / "backup"
+        self.checkpoints = folder / "checkpoints"
         self.command = [interpreter, str(script)]
         self.environment = environment
         self.attempts = 0
@@ -43,15 +43,19 @@ class Restarts:
         self.attempts += 1  # its token: places of processes are counted anew in each attempt
         trace = self.folder / "trace"
         trace.unlink(missing_ok=True)
-        backup = {**OFTEN, "STALLGUARD_BACKUP": str(self.backup), "STALLGUARD_RESUME": str(int(resume))}
-        backup |= {"STALLGUARD_SEED": "4711", "STALLGUARD_TOKEN": str(self.attempts)}
+        checkpoints = {
+            **OFTEN,
+            "STALLGUARD_CHECKPOINTS": str(self.checkpoints),
+            "STALLGUARD_RESUME": str(int(resume)),
+        }
+        checkpoints |= {"STALLGUARD_SEED": "4711", "STALLGUARD_TOKEN": str(self.attempts)}
         heartbeat = self.receiver.run(
             [*self.command, *arguments],
             timeout=300,
             cwd=self.folder,
             TRACE=str(trace),
             KILL=kill,
-            **{**(backup if guarded else {"STALLGUARD_OWNER": "1"}), **self.environment, **more},
+            **{**(checkpoints if guarded else {"STALLGUARD_OWNER": "1"}), **self.environment, **more},
         )
         expected = 0 if not kill else -15 if kill.startswith("term") else -9
         assert heartbeat.code == expected, heartbeat.err[-3000:]

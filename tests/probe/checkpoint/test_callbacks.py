@@ -81,6 +81,6 @@ def test_a_script_with_its_own_backup_is_left_to_it_and_that_is_said(receiver, t
     script.attempt("own_backup", kill="0,4,1")
     resumed = script.attempt("own_backup", resume=True)
     assert resumed.notes("inexact") == [announcements.OWN_BACKUP]
-    assert not list(script.backup.glob("*/fit-*"))
+    assert not list(script.checkpoints.glob("*/fit-*"))
     assert resumed.trained[0] == (0, 4, 0)  # Keras resumes at an epoch's beginning
     assert resumed.rows[0]["weights"] == plain.rows[0]["weights"]

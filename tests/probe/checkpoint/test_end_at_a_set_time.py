@@ -54,12 +54,12 @@ def ended(receiver, folder, whose, **environment):
 
 @pytest.mark.parametrize("whose", ["ours", "own"])
 def test_what_follows_a_fit_is_not_done_with_a_model_half_trained(receiver, tmp_path, whose):
-    backup = tmp_path / "backup"
-    assert ended(receiver, tmp_path, whose, STALLGUARD_BACKUP=str(backup)) == (-15, "")
+    checkpoints = tmp_path / "checkpoints"
+    assert ended(receiver, tmp_path, whose, STALLGUARD_CHECKPOINTS=str(checkpoints)) == (-15, "")
     if whose == "own":
         assert any((tmp_path / "own").iterdir()), "Keras removes it if its fit ends"
     else:
-        assert any(backup.rglob("tensors.bin"))
+        assert any(checkpoints.rglob("tensors.bin"))
 
 
 def test_without_a_checkpoint_keras_ends_the_fit_and_the_script_goes_on(receiver, tmp_path):

@@ -105,7 +105,7 @@ def test_sigterm_makes_a_last_checkpoint_and_the_next_run_goes_on_there(tmp_path
         child.send_signal(signal.SIGTERM)
         child.communicate(timeout=40)
     assert child.returncode == 128 + signal.SIGTERM
-    assert not list((tmp_path / "home" / "runs" / "latest" / "backup").glob("*/fit-*/g2")), (
+    assert not list((tmp_path / "home" / "runs" / "latest" / "checkpoints").glob("*/fit-*/g2")), (
         "one save, the last"
     )
 

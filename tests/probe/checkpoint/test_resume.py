@@ -61,7 +61,7 @@ def test_a_script_that_seeds_nothing_sees_the_same_data_after_a_restart(script, 
     kinds = ("numpy", "tfdata", "pydataset")
     script.attempt(*kinds, kill="2,2,3", SEED="")
     resumed = script.attempt(*kinds, resume=True, SEED="")
-    for fit in script.backup.glob("*/fit-*"):
+    for fit in script.checkpoints.glob("*/fit-*"):
         shutil.rmtree(fit)  # the run's seed stays
     assert script.attempt(*kinds, resume=True, SEED="").rows == resumed.rows
     assert all(seen == resumed.rows[0]["seen"][0] for row in resumed.rows for seen in row["seen"])
@@ -86,7 +86,7 @@ def test_it_goes_on_in_slices_where_the_restart_is_a_smaller_one(script):
 def test_a_damaged_checkpoint_costs_the_batches_since_the_one_before(script):
     undisturbed = script.attempt("tfdata", guarded=False)
     script.attempt("tfdata", kill="0,2,3")
-    fit = next(script.backup.glob("*/fit-0001"))
+    fit = next(script.checkpoints.glob("*/fit-0001"))
     newest = fit / (fit / "CURRENT").read_text() / "tensors.bin"
     newest.write_bytes(newest.read_bytes()[:-1] + b"?")
     resumed = script.attempt("tfdata", resume=True)

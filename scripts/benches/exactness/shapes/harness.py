@@ -32,7 +32,7 @@ FOLDER = os.environ.get("HARNESS_FOLDER", "")
 ORDER = os.environ.get("HARNESS_ORDER", "").split()
 REWIND = "HARNESS_REWIND" in os.environ
 PAUSE = float(os.environ.get("HARNESS_PAUSE", "0"))  # seconds a batch
-CHECKPOINTS = os.environ.get("STALLGUARD_BACKUP", "")
+CHECKPOINTS = os.environ.get("STALLGUARD_CHECKPOINTS", "")
 ATTEMPT = os.environ.get("STALLGUARD_TOKEN", "")
 SECONDS_TO_SPEAK = (
     0.8  # before a fit's first batch in a later attempt: what is to be said first has arrived then
