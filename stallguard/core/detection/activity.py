@@ -100,15 +100,33 @@ def read_process(
     point = Point(
         now, reading.cpu, reading.io or 0, reading.minor_faults, reading.major_faults or 0, reading.run_queue or 0.0
     )  # fmt: skip
-    evidence = replace(evidence, points=_window(evidence.points, point, limits), seen=now)
-    rates = _rates(evidence.points)
+    earlier = evidence.points
+    if earlier and now <= earlier[-1].now:
+        points = (*earlier[:-1], point)
+    else:  # those of the last `window` seconds, two at least
+        kept = [old for old in earlier if now - old.now <= limits.window]
+        points = (*(kept or earlier[-1:])[-_POINTS:], point)
+    evidence = replace(evidence, points=points, seen=now)
+    rates = _rates(points)
     if rates is None:
         return evidence
     if stepping and gap < limits.window:
         evidence = _learn(evidence, reading, rates)
-    before = evidence.points[-2].now
-    evidence = replace(evidence, crowding=_crowding(evidence, rates, now - before), faulting=rates.major)
-    return _remember_runs(_classify(evidence, rates, now, gap, limits), now, gap, now - before)
+    passed = now - points[-2].now
+    # A thread that waits half of its runnable time for a core needs twice as long, so run-queue wait over run time is
+    # the slow-down itself, independent of the number of threads.
+    slowed = 1.0 if rates.cpu < _HARDLY else (rates.cpu + rates.queue) / rates.cpu
+    crowding = evidence.crowding + (slowed - evidence.crowding) * min(1.0, passed / _CROWDING_SECONDS)
+    evidence = replace(evidence, crowding=crowding, faulting=rates.major)
+    evidence = _classify(evidence, rates, now, gap, limits)
+    longest, held = evidence.runs, current(evidence, now - gap)
+    runs = Runs(
+        deadlock=max(longest.deadlock, held.deadlock),
+        external=max(longest.external, held.external),
+        spin=max(longest.spin, held.spin),
+        work=longest.work + (passed if evidence.kind == WORKING and gap > _SETTLED else 0.0),
+    )
+    return replace(evidence, runs=runs)
 
 
 def read_device(evidence: Activity, reading: Device, now: float, *, stepping: bool) -> Activity:
@@ -200,14 +218,6 @@ def _look(evidence: Activity, reading: Process, now: float) -> Activity:
 
 def _timers(census: dict[str, int]) -> int:
     return census.get("sleep", 0) + census.get("timed", 0)
-
-
-def _window(points: tuple[Point, ...], point: Point, limits: DetectorLimits) -> tuple[Point, ...]:
-    """Return the readings of the last `window` seconds, two at least."""
-    if points and point.now <= points[-1].now:
-        return (*points[:-1], point)
-    kept = [old for old in points if point.now - old.now <= limits.window]
-    return (*(kept or points[-1:])[-_POINTS:], point)
 
 
 def _rates(points: tuple[Point, ...]) -> UsageRates | None:
@@ -302,16 +312,6 @@ def _drift(level: float, new: float) -> float:
     return level + (new - level) * (_LEARN if level else 1.0)
 
 
-def _crowding(evidence: Activity, rates: UsageRates, passed: float) -> float:
-    """Return how much the tree's threads wait for a core, a moving mean.
-
-    A thread that waits half of its runnable time for a core needs twice as long, so run-queue wait over run time is
-    the slow-down itself, independent of the number of threads.
-    """
-    now = 1.0 if rates.cpu < _HARDLY else (rates.cpu + rates.queue) / rates.cpu
-    return evidence.crowding + (now - evidence.crowding) * min(1.0, passed / _CROWDING_SECONDS)
-
-
 def _classify(
     evidence: Activity, rates: UsageRates, now: float, gap: float, limits: DetectorLimits
 ) -> Activity:
@@ -348,17 +348,3 @@ def _gpu(evidence: Activity, now: float, limits: DetectorLimits) -> str:
     if device.power is None or not evidence.power:
         return "moving"
     return "wedged" if device.power < limits.wedged_power * evidence.power else "busy"
-
-
-def _remember_runs(evidence: Activity, now: float, gap: float, passed: float) -> Activity:
-    runs, held = evidence.runs, current(evidence, now - gap)
-    working = evidence.kind == WORKING and gap > _SETTLED
-    return replace(
-        evidence,
-        runs=Runs(
-            deadlock=max(runs.deadlock, held.deadlock),
-            external=max(runs.external, held.external),
-            spin=max(runs.spin, held.spin),
-            work=runs.work + (passed if working else 0.0),
-        ),
-    )

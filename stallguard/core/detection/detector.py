@@ -130,12 +130,24 @@ def observe(detector_state: DetectorState, event: Event, limits: DetectorLimits)
     match event:
         case Heartbeat():
             detector_state = _observe_heartbeat(detector_state, event, limits)
-        case Sampled():
-            detector_state = _sample(detector_state, event, limits)
+        case Sampled(reading=Process() as reading):
+            detector_state = _observe_process(detector_state, reading, limits)
+        case Sampled(reading=Device() as reading):
+            stepping = detector_state.stepping and clock.now - detector_state.began < limits.window
+            seen = activity.read_device(detector_state.evidence, reading, clock.now, stepping=stepping)
+            detector_state = replace(detector_state, evidence=seen)
+        case Sampled(reading=Memory() as reading):
+            slow = slowdown.note_memory(detector_state.slowdown, reading)
+            detector_state = replace(detector_state, slowdown=slow)
         case Launched():
             detector_state = _compare(detector_state, {"device": event.device, "factor": str(event.factor)})
         case ProbeConnected():
-            detector_state = _greet(detector_state, event)
+            versions = {name: event.versions[name] for name in _TEACHERS & set(event.versions)}
+            detector_state = _compare(detector_state, versions)
+            if detector_state.heartbeat is None:
+                judgement = detector_state.judgement
+                armed = replace(judgement, row=phases.IMPORTING, step=move(judgement.step, "armed"))
+                detector_state = replace(detector_state, greeted=True, judgement=armed)
         case ClockGap():
             detector_state = without_readings(
                 replace(detector_state, clock=watched_clock.defer_kill(detector_state.clock, limits))
@@ -203,31 +215,30 @@ def _compare(detector_state: DetectorState, about: dict[str, str]) -> DetectorSt
     return replace(detector_state, about=detector_state.about | about)
 
 
-def _greet(detector_state: DetectorState, event: ProbeConnected) -> DetectorState:
-    detector_state = _compare(
-        detector_state, {name: event.versions[name] for name in _TEACHERS & set(event.versions)}
-    )
-    if detector_state.heartbeat is not None:
-        return detector_state
-    judgement = replace(
-        detector_state.judgement, row=phases.IMPORTING, step=move(detector_state.judgement.step, "armed")
-    )
-    return replace(detector_state, greeted=True, judgement=judgement)
-
-
 # ---- records of the probe -----------------------------------------------------------------------------------
 
 
 def _observe_heartbeat(
     detector_state: DetectorState, heartbeat: Heartbeat, limits: DetectorLimits
 ) -> DetectorState:
-    before = detector_state.heartbeat
+    before, now = detector_state.heartbeat, detector_state.clock.now
     if heartbeat.aside:  # the probe is disabled: the gap begins when the process is idle, as without a probe
         return replace(detector_state, heartbeat=heartbeat, greeted=False, stepping=False)
-    detector_state = _note_poll(replace(detector_state, greeted=True), heartbeat, limits)
-    if before is not None and not _moved(detector_state, before, heartbeat):
-        return replace(detector_state, heartbeat=heartbeat, heard_now=detector_state.clock.now)
+    detector_state = replace(detector_state, greeted=True)
+    if before is None or heartbeat.poll_at > before.poll_at:
+        # The device answered the probe's poll thread; how long that takes is learned while batches go on.
+        if before is not None and heartbeat.beats > detector_state.polled_beats:
+            base = detector_state.rows.get(phases.DEVICE, Baseline())
+            base = baseline.add(base, now - detector_state.polled, now, limits)
+            detector_state = replace(detector_state, rows={**detector_state.rows, phases.DEVICE: base})
+        detector_state = replace(detector_state, polled=now, polled_beats=heartbeat.beats)
     if before is not None:
+        moved = heartbeat.changes != before.changes or heartbeat.progress_at > before.progress_at
+        # Beats that the device does not follow are no progress.
+        if detector_state.judgement.row == phases.DEVICE:
+            moved = heartbeat.poll_at > before.poll_at
+        if not moved:
+            return replace(detector_state, heartbeat=heartbeat, heard_now=now)
         detector_state = _learn(detector_state, before, heartbeat, limits)
     checking = heartbeat.phase in ("validation", "prediction")
     entered = checking and (before is None or before.phase != heartbeat.phase)
@@ -235,25 +246,6 @@ def _observe_heartbeat(
         checks = heartbeat.checks if not checking else (before.checks if before else heartbeat.checks)
         detector_state = replace(detector_state, checks_before=checks)
     return _progress(detector_state, heartbeat, limits)
-
-
-def _moved(detector_state: DetectorState, before: Heartbeat, heartbeat: Heartbeat) -> bool:
-    """Return whether a record shows progress.  Beats that the device does not follow are no progress."""
-    if detector_state.judgement.row == phases.DEVICE:
-        return heartbeat.poll_at > before.poll_at
-    return heartbeat.changes != before.changes or heartbeat.progress_at > before.progress_at
-
-
-def _note_poll(detector_state: DetectorState, heartbeat: Heartbeat, limits: DetectorLimits) -> DetectorState:
-    """Learn how long the device takes to answer the probe's poll thread while batches go on."""
-    before, now = detector_state.heartbeat, detector_state.clock.now
-    if before is not None and heartbeat.poll_at <= before.poll_at:
-        return detector_state
-    if before is not None and heartbeat.beats > detector_state.polled_beats:
-        base = detector_state.rows.get(phases.DEVICE, Baseline())
-        base = baseline.add(base, now - detector_state.polled, now, limits)
-        detector_state = replace(detector_state, rows={**detector_state.rows, phases.DEVICE: base})
-    return replace(detector_state, polled=now, polled_beats=heartbeat.beats)
 
 
 def _learn(
@@ -319,21 +311,9 @@ def _progress(detector_state: DetectorState, heartbeat: Heartbeat, limits: Detec
 # ---- readings -----------------------------------------------------------------------------------------------
 
 
-def _sample(detector_state: DetectorState, event: Sampled, limits: DetectorLimits) -> DetectorState:
-    now, reading = detector_state.clock.now, event.reading
-    match reading:
-        case Process():
-            return _sample_process(detector_state, reading, limits)
-        case Device():
-            stepping = detector_state.stepping and now - detector_state.began < limits.window
-            seen = activity.read_device(detector_state.evidence, reading, now, stepping=stepping)
-            return replace(detector_state, evidence=seen)
-        case Memory():
-            return replace(detector_state, slowdown=slowdown.note_memory(detector_state.slowdown, reading))
-    return detector_state
-
-
-def _sample_process(detector_state: DetectorState, reading: Process, limits: DetectorLimits) -> DetectorState:
+def _observe_process(
+    detector_state: DetectorState, reading: Process, limits: DetectorLimits
+) -> DetectorState:
     now = detector_state.clock.now
     was_stopped = detector_state.evidence.state == "stopped"
     seen = activity.read_process(

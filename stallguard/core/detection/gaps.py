@@ -32,10 +32,22 @@ def between(before: Heartbeat, heartbeat: Heartbeat, watched: float) -> list[Gap
     found = [Gaps(worst, 1, longest)]
     elapsed = min(watched, max(0.0, heartbeat.progress_at - before.progress_at))
     rest = max(0.0, elapsed - longest)
+    # Seconds in steps and in waiting for their input, as both records count them.
+    spent, spent_before = heartbeat.step_s + heartbeat.input_s, before.step_s + before.input_s
     for row, count in _counts(before, heartbeat).items():
         others = count - (row == worst)
-        if others > 0:
-            found.append(Gaps(row, others, _mean(row, others, before, heartbeat, longest, rest, worst)))
+        if others <= 0:
+            continue
+        # The mean of those beside the longest, or the best upper bound.
+        seconds = rest
+        if row == rows.STEP:
+            steps = spent - spent_before - (longest if worst in (row, rows.EPOCH_FIRST_STEP) else 0.0)
+            seconds = (steps if steps > 0 else rest) / others
+        elif row in (rows.VALIDATION_STEP, rows.UNCLASSIFIED):
+            seconds = rest / others
+        elif row == rows.BATCH_CALLBACKS:
+            seconds = max(0.0, rest - spent + spent_before) / others
+        found.append(Gaps(row, others, min(longest, seconds)))
     return found
 
 
@@ -60,24 +72,3 @@ def _counts(before: Heartbeat, heartbeat: Heartbeat) -> dict[str, int]:
         rows.VALIDATION_FIRST_STEP: entered,
         rows.FIRST: first,
     }
-
-
-def _mean(
-    row: str, count: int, before: Heartbeat, heartbeat: Heartbeat, longest: float, rest: float, worst: str
-) -> float:
-    """Return the mean of `count` gaps of a row beside the longest, or the best upper bound, in seconds."""
-    if row == rows.STEP:
-        inside = (
-            _inside(heartbeat) - _inside(before) - (longest if worst in (row, rows.EPOCH_FIRST_STEP) else 0.0)
-        )
-        return min(longest, (inside if inside > 0 else rest) / count)
-    if row in (rows.VALIDATION_STEP, rows.UNCLASSIFIED):
-        return min(longest, rest / count)
-    if row == rows.BATCH_CALLBACKS:
-        return min(longest, max(0.0, rest - _inside(heartbeat) + _inside(before)) / count)
-    return min(longest, rest)
-
-
-def _inside(heartbeat: Heartbeat) -> float:
-    """Return the seconds spent in steps and in waiting for their input so far."""
-    return heartbeat.step_s + heartbeat.input_s

@@ -19,7 +19,7 @@ class Learned(msgspec.Struct, frozen=True, omit_defaults=True):
     """Baselines by row, and the healthy levels of the process tree."""
 
     rows: dict[str, Baseline] = {}
-    timers: dict[int, int] = {}  # see evidence.Evidence
+    timers: dict[int, int] = {}  # see activity.Activity
     threads: int = 0  # to which those timers belong; 0: not known
     level: float = 0.0  # cores inside a step
     power: float = 0.0  # watts inside a step
@@ -51,7 +51,23 @@ def merged(each: Sequence[Learned]) -> Learned:
     timers: dict[int, int] = {}
     for one in alike:
         for name, base in one.rows.items():
-            rows[name] = _patient(rows[name], settle(base)) if name in rows else settle(base)
+            new = settle(base)
+            old = rows.get(name)
+            if old is not None:  # the gaps of both, the longest of each kind
+                added = {index: old.buckets.get(index, 0.0) + weight for index, weight in new.buckets.items()}
+                new = settle(
+                    Baseline(
+                        buckets=old.buckets | added,
+                        count=old.count + new.count,
+                        longest=max(old.longest, new.longest),
+                        hour=max(old.hour, new.hour),
+                        deadlock=max(old.deadlock, new.deadlock),
+                        external=max(old.external, new.external),
+                        spin=max(old.spin, new.spin),
+                        idle_share=max(old.idle_share, new.idle_share),
+                    )
+                )
+            rows[name] = new
         for value, sights in one.timers.items():
             timers[value] = timers.get(value, 0) + sights
     return Learned(
@@ -61,23 +77,6 @@ def merged(each: Sequence[Learned]) -> Learned:
         level=min((one.level for one in alike if one.level), default=0.0),
         power=min((one.power for one in alike if one.power), default=0.0),
         about=each[-1].about,
-    )
-
-
-def _patient(one: Baseline, other: Baseline) -> Baseline:
-    """Return two baselines at rest as one: the gaps of both, the longest of each kind."""
-    buckets = {index: one.buckets.get(index, 0.0) + weight for index, weight in other.buckets.items()}
-    return settle(
-        Baseline(
-            buckets=one.buckets | buckets,
-            count=one.count + other.count,
-            longest=max(one.longest, other.longest),
-            hour=max(one.hour, other.hour),
-            deadlock=max(one.deadlock, other.deadlock),
-            external=max(one.external, other.external),
-            spin=max(one.spin, other.spin),
-            idle_share=max(one.idle_share, other.idle_share),
-        )
     )
 
 

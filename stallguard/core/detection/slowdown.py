@@ -71,25 +71,18 @@ def observe(
         return slow  # a boundary lies in between: not a matter of batch time
     if slow.opened is None:
         return _open(slow, now, seen)
-    slow = replace(slow, steps=slow.steps + steps, sums=_add(slow, before, heartbeat, steps, limits))
+    waited = heartbeat.input_s - before.input_s
+    inside = heartbeat.step_s - before.step_s + waited
+    excess = 0.0  # of the longest batch: one long pause is not a slow-down
+    if heartbeat.longest_phase in ("step", "input"):
+        excess = max(0.0, heartbeat.longest - limits.slow_clip * (slow.usual or inside / steps))
+    wall = slow.sums.wall + max(0.0, inside - excess)
+    sums = replace(slow.sums, wall=wall, input=slow.sums.input + waited)
+    slow = replace(slow, steps=slow.steps + steps, sums=sums)
     usual = slow.usual or slow.sums.wall / slow.steps
     if now - (slow.opened or 0.0) < max(limits.slow_window, limits.slow_steps * usual):
         return slow
     return _open(_close(slow, now, seen, limits), now, seen)
-
-
-def _add(
-    slow: Slowdown, before: Heartbeat, heartbeat: Heartbeat, steps: int, limits: DetectorLimits
-) -> Costs:
-    waited = heartbeat.input_s - before.input_s
-    inside = heartbeat.step_s - before.step_s + waited
-    usual = slow.usual or inside / steps
-    over = (
-        max(0.0, heartbeat.longest - limits.slow_clip * usual)
-        if heartbeat.longest_phase in ("step", "input")
-        else 0.0
-    )
-    return replace(slow.sums, wall=slow.sums.wall + max(0.0, inside - over), input=slow.sums.input + waited)
 
 
 def _open(slow: Slowdown, now: float, seen: Activity) -> Slowdown:
@@ -105,23 +98,22 @@ def _open(slow: Slowdown, now: float, seen: Activity) -> Slowdown:
 
 
 def _close(slow: Slowdown, now: float, seen: Activity, limits: DetectorLimits) -> Slowdown:
-    costs = _costs(slow, seen)
+    """Judge the window that is over, and learn from it if it is healthy."""
+    last = seen.points[-1] if seen.points else None
+    cpu = max(0.0, last.cpu - slow.cpu) if last is not None and slow.cpu is not None else 0.0
+    queue = max(0.0, last.queue - slow.queue) if last is not None and slow.queue is not None else 0.0
+    n = slow.steps
+    costs = Costs(slow.sums.wall / n, cpu / n, queue / n, slow.sums.input / n, seen.faulting)
     if costs.wall <= 0.0:
         return slow
     slow = _compare(slow, costs.wall, now, limits)
     if slow.ratio > 1.0:
         return replace(slow, cause=_cause(slow, costs))
     if slow.run == 0 and slow.fast_run == 0:
-        slow = replace(slow, normal=_blend(slow.normal, costs))
+        pairs = zip(msgspec.structs.astuple(slow.normal), msgspec.structs.astuple(costs), strict=True)
+        moved = Costs(*(old + _LEVEL * (new - old) for old, new in pairs))
+        slow = replace(slow, normal=costs if slow.normal.wall <= 0 else moved)
     return slow
-
-
-def _costs(slow: Slowdown, seen: Activity) -> Costs:
-    last = seen.points[-1] if seen.points else None
-    cpu = max(0.0, last.cpu - slow.cpu) if last is not None and slow.cpu is not None else 0.0
-    queue = max(0.0, last.queue - slow.queue) if last is not None and slow.queue is not None else 0.0
-    n = slow.steps
-    return Costs(slow.sums.wall / n, cpu / n, queue / n, slow.sums.input / n, seen.faulting)
 
 
 def _compare(slow: Slowdown, wall: float, now: float, limits: DetectorLimits) -> Slowdown:
@@ -133,28 +125,25 @@ def _compare(slow: Slowdown, wall: float, now: float, limits: DetectorLimits) ->
     run = slow.run + 1 if over and ratio > limits.slow_ratio else 0
     fast = slow.fast_run + 1 if over and ratio > limits.slow_fast_ratio else 0
     slow = replace(slow, run=run, fast_run=fast, doubted=(*slow.doubted, wall)[-limits.slow_history :])
-    if slow.ratio > 1.0:
-        return _leave(slow, ratio, now, limits)
-    if run >= limits.slow_windows or fast >= limits.slow_fast_windows:
-        return replace(slow, ratio=ratio, since=now, calm=0)
-    return slow if run else _remember(slow, slow.doubted, limits)
+    if slow.ratio <= 1.0:
+        if run >= limits.slow_windows or fast >= limits.slow_fast_windows:
+            return replace(slow, ratio=ratio, since=now, calm=0)
+        return slow if run else _remember(slow, slow.doubted, limits)
+
+    # The verdict ends if batches are fast again, or if the new level has lasted long enough.
+    calm = slow.calm + 1 if ratio < limits.slow_leave_ratio else 0
+    ended = replace(slow, ratio=1.0, cause="", calm=0, run=0, fast_run=0)
+    if calm >= limits.slow_leave_windows:
+        # A slow-down that passes by itself is normal for this run: a similar one is not announced again for a while.
+        return _remember(ended, slow.doubted, limits)
+    if now - slow.since > limits.slow_normal:
+        return _remember(replace(ended, history=(), normal=Costs()), slow.doubted, limits)
+    return replace(slow, ratio=max(_JUST_SLOW, ratio), calm=calm)
 
 
 def _remember(slow: Slowdown, windows: tuple[float, ...], limits: DetectorLimits) -> Slowdown:
     history = (*slow.history, *windows)[-limits.slow_history :]
     return replace(slow, history=history, usual=_quantile(history, 0.5), doubted=())
-
-
-def _leave(slow: Slowdown, ratio: float, now: float, limits: DetectorLimits) -> Slowdown:
-    """End the verdict if batches are fast again, or if the new level has lasted long enough."""
-    calm = slow.calm + 1 if ratio < limits.slow_leave_ratio else 0
-    over = replace(slow, ratio=1.0, cause="", calm=0, run=0, fast_run=0)
-    if calm >= limits.slow_leave_windows:
-        # A slow-down that passes by itself is normal for this run: a similar one is not announced again for a while.
-        return _remember(over, slow.doubted, limits)
-    if now - slow.since > limits.slow_normal:
-        return _remember(replace(over, history=(), normal=Costs()), slow.doubted, limits)
-    return replace(slow, ratio=max(_JUST_SLOW, ratio), calm=calm)
 
 
 def _cause(slow: Slowdown, costs: Costs) -> str:
@@ -177,13 +166,6 @@ def _cause(slow: Slowdown, costs: Costs) -> str:
         return ""
     heavier = costs.cpu / normal.cpu >= 0.6 * (costs.wall / normal.wall)
     return "heavier" if heavier else "input"
-
-
-def _blend(old: Costs, new: Costs) -> Costs:
-    if old.wall <= 0:
-        return new
-    pairs = zip(msgspec.structs.astuple(old), msgspec.structs.astuple(new), strict=True)
-    return Costs(*(a + _LEVEL * (b - a) for a, b in pairs))
 
 
 def _quantile(values: tuple[float, ...], share: float) -> float:

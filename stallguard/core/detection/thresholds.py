@@ -41,60 +41,32 @@ def thresholds(name: str, base: Baseline, where: Circumstances, limits: Detector
     row: PhaseLimits = getattr(limits.rows, name.lower())
     known = base.count >= row.enough
     settled = known and not (base.unsettled and name in IN_STEP)
-    body = _body(base)
-    usual = max(body, _factor(base) * recent(base), 1.5 * base.longest)  # what the gaps alone call too long
-    working = _working(row.working if settled else row.prior_working, base, usual, limits) * where.health
-    spins = max(row.spin if settled else row.prior_spin, body, _factor(base) * base.spin) * where.health
-    external = _external(name, row, base, where, known=known, limits=limits)
-    deadlock = max(_pick(row.deadlock, row.prior_deadlock, known), 3.0 * base.deadlock)
+    learning = base.count < limits.learning_beats
+    middle, high = quantiles(base, (0.5, 0.99))
+    body = max((10.0 if base.count >= _KNOWN else 20.0) * middle, 5.0 * high)
+    multiple = 3.0 if base.count >= _WELL_KNOWN else 5.0
+    usual = max(body, multiple * recent(base), 1.5 * base.longest)  # what the gaps alone call too long
+
+    floor = row.working if settled else row.prior_working
+    working = min(max(floor, usual), max(limits.cap, floor, 2.5 * base.longest)) * where.health
+    spin = max(row.spin if settled else row.prior_spin, body, multiple * base.spin) * where.health
+    floor = row.external if known else row.prior_external
+    if known and name in LOCAL and not where.remote:
+        floor *= limits.local
+    external = max(floor, (3.0 if base.count >= _WAITED else 5.0) * base.external)
+    deadlock = max(row.deadlock if known else row.prior_deadlock, 3.0 * base.deadlock)
     if where.remote:
         deadlock = max(deadlock, limits.remote_deadlock)
-    silence = max(_silence_floor(name, row, known=known, limits=limits), usual) * where.health
-    return _ordered(name, base, where, limits, (deadlock, external, spins, working, silence))
+    floor = row.working if known else row.prior_working
+    silence = max(limits.no_evidence if known and name in IN_STEP else floor, usual) * where.health
 
-
-def _ordered(
-    name: str, base: Baseline, where: Circumstances, limits: DetectorLimits, raw: tuple[float, ...]
-) -> Thresholds:
-    """Scale, keep the classes in their order, and ignore idleness that is habitual."""
+    # Strikes scale all classes; then a more specific class never takes longer than a less specific one.
+    raw = (deadlock, external, spin, working, silence)
     deadlock, external, spin, working, silence = (value * where.strikes for value in raw)
     spin, silence, external = min(spin, working), min(silence, working), min(external, working)
     deadlock = min(deadlock, external)
-    if name in IN_STEP and base.count < limits.learning_beats:
+    if learning and name in IN_STEP:
         deadlock, external = max(deadlock, limits.learning), max(external, limits.learning)
-    if where.blind or (base.count >= limits.learning_beats and base.idle_share > limits.habitual_idle):
-        deadlock = external = silence
-    scaled = (value * limits.patience for value in (deadlock, external, spin, working, silence))
-    return Thresholds(*scaled)
-
-
-def _pick(floor: float, prior: float, known: bool) -> float:
-    return floor if known else prior
-
-
-def _factor(base: Baseline) -> float:
-    return 3.0 if base.count >= _WELL_KNOWN else 5.0
-
-
-def _body(base: Baseline) -> float:
-    middle, high = quantiles(base, (0.5, 0.99))
-    return max((10.0 if base.count >= _KNOWN else 20.0) * middle, 5.0 * high)
-
-
-def _working(floor: float, base: Baseline, usual: float, limits: DetectorLimits) -> float:
-    return min(max(floor, usual), max(limits.cap, floor, 2.5 * base.longest))
-
-
-def _external(
-    name: str, row: PhaseLimits, base: Baseline, where: Circumstances, *, known: bool, limits: DetectorLimits
-) -> float:
-    floor = _pick(row.external, row.prior_external, known)
-    if known and name in LOCAL and not where.remote:
-        floor *= limits.local
-    return max(floor, (3.0 if base.count >= _WAITED else 5.0) * base.external)
-
-
-def _silence_floor(name: str, row: PhaseLimits, *, known: bool, limits: DetectorLimits) -> float:
-    if known and name in IN_STEP:
-        return limits.no_evidence
-    return _pick(row.working, row.prior_working, known)
+    if where.blind or (not learning and base.idle_share > limits.habitual_idle):
+        deadlock = external = silence  # idleness proves nothing, or is habitual
+    return Thresholds(*(value * limits.patience for value in (deadlock, external, spin, working, silence)))
