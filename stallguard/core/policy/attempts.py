@@ -79,18 +79,6 @@ def position(heartbeat: Heartbeat | None) -> Position:
     return (0, heartbeat.fits, -1, max(heartbeat.iterations, heartbeat.beats + heartbeat.skipped), 0)
 
 
-def _is_further(best: Mapping[str, Position], reached: Mapping[str, Position]) -> bool:
-    """Return whether some training got further than in every attempt before, or more of them began.
-
-    A training at an unknown place can be an old one under a new name, if a launcher puts the hour into its arguments:
-    as many trainings as before, and none of them further than any before, is no progress.
-    """
-    if len(reached) > len(best):
-        return True
-    farthest = max(best.values(), default=NOTHING)
-    return any(position > best.get(place, farthest) for place, position in reached.items())
-
-
 def add_attempt(
     past: AttemptHistory,
     history: History,
@@ -110,7 +98,13 @@ def add_attempt(
     """
     if reached is None:
         reached = {"": position(history.heartbeat)}
-    fresh = _is_further(past.best, reached) and any(one > NOTHING for one in reached.values())
+    # A training at an unknown place can be an old one under a new name, if a launcher puts the hour into its arguments:
+    # as many trainings as before, and none of them further than any before, is no progress.
+    farthest = max(past.best.values(), default=NOTHING)
+    further = len(reached) > len(past.best) or any(
+        one > past.best.get(place, farthest) for place, one in reached.items()
+    )
+    fresh = further and any(one > NOTHING for one in reached.values())
     cause, confidence = (findings[0].cause, findings[0].confidence) if findings else ("unknown", 0.0)
     attempt = PastAttempt(
         cause=cause, confidence=confidence, phase=history.heartbeat.phase if history.heartbeat else "importing",
@@ -154,7 +148,7 @@ def add_segment(past: AttemptHistory, stands: Mapping[str, Stand]) -> tuple[Atte
     or less far each time, so only a good part of its own batches is progress.
     """
     farthest = max(past.best.values(), default=NOTHING)
-    known = len(stands) <= len(past.best)  # one under a new name can be an old one, as in _is_further
+    known = len(stands) <= len(past.best)  # one under a new name can be an old one, as in add_attempt
     further = any(
         one.position > past.best.get(place, farthest if known else NOTHING)
         and (one.position[0] == 1 or one.batches - past.batches.get(place, 0) >= GAINED * one.own)

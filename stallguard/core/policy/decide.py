@@ -40,13 +40,24 @@ def decide(findings: Sequence[Finding], past: AttemptHistory, limits: PolicyLimi
         minutes = f"{limits.restart_window / 60:.0f} minutes"
         return _give_up(f"{count} within {minutes} {'is' if made == 1 else 'are'} enough", last)
     rung = _rung(remedy, past, last, limits, ordered=ordered)
-    if rung is not None:
-        return _restart(rung, remedy.why, past, last, limits)
-    if past.restarts_without_progress >= limits.no_progress_limit:
+    if rung is None and past.restarts_without_progress >= limits.no_progress_limit:
         return _give_up(f"{past.restarts_without_progress} restarts in a row made no progress", last)
-    times, whole = strikes(past, limits.healthy), ", its batches stay whole" if past.whole else ""
-    return _give_up(
-        f"the same cause occurred {times} times in the same phase{whole}, and nothing is left to try", last
+    if rung is None:
+        times, whole = strikes(past, limits.healthy), ", its batches stay whole" if past.whole else ""
+        why = f"the same cause occurred {times} times in the same phase{whole}, and nothing is left to try"
+        return _give_up(why, last)
+    factor = last.factor * 2 if rung == HALF else last.factor
+    factor = factor if past.whole else max(factor, limits.microbatches)
+    device = CPU if rung == CPU else last.device
+    smaller = f"1/{factor} of the batch" if limits.gives_size else f"batches in {factor} parts"
+    how = {SAME: "same batch", HALF: smaller, CPU: "without the GPU"}[rung]
+    return Decision(
+        action="restart",
+        why=f"{remedy.why} ({how})",
+        factor=factor,
+        device=device,
+        delay=pause(streak(past, limits.healthy), limits),
+        mathematics=mathematics(factor, device, limits),
     )
 
 
@@ -89,29 +100,20 @@ def _rung(
         rungs = remedy.ladder[-1:]
     if last.fresh and not remedy.strict:
         rungs = (*rungs, SAME)
-    return next((rung for rung in rungs if _is_open(rung, remedy, past, last, limits, ordered=ordered)), None)
 
-
-def _is_open(
-    rung: str, remedy: Remedy, past: AttemptHistory, last: PastAttempt, limits: PolicyLimits, *, ordered: bool
-) -> bool:
-    """Return whether a rung can be taken: after restarts without progress it must change something."""
-    if rung == SAME:
-        return past.restarts_without_progress < limits.no_progress_limit
-    if rung == HALF:
-        useful = past.restarts_without_progress < limits.no_progress_limit or (
-            remedy.persists and not ordered
-        )
-        return useful and _can_halve(past, last, limits)
-    return last.device != CPU and (last.used_gpu or ordered)
-
-
-def _can_halve(past: AttemptHistory, last: PastAttempt, limits: PolicyLimits) -> bool:
-    if past.whole and not limits.gives_size:
-        return False
+    # After restarts without progress a rung must change something.
+    progress = past.restarts_without_progress < limits.no_progress_limit
     if last.rows is None:
-        return last.factor * 2 <= limits.max_factor
-    return last.rows // (last.factor * 2) >= max(1, limits.min_batch)
+        divisible = last.factor * 2 <= limits.max_factor
+    else:
+        divisible = last.rows // (last.factor * 2) >= max(1, limits.min_batch)
+    can_halve = divisible and (not past.whole or limits.gives_size)
+    is_open = {
+        SAME: progress,
+        HALF: can_halve and (progress or (remedy.persists and not ordered)),
+        CPU: last.device != CPU and (last.used_gpu or ordered),
+    }
+    return next((rung for rung in rungs if is_open[rung]), None)
 
 
 # ---- bounds ---------------------------------------------------------------------------------------------------
@@ -127,28 +129,6 @@ def _give_up(why: str, last: PastAttempt | None) -> Decision:
     return Decision(action="give_up", why=why, code=_own_code(last) or GAVE_UP)
 
 
-# ---- the next attempt -----------------------------------------------------------------------------------------
-
-
-def _restart(rung: str, why: str, past: AttemptHistory, last: PastAttempt, limits: PolicyLimits) -> Decision:
-    factor = last.factor * 2 if rung == HALF else last.factor
-    factor = factor if past.whole else max(factor, limits.microbatches)
-    device = CPU if rung == CPU else last.device
-    return Decision(
-        action="restart",
-        why=f"{why} ({_how(rung, factor, limits)})",
-        factor=factor,
-        device=device,
-        delay=pause(streak(past, limits.healthy), limits),
-        mathematics=mathematics(factor, device, limits),
-    )
-
-
-def _how(rung: str, factor: int, limits: PolicyLimits) -> str:
-    smaller = f"1/{factor} of the batch" if limits.gives_size else f"batches in {factor} parts"
-    return {SAME: "same batch", HALF: smaller, CPU: "without the GPU"}[rung]
-
-
 def pause(troubles: int, limits: PolicyLimits) -> float:
     """Return the seconds before the next attempt: none at first, then doubling, until an attempt is healthy."""
     if troubles <= 1:
@@ -158,27 +138,25 @@ def pause(troubles: int, limits: PolicyLimits) -> float:
 
 def mathematics(factor: int, device: str, limits: PolicyLimits = DEFAULTS) -> str:
     """Return in one sentence what differs from the training that the script describes."""
-    changes = [_fewer(factor, limits)] if factor > 1 else []
-    if device == CPU:
-        changes.append("the CPU computes the same and rounds differently")
-    return "; ".join(changes) or "the training results are unaffected"
-
-
-def _fewer(factor: int, limits: PolicyLimits) -> str:
-    if limits.gives_size:
-        return (
-            f"the script is given a batch {factor} times smaller: {factor} times as many updates an epoch, each of "
-            "fewer rows, at the learning rate that the script sets"
-        )
+    changes: list[str] = []
     sliced = (
         f"each batch is computed in {factor} parts and applied once, so the optimizer sees the same batch (a few "
         "rows are compared first; if that changes anything, the batch stays whole); BatchNormalization layers, if "
         "there are any, see the smaller parts"
     )
-    if not limits.really_smaller_batch:
-        return sliced
-    rate = {"off": "as it was", "linear": f"divided by {factor}", "sqrt": f"divided by {factor**0.5:.3g}"}
-    return (
-        f"if fit takes a batch size it is {factor} times smaller: {factor} times as many updates an epoch, the "
-        f"learning rate {rate[limits.scale_lr]}; otherwise {sliced}"
-    )
+    if factor > 1 and limits.gives_size:
+        changes.append(
+            f"the script is given a batch {factor} times smaller: {factor} times as many updates an epoch, each of "
+            "fewer rows, at the learning rate that the script sets"
+        )
+    elif factor > 1 and limits.really_smaller_batch:
+        rate = {"off": "as it was", "linear": f"divided by {factor}", "sqrt": f"divided by {factor**0.5:.3g}"}
+        changes.append(
+            f"if fit takes a batch size it is {factor} times smaller: {factor} times as many updates an epoch, the "
+            f"learning rate {rate[limits.scale_lr]}; otherwise {sliced}"
+        )
+    elif factor > 1:
+        changes.append(sliced)
+    if device == CPU:
+        changes.append("the CPU computes the same and rounds differently")
+    return "; ".join(changes) or "the training results are unaffected"
