@@ -34,27 +34,20 @@ def look(run: Run) -> tuple[Run, list[Action]]:
     if not begins and run.now - max(run.review.at, run.launched) < EVERY:
         return replace(run, review=replace(run.review, slow=slow)) if slow != run.review.slow else run, []
     run = replace(run, review=replace(run.review, at=run.now, slow=slow))
-    run, found = _causes(run)
-    return run, ([_slower(run)] if begins else []) + found
-
-
-def _slower(run: Run) -> Announce:
     judgement = run.detector_state.judgement
-    cause = SLOW.get(judgement.slow_cause, "why is not known")
-    return Announce("slow", {"factor": f"{judgement.slow:.1f}", "cause": cause})
-
-
-def _causes(run: Run) -> tuple[Run, list[Action]]:
-    findings = diagnose.diagnose(run.history, run.detector_state.judgement, run.now)
+    announced: list[Action] = []
+    if begins:
+        cause = SLOW.get(judgement.slow_cause, "why is not known")
+        announced.append(Announce("slow", {"factor": f"{judgement.slow:.1f}", "cause": cause}))
     new = tuple(
         finding
-        for finding in findings
+        for finding in diagnose.diagnose(run.history, judgement, run.now)
         if CAUSES[finding.cause].advisory
         and finding.confidence >= SURE
         and finding.cause not in run.review.announced
     )
-    if not new:
-        return run, []
-    announced = (*run.review.announced, *(finding.cause for finding in new))
-    run = replace(run, review=replace(run.review, announced=announced))
-    return run, [Diagnosed(incident=0, findings=new), *messages.soft(new)]
+    if new:
+        known = (*run.review.announced, *(finding.cause for finding in new))
+        run = replace(run, review=replace(run.review, announced=known))
+        announced += [Diagnosed(incident=0, findings=new), *messages.soft(new)]
+    return run, announced

@@ -278,7 +278,11 @@ def _follow_judgement(run: Run, limits: Limits) -> Step:
     if run.state == HOLDING and run.training.over:
         return trainings.focused(move(run, "recovered", findings=(), urgent=False)), []
     if run.state in (lifecycle.SUSPECT, HOLDING) and step in ("healthy", "recovering"):
-        return _recovered(run, before)
+        # If another training came into focus, its own gap is not the one that is over.
+        seconds = run.detector_state.judgement.gap if step == "recovering" else run.now - run.silent_since
+        gap = messages.duration(seconds) if before != "healthy" else "?"
+        kind = "cleared" if run.state != HOLDING else "continued" if before == "stopped" else "recovered"
+        return move(run, "recovered", findings=()), [Announce(kind, {"gap": gap})]
     if step == "suspect" and run.state != lifecycle.SUSPECT:
         return move(run, "suspected"), [Announce("suspect", messages.silence(run))]
     ends = shutdown.segment_ends(run, limits)
@@ -286,36 +290,25 @@ def _follow_judgement(run: Run, limits: Limits) -> Step:
 
 
 def _stalled(run: Run, limits: Limits) -> Step:
-    if run.state in (lifecycle.COLLECTING, HOLDING):
-        run, announced = _others(run)
-        run, actions = _act_when_due(run, limits) if run.state == HOLDING else (run, [])
-        return run, announced + actions
-    incident = run.totals.incidents + 1
-    totals = replace(run.totals, incidents=incident)
-    run = move(
-        run, "stalled", totals=totals, declined=-math.inf, silent_since=run.detector_state.judgement.since
-    )
-    return run, [Announce("stalled", messages.silence(run)), Collect(incident=incident, attempt=run.attempt)]
+    if run.state not in (lifecycle.COLLECTING, HOLDING):
+        incident, since = run.totals.incidents + 1, run.detector_state.judgement.since
+        totals = replace(run.totals, incidents=incident)
+        run = move(run, "stalled", totals=totals, declined=-math.inf, silent_since=since)
+        return run, [
+            Announce("stalled", messages.silence(run)),
+            Collect(incident=incident, attempt=run.attempt),
+        ]
 
-
-def _others(run: Run) -> Step:
-    """Announce trainings that stall during the incident of another: the remedy of that one restarts all."""
+    # Trainings that stall during the incident of another are announced: the remedy of that one restarts all.
     also = [
         one for one in trainings.judged(run)
         if one.key != run.focus and not one.announced and one.detector_state.judgement.step in ("stalled", "stopped")
     ]  # fmt: skip
     for one in also:
         run = trainings.put(run, replace(one, announced=True))
-    return run, [Announce("stalled_too", messages.silence(run, one)) for one in also]
-
-
-def _recovered(run: Run, before: str) -> Step:
-    judgement = run.detector_state.judgement
-    # If another training came into focus, its own gap is not the one that is over.
-    seconds = judgement.gap if judgement.step == "recovering" else run.now - run.silent_since
-    gap = messages.duration(seconds) if before != "healthy" else "?"
-    kind = "cleared" if run.state != HOLDING else "continued" if before == "stopped" else "recovered"
-    return move(run, "recovered", findings=()), [Announce(kind, {"gap": gap})]
+    announced = [Announce("stalled_too", messages.silence(run, one)) for one in also]
+    run, actions = _act_when_due(run, limits) if run.state == HOLDING else (run, [])
+    return run, [*announced, *actions]
 
 
 def _act_when_due(run: Run, limits: Limits) -> Step:
@@ -345,15 +338,13 @@ def _deadline_passed(run: Run, limits: Limits) -> Step:
     run = replace(run, deadline=math.inf)
     if run.state == lifecycle.KILLING:
         return _unkillable(run, Unkillable(at=run.now, attempt=run.attempt), limits)
-    if run.decision is None:
+    decision = run.decision
+    if decision is None:
         return run, []
-    if run.state == lifecycle.BACKOFF:
-        return _next_attempt(run, run.decision)
-    return stop(run, run.decision, limits)
+    if run.state != lifecycle.BACKOFF:
+        return stop(run, decision, limits)
 
-
-def _next_attempt(run: Run, decision: Decision) -> Step:
-    """Start the next attempt when the GPU is idle; give up if it stays busy."""
+    # The next attempt starts when the GPU is idle; if it stays busy, the run ends.
     wait = gpu_idle.gpu_wait(run.history, run.now)
     if wait > 0:
         return replace(run, deadline=run.now + min(wait, GPU_LOOK)), []

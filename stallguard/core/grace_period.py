@@ -28,23 +28,19 @@ def is_in_vain(run: Run, limits: Limits) -> bool:
 
 
 def _is_inert(training: Training, run: Run, limits: Limits) -> bool:
+    """Return whether a training is stalled, did nothing since SIGTERM, and waits for nothing that can wake it."""
     past, detector_state = training.history, training.detector_state
     if detector_state.judgement.step != "stalled" or history.is_saving(past, run.now):
         return False
     heartbeat = training.heartbeat
     if heartbeat is not None and (heartbeat.phase == SAVING or heartbeat.progress_at > run.still):
         return False
-    if not _is_idle(past, run, limits):
+    seconds, most = run.now - run.still, limits.detector
+    used = metrics.cpu(past, run.now, seconds)
+    moved = (metrics.io(past, run.now, seconds), metrics.disk(past, run.now, seconds))
+    if used is None or used >= most.idle_cpu or any((rate or 0.0) >= most.idle_io for rate in moved):
         return False
     runs = activity.current(detector_state.evidence, detector_state.began)
     if detector_state.evidence.census >= 0:
         return runs.deadlock >= WAIT
     return runs.external >= WAIT and detector_state.evidence.remote is False
-
-
-def _is_idle(past: history.History, run: Run, limits: Limits) -> bool:
-    """Return whether the readings since SIGTERM show no work."""
-    seconds, most = run.now - run.still, limits.detector
-    used = metrics.cpu(past, run.now, seconds)
-    moved = (metrics.io(past, run.now, seconds), metrics.disk(past, run.now, seconds))
-    return used is not None and used < most.idle_cpu and all((rate or 0.0) < most.idle_io for rate in moved)

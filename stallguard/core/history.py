@@ -221,8 +221,14 @@ _KEEPERS: dict[type, Callable[..., History]] = {
 
 def _process(history: History, at: float, reading: Process) -> History:
     growth = history.growth
-    if reading.footprint is not None and history.heartbeat is not None and history.heartbeat.beats > 0:
-        growth = _grow(growth, at, reading.footprint)
+    trains = history.heartbeat is not None and history.heartbeat.beats > 0
+    due = not growth.points or at - growth.points[-1][0] >= growth.spacing
+    if reading.footprint is not None and trains and due:
+        points = (*growth.points, (at, reading.footprint))
+        if len(points) <= GROWTH_POINTS:
+            growth = replace(growth, points=points)
+        else:
+            growth = Growth(points=points[::2], spacing=2.0 * growth.spacing)
     died = at if reading.workers else history.workers_died_at
     return replace(history, process=_keep(history.process, at, reading), growth=growth, workers_died_at=died)
 
@@ -258,13 +264,3 @@ def _thin(trail: tuple[T, ...], new: T, spacing: float, most: int) -> tuple[T, .
     if len(trail) > 1 and trail[-1].at - trail[-2].at < spacing:  # type: ignore[attr-defined]  # all have a time
         trail = trail[:-1]
     return (*trail[1 - most :], new)
-
-
-def _grow(growth: Growth, at: float, footprint: int) -> Growth:
-    points, spacing = growth.points, growth.spacing
-    if points and at - points[-1][0] < spacing:
-        return growth
-    points = (*points, (at, footprint))
-    if len(points) <= GROWTH_POINTS:
-        return replace(growth, points=points)
-    return Growth(points=points[::2], spacing=2.0 * spacing)

@@ -113,7 +113,15 @@ def after(lost: LostTime, at: float, what: object) -> LostTime:
         case Announce(kind="recovered"):
             return _closed(lost, at)
         case Announce(kind="continued"):
-            return _continued(lost, at)
+            span = lost.open
+            if span is None or span.restarted:
+                return lost
+            # A stopped process costs nothing; its gap begins when it continues.
+            each = lost.processes.items()
+            processes = {
+                pid: replace(one, progress=at) if one.place == span.place else one for pid, one in each
+            }
+            return replace(lost, spans=lost.spans[:-1], processes=processes)
         case Conclude():
             return concluded(lost, at)
     return lost
@@ -133,7 +141,12 @@ def _with(lost: LostTime, pid: int, process: ProcessLoss) -> LostTime:
 def _on_heartbeat(lost: LostTime, at: float, heartbeat: Heartbeat) -> LostTime:
     before = lost.processes.get(heartbeat.pid, ProcessLoss(at))
     entered = heartbeat.epoch if before.entered < 0 else before.entered
-    position = _position(heartbeat, entered) if heartbeat.beats else before.position
+    position = before.position  # comparable between two attempts, as core.policy.attempts has it
+    if heartbeat.beats and heartbeat.epoch < 0:
+        position = heartbeat.fits, -1, max(heartbeat.iterations, heartbeat.beats + heartbeat.skipped)
+    elif heartbeat.beats:
+        skipped = heartbeat.skipped if heartbeat.epoch == entered else 0  # Keras counts from 0 after a resume
+        position = heartbeat.fits, heartbeat.epoch, max(heartbeat.batch, 0) + skipped
     progress = at - max(0.0, heartbeat.at - heartbeat.progress_at)
     lost = _with(
         lost, heartbeat.pid, ProcessLoss(progress, before.place, entered, position, max(heartbeat.batches, 0))
@@ -143,14 +156,6 @@ def _on_heartbeat(lost: LostTime, at: float, heartbeat: Heartbeat) -> LostTime:
         return lost
     reached = span.goal is None or position >= span.goal
     return _closed(lost, at - max(0.0, heartbeat.at - heartbeat.beat_at)) if reached else lost
-
-
-def _position(heartbeat: Heartbeat, entered: int) -> Position:
-    """Return how far a training is, so that two attempts can be compared; as core.policy.attempts has it."""
-    if heartbeat.epoch < 0:
-        return heartbeat.fits, -1, max(heartbeat.iterations, heartbeat.beats + heartbeat.skipped)
-    skipped = heartbeat.skipped if heartbeat.epoch == entered else 0  # Keras counts from 0 after a resume
-    return heartbeat.fits, heartbeat.epoch, max(heartbeat.batch, 0) + skipped
 
 
 def _interrupted(lost: LostTime, at: float, pid: int, *, stalled: bool) -> LostTime:
@@ -169,16 +174,6 @@ def _interrupted(lost: LostTime, at: float, pid: int, *, stalled: bool) -> LostT
         min(last.progress, at), stalled=stalled, place=last.place, goal=last.position, size=last.size
     )
     return replace(lost, spans=(*lost.spans, began))
-
-
-def _continued(lost: LostTime, at: float) -> LostTime:
-    """Drop the span of a stopped process; its gap begins when it continues."""
-    span = lost.open
-    if span is None or span.restarted:
-        return lost
-    each = lost.processes.items()
-    processes = {pid: replace(one, progress=at) if one.place == span.place else one for pid, one in each}
-    return replace(lost, spans=lost.spans[:-1], processes=processes)
 
 
 def trained_again(lost: LostTime, pid: int, resumed: Position) -> int | None:

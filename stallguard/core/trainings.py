@@ -78,15 +78,23 @@ def many(run: Run) -> bool:
 
 def observe(run: Run, event: Event, limits: DetectorLimits) -> Run:
     """Return the run after its trainings have observed `event`."""
-    if isinstance(event, Launched):
-        return _launch(run, event, limits)
+    outside = run.trainings[0]
+    if isinstance(event, Launched):  # no process has reported yet; what was learned is kept by place
+        detector_state = detector.start(limits, run.learned.get("", run.inherited))
+        fresh = _take(run, Training(history=outside.history, detector_state=detector_state), event, limits)
+        return replace(run, trainings=(fresh,), focus=OUTSIDE, over=(), seen=0, begun=0)
     mine = _addressees(run, event)
     if mine is None:
         each = tuple(_take(run, training, event, limits) for training in run.trainings)
         return replace(run, trainings=each)
     if not mine and isinstance(event, Heartbeat | ProbeConnected | ProbeNote):
-        run = _appear(run, event)
-        mine = {run.trainings[-1].key}
+        # A new process: it has the machine's readings so far, and what earlier runs learned.
+        new = Training(
+            history=replace(outside.history, noted=(), growth=history.Growth(), process=()),
+            detector_state=detector.newborn(outside.detector_state), key=run.seen + 1, pid=event.pid, began=event.at,
+        )  # fmt: skip
+        run = replace(run, trainings=(*run.trainings, new), seen=new.key)
+        mine = {new.key}
     # The others get a tick: a gap must be judged although events of another training come.
     tick = Ticked(at=event.at, steady=event.steady)
     each = tuple(
@@ -125,16 +133,6 @@ def _living(run: Run, pid: int) -> set[int]:
     return {training.key for training in run.trainings if training.pid == pid and not training.over}
 
 
-def _appear(run: Run, event: Heartbeat | ProbeConnected | ProbeNote) -> Run:
-    """Add a training for a new process, with the machine's readings so far and what earlier runs learned."""
-    outside = run.trainings[0]
-    new = Training(
-        history=replace(outside.history, noted=(), growth=history.Growth(), process=()),
-        detector_state=detector.newborn(outside.detector_state), key=run.seen + 1, pid=event.pid, began=event.at,
-    )  # fmt: skip
-    return replace(run, trainings=(*run.trainings, new), seen=new.key)
-
-
 def _take(run: Run, training: Training, event: Event, limits: DetectorLimits) -> Training:
     detector_state = training.detector_state
     if isinstance(event, ProbeConnected) and training.history.greeted is None and event.place in run.learned:
@@ -154,14 +152,6 @@ def _is_due(training: Training, at: float) -> bool:
     return check is not None and at >= check and not (training.over or training.benched)
 
 
-def _launch(run: Run, event: Launched, limits: DetectorLimits) -> Run:
-    """Begin an attempt: keep what was learned by place; no process has reported yet."""
-    outside = run.trainings[0]
-    detector_state = detector.start(limits, run.learned.get("", run.inherited))
-    fresh = _take(run, Training(history=outside.history, detector_state=detector_state), event, limits)
-    return replace(run, trainings=(fresh,), focus=OUTSIDE, over=(), seen=0, begun=0)
-
-
 def put(run: Run, training: Training) -> Run:
     """Return the run with `training` in the place of the one with its key."""
     each = tuple(training if one.key == training.key else one for one in run.trainings)
@@ -172,8 +162,16 @@ def put(run: Run, training: Training) -> Run:
 
 
 def focused(run: Run) -> Run:
-    """Return the run with the right training in focus, and with the trainings marked that are not judged now."""
-    run = _bench(run)
+    """Return the run with the right training in focus, and with the trainings marked that are not judged now.
+
+    One that is judged again begins a new gap.
+    """
+    counts = {training.key for training in judged(run)}
+    for one in run.trainings:
+        benched = one.key not in counts
+        if not one.over and one.benched != benched:
+            detector_state = one.detector_state if benched else detector.anew(one.detector_state)
+            run = put(run, replace(one, benched=benched, detector_state=detector_state))
     focus, candidates = run.training, judged(run)
     if not candidates or (focus.over and run.state in INCIDENT):
         return run
@@ -186,17 +184,6 @@ def focused(run: Run) -> Run:
 
 def _doubt(training: Training) -> int:
     return DOUBT.get(training.detector_state.judgement.step, 0)
-
-
-def _bench(run: Run) -> Run:
-    """Mark the trainings that are not judged now; one that is judged again begins a new gap."""
-    counts = {training.key for training in judged(run)}
-    for one in run.trainings:
-        benched = one.key not in counts
-        if not one.over and one.benched != benched:
-            detector_state = one.detector_state if benched else detector.anew(one.detector_state)
-            run = put(run, replace(one, benched=benched, detector_state=detector_state))
-    return run
 
 
 # ---- ends -----------------------------------------------------------------------------------------------------------

@@ -48,23 +48,18 @@ def stop(run: Run, decision: Decision, limits: Limits) -> Step:
 
 def defer_kill(run: Run, limits: Limits) -> Run | None:
     """Return the run with SIGKILL deferred for a checkpoint; None if none is being written, or for too long already."""
-    since = run.kill_deferred or run.now
-    if run.now >= since + limits.stop.saving_wait or not _saving(run, limits):
+    since, longest = run.kill_deferred or run.now, limits.stop.saving_wait
+    if run.now >= since + longest:
         return None
-    return replace(
-        run, kill_deferred=since, deadline=min(run.now + SAVE_LOOK, since + limits.stop.saving_wait)
-    )
-
-
-def _saving(run: Run, limits: Limits) -> bool:
-    """Return whether a file of the script grows, or a probe has been saving, and not for too long already."""
-    ours = (
+    probe_saves = any(
         training.heartbeat is not None
         and training.heartbeat.phase == "checkpoint"
-        and run.now < training.heartbeat.phase_at + limits.stop.saving_wait
+        and run.now < training.heartbeat.phase_at + longest
         for training in trainings.judged(run)
     )
-    return any(ours) or history.is_saving(run.history, run.now)
+    if not probe_saves and not history.is_saving(run.history, run.now):
+        return None
+    return replace(run, kill_deferred=since, deadline=min(run.now + SAVE_LOOK, since + longest))
 
 
 def kill(run: Run, limits: Limits) -> Step:

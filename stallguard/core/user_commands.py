@@ -68,7 +68,11 @@ def _end(run: Run, event: UserCommand, limits: Limits) -> Step:
     if run.state not in lifecycle.ALIVE:
         return run, []
     if ending and event.verb != "interrupt":
-        return _stay_down(run, event)
+        if event.verb != "stop" or run.decision is None or run.decision.action != "restart":
+            return run, []
+        # It is being ended for a restart; after a stop no attempt follows.
+        decision = Decision(action="finish", why="you asked to stop", code=OWN_CODE)
+        return replace(run, decision=decision), [Announce("ending")]
     count = run.interrupts + (event.verb != "restart")
     if event.verb == "interrupt" and count == 1:
         # The training can catch it, save and end in its own time, so there is no deadline.
@@ -98,11 +102,3 @@ def drop_outlived(run: Run, limits: Limits) -> Step:
     if run.now < since + OUTLIVED or beats(run) < batches + limits.detector.recovered_after:
         return run, []
     return replace(run, decision=None, interrupts=0, interrupted=None), [Announce("outlived")]
-
-
-def _stay_down(run: Run, event: UserCommand) -> Step:
-    """Start no attempt after one that is being ended already, if the command is to stop."""
-    if event.verb != "stop" or run.decision is None or run.decision.action != "restart":
-        return run, []
-    decision = Decision(action="finish", why="you asked to stop", code=OWN_CODE)
-    return replace(run, decision=decision), [Announce("ending")]
