@@ -74,14 +74,11 @@ def is_built(model: Any) -> bool:
 
 def stateful(model: Any) -> str:
     """Return the name of a layer that keeps its state from one batch to the next, "" if there is none."""
-    return next((layer.name for layer in layers(model) if _is_stateful(layer)), "")
-
-
-def _is_stateful(layer: Any) -> bool:
-    recurrent = (
-        hasattr(layer, "cell") or hasattr(layer, "forward_layer") or hasattr(layer, "return_sequences")
-    )
-    return recurrent and getattr(layer, "stateful", False) is True
+    marks = ("cell", "forward_layer", "return_sequences")  # of a recurrent layer
+    for layer in layers(model):
+        if any(hasattr(layer, mark) for mark in marks) and getattr(layer, "stateful", False) is True:
+            return str(layer.name)
+    return ""
 
 
 def normalisations(model: Any) -> list[Any]:

@@ -145,16 +145,12 @@ class Slices:
         )
         self._traced.discard(model)
         if bool(traced) != bool(comparison.reason):
-            self._make_anew(model)
-
-    def _make_anew(self, model: Any) -> None:
-        """Have the step traced again: its graph was made for another verdict."""
-        self._making_anew = True
-        try:
-            model.make_train_function(force=True)
-        finally:
-            self._making_anew = False
-        self._functions[model] = _made(model)
+            self._making_anew = True  # the graph of its step was made for another verdict
+            try:
+                model.make_train_function(force=True)
+            finally:
+                self._making_anew = False
+            self._functions[model] = _made(model)
 
 
 class SliceComparison:
@@ -194,9 +190,22 @@ class SliceComparison:
         """Compare rows of `data`, the batch that the framework's own step got; always raises Enough."""
         self.kind = bench.kind(data)
         self.known = self.kind == self._kind_before
-        if not self.known:
-            self.normalisations = [layer.name for layer in batch_structure.normalisations(self.model)]
-            self.reason = self._obstacle(bench, data) or self._difference(bench, data)
+        if self.known:
+            raise Enough
+        self.normalisations = [layer.name for layer in batch_structure.normalisations(self.model)]
+        reason = self._obstacle(bench, data)
+        if not reason:
+            size = -(-self.rows // self.factor)  # of a slice in the training
+            self.rows = min(self.rows, max(LEAST, min(bench.most, size)))
+            try:
+                reason = self._compared(bench, bench.some(data, self.rows))
+            except Exception as error:
+                fixed = batch_structure.fixed_size(self.model)
+                if fixed > self.rows:
+                    reason = "the model has a fixed batch size of %d" % fixed
+                else:
+                    reason = "its step fails with %d rows (%s)" % (self.rows, described(error))
+        self.reason = reason
         raise Enough
 
     def _obstacle(self, bench: Any, data: Any) -> str:
@@ -208,19 +217,11 @@ class SliceComparison:
         self.rows = 0 if found else rows[0][1]
         return found or ("a batch has a single row" if self.rows < 2 else "")  # noqa: PLR2004
 
-    def _difference(self, bench: Any, data: Any) -> str:
-        size = -(-self.rows // self.factor)  # of a slice in the training
-        self.rows = min(self.rows, max(LEAST, min(bench.most, size)))
-        try:
-            return self._compared(bench, bench.some(data, self.rows))
-        except Exception as error:
-            fixed = batch_structure.fixed_size(self.model)
-            if fixed > self.rows:
-                return "the model has a fixed batch size of %d" % fixed
-            return "its step fails with %d rows (%s)" % (self.rows, described(error))
-
     def _compared(self, bench: Any, data: Any) -> str:
-        """Return the reason from the first finite pair of outcomes: with a blank row, with the real rows, unscaled."""
+        """Return why slices differ; "" if they do not.
+
+        The first pair of outcomes that is finite decides: with a blank row, with the real rows, unscaled.
+        """
         tries: list[tuple[bool, bool]] = [(True, True), (False, True), (False, False)]
         for blank, scaled in tries:
             try:
@@ -233,10 +234,9 @@ class SliceComparison:
                     continue
                 raise
             if equality.is_finite(whole) and not (blank and equality.is_zero(whole)):
-                return self._judged(bench, whole, sliced)
-        return "the loss of its first rows is not a number, so that nothing can be compared"
-
-    def _judged(self, bench: Any, whole: equality.StepOutcome, sliced: equality.StepOutcome) -> str:
+                break
+        else:
+            return "the loss of its first rows is not a number, so that nothing can be compared"
         if not whole.gradients or equality.is_zero(whole):
             return "the gradients of its first rows are zero, so that nothing can be compared"
         if bench.uneven:

@@ -151,9 +151,12 @@ class Rows:
         mean = [numpy.asarray(part / total[0]) for part in gradients or []]
         joined = [_plain(numpy.concatenate(parts)) for parts in zip(*outputs)]
         logged = {name: float(value.mean()) for name, value in logs.items()} if isinstance(logs, dict) else {}
-        return StepOutcome(
-            total[1] / total[0], losses, list(map(_plain, mean)), joined, logged, self._changed(other)
-        )
+        changed = {  # the variables that differ, except seeds
+            variable.path: _plain(now)
+            for variable, before, now in zip(self.model.non_trainable_variables, self._state[1], other)
+            if "seed_generator" not in variable.path and not bool(numpy.array_equal(before, now))
+        }
+        return StepOutcome(total[1] / total[0], losses, list(map(_plain, mean)), joined, logged, changed)
 
     def _one(self, size: int, batch: int, scaled: bool) -> Any:
         """Return the function that trains `size` rows: as a slice of `batch`, or as a whole batch (0)."""
@@ -161,46 +164,30 @@ class Rows:
         def train(state: Any, data: Any) -> Any:
             with holding(self.model, "stateless_apply") as held:
                 held.scales = scaled
-                logs, (states, sums) = (
-                    self.step.slice(held, state, data, size, batch)
-                    if batch
-                    else self._whole(held, state, data)
-                )
+                if batch:
+                    logs, (states, sums) = self.step.slice(held, state, data, size, batch)
+                else:
+                    held.weigh = lambda loss: loss
+                    logs, after = self.step.original(self.model, state, data)
+                    loss = 0.0 if held.loss is None else held.loss.mean()
+                    states, sums = (list(after[1]), list(after[3])), (1.0, loss, held.gradients or [])
             self.uneven |= held.uneven
             own = 0.0 if held.loss is None else held.loss.mean()
             if isinstance(logs, dict):
                 logs, _ = self.step.logged(logs, held, states[1], own, size)
-            return states, sums, own, self._outputs(state, data), logs
+            outputs: list[Any] = []
+            # A GPU or TPU can compute a row differently in a smaller batch; the outputs show by how much.
+            if self.jax.default_backend() != "cpu":
+                x = data[0] if isinstance(data, tuple) else data
+                found, _ = self.model.stateless_call(state[0], state[1], x, training=True)
+                outputs = [leaf for leaf in self.jax.tree_util.tree_leaves(found) if leaf.ndim]
+            return states, sums, own, outputs, logs
 
         return train
-
-    def _whole(self, held: Held, state: Any, data: Any) -> Any:
-        held.weigh = lambda loss: loss
-        logs, state = self.step.original(self.model, state, data)
-        loss = 0.0 if held.loss is None else held.loss.mean()
-        return logs, ((list(state[1]), list(state[3])), (1.0, loss, held.gradients or []))
-
-    def _outputs(self, state: Any, data: Any) -> list[Any]:
-        """Return the model's outputs on a GPU or TPU, which can compute a row differently in a smaller batch."""
-        if self.jax.default_backend() == "cpu":
-            return []
-        x = data[0] if isinstance(data, tuple) else data
-        found, _ = self.model.stateless_call(state[0], state[1], x, training=True)
-        leaves: list[Any] = [leaf for leaf in self.jax.tree_util.tree_leaves(found) if leaf.ndim]
-        return leaves
 
     def names(self) -> list[str]:
         """Return the paths of the variables whose gradients were taken."""
         return [variable.path for variable in self.model.trainable_variables]
-
-    def _changed(self, other: list[Any]) -> dict[str, Any]:
-        """Return {path: value} of the variables that changed, except seeds."""
-        numpy = self.jax.numpy
-        return {
-            variable.path: _plain(now)
-            for variable, before, now in zip(self.model.non_trainable_variables, self._state[1], other)
-            if "seed_generator" not in variable.path and not bool(numpy.array_equal(before, now))
-        }
 
 
 def _plain(array: Any) -> Any:

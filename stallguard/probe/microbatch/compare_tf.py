@@ -166,7 +166,11 @@ class Rows:
             with set_aside.outputs_kept(self.model) as outputs:
                 loss, losses, gradients, logs = self._trained(data, cuts, scaled)
             state = self._changed(before)
-        return StepOutcome(loss, losses, gradients, self._joined(outputs), logs, state)
+        calls = [self.tf.nest.flatten(output) for output in outputs]
+        joined: list[Any] = []
+        if calls and all(isinstance(leaf, self.tf.Tensor) and leaf.shape.rank for leaf in calls[0]):
+            joined = [self.tf.concat(parts, 0).numpy() for parts in zip(*calls)]
+        return StepOutcome(loss, losses, gradients, joined, logs, state)
 
     def _trained(self, data: Any, cuts: Any, scaled: bool) -> Any:
         with holding(self.model, "apply_gradients", "apply") as held:
@@ -203,48 +207,41 @@ class Rows:
             return gradient.values.numpy(), gradient.indices.numpy()
         return gradient.numpy()
 
-    def _joined(self, outputs: list[Any]) -> list[Any]:
-        """Return the model's outputs of all calls, joined."""
-        calls = [self.tf.nest.flatten(output) for output in outputs]
-        if not calls or any(not isinstance(leaf, self.tf.Tensor) or not leaf.shape.rank for leaf in calls[0]):
-            return []
-        return [self.tf.concat(parts, 0).numpy() for parts in zip(*calls)]
-
     def _changed(self, before: list[tuple[Any, Any]]) -> dict[str, Any]:
         """Return {name: value} of the variables that changed, except those of metrics, optimizers and seeds."""
         apart = [*_metrics(self.model), *_listed(self.model.optimizer, "variables")]
         passed = {id(getattr(variable, "_value", variable)) for variable in apart}
         paths = {id(getattr(v, "_value", v)): str(getattr(v, "path", v.name)) for v in self.model.variables}
-        return {
-            paths.get(id(variable), str(variable.name)): variable.numpy()
-            for variable, value in before
-            if id(variable) not in passed and not _is_seed(variable) and not _equal(self.tf, variable, value)
-        }
+        changed = {}
+        for variable, value in before:
+            if (
+                id(variable) in passed
+                or "seed_generator" in variable.name
+                or variable.name.startswith("StateVar")
+            ):
+                continue
+            now = variable.read_value()
+            same = now.shape == value.shape and bool(self.tf.reduce_all(self.tf.equal(now, value)))
+            if not same:
+                changed[paths.get(id(variable), str(variable.name))] = variable.numpy()
+        return changed
 
 
 def values(tf: Any, model: Any) -> list[tuple[Any, Any]]:
     """Return (variable, value) of all that a step can change; a value is copied only when its variable changes."""
     found = [*model.non_trainable_variables, *model.variables, *_metrics(model)]
     found += _listed(model.optimizer, "variables")
-    for owner in (model, *batch_structure.layers(model)):
-        for value in list(vars(owner).values()):
-            found += _kept_in(tf, value)
+    owners = (model, *batch_structure.layers(model))
+    for value in [value for owner in owners for value in list(vars(owner).values())]:
+        # Counted are variables and the states of random generators, in an attribute or in its list or dict.
+        items = list(value.values()) if isinstance(value, dict) else value
+        parts = items if isinstance(items, (list, tuple)) else [items]
+        found += [part for part in parts if isinstance(part, tf.Variable)]
+        generators = [getattr(part, "_generator", part) for part in parts]
+        found += [each.state for each in generators if isinstance(each, tf.random.Generator)]
     raw = [getattr(variable, "_value", variable) for variable in found]
     distinct = {id(variable): variable for variable in raw if hasattr(variable, "read_value")}
     return [(variable, variable.read_value()) for variable in distinct.values()]
-
-
-def _kept_in(tf: Any, value: Any) -> list[Any]:
-    """Return the variables in an attribute: itself, a generator's state, those in a list or dict."""
-    parts = (
-        value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
-    )
-    found = [part for part in parts if isinstance(part, tf.Variable)]
-    for part in parts:
-        generator = getattr(part, "_generator", part)
-        if isinstance(generator, tf.random.Generator):
-            found.append(generator.state)
-    return found
 
 
 def put_back(before: list[tuple[Any, Any]]) -> None:
@@ -260,15 +257,6 @@ def _metrics(model: Any) -> list[Any]:
 def _listed(owner: Any, name: str) -> list[Any]:
     found = getattr(owner, name, None)
     return list(found() if callable(found) else found or ())
-
-
-def _is_seed(variable: Any) -> bool:
-    return "seed_generator" in variable.name or variable.name.startswith("StateVar")
-
-
-def _equal(tf: Any, variable: Any, value: Any) -> bool:
-    now = variable.read_value()
-    return now.shape == value.shape and bool(tf.reduce_all(tf.equal(now, value)))
 
 
 def _number(value: Any) -> Optional[float]:

@@ -133,8 +133,17 @@ class Rows:
         with Lever(self.step.module).preserved(self.model) as before:
             with set_aside.outputs_kept(self.model) as outputs:
                 loss, losses, gradients, logs = self._trained(data, cuts, scaled)
-            state = self._changed(before)
-        return StepOutcome(loss, losses, gradients, self._joined(outputs), logs, state)
+            passed = {variable.path for variable in self.model.metrics_variables}
+            state = {
+                path: _plain(tensor).copy()
+                for path, tensor, value in before
+                if path not in passed and "seed_generator" not in path and not self.torch.equal(tensor, value)
+            }
+        calls = [self.step.module.tree.flatten(output) for output in outputs]
+        joined: list[Any] = []
+        if calls and all(getattr(leaf, "ndim", 0) for leaf in calls[0]):
+            joined = [_plain(self.torch.cat(parts)) for parts in zip(*calls)]
+        return StepOutcome(loss, losses, gradients, joined, logs, state)
 
     def _trained(self, data: Any, cuts: Any, scaled: bool) -> Any:
         with holding(self.model, "apply_gradients", "apply") as held:
@@ -161,22 +170,6 @@ class Rows:
     def names(self) -> list[str]:
         """Return the paths of the variables of the last gradients."""
         return self._names
-
-    def _joined(self, outputs: list[Any]) -> list[Any]:
-        """Return the model's outputs of all calls, joined."""
-        calls = [self.step.module.tree.flatten(output) for output in outputs]
-        if not calls or any(not getattr(leaf, "ndim", 0) for leaf in calls[0]):
-            return []
-        return [_plain(self.torch.cat(parts)) for parts in zip(*calls)]
-
-    def _changed(self, before: list[tuple[str, Any, Any]]) -> dict[str, Any]:
-        """Return {path: value} of the variables that changed, except metrics and seeds."""
-        passed = {variable.path for variable in self.model.metrics_variables}
-        return {
-            path: _plain(tensor).copy()
-            for path, tensor, value in before
-            if path not in passed and "seed_generator" not in path and not self.torch.equal(tensor, value)
-        }
 
 
 def values(model: Any, weights: bool) -> list[tuple[str, Any, Any]]:

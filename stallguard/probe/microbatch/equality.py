@@ -63,7 +63,12 @@ def difference(whole: StepOutcome, sliced: StepOutcome, names: list[str], *, hal
         return "the layer %r keeps state that slices change" % layers[0] if layers else ""
     if layers:
         return "the layer %r keeps state from one slice to the next" % layers[0]
-    return _of_loss(whole, sliced, part) or OTHERWISE % name.partition(":")[0]
+    if whole.loss is None or sliced.loss is None or _same_loss(whole, sliced, part):
+        return OTHERWISE % name.partition(":")[0]
+    if _near(whole.loss, sum(sliced.losses), sliced.losses, part):
+        return "the loss adds up over the batch"
+    said = "the loss of a batch is not the mean over its rows (%.4g for some rows at once, %.4g in slices)"
+    return said % (whole.loss, sliced.loss)
 
 
 def unlike_logs(whole: StepOutcome, sliced: StepOutcome) -> list[str]:
@@ -99,17 +104,6 @@ def _near(one: float, other: float, parts: list[float], part: float) -> bool:
     return abs(one - other) <= part * max(abs(one), *map(abs, parts), 1e-7)
 
 
-def _of_loss(whole: StepOutcome, sliced: StepOutcome, part: float) -> str:
-    if whole.loss is None or sliced.loss is None:
-        return ""
-    if _same_loss(whole, sliced, part):
-        return ""
-    if _near(whole.loss, sum(sliced.losses), sliced.losses, part):
-        return "the loss adds up over the batch"
-    said = "the loss of a batch is not the mean over its rows (%.4g for some rows at once, %.4g in slices)"
-    return said % (whole.loss, sliced.loss)
-
-
 def _worst(
     ones: list[Any], others: list[Any], names: list[str], part: float, floor: float
 ) -> tuple[float, str]:
@@ -129,28 +123,23 @@ def _worst(
 
 def _distance(one: Any, other: Any) -> tuple[float, float]:
     """Return the distance of two gradients, and the size of the first."""
+    numpy = _numpy()
     if one is None or other is None:
         given = _dense(other if one is None else one)
         return _norm(given), 0.0
     if isinstance(one, tuple) or isinstance(other, tuple):
-        one, other = _rows(one, other)
+        # Of the rows of an embedding that are in either, each row once.
+        pairs = [
+            pair if isinstance(pair, tuple) else (pair, numpy.arange(len(pair))) for pair in (one, other)
+        ]
+        every = numpy.unique(numpy.concatenate([indices for _, indices in pairs]))
+        one, other = (numpy.zeros((len(every), *values.shape[1:])) for values, _ in pairs)
+        for rows, (values, indices) in zip((one, other), pairs):
+            numpy.add.at(rows, numpy.searchsorted(every, indices), _plain(values))
     one, other = _plain(one), _plain(other)
     if one.shape != other.shape:
         return float("inf"), 0.0
     return _norm(one - other), _norm(one)
-
-
-def _rows(one: Any, other: Any) -> tuple[Any, Any]:
-    """Return both gradients for the rows of an embedding that are in either, each row once."""
-    numpy = _numpy()
-    pairs = [pair if isinstance(pair, tuple) else (pair, numpy.arange(len(pair))) for pair in (one, other)]
-    every = numpy.unique(numpy.concatenate([indices for _, indices in pairs]))
-    found = []
-    for values, indices in pairs:
-        rows = numpy.zeros((len(every), *values.shape[1:]))
-        numpy.add.at(rows, numpy.searchsorted(every, indices), _plain(values))
-        found.append(rows)
-    return found[0], found[1]
 
 
 def _apart(ones: list[Any], others: list[Any]) -> float:

@@ -62,7 +62,11 @@ class FewerRows:
             except TypeError:
                 return original(model, *args, **named)  # it raises the error with its own text
             asked = dict(list(bound.arguments.items())[1:])
-            before = self._size(model, asked)
+            x, before = asked.get("x"), 0
+            if fit_arguments.takes_size(x):
+                before = fit_arguments.rows(x, asked.get("batch_size"))
+            else:
+                self.context.beyond(MAKES_ITS_OWN.format(kind=type(x).__name__))
             rows = max(1, before // self.context.factor)
             if not before or rows == before:
                 self._built_for(model, SLICED)
@@ -71,22 +75,26 @@ class FewerRows:
 
         return fit
 
-    def _size(self, model: Any, asked: dict[str, Any]) -> int:
-        """Return the rows of this fit's batches, 0 if Keras takes no size for them."""
-        x = asked.get("x")
-        if fit_arguments.takes_size(x):
-            return fit_arguments.rows(x, asked.get("batch_size"))
-        self.context.beyond(MAKES_ITS_OWN.format(kind=type(x).__name__))
-        return 0
-
     def _smaller(self, original: Any, model: Any, asked: dict[str, Any], before: int, rows: int) -> Any:
+        """Train on batches of `rows` rows instead of `before`, and report once what that changes."""
         times = before / rows
         asked["batch_size"] = rows
         if asked.get("steps_per_epoch"):
             asked["steps_per_epoch"] = round(asked["steps_per_epoch"] * times)
         by = {"linear": times, "sqrt": times**0.5}.get(self.scaling, 1.0) if self.rate.reached else 1.0
         self._built_for(model, 1 / by)
-        self._report(model, before, rows, by)
+        self.context.set("factor", self.context.asked)
+        self.context.flag(wire.FLAG_SMALLER_BATCH)
+        rate = AS_IT_WAS if by == 1.0 else DIVIDED.format(by=by)
+        if self.scaling != "off" and not self.rate.reached:
+            rate = UNREACHED
+        said = FEWER.format(rows=rows, before=before, times=times, rate=rate)
+        kept = getattr(getattr(model, "optimizer", None), "_learning_rate", None)
+        if callable(kept) and not hasattr(kept, "assign"):
+            said += FASTER.format(times=times)
+        if said not in self._told:
+            self._told.add(said)
+            self.context.note("micro", said)
         self.rate.scale, self.context.smaller = 1 / by, True
         try:
             return original(model, **asked)
@@ -98,19 +106,3 @@ class FewerRows:
         if self._modes.setdefault(model, scale) != scale:
             model.train_function = None
             self._modes[model] = scale
-
-    def _report(self, model: Any, before: int, rows: int, by: float) -> None:
-        self.context.set("factor", self.context.asked)
-        self.context.flag(wire.FLAG_SMALLER_BATCH)
-        said = self._sentence(model, before / rows, before, rows, by)
-        if said not in self._told:
-            self._told.add(said)
-            self.context.note("micro", said)
-
-    def _sentence(self, model: Any, times: float, before: int, rows: int, by: float) -> str:
-        rate = AS_IT_WAS if by == 1.0 else DIVIDED.format(by=by)
-        if self.scaling != "off" and not self.rate.reached:
-            rate = UNREACHED
-        said = FEWER.format(rows=rows, before=before, times=times, rate=rate)
-        kept = getattr(getattr(model, "optimizer", None), "_learning_rate", None)
-        return said + (FASTER.format(times=times) if callable(kept) and not hasattr(kept, "assign") else "")

@@ -24,7 +24,12 @@ def rows(x: Any, batch_size: Any) -> int:
     if takes_size(x):
         return batch_size if isinstance(batch_size, int) else DEFAULT
     spec = getattr(x, "element_spec", None)
-    found = next(iter(_leading(spec)), None) if spec is not None else getattr(x, "batch_size", None)
+    if spec is None:
+        found = getattr(x, "batch_size", None)
+    else:  # the first dimension of a pipeline's first tensor, None if it is not fixed
+        shape: Any = getattr(next(_leaves(spec), None), "shape", None)
+        dimensions = shape.as_list() if getattr(shape, "rank", None) else []
+        found = dimensions[0] if dimensions else None
     return found if isinstance(found, int) and found > 0 else 0
 
 
@@ -36,11 +41,3 @@ def _leaves(x: Any) -> Iterator[Any]:
             yield from _leaves(part)
     else:
         yield x
-
-
-def _leading(spec: Any) -> Iterator[Any]:
-    """Yield the first dimension of each tensor of a pipeline, None if it is not fixed."""
-    for leaf in _leaves(spec):
-        shape: Any = getattr(leaf, "shape", None)
-        dimensions = shape.as_list() if getattr(shape, "rank", None) else []
-        yield dimensions[0] if dimensions else None

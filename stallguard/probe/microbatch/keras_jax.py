@@ -47,7 +47,13 @@ class Step:
         comparison = self.slices.comparison(self.model)
         if comparison is not None:
             comparison.compare(compare_jax.Rows(self, state), data)
-        reason = self.slices.reason(self.model) or self._obstacle(data)
+        reason = (
+            self.slices.reason(self.model)
+            or (announcements.NO_OPTIMIZER if getattr(self.model, "optimizer", None) is None else "")
+            or batch_structure.obstacle(
+                [(name, compare_jax.rows(leaf)) for name, leaf in batch_structure.leaves(data)]
+            )
+        )
         if reason:
             self.announcer.whole(self.model, reason)
         batch = 0 if reason else batch_structure.leaves(data)[0][1].shape[0]
@@ -60,13 +66,6 @@ class Step:
                 raise
             self.slices.stay_whole(self.model, "its step fails in slices (%s)" % compare.described(error))
             return self.original(self.model, state, data)
-
-    def _obstacle(self, data: Any) -> str:
-        if getattr(self.model, "optimizer", None) is None:
-            return announcements.NO_OPTIMIZER
-        return batch_structure.obstacle(
-            [(name, compare_jax.rows(leaf)) for name, leaf in batch_structure.leaves(data)]
-        )
 
     def _sliced(self, state: Any, data: Any, batch: int, factor: int) -> Any:
         first, size, others = slice_plan.plan(batch, factor)

@@ -66,31 +66,40 @@ class Step:
             return compare_tf.held_back(self, data)
         if comparison is not None:
             comparison.compare(compare_tf.Rows(self), data)
-        reason = self.slices.reason(self.model) or self._obstacle(data)
+        leaves = batch_structure.leaves(data)
+        reason = (
+            self.slices.reason(self.model)
+            or (announcements.NO_OPTIMIZER if getattr(self.model, "optimizer", None) is None else "")
+            or batch_structure.obstacle([(name, _rows(leaf)) for name, leaf in leaves])
+        )
         if reason:
             self.announcer.whole(self.model, reason)
-        leaves = batch_structure.leaves(data)
         if reason or leaves[0][1].shape[0] == 1:
             return self.original(self.model, data)
         return self._sliced(data, factor)
 
-    def _obstacle(self, data: Any) -> str:
-        """Return why this batch cannot be sliced, as far as its shapes are known."""
-        if getattr(self.model, "optimizer", None) is None:
-            return announcements.NO_OPTIMIZER
-        return batch_structure.obstacle([(name, _rows(leaf)) for name, leaf in batch_structure.leaves(data)])
-
     def _sliced(self, data: Any, factor: int) -> Any:
-        batch, cuts, same = self._plan(data, factor)
-        eagerly = self.tf.executing_eagerly()
-        before = compare_tf.values(self.tf, self.model) if eagerly else []
+        tf, leaves = self.tf, [leaf for _, leaf in batch_structure.leaves(data)]
+        counts: list[Any] = [_rows(leaf) for leaf in leaves]
+        same: Any = None
+        if all(isinstance(count, int) for count in counts):
+            batch = counts[0]
+            cuts = slice_plan.plan(batch, factor)
+        else:
+            # Only the running graph knows the rows.  A batch whose parts differ is one slice with each part whole.
+            counts = [self.rows(leaf) for leaf in leaves]
+            batch = counts[0]
+            same = tf.reduce_all(tf.equal(tf.stack(counts), batch))
+            cuts = slice_plan.plan(batch, tf.where(same, factor, 1), tf.maximum)
+        eagerly = tf.executing_eagerly()
+        before = compare_tf.values(tf, self.model) if eagerly else []
         with holding(self.model, "apply_gradients", "apply") as held:
 
             def summed(data: Any) -> Any:
                 return self.summed(held, data, cuts, batch, same)
 
             try:
-                logs, sums = (summed if eagerly else self.tf.function(summed, autograph=False))(data)
+                logs, sums = (summed if eagerly else tf.function(summed, autograph=False))(data)
             except Exception as error:
                 if compare.is_lack_of_memory(error):
                     raise
@@ -101,22 +110,9 @@ class Step:
             return self.original(self.model, data)
         self.announcer.cut()
         if held.variables:
-            self.model.optimizer.apply_gradients(zip(sums_tf.mean(self.tf, sums, held), held.variables))
-        held.log(loss_tracker(self.model), self.tf.math.divide_no_nan(sums.loss, sums.share), batch)
+            self.model.optimizer.apply_gradients(zip(sums_tf.mean(tf, sums, held), held.variables))
+        held.log(loss_tracker(self.model), tf.math.divide_no_nan(sums.loss, sums.share), batch)
         return batch_structure.fresh_logs(self.model, logs)
-
-    def _plan(self, data: Any, factor: int) -> tuple[Any, Any, Any]:
-        """Return the rows of the batch, its slices, and whether its parts have equal rows (None: they have).
-
-        If only the running graph knows the rows, a batch whose parts differ is one slice with each part whole.
-        """
-        tf = self.tf
-        counts = [_rows(leaf) for _, leaf in batch_structure.leaves(data)]
-        if all(isinstance(count, int) for count in counts):
-            return counts[0], slice_plan.plan(counts[0], factor), None
-        rows = [self.rows(leaf) for _, leaf in batch_structure.leaves(data)]
-        same = tf.reduce_all(tf.equal(tf.stack(rows), rows[0]))
-        return rows[0], slice_plan.plan(rows[0], tf.where(same, factor, 1), tf.maximum), same
 
     def rows(self, leaf: Any) -> Any:
         """Return the rows of a leaf as a tensor."""
@@ -129,21 +125,9 @@ class Step:
 
     def summed(self, held: Held, data: Any, cuts: Any, batch: Any, same: Any = None) -> Any:
         """Return (logs, sums) of all slices: first, size and number of the others are `cuts`."""
-        logs, sums = self._slice(held, self.cut(data, 0, cuts[0], same), cuts[0], batch)
-        return logs, self._others(held, data, cuts, batch, sums)
-
-    def _slice(self, held: Held, data: Any, size: Any, batch: Any) -> Any:
-        """Return (logs, sums) of one slice of `size` samples."""
-        with slice_plan.slicing(size, batch) as piece:
-            held.weigh = lambda loss: loss * self.tf.cast(sums_tf.share_of(self.tf, piece), loss.dtype)
-            logs = self.original(self.model, data)
-        held.uneven |= piece.uneven
-        dense = bool(getattr(self.model, "jit_compile", False))
-        return logs, sums_tf.of_slice(self.tf, piece, held, dense)
-
-    def _others(self, held: Held, data: Any, cuts: Any, batch: Any, sums: Any) -> Any:
         tf = self.tf
         first, size, others = cuts
+        logs, sums = self._slice(held, self.cut(data, 0, first, same), first, batch)
 
         def body(index: Any, sums: Any) -> Any:
             piece = self.cut(data, first + index * size, size)
@@ -154,34 +138,39 @@ class Step:
         with tf.control_dependencies(tf.nest.flatten(sums)):
             start = tf.constant(0)
         shapes = (start.shape, sums_tf.invariant(tf, sums))
-        return tf.while_loop(
+        _, sums = tf.while_loop(
             lambda index, _: index < others, body, (start, sums), shapes, parallel_iterations=1
-        )[1]
+        )
+        return logs, sums
+
+    def _slice(self, held: Held, data: Any, size: Any, batch: Any) -> Any:
+        """Return (logs, sums) of one slice of `size` samples."""
+        with slice_plan.slicing(size, batch) as piece:
+            held.weigh = lambda loss: loss * self.tf.cast(sums_tf.share_of(self.tf, piece), loss.dtype)
+            logs = self.original(self.model, data)
+        held.uneven |= piece.uneven
+        dense = bool(getattr(self.model, "jit_compile", False))
+        return logs, sums_tf.of_slice(self.tf, piece, held, dense)
 
     def cut(self, data: Any, begin: Any, size: Any, same: Any = None) -> Any:
         """Return `size` rows of each leaf from `begin`; all rows of a leaf if `same` is false."""
+        tf = self.tf
 
         def piece(leaf: Any) -> Any:
             if leaf is None:
                 return None
-            return self._cut_leaf(
-                leaf, begin, size if same is None else self.tf.where(same, size, self.rows(leaf))
-            )
+            count = size if same is None else tf.where(same, size, self.rows(leaf))
+            rank: Any = getattr(leaf.shape, "rank", None)
+            if isinstance(leaf, tf.SparseTensor):
+                start, count = (tf.cast(number, tf.int64) for number in (begin, count))
+                starts = [start] + [0] * (len(leaf.shape) - 1)
+                return tf.sparse.slice(leaf, starts, [count, *tf.unstack(leaf.dense_shape)[1:]])
+            if isinstance(leaf, tf.RaggedTensor) or rank is None:
+                return leaf[begin : begin + count]
+            part = tf.slice(leaf, [begin] + [0] * (rank - 1), [count] + [-1] * (rank - 1))
+            return tf.ensure_shape(part, [count if isinstance(count, int) else None, *leaf.shape[1:]])
 
-        return self.tf.nest.map_structure(piece, data)
-
-    def _cut_leaf(self, leaf: Any, begin: Any, size: Any) -> Any:
-        rank: Any = getattr(leaf.shape, "rank", None)
-        if isinstance(leaf, self.tf.SparseTensor):
-            rest = [0] * (len(leaf.shape) - 1)
-            begin, size = (self.tf.cast(number, self.tf.int64) for number in (begin, size))
-            return self.tf.sparse.slice(leaf, [begin, *rest], [size, *self.tf.unstack(leaf.dense_shape)[1:]])
-        if isinstance(leaf, self.tf.RaggedTensor) or rank is None:
-            return leaf[begin : begin + size]
-        rest = [0] * (rank - 1)
-        piece = self.tf.slice(leaf, [begin, *rest], [size, *(-1 for _ in rest)])
-        known = size if isinstance(size, int) else None
-        return self.tf.ensure_shape(piece, [known, *leaf.shape[1:]])
+        return tf.nest.map_structure(piece, data)
 
 
 def _rows(leaf: Any) -> Any:

@@ -46,7 +46,14 @@ class Step:
         comparison = self.slices.comparison(self.model)
         if comparison is not None:
             comparison.compare(compare_torch.Rows(self), data)
-        reason = self.slices.reason(self.model) or self._obstacle(data)
+        reason = (
+            self.slices.reason(self.model)
+            or (announcements.NO_OPTIMIZER if getattr(self.model, "optimizer", None) is None else "")
+            or (announcements.COMPILED if getattr(self.model, "jit_compile", False) else "")
+            or batch_structure.obstacle(
+                [(name, compare_torch.rows(leaf)) for name, leaf in batch_structure.leaves(data)]
+            )
+        )
         if reason:
             self.announcer.whole(self.model, reason)
         batch = 0 if reason else len(batch_structure.leaves(data)[0][1])
@@ -62,18 +69,6 @@ class Step:
             compare_torch.put_back(self.module.torch, before)
             self.slices.stay_whole(self.model, "its step fails in slices (%s)" % compare.described(error))
             return self.original(self.model, data)
-        return self._updated(logs, sums, held, batch)
-
-    def _obstacle(self, data: Any) -> str:
-        if getattr(self.model, "optimizer", None) is None:
-            return announcements.NO_OPTIMIZER
-        if getattr(self.model, "jit_compile", False):
-            return announcements.COMPILED
-        return batch_structure.obstacle(
-            [(name, compare_torch.rows(leaf)) for name, leaf in batch_structure.leaves(data)]
-        )
-
-    def _updated(self, logs: Any, sums: Sums, held: Held, batch: int) -> Any:
         self.announcer.cut()
         if held.variables:
             with self.module.torch.no_grad():

@@ -41,8 +41,10 @@ def targets(context: Context, rate: Rate) -> dict[str, Callable[[Any], None]]:
             rate.reached |= context.wrap(base, "apply_gradients", lambda original: _lent(rate, original))
 
     def legacy(module: Any) -> None:
-        wrapped = context.wrap(module.OptimizerV2, "_decayed_lr", lambda original: _decayed(rate, original))
-        rate.reached |= wrapped
+        def decayed(original: Any) -> Any:
+            return lambda self, *args, **named: rate.scaled(original(self, *args, **named))
+
+        rate.reached |= context.wrap(module.OptimizerV2, "_decayed_lr", decayed)
 
     return {
         "keras.src.optimizers.base_optimizer": keras3,
@@ -94,7 +96,3 @@ def _lent(rate: Rate, original: Any) -> Any:
         return result
 
     return apply_gradients
-
-
-def _decayed(rate: Rate, original: Any) -> Any:
-    return lambda self, *args, **named: rate.scaled(original(self, *args, **named))

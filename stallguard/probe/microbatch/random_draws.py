@@ -33,8 +33,15 @@ class Draws:
         self.real: set[str] = set()
 
     def note(self, real: bool = False) -> None:
-        """Record the layer whose code runs now."""
-        name, kind = _drawing()
+        """Record the layer whose code runs now: the innermost on the stack."""
+        name, kind = "the training step", ""  # without one
+        frame: Any = sys._getframe(1)
+        while frame is not None:
+            owner: Any = frame.f_locals.get("self")
+            if any(base.__name__ == "Layer" for base in type(owner).__mro__) and hasattr(owner, "name"):
+                name, kind = str(owner.name), type(owner).__name__
+                break
+            frame = frame.f_back
         self.layers[name] = kind
         if real:
             self.real.add(name)
@@ -71,14 +78,3 @@ def _in_thread(thread: int, original: Function, other: Function) -> Function:
         return (other if get_ident() == thread else original)(*args, **named)
 
     return draw
-
-
-def _drawing() -> tuple[str, str]:
-    """Return name and class of the innermost layer on the stack; "the training step" if there is none."""
-    frame = sys._getframe(2)
-    while frame is not None:
-        owner: Any = frame.f_locals.get("self")
-        if any(kind.__name__ == "Layer" for kind in type(owner).__mro__) and hasattr(owner, "name"):
-            return str(owner.name), type(owner).__name__
-        frame = frame.f_back  # type: ignore[assignment]
-    return "the training step", ""

@@ -61,23 +61,19 @@ def _reducer(original: Any, module: Any) -> Any:
         piece = slice_plan.current()
         if piece is None:
             return loss
-        return _corrected(loss, piece, sample_weight, mask, reduction, module)
+        piece.losses += 1
+        ops = module.ops
+        if reduction in _SUMS:
+            return _sum(loss, piece, reduction == "sum", ops.cast)
+        by_weight = reduction == "mean_with_sample_weight"
+        if mask is not None and not by_weight:
+            piece.divisors.append(ops.sum(ops.cast(mask, loss.dtype)))
+        elif by_weight and (mask is not None or sample_weight is not None):
+            merged = module.apply_mask(sample_weight, mask, dtype=loss.dtype, reduction=reduction)
+            piece.divisors.append(ops.sum(ops.cast(merged, loss.dtype)))
+        return loss
 
     return reduce_weighted_values
-
-
-def _corrected(loss: Any, piece: Any, sample_weight: Any, mask: Any, reduction: Any, module: Any) -> Any:
-    piece.losses += 1
-    ops = module.ops
-    if reduction in _SUMS:
-        return _sum(loss, piece, reduction == "sum", ops.cast)
-    by_weight = reduction == "mean_with_sample_weight"
-    if mask is not None and not by_weight:
-        piece.divisors.append(ops.sum(ops.cast(mask, loss.dtype)))
-    elif by_weight and (mask is not None or sample_weight is not None):
-        merged = module.apply_mask(sample_weight, mask, dtype=loss.dtype, reduction=reduction)
-        piece.divisors.append(ops.sum(ops.cast(merged, loss.dtype)))
-    return loss
 
 
 def _sum(loss: Any, piece: Any, reduced: bool, cast: Any) -> Any:

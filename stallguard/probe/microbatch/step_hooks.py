@@ -49,18 +49,13 @@ def _prepare(announcer: Announcer, slices: Slices, lever: Lever, model: Any, ane
         announcer.unreached(model)
         slices.pass_over(model)
         return
-    reason = _obstacle(model)
+    reason = ""
+    if hasattr(model.train_step, "get_concrete_function"):  # a graph that was traced before would train
+        reason = announcements.COMPILED_STEP
+    elif batch_structure.is_own(model):
+        iterators = [name for name, value in vars(model).items() if hasattr(value, "__next__")]
+        reason = announcements.OWN_ITERATOR % iterators[0] if iterators else ""
     if reason:
         slices.stay_whole(model, reason)
     else:
         slices.prepare(model, lever, anew)
-
-
-def _obstacle(model: Any) -> str:
-    """Return why the step of `model` must not run for a comparison, "" if it can."""
-    if hasattr(model.train_step, "get_concrete_function"):  # a graph that was traced before would train
-        return announcements.COMPILED_STEP
-    if not batch_structure.is_own(model):
-        return ""
-    own = [name for name, value in vars(model).items() if hasattr(value, "__next__")]
-    return announcements.OWN_ITERATOR % own[0] if own else ""

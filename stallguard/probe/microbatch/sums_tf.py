@@ -35,47 +35,48 @@ def of_slice(tf: Any, piece: Slice, held: Held, dense: bool) -> Sums:
     share = share_of(tf, piece)
     factor = tf.ones_like(share) if held.weighed else share
     loss = tf.constant(0.0) if held.loss is None else tf.reduce_mean(tf.cast(held.loss, "float32"))
-    gradients = [g for g in held.gradients or [] if g is not None]
-    return Sums(share, loss * share * piece.logged, [_weighted(tf, g, factor, dense) for g in gradients])
+    logged = loss * share * piece.logged
+    gradients: list[Part] = []
+    for gradient in held.gradients or []:
+        if isinstance(gradient, tf.IndexedSlices) and not dense:
+            weighted = gradient.values * tf.cast(factor, gradient.values.dtype)
+            gradients.append((weighted, gradient.indices))
+        elif gradient is not None:
+            values = tf.convert_to_tensor(gradient)
+            gradients.append((values * tf.cast(factor, values.dtype),))
+    return Sums(share, logged, gradients)
 
 
 def add(tf: Any, one: Sums, other: Sums) -> Sums:
     """Return the sums over both."""
-    gradients = [_joined(tf, a, b) for a, b in zip(one.gradients, other.gradients)]
+    gradients = [
+        (a[0] + b[0],) if len(a) == 1 else tuple(tf.concat(pair, 0) for pair in zip(a, b))
+        for a, b in zip(one.gradients, other.gradients)
+    ]
     return Sums(one.share + other.share, one.loss + other.loss, gradients)
 
 
 def invariant(tf: Any, one: Sums) -> Sums:
     """Return the shapes that do not change while slices are added."""
-    return Sums(one.share.shape, one.loss.shape, [_shapes(tf, part) for part in one.gradients])
+    rows = tf.TensorShape([None])  # of an embedding's gradient, which each slice makes longer
+    gradients = [
+        (part[0].shape,) if len(part) == 1 else tuple(rows.concatenate(array.shape[1:]) for array in part)
+        for part in one.gradients
+    ]
+    return Sums(one.share.shape, one.loss.shape, gradients)
 
 
 def mean(tf: Any, sums: Sums, held: Held) -> list[Any]:
     """Return the batch's gradients in the form of the slice's in `held`, None for a variable without one."""
     parts = iter(sums.gradients)
-    pairs = zip(held.gradients or [], held.variables)
-    return [None if g is None else _mean(tf, next(parts), sums.share, variable) for g, variable in pairs]
-
-
-def _weighted(tf: Any, gradient: Any, share: Any, dense: bool) -> Part:
-    if isinstance(gradient, tf.IndexedSlices) and not dense:
-        return gradient.values * tf.cast(share, gradient.values.dtype), gradient.indices
-    gradient = tf.convert_to_tensor(gradient)
-    return (gradient * tf.cast(share, gradient.dtype),)
-
-
-def _joined(tf: Any, one: Part, other: Part) -> Part:
-    if len(one) == 1:
-        return (one[0] + other[0],)
-    return tuple(tf.concat(pair, 0) for pair in zip(one, other))
-
-
-def _shapes(tf: Any, one: Part) -> Part:
-    if len(one) == 1:
-        return (one[0].shape,)
-    return tuple(tf.TensorShape([None]).concatenate(part.shape[1:]) for part in one)
-
-
-def _mean(tf: Any, one: Part, total: Any, variable: Any) -> Any:
-    value = tf.math.divide_no_nan(one[0], tf.cast(total, one[0].dtype))
-    return value if len(one) == 1 else tf.IndexedSlices(value, one[1], tf.constant(list(variable.shape)))
+    found: list[Any] = []
+    for gradient, variable in zip(held.gradients or [], held.variables):
+        if gradient is None:
+            found.append(None)
+            continue
+        part = next(parts)
+        value = tf.math.divide_no_nan(part[0], tf.cast(sums.share, part[0].dtype))
+        if len(part) > 1:
+            value = tf.IndexedSlices(value, part[1], tf.constant(list(variable.shape)))
+        found.append(value)
+    return found
