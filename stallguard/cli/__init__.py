@@ -30,7 +30,14 @@ def main(arguments: list[str] | None = None) -> Any:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without these characters shows others
     try:
-        code = _dispatch(words)
+        if words[:1] == ["run"] and words[1:] and not words[1].startswith("-"):
+            from stallguard.cli._guard import run
+
+            code = run(tuple(words[1:]))
+        else:
+            from stallguard.cli._verbs import invoke
+
+            code = invoke(words)
     except StallguardError as error:
         say_error(error)
         code = error.code
@@ -42,16 +49,6 @@ def main(arguments: list[str] | None = None) -> Any:
     except Exception as error:  # noqa: BLE001 - the last resort: a user never meets a bare trace
         code = _own_failure(error, debug="--debug" in words)
     sys.exit(code)
-
-
-def _dispatch(words: list[str]) -> int:
-    if words[:1] == ["run"] and words[1:] and not words[1].startswith("-"):
-        from stallguard.cli._guard import run
-
-        return run(tuple(words[1:]))
-    from stallguard.cli._verbs import invoke
-
-    return invoke(words)
 
 
 def _own_failure(error: Exception, *, debug: bool) -> int:

@@ -7,6 +7,7 @@ import datetime as dt
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
@@ -49,21 +50,17 @@ def work(name: str, at: tuple[str, ...], every: str | None, words: tuple[str, ..
     ) as error:  # edited by hand; an exit code other than 0 would start it again for ever
         say("; ".join(error.lines()))
         return
+    notify = partial(_notify, name, words, say)
     with deferred_signals() as kept:
-
-        def begin(remember: Callable[[str], None]) -> None:
-            _begin(name, words, remember, kept)
+        begin = partial(_begin, name, words, kept)
 
         def go_on(run: RunDir, end: bool) -> None:
             continue_run(words, run, kept, end=end)
 
-        def notify(text: str) -> None:
-            _notify(name, text, words, say)
-
         working.JobRunner(name, command_in(words), when, now, begin, go_on, say, notify, own_system()).do()
 
 
-def _notify(name: str, text: str, words: tuple[str, ...], say: Callable[[str], None]) -> None:
+def _notify(name: str, words: tuple[str, ...], say: Callable[[str], None], text: str) -> None:
     """Send a notification without a run.  Settings that cannot be read are reported in the log."""
     from stallguard import notify
 
@@ -90,7 +87,8 @@ def _settings_of(words: tuple[str, ...]) -> tuple[tuple[str, ...], config.Loaded
     return command_words, config.load(given(parameters), os.environ, Path.cwd())
 
 
-def _begin(name: str, words: tuple[str, ...], remember: Callable[[str], None], kept: list[int]) -> None:
+def _begin(name: str, words: tuple[str, ...], kept: list[int], remember: Callable[[str], None]) -> None:
+    """Start a run of the job, which continues the one before if that is unfinished; `remember` takes its id."""
     from stallguard.launch.request import prepare
     from stallguard.launch.resume import unfinished
     from stallguard.supervisor import detached_run

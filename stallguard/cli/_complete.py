@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -242,7 +242,14 @@ class Bash(BashComplete):
     def get_completion_args(self) -> tuple[list[str], str]:
         """Return the words before the completed one, and that one, as they were typed."""
         pieces, incomplete = super().get_completion_args()
-        whole = list(_whole([*pieces, incomplete]))
+        whole: list[str] = []
+        goes_on = False
+        for piece in (*pieces, incomplete):  # a piece `=` belongs to the piece before it and the one after it
+            if whole and (piece == "=" or goes_on):
+                whole[-1] += piece
+            else:
+                whole.append(piece)
+            goes_on = piece == "="
         return whole[:-1], whole[-1]
 
     def get_completions(self, args: list[str], incomplete: str) -> Items:
@@ -273,19 +280,6 @@ class Fish(_InOneWord, FishComplete):
 
 def _with(item: CompletionItem[str], value: str) -> CompletionItem[str]:
     return CompletionItem(value, type=item.type, help=" ".join(item.help.split()) if item.help else None)
-
-
-def _whole(pieces: Iterable[str]) -> Iterator[str]:
-    """Join what bash split: a piece `=` belongs to the piece before it and the one after it."""
-    word, goes_on = "", False
-    for place, piece in enumerate(pieces):
-        if piece == "=" or goes_on:
-            word, goes_on = word + piece, piece == "="
-            continue
-        if place:
-            yield word
-        word = piece
-    yield word
 
 
 for _shell in (Bash, Zsh, Fish):

@@ -44,10 +44,11 @@ ENVIRONMENT = (
 def page(group: click.Group, version: str) -> str:
     """Return the manual page."""
     about = group.help or ""
+    first_sentence = re.split(r"(?<=[.])\s", " ".join(about.split()))[0].rstrip(".")
     return "\n".join([
         f'.TH STALLGUARD 1 "" "stallguard {_plain(version)}" "User Commands"',
         ".SH NAME",
-        rf"stallguard \- {_plain(_first_sentence(about))}",
+        rf"stallguard \- {_plain(first_sentence)}",
         ".SH SYNOPSIS",
         r".B stallguard",
         r"[\-\-debug] \fIverb\fR [options] [arguments]",
@@ -111,10 +112,6 @@ def _paragraphs(text: str) -> list[str]:
         body = [_plain(row) if kept else _plain(row.strip()) for row in rows]
         lines += [".PP", *([".nf", *body, ".fi"] if kept else body)]
     return lines[1:]
-
-
-def _first_sentence(text: str) -> str:
-    return re.split(r"(?<=[.])\s", " ".join(text.split()))[0].rstrip(".")
 
 
 def readable(roff: str, width: int) -> str:

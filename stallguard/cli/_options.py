@@ -80,14 +80,15 @@ def given(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 def as_words(flags: Mapping[str, Any]) -> tuple[str, ...]:
     """Return flags as options of `run`, for a command line that is used later."""
-    given_ones = ((path, raw) for path, raw in flags.items() if raw is not None)
-    return tuple(word for path, raw in given_ones for word in _words(path, raw))
-
-
-def _words(path: str, raw: Any) -> tuple[str, ...]:
-    key = KEYS.get(path)
-    if key is None or not key.flag:
-        return ("--set", f"{path}={raw}")
-    if key.kind is SWITCH:
-        return (key.flag if raw else f"--no-{key.flag.removeprefix('--')}",)
-    return (key.flag, str(raw))
+    words: list[str] = []
+    for path, raw in flags.items():
+        key = KEYS.get(path)
+        if raw is None:
+            continue
+        if key is None or not key.flag:
+            words += ["--set", f"{path}={raw}"]
+        elif key.kind is SWITCH:
+            words.append(key.flag if raw else f"--no-{key.flag.removeprefix('--')}")
+        else:
+            words += [key.flag, str(raw)]
+    return tuple(words)

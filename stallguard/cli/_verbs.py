@@ -125,15 +125,11 @@ def invoke(words: list[str]) -> int:
         error.show()
         return error.exit_code
     except click.ClickException as error:
-        say_error(_in_our_words(error))
+        path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "stallguard"
+        text = error.format_message().rstrip(".")
+        what = text[:1].lower() + text[1:]  # in the form of all errors
+        say_error(StallguardError(what, cure=f"{path} --help lists the options", code=USAGE))
         return error.exit_code
     except click.Abort:
         return INTERRUPTED
     return code if isinstance(code, int) else 0
-
-
-def _in_our_words(error: click.ClickException) -> StallguardError:
-    """Return an error of the command line in the form of all errors."""
-    path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "stallguard"
-    text = error.format_message().rstrip(".")
-    return StallguardError(text[:1].lower() + text[1:], cure=f"{path} --help lists the options", code=USAGE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import os
 import sys
@@ -119,13 +120,6 @@ def install(
         raise StallguardError("a job needs a time to start at", cure=cure, code=USAGE)
     preflight.check(made.job, made.interpreters, made.words, own.places.system, Path.home())
     own.ready()
-    _put_in_force(own, made, at_once=at_once)
-    for line in [*job_status.lines(job_status.status(own, name, _now()), _now()), *own.advice(made.job)]:
-        click.echo(line, err=True)
-
-
-def _put_in_force(own: Manager, made: BuiltJob, *, at_once: bool) -> None:
-    name = made.job.name
     before = _remembered(own, name)
     job_memory.keep(name, job_memory.JobMemory(installed=_now(), wanted=at_once, run=before.run, halted=True))
     try:
@@ -135,6 +129,8 @@ def _put_in_force(own: Manager, made: BuiltJob, *, at_once: bool) -> None:
         raise
     if at_once:
         own.start(name)
+    for line in [*job_status.lines(job_status.status(own, name, _now()), _now()), *own.advice(made.job)]:
+        click.echo(line, err=True)
 
 
 @command.command("uninstall")
@@ -145,7 +141,11 @@ def uninstall(name: str | None) -> None:
 
     own = _own()
     which = _which(own, name)
-    if not _is_there(own, which):
+    is_there = bool(own.program(which)) or own.places.definition(which).exists()
+    if not is_there:
+        with contextlib.suppress(StallguardError):  # there is no service manager here
+            is_there = own.known(which).loaded  # its definition was deleted
+    if not is_there:
         raise _no_job(which)
     back, past = read_back(own.program(which)), _remembered(own, which)
     own.uninstall(which)
@@ -248,16 +248,6 @@ def _installed(own: Manager, name: str | None) -> str:
 def _no_job(name: str) -> StallguardError:
     cure = "stallguard agent list lists all jobs"
     return StallguardError(f"there is no job {name}", cure=cure, code=NO_SUCH_RUN)
-
-
-def _is_there(own: Manager, name: str) -> bool:
-    """Return whether the job has a definition, or is loaded although its definition was deleted."""
-    if own.program(name) or own.places.definition(name).exists():
-        return True
-    try:
-        return own.known(name).loaded
-    except StallguardError:  # there is no service manager here
-        return False
 
 
 def _remembered(own: Manager, name: str) -> job_memory.JobMemory:

@@ -17,7 +17,6 @@ from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, find_run
 
 if TYPE_CHECKING:  # completion must not wait for this import
-    from stallguard.collectors.bundle_archive import Contents
     from stallguard.collectors.redact import Redactor
 
 
@@ -36,24 +35,10 @@ def command(run: str | None, output: str | None, as_json: bool) -> None:
         pack(which, _redactor(which), sys.stdout.buffer)
         return
     path = Path(output or f"{which.id}.tar.gz")
-    contents = _write(which, path)
-    if as_json:
-        click.echo(msgspec.json.encode(Packed(contents.schema, str(path), contents)))
-        return
-    click.echo(path)
-    removed = ", ".join(f"{count} x {rule}" for rule, count in sorted(contents.removed.items()))
-    click.echo(
-        f"{len(contents.files)} files; removed: {removed or 'nothing'}; check it before you send it", err=True
-    )
-
-
-def _write(run: RunDir, path: Path) -> Contents:
-    from stallguard.collectors.bundle_archive import pack
-
     draft = path.with_name(f".{path.name}.part")
     try:
         with draft.open("wb") as file:
-            contents = pack(run, _redactor(run), file)
+            contents = pack(which, _redactor(which), file)
         draft.replace(path)
     except OSError as error:
         draft.unlink(missing_ok=True)
@@ -63,7 +48,14 @@ def _write(run: RunDir, path: Path) -> Contents:
             cure="choose another: -o FILE",
             code=CANNOT_RUN,
         ) from error
-    return contents
+    if as_json:
+        click.echo(msgspec.json.encode(Packed(contents.schema, str(path), contents)))
+        return
+    click.echo(path)
+    removed = ", ".join(f"{count} x {rule}" for rule, count in sorted(contents.removed.items()))
+    click.echo(
+        f"{len(contents.files)} files; removed: {removed or 'nothing'}; check it before you send it", err=True
+    )
 
 
 def _redactor(run: RunDir) -> Redactor:

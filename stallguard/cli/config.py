@@ -53,7 +53,10 @@ def show(everything: bool, as_json: bool) -> None:
     """Show each setting in force in this directory, with its value and origin."""
     loaded = _loaded()
     if as_json:
-        rows = {key.path: _row(loaded, key) for key in KEYS.values()}
+        rows = {}
+        for key in KEYS.values():
+            value = value_of(loaded.config, key.path)
+            rows[key.path] = Row(value, key.kind.show(value), loaded.origins[key.path], key.default)
         click.echo(msgspec.json.encode(Output(SCHEMA, rows)))
         return
     for text in loaded.ignored:
@@ -62,13 +65,8 @@ def show(everything: bool, as_json: bool) -> None:
     wanted = [key for key in KEYS.values() if everything or key in EVERYDAY or key.path in changed]
     width = max(len(key.path) for key in wanted)
     for key in wanted:
-        value = key.kind.show(value_of(loaded.config, key.path))
-        click.echo(f"{key.path:<{width}}  {value:<16}  {loaded.origins[key.path]}".rstrip())
-
-
-def _row(loaded: config.Loaded, key: Key) -> Row:
-    value = value_of(loaded.config, key.path)
-    return Row(value, key.kind.show(value), loaded.origins[key.path], key.default)
+        shown = key.kind.show(value_of(loaded.config, key.path))
+        click.echo(f"{key.path:<{width}}  {shown:<16}  {loaded.origins[key.path]}".rstrip())
 
 
 @command.command("path")

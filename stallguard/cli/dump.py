@@ -19,7 +19,7 @@ from stallguard.report.sanitize import plain
 from stallguard.storage.paths import list_runs
 
 if TYPE_CHECKING:  # completion must not wait for this import
-    from stallguard.collectors import evidence_bundle, training_process
+    from stallguard.collectors import training_process
 
 
 @click.command("dump")
@@ -46,7 +46,17 @@ def command(what: str | None, output: Path | None, deep: bool, again: float, as_
     if as_json:
         click.echo(jsontext.readable(manifest))
     else:
-        _show(manifest, directory, context.cwd)
+        stacks = next((item for item in manifest.items if item.name == "stacks"), None)
+        if manifest.fingerprint:
+            for line in stack_lines((directory / "stacks.txt").read_text(errors="replace"), context.cwd):
+                click.echo(line)
+        elif stacks is not None:
+            click.echo(f"no Python stacks: {stacks.why}", err=True)
+        if manifest.where:
+            click.echo(f"process {manifest.pid} is at {manifest.where}", err=True)
+        if manifest.moved is not None:
+            click.echo("it went on in between" if manifest.moved else "it did not go on in between", err=True)
+        click.echo(f"evidence kept in {directory}", err=True)
     sys.exit(0 if manifest.fingerprint else 1)
 
 
@@ -69,20 +79,6 @@ def _training(what: str | None) -> training_process.TrainingProcess:
         cure=f"its files: {runs[0].path / 'incidents'}",
         code=NO_SUCH_RUN,
     )
-
-
-def _show(manifest: evidence_bundle.Manifest, directory: Path, cwd: str) -> None:
-    item = next((item for item in manifest.items if item.name == "stacks"), None)
-    if manifest.fingerprint:
-        for line in stack_lines((directory / "stacks.txt").read_text(errors="replace"), cwd):
-            click.echo(line)
-    elif item is not None:
-        click.echo(f"no Python stacks: {item.why}", err=True)
-    if manifest.where:
-        click.echo(f"process {manifest.pid} is at {manifest.where}", err=True)
-    if manifest.moved is not None:
-        click.echo("it went on in between" if manifest.moved else "it did not go on in between", err=True)
-    click.echo(f"evidence kept in {directory}", err=True)
 
 
 def stack_lines(text: str, cwd: str = "") -> Iterator[str]:

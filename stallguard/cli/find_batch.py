@@ -77,7 +77,14 @@ def command(ctx: click.Context, /, steps: int, most: int | None, as_json: bool, 
         click.echo(msgspec.json.encode(Output(SCHEMA, finder.tries, **found)))
     else:
         click.echo("\n".join(table(finder.tries)))
-        click.echo(_result(found, gives_size=finder.limits.gives_size))
+        if not any(found.values()):
+            click.echo("no batch size survives")
+        elif finder.limits.gives_size:
+            click.echo(f"the largest batch that survives: {found['rows']} rows")
+        elif found["factor"] == 1:
+            click.echo("the whole batch survives")
+        else:
+            click.echo(f"batches survive in {found['factor']} parts")
     sys.exit(0 if any(found.values()) else NONE_SURVIVES)
 
 
@@ -98,15 +105,6 @@ def table(tries: Sequence[Tried]) -> list[str]:
 
 def _size(factor: int, rows: int) -> str:
     return f"{rows} rows" if rows else "the whole batch" if factor == 1 else f"{factor} parts"
-
-
-def _result(found: Mapping[str, int], *, gives_size: bool) -> str:
-    if not any(found.values()):
-        return "no batch size survives"
-    if gives_size:
-        return f"the largest batch that survives: {found['rows']} rows"
-    factor = found["factor"]
-    return "the whole batch survives" if factor == 1 else f"batches survive in {factor} parts"
 
 
 class Finder:

@@ -37,21 +37,23 @@ def command(run: str | None, follow: bool, most: int | None, output: bool, as_js
     """Show what happened in RUN (default: the newest): stallguard's messages, one per line."""
     which = find_run(run)
     path = which.output if output else which.journal
-    raw, began = output or as_json, _began(path)
+    raw = output or as_json
+    began = None  # when the first line was written, seconds since the epoch; None: not known
+    with contextlib.suppress(OSError, *UNREADABLE):
+        first = next(journal.read(path), None)
+        if first is not None:
+            began = dt.datetime.fromisoformat(first.line.time).timestamp()
     if most is not None:
         last = _last(path, most, raw=raw, began=began)
         sys.stdout.buffer.write(b"".join(last))
         sys.stdout.flush()
     for chunk in _chunks(which, path, follow=follow, new=most is not None):
-        _show(chunk, raw=raw, began=began)
-
-
-def _began(path: Path) -> float | None:
-    """Return when the first line was written, seconds since the epoch; None if that is not known."""
-    with contextlib.suppress(OSError, *UNREADABLE):
-        first = next(journal.read(path), None)
-        return None if first is None else dt.datetime.fromisoformat(first.line.time).timestamp()
-    return None
+        if raw:
+            sys.stdout.buffer.write(chunk)
+        else:
+            for words in filter(None, (as_text(line, began) for line in chunk.splitlines())):
+                click.echo(words)
+        sys.stdout.flush()
 
 
 def _last(path: Path, most: int, *, raw: bool, began: float | None) -> deque[bytes]:
@@ -64,16 +66,6 @@ def _last(path: Path, most: int, *, raw: bool, began: float | None) -> deque[byt
                 if words:
                     kept.append(words if raw else words + b"\n")
     return kept
-
-
-def _show(chunk: bytes, *, raw: bool, began: float | None) -> None:
-    if raw:
-        sys.stdout.buffer.write(chunk)
-    else:
-        for words in (as_text(line, began) for line in chunk.splitlines()):
-            if words:
-                click.echo(words)
-    sys.stdout.flush()
 
 
 def as_text(line: bytes, began: float | None = None) -> str | None:
@@ -103,17 +95,13 @@ def _chunks(run: RunDir, path: Path, *, follow: bool, new: bool = False) -> Iter
         return
     goes_on = True
     while goes_on:
-        with _opened(path, run) as file:
+        while not path.exists() and run_files.state(run) == "running":
+            time.sleep(POLL)
+        with path.open("rb") as file:
             if new:
                 file.seek(0, os.SEEK_END)
             yield from _whole_lines(file, path, run, follow=follow)
             goes_on, new = follow and _is_followed(file, path), False
-
-
-def _opened(path: Path, run: RunDir) -> BinaryIO:
-    while not path.exists() and run_files.state(run) == "running":
-        time.sleep(POLL)
-    return path.open("rb")
 
 
 def _is_followed(part: BinaryIO, path: Path) -> bool:
@@ -124,6 +112,7 @@ def _is_followed(part: BinaryIO, path: Path) -> bool:
 
 
 def _whole_lines(file: BinaryIO, path: Path, run: RunDir, *, follow: bool) -> Iterator[bytes]:
+    """Yield what is read in whole lines, and at the end a last line that is not whole."""
     rest = b""
     while True:
         complete = follow and _is_followed(file, path)

@@ -34,7 +34,12 @@ def command(since: str, as_json: bool) -> None:
     runs = [run for run in list_runs() if not run.is_trial]
     went_on = heirs(runs)
     jobs = {job_memory.recall(name).run: name for name in job_memory.names()}
-    began = _began(since)
+    try:
+        began = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=units.duration(since))
+    except (ValueError, OverflowError) as error:
+        raise StallguardError(
+            f"{since!r} is no duration", cure="write it as 16h or 3d", code=USAGE
+        ) from error
     nights = [night(run, heirs=went_on, jobs=jobs) for run in runs if _last_lived(run) >= began]
     over = missed_starts.since(began, manager(own_system(), os.environ), dt.datetime.now().astimezone())
     if as_json:
@@ -49,16 +54,8 @@ def command(since: str, as_json: bool) -> None:
         click.echo(f"no run in the last {since}", err=True)
 
 
-def _began(since: str) -> dt.datetime:
-    try:
-        return dt.datetime.now(dt.UTC) - dt.timedelta(seconds=units.duration(since))
-    except (ValueError, OverflowError) as error:
-        raise StallguardError(
-            f"{since!r} is no duration", cure="write it as 16h or 3d", code=USAGE
-        ) from error
-
-
 def _last_lived(run: RunDir) -> dt.datetime:
+    """Return when the run ended; while that is not recorded, when it last wrote into its journal."""
     end = run_files.outcome(run)
     if end is None:
         newest = run.journal if run.journal.exists() else run.path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
@@ -15,9 +15,6 @@ from stallguard.cli import _complete
 from stallguard.cli._json import prints_json
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, find_run
-
-if TYPE_CHECKING:  # completion must not wait for the import of the core
-    pass
 
 
 @click.command("replay")
@@ -40,7 +37,11 @@ def command(what: str | None, sets: tuple[str, ...], compare: bool, as_json: boo
     source = replay_output.source(path)
     changed = config.parse_set(sets)
     choices: list[dict[str, str]] = [{}, changed] if compare else [changed]
-    then = _recorded(source.path)
+    asked = run_files.asked(RunDir(source.path.parent))
+    then: dict[str, Any] = {}  # the settings of the recorded run; none for a trace
+    if asked is not None:
+        given = [name for name, origin in asked.origins.items() if origin != config.DEFAULT]
+        then = {name: reduce(dict.__getitem__, name.split("."), asked.config) for name in given}
     found = []
     for choice in choices:
         limits = config.load({**then, **choice}, os.environ, Path.cwd()).config.limits()
@@ -58,12 +59,3 @@ def command(what: str | None, sets: tuple[str, ...], compare: bool, as_json: boo
             )
         for line in replay_output.lines(source, result):
             click.echo(f"  {line}" if compare else line)
-
-
-def _recorded(path: Path) -> dict[str, Any]:
-    """Return the settings of the recorded run; none for a trace."""
-    asked = run_files.asked(RunDir(path.parent))
-    if asked is None:
-        return {}
-    given = [name for name, origin in asked.origins.items() if origin != config.DEFAULT]
-    return {name: reduce(dict.__getitem__, name.split("."), asked.config) for name in given}

@@ -50,10 +50,24 @@ def command(run: str | None, html_file: str | None, as_json: bool, show: bool) -
             raise click.UsageError(
                 "--html - writes the page to standard output, so nothing else can be written there"
             )
-        _print_page(which)
+        from stallguard.report import document, html_page
+
+        page = html_page.render(document.make(which, os.environ))
+        sys.stdout.buffer.write(page.encode(errors="replace"))
         return
     if html_file is not None or show:
-        path = _write(which, html_file)
+        from stallguard.report import html_page
+
+        target = None if html_file in (None, IN_THE_RUN) else Path(html_file)
+        try:
+            path = html_page.write(which.path, target)
+        except OSError as error:
+            raise StallguardError(
+                f"cannot write {error.filename or target}",
+                why=error.strerror or str(error),
+                cure="choose another: --html FILE",
+                code=CANNOT_RUN,
+            ) from error
         click.echo(path, err=as_json)
         if show:
             webbrowser.open(path.resolve().as_uri())
@@ -63,27 +77,6 @@ def command(run: str | None, html_file: str | None, as_json: bool, show: bool) -
 
 def _names_a_run(text: str) -> bool:
     return text in NEWEST or any(text in run.id for run in list_runs())
-
-
-def _print_page(run: RunDir) -> None:
-    from stallguard.report import document, html_page
-
-    sys.stdout.buffer.write(html_page.render(document.make(run, os.environ)).encode(errors="replace"))
-
-
-def _write(run: RunDir, file: str | None) -> Path:
-    from stallguard.report import html_page
-
-    target = None if file in (None, IN_THE_RUN) else Path(file)
-    try:
-        return html_page.write(run.path, target)
-    except OSError as error:
-        raise StallguardError(
-            f"cannot write {error.filename or target}",
-            why=error.strerror or str(error),
-            cure="choose another: --html FILE",
-            code=CANNOT_RUN,
-        ) from error
 
 
 def _print(run: RunDir, *, as_json: bool) -> None:

@@ -9,7 +9,6 @@ import click
 from stallguard.cli import _complete
 from stallguard.cli._live import NO, ask, only_live
 from stallguard.errors import USAGE, StallguardError
-from stallguard.storage.paths import RunDir
 
 
 @click.command("restart")
@@ -23,20 +22,15 @@ def command(run: str | None, from_scratch: bool) -> None:
 
     which = only_live(run)
     if not from_scratch and not which.has_checkpoints():
-        _confirm(which)
+        lost = f"run {which.id} has no checkpoint: a restart begins from scratch"
+        if not sys.stdin.isatty():
+            raise StallguardError(
+                lost, cure="to restart from scratch: stallguard restart --from-scratch", code=USAGE
+            )
+        if not click.confirm(f"{lost}. Restart it?", err=True):
+            sys.exit(NO)
     ask(which, "restart", FROM_SCRATCH if from_scratch else "")
     start = (
         "again from its last checkpoint" if which.has_checkpoints() and not from_scratch else "from scratch"
     )
     click.echo(f"run {which.id} is being started {start}", err=True)
-
-
-def _confirm(run: RunDir) -> None:
-    """Ask for confirmation before progress is lost.  Raises StallguardError (exit code 2) without a terminal."""
-    lost = f"run {run.id} has no checkpoint: a restart begins from scratch"
-    if not sys.stdin.isatty():
-        raise StallguardError(
-            lost, cure="to restart from scratch: stallguard restart --from-scratch", code=USAGE
-        )
-    if not click.confirm(f"{lost}. Restart it?", err=True):
-        sys.exit(NO)

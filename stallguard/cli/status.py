@@ -47,20 +47,17 @@ def command(run: str | None, as_json: bool) -> None:
     """  # noqa: D301 - click wants the real backspace
     which = pick(run)
     if run_files.state(which) == "running":
-        well, output = _live(which, as_json=as_json)
+        from stallguard.report import status_rows
+
+        snapshot = ask(which, "status")
+        well = status_rows.is_well(snapshot)
+        output: Any = (
+            msgspec.json.encode(snapshot) if as_json else "\n".join(lines(which, live_rows(which, snapshot)))
+        )
     else:
         well, output = _over(which, as_json=as_json)
     click.echo(output if as_json else plain(output))
     sys.exit(0 if well else NO)
-
-
-def _live(run: RunDir, *, as_json: bool) -> tuple[bool, Any]:
-    from stallguard.report import status_rows
-
-    snapshot = ask(run, "status")
-    if as_json:
-        return status_rows.is_well(snapshot), msgspec.json.encode(snapshot)
-    return status_rows.is_well(snapshot), "\n".join(lines(run, live_rows(run, snapshot)))
 
 
 def live_rows(run: RunDir, snapshot: dict[str, Any]) -> list[tuple[str, str]]:
@@ -86,6 +83,7 @@ def lines(run: RunDir, rows: list[tuple[str, str]]) -> list[str]:
 
 
 def _over(run: RunDir, *, as_json: bool) -> tuple[bool, Any]:
+    """Return whether the run has finished, and what is printed: JSON or rows."""
     end, state, attempt = run_files.outcome(run), run_files.state(run), orphan.find(run)
     if as_json:
         output = Over(SCHEMA, run.id, state, end)

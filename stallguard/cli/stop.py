@@ -8,8 +8,6 @@ from stallguard.cli import _complete
 from stallguard.cli._live import ask, only_live
 from stallguard.errors import GAVE_UP, StallguardError
 from stallguard.launch import orphan
-from stallguard.storage.attempt_file import AttemptRecord
-from stallguard.storage.paths import RunDir
 
 
 @click.command("stop")
@@ -18,22 +16,18 @@ def command(run: str | None) -> None:
     """End the training of RUN (default: the only live run): SIGTERM, and SIGKILL after the grace period."""
     which = only_live(run, or_unguarded=True)
     attempt = orphan.find(which)
-    if attempt is not None:
-        _end(which, attempt)
+    if attempt is None:
+        ask(which, "stop")
+        click.echo(f"run {which.id} is being ended", err=True)
         return
-    ask(which, "stop")
-    click.echo(f"run {which.id} is being ended", err=True)
-
-
-def _end(run: RunDir, attempt: AttemptRecord) -> None:
     pid = attempt.process.pid
-    click.echo(f"stallguard was killed in run {run.id}; its training (pid {pid}) is being ended", err=True)
-    left = orphan.end(run, attempt)
+    click.echo(f"stallguard was killed in run {which.id}; its training (pid {pid}) is being ended", err=True)
+    left = orphan.end(which, attempt)
     if left:
         raise StallguardError(
-            f"the training of run {run.id} cannot be ended",
+            f"the training of run {which.id} cannot be ended",
             why=f"SIGKILL did not end {', '.join(map(str, left))}: stuck in the kernel, or another user's",
             cure="a process that is stuck in the kernel ends only when the machine restarts",
             code=GAVE_UP,
         )
-    click.echo(f"the training of run {run.id} was ended", err=True)
+    click.echo(f"the training of run {which.id} was ended", err=True)

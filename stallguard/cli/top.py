@@ -36,27 +36,29 @@ def command(ctx: click.Context, run: str | None) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or run_files.state(which) != "running":
         ctx.invoke(status.command, run=which.id, as_json=False)
         return
-    _watch(which)
-    if run_files.state(which) != "running":
-        ctx.invoke(status.command, run=which.id, as_json=False)
-
-
-def _watch(run: RunDir) -> None:
     from rich.live import Live
 
     said = ""
     with _keys(), Live(screen=True, auto_refresh=False) as screen:
-        while (snapshot := _look(run)) is not None:
-            screen.update(_screen(run, snapshot, said), refresh=True)
-            key = _pressed()
+        while True:
+            try:
+                snapshot = ask(which, "status")
+            except StallguardError:
+                break  # it is over, which is printed below
+            screen.update(_screen(which, snapshot, said), refresh=True)
+            key = ""
+            if select.select([sys.stdin], [], [], EVERY)[0]:  # the end of the input is a ^D
+                key = os.read(sys.stdin.fileno(), 1).decode(errors="replace") or "\x04"
             if key in ("q", "\x03", "\x04"):
-                return
+                break
             if key == "d":
-                said = _order(run, "a dump is being kept as evidence", "dump")
+                said = _order(which, "a dump is being kept as evidence", "dump")
             elif key == "m" and snapshot.get("muted"):
-                said = _order(run, "stall handling is on again", "mute", "0")
+                said = _order(which, "stall handling is on again", "mute", "0")
             elif key == "m":
-                said = _order(run, "stall handling is paused for an hour", "mute")
+                said = _order(which, "stall handling is paused for an hour", "mute")
+    if run_files.state(which) != "running":
+        ctx.invoke(status.command, run=which.id, as_json=False)
 
 
 def _order(run: RunDir, done: str, verb: str, argument: str = "") -> str:
@@ -68,13 +70,6 @@ def _order(run: RunDir, done: str, verb: str, argument: str = "") -> str:
     return done
 
 
-def _look(run: RunDir) -> dict[str, Any] | None:
-    try:
-        return ask(run, "status")
-    except StallguardError:
-        return None  # it is over, which is printed below
-
-
 @contextlib.contextmanager
 def _keys() -> Iterator[None]:
     """Read single keys from the terminal, and restore its mode at the end."""
@@ -84,13 +79,6 @@ def _keys() -> Iterator[None]:
         yield
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
-
-
-def _pressed() -> str:
-    """Return the key that is pressed before the next update, or nothing; the end of the input is a ^D."""
-    if not select.select([sys.stdin], [], [], EVERY)[0]:
-        return ""
-    return os.read(sys.stdin.fileno(), 1).decode(errors="replace") or "\x04"
 
 
 def _screen(run: RunDir, snapshot: dict[str, Any], said: str) -> Any:
