@@ -42,7 +42,7 @@ def command(run: str | None, html_file: str | None, as_json: bool, show: bool) -
       stallguard report --open
       stallguard report 2026 --html hang.html
     """  # noqa: D301 - click wants the real backspace
-    if run is None and html_file and not html_file.endswith(PAGES) and _names_a_run(html_file):
+    if run is None and html_file is not None and _names_a_run(html_file):
         run, html_file = html_file, IN_THE_RUN  # `report --html RUN`: --html without a file
     which = find_run(run)
     if html_file == STDOUT:
@@ -76,6 +76,9 @@ def command(run: str | None, html_file: str | None, as_json: bool, show: bool) -
 
 
 def _names_a_run(text: str) -> bool:
+    """Return whether the word after --html is a run, and not the file to write.  Ids of runs have dashes."""
+    if text in (IN_THE_RUN, STDOUT) or text.endswith(PAGES):
+        return False
     return text in NEWEST or any(text in run.id for run in list_runs())
 
 

@@ -81,6 +81,13 @@ def test_the_page_can_go_to_standard_output_and_json_beside_a_file(home, tmp_pat
     assert stallguard(home, "report", "--html", "-", "--json").returncode == 2
 
 
+def test_a_dash_is_standard_output_although_names_of_runs_have_dashes(tmp_path):
+    night(tmp_path, minutes=20, stalls=2)
+    (tmp_path / "runs" / "night").rename(tmp_path / "runs" / "20260301-2300-night")
+
+    assert stallguard(tmp_path, "report", "--html", "-").stdout.startswith("<!doctype html>")
+
+
 def test_a_terminal_without_our_characters_gets_others(home):
     answer = stallguard(home, "report", PYTHONIOENCODING="ascii")
     assert (answer.returncode, answer.stderr) == (0, "")
