@@ -69,29 +69,20 @@ def stacks_again(context: EvidenceContext, sheet: Sheet) -> Facts:
 
 
 def _taken(name: str, context: EvidenceContext, sheet: Sheet) -> Facts:
-    batches = _batches(context)
-    text = stack_request.stacks(context, ANSWER)
-    sheet.text(name, text)
-    reading = stacks.read(text, context.cwd)
-    classes = _named_lock(reading.classes, EVIDENCE_TOOLS.main_wait(context.pid))
-    where = sheet.redactor.text(reading.where)
-    return {"where": where, "classes": list(classes), "fingerprint": reading.fingerprint} | batches
-
-
-def _batches(context: EvidenceContext) -> dict[str, int]:
-    """Return the probe's count of batches and of other progress; nothing if its page cannot be read."""
+    """Write a stack dump as file `name`; return its facts with the probe's count of batches and of other progress."""
     try:
         record = wire.unpack(context.stacks.with_suffix(".page").read_bytes())
     except OSError:
-        return {}
-    return {} if record is None else {name: record[name] for name in COUNTERS}
-
-
-def _named_lock(classes: tuple[str, ...], main_wait: str) -> tuple[str, ...]:
-    """A lock for which the script waits has no frame: lock.acquire() is C."""
-    if classes[:1] == (USER,) and main_wait == "futex":
-        return (LOCK, *classes[1:])
-    return classes
+        record = None
+    text = stack_request.stacks(context, ANSWER)
+    sheet.text(name, text)
+    reading = stacks.read(text, context.cwd)
+    classes, main_wait = list(reading.classes), EVIDENCE_TOOLS.main_wait(context.pid)
+    if classes[:1] == [USER] and main_wait == "futex":
+        classes[0] = LOCK  # a lock for which the script waits has no frame: lock.acquire() is C
+    where = sheet.redactor.text(reading.where)
+    facts = {"where": where, "classes": classes, "fingerprint": reading.fingerprint}
+    return facts if record is None else facts | {counter: record[counter] for counter in COUNTERS}
 
 
 def _table(table: Table) -> Collector:

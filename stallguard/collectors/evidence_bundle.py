@@ -8,10 +8,12 @@ raises: errors are in the manifest, and the restart follows.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,15 +78,17 @@ def gather(context: EvidenceContext, collectors: Sequence[Collector] | None = No
     """Gather into `context.directory` and write manifest.json there; return it even if that fails."""
     began = time.monotonic()
     broken: list[Item] = []
-    _make(context.directory)
+    with contextlib.suppress(OSError):  # every collector reports why it could not write
+        context.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     if collectors is None:
         from stallguard.collectors import (
             collector_registry,  # 20 ms that must not delay the start of the training
         )
 
-        collectors = collector_registry.collectors(
-            context, lambda *failure: broken.append(_unloaded(*failure))
-        )
+        def unloaded(name: str, error: Exception) -> None:
+            broken.append(Item(name, FAILED, 0.0, why=f"{type(error).__name__}: {error}"))
+
+        collectors = collector_registry.collectors(context, unloaded)
     works = _run(collectors, context, began + context.budget)
     pending = [work for work in works if work.is_pending]
     seconds = time.monotonic() - began
@@ -101,18 +105,8 @@ def gather(context: EvidenceContext, collectors: Sequence[Collector] | None = No
     return manifest
 
 
-def _make(directory: Path) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError:
-        return  # every collector reports why it could not write
-
-
-def _unloaded(name: str, error: Exception) -> Item:
-    return Item(name, FAILED, 0.0, why=f"{type(error).__name__}: {error}")
-
-
 def _run(collectors: Iterable[Collector], context: EvidenceContext, until: float) -> list[Collection]:
+    """Run the collectors, those marked `first` one after the other; wait for all, not beyond `until`."""
     works = [Collection(collector, context) for collector in collectors]
     rest = [work for work in works if not work.collector.first]
     for work in works:
@@ -190,6 +184,13 @@ def _manifest(context: EvidenceContext, items: Sequence[Item], seconds: float) -
     first, again = facts.get(STACKS, {}), facts.get(STACKS_AGAIN, {})
     classes = dict.fromkeys(kind for item in items for kind in item.facts.get("classes", ()))
     mark = first.get("fingerprint", "")
+    moved: bool | None = None
+    if mark and again:
+        # Two dumps of a fast loop often show the same place, so the counters are compared as well.
+        moved = any(first.get(fact) != again.get(fact) for fact in ("fingerprint", *COUNTERS))
+    removed: Counter[str] = Counter()
+    for item in items:
+        removed.update(item.removed)
     return Manifest(
         schema=SCHEMA,
         incident=context.incident,
@@ -200,24 +201,11 @@ def _manifest(context: EvidenceContext, items: Sequence[Item], seconds: float) -
         where=first.get("where", ""),
         classes=tuple(classes),
         fingerprint=mark,
-        moved=_moved(first, again) if mark and again else None,
+        moved=moved,
         missing=tuple(item.name for item in items if item.state in (FAILED, LATE)),
-        removed=_sum(item.removed for item in items),
+        removed=dict(removed),
         items=tuple(items),
     )
-
-
-def _moved(first: Mapping[str, Any], again: Mapping[str, Any]) -> bool:
-    """Return whether the training went on between two dumps: two dumps of a fast loop often show the same place."""
-    return any(first.get(fact) != again.get(fact) for fact in ("fingerprint", *COUNTERS))
-
-
-def _sum(counts: Iterable[dict[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for count in counts:
-        for rule, number in count.items():
-            total[rule] = total.get(rule, 0) + number
-    return total
 
 
 def _write(directory: Path, manifest: Manifest) -> None:

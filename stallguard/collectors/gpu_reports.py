@@ -38,10 +38,15 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def parse(text: str, name: str = "") -> Report | None:
     """Return a report as values; None if the file is not a report.  `name`: of its file."""
-    header, body = _halves(text)
+    head, _, rest = text.strip().partition("\n")
+    header = _json(head)
+    body = _json(rest) if header else _json(text)  # without a header, the whole text is the body
     if not header and not body:
         return None
-    kind = KINDS.get(str(header.get("bug_type") or body.get("bug_type")), "") or _kind_of(name)
+    kind = KINDS.get(str(header.get("bug_type") or body.get("bug_type")), "")
+    if not kind:
+        of_ending = "hang" if name.endswith((".spin", ".hang")) else ""
+        kind = next((known for start, known in NAMES.items() if name.startswith(start)), of_ending)
     analysis = _object(body.get("analysis"))
     facts, victims = _READERS.get(kind, _no_more)(body, analysis)
     return Report(
@@ -54,12 +59,6 @@ def parse(text: str, name: str = "") -> Report | None:
     )
 
 
-def _halves(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    head, _, rest = text.strip().partition("\n")
-    header, body = _json(head), _json(rest)
-    return (header, body) if header else ({}, _json(text))
-
-
 def _json(text: str) -> dict[str, Any]:
     with contextlib.suppress(ValueError, RecursionError):
         return _object(json.loads(text))
@@ -68,11 +67,6 @@ def _json(text: str) -> dict[str, Any]:
 
 def _object(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _kind_of(name: str) -> str:
-    known = next((kind for start, kind in NAMES.items() if name.startswith(start)), "")
-    return known or ("hang" if name.endswith((".spin", ".hang")) else "")
 
 
 def _gpu(_body: Mapping[str, Any], analysis: Mapping[str, Any]) -> tuple[dict[str, str], tuple[int, ...]]:
@@ -94,18 +88,18 @@ def _jetsam(body: Mapping[str, Any], _analysis: Mapping[str, Any]) -> tuple[dict
         if isinstance(listed, list)
         else []
     )
+    killed = [
+        f"{entry.get('name', '?')} (pid {entry.get('pid', '?')}, {_size(_number(entry.get('rpages')) * page)}): "
+        f"{entry['reason']}"
+        for entry in victims[:VICTIMS_MAX]
+    ]
     facts = {
         "largest": body.get("largestProcess"),
         "free": _size(_number(_object(memory.get("memoryPages")).get("free")) * page),
         "compressor": _size(_number(memory.get("compressorSize")) * page),
-        "killed": "; ".join(_victim(entry, page) for entry in victims[:VICTIMS_MAX]),
+        "killed": "; ".join(killed),
     }
     return _said(facts), tuple(_number(entry.get("pid")) for entry in victims)
-
-
-def _victim(entry: Mapping[str, Any], page: int) -> str:
-    size = _size(_number(entry.get("rpages")) * page)
-    return f"{entry.get('name', '?')} (pid {entry.get('pid', '?')}, {size}): {entry['reason']}"
 
 
 def _crash(body: Mapping[str, Any], _analysis: Mapping[str, Any]) -> tuple[dict[str, str], tuple[int, ...]]:
@@ -146,6 +140,7 @@ def newer(places: Iterable[Path], since: float) -> list[Path]:
 
 
 def _reports(place: Path) -> list[tuple[Path, float]]:
+    """Return the reports in a directory, each with the time of its last change; none if it cannot be read."""
     found = []
     with contextlib.suppress(OSError):  # absent, or readable by administrators only
         for path in list(place.iterdir())[:PLACES_MAX]:

@@ -31,7 +31,14 @@ class Path(msgspec.Struct, frozen=True):
 
 def parse_sample(text: str) -> list[Path]:
     """Return the threads of a `sample` report.  Children are indented below their caller, the heaviest first."""
-    return [_heaviest(block) for block in _blocks(text.partition("\nTotal number in stack")[0])]
+    threads: list[list[_Sampled]] = [[]]
+    for line in text.partition("\nTotal number in stack")[0].splitlines():
+        match = _SAMPLED.fullmatch(line)
+        if not match or match["what"].startswith("Thread_"):
+            threads.append([])
+        if match:
+            threads[-1].append(_Sampled(len(match["lead"]), int(match["count"]), match["what"]))
+    return [_heaviest(block) for block in threads if block]
 
 
 class _Sampled(NamedTuple):
@@ -40,18 +47,8 @@ class _Sampled(NamedTuple):
     what: str
 
 
-def _blocks(text: str) -> list[list[_Sampled]]:
-    blocks: list[list[_Sampled]] = [[]]
-    for line in text.splitlines():
-        match = _SAMPLED.fullmatch(line)
-        if not match or match["what"].startswith("Thread_"):
-            blocks.append([])
-        if match:
-            blocks[-1].append(_Sampled(len(match["lead"]), int(match["count"]), match["what"]))
-    return [block for block in blocks if block]
-
-
 def _heaviest(block: Sequence[_Sampled]) -> Path:
+    """Return the path of the first rows, each of which is deeper than the one before: the heaviest child is first."""
     path = [block[0]]
     for row in block[1:]:
         if row.depth <= path[-1].depth:

@@ -109,7 +109,16 @@ class Redactor:
         """`environment` and `arguments`: of the training; their secrets are removed from every text."""
         self.removed: Counter[str] = Counter()
         values = [value for name, value in environment.items() if is_secret_name(name)]
-        values += _secret_arguments(arguments)
+        values += [
+            word.partition("=")[2]
+            for word in arguments
+            if word.startswith("-") and is_secret_name(word.partition("=")[0])
+        ]
+        values += [
+            value
+            for word, value in pairwise(arguments)
+            if word.startswith("-") and "=" not in word and is_secret_name(word) and not value.startswith("-")
+        ]
         known = sorted({value for value in values if len(value) >= SHORTEST_KNOWN}, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, known))) if known else None
         home = home.rstrip("/")
@@ -125,7 +134,10 @@ class Redactor:
         text = _URL.sub(self._url, text)
         for shape in SHAPES:
             text = self._replace(shape.pattern, shape.rule, text)
-        return self._homes(self._named(text))
+        text = self._named(text)
+        if self._home:
+            text = self._replace(self._home, "home", text, "~")
+        return self._replace(_OTHERS_HOME, "home", text, "[user]")
 
     def data(self, data: bytes) -> bytes:
         """Return bytes without their secrets; bytes that are not UTF-8 are unchanged."""
@@ -143,29 +155,35 @@ class Redactor:
 
     def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Return an environment with the values of harmless variables only."""
-        return {name: self._variable(name, value) for name, value in sorted(environment.items())}
+        clean = {}
+        for name, value in sorted(environment.items()):
+            if is_secret_name(name):
+                clean[name] = self._mark("secret")
+            elif HARMLESS.fullmatch(name):
+                clean[name] = self.text(value)
+            else:
+                clean[name] = self._mark("variable")
+        return clean
 
     def value(self, value: Any) -> Any:
         """Return a value of plain types (as JSON has them) without its secrets."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            return {self.text(str(key)): self._field(str(key), item) for key, item in value.items()}
+            return {
+                self.text(str(key)): self._mark("secret")
+                if isinstance(item, str) and is_secret_name(str(key))
+                else self.value(item)
+                for key, item in value.items()
+            }
         if isinstance(value, Sequence) and all(isinstance(item, str) for item in value):
             return self.arguments(value)
         if isinstance(value, Iterable):
             return [self.value(item) for item in value]
         return value
 
-    def _field(self, name: str, value: Any) -> Any:
-        return self._mark("secret") if isinstance(value, str) and is_secret_name(name) else self.value(value)
-
-    def _variable(self, name: str, value: str) -> str:
-        if is_secret_name(name):
-            return self._mark("secret")
-        return self.text(value) if HARMLESS.fullmatch(name) else self._mark("variable")
-
     def _named(self, text: str) -> str:
+        """Remove the values after secret names."""
         kept: list[str] = []
         at = 0
         for match in _NAME.finditer(text):
@@ -189,11 +207,6 @@ class Redactor:
             f"{self._mark('url')}@{address[len(user) + 1 :]}" if at and "[removed:" not in user else address
         )
 
-    def _homes(self, text: str) -> str:
-        if self._home:
-            text = self._replace(self._home, "home", text, "~")
-        return self._replace(_OTHERS_HOME, "home", text, "[user]")
-
     def _replace(self, pattern: re.Pattern[str], rule: str, text: str, by: str = "") -> str:
         clean, count = pattern.subn(lambda _: by or mark(rule), text)
         self.removed[rule] += count
@@ -211,17 +224,3 @@ def _pieces(text: str) -> Iterator[str]:
         end = text.find("\n", at + PIECE) + 1 or len(text)
         yield text[at:end]
         at = end
-
-
-def _secret_arguments(words: Sequence[str]) -> list[str]:
-    found = [
-        word.partition("=")[2]
-        for word in words
-        if word.startswith("-") and is_secret_name(word.partition("=")[0])
-    ]
-    found += [
-        value
-        for word, value in pairwise(words)
-        if word.startswith("-") and "=" not in word and is_secret_name(word) and not value.startswith("-")
-    ]
-    return found

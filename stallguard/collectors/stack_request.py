@@ -26,30 +26,28 @@ def stacks(context: EvidenceContext, seconds: float) -> str:
 
     Raises Nothing if the process must not be signalled or cannot answer, TimeoutError if it does not answer.
     """
-    _check(context)
-    before = _size(context.stacks)
-    os.kill(context.pid, context.signal)
-    until = time.monotonic() + seconds
-    if not _grows(context.stacks, before, until):
-        raise TimeoutError(f"no answer within {seconds:g} s: the process is stuck in the kernel")
-    return _read(context.stacks, before)
-
-
-def _check(context: EvidenceContext) -> None:
     if not context.armed:
         raise Nothing("the process has not reported a handler for the stack-dump signal")
     if context.identity is not None and not run_files.lives(context.identity):
         raise Nothing("the process is gone")
     try:
-        status = psutil.Process(context.pid).status()
+        status: str = psutil.Process(context.pid).status()
     except psutil.NoSuchProcess as error:
         raise Nothing("the process is gone") from error
     except ERRORS:  # its state cannot be read, but it is alive
-        return
+        status = ""
     if status == psutil.STATUS_STOPPED:
         raise Nothing("the process is stopped: it handles no signal until it is continued")
     if status == psutil.STATUS_ZOMBIE:
         raise Nothing("the process is over")
+    before = _size(context.stacks)
+    os.kill(context.pid, context.signal)
+    until = time.monotonic() + seconds
+    if not _grows(context.stacks, before, until):
+        raise TimeoutError(f"no answer within {seconds:g} s: the process is stuck in the kernel")
+    with context.stacks.open("rb") as file:
+        file.seek(before)
+        return file.read(MAX).decode(errors="replace")
 
 
 def _grows(path: Path, before: int, until: float) -> bool:
@@ -70,9 +68,3 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-def _read(path: Path, before: int) -> str:
-    with path.open("rb") as file:
-        file.seek(before)
-        return file.read(MAX).decode(errors="replace")

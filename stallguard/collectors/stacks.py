@@ -53,16 +53,10 @@ def parse(text: str) -> list[Thread]:
             current = head["current"].startswith("Current")
             threads.append(Thread(head["ident"], current=current, name=head["name"] or ""))
         elif frame and threads:
-            found.append(_frame(frame))
+            number = int(frame["line"]) if frame["line"].isdigit() else 0
+            found.append(Frame(_unescaped(frame["file"] or "?"), number, _unescaped(frame["function"])))
             threads[-1] = msgspec.structs.replace(threads[-1], frames=tuple(found))
     return threads
-
-
-def _frame(match: re.Match[str]) -> Frame:
-    line = match["line"]
-    return Frame(
-        _unescaped(match["file"] or "?"), int(line) if line.isdigit() else 0, _unescaped(match["function"])
-    )
 
 
 def _unescaped(text: str) -> str:

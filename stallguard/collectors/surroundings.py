@@ -10,7 +10,6 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -33,18 +32,20 @@ LIBRARIES = ("psutil", "msgspec", "structlog", "click", "rich", "numpy", "watchd
 
 def processes(context: EvidenceContext, sheet: Sheet) -> Facts:
     """Write the process tree; first without command lines, whose reading blocks if a process is stuck in the kernel."""
-    tree = list(_tree(context.root or context.pid))
-    sheet.json("processes.json", [_row(process) for process in tree])
-    sheet.json("processes.json", [_row(process) | {"command": _command(process)} for process in tree])
-    return {"processes": len(tree)}
-
-
-def _tree(pid: int) -> Iterator[psutil.Process]:
     try:
-        root = psutil.Process(pid)
-        yield from (root, *root.children(recursive=True))
+        root = psutil.Process(context.root or context.pid)
+        tree = [root, *root.children(recursive=True)]
     except psutil.Error as error:
         raise Nothing("the process is gone") from error
+    sheet.json("processes.json", [_row(process) for process in tree])
+    rows = []
+    for process in tree:
+        row = _row(process) | {"command": []}
+        with contextlib.suppress(*ERRORS):
+            row["command"] = list(process.cmdline())
+        rows.append(row)
+    sheet.json("processes.json", rows)
+    return {"processes": len(tree)}
 
 
 def _row(process: psutil.Process) -> dict[str, Any]:
@@ -57,12 +58,6 @@ def _row(process: psutil.Process) -> dict[str, Any]:
     return row
 
 
-def _command(process: psutil.Process) -> list[str]:
-    with contextlib.suppress(*ERRORS):
-        return list(process.cmdline())
-    return []
-
-
 def environment(context: EvidenceContext, sheet: Sheet) -> None:
     """Write the environment of the child, values of harmless variables only."""
     if not context.environment:
@@ -72,6 +67,10 @@ def environment(context: EvidenceContext, sheet: Sheet) -> None:
 
 def versions(context: EvidenceContext, sheet: Sheet) -> None:
     """Write the versions of the system, of stallguard and of what the probe found, and the command line."""
+    supervisor = {"python": sys.version, "stallguard": __version__} | dict.fromkeys(LIBRARIES, "absent")
+    for name in LIBRARIES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            supervisor[name] = metadata.version(name)
     sheet.json(
         "versions.json",
         {
@@ -79,17 +78,10 @@ def versions(context: EvidenceContext, sheet: Sheet) -> None:
             "machine": platform.machine(),
             "macos": platform.mac_ver()[0],
             "training": dict(context.versions),
-            "supervisor": {"python": sys.version, "stallguard": __version__}
-            | {name: _version(name) for name in LIBRARIES},
+            "supervisor": supervisor,
             "argv": list(context.argv),
         },
     )
-
-
-def _version(name: str) -> str:
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        return metadata.version(name)
-    return "absent"
 
 
 def output(context: EvidenceContext, sheet: Sheet) -> None:

@@ -7,7 +7,6 @@ last written is another one.  This module must not send signals.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -41,31 +40,27 @@ def find(run: RunDir, pid: int = 0) -> TrainingProcess | None:
     Of several that have trained, the one that has made no progress for longest: that one is probably stalled.
     Of several that have not, the one with the newest record.
     """
-    living = [training for training in _live(run) if pid in (0, training.pid)]
+    living = []
+    for page in sorted(run.probe.glob("*.page")):
+        record: dict[str, int] | None = None
+        with contextlib.suppress(OSError):
+            record = wire.unpack(page.read_bytes())
+        if record is None or pid not in (0, record["pid"]) or not _is_same(record["pid"], page):
+            continue
+        armed = bool(record["flags"] & wire.FLAG_STACKS_ARMED)
+        living.append(
+            TrainingProcess(
+                run, record["pid"], record["beats"], armed, record["sent_ns"], record["progress_ns"]
+            )
+        )
     trained = [training for training in living if training.beats > 0]
     if trained:
         return min(trained, key=lambda training: training.progress)
     return max(living, key=lambda training: training.sent, default=None)
 
 
-def _live(run: RunDir) -> Iterator[TrainingProcess]:
-    for page in sorted(run.probe.glob("*.page")):
-        record = _record(page)
-        if record is not None and _is_same(record["pid"], page):
-            armed = bool(record["flags"] & wire.FLAG_STACKS_ARMED)
-            yield TrainingProcess(
-                run, record["pid"], record["beats"], armed, record["sent_ns"], record["progress_ns"]
-            )
-
-
-def _record(page: Path) -> dict[str, int] | None:
-    with contextlib.suppress(OSError):
-        record: dict[str, int] | None = wire.unpack(page.read_bytes())
-        return record
-    return None
-
-
 def _is_same(pid: int, page: Path) -> bool:
+    """Return whether the process `pid` is alive and began before its page was last written."""
     with contextlib.suppress(*ERRORS):
         process = psutil.Process(pid)
         return (
@@ -80,23 +75,16 @@ def context(training: TrainingProcess, directory: Path) -> EvidenceContext:
     run, pid = training.run, training.pid
     asked = run_files.asked(run)
     argv, cwd = (tuple(asked.argv), asked.cwd) if asked else ((), "")
+    environment: dict[str, str] = {}  # macOS hides that of some interpreters
+    with contextlib.suppress(*ERRORS):
+        environment = dict(psutil.Process(pid).environ())
+    versions: dict[str, str] = {}
+    for _, event in zip(range(GREETINGS), journal.events(run.journal), strict=False):
+        if isinstance(event, ProbeConnected):
+            versions |= event.versions
     return EvidenceContext(
         incident=0, pid=pid, armed=training.armed, stacks=run.probe / f"{pid}.stacks", directory=directory,
         run=run.path, identity=run_files.identity(pid), since=run.path.stat().st_ctime, argv=argv, cwd=cwd,
-        environment=_environment(pid), versions=_versions(run), home=str(Path.home()),
+        environment=environment, versions=versions, home=str(Path.home()),
         script=collector_registry.script_of(argv, cwd),
     )  # fmt: skip
-
-
-def _environment(pid: int) -> dict[str, str]:
-    with contextlib.suppress(*ERRORS):
-        return dict(psutil.Process(pid).environ())
-    return {}  # macOS hides the environment of some interpreters
-
-
-def _versions(run: RunDir) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for _, event in zip(range(GREETINGS), journal.events(run.journal), strict=False):
-        if isinstance(event, ProbeConnected):
-            found |= event.versions
-    return found
