@@ -134,23 +134,17 @@ def _unknown(setting: Setting) -> StallguardError:
         return StallguardError(
             f"{setting.path} cannot be {_shown(setting.raw)} ({setting.origin})", why=why, code=USAGE
         )
-    near = _nearest_setting(setting.path)
+    near = nearest(setting.path, KEYS, cutoff=0.75)
+    if near is None:  # perhaps its last name, in another section
+        names = {name.rpartition(".")[2]: name for name in reversed(list(KEYS))}
+        last = nearest(setting.path.rpartition(".")[2], names, cutoff=0.75)
+        near = names[last] if last else None
     return StallguardError(
         f"there is no setting {setting.path} ({setting.origin})",
         why=f"did you mean {near}?" if near else "",
         cure="stallguard config show lists all settings",
         code=USAGE,
     )
-
-
-def _nearest_setting(path: str) -> str | None:
-    """Return the setting whose path, or else whose last name, is most like `path`; None if none is."""
-    close = nearest(path, KEYS, cutoff=0.75)
-    if close is not None:
-        return close
-    names = {name.rpartition(".")[2]: name for name in reversed(list(KEYS))}
-    last = nearest(path.rpartition(".")[2], names, cutoff=0.75)
-    return names[last] if last else None
 
 
 def _assembled(values: Mapping[str, Any]) -> Config:

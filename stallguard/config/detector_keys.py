@@ -41,14 +41,6 @@ def _row_help(phase: str, field: str) -> str:
     return f"Silence in {PHASES[phase]} that is a stall if {evidence}{when}."
 
 
-def _rows() -> list[tuple[str, Kind, str]]:
-    return [
-        (f"rows.{phase}.{field}", COUNT if field == "enough" else DURATION, _row_help(phase, field))
-        for phase in PhaseTable.__struct_fields__
-        for field in PhaseLimits.__struct_fields__
-    ]
-
-
 KEYS: list[tuple[str, Kind, str]] = [
     ("longest_tick", DURATION, "Time that one event may add to the watched clock."),
     ("starved", DURATION, "Pause between two events above which stallguard itself did not run."),
@@ -110,5 +102,9 @@ KEYS: list[tuple[str, Kind, str]] = [
     ("slow_leave_windows", COUNT, "Measurements in a row below it."),
     ("slow_clip", NUMBER, "Factor on the median batch to which a single pause is limited."),
     ("slow_normal", DURATION, "Time after which the new speed is the usual one."),
-    *_rows(),
+    *(
+        (f"rows.{phase}.{field}", COUNT if field == "enough" else DURATION, _row_help(phase, field))
+        for phase in PhaseTable.__struct_fields__
+        for field in PhaseLimits.__struct_fields__
+    ),
 ]

@@ -179,13 +179,13 @@ def pairs(left: str, lefts: Iterable[str], right: str, rights: Iterable[str]) ->
 
     def read(raw: Any) -> tuple[str, ...]:
         spaced = re.sub(r"\s*=\s*", "=", raw) if isinstance(raw, str) else raw
-        return tuple(_pair(text) for text in _texts(spaced))
-
-    def _pair(text: str) -> str:
-        one, equals, other = (part.strip() for part in text.partition("="))
-        if not equals:
-            raise Explained(f"{text!r} is not of the form {left}={right}")
-        return f"{_known(left, one, lefts)}={_known(right, other, rights)}"
+        found = []
+        for text in _texts(spaced):
+            one, equals, other = (part.strip() for part in text.partition("="))
+            if not equals:
+                raise Explained(f"{text!r} is not of the form {left}={right}")
+            found.append(f"{_known(left, one, lefts)}={_known(right, other, rights)}")
+        return tuple(found)
 
     schema = {
         "type": "array",

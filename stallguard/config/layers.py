@@ -115,11 +115,10 @@ def from_flags(flags: Mapping[str, Any], typed: Mapping[str, str]) -> list[Setti
 
     `typed`: the options of a verb that has others for some of them, by path.
     """
-    given = {path: raw for path, raw in flags.items() if raw is not None}
-    names = {path: f"option {typed[path]}" if path in typed else _option(path) for path in given}
-    return [Setting(path, raw, names[path]) for path, raw in given.items()]
-
-
-def _option(path: str) -> str:
-    key = KEYS.get(path)
-    return f"option {key.flag}" if key and key.flag else f"option --set {path}"
+    given = []
+    for path, raw in flags.items():
+        key = KEYS.get(path)
+        flag = key.flag if key and key.flag else f"--set {path}"
+        if raw is not None:
+            given.append(Setting(path, raw, f"option {typed.get(path, flag)}"))
+    return given

@@ -39,18 +39,15 @@ class Settings:
             return [f"the settings did not change: {type(error).__name__}: {error}"]
         taken, refused = config.changes(self.loaded, newest)
         changes = [f"{_change(key, newest)}, from now on" for key in taken]
+        # Each refusal is reported once, not at every later change of the file.
         changes += [
             f"{_change(key, newest)}: that holds from the next run on"
             for key in refused
-            if self._is_news(key, newest)
+            if self._refused.get(key.path, self) != value_of(newest.config, key.path)
         ]
         self.loaded = config.accepted(self.loaded, newest)
         self._refused = {key.path: value_of(newest.config, key.path) for key in refused}
         return changes
-
-    def _is_news(self, key: Key, newest: Loaded) -> bool:
-        """Report each refusal once, not at every later change of the file."""
-        return bool(self._refused.get(key.path, self) != value_of(newest.config, key.path))
 
 
 def _change(key: Key, loaded: Loaded) -> str:
