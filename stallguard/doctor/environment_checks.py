@@ -71,31 +71,25 @@ def plugin(facts: MachineFacts) -> Iterator[CheckText]:
         return
     metal = here.packages.get("tensorflow-metal")
     if metal:
-        yield _pair(version, metal)
+        words = f"TensorFlow {version} with tensorflow-metal {metal}"
+        match matrix.pair(version, metal):
+            case "loads":
+                yield ok(f"{words}: load together")
+            case "breaks":
+                cure = f"{matrix.PIN}; or train on the processor: pip uninstall tensorflow-metal"
+                yield fail(
+                    f"{words}: `import tensorflow` fails, the plug-in does not load with this version", cure
+                )
+            case _:
+                cure = f"{matrix.PIN}; or test it with --deep"
+                yield warn(f"{words}: a combination that is not known to load", cure)
     elif here.plugins:
         yield note(f"TensorFlow will load {', '.join(here.plugins)}, which belongs to no known package")
     else:
-        yield _without_plugin(here, version)
-
-
-def _pair(version: str, metal: str) -> CheckText:
-    words = f"TensorFlow {version} with tensorflow-metal {metal}"
-    match matrix.pair(version, metal):
-        case "loads":
-            return ok(f"{words}: load together")
-        case "breaks":
-            cure = f"{matrix.PIN}; or train on the processor: pip uninstall tensorflow-metal"
-            return fail(
-                f"{words}: `import tensorflow` fails, the plug-in does not load with this version", cure
-            )
-    return warn(f"{words}: a combination that is not known to load", f"{matrix.PIN}; or test it with --deep")
-
-
-def _without_plugin(here: Installed, version: str) -> CheckText:
-    words = f"no tensorflow-metal: TensorFlow {version} will train on the processor"
-    if here.version[:2] > matrix.PLUGIN_PYTHONS[1]:
-        return warn(words, f"the plug-in has no wheel for this Python; with Python 3.11: {matrix.PIN}")
-    return warn(words, matrix.PIN)
+        cure = matrix.PIN
+        if here.version[:2] > matrix.PLUGIN_PYTHONS[1]:
+            cure = f"the plug-in has no wheel for this Python; with Python 3.11: {matrix.PIN}"
+        yield warn(f"no tensorflow-metal: TensorFlow {version} will train on the processor", cure)
 
 
 def keras(facts: MachineFacts) -> Iterator[CheckText]:
@@ -109,7 +103,11 @@ def keras(facts: MachineFacts) -> Iterator[CheckText]:
     )
     modern = matrix.release(version) >= (3,)
     if facts.variables.get("TF_USE_LEGACY_KERAS", "0").lower() in ("1", "true"):
-        yield from _legacy(tensorflow, "tf-keras" in here.packages)
+        if tensorflow >= (2, 16) and "tf-keras" not in here.packages:
+            cure = f"pip install 'tf-keras=={tensorflow[0]}.{tensorflow[1]}.*', or unset the variable"
+            yield fail(
+                "TF_USE_LEGACY_KERAS is set and tf-keras is not installed: tf.keras cannot be imported", cure
+            )
     elif tensorflow and tensorflow < (2, 16) and modern:
         cure = "pip install 'keras<2.16'"
         yield fail(
@@ -119,15 +117,8 @@ def keras(facts: MachineFacts) -> Iterator[CheckText]:
         yield from _backend(here)
 
 
-def _legacy(tensorflow: matrix.Release, installed: bool) -> Iterator[CheckText]:
-    if tensorflow >= (2, 16) and not installed:
-        cure = f"pip install 'tf-keras=={tensorflow[0]}.{tensorflow[1]}.*', or unset the variable"
-        yield fail(
-            "TF_USE_LEGACY_KERAS is set and tf-keras is not installed: tf.keras cannot be imported", cure
-        )
-
-
 def _backend(here: Installed) -> Iterator[CheckText]:
+    """Is the framework installed on which Keras 3 will run?"""
     wanted, source = here.backend
     name = wanted or "tensorflow"
     present = {
@@ -189,9 +180,11 @@ def deep(facts: MachineFacts) -> Iterator[CheckText]:
     if here.deep is None:
         return
     if here.deep.trouble:
-        yield fail(
-            f"{here.framework} could not be used: {here.deep.trouble}", _import_cure(here.deep.trouble)
-        )
+        cure = "run the import by hand in that environment and fix the error"
+        signs = ("Library not loaded", "Symbol not found", "libmetal_plugin")
+        if any(sign in here.deep.trouble for sign in signs):
+            cure = f"the plug-in does not fit: {matrix.PIN}"
+        yield fail(f"{here.framework} could not be used: {here.deep.trouble}", cure)
         return
     devices = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in here.deep.devices.items())
     words = f"{here.framework} {here.deep.version} computes; a first product took: {devices}"
@@ -205,12 +198,6 @@ def deep(facts: MachineFacts) -> Iterator[CheckText]:
         yield warn(f"{words}; there is no GPU among them", matrix.PIN)
     else:
         yield ok(words)
-
-
-def _import_cure(trouble: str) -> str:
-    if any(sign in trouble for sign in ("Library not loaded", "Symbol not found", "libmetal_plugin")):
-        return f"the plug-in does not fit: {matrix.PIN}"
-    return "run the import by hand in that environment and fix the error"
 
 
 def _dotted(version: matrix.Release) -> str:

@@ -5,6 +5,7 @@ Takes about a second; must not judge.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -104,21 +105,24 @@ def _socket_trouble() -> str:
 
 def _working(seconds: float) -> list[Heavy]:
     """Return the use of each process except stallguard's, over a sample of `seconds`."""
-    before = {process: _cpu(process) for process in _processes()}
+    try:
+        processes = list(psutil.process_iter())
+    except ERRORS:  # then no process is reported
+        processes = []
+    before = {process: _cpu(process) for process in processes}
     time.sleep(seconds)
     ours = {os.getpid(), os.getppid()}
-    return [
-        Heavy(_name(process), 1, (now - earlier) / seconds, _memory(process), (_who(process),))
-        for process, earlier in before.items()
-        if process.pid not in ours and earlier is not None and (now := _cpu(process)) is not None
-    ]
-
-
-def _processes() -> list[psutil.Process]:
-    try:
-        return list(psutil.process_iter())
-    except ERRORS:  # then no process is reported
-        return []
+    found = []
+    for process, earlier in before.items():
+        if process.pid in ours or earlier is None or (now := _cpu(process)) is None:
+            continue
+        name, memory = f"process {process.pid}", 0
+        with contextlib.suppress(*ERRORS):  # as in _cpu
+            name = process.name()
+        with contextlib.suppress(*ERRORS):
+            memory = process.memory_info().rss
+        found.append(Heavy(name, 1, (now - earlier) / seconds, memory, (_who(process),)))
+    return found
 
 
 def loudest(found: list[Heavy], total: int | None) -> list[Heavy]:
@@ -146,13 +150,6 @@ def _cpu(process: psutil.Process) -> float | None:
     except ERRORS:  # it ended, or belongs to another user: macOS then denies access
         return None
     return times.user + times.system
-
-
-def _memory(process: psutil.Process) -> int:
-    try:
-        return process.memory_info().rss
-    except ERRORS:  # as above
-        return 0
 
 
 def _who(process: psutil.Process) -> str:
@@ -184,10 +181,3 @@ def script_in(words: Sequence[str]) -> str:
 
 _INTERPRETER = re.compile(r"(python|pypy)[0-9.]*t?$", re.IGNORECASE)  # "Python" in a framework build of macOS
 _WITH_VALUE = ("-W", "-X")
-
-
-def _name(process: psutil.Process) -> str:
-    try:
-        return process.name()
-    except ERRORS:  # as above
-        return f"process {process.pid}"

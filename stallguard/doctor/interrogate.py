@@ -38,28 +38,23 @@ def environment(choice: Choice, *, deep: bool) -> Environment:
     """Return the answer of the interpreter; with `deep` it imports its framework and computes."""
     reply = ask([choice.path, str(INSIDE / "installed.py")], QUICK)
     installed = _decode(reply, Installed)
-    framework = _framework(installed) if installed else ""
+    framework, tested = "", None
+    if installed:
+        there = {name for name in BACKENDS if name in installed.packages}
+        there |= {"tensorflow"} if matrix.tensorflow_version(installed.packages) else set()
+        wanted = installed.backend[0]
+        framework = wanted if wanted in there else next((name for name in BACKENDS if name in there), "")
+    if deep and framework:
+        second = ask([choice.path, str(INSIDE / "deep.py"), framework], PATIENT)
+        tested = _decode(second, Deep) or Deep(trouble=second.trouble or "its answer cannot be read")
     return Environment(
         path=choice.path,
         why=choice.why,
         installed=installed,
         trouble=reply.trouble or ("" if installed else "its answer cannot be read"),
         framework=framework,
-        deep=_deep(choice.path, framework) if deep and framework else None,
+        deep=tested,
     )
-
-
-def _framework(installed: Installed) -> str:
-    there = {name for name in BACKENDS if name in installed.packages}
-    there |= {"tensorflow"} if matrix.tensorflow_version(installed.packages) else set()
-    wanted = installed.backend[0]
-    return wanted if wanted in there else next((name for name in BACKENDS if name in there), "")
-
-
-def _deep(python: str, framework: str) -> Deep:
-    reply = ask([python, str(INSIDE / "deep.py"), framework], PATIENT)
-    answer = _decode(reply, Deep)
-    return answer if answer is not None else Deep(trouble=reply.trouble or "its answer cannot be read")
 
 
 def _decode(reply: Reply, kind: type[Answer]) -> Answer | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from stallguard import notify
 from stallguard.agent import missed_starts
 from stallguard.agent.job import Schedule
-from stallguard.doctor.facts import Heavy, MachineFacts, PlaceFacts
+from stallguard.doctor.facts import Heavy, MachineFacts
 from stallguard.doctor.findings import CheckText, fail, note, ok, warn
 
 GB = 10**9
@@ -26,7 +26,11 @@ def gpu(facts: MachineFacts) -> Iterator[CheckText]:
     if device is not None and device.name and not listed:
         yield ok(device.name)
     for one in listed or ():
-        yield _listed(one.name, one.cores, virtual=one.virtual)
+        if one.virtual:
+            words = f"{one.name}: the GPU of a virtual machine, which cannot compute"
+            yield warn(words, "train on the physical machine")
+        else:
+            yield ok(f"{one.name}, {one.cores} cores" if one.cores else one.name)
     if listed == ():
         yield warn("the system lists no GPU", "restart the machine; a headless one may need a display")
     if device is None:
@@ -38,14 +42,6 @@ def gpu(facts: MachineFacts) -> Iterator[CheckText]:
         yield note(
             f"the GPU was restarted {device.recoveries} times since the machine booted", "restart the machine"
         )
-
-
-def _listed(name: str, cores: int | None, *, virtual: bool) -> CheckText:
-    if virtual:
-        return warn(
-            f"{name}: the GPU of a virtual machine, which cannot compute", "train on the physical machine"
-        )
-    return ok(f"{name}, {cores} cores" if cores else name)
 
 
 def reach(facts: MachineFacts) -> Iterator[CheckText]:
@@ -64,19 +60,16 @@ def memory(facts: MachineFacts) -> Iterator[CheckText]:
     if reading.pressure == "critical":
         yield fail("memory pressure is critical before the training starts", "end other programs, or restart")
     elif reading.total and reading.available is not None:
-        yield _room(reading.available, reading.total)
+        words = f"{_size(reading.available)} of {_size(reading.total)} available"
+        if reading.available < EMPTY * reading.total:
+            yield fail(words, "end other programs, or restart the machine")
+        elif reading.available < LOW * reading.total:
+            yield warn(words, "end other programs; swapping makes a training look stalled")
+        else:
+            yield ok(words)
     if reading.limit and reading.total and reading.limit < reading.total:
         used = f", {_size(reading.limit_used)} of it used" if reading.limit_used is not None else ""
         yield note(f"a limit of {_size(reading.limit)} holds for this session{used}")
-
-
-def _room(available: int, total: int) -> CheckText:
-    words = f"{_size(available)} of {_size(total)} available"
-    if available < EMPTY * total:
-        return fail(words, "end other programs, or restart the machine")
-    if available < LOW * total:
-        return warn(words, "end other programs; swapping makes a training look stalled")
-    return ok(words)
 
 
 def swap(facts: MachineFacts) -> Iterator[CheckText]:
@@ -145,18 +138,15 @@ def disk(facts: MachineFacts) -> Iterator[CheckText]:
         if place.free is None or (place.device in seen and place.device is not None):
             continue
         seen.add(place.device)
-        yield _space(place, place.free)
-
-
-def _space(place: PlaceFacts, free: int) -> CheckText:
-    words = f"{_size(free)} free for {place.what} ({place.path})"
-    if free < NO_ROOM:
-        return fail(
-            words, "free space, or move the directory: a full disk ends a training at its next checkpoint"
-        )
-    if free < LITTLE_ROOM:
-        return warn(words, "free space: checkpoints, journals and evidence need it")
-    return ok(words)
+        words = f"{_size(place.free)} free for {place.what} ({place.path})"
+        if place.free < NO_ROOM:
+            yield fail(
+                words, "free space, or move the directory: a full disk ends a training at its next checkpoint"
+            )
+        elif place.free < LITTLE_ROOM:
+            yield warn(words, "free space: checkpoints, journals and evidence need it")
+        else:
+            yield ok(words)
 
 
 def places(facts: MachineFacts) -> Iterator[CheckText]:

@@ -21,23 +21,16 @@ def foreign(program: str | None) -> str:
     """Return `program` if it is not installed by this distribution; "" if it is, or if there is none."""
     if program is None:
         return ""
-    interpreter = _interpreter(Path(program))
-    return "" if interpreter is not None and _has_us(interpreter) else program
-
-
-def _interpreter(script: Path) -> Path | None:
-    """Return the interpreter of a script; None if it is no script."""
     try:
-        with script.open("rb") as file:
+        with Path(program).open("rb") as file:
             head = file.read(HEAD_MAX).decode(errors="replace")
     except OSError:
-        return None
+        return program
     match = _INTERPRETER.match(head)
-    return Path(match[1]) if match else None
-
-
-def _has_us(interpreter: Path) -> bool:
+    if match is None:  # no script
+        return program
+    interpreter = Path(match[1])
     if interpreter == Path(sys.executable):
-        return True
+        return ""
     metadata = f"lib/python3*/site-packages/{DISTRIBUTION}-*.dist-info"
-    return any(True for _ in interpreter.parent.parent.glob(metadata))
+    return "" if any(interpreter.parent.parent.glob(metadata)) else program
