@@ -56,11 +56,7 @@ def sweep(group: int, grace: float = GRACE) -> list[int]:
             return []
         signal_group(group, number)
         signal_group(group, signal.SIGCONT)  # SIGTERM stays pending in a stopped process
-        _wait_for_none(group, patience)
+        until = time.monotonic() + patience
+        while members(group) and time.monotonic() < until:
+            time.sleep(LOOK)
     return members(group)
-
-
-def _wait_for_none(group: int, patience: float) -> None:
-    until = time.monotonic() + patience
-    while members(group) and time.monotonic() < until:
-        time.sleep(LOOK)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import plistlib
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from xml.parsers.expat import ExpatError
 
 PERCENT = 100
@@ -36,23 +36,38 @@ def accelerators(text: str) -> list[Accelerator]:
     """Return the GPUs in the output of ioreg, text or property list."""
     if text.lstrip().startswith("<?xml"):
         return _accelerators_plist(text)
-    return [_accelerator(kind, node) for kind, _, node in _nodes(text) if "PerformanceStatistics" in node]
+    found = []
+    for kind, _, node in _nodes(text):
+        if "PerformanceStatistics" in node:
+            # The statistics stand in one line; elsewhere (IOReportLegend) the same names are only titles.
+            numbers = {key: int(value) for key, value in _PAIR.findall(node["PerformanceStatistics"])}
+            found.append(_made(kind, node["model"].strip('"<>') if "model" in node else None, numbers))
+    return found
 
 
 def _accelerators_plist(text: str) -> list[Accelerator]:
+    """Return the GPUs in a property list; none if one node of it has another shape."""
     with contextlib.suppress(
         plistlib.InvalidFileException, ExpatError, ValueError, TypeError, AttributeError
     ):
-        nodes = plistlib.loads(text.encode())
-        return [_from_plist(node) for node in nodes if isinstance(node.get("PerformanceStatistics"), dict)]
+        found = []
+        for node in plistlib.loads(text.encode()):
+            statistics = node.get("PerformanceStatistics")
+            if not isinstance(statistics, dict):
+                continue
+            numbers = {
+                key: value for key, value in statistics.items() if isinstance(value, int) and value >= 0
+            }
+            kind, model = node.get("IOObjectClass"), node.get("model")
+            found.append(
+                _made(
+                    kind if isinstance(kind, str) else None,
+                    model if isinstance(model, str) else None,
+                    numbers,
+                )
+            )
+        return found
     return []
-
-
-def _from_plist(node: dict[str, Any]) -> Accelerator:
-    statistics = node["PerformanceStatistics"]
-    numbers = {key: value for key, value in statistics.items() if isinstance(value, int) and value >= 0}
-    kind, model = node.get("IOObjectClass"), node.get("model")
-    return _made(kind if isinstance(kind, str) else None, model if isinstance(model, str) else None, numbers)
 
 
 def _nodes(text: str) -> list[tuple[str | None, str | None, dict[str, str]]]:
@@ -68,12 +83,6 @@ def _nodes(text: str) -> list[tuple[str | None, str | None, dict[str, str]]]:
             nodes = nodes or [(None, None, {})]
             nodes[-1][2].setdefault(found[1], found[2])
     return nodes
-
-
-def _accelerator(kind: str | None, node: dict[str, str]) -> Accelerator:
-    # The statistics stand in one line; elsewhere (IOReportLegend) the same names are only titles.
-    numbers = {key: int(value) for key, value in _PAIR.findall(node["PerformanceStatistics"])}
-    return _made(kind, node["model"].strip('"<>') if "model" in node else None, numbers)
 
 
 def _made(kind: str | None, model: str | None, numbers: dict[str, int]) -> Accelerator:
@@ -217,17 +226,15 @@ def ps(text: str) -> list[ProcessRow]:
     heads = lines[0].split() if lines else []
     if not {"PID", "STAT", "%CPU"} <= set(heads) or heads[-1] not in ("COMMAND", "COMM"):
         return []
-    rows = [dict(zip(heads, line.split(None, len(heads) - 1), strict=False)) for line in lines[1:]]
-    return [
-        ProcessRow(int(row["PID"]), row["STAT"], _share(row["%CPU"]), row[heads[-1]].strip())
-        for row in rows
-        if len(row) == len(heads) and whole(row["PID"]) is not None
-    ]
-
-
-def _share(text: str) -> float | None:
-    found = re.fullmatch(r"(\d{1,6})(?:[.,](\d{1,3}))?", text)
-    return float(f"{found[1]}.{found[2] or 0}") / PERCENT if found else None
+    found = []
+    for line in lines[1:]:
+        row = dict(zip(heads, line.split(None, len(heads) - 1), strict=False))
+        pid = whole(row.get("PID"))
+        if len(row) == len(heads) and pid is not None:
+            percent = re.fullmatch(r"(\d{1,6})(?:[.,](\d{1,3}))?", row["%CPU"])
+            cpu = float(f"{percent[1]}.{percent[2] or 0}") / PERCENT if percent else None
+            found.append(ProcessRow(pid, row["STAT"], cpu, row[heads[-1]].strip()))
+    return found
 
 
 def versions(text: str) -> dict[str, str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import Any
 
 import msgspec
 
@@ -43,10 +42,11 @@ def parse_sleep(text: str) -> Sleep | None:
         return None
     off = "SleepDisabled" in found and found["SleepDisabled"][2] != "0"
     names = (found["sleep"][3] or "").split(",")
+    mode = found.get("lowpowermode") or found.get("powermode")
     return Sleep(
         after=NEVER if off else max(NEVER, float(found["sleep"][2]) * MINUTE),
         prevented_by=tuple(dict.fromkeys(name.strip() for name in names if name.strip())),
-        low_power=_saves(found),
+        low_power=int(mode[2]) == LOW_POWER if mode else None,
     )
 
 
@@ -67,13 +67,6 @@ def parse_wakes(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _saves(found: dict[str, re.Match[str]]) -> bool | None:
-    for name in ("lowpowermode", "powermode"):
-        if name in found:
-            return int(found[name][2]) == LOW_POWER
-    return None
-
-
 def gpus() -> tuple[ListedGpu, ...] | None:
     """Return the GPUs; None if system_profiler does not answer."""
     with contextlib.suppress(TimeoutError):
@@ -85,12 +78,13 @@ def parse_displays(text: str) -> tuple[ListedGpu, ...] | None:
     """Return the GPUs in `system_profiler SPDisplaysDataType -json`; None if it is something else."""
     with contextlib.suppress(KeyError, TypeError, *UNREADABLE):
         entries = msgspec.json.decode(text.encode())["SPDisplaysDataType"]
-        return tuple(_gpu(entry) for entry in entries if isinstance(entry, dict))
+        found = []
+        for entry in entries:
+            if isinstance(entry, dict):
+                # _name can be an untranslated key such as kHW_AppleM1Item; sppci_model is absent on some systems.
+                name = str(entry.get("sppci_model") or entry.get("_name") or "unknown")
+                cores = str(entry.get("sppci_cores", ""))  # a string, if it is there at all
+                number = int(cores) if cores.isdecimal() else None
+                found.append(ListedGpu(name, number, virtual="paravirtual" in name.lower()))
+        return tuple(found)
     return None
-
-
-def _gpu(entry: dict[str, Any]) -> ListedGpu:
-    # _name can be an untranslated key such as kHW_AppleM1Item; sppci_model is absent on some systems.
-    name = str(entry.get("sppci_model") or entry.get("_name") or "unknown")
-    cores = str(entry.get("sppci_cores", ""))  # a string, if it is there at all
-    return ListedGpu(name, int(cores) if cores.isdecimal() else None, virtual="paravirtual" in name.lower())

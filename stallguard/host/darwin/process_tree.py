@@ -66,9 +66,18 @@ class Tree:
     def read(self, main: int | None = None) -> Process:
         """Return the tree's reading.  `main`: the process whose state is read; the root by default."""
         if self._members.is_search_due(time.monotonic()):
-            self._search()
-        looks = {pid: _look(pid) for pid in self._members.started}
-        living = {pid: seen for pid, seen in looks.items() if seen is not None}
+            waiting = [*{*self._members.started, self._members.root}]
+            found = set(waiting)
+            while waiting:
+                fresh = set(libproc.children(waiting.pop())) - found
+                found |= fresh
+                waiting += fresh
+            for pid in found:
+                self._members.add(pid, start_time(pid))
+        living = {}
+        for pid in self._members.started:
+            if who := libproc.bsd_info(pid):
+                living[pid] = ProcessSample(who, libproc.task_info(pid), libproc.rusage(pid))
         self._members.keep({pid: started(seen.who) for pid, seen in living.items()})
         seen = {pid: living[pid] for pid in self._members.started}
         teller = main or self._members.root
@@ -78,25 +87,18 @@ class Tree:
     def set_shared(self, shared: int) -> None:
         """Nothing to correct: phys_footprint counts shared pages for one owner only."""
 
-    def _search(self) -> None:
-        waiting = [*{*self._members.started, self._members.root}]
-        found = set(waiting)
-        while waiting:
-            fresh = set(libproc.children(waiting.pop())) - found
-            found |= fresh
-            waiting += fresh
-        for pid in found:
-            self._members.add(pid, start_time(pid))
-
     def _reading(self, seen: list[ProcessSample], state: str) -> Process:
         died, count = self._members.take_died(), self._rising.count
         if not seen:
             return Process(state="gone", members=0, workers=died)
         tasks = [one.task for one in seen if one.task is not None]
         used = [one.used for one in seen if one.used is not None]
+        cpu = [one.user_time + one.system_time + one.child_user_time + one.child_system_time for one in used]
+        # What its threads could run and did not: xnu starts runnable_time when one becomes ready.
+        queued = [max(0, one.runnable_time - one.user_time - one.system_time) for one in used]
         return Process(
             state=state,
-            cpu=_rounded(self._rising.total("cpu", _sum([_cpu_ticks(one) for one in used]))),
+            cpu=_rounded(self._rising.total("cpu", _sum(cpu))),
             members=len(seen),
             threads=_sum([task.threads for task in tasks]),
             switches=count("switches", _counted([task.csw for task in tasks])),
@@ -106,14 +108,9 @@ class Tree:
             instructions=count("instructions", _sum([one.instructions for one in used])),
             footprint=_sum([one.phys_footprint for one in used]),
             rss=_sum([one.resident_size for one in used]),
-            run_queue=_rounded(self._rising.total("queue", _sum([_queued_ticks(one) for one in used]))),
+            run_queue=_rounded(self._rising.total("queue", _sum(queued))),
             workers=died,
         )
-
-
-def _look(pid: int) -> ProcessSample | None:
-    who = libproc.bsd_info(pid)
-    return ProcessSample(who, libproc.task_info(pid), libproc.rusage(pid)) if who else None
 
 
 def _state(seen: ProcessSample, pid: int) -> str:
@@ -140,15 +137,6 @@ def _sum(values: Sequence[int]) -> int | None:
 
 def _rounded(ticks: float | None) -> float | None:
     return None if ticks is None else round(ticks * libproc.seconds_a_tick(), 4)
-
-
-def _cpu_ticks(used: libproc.Rusage) -> int:
-    return int(used.user_time + used.system_time + used.child_user_time + used.child_system_time)
-
-
-def _queued_ticks(used: libproc.Rusage) -> int:
-    """Return the ticks that its threads could run and did not: xnu starts runnable_time when one becomes ready."""
-    return max(0, int(used.runnable_time) - int(used.user_time) - int(used.system_time))
 
 
 def overcount(_pids: Iterable[int]) -> int | None:

@@ -88,7 +88,17 @@ class Gpu:
         """Return the reading that the registry's nodes make; of several GPUs, Apple's own."""
         gpu = max(gpus, key=lambda one: ((one.kind or "").startswith("AGX"), one.utilisation or 0.0))
         ours = {client.id: client for client in clients if client.pid in pids}
-        moved = self._moved(ours)
+        before, self._before = self._before, ours
+        moved: bool | None = None
+        # Each client is compared with itself: one that came or went makes the sum of all no measure.
+        if ours and before is not None:
+            pairs = [(before.get(name), client) for name, client in ours.items()]
+            moved = any(
+                now.submitted > 0
+                if then is None
+                else now.gpu_time > then.gpu_time or now.submitted > then.submitted
+                for then, now in pairs
+            )
         return Device(
             name=gpu.model or gpu.kind,
             utilisation=gpu.utilisation,
@@ -97,19 +107,6 @@ class Gpu:
             recoveries=gpu.recoveries,
             mine=bool(ours) if clients else None,
         )
-
-    def _moved(self, ours: dict[str, parse.Client]) -> bool | None:
-        """Return whether GPU time of ours advanced; a client that came or went makes the sum no measure."""
-        before, self._before = self._before, ours
-        if not ours or before is None:
-            return None
-        return any(_advanced(before.get(name), client) for name, client in ours.items())
-
-
-def _advanced(before: parse.Client | None, after: parse.Client) -> bool:
-    if before is None:
-        return after.submitted > 0
-    return after.gpu_time > before.gpu_time or after.submitted > before.submitted
 
 
 class MachineWatch:
@@ -127,7 +124,18 @@ class MachineWatch:
         `now`: monotonic seconds; `ours`: pids that are not "others"; `asleep`: what Clock.asleep says.
         """
         if now - self._slow_at >= SLOW_EVERY:
-            self._slow_at, self._slow = now, _rarely_changing()
+            heat = parse.thermal(tool.output([*PMSET, "therm"], PATIENCE) or "")
+            settings = preferences.sleep()
+            self._slow = {
+                "power": parse.power(tool.output([*PMSET, "ps"], PATIENCE) or ""),
+                "thermal": thermal_level(libproc.thermal_pressure(), heat.level),
+                "cpu_limit": heat.cpu_limit,
+                "low_power": settings.low_power if settings else None,
+                "lid_closed": parse.lid_closed(
+                    tool.output([*IOREG, "-k", "AppleClamshellState"], PATIENCE) or ""
+                ),
+            }
+            self._slow_at = now
         return Machine(
             idle=self._idle(),
             busiest=busiest(parse.ps(tool.output(PS, PATIENCE) or ""), ours),
@@ -157,18 +165,6 @@ def busiest(rows: list[parse.ProcessRow], ours: Collection[int]) -> tuple[str, .
     others = [row for row in rows if row.pid not in ours and (row.cpu or 0.0) >= BUSY and row.name != "ps"]
     others.sort(key=lambda row: row.cpu or 0.0, reverse=True)
     return tuple(dict.fromkeys(row.name for row in others))[:TOP]
-
-
-def _rarely_changing() -> dict[str, Any]:
-    heat = parse.thermal(tool.output([*PMSET, "therm"], PATIENCE) or "")
-    settings = preferences.sleep()
-    return {
-        "power": parse.power(tool.output([*PMSET, "ps"], PATIENCE) or ""),
-        "thermal": thermal_level(libproc.thermal_pressure(), heat.level),
-        "cpu_limit": heat.cpu_limit,
-        "low_power": settings.low_power if settings else None,
-        "lid_closed": parse.lid_closed(tool.output([*IOREG, "-k", "AppleClamshellState"], PATIENCE) or ""),
-    }
 
 
 def thermal_level(pressure: int | None, warned: str | None) -> str | None:

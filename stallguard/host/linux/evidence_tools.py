@@ -6,10 +6,10 @@ table has its seconds.  py-spy reads without pausing; gdb stops the process for 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 from stallguard.host.evidence_rows import Table, Tool
@@ -62,7 +62,7 @@ def tools(pid: int, since: float, _now: float) -> tuple[Tool, ...]:
 
 
 def main_wait(pid: int) -> str:
-    """Return where the main thread waits (see linux_census.wait_site); empty if that is not known."""
+    """Return where the main thread waits (see thread_census.wait_site); empty if that is not known."""
     stat = procfs.parse_stat(_text(pid, str(pid), "stat").encode(errors="surrogateescape"))
     call = _text(pid, str(pid), "syscall").encode(errors="surrogateescape")
     return wait_site(stat.state, call) if stat and call else ""
@@ -76,23 +76,19 @@ def report_places() -> tuple[Path, ...]:
 def threads(pid: int) -> str:
     """Return a line a thread: id, state, CPU seconds, system call, wait channel, name; then the kernel stacks."""
     ids = sorted(procfs.threads(pid), key=int)[:THREADS_MAX]
-    rows = [line for thread in ids if (line := _thread(pid, thread))]
+    rows = []
+    for thread in ids:
+        stat = procfs.parse_stat(_text(pid, thread, "stat").encode(errors="surrogateescape"))
+        if stat is not None:
+            where = _text(pid, thread, "wchan").strip("\0\n") or "-"
+            number = _text(pid, thread, "syscall").partition(" ")[0].strip()
+            call = SITES.get(int(number), number) if number.isdigit() else number or "?"
+            rows.append(
+                f"{thread:>8}  {stat.state:<15}  {stat.own_cpu:>9.2f}  {call:<10}  {where:<28}  {stat.name}"
+            )
     stacks = [f"\n{thread}:\n{text}" for thread in ids if (text := _text(pid, thread, "stack").rstrip())]
     head = f"{'thread':>8}  {'state':<15}  {'cpu s':>9}  {'call':<10}  {'waits in':<28}  name"
     return "\n".join([head, *rows, *stacks]) + "\n"
-
-
-def _thread(pid: int, thread: str) -> str:
-    stat = procfs.parse_stat(_text(pid, thread, "stat").encode(errors="surrogateescape"))
-    if stat is None:
-        return ""
-    where = _text(pid, thread, "wchan").strip("\0\n") or "-"
-    return f"{thread:>8}  {stat.state:<15}  {stat.own_cpu:>9.2f}  {_call(pid, thread):<10}  {where:<28}  {stat.name}"
-
-
-def _call(pid: int, thread: str) -> str:
-    number = _text(pid, thread, "syscall").partition(" ")[0].strip()
-    return SITES.get(int(number), number) if number.isdigit() else number or "?"
 
 
 def _text(pid: int, thread: str, name: str) -> str:
@@ -103,14 +99,10 @@ def _text(pid: int, thread: str, name: str) -> str:
 def maps(pid: int) -> str:
     """Return smaps_rollup, and the address space by what is mapped, largest first."""
     rollup = procfs.slurp(f"/proc/{pid}/smaps_rollup", 1 << 14) or b""
-    sizes = summed(_whole(f"/proc/{pid}/maps"))
+    with Path(f"/proc/{pid}/maps").open("rb") as file:  # larger than a page: needs more than one read
+        sizes = summed(file.read(MAPS_BYTES).decode(errors="replace"))
     rows = [f"{size / 1e6:>12.1f} MB  {name}" for name, size in sizes.most_common(MAPS_MAX)]
     return "\n".join([rollup.decode(errors="replace"), *rows]) + "\n"
-
-
-def _whole(path: str) -> str:
-    with Path(path).open("rb") as file:  # larger than a page: needs more than one read
-        return file.read(MAPS_BYTES).decode(errors="replace")
 
 
 def summed(maps: str) -> Counter[str]:
@@ -126,13 +118,9 @@ def summed(maps: str) -> Counter[str]:
 
 def files(pid: int) -> str:
     """Return the open descriptors and where they lead; links only, so a dead file server cannot block the collector."""
-    return "".join(f"{number:>5} -> {where}\n" for number, where in _links(pid))
-
-
-def _links(pid: int) -> Iterator[tuple[str, str]]:
-    names = sorted(os.listdir(f"/proc/{pid}/fd"), key=int)[:FILES_MAX]  # noqa: PTH208 - bare names are wanted
-    for name in names:
-        try:
-            yield name, os.readlink(f"/proc/{pid}/fd/{name}")  # noqa: PTH115 - no object for each of a thousand
-        except OSError:  # closed since
-            continue
+    lines = []
+    for number in sorted(os.listdir(f"/proc/{pid}/fd"), key=int)[:FILES_MAX]:  # noqa: PTH208 - bare names are wanted
+        with contextlib.suppress(OSError):  # closed since
+            where = os.readlink(f"/proc/{pid}/fd/{number}")  # noqa: PTH115 - no object for each of a thousand
+            lines.append(f"{number:>5} -> {where}\n")
+    return "".join(lines)

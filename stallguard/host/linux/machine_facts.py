@@ -37,24 +37,28 @@ class MachineWatch:
 
         `now`: monotonic seconds; `ours`: pids that are not "others"; `asleep`: what Clock.asleep says.
         """
+        before, self._times = self._times, parse_times(slurp("/proc/stat", 512) or b"")
+        idle = total = 0
+        if before is not None and self._times is not None:
+            idle, total = (after - earlier for after, earlier in zip(self._times, before, strict=True))
+        throttled, self._throttled = self._throttled, _number(THROTTLE)
+        thermal = None
+        if self._throttled is not None:
+            thermal = "serious" if throttled is not None and self._throttled > throttled else "nominal"
+        profile = _word("/sys/firmware/acpi/platform_profile")
+        allowed, possible = _number(f"{FREQUENCY}/scaling_max_freq"), _number(f"{FREQUENCY}/cpuinfo_max_freq")
+        lids = glob.glob("/proc/acpi/button/lid/*/state")  # noqa: PTH207
         return Machine(
-            idle=self._idle(),
+            idle=round(min(1.0, max(0.0, idle / total)), 4) if total > 0 else None,
             busiest=self._busiest(now, ours),
             load=os.getloadavg()[0],
             power=_power(),
-            thermal=self._thermal(),
-            low_power=_is_saving(),
-            cpu_limit=_cpu_limit(),
+            thermal=thermal,
+            low_power=profile == "low-power" if profile else None,
+            cpu_limit=round(allowed / possible, 3) if allowed and possible else None,
             asleep=round(asleep, 3),
-            lid_closed=_is_lid_closed(),
+            lid_closed=_word(lids[0]).endswith("closed") if lids else None,
         )
-
-    def _idle(self) -> float | None:
-        before, self._times = self._times, parse_times(slurp("/proc/stat", 512) or b"")
-        if before is None or self._times is None:
-            return None
-        idle, total = (after - earlier for after, earlier in zip(self._times, before, strict=True))
-        return round(min(1.0, max(0.0, idle / total)), 4) if total > 0 else None
 
     def _busiest(self, now: float, ours: Collection[int]) -> tuple[str, ...]:
         stats = {pid: stat for pid in procfs.all_pids() if (stat := procfs.stat(pid))}
@@ -67,12 +71,6 @@ class MachineWatch:
                 used[stat.name] += self._cpu[key] - before[key]
         busy = [name for name, seconds in used.items() if seconds >= BUSY * elapsed]
         return tuple(sorted(busy, key=used.__getitem__, reverse=True)[:TOP])
-
-    def _thermal(self) -> str | None:
-        before, self._throttled = self._throttled, _number(THROTTLE)
-        if self._throttled is None:
-            return None
-        return "serious" if before is not None and self._throttled > before else "nominal"
 
 
 _KINDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")  # proc_stat(5)
@@ -96,11 +94,6 @@ def _number(path: str) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _cpu_limit() -> float | None:
-    allowed, possible = _number(f"{FREQUENCY}/scaling_max_freq"), _number(f"{FREQUENCY}/cpuinfo_max_freq")
-    return round(allowed / possible, 3) if allowed and possible else None
-
-
 def _power() -> str | None:
     """Return what feeds the machine: Documentation/ABI/testing/sysfs-class-power."""
     kinds = {path: _word(f"{path}/type") for path in glob.glob("/sys/class/power_supply/*")}  # noqa: PTH207
@@ -116,21 +109,12 @@ def _word(path: str) -> str:
     return (slurp(path, 256) or b"").decode(errors="replace").strip()
 
 
-def _is_saving() -> bool | None:
-    profile = _word("/sys/firmware/acpi/platform_profile")
-    return profile == "low-power" if profile else None
-
-
-def _is_lid_closed() -> bool | None:
-    for path in glob.glob("/proc/acpi/button/lid/*/state"):  # noqa: PTH207
-        return _word(path).endswith("closed")
-    return None
-
-
 def facts() -> dict[str, str | int | bool | None]:
     """Return what does not change while the machine runs; None: not known here."""
-    release = platform.freedesktop_os_release() if _has_release() else {}
-    chip = [line for line in _word_long("/proc/cpuinfo").splitlines() if line.startswith("model name")]
+    has_release = any(os.path.exists(path) for path in ("/etc/os-release", "/usr/lib/os-release"))  # noqa: PTH110
+    release = platform.freedesktop_os_release() if has_release else {}
+    processors = (slurp("/proc/cpuinfo", 1 << 14) or b"").decode(errors="replace").splitlines()
+    chip = [line for line in processors if line.startswith("model name")]
     info = procfs.sizes(slurp("/proc/meminfo", 1 << 14) or b"")
     return {
         "system": "Linux",
@@ -144,11 +128,3 @@ def facts() -> dict[str, str | int | bool | None]:
         "rosetta": None,
         "python": sys.version.split()[0],
     }
-
-
-def _has_release() -> bool:
-    return any(os.path.exists(path) for path in ("/etc/os-release", "/usr/lib/os-release"))  # noqa: PTH110
-
-
-def _word_long(path: str) -> str:
-    return (slurp(path, 1 << 14) or b"").decode(errors="replace")

@@ -20,13 +20,14 @@ NO_LIMIT = 1 << 60  # version 1 says 9223372036854771712 for "none"
 def memory(pid: int | None = None) -> Memory:
     """Return the machine's memory, with the limits of `pid` or of ourselves."""
     info = procfs.sizes(slurp("/proc/meminfo", 1 << 14) or b"")
+    swap, swap_free = info.get("SwapTotal"), info.get("SwapFree")
     outs = _counter("/proc/vmstat", b"pswpout")
     tight = tightest(limits(pid))
     stalls = parse_pressure(slurp("/proc/pressure/memory") or b"")
     return Memory(
         total=info.get("MemTotal"),
         available=info.get("MemAvailable"),
-        swap_used=_difference(info.get("SwapTotal"), info.get("SwapFree")),
+        swap_used=None if swap is None or swap_free is None else swap - swap_free,
         swap_outs=None if outs is None else outs * procfs.PAGE,
         compressed=info.get("Zswap"),
         stall_some=stalls.get("some"),
@@ -35,10 +36,6 @@ def memory(pid: int | None = None) -> Memory:
         limit_used=tight.used if tight else None,
         oom_kills=oom_kills(group_of(pid)),
     )
-
-
-def _difference(all_of_it: int | None, free: int | None) -> int | None:
-    return None if all_of_it is None or free is None else all_of_it - free
 
 
 def _counter(path: str, name: bytes) -> int | None:
@@ -74,7 +71,14 @@ def tightest(known: list[Limit]) -> Limit | None:
 
 def limits(pid: int | None) -> list[Limit]:
     """Return all limits on the memory of `pid` (this process if None)."""
-    return [*_group_limits(group_of(pid)), *_process_limits(pid)]
+    known = _group_limits(group_of(pid))
+    soft = parse_limits((slurp(f"/proc/{pid or 'self'}/limits") or b"").decode("ascii", "replace"))
+    if soft:
+        sizes = procfs.sizes(slurp(f"/proc/{pid or 'self'}/status") or b"")
+        known += [
+            Limit(most, sizes[_RLIMITS[name]]) for name, most in soft.items() if _RLIMITS[name] in sizes
+        ]
+    return known
 
 
 class ControlGroup(NamedTuple):
@@ -109,20 +113,16 @@ _FILES = {  # version -> limit, usage, file with the line `oom_kill N`
 def _group_limits(group: ControlGroup | None) -> list[Limit]:
     if group is None:
         return []
-    most, used, _ = _FILES[group.version]
+    limit_file, usage_file, _ = _FILES[group.version]
     root = f"{CGROUPS}/memory" if group.version == 1 else CGROUPS
     known = []
     path = group.path
     while path.startswith(root):  # every level above has its own limit, and each holds
-        known += _limit(_number(f"{path}/{most}"), _number(f"{path}/{used}"))
+        most, used = _number(f"{path}/{limit_file}"), _number(f"{path}/{usage_file}")
+        if most is not None and used is not None and 0 < most < NO_LIMIT:
+            known.append(Limit(most, used))
         path = path.rpartition("/")[0]
     return known
-
-
-def _limit(most: int | None, used: int | None) -> list[Limit]:
-    if most is None or used is None or not 0 < most < NO_LIMIT:
-        return []
-    return [Limit(most, used)]
 
 
 def _number(path: str) -> int | None:
@@ -137,15 +137,6 @@ def oom_kills(group: ControlGroup | None) -> int | None:
 
 # The rlimits that end a training, and the line of /proc/PID/status that fills each (proc_pid_limits(5)).
 _RLIMITS = {"Max address space": "VmSize", "Max data size": "VmData"}
-
-
-def _process_limits(pid: int | None) -> list[Limit]:
-    text = (slurp(f"/proc/{pid or 'self'}/limits") or b"").decode("ascii", "replace")
-    soft = parse_limits(text)
-    if not soft:
-        return []
-    sizes = procfs.sizes(slurp(f"/proc/{pid or 'self'}/status") or b"")
-    return [Limit(most, sizes[_RLIMITS[name]]) for name, most in soft.items() if _RLIMITS[name] in sizes]
 
 
 def parse_limits(text: str) -> dict[str, int]:

@@ -29,10 +29,15 @@ class Gpu:
         devices = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
         if not devices:
             return None
-        holders = [self._holders(nvml, device) for device in devices]
+        holders: list[set[int] | None] = []
+        for device in devices:
+            running = _try(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, device)
+            holders.append(None if running is None else {process.pid for process in running})
         used = [device for device, held in zip(devices, holders, strict=True) if held and held & set(pids)]
         known = [held for held in holders if held is not None]
-        return self._reading(nvml, used or devices, pids, _is_mine(known, bool(used)))
+        # In a container NVML has the host's pids: the absence of ours among others proves nothing.
+        mine = True if used else None if not known or any(known) else False
+        return self._reading(nvml, used or devices, pids, mine)
 
     def _reading(self, nvml: Any, devices: list[Any], pids: Collection[int], mine: bool | None) -> Device:
         rates = [_try(nvml, nvml.nvmlDeviceGetUtilizationRates, device) for device in devices]
@@ -41,38 +46,27 @@ class Gpu:
         busy = [rate.gpu / 100 for rate in rates if rate is not None]
         used = [info.used for info in memory if info is not None]
         watts = [milliwatts / 1000 for milliwatts in power if milliwatts is not None]
+        name = _try(nvml, nvml.nvmlDeviceGetName, devices[0])
+        moved = None
+        if mine:  # whether a sample since the last reading shows our processes at work; None: none is kept
+            first = self._seen == 0
+            samples = [_samples(nvml, device, self._seen) for device in devices]
+            kept = [one for each in samples if each is not None for one in each]
+            self._seen = max([self._seen, *(sample.timeStamp for sample in kept)])
+            if not first and any(each is not None for each in samples):
+                moved = any(sample.pid in pids and sample.smUtil > 0 for sample in kept)
         return Device(
-            name=_text(_try(nvml, nvml.nvmlDeviceGetName, devices[0])),
+            name=name.decode(errors="replace") if isinstance(name, bytes) else name,
             utilisation=max(busy) if busy else None,
-            moved=self._moved(nvml, devices, pids) if mine else None,
+            moved=moved,
             power=sum(watts) if watts else None,
             memory=sum(used) if used else None,
             mine=mine,
         )
 
-    def _holders(self, nvml: Any, device: Any) -> set[int] | None:
-        running = _try(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, device)
-        return None if running is None else {process.pid for process in running}
-
-    def _moved(self, nvml: Any, devices: list[Any], pids: Collection[int]) -> bool | None:
-        """Return whether a sample since the last reading shows our processes at work; None: none is kept."""
-        first = self._seen == 0
-        samples = [_samples(nvml, device, self._seen) for device in devices]
-        kept = [one for each in samples if each is not None for one in each]
-        self._seen = max([self._seen, *(sample.timeStamp for sample in kept)])
-        if first or all(each is None for each in samples):
-            return None
-        return any(sample.pid in pids and sample.smUtil > 0 for sample in kept)
-
-
-def _is_mine(known: list[set[int]], ours_found: bool) -> bool | None:
-    """In a container NVML has the host's pids: the absence of ours among others proves nothing."""
-    if ours_found:
-        return True
-    return None if not known or any(known) else False
-
 
 def _samples(nvml: Any, device: Any, since: int) -> list[Any] | None:
+    """Return the samples of process utilisation after `since`; none if the device was idle, None if none is kept."""
     try:
         return list(nvml.nvmlDeviceGetProcessUtilization(device, since))
     except nvml.NVMLError as error:
@@ -84,10 +78,6 @@ def _try(nvml: Any, ask: Callable[[Any], Any], device: Any) -> Any:
     with contextlib.suppress(nvml.NVMLError):  # not supported by this device or driver: unknown
         return ask(device)
     return None
-
-
-def _text(name: Any) -> str | None:
-    return name.decode(errors="replace") if isinstance(name, bytes) else name
 
 
 @functools.cache

@@ -45,17 +45,15 @@ def parse_logind(texts: Iterable[str]) -> Sleep:
         "hybrid-sleep",
         "suspend-then-hibernate",
     )
-    return Sleep(after=_seconds(login.get("idleactionsec", "")) if sleeps else NEVER)
+    if not sleeps:
+        return Sleep(after=NEVER)
+    parts = re.findall(r"(\d+)\s*([a-z]*)", login.get("idleactionsec", ""))
+    return Sleep(after=sum(float(number) * UNIT.get(unit, 1.0) for number, unit in parts) or IDLE)
 
 
 def wakes() -> tuple[str, ...]:
     """Return nothing: a timer that wakes a Linux machine belongs to root."""
     return ()
-
-
-def _seconds(text: str) -> float:
-    parts = re.findall(r"(\d+)\s*([a-z]*)", text)
-    return sum(float(number) * UNIT.get(unit, 1.0) for number, unit in parts) or IDLE
 
 
 def gpus() -> tuple[ListedGpu, ...] | None:

@@ -52,7 +52,13 @@ class Tree:
     def read(self, main: int | None = None) -> Process:
         """Return the tree's reading.  `main`: the process whose state is read; the root by default."""
         if self._members.is_search_due(time.monotonic()):
-            self._search()
+            root = self._members.root
+            known = {*self._members.started, root}
+            fresh = _children(known) if _has_children_files() else _descendants(known, root)
+            for pid in (root, *fresh):
+                stat = procfs.stat(pid)
+                self._members.add(pid, stat.start if stat else None)
+            self._swap = _swap(self._members.started)
         read = {pid: procfs.stat(pid) for pid in self._members.started}
         living = {pid: stat for pid, stat in read.items() if stat is not None}
         self._members.keep({pid: stat.start for pid, stat in living.items()})
@@ -61,30 +67,24 @@ class Tree:
         return self._reading(stats, teller.state if teller else "gone")
 
     def set_shared(self, shared: int) -> None:
-        """Return how many bytes of the members' RSS are counted more than once (see `overcount`)."""
+        """Set how many bytes of the members' RSS are counted more than once (see `overcount`)."""
         self._shared = shared
-
-    def _search(self) -> None:
-        root = self._members.root
-        known = {*self._members.started, root}
-        fresh = _children(known) if _has_children_files() else _descendants(known, root)
-        for pid in (root, *fresh):
-            stat = procfs.stat(pid)
-            self._members.add(pid, stat.start if stat else None)
-        self._swap = _swap(self._members.started)
 
     def _reading(self, stats: dict[int, Stat], state: str) -> Process:
         each, count = list(stats.values()), self._rising.count
         if not each:
             return Process(state="gone", members=0, workers=self._members.take_died())
         moved = _total(procfs.io(pid) for pid in stats)
-        queued = _queues(stats)
+        threads = sum(one.threads for one in each)
+        queued: tuple[int | None, int | None] = None, None
+        if threads <= THREADS_MAX:
+            queued = _total(procfs.schedstat(pid, thread) for pid in stats for thread in procfs.threads(pid))
         rss = sum(one.rss for one in each)
         return Process(
             state=state,
             cpu=_rounded(self._rising.total("cpu", sum(one.cpu for one in each))),
             members=len(each),
-            threads=sum(one.threads for one in each),
+            threads=threads,
             switches=count("switches", queued[1]),
             io=count("io", moved[0]),
             disk=count("disk", moved[1]),
@@ -107,12 +107,6 @@ def _total(pairs: Iterable[tuple[int, int] | None]) -> tuple[int | None, int | N
     return (sum(pair[0] for pair in known), sum(pair[1] for pair in known)) if known else (None, None)
 
 
-def _queues(stats: dict[int, Stat]) -> tuple[int | None, int | None]:
-    if sum(stat.threads for stat in stats.values()) > THREADS_MAX:
-        return None, None
-    return _total(procfs.schedstat(pid, thread) for pid in stats for thread in procfs.threads(pid))
-
-
 def _swap(pids: Iterable[int]) -> int | None:
     sizes = [procfs.sizes(procfs.slurp(f"/proc/{pid}/status") or b"").get("VmSwap") for pid in pids]
     known = [swap for swap in sizes if swap is not None]
@@ -124,6 +118,7 @@ def _has_children_files() -> bool:
 
 
 def _children(known: set[int]) -> set[int]:
+    """Return the new descendants of the known processes, by the kernel's lists of the children of each thread."""
     fresh: set[int] = set()
     waiting = list(known)
     while waiting:
@@ -137,6 +132,7 @@ def _children(known: set[int]) -> set[int]:
 
 
 def _descendants(known: set[int], root: int) -> set[int]:
+    """Return the new processes that descend from known ones or are in the root's session, by a look at all."""
     stats = {pid: stat for pid in procfs.all_pids() if (stat := procfs.stat(pid))}
     family = set(known)
     grown = True

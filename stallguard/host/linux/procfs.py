@@ -64,10 +64,12 @@ def parse_stat(line: bytes) -> Stat | None:
         number = [int(text) for text in field[1:_FIELDS]]
     except ValueError:
         return None
+    letter = field[0].decode(errors="replace")
+    exiting = number[5] & PF_EXITING and letter != "Z"
     own = (number[10] + number[11]) / TICKS
     return Stat(
         name=line[begin + 1 : end].decode(errors="replace"),
-        state=_state(field[0].decode(errors="replace"), number[5]),
+        state="exiting" if exiting else STATES.get(letter, "running"),
         parent=number[0],
         session=number[2],
         minor_faults=number[6] + number[7],
@@ -78,12 +80,6 @@ def parse_stat(line: bytes) -> Stat | None:
         start=number[18],
         rss=number[20] * PAGE,
     )
-
-
-def _state(letter: str, flags: int) -> str:
-    if flags & PF_EXITING and letter != "Z":
-        return "exiting"
-    return STATES.get(letter, "running")
 
 
 def stat(pid: int) -> Stat | None:

@@ -50,7 +50,7 @@ SITES = _by_number(platform.machine())
 def wait_site(state: str, call: bytes, sites: dict[int, str] = SITES) -> str:
     """Return where a thread waits: futex timed sleep poll sock read write sync wait run disk other.
 
-    `state`: as linux_proc.STATES says it; `call`: the text of its `syscall` file; `sites`: numbers to names.
+    `state`: a value of procfs.STATES; `call`: the text of its `syscall` file; `sites`: numbers to names.
     """
     if state == "uninterruptible":
         return "disk"
@@ -59,16 +59,13 @@ def wait_site(state: str, call: bytes, sites: dict[int, str] = SITES) -> str:
         return "run"
     try:
         number, arguments = int(word[0]), [int(text, 16) for text in word[1:]]
-        return _refined(sites.get(number, "other"), arguments)
+        site = sites.get(number, "other")
+        if site in _TIMEOUT:
+            return "timed" if arguments[_TIMEOUT[site]] else "futex"
+        if site == "select":  # select(0, ...) is how older Pythons sleep
+            return "poll" if arguments[0] else "sleep"
     except (ValueError, IndexError):
         return "other"
-
-
-def _refined(site: str, arguments: list[int]) -> str:
-    if site in _TIMEOUT:
-        return "timed" if arguments[_TIMEOUT[site]] else "futex"
-    if site == "select":  # select(0, ...) is how older Pythons sleep
-        return "poll" if arguments[0] else "sleep"
     return site
 
 
@@ -108,6 +105,7 @@ def _site(pid: int, thread: str) -> str | None:
 _REMOTE, _STATE, _INODE, _ESTABLISHED = 2, 3, 9, "01"  # columns of proc_net(5), and one value of the state
 _MOUNT_POINT = 4  # column of proc_pid_mountinfo(5)
 _V4_DIGITS, _MAPPED = 8, "0000000000000000FFFF0000"  # an IPv4 address within IPv6: RFC 4291, 2.5.5.2
+_LOOPBACK = "00000000000000000000000001000000"  # ::1
 NETWORK_FILES = ("nfs", "cifs", "smb", "ceph", "gluster", "lustre", "beegfs", "afs", "9p", "fuse.")
 
 
@@ -118,27 +116,24 @@ def is_remote(pids: Iterable[int]) -> bool | None:
     """
     known = False
     for pid in pids:
-        links = _links(pid)
-        if links is None:
+        try:
+            names = os.listdir(f"/proc/{pid}/fd")[:FILES_MAX]  # noqa: PTH208 - no object for each
+        except OSError:
             continue
         known = True
-        if _holds_connection(pid, links) or _holds_network_file(pid, links):
+        links = []
+        for name in names:
+            with contextlib.suppress(OSError):  # closed since
+                links.append(os.readlink(f"/proc/{pid}/fd/{name}"))  # noqa: PTH115 - a thousand of them
+        sockets = {link[8:-1] for link in links if link.startswith("socket:[")}
+        files = ("tcp", "tcp6") if sockets else ()
+        tables = [procfs.slurp(f"/proc/{pid}/net/{file}", 1 << 20) or b"" for file in files]
+        if any(sockets & remote_sockets(table) for table in tables):
+            return True
+        mounts = network_mounts(procfs.slurp(f"/proc/{pid}/mountinfo", 1 << 18) or b"")
+        if any(link.startswith(f"{mount}/") for mount in mounts for link in links):
             return True
     return False if known else None
-
-
-def _links(pid: int) -> list[str] | None:
-    try:
-        names = os.listdir(f"/proc/{pid}/fd")[:FILES_MAX]  # noqa: PTH208 - no object for each
-    except OSError:
-        return None
-    links = []
-    for name in names:
-        try:
-            links.append(os.readlink(f"/proc/{pid}/fd/{name}"))  # noqa: PTH115 - a thousand of them
-        except OSError:  # closed since
-            continue
-    return links
 
 
 def has_open(pid: int, path: str) -> bool | None:
@@ -156,30 +151,19 @@ def has_open(pid: int, path: str) -> bool | None:
     return False
 
 
-def _holds_connection(pid: int, links: list[str]) -> bool:
-    held = {link[8:-1] for link in links if link.startswith("socket:[")}
-    if not held:
-        return False
-    tables = [procfs.slurp(f"/proc/{pid}/net/{name}", 1 << 20) or b"" for name in ("tcp", "tcp6")]
-    return bool(held & {inode for table in tables for inode in remote_sockets(table)})
-
-
 def remote_sockets(table: bytes) -> set[str]:
     """Return the inodes of established connections to other hosts in a /proc/net/tcp or tcp6, proc_net(5)."""
-    rows = [line.split() for line in table.decode("ascii", "replace").splitlines()[1:]]
-    whole = [row for row in rows if len(row) > _INODE]
-    return {row[_INODE] for row in whole if row[_STATE] == _ESTABLISHED and not _is_loopback(row[_REMOTE])}
-
-
-def _is_loopback(address: str) -> bool:
-    host = address.partition(":")[0]  # hexadecimal, every 32-bit word in the host's byte order
-    v4 = len(host) == _V4_DIGITS or host.startswith(_MAPPED)
-    return (v4 and host.endswith("7F")) or host == "00000000000000000000000001000000"
-
-
-def _holds_network_file(pid: int, links: list[str]) -> bool:
-    mounts = network_mounts(procfs.slurp(f"/proc/{pid}/mountinfo", 1 << 18) or b"")
-    return any(link.startswith(f"{mount}/") for mount in mounts for link in links)
+    found = set()
+    for line in table.decode("ascii", "replace").splitlines()[1:]:
+        row = line.split()
+        if len(row) <= _INODE or row[_STATE] != _ESTABLISHED:
+            continue
+        host = row[_REMOTE].partition(":")[0]  # hexadecimal, every 32-bit word in the host's byte order
+        is_v4 = len(host) == _V4_DIGITS or host.startswith(_MAPPED)
+        is_loopback = host.endswith("7F") if is_v4 else host == _LOOPBACK
+        if not is_loopback:
+            found.add(row[_INODE])
+    return found
 
 
 def network_mounts(text: bytes) -> list[str]:
