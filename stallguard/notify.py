@@ -22,14 +22,14 @@ import msgspec
 from stallguard.config.sections import NotifySettings
 
 MISSED = "missed"  # a start of an overnight job that did not happen
-# Events of the setting notify.on, and the kinds of announcements for each.
+# Events of the setting notify.on, and the messages for each.
 OCCASIONS = {
-    "stall": ("stalled",),
-    "restart": ("restart",),
-    "give_up": ("gave_up", "unkillable", "unguarded", MISSED),
-    "finish": ("finished", "ended", "paused"),
+    "stall": ("training.stalled",),
+    "restart": ("attempt.restarting",),
+    "give_up": ("run.gave_up", "attempt.unkillable", "run.unguarded", MISSED),
+    "finish": ("run.finished", "run.failed", "run.paused"),
 }
-PASSING = ("stalled", "restart")  # during a run: their rate is limited
+PASSING = ("training.stalled", "attempt.restarting")  # during a run: their rate is limited
 DEADLINE = 15.0  # seconds for one channel
 MOST_AN_HOUR = 12
 FAREWELL = 20.0  # seconds for which the end of a run waits for the last notification

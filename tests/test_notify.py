@@ -20,19 +20,16 @@ def allowed(*steps: tuple[str, float]) -> list[bool]:
     return answers
 
 
-def test_the_same_kind_is_told_once_a_minute() -> None:
-    assert allowed(("stalled", 0), ("stalled", 30), ("restart", 30), ("stalled", 61)) == [
-        True,
-        False,
-        True,
-        True,
-    ]
+def test_the_same_message_is_sent_once_a_minute() -> None:
+    stalls = [("training.stalled", at) for at in (0.0, 30.0, 61.0)]
+
+    assert allowed(stalls[0], stalls[1], ("attempt.restarting", 30), stalls[2]) == [True, False, True, True]
 
 
 def test_at_most_a_dozen_an_hour_but_the_last_word_always() -> None:
-    steps = [("stalled", 100.0 * n) for n in range(13)]
+    steps = [("training.stalled", 100.0 * n) for n in range(13)]
 
-    assert allowed(*steps, ("gave_up", 1300.0)) == [True] * 12 + [False, True]
+    assert allowed(*steps, ("run.gave_up", 1300.0)) == [True] * 12 + [False, True]
 
 
 def sent_of(announced: list[str], on: tuple[str, ...]) -> list[str]:
@@ -45,9 +42,9 @@ def sent_of(announced: list[str], on: tuple[str, ...]) -> list[str]:
 
 
 def test_only_the_occasions_that_are_wanted_are_sent_and_healthy_chatter_never() -> None:
-    announced = ["suspect", "stalled", "restart", "finished"]
+    announced = ["training.suspected", "training.stalled", "attempt.restarting", "run.finished"]
 
-    assert sent_of(announced, ("stall", "finish")) == ["stalled", "finished"]
+    assert sent_of(announced, ("stall", "finish")) == ["training.stalled", "run.finished"]
     assert sent_of(announced, ()) == []
 
 
@@ -72,8 +69,8 @@ def test_a_failing_channel_is_told_once_and_the_others_still_get_the_word() -> N
     notifier = notify.Notifier(
         {"desktop": broken, "other": lambda _, text: got.append(text)}, announced.append
     )
-    notifier.notify("stalled", "t", "one", 0.0)
-    notifier.notify("finished", "t", "two", 1.0)
+    notifier.notify("training.stalled", "t", "one", 0.0)
+    notifier.notify("run.finished", "t", "two", 1.0)
     notifier.close()
 
     assert got == ["one", "two"]
@@ -90,7 +87,9 @@ def test_a_channel_that_failed_gets_the_next_word() -> None:
         got.append(text)
 
     notifier = notify.Notifier({"net": away_at_first}, announced.append)
-    for at, (kind, text) in enumerate([("stalled", "one"), ("restart", "two"), ("finished", "over")]):
+    for at, (kind, text) in enumerate(
+        [("training.stalled", "one"), ("attempt.restarting", "two"), ("run.finished", "over")]
+    ):
         notifier.notify(kind, "t", text, float(at))
     notifier.close()
 
@@ -103,7 +102,7 @@ def test_a_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path, monk
     announced: list[str] = []
     send = notify.command_sender(f"sleep 600 & echo $! > {tmp_path}/pid; wait", dict(os.environ))
     notifier = notify.Notifier({"the command": send}, announced.append)
-    notifier.notify("finished", "t", "x", 0.0)
+    notifier.notify("run.finished", "t", "x", 0.0)
     notifier.close()
 
     assert announced == ["notifications by the command are not sent: it did not end within 1 s"]
@@ -126,7 +125,7 @@ def test_what_a_command_that_fails_was_is_not_told() -> None:
     notifier = notify.Notifier(
         {"the command": notify.command_sender("exit 3 # token=hunter2", dict(os.environ))}, announced.append
     )
-    notifier.notify("finished", "t", "over", 0.0)
+    notifier.notify("run.finished", "t", "over", 0.0)
     notifier.close()
 
     assert announced == ["notifications by the command are not sent: it ended with exit code 3"]

@@ -78,7 +78,7 @@ class Teller:
 
     def lines(self) -> Iterator[tuple[float, Event | Action]]:
         """Yield (second of the night, event or action)."""
-        yield 0.0, Announce("guarding", {"command": "train.py --epochs 100", "run": "night"})
+        yield 0.0, Announce("run.started", {"command": "train.py --epochs 100", "run": "night"})
         yield from self._launch(0.0)
         stalls = self._night.stalled_at()
         for second in range(self._night.seconds):
@@ -115,7 +115,7 @@ class Teller:
             yield (
                 at,
                 Announce(
-                    "resumed",
+                    "attempt.resumed",
                     {"text": self._resumed()},
                 ),
             )
@@ -197,8 +197,8 @@ class Teller:
         }  # fmt: skip
         why = "a restart has helped against this before"
         decision = Decision("restart", why)
-        yield at, Announce("suspect", silence)
-        yield at, Announce("stalled", silence)
+        yield at, Announce("training.suspected", silence)
+        yield at, Announce("training.stalled", silence)
         yield at, Collect(number, self._attempt)
         mark = f"8b54b5e1ab7b7{number % 3:03d}"
         yield (
@@ -208,16 +208,22 @@ class Teller:
             ),
         )
         yield at, Diagnosed(number, (finding, other))
-        yield at, Announce("evidence", {"where": f"incidents/{number}", "line": f"; it hangs at {WHERE}"})
+        yield (
+            at,
+            Announce(
+                "evidence.collected", {"where": f"incidents/{number}", "line": f"; it hangs at {WHERE}"}
+            ),
+        )
         yield at, Diagnosed(number, (finding, other), decision)
-        yield at, Announce("stopping", {"attempt": str(self._attempt), "why": why})
+        yield at, Announce("attempt.stopping", {"attempt": str(self._attempt), "why": why})
         yield at, Signal(self._attempt, "TERM")
         yield at, Exited(at=0.0, attempt=self._attempt, code=-15)
         self._attempt += 1
         yield (
             at,
             Announce(
-                "restart", {"attempt": str(self._attempt), "why": why, "mathematics": decision.mathematics}
+                "attempt.restarting",
+                {"attempt": str(self._attempt), "why": why, "mathematics": decision.mathematics},
             ),
         )
         yield from self._launch(at)

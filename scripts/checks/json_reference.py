@@ -77,10 +77,8 @@ class Reference:
         )
         yield from ["", "Lines for a reader have a `message`, made of their `facts`:", ""]
         yield from ["| event | level | message |", "|---|---|---|"]
-        for event, level, kind in sorted(
-            (event, level, kind) for kind, (event, level) in narrative.EVENTS.items()
-        ):
-            yield f"| `{event}` | {level} | {escaped(narrative.template(kind))} |"
+        for event, message in sorted(narrative.MESSAGES.items()):
+            yield f"| `{event}` | {message.level} | {escaped(message.text)} |"
         for title, union in (("what the supervisor saw", AnyEvent), ("what it did", AnyAction)):
             members = sorted(typing.get_args(union), key=lambda one: str(tag(one)))
             yield from ["", f"| event: {title} | means | fields |", "|---|---|---|"]

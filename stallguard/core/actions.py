@@ -45,9 +45,9 @@ class Ask(Action, frozen=True, tag="probe.asked"):
 
 
 class Announce(Action, frozen=True, tag="announced"):
-    """Announce something to the user: a key of the narrative and the facts that it needs."""
+    """Announce something to the user: the name of a message in report.narrative, and the facts that it needs."""
 
-    kind: str
+    message: str
     facts: dict[str, str] = {}
 
 

@@ -38,7 +38,7 @@ def look(run: Run) -> tuple[Run, list[Action]]:
     announced: list[Action] = []
     if begins:
         cause = SLOW.get(judgement.slow_cause, "why is not known")
-        announced.append(Announce("slow", {"factor": f"{judgement.slow:.1f}", "cause": cause}))
+        announced.append(Announce("training.slow", {"factor": f"{judgement.slow:.1f}", "cause": cause}))
     new = tuple(
         finding
         for finding in diagnose.diagnose(run.history, judgement, run.now)

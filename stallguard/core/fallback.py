@@ -37,7 +37,7 @@ def refuses(run: Run, verb: str) -> str:
 
 def begin(run: Run, event: Event, error: str) -> Step:
     """Take over at `event`, on which the core failed; without a child the run is over, with OWN_FAILURE."""
-    announced = Announce("unguarded", {"error": error})
+    announced = Announce("run.unguarded", {"error": error})
     run, actions = follow(replace(run, interrupts=0), event)
     if run.state in ENDED:
         return run, [announced, *actions]

@@ -67,9 +67,11 @@ LEAVES_ALONE = ("wait", "notify")  # decisions that change nothing
 STOP_INEXACT = (
     "inexact-stop"  # a note: the training cannot be resumed exactly, and a setting forbids any other resume
 )
+# What is announced of the probe's notes, by their kind; of all others, probe.remark.
 NOTES = {
-    "aside": "aside", "resume": "resumed", "micro": "smaller", "whole": "whole", "regrown": "smaller",
-    "trouble": "trouble", "sensor": "broken", "inexact": "inexact", "inexact-stop": "inexact",
+    "aside": "probe.disabled", "resume": "attempt.resumed", "micro": "batch.smaller", "whole": "batch.whole",
+    "regrown": "batch.smaller", "trouble": "stallguard.trouble", "sensor": "probe.hooks_removed",
+    "inexact": "attempt.inexact", "inexact-stop": "attempt.inexact",
 }  # fmt: skip
 
 
@@ -119,7 +121,7 @@ def _launched(run: Run, event: Launched, limits: Limits) -> Step:
     run, announced = training_changes.announce(run, limits.policy)
     scratch = event.attempt > 1 and not event.resumed
     return run, [
-        Announce("from_scratch", {"attempt": str(event.attempt)}),
+        Announce("attempt.from_scratch", {"attempt": str(event.attempt)}),
         *announced,
     ] if scratch else announced
 
@@ -132,7 +134,7 @@ def _greeted(run: Run, event: ProbeConnected, _limits: Limits) -> Step:
     """Announce what a remedy cannot reach, once: the hello comes again each time that it changes."""
     news = [text for text in event.beyond if text not in run.beyond]
     run = move(run, "connected", beyond=(*run.beyond, *news))
-    return run, [Announce("beyond", {"text": text}) for text in news]
+    return run, [Announce("training.limitation", {"text": text}) for text in news]
 
 
 def _on_heartbeat(run: Run, event: Heartbeat, limits: Limits) -> Step:
@@ -152,7 +154,7 @@ def _noted(run: Run, event: ProbeNote, limits: Limits) -> Step:
     run, sliced = slicing.noted(run, event, limits)
     changed += sliced
     text = messages.of_one(run, event.pid) + event.text + messages.trained_again(run, event)
-    said = [*changed, Announce(NOTES.get(event.kind, "note"), {"text": text})]
+    said = [*changed, Announce(NOTES.get(event.kind, "probe.remark"), {"text": text})]
     if event.kind != STOP_INEXACT:
         return run, [*said, *ended]
     run, actions = stop(run, Decision(action="give_up", why=event.text, code=GAVE_UP), limits)
@@ -165,9 +167,9 @@ def _left(run: Run, event: ProcessLeft, _limits: Limits) -> Step:
     run, gone = trainings.leave(run, event)
     if gone is None:
         return run, []
-    kind = "vanished" if event.how == "vanished" else "over"
+    message = "process.vanished" if event.how == "vanished" else "process.ended"
     run = move(run, "recovered") if doubted else run
-    return run, [Announce(kind, messages.end_of_training(run, gone))]
+    return run, [Announce(message, messages.end_of_training(run, gone))]
 
 
 def _matched(run: Run, event: Matched, _limits: Limits) -> Step:
@@ -178,30 +180,30 @@ def _matched(run: Run, event: Matched, _limits: Limits) -> Step:
 
 def _slept(run: Run, event: ClockGap, _limits: Limits) -> Step:
     return run, [
-        Announce("slept", {"duration": messages.duration(event.seconds)})
+        Announce("machine.slept", {"duration": messages.duration(event.seconds)})
     ] if event.why == "asleep" else []
 
 
 def _sensor_blocked(run: Run, event: SensorBlocked, _limits: Limits) -> Step:
-    return run, [Announce("sensor", {"sensor": event.sensor})]
+    return run, [Announce("sensor.silent", {"sensor": event.sensor})]
 
 
 def _collected(run: Run, event: Collected, limits: Limits) -> Step:
     if event.incident == DUMP:
-        return run, [Announce("dumped", messages.evidence(event))]
+        return run, [Announce("evidence.dumped", messages.evidence(event))]
     findings = diagnose.diagnose(run.history, run.detector_state.judgement, run.now)
     run = move(run, "collected", findings=findings)
-    announced = [Announce("evidence", messages.evidence(event)), *messages.diagnosis(findings)]
+    announced = [Announce("evidence.collected", messages.evidence(event)), *messages.diagnosis(findings)]
     due, next_step = (
         wakeups.acts_at(run, limits),
         decide.decide(findings, _past(run, findings), limits.policy),
     )
     if limits.observe or is_muted(run):
-        announced.append(Announce("observing"))
+        announced.append(Announce("stall.observed"))
     elif next_step.action in LEAVES_ALONE:
-        announced.append(Announce("left_alone", {"why": next_step.why}))
+        announced.append(Announce("stall.left_alone", {"why": next_step.why}))
     elif due is not None and due - run.now > 1:
-        announced.append(Announce("holding", {"seconds": messages.duration(due - run.now)}))
+        announced.append(Announce("stall.deferred", {"seconds": messages.duration(due - run.now)}))
     return run, [Diagnosed(incident=run.totals.incidents, findings=findings), *announced]
 
 
@@ -219,7 +221,7 @@ def _exited(run: Run, event: Exited, limits: Limits) -> Step:
     if event.code != 0:
         found = Diagnosed(incident=run.totals.incidents, findings=findings, decision=decision)
         announced = [
-            Announce("crashed", messages.exit_facts(run.attempt, event.code)),
+            Announce("attempt.crashed", messages.exit_facts(run.attempt, event.code)),
             *messages.diagnosis(findings),
             found,
         ]
@@ -233,7 +235,10 @@ def _unkillable(run: Run, event: Unkillable, _limits: Limits) -> Step:
         return run, []
     facts = {"pid": str(run.pid), "state": event.state or "no state known"}
     run = move(run, "unkillable", code=GAVE_UP)
-    return run, [Announce("unkillable", facts), Conclude(code=GAVE_UP, why="the process cannot be ended")]
+    return run, [
+        Announce("attempt.unkillable", facts),
+        Conclude(code=GAVE_UP, why="the process cannot be ended"),
+    ]
 
 
 HANDLERS: dict[type, Callable[..., Step]] = {
@@ -262,7 +267,7 @@ def _converge(run: Run, limits: Limits) -> Step:
         return _deadline_passed(run, limits)
     if run.state == lifecycle.STOPPING and grace_period.is_in_vain(run, limits):
         run, actions = kill(run, limits)
-        return run, [Announce("unheeded"), *actions]
+        return run, [Announce("attempt.sigterm_unused"), *actions]
     run, announced = user_commands.drop_outlived(run, limits)
     if run.state not in WATCHED or run.decision is not None:
         return run, []
@@ -281,10 +286,12 @@ def _follow_judgement(run: Run, limits: Limits) -> Step:
         # If another training came into focus, its own gap is not the one that is over.
         seconds = run.detector_state.judgement.gap if step == "recovering" else run.now - run.silent_since
         gap = messages.duration(seconds) if before != "healthy" else "?"
-        kind = "cleared" if run.state != HOLDING else "continued" if before == "stopped" else "recovered"
-        return move(run, "recovered", findings=()), [Announce(kind, {"gap": gap})]
+        message = "training.continued" if before == "stopped" else "training.recovered"
+        if run.state != HOLDING:
+            message = "training.cleared"
+        return move(run, "recovered", findings=()), [Announce(message, {"gap": gap})]
     if step == "suspect" and run.state != lifecycle.SUSPECT:
-        return move(run, "suspected"), [Announce("suspect", messages.silence(run))]
+        return move(run, "suspected"), [Announce("training.suspected", messages.silence(run))]
     ends = shutdown.segment_ends(run, limits)
     return shutdown.next_segment(run, limits) if ends is not None and run.now >= ends else (run, [])
 
@@ -295,7 +302,7 @@ def _stalled(run: Run, limits: Limits) -> Step:
         totals = replace(run.totals, incidents=incident)
         run = move(run, "stalled", totals=totals, declined=-math.inf, silent_since=since)
         return run, [
-            Announce("stalled", messages.silence(run)),
+            Announce("training.stalled", messages.silence(run)),
             Collect(incident=incident, attempt=run.attempt),
         ]
 
@@ -306,7 +313,7 @@ def _stalled(run: Run, limits: Limits) -> Step:
     ]  # fmt: skip
     for one in also:
         run = trainings.put(run, replace(one, announced=True))
-    announced = [Announce("stalled_too", messages.silence(run, one)) for one in also]
+    announced = [Announce("training.also_stalled", messages.silence(run, one)) for one in also]
     run, actions = _act_when_due(run, limits) if run.state == HOLDING else (run, [])
     return run, [*announced, *actions]
 
@@ -326,7 +333,7 @@ def _act_when_due(run: Run, limits: Limits) -> Step:
     run = replace(run, findings=findings, past=tried)
     run, actions = stop(run, decision, limits)
     facts = {"attempt": str(run.attempt), "why": decision.why}
-    return run, [found, Announce("stopping", facts), *actions]
+    return run, [found, Announce("attempt.stopping", facts), *actions]
 
 
 def _deadline_passed(run: Run, limits: Limits) -> Step:
@@ -334,7 +341,7 @@ def _deadline_passed(run: Run, limits: Limits) -> Step:
         if kill_deferred := defer_kill(run, limits):
             return kill_deferred, []
         run, actions = kill(run, limits)
-        return run, [Announce("killing", {"grace": messages.duration(limits.stop.grace)}), *actions]
+        return run, [Announce("attempt.killing", {"grace": messages.duration(limits.stop.grace)}), *actions]
     run = replace(run, deadline=math.inf)
     if run.state == lifecycle.KILLING:
         return _unkillable(run, Unkillable(at=run.now, attempt=run.attempt), limits)
@@ -359,7 +366,7 @@ def _deadline_passed(run: Run, limits: Limits) -> Step:
     facts = messages.totals(run, run.totals.beats, run.now) | {"code": str(GAVE_UP), "why": why}
     return move(run, "ended", code=GAVE_UP), [
         *announced,
-        Announce("gave_up", facts),
+        Announce("run.gave_up", facts),
         Conclude(code=GAVE_UP, why=why),
     ]
 
@@ -380,11 +387,13 @@ def _after(run: Run, decision: Decision, event: Exited) -> Step:
         run = move(run, "restart", deadline=deadline, decision=decision, sizes=sizes)
         facts = {"attempt": str(run.attempt + 1), "why": decision.why, "mathematics": decision.mathematics}
         pause = (
-            [Announce("waiting", {"delay": messages.duration(decision.delay)})] if decision.delay > 1 else []
+            [Announce("attempt.delayed", {"delay": messages.duration(decision.delay)})]
+            if decision.delay > 1
+            else []
         )
-        return run, [*pause, Announce("restart", facts)]
+        return run, [*pause, Announce("attempt.restarting", facts)]
     code = exit_code(decision, event)
-    kind = "gave_up" if decision.action == "give_up" else messages.ending(decision.code, code)
+    message = "run.gave_up" if decision.action == "give_up" else messages.ending(decision.code, code)
     facts = messages.totals(run, beats(run), event.at) | {"code": str(code), "why": decision.why}
-    last: list[Action] = [Announce(kind, facts), Conclude(code=code, why=decision.why)]
+    last: list[Action] = [Announce(message, facts), Conclude(code=code, why=decision.why)]
     return move(run, "ended", code=code, deadline=math.inf), last

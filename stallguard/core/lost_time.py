@@ -107,12 +107,12 @@ def after(lost: LostTime, at: float, what: object) -> LostTime:
             return LostTime(spans, {}, at)
         case Exited() | Failed():
             return _interrupted(lost, at, 0, stalled=False)
-        case Announce(kind="stalled"):
+        case Announce(message="training.stalled"):
             pid = what.facts.get("pid", "")
             return _interrupted(lost, at, int(pid) if pid.isdecimal() else 0, stalled=True)
-        case Announce(kind="recovered"):
+        case Announce(message="training.recovered"):
             return _closed(lost, at)
-        case Announce(kind="continued"):
+        case Announce(message="training.continued"):
             span = lost.open
             if span is None or span.restarted:
                 return lost

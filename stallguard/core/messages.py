@@ -128,30 +128,32 @@ def confidence(value: float) -> str:
 
 def diagnosis(findings: Sequence[Finding]) -> list[Announce]:
     """Return what is announced of the findings: the first, a second if it fits too, and the first advice."""
-    announced = [_finding("diagnosis", finding) for finding in findings[:1]]
-    announced += [_finding("also", finding) for finding in findings[1:2] if finding.confidence >= ALSO]
+    announced = [_finding("stall.diagnosed", finding) for finding in findings[:1]]
+    announced += [
+        _finding("stall.alternative", finding) for finding in findings[1:2] if finding.confidence >= ALSO
+    ]
     advice = findings[0].advice[:1] if findings else ()
-    return announced + [Announce("advice", {"text": text}) for text in advice]
+    return announced + [Announce("stall.advice", {"text": text}) for text in advice]
 
 
 def soft(findings: Sequence[Finding]) -> list[Announce]:
     """Return what is announced while a training goes on: each cause, and its first advice."""
-    causes_found = [(_finding("noticed", finding), finding.advice[:1]) for finding in findings]
+    causes_found = [(_finding("training.degraded", finding), finding.advice[:1]) for finding in findings]
     return [
         one
         for cause, advice in causes_found
-        for one in (cause, *(Announce("advice", {"text": a}) for a in advice))
+        for one in (cause, *(Announce("stall.advice", {"text": a}) for a in advice))
     ]
 
 
-def _finding(kind: str, finding: Finding) -> Announce:
+def _finding(message: str, finding: Finding) -> Announce:
     because = "; ".join(finding.evidence[:3]) or "nothing else fits"
     facts = {
         "cause": causes.title(finding.cause),
         "confidence": confidence(finding.confidence),
         "because": because,
     }
-    return Announce(kind, facts)
+    return Announce(message, facts)
 
 
 def signature(event: Matched) -> list[Announce]:
@@ -160,7 +162,7 @@ def signature(event: Matched) -> list[Announce]:
         return []
     known = signatures.BY_ID.get(event.signature)
     meaning = known.meaning if known else event.family
-    return [Announce("signature", {"meaning": meaning, "line": cut(event.line, LINE)})]
+    return [Announce("output.known_line", {"meaning": meaning, "line": cut(event.line, LINE)})]
 
 
 def exit_facts(attempt: int, code: int) -> dict[str, str]:
@@ -170,10 +172,10 @@ def exit_facts(attempt: int, code: int) -> dict[str, str]:
 
 
 def ending(decision_code: int, code: int) -> str:
-    """Return the key of the sentence for the end of a run."""
+    """Return the name of the message for the end of a run."""
     if decision_code == STOPPED_ON_TIME:
-        return "paused"
-    return "finished" if code == 0 else "ended"
+        return "run.paused"
+    return "run.finished" if code == 0 else "run.failed"
 
 
 def totals(run: Run, beats: int, now: float) -> dict[str, str]:

@@ -28,7 +28,7 @@ BY_US = (-15, -9, 143)  # how a child ends that stallguard ended: SIGTERM, SIGKI
 def time_is_up(run: Run, why: str, limits: Limits) -> Step:
     """End the run at its set time; the next run resumes it."""
     if run.state == lifecycle.BACKOFF:
-        announced = Announce("paused", messages.totals(run, run.totals.beats, run.now) | {"why": why})
+        announced = Announce("run.paused", messages.totals(run, run.totals.beats, run.now) | {"why": why})
         return move(run, "ended", code=STOPPED_ON_TIME), [announced, Conclude(code=STOPPED_ON_TIME, why=why)]
     end = Decision(action="finish", why=why, code=STOPPED_ON_TIME)
     if run.decision is None or (run.interrupted is not None and run.state in WATCHED):
@@ -36,7 +36,7 @@ def time_is_up(run: Run, why: str, limits: Limits) -> Step:
     if run.decision.action != "restart":
         return run, []
     # It is being ended already, for a restart: no attempt follows now.
-    return replace(run, arranged=True, decision=end), [Announce("arranged", {"why": why})]
+    return replace(run, arranged=True, decision=end), [Announce("run.end_is_due", {"why": why})]
 
 
 def segment_ends(run: Run, limits: Limits) -> float | None:
@@ -83,7 +83,7 @@ def _may_have_gone_on(run: Run) -> bool:
 def _arrange(run: Run, decision: Decision, limits: Limits) -> Step:
     """End the training after its batch, with a checkpoint; by signal if no probe can do that, or it takes too long."""
     run = replace(run, arranged=True, decision=decision)
-    announced = Announce("arranged", {"why": decision.why})
+    announced = Announce("run.end_is_due", {"why": decision.why})
     if all(one.heartbeat is None for one in trainings.judged(run)) or run.state in (
         lifecycle.COLLECTING,
         HOLDING,

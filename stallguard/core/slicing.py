@@ -54,4 +54,4 @@ def heartbeat(run: Run, event: Heartbeat, limits: Limits) -> tuple[Run, list[Act
     if not (loop and asked) or event.factor > 1:
         return run, []
     run, announced = training_changes.announce(replace(run, whole=IN_A_LOOP, factor=1), limits.policy)
-    return run, [*announced, Announce("whole", {"text": messages.of_one(run, event.pid) + IN_A_LOOP})]
+    return run, [*announced, Announce("batch.whole", {"text": messages.of_one(run, event.pid) + IN_A_LOOP})]

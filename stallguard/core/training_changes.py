@@ -21,7 +21,7 @@ def announce(run: Run, limits: PolicyLimits) -> tuple[Run, list[Action]]:
     if run.changes and run.changes[-1][1] == text:
         return run, []
     changes = (*run.changes, (run.attempt, text))
-    return replace(run, changes=changes), [Announce("mathematics", {"text": summary(changes)})]
+    return replace(run, changes=changes), [Announce("training.changed", {"text": summary(changes)})]
 
 
 def summary(changes: Sequence[tuple[int, str]]) -> str:

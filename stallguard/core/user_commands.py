@@ -28,9 +28,9 @@ def take(run: Run, event: UserCommand, limits: Limits) -> Step:
     if event.verb == "mute":
         seconds = float(event.argument or MUTE)
         announced = (
-            Announce("muted", {"duration": messages.duration(seconds)})
+            Announce("stalls.muted", {"duration": messages.duration(seconds)})
             if seconds > 0
-            else Announce("unmuted")
+            else Announce("stalls.unmuted")
         )
         return replace(run, quiet_until=run.now + max(0.0, seconds)), [announced]
     if event.verb == "dump":
@@ -72,13 +72,13 @@ def _end(run: Run, event: UserCommand, limits: Limits) -> Step:
             return run, []
         # It is being ended for a restart; after a stop no attempt follows.
         decision = Decision(action="finish", why="you asked to stop", code=OWN_CODE)
-        return replace(run, decision=decision), [Announce("ending")]
+        return replace(run, decision=decision), [Announce("run.stopping")]
     count = run.interrupts + (event.verb != "restart")
     if event.verb == "interrupt" and count == 1:
         # The training can catch it, save and end in its own time, so there is no deadline.
         decision = Decision(action="finish", why="interrupted by you", code=OWN_CODE)
         run = replace(run, interrupts=count, decision=decision, interrupted=(run.now, beats(run)))
-        return run, [Signal(attempt=run.attempt, name="INT"), Announce("interrupted")]
+        return run, [Signal(attempt=run.attempt, name="INT"), Announce("interrupt.forwarded")]
     again = event.verb == "restart"
     decision = Decision(
         action="restart" if again else "finish", why=f"you asked to {event.verb}", factor=run.factor,
@@ -88,7 +88,7 @@ def _end(run: Run, event: UserCommand, limits: Limits) -> Step:
     if event.verb == "interrupt":
         return kill(run, limits)
     run, actions = stop(run, decision, limits)
-    return run, [Announce("ending"), *actions]
+    return run, [Announce("run.stopping"), *actions]
 
 
 def drop_outlived(run: Run, limits: Limits) -> Step:
@@ -101,4 +101,4 @@ def drop_outlived(run: Run, limits: Limits) -> Step:
     since, batches = run.interrupted
     if run.now < since + OUTLIVED or beats(run) < batches + limits.detector.recovered_after:
         return run, []
-    return replace(run, decision=None, interrupts=0, interrupted=None), [Announce("outlived")]
+    return replace(run, decision=None, interrupts=0, interrupted=None), [Announce("interrupt.unused")]

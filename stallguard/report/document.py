@@ -45,7 +45,9 @@ from stallguard.storage.run_files import RunRequest
 
 SCHEMA = 1
 TOLD_MAX = 2000  # sentences
-SAID = ("stalled", "crashed", "diagnosis", "also", "advice")  # what the rest of an incident says already
+HEADLINES = {incidents.STALL: "training.stalled", incidents.CRASH: "attempt.crashed"}
+# What the rest of an incident says already.
+SAID = ("training.stalled", "attempt.crashed", "stall.diagnosed", "stall.alternative", "stall.advice")
 
 
 class StoryLine(msgspec.Struct, frozen=True):
@@ -157,20 +159,23 @@ def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None) -> 
     offset = (here.utcoffset() or dt.timedelta()).total_seconds()
     versions: dict[str, str] = {}
     announced: list[tuple[float, Announce]] = []
-    texts: defaultdict[str, list[str]] = defaultdict(list)  # of the announcements, by their kind
+    texts: defaultdict[str, list[str]] = defaultdict(list)  # of the announcements, by their message
     for at, what in known.happened:
         if isinstance(what, ProbeConnected):
             versions |= what.versions
         elif isinstance(what, Announce):
             announced.append((at, what))
-            texts[what.kind].append(what.facts.get("text", ""))
+            texts[what.message].append(what.facts.get("text", ""))
     facts = {"code": str(end.code), "why": end.why} if end else {}
-    if texts["mathematics"]:
-        facts["mathematics"] = texts["mathematics"][-1]
+    if texts["training.changed"]:
+        facts["mathematics"] = texts["training.changed"][-1]
     in_incidents = {
-        line.facts.get("text") for one in troubles for line in one.announced if line.kind == "inexact"
+        line.facts.get("text")
+        for one in troubles
+        for line in one.announced
+        if line.message == "attempt.inexact"
     }
-    inexact = [text for text in dict.fromkeys(texts["inexact"]) if text not in in_incidents]
+    inexact = [text for text in dict.fromkeys(texts["attempt.inexact"]) if text not in in_incidents]
     return Document(
         schema=SCHEMA,
         run=run.id,
@@ -185,7 +190,7 @@ def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None) -> 
         trainings=trained,
         incidents=_incidents(run, troubles, shown, cwd),
         advice=summary.advice(troubles),
-        beyond=texts["beyond"],
+        beyond=texts["training.limitation"],
         announced=[_line(at, what, shown) for at, what in announced[-TOLD_MAX:]],
         output=evidence_files.last_lines(run.output),
         versions=versions,
@@ -213,13 +218,13 @@ def _incidents(
         shown.append(IncidentText(
             number=one.number, kind=one.kind, clock=clock(one.began), began=one.began, seconds=one.lost,
             attempt=one.attempt, outcome=one.outcome, where=one.where, causes=fits, evidence=kept,
-            headline=prose(sentence("stalled" if one.kind == incidents.STALL else "crashed", one.facts)),
-            announced=[_line(line.at, line, clock) for line in one.announced if line.kind not in SAID],
+            headline=prose(sentence(HEADLINES[one.kind], one.facts)),
+            announced=[_line(line.at, line, clock) for line in one.announced if line.message not in SAID],
             same_as=same if same != one.number else 0,
             why=decided.why if decided else "", mathematics=decided.mathematics if decided else "",
         ))  # fmt: skip
     return shown
 
 
-def _line(at: float, told: Announce | Announcement, clock: Callable[[float], str]) -> StoryLine:
-    return StoryLine(at, clock(at), prose(sentence(told.kind, told.facts)))
+def _line(at: float, announced: Announce | Announcement, clock: Callable[[float], str]) -> StoryLine:
+    return StoryLine(at, clock(at), prose(sentence(announced.message, announced.facts)))

@@ -22,20 +22,15 @@ from stallguard.report.journal_record import Happening, Record, ago
 
 STALL, CRASH = "stall", "crash"
 RESTARTED, RECOVERED, OVER, OPEN = "restarted", "recovered", "over", "open"
-AFTER = (
-    "resumed",
-    "inexact",
-    "smaller",
-    "whole",
-    "beyond",
-)  # what the next attempt says about its own beginning
+# What the next attempt announces about its own beginning.
+AFTER = ("attempt.resumed", "attempt.inexact", "batch.smaller", "batch.whole", "training.limitation")
 
 
 class Announcement(msgspec.Struct, frozen=True):
-    """An announcement; a key of the narrative and its facts."""
+    """An announcement: the name of a message in report.narrative, and its facts."""
 
     at: float
-    kind: str
+    message: str
     facts: dict[str, str] = {}
 
 
@@ -120,20 +115,22 @@ class _Reader:
 
     def announce(self, at: float, announced: Announce) -> None:
         """A stall or crash begins; or an announcement about the one that is open, or just was."""
-        if announced.kind == "stalled" or (announced.kind == "crashed" and self._open is None):
+        if announced.message == "training.stalled" or (
+            announced.message == "attempt.crashed" and self._open is None
+        ):
             self._end(at, OVER)
             pid = announced.facts.get("pid", "")
             before = self._record.heartbeat_before(at, int(pid) if pid.isdecimal() else 0)
             began = at if before is None else ago(before[0], before[1].at, before[1].progress_at)
-            kind = STALL if announced.kind == "stalled" else CRASH
+            kind = STALL if announced.message == "training.stalled" else CRASH
             self._open = Incident(kind, self._attempt, began, at, facts=announced.facts)
             if kind == CRASH:
                 self._open.acted = at
             self.found.append(self._open)
-        last = self._open or (self.found[-1] if self.found and announced.kind in AFTER else None)
+        last = self._open or (self.found[-1] if self.found and announced.message in AFTER else None)
         if last is not None:
-            last.announced.append(Announcement(at, announced.kind, announced.facts))
-        if announced.kind in ("recovered", "continued"):
+            last.announced.append(Announcement(at, announced.message, announced.facts))
+        if announced.message in ("training.recovered", "training.continued"):
             self._end(at, RECOVERED)
 
     def _end(self, at: float, outcome: str) -> None:

@@ -65,11 +65,8 @@ def read(path: Path) -> Record:
         value: Any
         try:
             line = decode_line(raw)
-            kind = narrative.kind_of(line.event)
-            at, value = (
-                line.time.timestamp(),
-                decode_value(raw) if kind is None else Announce(kind, line.facts),
-            )
+            at, is_message = line.time.timestamp(), line.event in narrative.MESSAGES
+            value = Announce(line.event, line.facts) if is_message else decode_value(raw)
         except (OverflowError, *UNREADABLE):
             continue
         last = max(last, at)

@@ -1,149 +1,130 @@
 """The one set of sentences: terminal, journal, report and notification use the same words.
 
-Each entry is a template over the facts of a core.actions.Announce.  This module must not look anything up.
+MESSAGES has what is announced during a run, by the names that the journal uses; STORY has what a report says of the
+whole.  Each entry is a template over the facts of a core.actions.Announce.  This module must not look anything up.
 """
 
 from __future__ import annotations
 
 import string
 from collections.abc import Mapping
+from typing import NamedTuple
 
-# Spoken on the terminal.
-SPOKEN = {
-    "goes_on": "resuming from the checkpoints of run {run}",
-    "guarding": "guarding {command} (run {run})",
-    "taken_up": "the stallguard process of run {run} ended unexpectedly; guarding it again: {what}",
-    "elsewhere": "the script runs with {python}; {hint}",
-    "outside": "the probe cannot be installed: {why}; guarding from outside",
-    "beyond": "{text}",
-    "aside": "the probe disabled itself: {text}; guarding from outside",
-    "stalled": "stalled: {silence}; {what}",
-    "evidence": "evidence saved in {where}{line}",
-    "dumped": "the requested dump is in {where}{line}",
-    "diagnosis": "most likely {cause} ({confidence}): {because}",
-    "also": "also possible: {cause} ({confidence}): {because}",
-    "advice": "suggestion: {text}",
-    "holding": "it can recover by itself; acting in {seconds} unless it does",
-    "left_alone": "no action for now: {why}",
-    "observing": "observe mode: no action",
-    "muted": "stall handling is paused for {duration}",
-    "unmuted": "stall handling is on again",
-    "recovered": "recovered without a restart after {gap} without progress",
-    "continued": "the process was continued from outside after {gap}; no action",
-    "stopping": "ending attempt {attempt}: {why}",
-    "killing": "no exit within {grace} after SIGTERM; sending SIGKILL",
-    "unheeded": "SIGTERM has no effect: the training makes no progress and saves nothing; sending SIGKILL",
-    "unkillable": "process {pid} cannot be ended ({state}); it is stuck in the kernel: a reboot will be needed",
-    "crashed": "attempt {attempt} ended: {how}",
-    "waiting": "next attempt in {delay}",
-    "restart": "starting attempt {attempt}: {why}; {mathematics}",
-    "from_scratch": "attempt {attempt} starts from scratch: there is no checkpoint to resume from",
-    "resumed": "{text}",
-    "inexact": "not exact: {text}",
-    "stalled_too": "a second training stalled: {silence}; {what}",
-    "vanished": "{who} {how}, after {progress} in {duration}",
-    "smaller": "{text}",
-    "whole": "{text}",
-    "interrupted": "forwarded your interrupt to the training; a second interrupt ends it at once",
-    "outlived": "the training continued after your interrupt: guarding it as before",
-    "ending": "ending the training",
-    "arranged": "{why}: ending the training after this batch, with a checkpoint if one can be made",
-    "noticed": "the training continues; there are signs of {cause} ({confidence}): {because}",
-    "gave_up": "gave up: {why}",
-    "finished": "finished: {batches} batches in {duration}{trouble}",
-    "paused": "ended at the set time after {duration}, {batches} batches{trouble}",
-    "resumable": "a checkpoint is there: stallguard run --resume {run} with the same command continues from it",
-    "left_nothing": "there is no checkpoint: the next run starts from scratch",
-    "ended": "the training ended with exit code {code} after {duration}{trouble}",
-    "slept": "the machine slept for {duration}; that time does not count",
-    "trouble": "{text}",
-    "surprise": "stallguard itself failed at {doing} ({error}); "
-    "please report it: stallguard bundle has what is needed",
-    "unguarded": "stallguard itself failed ({error}): the training goes on unguarded; "
-    "please report it: stallguard bundle has what is needed",
-    "signature": "output: {line} ({meaning})",
-    "report": "report: {path}",
+
+class Message(NamedTuple):
+    """A sentence about a run: a template over facts; how much it matters; whether the terminal shows it.
+
+    What the terminal does not show is too small for a healthy run; the journal and the report have it.
+    """
+
+    text: str
+    level: str = "info"  # info, warning or error
+    terminal: bool = True
+
+
+# By what the journal calls them.  A template that is {text} alone: the probe, in another process, has written the
+# sentence, or an error says itself what failed.
+MESSAGES = {
+    "run.continues": Message("resuming from the checkpoints of run {run}"),
+    "run.started": Message("guarding {command} (run {run})"),
+    "run.taken_over": Message(
+        "the stallguard process of run {run} ended unexpectedly; guarding it again: {what}", level="warning"
+    ),
+    "run.stopping": Message("ending the training"),
+    "run.end_is_due": Message(
+        "{why}: ending the training after this batch, with a checkpoint if one can be made"
+    ),
+    "run.gave_up": Message("gave up: {why}", level="error"),
+    "run.finished": Message("finished: {batches} batches in {duration}{trouble}"),
+    "run.paused": Message("ended at the set time after {duration}, {batches} batches{trouble}"),
+    "run.resumable": Message(
+        "a checkpoint is there: stallguard run --resume {run} with the same command continues from it"
+    ),
+    "run.not_resumable": Message("there is no checkpoint: the next run starts from scratch", level="warning"),
+    "run.failed": Message(
+        "the training ended with exit code {code} after {duration}{trouble}", level="error"
+    ),
+    "run.unguarded": Message(
+        "stallguard itself failed ({error}): the training goes on unguarded; "
+        "please report it: stallguard bundle has what is needed",
+        level="error",
+    ),
+    "interpreter.differs": Message("the script runs with {python}; {hint}"),
+    "interpreter.chosen": Message("the interpreter is {python}: {why}", terminal=False),
+    "probe.impossible": Message(
+        "the probe cannot be installed: {why}; guarding from outside", level="warning"
+    ),
+    "probe.disabled": Message("the probe disabled itself: {text}; guarding from outside", level="warning"),
+    "probe.hooks_removed": Message("{text}", level="warning", terminal=False),
+    "probe.remark": Message("{text}", terminal=False),
+    "attempt.stopping": Message("ending attempt {attempt}: {why}", level="warning"),
+    "attempt.killing": Message("no exit within {grace} after SIGTERM; sending SIGKILL", level="warning"),
+    "attempt.sigterm_unused": Message(
+        "SIGTERM has no effect: the training makes no progress and saves nothing; sending SIGKILL",
+        level="warning",
+    ),
+    "attempt.unkillable": Message(
+        "process {pid} cannot be ended ({state}); it is stuck in the kernel: a reboot will be needed",
+        level="error",
+    ),
+    "attempt.crashed": Message("attempt {attempt} ended: {how}", level="error"),
+    "attempt.delayed": Message("next attempt in {delay}"),
+    "attempt.restarting": Message("starting attempt {attempt}: {why}; {mathematics}", level="warning"),
+    "attempt.from_scratch": Message(
+        "attempt {attempt} starts from scratch: there is no checkpoint to resume from", level="warning"
+    ),
+    "attempt.resumed": Message("{text}"),
+    "attempt.inexact": Message("not exact: {text}", level="warning"),
+    "training.limitation": Message("{text}"),
+    "training.stalled": Message("stalled: {silence}; {what}", level="error"),
+    "training.recovered": Message("recovered without a restart after {gap} without progress"),
+    "training.continued": Message("the process was continued from outside after {gap}; no action"),
+    "training.also_stalled": Message("a second training stalled: {silence}; {what}", level="error"),
+    "training.degraded": Message(
+        "the training continues; there are signs of {cause} ({confidence}): {because}", level="warning"
+    ),
+    "training.suspected": Message("possible stall: {silence}", terminal=False),
+    "training.cleared": Message("a batch ended after {gap}: no stall", terminal=False),
+    "training.slow": Message(
+        "batches take {factor} times as long as before: {cause}", level="warning", terminal=False
+    ),
+    "training.changed": Message("{text}", terminal=False),
+    "process.vanished": Message("{who} {how}, after {progress} in {duration}", level="warning"),
+    "process.ended": Message("{who} {how}, after {progress} in {duration}", terminal=False),
+    "stall.diagnosed": Message("most likely {cause} ({confidence}): {because}", level="warning"),
+    "stall.alternative": Message("also possible: {cause} ({confidence}): {because}"),
+    "stall.advice": Message("suggestion: {text}"),
+    "stall.deferred": Message("it can recover by itself; acting in {seconds} unless it does"),
+    "stall.left_alone": Message("no action for now: {why}", level="warning"),
+    "stall.observed": Message("observe mode: no action", level="warning"),
+    "stalls.muted": Message("stall handling is paused for {duration}"),
+    "stalls.unmuted": Message("stall handling is on again"),
+    "evidence.collected": Message("evidence saved in {where}{line}"),
+    "evidence.dumped": Message("the requested dump is in {where}{line}"),
+    "batch.smaller": Message("{text}"),
+    "batch.whole": Message("{text}", level="warning"),
+    "interrupt.forwarded": Message(
+        "forwarded your interrupt to the training; a second interrupt ends it at once"
+    ),
+    "interrupt.unused": Message("the training continued after your interrupt: guarding it as before"),
+    "machine.slept": Message("the machine slept for {duration}; that time does not count"),
+    "output.known_line": Message("output: {line} ({meaning})", level="warning"),
+    "sensor.silent": Message("sensor {sensor} does not respond", level="warning", terminal=False),
+    "report.written": Message("report: {path}"),
+    "runs.pruned": Message("removed {count} to free disk space (stallguard prune --help)", terminal=False),
+    "stallguard.trouble": Message("{text}", level="warning"),
+    "stallguard.failed": Message(
+        "stallguard itself failed at {doing} ({error}); please report it: stallguard bundle has what is needed",
+        level="error",
+    ),
 }
-# Kept in the journal and the report; too small for the terminal of a healthy run.
-QUIET = {
-    "interpreter": "the interpreter is {python}: {why}",
-    "suspect": "possible stall: {silence}",
-    "over": "{who} {how}, after {progress} in {duration}",
-    "cleared": "a batch ended after {gap}: no stall",
-    "slow": "batches take {factor} times as long as before: {cause}",
-    "broken": "{text}",
-    "mathematics": "{text}",
-    "sensor": "sensor {sensor} does not respond",
-    "note": "{text}",
-    "pruned": "removed {count} to free disk space (stallguard prune --help)",
-}
-# What the journal calls each sentence, and how much it matters.
-EVENTS = {
-    "goes_on": ("run.continues", "info"),
-    "guarding": ("run.started", "info"),
-    "taken_up": ("run.taken_over", "warning"),
-    "elsewhere": ("interpreter.differs", "info"),
-    "outside": ("probe.impossible", "warning"),
-    "beyond": ("training.limitation", "info"),
-    "aside": ("probe.disabled", "warning"),
-    "stalled": ("training.stalled", "error"),
-    "evidence": ("evidence.collected", "info"),
-    "dumped": ("evidence.dumped", "info"),
-    "diagnosis": ("stall.diagnosed", "warning"),
-    "also": ("stall.alternative", "info"),
-    "advice": ("stall.advice", "info"),
-    "holding": ("stall.deferred", "info"),
-    "left_alone": ("stall.left_alone", "warning"),
-    "observing": ("stall.observed", "warning"),
-    "muted": ("stalls.muted", "info"),
-    "unmuted": ("stalls.unmuted", "info"),
-    "recovered": ("training.recovered", "info"),
-    "continued": ("training.continued", "info"),
-    "stopping": ("attempt.stopping", "warning"),
-    "killing": ("attempt.killing", "warning"),
-    "unheeded": ("attempt.sigterm_unused", "warning"),
-    "unkillable": ("attempt.unkillable", "error"),
-    "crashed": ("attempt.crashed", "error"),
-    "waiting": ("attempt.delayed", "info"),
-    "restart": ("attempt.restarting", "warning"),
-    "from_scratch": ("attempt.from_scratch", "warning"),
-    "resumed": ("attempt.resumed", "info"),
-    "inexact": ("attempt.inexact", "warning"),
-    "stalled_too": ("training.also_stalled", "error"),
-    "vanished": ("process.vanished", "warning"),
-    "smaller": ("batch.smaller", "info"),
-    "whole": ("batch.whole", "warning"),
-    "interrupted": ("interrupt.forwarded", "info"),
-    "outlived": ("interrupt.unused", "info"),
-    "ending": ("run.stopping", "info"),
-    "arranged": ("run.end_is_due", "info"),
-    "noticed": ("training.degraded", "warning"),
-    "gave_up": ("run.gave_up", "error"),
-    "finished": ("run.finished", "info"),
-    "paused": ("run.paused", "info"),
-    "resumable": ("run.resumable", "info"),
-    "left_nothing": ("run.not_resumable", "warning"),
-    "ended": ("run.failed", "error"),
-    "slept": ("machine.slept", "info"),
-    "trouble": ("stallguard.trouble", "warning"),
-    "surprise": ("stallguard.failed", "error"),
-    "unguarded": ("run.unguarded", "error"),
-    "signature": ("output.known_line", "warning"),
-    "report": ("report.written", "info"),
-    "interpreter": ("interpreter.chosen", "info"),
-    "suspect": ("training.suspected", "info"),
-    "over": ("process.ended", "info"),
-    "cleared": ("training.cleared", "info"),
-    "slow": ("training.slow", "warning"),
-    "broken": ("probe.hooks_removed", "warning"),
-    "mathematics": ("training.changed", "info"),
-    "sensor": ("sensor.silent", "warning"),
-    "note": ("probe.remark", "info"),
-    "pruned": ("runs.pruned", "info"),
-}
-_KINDS = {event: kind for kind, (event, _) in EVENTS.items()}
-# The story of a whole run, for the report; its incidents use the sentences above.
+# The start and the end of an attempt in the journal, whose events are facts of their own; and the story of a whole
+# run, for the report.  Its incidents use the sentences above.
 STORY = {
+    "attempt started": "attempt {attempt} started: process {pid}",
+    "attempt ended with a code": "attempt {attempt} ended with exit code {code}",
+    "attempt ended by a signal": "attempt {attempt} ended by signal {code}",
+    "attempt ended somehow": "attempt {attempt} ended; its exit code is not known",
     "story finished": "the training finished after {duration}: {progress}",
     "story ended": "the training ended with exit code {code} after {duration}: {progress}",
     "story stopped": "the training was ended at its set time after {duration}, to be resumed later: {progress}",
@@ -194,15 +175,15 @@ class _Lenient(dict[str, str]):
         return "?"
 
 
-def sentence(kind: str, facts: Mapping[str, str]) -> str:
-    """Return the sentence for `kind`; an unknown fact shows as "?", an unknown kind as its name."""
-    text = template(kind)
-    return kind if not text else string.Formatter().vformat(text, (), _Lenient(facts))
+def sentence(key: str, facts: Mapping[str, str]) -> str:
+    """Return the sentence for `key`; an unknown fact shows as "?", an unknown key as itself."""
+    text = template(key)
+    return key if not text else string.Formatter().vformat(text, (), _Lenient(facts))
 
 
-def template(kind: str) -> str:
-    """Return the sentence for `kind` with the names of its facts in braces; "" if there is none."""
-    return SPOKEN.get(kind) or QUIET.get(kind) or STORY.get(kind) or ""
+def template(key: str) -> str:
+    """Return the sentence for `key` with the names of its facts in braces; "" if there is none."""
+    return MESSAGES[key].text if key in MESSAGES else STORY.get(key, "")
 
 
 def prose(text: str) -> str:
@@ -211,16 +192,6 @@ def prose(text: str) -> str:
     return begun if not begun or begun[-1] in ".?!:" else f"{begun}."
 
 
-def on_terminal(kind: str) -> bool:
-    """Return whether this kind is said on the terminal."""
-    return kind in SPOKEN
-
-
 def batch(factor: int) -> str:
     """Return how a batch is computed."""
     return sentence("whole batch" if factor == 1 else "part batch", {"factor": str(factor)})
-
-
-def kind_of(event: str) -> str | None:
-    """Return the kind of the sentence that the journal calls `event`; None if it is none."""
-    return _KINDS.get(event)

@@ -56,9 +56,9 @@ def story(
         beginning,
         _trouble(incidents, clock),
         _deeds(totals, attempts),
-        [sentence("mathematics", {"text": text}) for text in [facts.get("mathematics")] if text],
-        [sentence("inexact", {"text": text}) for text in inexact],
-        [sentence("advice", {"text": text}) for text in advice(incidents)[:1]],
+        [sentence("training.changed", {"text": text}) for text in [facts.get("mathematics")] if text],
+        [sentence("attempt.inexact", {"text": text}) for text in inexact],
+        [sentence("stall.advice", {"text": text}) for text in advice(incidents)[:1]],
     )
     joined = (" ".join(map(prose, paragraph)) for paragraph in paragraphs)
     return [text for text in joined if text]
@@ -104,7 +104,7 @@ def _trouble(incidents: Sequence[Incident], clock: Callable[[float], str]) -> It
     causes = Counter(finding.cause for finding in known)
     if len(causes) == 1:
         diagnosed = messages.diagnosis(known[:1])[0]
-        yield sentence(diagnosed.kind, diagnosed.facts)
+        yield sentence(diagnosed.message, diagnosed.facts)
     elif causes:
         named = [f"{title(cause)} ({times(number)})" for cause, number in causes.most_common()]
         yield sentence("story causes", {"causes": "; ".join(named)})

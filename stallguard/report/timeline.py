@@ -35,8 +35,8 @@ PRESSURE = {"normal": 0.0, "warn": 0.5, "critical": 1.0}
 
 # Announcements that a report marks, and as what.
 MARKED = {
-    "recovered": "recovered", "continued": "recovered", "signature": "line", "finished": "end", "ended": "end",
-    "gave_up": "end",
+    "training.recovered": "recovered", "training.continued": "recovered", "output.known_line": "line",
+    "run.finished": "end", "run.failed": "end", "run.gave_up": "end",
 }  # fmt: skip
 
 # Phases of the probe's record, as a report shows them.
@@ -123,8 +123,8 @@ def timeline(
     for at, what in record.happened:
         if isinstance(what, ClockGap):
             bands.append(Band("asleep", round(max(0.0, at - what.seconds - zero), 2), round(at - zero, 2)))
-        elif isinstance(what, Announce) and what.kind in MARKED:
-            marks.append(Mark(MARKED[what.kind], round(at - zero, 2), ""))
+        elif isinstance(what, Announce) and what.message in MARKED:
+            marks.append(Mark(MARKED[what.message], round(at - zero, 2), ""))
     return Timeline(
         start=round(zero, 3),
         offset=offset,

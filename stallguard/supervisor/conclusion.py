@@ -37,14 +37,18 @@ def write_outcome(directory: RunDir, run: Run, why: str) -> None:
 def announce_report(directory: RunDir, run: Run, announce: AnnounceTo) -> None:
     """Say how to resume, and where the report is; a run with incidents or several attempts gets a page as well."""
     if run.code == STOPPED_ON_TIME:
-        announce("resumable" if directory.has_checkpoints() else "left_nothing", {"run": directory.id})
+        announce(
+            "run.resumable" if directory.has_checkpoints() else "run.not_resumable", {"run": directory.id}
+        )
     if run.totals.incidents or run.code:
         page = subprocess_writer.write(directory.path) if run.totals.incidents or run.attempt > 1 else None
-        announce("report", {"path": f"stallguard report {directory.id}" + (f", or {page}" if page else "")})
+        announce(
+            "report.written", {"path": f"stallguard report {directory.id}" + (f", or {page}" if page else "")}
+        )
 
 
 def remove_old_runs(loaded: Loaded, directory: RunDir, announce: AnnounceTo) -> None:
     """Remove the runs that exceed the limits of the settings; this run is the newest and stays."""
     gone = retention.prune(loaded.config.keep, directory.path.parent)
     if gone:
-        announce("pruned", {"count": counted(len(gone), "old run")})
+        announce("runs.pruned", {"count": counted(len(gone), "old run")})

@@ -153,7 +153,7 @@ class _LeftRun:
 
 
 def _report(context: RunContext, what: str) -> None:
-    context.reporter.announce("taken_up", {"run": context.directory.id, "what": what})
+    context.reporter.announce("run.taken_over", {"run": context.directory.id, "what": what})
 
 
 def _cleared(place: Path) -> Path:

@@ -42,7 +42,7 @@ class Executor:
             case Collect():
                 self._evidence.collect(action, run)
             case Announce():
-                self._terminal.announce(action.kind, action.facts)
+                self._terminal.announce(action.message, action.facts)
                 self._notifications.send(action, run)
             case Conclude():
                 self.why = action.why

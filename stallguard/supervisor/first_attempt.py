@@ -23,22 +23,22 @@ def first_launch(context: RunContext, earlier: EarlierRuns, trial_factor: int | 
 def announce(context: RunContext, launcher: Launcher, earlier: EarlierRuns, first: Launch) -> None:
     """Write to the terminal what is guarded, and what was decided before the start."""
     request, announce = context.request, context.reporter.announce
-    announce("guarding", {"command": " ".join(request.words), "run": context.directory.id})
+    announce("run.started", {"command": " ".join(request.words), "run": context.directory.id})
     for text in context.settings.loaded.ignored:
-        announce("trouble", {"text": text})
+        announce("stallguard.trouble", {"text": text})
     chosen = request.command.interpreter
     if chosen is not None:
-        announce("interpreter", {"python": chosen.path, "why": chosen.why})
+        announce("interpreter.chosen", {"python": chosen.path, "why": chosen.why})
         if chosen.hint:
-            announce("elsewhere", {"python": chosen.path, "hint": chosen.hint})
+            announce("interpreter.differs", {"python": chosen.path, "hint": chosen.hint})
     if request.heir_of:
-        announce("goes_on", {"run": request.heir_of})
+        announce("run.continues", {"run": request.heir_of})
     if not request.reach.injectable:
-        announce("outside", {"why": request.reach.why})
+        announce("probe.impossible", {"why": request.reach.why})
     known, given = earlier.sizes, launcher.given(1)
     if 1 < known.factor == first.factor:
         text = f"find-batch saw this script survive with its batches in {known.factor} parts: beginning there"
-        announce("smaller", {"text": text})
+        announce("batch.smaller", {"text": text})
     elif given.whole is not None and given.whole == known.rows:
         text = f"find-batch saw this script survive with batches of up to {known.rows} rows: none is larger"
-        announce("smaller", {"text": text})
+        announce("batch.smaller", {"text": text})

@@ -145,7 +145,7 @@ class Loop:
             return
         facts = {"doing": doing, "error": internal_error.words(error), "trace": internal_error.trace(error)}
         if self._current.run is not None:
-            self._do([Announce("surprise", facts)])
+            self._do([Announce("stallguard.failed", facts)])
 
     def remember(self, at: float, data: object) -> None:
         """Write to the journal."""

@@ -11,7 +11,7 @@ from stallguard.report.narrative import sentence
 from stallguard.report.overnight import far
 from stallguard.supervisor.context import RunContext
 
-FINAL = (*notify.OCCASIONS["finish"], *notify.OCCASIONS["give_up"])  # kinds of sentences that end a run
+FINAL = (*notify.OCCASIONS["finish"], *notify.OCCASIONS["give_up"])  # messages that end a run
 
 
 class Notifications:
@@ -34,13 +34,13 @@ class Notifications:
         """Send one sentence; the last one of a run says how far the training came."""
         if self._notifier is None:
             return
-        text, heartbeat = sentence(action.kind, action.facts), run.history.heartbeat
+        text, heartbeat = sentence(action.message, action.facts), run.history.heartbeat
         # The progress of one of several trainings says nothing about the run.
-        if action.kind in FINAL and heartbeat is not None and not trainings.many(run):
+        if action.message in FINAL and heartbeat is not None and not trainings.many(run):
             epoch = heartbeat.epoch + 1 if heartbeat.epoch >= 0 else None
             reached = far(epoch, heartbeat.epochs if heartbeat.epochs > 0 else None, heartbeat.loss)
             text = f"{text}; {reached}" if reached else text
-        self._notifier.notify(action.kind, f"stallguard: {self._context.directory.id}", text, run.now)
+        self._notifier.notify(action.message, f"stallguard: {self._context.directory.id}", text, run.now)
 
     def close(self) -> None:
         """Wait a moment until the last notification is sent."""

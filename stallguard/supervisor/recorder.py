@@ -29,16 +29,23 @@ class Book(Protocol):
 def line(data: object) -> tuple[Mapping[str, Any], str, str]:
     """Return the fields, the level and the message of an event or an action."""
     if isinstance(data, Announce):
-        event, level = narrative.EVENTS[data.kind]
-        return {"event": event, "facts": data.facts}, level, narrative.sentence(data.kind, data.facts)
+        level = narrative.MESSAGES[data.message].level
+        return (
+            {"event": data.message, "facts": data.facts},
+            level,
+            narrative.sentence(data.message, data.facts),
+        )
     fields = msgspec.to_builtins(data)
     if isinstance(data, Launched):
-        return fields, "info", f"attempt {data.attempt} started: process {data.pid}"
+        return (
+            fields,
+            "info",
+            narrative.sentence("attempt started", {"attempt": str(data.attempt), "pid": str(data.pid)}),
+        )
     if isinstance(data, Exited):
-        how = f" by signal {-data.code}" if data.code < 0 else f" with exit code {data.code}"
-        if not data.known:
-            how = "; its exit code is not known"
-        return fields, "info", f"attempt {data.attempt} ended{how}"
+        key = "attempt ended by a signal" if data.code < 0 else "attempt ended with a code"
+        facts = {"attempt": str(data.attempt), "code": str(abs(data.code))}
+        return fields, "info", narrative.sentence(key if data.known else "attempt ended somehow", facts)
     return fields, "debug", ""
 
 

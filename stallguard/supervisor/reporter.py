@@ -40,12 +40,12 @@ class Reporter:
         if self._current.code is None:
             self.note("trouble", text, **facts)
         else:  # events are not read after the conclusion; the last notification can still fail
-            self.announce("trouble", {"text": text})
+            self.announce("stallguard.trouble", {"text": text})
 
-    def announce(self, kind: str, facts: dict[str, str]) -> None:
-        """Write a sentence that the core does not know of to the journal and the terminal."""
-        self._journal.write(self._clock.monotonic(), Announce(kind, facts))
-        self._terminal.announce(kind, facts)
+    def announce(self, message: str, facts: dict[str, str]) -> None:
+        """Write a message that the core does not know of to the journal and the terminal."""
+        self._journal.write(self._clock.monotonic(), Announce(message, facts))
+        self._terminal.announce(message, facts)
 
     def thread_failed(self, failure: threading.ExceptHookArgs) -> None:
         """Report an exception that ended a thread; for threading.excepthook."""

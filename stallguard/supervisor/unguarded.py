@@ -23,7 +23,7 @@ ENDING = {"interrupt": "INT", "stop": "TERM", "finish": "TERM"}
 def wait(context: RunContext, launcher: Launcher, error: Exception) -> int:
     """Wait for the end of the training, write the outcome, and return the exit code of the run."""
     why = internal_error.words(error)
-    context.reporter.announce("unguarded", {"error": why})
+    context.reporter.announce("run.unguarded", {"error": why})
     while True:
         event = context.mailbox.next(math.inf)
         if isinstance(event, Failed):

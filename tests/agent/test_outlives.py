@@ -109,16 +109,16 @@ def running_training(steps: int = 3) -> tuple[RunDir, attempt_file.AttemptRecord
 
 
 def announced(run: RunDir) -> list[str]:
-    """Return the kinds of what was told, in order."""
-    kinds = (narrative.kind_of(entry.line.event) for entry in journal.read(run.journal))
-    return [kind for kind in kinds if kind is not None]
+    """Return the names of the messages in the journal, in order."""
+    events = (entry.line.event for entry in journal.read(run.journal))
+    return [event for event in events if event in narrative.MESSAGES]
 
 
 def test_a_training_goes_on_while_stallguard_is_dead_and_is_guarded_again(launchd, place):
     little = launchd(LONG)
     run, attempt = running_training()
     os.kill(little.process.pid, signal.SIGKILL)
-    until(lambda: "taken_up" in announced(run))
+    until(lambda: "run.taken_over" in announced(run))
     until(lambda: run_files.state(run) == "running")
     assert run_files.lives(attempt.process)
     done = len(steps_of(run))
@@ -141,7 +141,7 @@ def test_a_death_before_anything_was_noted_starts_no_second_training(launchd, pl
     attempt_file.file(run).unlink()
     run.journal.unlink()
     little.paused.set()
-    until(lambda: "taken_up" in announced(run))
+    until(lambda: "run.taken_over" in announced(run))
     (place / "enough").touch()
 
     assert little.wait(60)
@@ -243,7 +243,7 @@ def test_an_adopted_training_is_ended_like_any_other(launchd):
     little = launchd(1000)
     run, attempt = running_training()
     os.kill(little.process.pid, signal.SIGKILL)
-    until(lambda: "taken_up" in announced(run))
+    until(lambda: "run.taken_over" in announced(run))
     until(lambda: little.process.poll() is None)
     little.process.terminate()
 
@@ -335,7 +335,7 @@ HANG = "import threading; lock = threading.Lock(); lock.acquire(); lock.acquire(
 def test_evidence_that_was_being_gathered_is_gathered_again(launchd):
     little = launchd(40, HANG, ("--observe", "--patience", "0.25"))
     run, _ = running_training()
-    until(lambda: "evidence" in announced(run), 120)
+    until(lambda: "evidence.collected" in announced(run), 120)
     little.paused.clear()
     os.kill(little.process.pid, signal.SIGKILL)
     until(lambda: little.codes)
@@ -346,7 +346,7 @@ def test_evidence_that_was_being_gathered_is_gathered_again(launchd):
     little.paused.set()
 
     until((run.incident(1) / "manifest.json").exists, 120)
-    until(lambda: "evidence" in announced(run))
+    until(lambda: "evidence.collected" in announced(run))
     [collected] = [event for event in journal.events(run.journal) if isinstance(event, Collected)]
     assert "train.py" in collected.where, "the script's own line that it hangs in"
     assert "everything" not in collected.missing

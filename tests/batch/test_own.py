@@ -75,7 +75,7 @@ def test_the_least_batch_holds(tmp_path: Path) -> None:
     )  # fmt: skip
     assert run.code == 1, "the script's own"
     assert {launch.get("factor", 1) for launch in run.actions("attempt.start_requested")} == {1}
-    sizes = {fact["text"] for fact in run.announced("note") if "is given" in fact["text"]}
+    sizes = {fact["text"] for fact in run.announced("probe.remark") if "is given" in fact["text"]}
     assert sizes == {"the script is given batches of 128 rows"}
 
 

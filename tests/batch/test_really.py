@@ -115,11 +115,11 @@ def test_a_run_goes_on_with_fewer_rows_where_it_was_and_with_all_of_them_after_a
 
     assert run.code == 0, run.err
     assert [launch.get("factor", 1) for launch in run.actions("attempt.start_requested")] == [1, 2, 1]
-    assert any("of 16 rows instead of 32" in fact["text"] for fact in run.announced("smaller"))
-    assert "the learning rate divided by 1.41" in run.announced("smaller")[0]["text"]
-    resized = [fact["text"] for fact in run.announced("resumed") if "the batch is" in fact["text"]]
+    assert any("of 16 rows instead of 32" in fact["text"] for fact in run.announced("batch.smaller"))
+    assert "the learning rate divided by 1.41" in run.announced("batch.smaller")[0]["text"]
+    resized = [fact["text"] for fact in run.announced("attempt.resumed") if "the batch is" in fact["text"]]
     assert [text.split(":")[0] for text in resized] == [
         "the batch is 16 now and was 32",
         "the batch is 32 now and was 16",
     ]
-    assert "1.41" in run.announced("mathematics")[-1]["text"]
+    assert "1.41" in run.announced("training.changed")[-1]["text"]

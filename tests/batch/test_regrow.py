@@ -55,13 +55,13 @@ def test_a_script_that_is_told_its_size_gets_half_after_a_failure_and_the_whole_
     assert run.code == 0, run.err
     assert run.out == b"trained with 32\n"
     assert [launch.get("factor", 1) for launch in run.actions("attempt.start_requested")] == [1, 2, 1]
-    sizes = [fact["text"] for fact in run.announced("note") if "is given" in fact["text"]]
+    sizes = [fact["text"] for fact in run.announced("probe.remark") if "is given" in fact["text"]]
     assert sizes == [f"the script is given batches of {rows} rows" for rows in (32, 16, 32)]
-    mathematics = [fact["mathematics"] for fact in run.announced("restart")]
+    mathematics = [fact["mathematics"] for fact in run.announced("attempt.restarting")]
     assert "2 times as many updates" in mathematics[0]
     assert mathematics[1] == "the training results are unaffected"
-    assert any("the batch is 16 now and was 32" in fact["text"] for fact in run.announced("resumed"))
-    assert not run.announced("smaller"), "never sliced as well"
+    assert any("the batch is 16 now and was 32" in fact["text"] for fact in run.announced("attempt.resumed"))
+    assert not run.announced("batch.smaller"), "never sliced as well"
 
 
 @pytest.mark.live
@@ -76,7 +76,7 @@ def test_a_script_that_knows_nothing_of_it_is_sliced_for_want_of_memory_and_whol
     assert run.code == 0, run.err
     assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "out-of-memory"
     assert [launch.get("factor", 1) for launch in run.actions("attempt.start_requested")] == [1, 2]
-    assert "whole again" in run.announced("smaller")[-1]["text"]
-    said = run.announced("mathematics")[-1]["text"]
+    assert "whole again" in run.announced("batch.smaller")[-1]["text"]
+    said = run.announced("training.changed")[-1]["text"]
     assert "in attempt 2 each batch is computed in 2 parts" in said
     assert said.endswith("in attempt 2 the training results are unaffected")

@@ -36,7 +36,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> paths.RunDir:
         made, run_files.Outcome(1, 1, f"because {ESCAPES}", run_files.utc(), 1.0, 0, 0, 1, 0.0)
     )
     journal = Journal(made.journal, print)
-    journal.write(1.0, *line(Announce("guarding", {"command": " ".join(command), "run": made.id})))
+    journal.write(1.0, *line(Announce("run.started", {"command": " ".join(command), "run": made.id})))
     journal.close()
     return made
 

@@ -33,7 +33,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> paths.RunDir:
     made = begun(tmp_path, run_files.Identity(1, 0.0))
     written = Journal(made.journal, print, most=40_000)
     for number in range(100):
-        written.write(float(number), *line(Announce("trouble", {"text": f"line {number} \x1b[2J"})))
+        written.write(
+            float(number), *line(Announce("stallguard.trouble", {"text": f"line {number} \x1b[2J"}))
+        )
     written.close()
     assert [part for part in journal.parts(made.journal) if part.suffix == ".gz"]
     return made
@@ -58,7 +60,7 @@ def test_times_are_those_of_the_users_clock_with_the_day_after_midnight(
             part.unlink()
         run.journal.write_bytes(
             b"".join(
-                encoded(Announce("trouble", {"text": "so"}), utc, at)
+                encoded(Announce("stallguard.trouble", {"text": "so"}), utc, at)
                 for utc, at in (("2026-01-01T21:30:00Z", 1.0), ("2026-01-01T22:30:00Z", 2.0))
             )
         )

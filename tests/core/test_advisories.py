@@ -37,7 +37,7 @@ def test_the_cause_is_told_once_and_nothing_is_done(cause: str) -> None:
     actions = actions_of(TOLD[cause]())
 
     assert causes_of(actions).count(cause) == 1
-    assert "noticed" in [action.kind for action in actions if isinstance(action, Announce)]
+    assert "training.degraded" in [action.message for action in actions if isinstance(action, Announce)]
     assert not [action for action in actions if isinstance(action, Signal)]
     assert len([action for action in actions if isinstance(action, Launch)]) == 1
 
@@ -49,7 +49,11 @@ def test_nothing_is_told_of_a_training_that_is_well(begun: Callable[[], Simulati
 
 def test_a_slow_down_is_told_with_its_factor_when_it_begins() -> None:
     actions = actions_of(darwin.MANY["F3 heat"][2]())
-    slow = [action.facts for action in actions if isinstance(action, Announce) and action.kind == "slow"]
+    slow = [
+        action.facts
+        for action in actions
+        if isinstance(action, Announce) and action.message == "training.slow"
+    ]
 
     assert len(slow) == 1
     assert float(slow[0]["factor"]) > 1.2

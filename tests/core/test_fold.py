@@ -38,15 +38,15 @@ def test_observing_tells_and_never_acts() -> None:
     world.silent(3600)
 
     assert world.actions(Signal) == []
-    assert "stalled" in world.announced()
-    assert "observing" in world.announced()
+    assert "training.stalled" in world.announced()
+    assert "stall.observed" in world.announced()
 
 
 def test_a_run_that_is_muted_is_judged_but_left_alone_for_as_long() -> None:
     world = Simulation()
     world.train(60)
     world.ask("mute", "600")
-    assert world.announced()[-1] == "muted"
+    assert world.announced()[-1] == "stalls.muted"
     assert snapshot("r", world.run, world.now).muted == 600.0
     world.silent(500)
     assert world.actions(Signal) == []
@@ -62,7 +62,7 @@ def test_one_that_goes_on_before_it_is_acted_upon_has_recovered() -> None:
     world.train(30)
 
     assert world.actions(Signal) == []
-    assert "recovered" in world.announced()
+    assert "training.recovered" in world.announced()
     assert world.run.state == lifecycle.RUNNING
 
 
@@ -73,7 +73,7 @@ def test_a_probe_that_stepped_aside_leaves_a_run_that_is_told_of_and_never_ended
     world.silent(4000)
 
     assert world.actions(Signal) == []
-    assert "stalled" in world.announced()
+    assert "training.stalled" in world.announced()
 
 
 def test_what_is_not_exact_is_said_and_the_training_goes_on() -> None:
@@ -81,7 +81,7 @@ def test_what_is_not_exact_is_said_and_the_training_goes_on() -> None:
     world.train(10)
     world.feed(ProbeNote(at=world.now, attempt=1, kind="inexact", text="fit 1 starts over"))
     assert world.actions(Signal) == []
-    assert [a.facts for a in world.actions(Announce) if a.kind == "inexact"] == [
+    assert [a.facts for a in world.actions(Announce) if a.message == "attempt.inexact"] == [
         {"text": "fit 1 starts over"}
     ]
 
@@ -103,7 +103,7 @@ def test_a_dump_that_was_asked_for_is_told_and_judges_nothing() -> None:
     world.ask("dump")
 
     assert [action for _, action in world.done[before:]] == [
-        Collect(incident=0, attempt=1), Announce("dumped", {"where": "dumps", "line": ""}),
+        Collect(incident=0, attempt=1), Announce("evidence.dumped", {"where": "dumps", "line": ""}),
     ]  # fmt: skip
     assert world.run.history.collected is None, "a later silence is not judged by it"
 
@@ -133,7 +133,7 @@ def test_a_child_that_cannot_be_killed_is_reported_not_waited_for() -> None:
     world.silent(200)
 
     assert world.run.state == lifecycle.FAILED
-    assert "unkillable" in world.announced()
+    assert "attempt.unkillable" in world.announced()
     assert len(world.actions(Launch)) == 1
 
 
@@ -197,7 +197,7 @@ def test_a_restart_says_if_it_begins_from_scratch(checkpoints: bool) -> None:
     world.ask("restart")
     world.train(5)
 
-    assert ("from_scratch" in world.announced()) is not checkpoints
+    assert ("attempt.from_scratch" in world.announced()) is not checkpoints
 
 
 def test_a_restart_from_scratch_uses_no_checkpoint() -> None:
@@ -206,7 +206,7 @@ def test_a_restart_from_scratch_uses_no_checkpoint() -> None:
     world.train(5)
 
     assert [action.resume for action in world.actions(Launch)] == [False, False]
-    assert "from_scratch" in world.announced()
+    assert "attempt.from_scratch" in world.announced()
 
 
 def test_batches_of_all_attempts_are_added_up() -> None:
@@ -346,7 +346,7 @@ def test_a_steady_training_is_never_called_stalled(every: float, jitter: float) 
     for number in range(60):
         world.train(every * (1 + jitter * (number % 3)), every=every)
 
-    assert "stalled" not in world.announced()
+    assert "training.stalled" not in world.announced()
 
 
 def test_what_is_only_notified_of_announces_no_act() -> None:
@@ -355,7 +355,7 @@ def test_what_is_only_notified_of_announces_no_act() -> None:
     world.train(60)
     world.silent(120)
 
-    assert "holding" not in world.announced()
-    [left] = [tell for tell in world.actions(Announce) if tell.kind == "left_alone"]
+    assert "stall.deferred" not in world.announced()
+    [left] = [one for one in world.actions(Announce) if one.message == "stall.left_alone"]
     assert left.facts["why"] == "the setting policy.on_stall asks for a notification and nothing else"
     assert world.actions(Signal) == []

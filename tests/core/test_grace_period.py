@@ -61,8 +61,8 @@ def test_who_only_notes_sigterm_in_a_deadlock_is_not_waited_for(stalling: Stalli
     stalling.until_sigterm()
 
     assert WAIT <= stalling.until_sigkill() < WAIT + 1
-    assert "unheeded" in stalling.announced()
-    assert "killing" not in stalling.announced()
+    assert "attempt.sigterm_unused" in stalling.announced()
+    assert "attempt.killing" not in stalling.announced()
 
 
 def test_without_censuses_an_idle_process_without_connections_is_not_waited_for(stalling: Stalling) -> None:

@@ -20,7 +20,7 @@ def test_a_training_that_handles_an_interrupt_and_goes_on_is_judged_as_before():
     world.train(60)
     interrupt(world)
     world.train(30)
-    assert "outlived" in world.announced()
+    assert "interrupt.unused" in world.announced()
     world.silent(120)
 
     assert signals(world)[:2] == ["INT", "TERM"]

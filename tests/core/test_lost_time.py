@@ -32,7 +32,7 @@ BEGUN = (
     ProbeConnected(at=1.0, attempt=1, pid=7, place="p"),
     heartbeat(50.0, 90),
 )
-STALLED = (*BEGUN, (70.0, Announce("stalled", {"pid": "7"})))
+STALLED = (*BEGUN, (70.0, Announce("training.stalled", {"pid": "7"})))
 AGAIN = (
     Exited(at=75.0, attempt=1, code=-15),
     Launched(at=80.0, attempt=2, pid=8),
@@ -62,7 +62,10 @@ def test_a_loop_from_scratch_loses_all_that_it_trains_again() -> None:
 
 def test_a_stall_that_recovers_costs_its_silence() -> None:
     assert (
-        spent(*STALLED, (80.0, Announce("recovered", {"gap": "30 s"})), heartbeat(81.0, 91), now=300.0) == 30
+        spent(
+            *STALLED, (80.0, Announce("training.recovered", {"gap": "30 s"})), heartbeat(81.0, 91), now=300.0
+        )
+        == 30
     )
 
 
@@ -120,6 +123,6 @@ def test_the_note_of_a_resume_is_told_with_that_number() -> None:
     )
     world.feed(ProbeNote(at=world.now, attempt=2, kind="resume", text=text, facts=facts))
 
-    assert [facts["text"] for facts in world.facts_of("resumed")] == [
+    assert [facts["text"] for facts in world.facts_of("attempt.resumed")] == [
         f"{text}; 100 batches are trained again"
     ]

@@ -76,7 +76,7 @@ def test_batches_that_grew_where_they_are_need_no_new_start() -> None:
 
     assert world.run.factor == 1
     assert factors(world) == [1, 2]
-    assert world.announced().count("smaller") == 1
+    assert world.announced().count("batch.smaller") == 1
 
 
 def test_where_only_a_new_start_can_it_comes_at_the_end_of_the_epoch() -> None:

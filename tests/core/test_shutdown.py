@@ -32,7 +32,7 @@ def test_at_its_hour_the_training_is_asked_to_end_after_its_batch_and_no_signal_
     assert world.actions(Ask) != []
     assert world.actions(Signal) == []
     assert code_of(world) == STOPPED_ON_TIME
-    assert "arranged" in world.announced()
+    assert "run.end_is_due" in world.announced()
 
 
 def test_one_that_does_not_answer_gets_a_signal_only_after_the_time_of_a_long_batch() -> None:
@@ -55,7 +55,7 @@ def test_a_training_that_finishes_just_then_has_finished() -> None:
     world.exit(0)
 
     assert code_of(world) == 0
-    assert "finished" in world.announced()
+    assert "run.finished" in world.announced()
 
 
 def test_a_script_that_fails_at_its_hour_has_failed_and_is_judged_as_at_any_other() -> None:

@@ -40,8 +40,8 @@ def factors(world: Simulation) -> list[int]:
     return [action.factor for action in world.actions(Launch)]
 
 
-def said(world: Simulation, kind: str) -> list[str]:
-    return [str(tell.facts) for tell in world.actions(Announce) if tell.kind == kind]
+def said(world: Simulation, message: str) -> list[str]:
+    return [str(one.facts) for one in world.actions(Announce) if one.message == message]
 
 
 def test_a_script_whose_batches_stay_whole_is_not_halved_again_in_any_later_attempt() -> None:
@@ -53,9 +53,9 @@ def test_a_script_whose_batches_stay_whole_is_not_halved_again_in_any_later_atte
 
     assert factors(world)[:2] == [1, 2]
     assert set(factors(world)[2:]) == {1}
-    assert "the loss adds up" in said(world, "whole")[0]
+    assert "the loss adds up" in said(world, "batch.whole")[0]
     assert (
-        said(world, "mathematics")[-1].count("the training results are unaffected") == 2
+        said(world, "training.changed")[-1].count("the training results are unaffected") == 2
     )  # at first, and now again
 
 
@@ -72,8 +72,8 @@ def test_a_loop_that_no_slices_reach_is_not_halved_again_and_that_is_said_once()
     stalled(world)
 
     assert factors(world)[:3] == [1, 2, 1]
-    assert len(said(world, "whole")) == 1
-    assert "a loop of its own" in said(world, "whole")[0]
+    assert len(said(world, "batch.whole")) == 1
+    assert "a loop of its own" in said(world, "batch.whole")[0]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_loop_that_no_slices_reach_is_not_halved_again_and_that_is_said_once()
 def test_what_trains_in_slices_or_can_is_not_said_to_stay_whole(source: str, facts: dict[str, int]) -> None:
     world = in_halves()
     in_a_loop(world, source, **facts)
-    assert not said(world, "whole")
+    assert not said(world, "batch.whole")
     world.train(90)
     stalled(world)
     assert factors(world)[:3] == [1, 2, 4]
@@ -97,7 +97,7 @@ def test_a_loop_that_is_given_its_batch_size_is_made_smaller_by_it() -> None:
     given = msgspec.structs.replace(POLICY, batch_flag="--batch")
     world = in_halves(msgspec.structs.replace(LIMITS, policy=given))
     in_a_loop(world)
-    assert not said(world, "whole")
+    assert not said(world, "batch.whole")
 
 
 def test_for_want_of_memory_nothing_is_left_to_try_and_that_is_said() -> None:

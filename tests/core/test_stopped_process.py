@@ -28,16 +28,16 @@ def test_it_is_left_alone_while_it_is_stopped_and_when_it_goes_on(seconds):
     world = Simulation()
     world.train(60)
     stopped(world, seconds)
-    assert "holding" not in world.announced(), "nothing is announced that will not be done"
-    assert world.announced()[-1] == "left_alone"
+    assert "stall.deferred" not in world.announced(), "nothing is announced that will not be done"
+    assert world.announced()[-1] == "stall.left_alone"
 
     stopped(world, 3, state="sleeping")
-    assert world.announced()[-1] == "continued"
+    assert world.announced()[-1] == "training.continued"
     world.train(60)
 
     assert world.actions(Signal) == []
     assert lost_time.total(world.run.lost, world.now) == 0
-    [stall] = [tell for tell in world.actions(Announce) if tell.kind == "stalled"]
+    [stall] = [one for one in world.actions(Announce) if one.message == "training.stalled"]
     assert stall.facts["what"] == "the process was stopped (SIGSTOP)"
 
 
@@ -66,7 +66,7 @@ def test_a_stall_after_it_went_on_is_one_of_its_own():
     resumed = world.now
     stopped(world, 120, state="sleeping")
 
-    assert world.announced().count("stalled") == 2
+    assert world.announced().count("training.stalled") == 2
     ended = next(at for at, action in world.done if isinstance(action, Signal))
     assert ended - resumed >= 6, "its silence begins when it goes on"
     assert 6 <= lost_time.total(world.run.lost, world.now) <= world.now - resumed, (

@@ -22,7 +22,7 @@ HALVING: Limits = msgspec.structs.replace(LIMITS, policy=PolicyLimits(on_stall="
 
 
 def said(world: Simulation) -> list[str]:
-    return [tell.facts["text"] for tell in world.actions(Announce) if tell.kind == "mathematics"]
+    return [one.facts["text"] for one in world.actions(Announce) if one.message == "training.changed"]
 
 
 def test_a_run_that_changed_nothing_says_so_once() -> None:
@@ -48,7 +48,8 @@ def test_each_change_is_said_with_its_attempt_and_the_last_line_has_them_all() -
 
 def test_the_report_tells_the_last_of_it(tmp_path: Path) -> None:
     announcements = [
-        (float(at), Announce("mathematics", {"text": text})) for at, text in enumerate(["first", "all of it"])
+        (float(at), Announce("training.changed", {"text": text}))
+        for at, text in enumerate(["first", "all of it"])
     ]
     journal(tmp_path / "journal.jsonl", *announcements)
     story = document.make(RunDir(tmp_path), {}, dt.UTC).story

@@ -45,8 +45,10 @@ def test_a_training_that_trains_on_hides_no_stall_beside_it_and_delays_none(busy
     stalled = both.when(Collect)[0]
     assert stalled == pytest.approx(alone.when(Collect)[0], abs=1.0)
     assert both.when(Signal)[0] == pytest.approx(alone.when(Signal)[0], abs=1.0)
-    assert both.facts_of("stalled")[0]["silence"].startswith("training 2 (t.py 12, pid 12): no progress for ")
-    assert both.facts_of("stalled")[0]["pid"] == "12"
+    assert both.facts_of("training.stalled")[0]["silence"].startswith(
+        "training 2 (t.py 12, pid 12): no progress for "
+    )
+    assert both.facts_of("training.stalled")[0]["pid"] == "12"
 
 
 def test_the_one_that_stalls_comes_into_focus_and_stays_there_while_its_incident_lasts() -> None:
@@ -61,7 +63,7 @@ def test_the_one_that_stalls_comes_into_focus_and_stays_there_while_its_incident
     world.programs[12].stuck = True
     world.go_on(60)
     assert world.run.training.pid == 11
-    assert [facts["pid"] for facts in world.facts_of("stalled_too")] == ["12"]
+    assert [facts["pid"] for facts in world.facts_of("training.also_stalled")] == ["12"]
     world.programs[11].stuck = False
     world.go_on(10)
     assert (world.run.training.pid, world.run.totals.incidents) == (12, 2)
@@ -72,7 +74,7 @@ def test_healthy_trainings_of_very_different_paces_raise_no_suspicion() -> None:
     world.start(11, 0.01), world.start(12, 4.0)
     world.go_on(900)
 
-    assert world.facts_of("suspect") == world.facts_of("stalled") == []
+    assert world.facts_of("training.suspected") == world.facts_of("training.stalled") == []
     assert {one.pid for one in trainings.judged(world.run)} == {11, 12}
 
 
@@ -82,7 +84,7 @@ def test_a_launcher_is_never_taken_for_a_training_however_long_it_waits() -> Non
     world.start(11)
     world.go_on(7200, tick=1.0)
 
-    assert world.facts_of("suspect") == []
+    assert world.facts_of("training.suspected") == []
     assert world.run.training.pid == 11
     assert not trainings.many(world.run)
 
@@ -98,9 +100,9 @@ def test_a_launcher_that_hangs_between_two_trainings_is_caught_from_then_on() ->
     world.go_on(60)
 
     assert world.run.training.pid == launcher.pid
-    assert world.facts_of("stalled") == []
+    assert world.facts_of("training.stalled") == []
     world.go_on(2000)
-    assert world.facts_of("stalled")[0]["pid"] == "10"
+    assert world.facts_of("training.stalled")[0]["pid"] == "10"
 
 
 def test_the_time_in_which_a_launcher_waited_for_a_training_is_no_silence_of_its_own() -> None:
@@ -114,7 +116,7 @@ def test_the_time_in_which_a_launcher_waited_for_a_training_is_no_silence_of_its
     world.go_on(60)
 
     assert world.run.training.pid == 10
-    assert world.facts_of("suspect") == world.facts_of("stalled") == []
+    assert world.facts_of("training.suspected") == world.facts_of("training.stalled") == []
 
 
 def test_the_newest_process_is_judged_while_nobody_has_trained() -> None:
@@ -132,7 +134,7 @@ def test_an_import_that_hangs_is_a_stall_and_one_that_is_ended_is_none_any_more(
     world = Simulation(replace(OBSERVING, detector=DetectorLimits()), several=True)
     world.start(11, batch=1000.0)
     world.go_on(1900)
-    assert (world.facts_of("stalled")[0]["pid"], world.run.state) == ("11", lifecycle.HOLDING)
+    assert (world.facts_of("training.stalled")[0]["pid"], world.run.state) == ("11", lifecycle.HOLDING)
     world.leave(11, "vanished")
     world.start(12)
     world.go_on(5)
@@ -154,7 +156,7 @@ def test_trainings_one_after_the_other_are_summed_and_each_leaves_a_record() -> 
     assert [one.batches for one in world.run.over] == [40, 40, 40]
     assert [round(one.seconds) for one in world.run.over] == [20, 20, 20]
     assert beats(world.run) == 120
-    assert ", 3 trainings" in world.facts_of("finished")[0]["trouble"]
+    assert ", 3 trainings" in world.facts_of("run.finished")[0]["trouble"]
 
 
 def test_batches_of_all_trainings_and_attempts_are_counted_once() -> None:
@@ -195,8 +197,8 @@ def test_one_that_vanishes_is_told_and_the_others_are_judged_on() -> None:
     world.programs[12].stuck = True
     world.go_on(60)
 
-    assert world.facts_of("vanished")[0]["who"] == "training 1 (t.py 11, pid 11)"
-    assert world.facts_of("stalled")[0]["pid"] == "12"
+    assert world.facts_of("process.vanished")[0]["who"] == "training 1 (t.py 11, pid 11)"
+    assert world.facts_of("training.stalled")[0]["pid"] == "12"
 
 
 def test_a_stalled_training_that_somebody_ends_is_an_incident_no_longer() -> None:
@@ -210,7 +212,7 @@ def test_a_stalled_training_that_somebody_ends_is_an_incident_no_longer() -> Non
     world.go_on(5)
 
     assert (world.run.state, world.run.training.pid) == (lifecycle.RUNNING, 12)
-    assert world.facts_of("recovered") == []
+    assert world.facts_of("training.recovered") == []
 
 
 def test_evidence_that_comes_after_its_training_left_is_still_about_that_one() -> None:
@@ -277,7 +279,7 @@ def test_of_several_trainings_a_note_says_whose_it_is() -> None:
     world.go_on(2)
     world.note("resume", "beside", pid=12)
 
-    assert [facts["text"] for facts in world.facts_of("resumed")] == [
+    assert [facts["text"] for facts in world.facts_of("attempt.resumed")] == [
         "alone",
         "training 2 (t.py 12, pid 12): beside",
     ]
@@ -288,7 +290,7 @@ def test_what_is_not_exact_is_told() -> None:
     world.start(11)
     world.note("inexact", "the order of the data is not known", pid=11)
 
-    assert world.facts_of("inexact") == [{"text": "the order of the data is not known"}]
+    assert world.facts_of("attempt.inexact") == [{"text": "the order of the data is not known"}]
 
 
 def test_a_few_thousand_trainings_leave_a_small_value() -> None:

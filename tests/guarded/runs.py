@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from stallguard.core.events import AnyEvent
-from stallguard.report import narrative
 from stallguard.storage import journal
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -57,9 +56,9 @@ class Guarded(NamedTuple):
         """Its actions of one kind: "attempt.signalled"."""
         return [msgspec.json.decode(entry.raw) for entry in self.lines if entry.line.event == event]
 
-    def announced(self, kind: str) -> list[dict[str, str]]:
-        """The facts of what it announced as `kind` of the narrative."""
-        return [entry.line.facts for entry in self.lines if narrative.kind_of(entry.line.event) == kind]
+    def announced(self, message: str) -> list[dict[str, str]]:
+        """The facts of each announcement of `message`, by its name in the narrative."""
+        return [entry.line.facts for entry in self.lines if entry.line.event == message]
 
     def outcome(self) -> dict[str, Any]:
         """Its outcome.json."""

@@ -134,9 +134,9 @@ def test_a_loop_of_ones_own_ends_on_time_by_a_signal(tmp_path: Path, beating: Pa
 
     assert run.code == 75, run.err
     assert [action["name"] for action in run.actions("attempt.signalled")] == ["TERM"]
-    assert run.announced("paused")
-    assert run.announced("left_nothing")
-    assert not run.announced("resumable")
+    assert run.announced("run.paused")
+    assert run.announced("run.not_resumable")
+    assert not run.announced("run.resumable")
     assert "checkpoint to resume" not in run.err
     assert time.monotonic() - began < 30
 
@@ -185,4 +185,4 @@ def test_the_oldest_runs_make_room_at_the_end_of_a_new_one(tmp_path: Path, beati
     assert len(kept) == 2
     assert run.run is not None
     assert run.run.name in kept
-    assert run.announced("pruned") == [{"count": "1 old run"}]
+    assert run.announced("runs.pruned") == [{"count": "1 old run"}]

@@ -39,7 +39,7 @@ def killed_once(folder: Path, *words: str) -> Guarded:
 
 
 def notes(run: Guarded) -> list[str]:
-    return [facts["text"] for facts in run.announced("inexact")]
+    return [facts["text"] for facts in run.announced("attempt.inexact")]
 
 
 def test_data_of_another_order_are_trained_from_the_beginning_of_their_epoch(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_they_reach_the_training_and_its_run_can_be_shown(tmp_path: Path) -> Non
     assert os.fsencode(request.cwd) == place
     guarded = Guarded(4, b"", "", made.path)
     assert [event.code for event in guarded.events if isinstance(event, Exited)] == [4]
-    assert guarded.announced("guarding")
+    assert guarded.announced("run.started")
     for verb in (["ls", "--json"], ["report", "--json"]):
         shown = subprocess.run([*us, *verb], env=env, capture_output=True, check=False)
         assert shown.returncode == 0, shown.stderr

@@ -92,7 +92,7 @@ def test_what_failed_is_told_and_kept_for_a_report(tmp_path: Path) -> None:
     assert f"{TOLD} at judging what happened (RuntimeError: a mistake of ours)" in run.err
     assert f"{TOLD} (RuntimeError: a mistake of ours): the training goes on unguarded" in run.err
     assert run.err.count(f"{TOLD} at") == 1, "what fails again is not told again"
-    assert "in broken" in run.announced("surprise")[0]["trace"]
+    assert "in broken" in run.announced("stallguard.failed")[0]["trace"]
     assert run.outcome()["exit_code"] == 7
 
 

@@ -36,8 +36,8 @@ def test_a_run_that_ends_on_time_goes_on_the_next_night_and_comes_to_the_same(
     second = guard(tmp_path, "--resume", "last", str(EVENING), env={"PAUSE": "0.01"})
 
     assert first.code == 75, first.err
-    assert first.announced("paused"), first.err
-    assert first.announced("resumable"), first.err
+    assert first.announced("run.paused"), first.err
+    assert first.announced("run.resumable"), first.err
     assert [action["name"] for action in first.actions("attempt.signalled")] == ["TERM"], (
         "after its last checkpoint"
     )

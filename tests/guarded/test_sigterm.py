@@ -84,7 +84,7 @@ def test_a_script_that_only_notes_sigterm_is_not_waited_for(tmp_path: Path) -> N
     assert run.code == 124, run.err
     assert run.out == b"noted\n"
     assert sent["KILL"] - sent["TERM"] < GRACE / 2
-    assert run.announced("unheeded")
+    assert run.announced("attempt.sigterm_unused")
 
 
 @pytest.mark.parametrize("handler", [SAVES, GATHERS], ids=["writes", "computes"])

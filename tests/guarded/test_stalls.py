@@ -44,7 +44,7 @@ def test_a_drill_is_caught_named_restarted_smaller_and_finishes(tmp_path: Path, 
     assert "trained 4 epochs" in run.out.decode()
     again = stallguard(tmp_path, "replay").out.decode()
     assert "asks for a smaller batch" in again, "a replay decides with the run's own settings"
-    assert any("resuming from the" in fact["text"] for fact in run.announced("resumed")), run.err
+    assert any("resuming from the" in fact["text"] for fact in run.announced("attempt.resumed")), run.err
 
 
 def test_the_script_of_the_drill_keeps_tensorflow_quiet() -> None:
@@ -76,7 +76,7 @@ def test_a_lock_in_a_callback_is_called_a_deadlock_and_its_line_is_named(tmp_pat
 
     assert_saved_by_a_restart(run)
     assert cause(run) == "host-deadlock"
-    assert f"stall_once.py:{line} in on_train_batch_end" in run.announced("evidence")[0]["line"]
+    assert f"stall_once.py:{line} in on_train_batch_end" in run.announced("evidence.collected")[0]["line"]
 
 
 LAUNCHER = """
@@ -97,9 +97,9 @@ def test_a_lock_behind_a_launcher_is_a_deadlock_of_the_training_and_not_of_the_l
 
     assert_saved_by_a_restart(run)
     assert cause(run) == "host-deadlock"
-    assert "in on_train_batch_end" in run.announced("evidence")[0]["line"]
+    assert "in on_train_batch_end" in run.announced("evidence.collected")[0]["line"]
     assert run.out.split() == [b"trained"]
-    assert any("resuming from the" in fact["text"] for fact in run.announced("resumed")), run.err
+    assert any("resuming from the" in fact["text"] for fact in run.announced("attempt.resumed")), run.err
 
 
 def test_a_healthy_training_with_a_slow_validation_and_a_slow_checkpoint_is_left_alone(
@@ -110,4 +110,4 @@ def test_a_healthy_training_with_a_slow_validation_and_a_slow_checkpoint_is_left
     assert (run.code, run.out) == (0, b"trained\n"), run.err
     assert run.outcome()["batches"] == 80
     assert run.outcome()["incidents"] == 0
-    assert run.announced("suspect") == []
+    assert run.announced("training.suspected") == []

@@ -97,7 +97,7 @@ def test_a_deadlock_behind_a_launcher_is_found_and_restarted(tmp_path: Path, kin
     assert run.code == 0, run.err
     assert run.outcome()["attempts"] == 2
     assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "host-deadlock"
-    assert "loop.py:25 in deadlock" in run.announced("evidence")[0]["line"]
+    assert "loop.py:25 in deadlock" in run.announced("evidence.collected")[0]["line"]
     (stalled,) = {
         event.pid
         for event in run.events
@@ -153,7 +153,7 @@ def test_of_two_trainings_side_by_side_the_second_stalls_and_the_first_hides_not
 
     assert run.code == 0, run.err
     second = training_of(run, "loop.py second")
-    (stalled,) = run.announced("stalled")
+    (stalled,) = run.announced("training.stalled")
     assert stalled["pid"] == str(second) == str(evidence(run)["pid"])
     assert "(loop.py second 60" in stalled["silence"]
     assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "host-deadlock"
@@ -170,8 +170,8 @@ def test_healthy_trainings_side_by_side_of_very_different_paces_raise_no_suspici
 
     assert run.code == 0, run.err
     assert sorted(batches(run).values()) == [6, 2000]
-    assert run.announced("suspect") == run.announced("stalled") == []
-    assert ", 2 trainings" in run.announced("finished")[0]["trouble"]
+    assert run.announced("training.suspected") == run.announced("training.stalled") == []
+    assert ", 2 trainings" in run.announced("run.finished")[0]["trouble"]
 
 
 def test_a_loop_of_a_shell_is_so_many_trainings_and_the_report_has_a_line_for_each(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_a_training_that_became_another_program_is_no_stall(tmp_path: Path) -> N
     run = guard(tmp_path, *STALLS, str(script))
 
     assert (run.code, run.out) == (0, b"uploaded\n"), run.err
-    assert run.announced("stalled") == []
+    assert run.announced("training.stalled") == []
 
 
 def test_a_training_that_is_killed_is_told_and_the_others_go_on(tmp_path: Path) -> None:

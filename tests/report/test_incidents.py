@@ -29,7 +29,7 @@ STALL = (
     (0, Launched(0.0, 1, 7)),
     heartbeat(10, 1, epoch=0, epochs=3, batch=1, batches=100),
     heartbeat(50, 90, epoch=0, epochs=3, batch=90, batches=100, loss=0.5),
-    (125, Announce("stalled", SILENT)),
+    (125, Announce("training.stalled", SILENT)),
     (125, Collect(1, 1)),
     (127, Collected(0.0, 1, 2.0, where="train.py:9 in step", stacks=("metal_wait",), fingerprint="f")),
     (127, Diagnosed(1, (LOCK,))),
@@ -37,7 +37,7 @@ STALL = (
     (127, Signal(1, "TERM")),
     (130, Exited(0.0, 1, -15)),
     (132, Launched(0.0, 2, 8, factor=2, resumed=True)),
-    (140, Announce("resumed", {"text": "fit 1 goes on"})),
+    (140, Announce("attempt.resumed", {"text": "fit 1 goes on"})),
     heartbeat(142, 1, 2, epoch=0, epochs=3, batch=81, batches=100),
     heartbeat(182, 200, 2, epoch=2, epochs=3, batch=80, batches=100, loss=0.25),
 )
@@ -76,12 +76,12 @@ def test_the_last_findings_and_the_decision_stand(tmp_path):
 
     assert one.findings == (WAIT, LOCK)
     assert one.decision.factor == 2
-    assert [line.kind for line in one.announced] == ["stalled", "resumed"]
+    assert [line.message for line in one.announced] == ["training.stalled", "attempt.resumed"]
 
 
 def test_a_stall_that_recovers_is_over_without_a_deed(tmp_path):
     _, _, [one] = read(
-        tmp_path, *STALL[:7], (140, Announce("recovered", {"gap": "90 s"})), heartbeat(141, 91)
+        tmp_path, *STALL[:7], (140, Announce("training.recovered", {"gap": "90 s"})), heartbeat(141, 91)
     )
 
     assert (one.outcome, one.acted, round(one.lost)) == (incidents.RECOVERED, None, 90)
@@ -95,14 +95,17 @@ def test_a_stall_at_the_end_of_the_journal_still_lasts(tmp_path):
 
 
 def test_a_crash_is_an_incident_and_a_crash_inside_a_stall_is_not_another(tmp_path):
-    crash = (130, Announce("crashed", {"attempt": "1", "how": "killed by SIGSEGV"}))
+    crash = (130, Announce("attempt.crashed", {"attempt": "1", "how": "killed by SIGSEGV"}))
     _, _, [alone] = read(
         tmp_path, *STALL[:3], (129, Exited(0.0, 1, -11)), crash, (130, Diagnosed(0, (LOCK,))), *END[1:]
     )
     _, _, [both] = read(tmp_path, *STALL[:6], (129, Exited(0.0, 1, -11)), crash, *END[1:])
 
     assert (alone.kind, alone.number, alone.findings) == (incidents.CRASH, 0, (LOCK,))
-    assert (both.kind, [line.kind for line in both.announced]) == (incidents.STALL, ["stalled", "crashed"])
+    assert (both.kind, [line.message for line in both.announced]) == (
+        incidents.STALL,
+        ["training.stalled", "attempt.crashed"],
+    )
 
 
 def test_attempts_know_how_far_they_came_and_what_was_trained_twice(tmp_path):
@@ -166,7 +169,11 @@ def test_the_sums_tell_training_from_starting_and_from_silence(tmp_path):
 
 def test_a_silence_that_ended_by_itself_is_no_training(tmp_path):
     known, tries, troubles = read(
-        tmp_path, *STALL[:7], (140, Announce("recovered", {})), heartbeat(141, 91), heartbeat(190, 200)
+        tmp_path,
+        *STALL[:7],
+        (140, Announce("training.recovered", {})),
+        heartbeat(141, 91),
+        heartbeat(190, 200),
     )
 
     assert round(totals.totals(known, tries, troubles).training) == (190 - 10) - (140 - 50)
@@ -218,7 +225,7 @@ def test_several_causes_are_counted(tmp_path):
 def test_what_is_not_exact_is_in_the_report_of_a_run_without_an_incident(tmp_path):
     run = RunDir(tmp_path / "runs" / "segments")
     run.path.mkdir(parents=True)
-    said = Announce("inexact", {"text": "fit 1 goes back to the beginning of epoch 3"})
+    said = Announce("attempt.inexact", {"text": "fit 1 goes back to the beginning of epoch 3"})
     journal(
         run.journal,
         (0, Launched(0.0, 1, 7)),
@@ -233,6 +240,6 @@ def test_what_is_not_exact_is_in_the_report_of_a_run_without_an_incident(tmp_pat
 def test_what_is_not_exact_after_a_stall_is_part_of_its_incident(tmp_path):
     run = RunDir(tmp_path / "runs" / "stalled")
     run.path.mkdir(parents=True)
-    said = Announce("inexact", {"text": "fit 1 starts over"})
+    said = Announce("attempt.inexact", {"text": "fit 1 starts over"})
     journal(run.journal, *STALL, (183, said), *END)
     assert "Not exact" not in " ".join(document.make(run, {}).story)

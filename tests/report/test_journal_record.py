@@ -88,7 +88,7 @@ def test_a_run_without_anything_in_it_gives_a_report(tmp_path):
 
 
 def test_foreign_lines_are_passed_by(tmp_path):
-    good = written(5, Announce("note", {"text": "kept"}))
+    good = written(5, Announce("probe.remark", {"text": "kept"}))
     bad = (
         b"\xff\xfe\n", b"{}\n", b"[1, 2]\n", line(1, event="from.a.later.version"),
         line(2, event="probe.heartbeat", attempt="first"), line(3, event=["training.stalled"]),

@@ -121,7 +121,7 @@ def test_a_run_that_crashes_before_its_first_batch_shows_its_last_words_and_no_e
     crash = [
         (0, Launched(0.0, 1, 7)),
         (3, Exited(0.0, 1, 3)),
-        (3, Announce("crashed", {"how": "exit code 3"})),
+        (3, Announce("attempt.crashed", {"how": "exit code 3"})),
     ]
     journal(run.journal, *crash)
     run.output.write_text("Traceback (most recent call last):\nKeyError: 'x'\n")

@@ -42,7 +42,7 @@ def two_attempts(tmp_path):
     happened += [heartbeat(s, 10 * s) for s in range(1, 61)]
     happened += [heartbeat(s, 600, beat_at=60) for s in range(61, 91)]
     happened += [
-        (88, Announce("stalled", {"silence": "x"})),
+        (88, Announce("training.stalled", {"silence": "x"})),
         (90, Exited(0.0, 1, -15)),
         (90, Launched(0.0, 2, 8, factor=2)),
     ]
@@ -174,7 +174,7 @@ def test_a_run_of_an_instant_has_a_grid():
 def test_a_long_silence_is_a_throughput_of_nothing_to_its_end(tmp_path):
     happened = [(0, Launched(0.0, 1, 7)), *(heartbeat(s, 10 * s) for s in range(1, 61))]
     happened += [heartbeat(s, 600, beat_at=60) for s in range(61, 400)]
-    happened.append((90, Announce("stalled", {"silence": "no progress"})))
+    happened.append((90, Announce("training.stalled", {"silence": "no progress"})))
     made = drawn(journal(tmp_path / "j.jsonl", *sorted(happened, key=lambda pair: pair[0])))
 
     rates = values(made, "rate")

@@ -34,9 +34,9 @@ class Kept:
         return [at for at, action in self.done if isinstance(action, kind)]
 
     def announced(self) -> list[str]:
-        """Return the kinds of all announcements, in order."""
-        return [action.kind for action in self.actions(Announce)]
+        """Return the messages of all announcements, in order."""
+        return [action.message for action in self.actions(Announce)]
 
-    def facts_of(self, kind: str) -> list[dict[str, str]]:
-        """Return the facts of the announcements of a kind."""
-        return [action.facts for action in self.actions(Announce) if action.kind == kind]
+    def facts_of(self, message: str) -> list[dict[str, str]]:
+        """Return the facts of the announcements of a message."""
+        return [action.facts for action in self.actions(Announce) if action.message == message]

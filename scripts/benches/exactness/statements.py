@@ -17,7 +17,6 @@ from typing import NamedTuple
 import msgspec
 
 from stallguard.core.events import ProbeConnected, ProbeNote
-from stallguard.report import narrative
 from stallguard.storage import journal
 
 INEXACT = "inexact"
@@ -88,7 +87,7 @@ def without_word_of_slices(run: Path | None) -> list[int]:
         if entry.line.event == "attempt.started":
             attempt = entry.line.attempt
             asked |= {attempt} if msgspec.json.decode(entry.raw).get("factor", 1) > 1 else set()
-        elif narrative.kind_of(entry.line.event) in OF_SLICES:
+        elif entry.line.event in ("batch.smaller", "batch.whole"):
             answered.add(attempt)  # said by stallguard itself: the script trains in a loop of its own
     return sorted(asked - answered)
 

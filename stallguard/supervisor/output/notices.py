@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TextIO
 
 from stallguard.core.text import wrapped
-from stallguard.report.narrative import on_terminal, sentence
+from stallguard.report.narrative import MESSAGES, sentence
 from stallguard.report.sanitize import plain
 
 LAST_WORDS = 5.0  # seconds that a terminal which takes nothing can hold up the end
@@ -53,10 +53,10 @@ class Terminal:
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
 
-    def announce(self, kind: str, facts: Mapping[str, str]) -> None:
-        """Say the sentence of `kind`, if it is one that is said aloud."""
-        if not self._quiet and (self._verbose or on_terminal(kind)):
-            self.say(sentence(kind, facts))
+    def announce(self, message: str, facts: Mapping[str, str]) -> None:
+        """Print a message, if it is one for the terminal."""
+        if not self._quiet and (self._verbose or MESSAGES[message].terminal):
+            self.say(sentence(message, facts))
 
     def say(self, words: str) -> None:
         """Have one line printed, whole."""

@@ -114,6 +114,6 @@ def test_sigterm_makes_a_last_checkpoint_and_the_next_run_goes_on_there(tmp_path
     assert resumed.out.decode().splitlines()[-1] == undisturbed
     said = [
         re.search(r"checkpoint \(epoch 1, batch (\d+)\)", fact["text"])
-        for fact in resumed.announced("resumed")
+        for fact in resumed.announced("attempt.resumed")
     ]
     assert [match for match in said if match and int(match[1]) >= 10], resumed.err
