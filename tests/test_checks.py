@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections import Counter
 from pathlib import Path
@@ -30,6 +31,34 @@ def links():
     finally:
         sys.path.remove(str(CHECKS))
     return links
+
+
+@pytest.fixture(scope="module")
+def messages():
+    sys.path.insert(0, str(CHECKS))
+    try:
+        import messages
+    finally:
+        sys.path.remove(str(CHECKS))
+    return messages
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ('Announce("machine.slept", {"duration": duration(3)})', ""),
+        ('announce("run.resumable" if kept else "run.not_resumable", {"run": f"{name} runs"})', ""),
+        ('Announce("machine.snored", {})', "no message 'machine.snored'"),
+        ('Announce("run.finished" if good else "run.over")', "no message 'run.over'"),
+        ('announce("stallguard.trouble", {"text": f"the disk of {name} is full"})', "a sentence outside"),
+        ('print("done")', "prints"),
+        ('sys.stderr.write("done")', "prints"),
+    ],
+)
+def test_a_message_that_is_made_outside_of_the_narrative_is_found(messages, code, found):
+    wrong = list(messages.breaches("core/a.py", ast.parse(code)))
+    assert [found in one for one in wrong] == ([True] if found else [])
+    assert found != "prints" or list(messages.breaches("cli/a.py", ast.parse(code))) == []
 
 
 def words(language, file, text):
