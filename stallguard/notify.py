@@ -32,7 +32,7 @@ OCCASIONS = {
 PASSING = ("training.stalled", "attempt.restarting")  # during a run: their rate is limited
 DEADLINE = 15.0  # seconds for one channel
 MOST_AN_HOUR = 12
-FAREWELL = 20.0  # seconds for which the end of a run waits for the last notification
+LAST_SEND = 20.0  # seconds for which the end of a run waits for the last notification
 
 NO_APPRISE = (
     "notify.urls is set and Apprise is not installed: the URLs are not used; "
@@ -215,10 +215,10 @@ class Notifier:
             self._waiting.put((title, text))
 
     def close(self) -> None:
-        """Wait for pending notifications, at most `FAREWELL` seconds."""
+        """Wait for pending notifications, at most `LAST_SEND` seconds."""
         if self._channels:
             self._waiting.put(None)
-            self._thread.join(FAREWELL)
+            self._thread.join(LAST_SEND)
 
     def _work(self) -> None:
         while (item := self._waiting.get()) is not None:

@@ -29,10 +29,10 @@ def command(since: str, as_json: bool) -> None:
     from stallguard.agent import job_memory, missed_starts
     from stallguard.agent.service_manager import manager, own_system
     from stallguard.report.overnight import SCHEMA, MissedStart, OvernightOutput, lines
-    from stallguard.report.overnight_run import heirs, night
+    from stallguard.report.overnight_run import continuations, night
 
     runs = [run for run in list_runs() if not run.is_trial]
-    went_on = heirs(runs)
+    went_on = continuations(runs)
     jobs = {job_memory.recall(name).run: name for name in job_memory.names()}
     try:
         began = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=units.duration(since))
@@ -40,7 +40,7 @@ def command(since: str, as_json: bool) -> None:
         raise StallguardError(
             f"{since!r} is no duration", cure="write it as 16h or 3d", code=USAGE
         ) from error
-    nights = [night(run, heirs=went_on, jobs=jobs) for run in runs if _last_lived(run) >= began]
+    nights = [night(run, continuations=went_on, jobs=jobs) for run in runs if _last_lived(run) >= began]
     over = missed_starts.since(began, manager(own_system(), os.environ), dt.datetime.now().astimezone())
     if as_json:
         missed = [MissedStart(one.job, one.at, one.words) for one in over]

@@ -50,13 +50,13 @@ def command(runs: str | None, age: str | None, size: str | None, dry_run: bool, 
     flags = {"keep.runs": runs, "keep.age": age, "keep.size": size}
     typed = {path: f"--{path.removeprefix('keep.')}" for path in flags}
     settings = config.load(flags, os.environ, Path.cwd(), typed).config.keep
-    doomed = retention.prune(settings, runs_dir(), dry=dry_run)
+    removals = retention.prune(settings, runs_dir(), dry=dry_run)
     if as_json:
-        rows = [Row(item.run.id, item.size, item.why) for item in doomed]
+        rows = [Row(item.run.id, item.size, item.why) for item in removals]
         click.echo(msgspec.json.encode(Output(SCHEMA, not dry_run, rows)))
         return
-    for item in doomed:
+    for item in removals:
         click.echo(f"{item.run.id:<36}  {quantity(item.size, 'bytes'):>8}  {item.why}")
     done = "would be removed" if dry_run else "removed"
-    room = quantity(sum(item.size for item in doomed), "bytes")
-    click.echo(f"{len(doomed)} runs {done}, {room}", err=True)
+    room = quantity(sum(item.size for item in removals), "bytes")
+    click.echo(f"{len(removals)} runs {done}, {room}", err=True)

@@ -22,7 +22,7 @@ from stallguard.core.verdicts import Decision
 
 TWICE = 2  # once can be another program's load; a size that was left twice is too large
 WHY = "the smaller batch went well; trying the larger one again"
-GROWN, SEAM = "regrown", "epoch-seam"  # kinds of the probe's answers
+GROWN, EPOCH_END = "regrown", "epoch-end"  # kinds of the probe's answers
 
 
 def larger(factor: int, rows: int | None, sizes: Sizes, stable: float, limits: PolicyLimits) -> int | None:
@@ -58,7 +58,7 @@ def grown(run: Run, event: ProbeNote) -> Run:
 
 def restart(run: Run, event: ProbeNote, limits: Limits) -> Decision | None:
     """Return the decision to restart with the larger batch, if the probe reports the end of an epoch."""
-    if event.kind != SEAM or not run.regrowing or run.decision is not None:
+    if event.kind != EPOCH_END or not run.regrowing or run.decision is not None:
         return None
     factor = run.factor // 2
     effect = decide.mathematics(factor, run.device, limits.policy)

@@ -38,7 +38,7 @@ class Request(NamedTuple):
     command: Command
     reach: Reach
     cwd: Path
-    heir_of: str = ""  # the run from whose checkpoints it resumes
+    continues: str = ""  # the run from whose checkpoints it resumes
 
     def script(self) -> Path | None:
         """Return the file of Python that COMMAND names, None if it names none."""
@@ -73,7 +73,7 @@ def prepare(
     )  # sorts across a change of the clock
     batch_option.given(command.argv, env, loaded.config.policy)  # raises now if the size cannot be determined
     request = Request(paths.new_run(name or name_of(words), stamp, trial=trial), words, command, reached, cwd)
-    request = request._replace(heir_of=old.id if old else "")
+    request = request._replace(continues=old.id if old else "")
     _write_down(request, loaded, old)
     return request
 
@@ -122,7 +122,7 @@ def _write_down(request: Request, loaded: Loaded, old: RunDir | None) -> None:
         outside=request.reach.why,
         config=msgspec.to_builtins(loaded.config),
         origins=loaded.origins,
-        heir_of=request.heir_of,
+        continues=request.continues,
     )
     try:
         run_files.keep_asked(request.run, value)

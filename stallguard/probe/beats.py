@@ -37,7 +37,7 @@ _BEATS, _BEAT_NS, _FIT_BEATS, _SOURCE = (wire.SLOT[n] for n in ("beats", "beat_n
 _BATCH, _BATCHES, _FITS = (wire.SLOT[n] for n in ("batch", "batches", "fits"))
 _INPUT_NS, _STEP_NS, _TRACES, _FLAGS = (wire.SLOT[n] for n in ("input_ns", "step_ns", "traces", "flags"))
 _LOSS, _EPOCH, _EPOCHS = (wire.SLOT[n] for n in ("loss_bits", "epoch", "epochs"))
-_NOBODY = object()
+_NO_LIST = object()
 _KEPT = frozenset((NAMED, VALIDATION, PREDICTION, CHECKPOINT, EPOCH_START, EPOCH_END))
 _RUNS_NEXT = frozenset((STEP, VALIDATION, PREDICTION, FIRST_RUN))
 
@@ -62,7 +62,9 @@ class Beats:
         self._last = monotonic_ns()  # when the phase was entered; read here, it costs less than in the page
         self._longest = self._beats = self._changes = 0
         self._phase = slots[_PHASE]
-        self.hot: Any = _NOBODY  # the CallbackList whose batches follow one another with nothing else between
+        self.hot: Any = (
+            _NO_LIST  # the CallbackList whose batches follow one another with nothing else between
+        )
         self.own: Any = None  # the CallbackList of the outermost fit
         self.ended = self.began = self._last  # its last batch ended, and its callbacks returned
         self._base = 0  # beats before the batch of index 0, while hot
@@ -136,9 +138,9 @@ class Beats:
 
     def settle(self) -> None:
         """End the hot state, if it is on, and store its values.  It calls nothing, so no other thread can run."""
-        if self.hot is _NOBODY:
+        if self.hot is _NO_LIST:
             return
-        self.hot, self.due = _NOBODY, 0
+        self.hot, self.due = _NO_LIST, 0
         inside = self.ended > self.began
         self._beats = self._base + self.index + 1 + inside
         self._last = self.ended if inside else self.began
@@ -154,7 +156,7 @@ class Beats:
         now = monotonic_ns()
         slots = self.slots
         beats, last = self._beats, self._last
-        if self.hot is not _NOBODY:
+        if self.hot is not _NO_LIST:
             ended, began, beats = self.ended, self.began, self._base + self.index + 1
             inside = ended > began
             beats += inside
@@ -162,7 +164,7 @@ class Beats:
             slots[_BEATS] = max(slots[_BEATS], beats)
             slots[_BEAT_NS] = max(slots[_BEAT_NS], ended)
             slots[_PHASE] = BETWEEN if inside or beats == self._last_of_epoch else STEP
-            if self.hot is _NOBODY:
+            if self.hot is _NO_LIST:
                 slots[_PHASE] = self._phase  # the training thread has entered this phase meanwhile
             elif inside and now - ended > self._longest:
                 self._pause(now - ended, BETWEEN)
@@ -174,7 +176,7 @@ class Beats:
             slots[_FIT_BEATS] = beats - self._fit_from
         if self._epoch_from >= 0:
             slots[_BATCH] = beats - self._epoch_from
-        if self.hot is not _NOBODY and not self.attention:
+        if self.hot is not _NO_LIST and not self.attention:
             self.due = now + STALE
 
     def flag(self, bit: int, on: bool) -> None:
@@ -295,7 +297,7 @@ class Beats:
 
     def _look_up(self, attend: Attend, callbacks: Any, batch: int, logs: Any) -> None:
         """Publish and attend: the callbacks ended the hot state, `attention` is set, or the sender does not publish."""
-        if self.hot is _NOBODY:
+        if self.hot is _NO_LIST:
             self._over(callbacks, batch)
         self.publish()
         if self.attention:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 OWNER = "STALLGUARD_OWNER"  # the number of the process that trains
 # Set from the start, and as long as a number can be: when a process begins to train, other threads can be reading the
 # environment, and the C library can then replace the value without moving the table of all variables.
-NOBODY = "untrained"
+UNTRAINED = "untrained"
 WAITING, PRESENT, TRAINING, WORKER = "waiting", "present", "training", "worker"
 # Parts of the command lines with which multiprocessing and loky start Python.
 POOLS = ("from multiprocessing.", "--multiprocessing-fork", "loky.backend.")
@@ -58,9 +58,9 @@ def enter(environment: MutableMapping[str, str], package: ModuleType) -> None:
     sys.meta_path.append(ApiFinder(os.path.dirname(package.__path__[0])))
     token, pid = int(environment["STALLGUARD_TOKEN"]), os.getpid()
     # Its own number: this process trained, and has replaced its program (os.execv).
-    if environment.get(OWNER) not in (None, "", NOBODY, str(pid)):
+    if environment.get(OWNER) not in (None, "", UNTRAINED, str(pid)):
         return
-    environment[OWNER] = NOBODY
+    environment[OWNER] = UNTRAINED
     probe = Probe(environment, token, pid)
     package.__dict__.update(voice=ScriptApi(probe.context, probe.appear), probe=probe)
     probe.start()

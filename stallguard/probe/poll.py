@@ -27,7 +27,7 @@ SHARE = 100  # a pause is at least this many times the processor time of the rea
 _ITERATIONS, _ITERATIONS_NS, _POLL_NS = (wire.SLOT[n] for n in ("iterations", "iterations_ns", "poll_ns"))
 _FITS = wire.SLOT["fits"]
 FAILURES = 20  # failed reads in a row after which an optimizer is no longer read
-FAREWELL = 0.25  # s that the exit waits for the last read
+LAST_READ = 0.25  # s that the exit waits for the last read
 
 
 class PolledOptimizer:
@@ -106,7 +106,7 @@ class Poller:
         if self._running:
             self._running = False
             self._wake.release()
-            self._done.acquire(timeout=FAREWELL)
+            self._done.acquire(timeout=LAST_READ)
 
     def _forked(self) -> None:
         """Begin again in a forked process: it has no thread, and a read of its parent's device could block."""

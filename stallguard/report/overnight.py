@@ -34,8 +34,8 @@ class Night(msgspec.Struct, frozen=True, omit_defaults=True):
     lost: float = 0.0  # seconds
     causes: tuple[str, ...] = ()
     advice: str = ""
-    heir_of: str = ""  # the run that it went on from
-    heir: str = ""  # the run that went on from it
+    continues: str = ""  # the run that it went on from
+    continued_by: str = ""  # the run that went on from it
     resumable: bool = False  # it left a checkpoint
     job: str = ""  # the overnight job that it is the newest run of
 
@@ -86,14 +86,14 @@ def lines(night: Night) -> list[str]:
     ending = STATES.get(night.state, "{state}").format(
         at=at, took=duration(night.seconds), why=why, state=night.state
     )
-    before = f", going on from {night.heir_of}" if night.heir_of else ""
+    before = f", going on from {night.continues}" if night.continues else ""
     reached = far(night.epoch, night.epochs, night.loss, night.first_loss)
     batches = _count(night.batches, "batch", "batches") if night.batches else ""
     progress = ", ".join(part for part in (reached, batches) if part) or "no batch was seen"
     after = (GOES_ON if night.job else BY_HAND) if night.resumable else ANEW
     follows = (
-        f"it went on as {night.heir}"
-        if night.heir
+        f"it went on as {night.continued_by}"
+        if night.continued_by
         else TO_DO.get(night.state, "").format(run=night.run, next=after.format(run=night.run, job=night.job))
     )
     to_do = night.advice or follows

@@ -17,19 +17,19 @@ from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
 
 BY_REQUEST = ("stopped", "interrupted")  # states by request, and at a set time
-NOBODY: Mapping[str, str] = MappingProxyType({})
+NONE_KNOWN: Mapping[str, str] = MappingProxyType({})
 
 
 def night(
     run: RunDir,
     zone: dt.tzinfo | None = None,
-    heirs: Mapping[str, str] = NOBODY,
-    jobs: Mapping[str, str] = NOBODY,
+    continuations: Mapping[str, str] = NONE_KNOWN,
+    jobs: Mapping[str, str] = NONE_KNOWN,
 ) -> Night:
     """Return the summary of a run.
 
-    `zone`: of the clock that is shown, None for the system's; `heirs`: from a run's id to that which went on from it;
-    `jobs`: from a run's id to the overnight job that it is the newest run of.
+    `zone`: of the clock that is shown, None for the system's; `continuations`: from a run's id to that which went on
+    from it; `jobs`: from a run's id to the overnight job that it is the newest run of.
     """
     known = journal_record.read(run.journal)
     tries, troubles = attempt_rows.attempts(known), incidents.incidents(known)
@@ -58,14 +58,14 @@ def night(
         lost=sums.lost,
         causes=tuple(causes),
         advice=advice[0] if advice else "",
-        heir_of=asked.heir_of if asked else "",
-        heir=heirs.get(run.id, ""),
+        continues=asked.continues if asked else "",
+        continued_by=continuations.get(run.id, ""),
         resumable=run.has_checkpoints(),
         job=jobs.get(run.id, ""),
     )
 
 
-def heirs(runs: Iterable[RunDir]) -> dict[str, str]:
+def continuations(runs: Iterable[RunDir]) -> dict[str, str]:
     """Return which run went on from which, by their ids: the newest where several did."""
     known = ((run_files.asked(run), run.id) for run in runs)
-    return {asked.heir_of: heir for asked, heir in known if asked and asked.heir_of}
+    return {asked.continues: continued_by for asked, continued_by in known if asked and asked.continues}

@@ -65,10 +65,10 @@ def totals(
         (attempt for attempt in reversed(attempts) if attempt.batches), AttemptRow(number=0, began=0.0)
     )
     losses = [attempt.first_loss for attempt in attempts if attempt.first_loss is not None]
-    told = (
+    given = (
         what.facts.get("batch", "") for _, what in reversed(record.happened) if isinstance(what, ProbeNote)
     )
-    rows = next((int(number) for number in told if number.isdecimal()), None)
+    rows = next((int(number) for number in given if number.isdecimal()), None)
     stalls = sum(one.kind == STALL for one in incidents)
     return RunTotals(
         seconds=seconds,

@@ -35,7 +35,7 @@ class RunFacts(NamedTuple):
     alive: bool
 
 
-class Doomed(NamedTuple):
+class Removal(NamedTuple):
     """A run to remove, and why."""
 
     run: RunDir
@@ -43,10 +43,10 @@ class Doomed(NamedTuple):
     why: str
 
 
-def choose(runs: Sequence[RunFacts], keep: KeepSettings, now: float) -> list[Doomed]:
+def choose(runs: Sequence[RunFacts], keep: KeepSettings, now: float) -> list[Removal]:
     """Return the runs to remove, oldest first.  `runs`: oldest first; `now`: seconds since the epoch."""
     room = keep.size
-    doomed = []
+    removals = []
     for rank, facts in enumerate(reversed(runs), start=1):
         room -= facts.size
         why = ""
@@ -57,9 +57,9 @@ def choose(runs: Sequence[RunFacts], keep: KeepSettings, now: float) -> list[Doo
         elif room < 0 and rank > 1:  # the newest is always kept
             why = f"all runs together take more than {show_size(keep.size)}"
         if why and not facts.alive:
-            doomed.append(Doomed(facts.run, facts.size, why))
+            removals.append(Removal(facts.run, facts.size, why))
             room += facts.size
-    return doomed[::-1]
+    return removals[::-1]
 
 
 def look(runs: Path | None = None) -> list[RunFacts]:
@@ -95,16 +95,16 @@ def _is_training(page: Path) -> bool:
         return True
 
 
-def prune(keep: KeepSettings, runs: Path, *, dry: bool = False) -> list[Doomed]:
+def prune(keep: KeepSettings, runs: Path, *, dry: bool = False) -> list[Removal]:
     """Remove the runs that exceed `keep`; return them.  `dry`: remove nothing.  A run that cannot be removed stays."""
     if not runs.is_dir():
         return []
-    doomed = choose(look(runs), keep, time.time())
+    removals = choose(look(runs), keep, time.time())
     if dry:
-        return doomed
+        return removals
     for rest in runs.glob(f"{GONE}*"):
         shutil.rmtree(rest, ignore_errors=True)
-    for item in doomed:
+    for item in removals:
         path = item.run.path
         # Busy, for example a working directory on some file systems: the next time.
         with contextlib.suppress(OSError):
@@ -116,7 +116,7 @@ def prune(keep: KeepSettings, runs: Path, *, dry: bool = False) -> list[Doomed]:
         if left:
             link.symlink_to(left[-1].id)
     sweep()
-    return doomed
+    return removals
 
 
 def sweep(places: Sequence[Path] | None = None) -> None:

@@ -28,9 +28,9 @@ def plan(numbers: Sequence[int], most: int) -> tuple[int, tuple[int, ...]]:
 
 def turn(path: Path, most: int) -> None:
     """Make `path`, which must not be open for writing, an older part.  Raises OSError."""
-    number, doomed = plan(numbers(path), most)
+    number, too_old = plan(numbers(path), most)
     path.replace(part(path, number))
-    for old in doomed:
+    for old in too_old:
         with contextlib.suppress(FileNotFoundError):  # the user deleted it
             part(path, old).unlink()
 

@@ -51,7 +51,7 @@ class RunRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     interpreter: str = ""
     interpreter_why: str = ""
     outside: str = ""  # why the probe cannot enter; "" where it can
-    heir_of: str = msgspec.field(default="", name="continues")  # the run whose checkpoints it went on from
+    continues: str = ""  # the run whose checkpoints it went on from
     control: str = ""  # path of the control socket while the run lives
     config: dict[str, Any] = {}
     origins: dict[str, str] = {}

@@ -106,18 +106,18 @@ def _value(line: str) -> Any:
 def events(trace: Trace) -> Iterator[Event]:
     """Yield the events of a live run of this training, in order of time, on the trace's own clock."""
     yield ProbeConnected(at=0.0, attempt=1, pid=0, armed=True)
-    ear, gauge = Ear(), Gauge()
+    records, pressure = Records(), MemoryPressure()
     marks = ((at, 0, index) for index, (at, _, _) in enumerate(trace.marks))
     samples = ((float(sample["t"]), 1, index) for index, sample in enumerate(trace.samples))
     for at, is_sample, index in heapq.merge(marks, samples):  # of the same instant the mark comes first
         if is_sample:
             sample = trace.samples[index]
-            yield from ear.tick(at, stopped=sample.get("st") in ("T", "t"))
+            yield from records.tick(at, stopped=sample.get("st") in ("T", "t"))
             yield Sampled(at=at, reading=process(sample))
-            yield from gauge.tick(at, sample)
+            yield from pressure.tick(at, sample)
         else:
-            yield from ear.mark(at, trace.marks[index][1])
-    yield from ear.end(_end(trace))
+            yield from records.mark(at, trace.marks[index][1])
+    yield from records.end(_end(trace))
     if trace.meta.get("rc") == 0:
         yield Exited(at=_end(trace), attempt=1, code=0)
 
@@ -129,7 +129,7 @@ def _end(trace: Trace) -> float:
     return max(last, float(trace.meta.get("tend", 0.0)) - float(trace.meta.get("t0", 0.0)))
 
 
-class Ear:
+class Records:
     """Combines the probe's record and the supervisor's merging: takes marks, yields merged records."""
 
     def __init__(self) -> None:
@@ -217,7 +217,7 @@ def process(sample: dict[str, Any]) -> Process:
     )
 
 
-class Gauge:
+class MemoryPressure:
     """Memory pressure, from the counters of a trace."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from stallguard.supervisor.recorder import Recorder
 from stallguard.supervisor.reporter import Reporter
 
 if TYPE_CHECKING:
-    from stallguard.supervisor.output.file import Filed
+    from stallguard.supervisor.output.file import OutputFile
 
 
 class CurrentSettings:
@@ -61,7 +61,7 @@ class RunContext(NamedTuple):
     current: CurrentRun
     reporter: Reporter
     terminal: Terminal
-    output: OutputCarrier | Filed
+    output: OutputCarrier | OutputFile
 
     @property
     def directory(self) -> RunDir:

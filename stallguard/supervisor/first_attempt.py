@@ -17,7 +17,7 @@ def first_launch(context: RunContext, earlier: EarlierRuns, trial_factor: int | 
     if factor is None:
         is_sliced = settings.run.probe and not settings.policy.gives_size
         factor = max(earlier.sizes.factor, settings.policy.microbatches) if is_sliced else 1
-    return Launch(attempt=1, factor=factor, resume=bool(context.request.heir_of))
+    return Launch(attempt=1, factor=factor, resume=bool(context.request.continues))
 
 
 def announce(context: RunContext, launcher: Launcher, earlier: EarlierRuns, first: Launch) -> None:
@@ -31,8 +31,8 @@ def announce(context: RunContext, launcher: Launcher, earlier: EarlierRuns, firs
         announce("interpreter.chosen", {"python": chosen.path, "why": chosen.why})
         if chosen.hint:
             announce("interpreter.differs", {"python": chosen.path, "hint": chosen.hint})
-    if request.heir_of:
-        announce("run.continues", {"run": request.heir_of})
+    if request.continues:
+        announce("run.continues", {"run": request.continues})
     if not request.reach.injectable:
         announce("probe.impossible", {"why": request.reach.why})
     known, given = earlier.sizes, launcher.given(1)

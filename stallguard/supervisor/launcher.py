@@ -149,7 +149,7 @@ class Launcher:
         context, directory = self._context, self._context.directory
         self.close()
         self._beats.follow(action.attempt, token)
-        context.output.dress()
+        context.output.copy_settings()
         settings, environment = context.settings.config, given.env
         if settings.run.probe:
             policy, in_arguments = settings.policy, given.whole is not None

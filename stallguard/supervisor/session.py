@@ -36,7 +36,7 @@ from stallguard.supervisor.run_options import RunOptions
 
 if TYPE_CHECKING:
     from stallguard.supervisor.guard import Guard
-    from stallguard.supervisor.output.file import Filed
+    from stallguard.supervisor.output.file import OutputFile
 
 LAST_OUTPUT = 60.0  # seconds that a reader who takes nothing can hold up the end of the run
 PLAIN = RunOptions()
@@ -167,12 +167,12 @@ class Session:
 
 def _output(
     request: Request, loaded: Loaded, options: RunOptions, matching: Matching, reporter: Reporter
-) -> OutputCarrier | Filed:
+) -> OutputCarrier | OutputFile:
     path, size = request.run.output, loaded.config.keep.output
     if options.output_to_file:
-        from stallguard.supervisor.output.file import Filed
+        from stallguard.supervisor.output.file import OutputFile
 
-        return Filed(path, reporter.trouble, size // PARTS, matching.feed)
+        return OutputFile(path, reporter.trouble, size // PARTS, matching.feed)
     streams = terminal.choose(terminal.look(1), terminal.look(2))
     return OutputCarrier(
         streams, OutputLog(path, reporter.trouble, size // PARTS), reporter.trouble, tap=matching.feed

@@ -55,7 +55,7 @@ def test_a_job_that_ends_on_time_is_finished_by_the_next_night(night, tmp_path):
 
     first, second = list_runs()
     assert [run_files.state(run) for run in (first, second)] == ["stopped", "finished"]
-    assert run_files.asked(second).heir_of == first.id
+    assert run_files.asked(second).continues == first.id
     assert run_files.outcome(first).batches + run_files.outcome(second).batches == BATCHES
     assert "came to epoch 3" in second.output.read_text()
     notified = (tmp_path / "told").read_text().splitlines()

@@ -83,7 +83,7 @@ def test_where_only_a_new_start_can_it_comes_at_the_end_of_the_epoch() -> None:
     world = at_half()
     world.train(2 * STABLE)
     signals = len(world.actions(Signal))
-    world.note("epoch-seam")
+    world.note("epoch-end")
     world.train(5)
 
     assert len(world.actions(Signal)) == signals + 1
@@ -92,7 +92,7 @@ def test_where_only_a_new_start_can_it_comes_at_the_end_of_the_epoch() -> None:
 
 def test_an_epochs_end_that_nobody_asked_for_restarts_nothing() -> None:
     world = at_half()
-    world.note("epoch-seam")
+    world.note("epoch-end")
     world.train(5)
 
     assert factors(world) == [1, 2]

@@ -130,7 +130,7 @@ def happen(world: Simulation, what: str, much: float) -> None:
     elif what == "left":
         world.tell(ProcessLeft, attempt=world.attempt, pid=7, how="ended")
     elif what == "note":
-        world.note("epoch-seam")
+        world.note("epoch-end")
     else:
         world.ask(what, str(much) if what == "mute" else "")
 

@@ -16,7 +16,7 @@ from stallguard.storage.paths import RunDir
 ARGV = ["/bin/python", "train.py"]
 GENERATION = "a1b2-1/fit-0001/g1/facts.json"
 PLACE = Path("/work")
-NOBODY = run_files.Identity(pid=1, started=0.0)
+ENDED_PROCESS = run_files.Identity(pid=1, started=0.0)
 Make = Callable[..., RunDir]
 
 
@@ -27,7 +27,10 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     number = iter(range(100))
 
     def made(
-        argv: list[str] = ARGV, code: int | None = 75, text: str = "x", who: run_files.Identity = NOBODY
+        argv: list[str] = ARGV,
+        code: int | None = 75,
+        text: str = "x",
+        who: run_files.Identity = ENDED_PROCESS,
     ) -> RunDir:
         run = paths.new_run("train", f"20261121-0000{next(number):02}")
         run_files.write(

@@ -78,5 +78,5 @@ def test_what_is_to_do_depends_on_what_the_run_left():
     assert "the job nightly resumes it from its checkpoint" in lines(replace(stopped, job="nightly"))[2]
     for job in ("", "nightly"):
         assert lines(replace(stopped, resumable=False, job=job))[2].endswith("begins from scratch")
-    assert lines(replace(stopped, heir="r2"))[2].endswith("it went on as r2")
-    assert lines(replace(stopped, heir_of="r0"))[0].endswith("(r1, going on from r0)")
+    assert lines(replace(stopped, continued_by="r2"))[2].endswith("it went on as r2")
+    assert lines(replace(stopped, continues="r0"))[0].endswith("(r1, going on from r0)")

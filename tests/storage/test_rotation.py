@@ -12,8 +12,8 @@ from stallguard.storage import rotation
 def test_the_beginning_and_the_newest_parts_stay(turns, most):
     kept: list[int] = []
     for _ in range(turns):
-        number, doomed = rotation.plan(kept, most)
-        kept = [old for old in (*kept, number) if old not in doomed]
+        number, too_old = rotation.plan(kept, most)
+        kept = [old for old in (*kept, number) if old not in too_old]
 
     assert len(kept) <= most - 1
     assert kept[:1] == ([1] if turns else [])

@@ -43,7 +43,9 @@ def _first(session: CheckpointSession, fit: Fit, iterator: Any, original: Any, s
     if resuming:
         fit.passed = True
         finished_epochs(session, fit, iterator, original)
-        if fit.past.seam and iterator.steps_per_epoch is None:  # it opens now, as in the interrupted run
+        if (
+            fit.past.between_epochs and iterator.steps_per_epoch is None
+        ):  # it opens now, as in the interrupted run
             random_state.restore(entered)
         now = random_state.capture()
     else:
@@ -61,7 +63,7 @@ def _first(session: CheckpointSession, fit: Fit, iterator: Any, original: Any, s
         # call: so the first batch is drawn here.
         batch = next(item[-1], None) if item is not None else None
         if batch is None:
-            raise StartOver(announcements.NO_BATCH_LEFT % (fit.epoch + 1), seam=True)
+            raise StartOver(announcements.NO_BATCH_LEFT % (fit.epoch + 1), between_epochs=True)
         item = (*item[:-1], chain([batch], item[-1]))
     if item is None:
         stream.close()
@@ -143,7 +145,7 @@ def draw(
     saved = fit.past
     fit.passed = True
     # Between two epochs, nothing has been drawn from the iterator of the next one.
-    fresh = source is not fit.source and saved.seam
+    fresh = source is not fit.source and saved.between_epochs
     drawn = fit.drawn if source is fit.source else 0  # drawn already, in the finished epochs
     fit.turn(source)
     fit.executions, fit.epoch = saved.executions, saved.epoch
@@ -158,7 +160,7 @@ def draw(
             try:
                 batch = next(source)
             except StopIteration:
-                raise StartOver(announcements.ENDED % (index, fit.drawn), seam=True) from None
+                raise StartOver(announcements.ENDED % (index, fit.drawn), between_epochs=True) from None
             session.passed_over()
             session.compare(fit, "%d:%d" % (fit.epoch, index - first), [batch])
     if not fresh:
@@ -178,6 +180,6 @@ def _restore_generators(fit: Fit, source: Any, entered: dict[str, Any]) -> None:
     """
     saved, ahead = fit.past, hasattr(source, "element_spec")
     after, opened = random_state.capture(), saved.random("open")
-    now = entered if saved.seam else saved.random("now")
+    now = entered if saved.between_epochs else saved.random("now")
     theirs = {name for name in ("python", "numpy") if ahead and not random_state.same(opened, after, name)}
     random_state.restore({name: state for name, state in now.items() if name not in theirs})

@@ -240,7 +240,7 @@ class Fit:
         try:
             way.check()
         except NoPlace as error:
-            raise StartOver("the input pipeline has no %s here" % error, seam=True) from error
+            raise StartOver("the input pipeline has no %s here" % error, between_epochs=True) from error
         way.apply()
 
     def restore_metrics(self) -> None:

@@ -204,7 +204,7 @@ class CheckpointSession:
         if fit.saved is not None:
             self.context.restored()
             self._restore(fit, self._keep_undo)
-            if fit.past.seam:  # its next epoch draws for its callbacks first, then for its data
+            if fit.past.between_epochs:  # its next epoch draws for its callbacks first, then for its data
                 self.guarded("restoring the generators", fit.restore_generators)
 
     def _restore(self, fit: Fit, undo: Callable[[Callable[[], None]], None] | None = None) -> None:
@@ -221,7 +221,7 @@ class CheckpointSession:
         if fit.saved is not None and not fit.begun:
             fit.begun = True
             if (
-                not fit.past.seam
+                not fit.past.between_epochs
             ):  # the callbacks had begun this epoch before the save: undo their second begin
                 self._restore(fit)
         now = time.monotonic()
@@ -255,7 +255,7 @@ class CheckpointSession:
         self._choice.doubt(
             fit,
             announcements.ORDER % (int(batch) + 1, int(epoch) + 1, pipelines.reason(fit.iterator)),
-            seam=True,
+            between_epochs=True,
         )
 
     def resumed(self, fit: Fit) -> None:
@@ -306,7 +306,7 @@ class CheckpointSession:
             return
         if self.sigterm_handler.asked:
             self._last(fit)
-        elif self.pace.due(time.monotonic(), seam=True):
+        elif self.pace.due(time.monotonic(), between_epochs=True):
             self._saver.save(fit, self.openings.others)
 
     def stop(self, callbacks: Any) -> None:

@@ -2,7 +2,7 @@
 
     <folder>/g<number>/   the files, and facts.json: first line the CRC-32 of the rest, then one JSON object
     <folder>/CURRENT      name of the newest generation, replaced atomically
-    <folder>/SEAM         name of the newest generation that was made between two epochs
+    <folder>/BETWEEN_EPOCHS         name of the newest generation that was made between two epochs
 
 A generation is written under a temporary name, fsynced (files, then folder), renamed, and then named in CURRENT.  The
 previous one is kept, and the newest one made between two epochs: a training that cannot resume inside an epoch resumes
@@ -20,7 +20,7 @@ from typing import Any, Callable
 
 KEPT = 2
 SPARE = 64 << 20  # bytes left free on the disk for the script itself
-_FACTS, _CURRENT, _SEAM = "facts.json", "CURRENT", "SEAM"
+_FACTS, _CURRENT, _BETWEEN_EPOCHS = "facts.json", "CURRENT", "BETWEEN_EPOCHS"
 
 
 class Damaged(Exception):
@@ -56,11 +56,14 @@ class Generations:
         except (OSError, ValueError):
             return ""
 
-    def write(self, fill: Callable[[str], dict[str, Any]], size: int = 0, seam: bool = False) -> str:
+    def write(
+        self, fill: Callable[[str], dict[str, Any]], size: int = 0, between_epochs: bool = False
+    ) -> str:
         """Make a new generation: `fill(folder)` writes its files and returns its facts.  Return its name.
 
-        `size`: its bytes.  `seam`: it is made between two epochs.  Raises OSError (disk full, folder removed ...) and
-        what `fill` raises; earlier generations are kept then.  Otherwise those that no resume needs are removed.
+        `size`: its bytes.  `between_epochs`: it is made between two epochs.  Raises OSError (disk full, folder removed
+        ...) and what `fill` raises; earlier generations are kept then.  Otherwise those that no resume needs are
+        removed.
         """
         os.makedirs(self.folder, exist_ok=True)
         disk = os.statvfs(self.folder)
@@ -78,9 +81,9 @@ class Generations:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
         self._point_at(name, _CURRENT)
-        if seam:
-            self._point_at(name, _SEAM)
-        kept = {*self.names()[:KEPT], self._pointed(_SEAM)}
+        if between_epochs:
+            self._point_at(name, _BETWEEN_EPOCHS)
+        kept = {*self.names()[:KEPT], self._pointed(_BETWEEN_EPOCHS)}
         for entry in os.listdir(self.folder):
             if entry.startswith(("g", "tmp-")) and entry not in kept:
                 shutil.rmtree(os.path.join(self.folder, entry), ignore_errors=True)

@@ -93,7 +93,7 @@ def _walk(session: CheckpointSession, fit: Fit, handler: Any, original: Any) -> 
         elif coming == target and handler._adapter.should_recreate_iterator():
             # Keras 2 ends an epoch (Sequence.on_epoch_end) only as it opens the next one, after `note_data`.
             fit.restore_data()
-            random_state.restore(now if fit.past.seam else fit.past.random("open"))
+            random_state.restore(now if fit.past.between_epochs else fit.past.random("open"))
         item = next(stream, None)
         if item is None:
             return

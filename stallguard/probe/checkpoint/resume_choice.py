@@ -53,9 +53,9 @@ class ResumeChoice:
         if self._inexact == "stop":
             self._context.say("inexact-stop", announcements.STOPS % (fit.ordinal, reason))
             self._end_process()
-        if reason.seam:
+        if reason.between_epochs:
             for saved in self._records.found(fit.ordinal, []):
-                if saved.seam and saved.epoch <= before and not saved.unkept and not saved.finished:
+                if saved.between_epochs and saved.epoch <= before and not saved.unkept and not saved.finished:
                     saved.verified = False
                     self._context.say("inexact", announcements.BACK % (fit.ordinal, saved.epoch + 1, reason))
                     return saved
@@ -64,8 +64,8 @@ class ResumeChoice:
         self._context.say("inexact", announcements.STARTS_OVER % (fit.ordinal, reason) + later)
         return None
 
-    def doubt(self, fit: Fit, reason: str, seam: bool = False) -> None:
+    def doubt(self, fit: Fit, reason: str, between_epochs: bool = False) -> None:
         """Raise StartOver because the resume is not exact; only report it if the settings allow that."""
         if self._inexact != "continue":
-            raise StartOver(reason, seam)
+            raise StartOver(reason, between_epochs)
         self._context.say("inexact", announcements.ALL_THE_SAME % (fit.ordinal, reason))

@@ -11,11 +11,14 @@ FORMAT = 2
 
 
 class StartOver(Exception):
-    """A saved state must not be used; the text gives the reason.  `seam`: one made between two epochs can be."""
+    """A saved state must not be used; the text gives the reason.
 
-    def __init__(self, reason: str, seam: bool = False) -> None:
+    `between_epochs`: one that was made between two epochs can be.
+    """
+
+    def __init__(self, reason: str, between_epochs: bool = False) -> None:
         super().__init__(reason)
-        self.seam = seam
+        self.between_epochs = between_epochs
 
 
 class Saved:
@@ -42,7 +45,7 @@ class Saved:
         self.verified = True  # the batches are compared with its fingerprints
 
     @property
-    def seam(self) -> bool:
+    def between_epochs(self) -> bool:
         """Whether it was made between two epochs, or at the fit's end."""
         return self.executions == 0
 

@@ -94,7 +94,7 @@ class CheckpointSaver:
         names: list[str] = []
 
         def write() -> None:
-            names.append(store.write(snapshot.facts, snapshot.blobs, snapshot.seam))
+            names.append(store.write(snapshot.facts, snapshot.blobs, snapshot.between_epochs))
             self._complained = False
             self._context.add("saves")
 

@@ -27,15 +27,15 @@ class CheckpointSchedule:
         self._credit = CREDIT * self.share
         self.next = now + min(every, FIRST)
 
-    def due(self, now: float, seam: bool) -> bool:
-        """Return whether to save now; `seam`: an epoch or a fit just ended."""
-        if not seam:
+    def due(self, now: float, between_epochs: bool) -> bool:
+        """Return whether to save now; `between_epochs`: an epoch or a fit just ended."""
+        if not between_epochs:
             return now >= self.next
         return self._last is None or now - self._last >= self._rest()
 
     def at_end(self, now: float, seconds: float) -> bool:
         """Return whether to save now that a fit of `seconds` has ended."""
-        if self.due(now, seam=True):
+        if self.due(now, between_epochs=True):
             return True
         if self.cost > min(FIT_SHARE * seconds, self._credit):
             return False

@@ -20,8 +20,8 @@ PRINTS = 12  # fingerprints that are kept with a generation, the newest
 class FitSnapshot:
     """What is written: facts, and buffers that do not change while training goes on."""
 
-    def __init__(self, facts: dict[str, Any], blobs: list[Any], seam: bool) -> None:
-        self.facts, self.blobs, self.seam = facts, blobs, seam
+    def __init__(self, facts: dict[str, Any], blobs: list[Any], between_epochs: bool) -> None:
+        self.facts, self.blobs, self.between_epochs = facts, blobs, between_epochs
         self.size = sum(len(blob) for blob in blobs)
 
 
@@ -32,9 +32,9 @@ def take(fit: Fit, most: int, others: list[list[int]], history: Any = None) -> F
     what the frameworks raise; the caller handles that.
     """
     variables.synchronise(fit.model)
-    finished, seam = history is not None, not fit.executions
+    finished, between_epochs = history is not None, not fit.executions
     data, state = fit.walk()
-    groups = fit.groups(state, metrics=not seam)
+    groups = fit.groups(state, metrics=not between_epochs)
     arrays = [value for group in groups.values() for value in variables.values(group)]
     entries, unkept = _entries(fit, state, finished, arrays, most)
     known = {
@@ -50,7 +50,7 @@ def take(fit: Fit, most: int, others: list[list[int]], history: Any = None) -> F
     if not state.complete:
         unkept[announcements.TOO_MANY] = "too many to look at"
     # Between two epochs nothing has been drawn ahead: the pipeline's present state is that of its next opening.
-    kept, values = fit.data_state(data) if seam else fit.data_opened
+    kept, values = fit.data_state(data) if between_epochs else fit.data_opened
     kept = object_state.moved(kept, len(arrays))
     arrays += values
     random = {
@@ -61,7 +61,7 @@ def take(fit: Fit, most: int, others: list[list[int]], history: Any = None) -> F
         "format": FORMAT, "identity": fit.identified(), "epoch": fit.epoch, "executions": fit.executions,
         "drawn": fit.drawn, "batch": fit.batch(), "ends": fit.ends, "epochs": fit.epochs,
         "length": getattr(fit.iterator, "_num_batches", getattr(fit.iterator, "_inferred_steps", None)),
-        "finished": finished, "stop": seam and bool(getattr(fit.model, "stop_training", False)),
+        "finished": finished, "stop": between_epochs and bool(getattr(fit.model, "stop_training", False)),
         "groups": [[name, len(group)] for name, group in groups.items()], "entries": entries,
         "unkept": unkept, "draws": _draws(fit), "data": kept, "random": random, "others": others,
         "prints": dict(list(fit.prints.items())[-PRINTS:]),
@@ -70,7 +70,7 @@ def take(fit: Fit, most: int, others: list[list[int]], history: Any = None) -> F
         "uses": fit.seeds.uses() if fit.seeds is not None else {},
     }  # fmt: skip
     facts["tensors"], blobs = tensors.pack(arrays)
-    return FitSnapshot(facts, blobs, seam)
+    return FitSnapshot(facts, blobs, between_epochs)
 
 
 def _draws(fit: Fit) -> list[str]:

@@ -32,7 +32,7 @@ class Store:
         self._generations = Generations(folder)
         self.files = os.path.join(folder, "files")  # copies of what callbacks write line by line
 
-    def write(self, facts: dict[str, Any], blobs: list[Any], seam: bool = False) -> str:
+    def write(self, facts: dict[str, Any], blobs: list[Any], between_epochs: bool = False) -> str:
         """Write a new generation and return its name; raises OSError and then keeps the earlier ones."""
 
         def fill(folder: str) -> dict[str, Any]:
@@ -44,7 +44,7 @@ class Store:
                 flush(file)
             return {**facts, "blobs": places}
 
-        return self._generations.write(fill, sum(len(blob) for blob in blobs), seam)
+        return self._generations.write(fill, sum(len(blob) for blob in blobs), between_epochs)
 
     def annotate(self, name: str, facts: dict[str, Any]) -> None:
         """Add facts to a generation after it was made; raises OSError."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..context import Context
 
 ASKED = wire.COMMANDS.index("regrow")
-SEAM = "an epoch ended: the larger batch can begin now"
+EPOCH_END = "an epoch ended: the larger batch can begin now"
 GROWN = "each batch is trained in {factor} slices and one update from now on"
 WHOLE = "each batch is trained whole again from now on, as the script sets it"
 
@@ -47,7 +47,7 @@ def targets(context: Context) -> dict[str, Callable[[Any], None]]:
 def _grow(context: Context, model: Any) -> None:
     factor = context.factor // 2
     if factor < 1 or not hasattr(model, "make_train_function"):
-        context.note("epoch-seam", SEAM)
+        context.note("epoch-end", EPOCH_END)
         return
     environment: Any = context.environment
     environment["STALLGUARD_FACTOR"] = str(factor)

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from stallguard.supervisor.output.log import OutputLog
-from stallguard.supervisor.output.terminal import Streams, TerminalLine, dress, open_line, resize
+from stallguard.supervisor.output.terminal import Streams, TerminalLine, copy_settings, open_line, resize
 
 CHUNK = 1 << 16  # bytes; what a pipe holds
 LAST = 1 << 20  # bytes read after the child's end: the most that a pipe holds, so all more is an orphan's
@@ -270,10 +270,10 @@ class OutputCarrier:
         """The descriptor for the child's standard error."""
         return self._err.line.theirs if self._err else None
 
-    def dress(self) -> None:
+    def copy_settings(self) -> None:
         """Make our terminals like the user's again; before every attempt."""
         for pump in self._pumps:
-            dress(pump.line, pump.target)
+            copy_settings(pump.line, pump.target)
 
     def resize(self) -> None:
         """Follow the size of the user's terminal; on SIGWINCH, which the child must be sent then too."""

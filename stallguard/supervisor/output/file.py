@@ -22,7 +22,7 @@ CHUNK = 1 << 16
 MOST = 8 << 20  # bytes read at one look: a flood is skipped, not chewed
 
 
-class Filed:
+class OutputFile:
     """Standard output and error of a run, in a file."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Filed:
         """The descriptor for the child's standard error."""
         return self._descriptor
 
-    def dress(self) -> None:
+    def copy_settings(self) -> None:
         """Nothing: a file has no settings."""
 
     def resize(self) -> None:
@@ -107,10 +107,10 @@ class Filed:
             skipped = 0
         if os.fstat(self._descriptor).st_size < self._part_max:
             return
-        number, doomed = rotation.plan(rotation.numbers(self._path), PARTS)
+        number, too_old = rotation.plan(rotation.numbers(self._path), PARTS)
         shutil.copyfile(self._path, rotation.part(self._path, number))
         os.ftruncate(self._descriptor, 0)
         self._seen = 0
-        for old in doomed:
+        for old in too_old:
             with contextlib.suppress(FileNotFoundError):  # the user tidied up
                 rotation.part(self._path, old).unlink()

@@ -81,11 +81,11 @@ def open_line(kind: str, target: int) -> TerminalLine:
         return TerminalLine(*os.pipe(), terminal=False)
     ours, theirs = os.openpty()
     line = TerminalLine(ours, theirs, terminal=True)
-    dress(line, target)
+    copy_settings(line, target)
     return line
 
 
-def dress(line: TerminalLine, target: int) -> None:
+def copy_settings(line: TerminalLine, target: int) -> None:
     """Give a terminal of ours the settings and the size of `target`, without its translation of output."""
     if not line.terminal:
         return

@@ -147,11 +147,11 @@ def test_facts_are_one_line_of_checksum_and_one_of_json(tmp_path):
     assert json.loads(text)["number"] == 1
 
 
-def test_the_newest_generation_of_a_seam_is_kept_beside_the_newest_two(tmp_path):
+def test_the_newest_generation_made_between_two_epochs_is_kept_beside_the_newest_two(tmp_path):
     store = Store(str(tmp_path))
     for number in range(1, 8):
-        store.write({"number": number}, [b"x"], seam=number in (1, 3))
-    assert names(tmp_path) == ["CURRENT", "SEAM", "g3", "g6", "g7"]
+        store.write({"number": number}, [b"x"], between_epochs=number in (1, 3))
+    assert names(tmp_path) == ["BETWEEN_EPOCHS", "CURRENT", "g3", "g6", "g7"]
     assert [facts["number"] for facts, _ in store.found([])] == [7, 6, 3]
 
 

@@ -9,28 +9,28 @@ from stallguard.probe.checkpoint.schedule import CREDIT, FIRST, CheckpointSchedu
 
 
 def test_the_first_seam_saves_and_so_does_a_long_first_epoch():
-    assert CheckpointSchedule(300, 0.01, 100.0).due(101.0, seam=True)
-    assert not CheckpointSchedule(300, 0.01, 100.0).due(101.0, seam=False)
-    assert CheckpointSchedule(300, 0.01, 100.0).due(100.0 + FIRST, seam=False)
+    assert CheckpointSchedule(300, 0.01, 100.0).due(101.0, between_epochs=True)
+    assert not CheckpointSchedule(300, 0.01, 100.0).due(101.0, between_epochs=False)
+    assert CheckpointSchedule(300, 0.01, 100.0).due(100.0 + FIRST, between_epochs=False)
 
 
 def test_inside_an_epoch_the_interval_rules():
     pace = CheckpointSchedule(300, 0.01, 0.0)
     pace.saved(20.0, 20.1)
-    assert not pace.due(319.0, seam=False)
-    assert pace.due(320.2, seam=False)
+    assert not pace.due(319.0, between_epochs=False)
+    assert pace.due(320.2, between_epochs=False)
 
 
 def test_a_save_that_costs_much_stretches_the_interval():
     pace = CheckpointSchedule(300, 0.01, 0.0)
     pace.saved(20.0, 30.0)  # 10 s of 1 %: the next in 990 s
-    assert not pace.due(1019.0, seam=False)
-    assert not pace.due(1019.0, seam=True)
-    assert pace.due(1020.1, seam=True)
+    assert not pace.due(1019.0, between_epochs=False)
+    assert not pace.due(1019.0, between_epochs=True)
+    assert pace.due(1020.1, between_epochs=True)
 
 
 def test_a_short_interval_is_no_longer_for_the_first():
-    assert CheckpointSchedule(2, 0.01, 0.0).due(2.0, seam=False)
+    assert CheckpointSchedule(2, 0.01, 0.0).due(2.0, between_epochs=False)
 
 
 def test_the_end_of_a_fit_is_kept_beyond_the_share_as_long_as_the_credit_lasts():
@@ -55,7 +55,7 @@ def test_in_the_long_run_no_more_than_the_share_is_spent(costs, step, share):
     waiting = list(costs)
     while waiting and len(spent) < 30 and now < 1e7:
         now = now + step if step > 1e-3 else now
-        if pace.due(now, seam=True):
+        if pace.due(now, between_epochs=True):
             cost = waiting.pop()
             pace.saved(now, now + cost)
             now += cost

@@ -265,7 +265,7 @@ def test_settings_that_an_attempt_left_behind_are_put_right_for_the_next(stage, 
     before = termios.tcgetattr(show.output.stdout)
     show.run(python("import tty; tty.setraw(1)"))
     assert termios.tcgetattr(show.output.stdout) != before
-    show.output.dress()
+    show.output.copy_settings()
     assert termios.tcgetattr(show.output.stdout) == before
     finished(show)
 

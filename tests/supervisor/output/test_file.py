@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from stallguard.supervisor.output.file import MOST, Filed
+from stallguard.supervisor.output.file import MOST, OutputFile
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def filed(tmp_path):
             skipped.append(before)
 
         trouble: list[str] = []
-        output = Filed(tmp_path / "output.log", trouble.append, part_max, tap or show)
+        output = OutputFile(tmp_path / "output.log", trouble.append, part_max, tap or show)
         output.shown, output.skipped, output.troubles = shown, skipped, trouble
         opened.append(output)
         return output
