@@ -24,6 +24,10 @@ class Attempt:
         return [note["text"] for note in self.heartbeat.notes if note["kind"] == kind]
 
 
+# By interpreter, script, arguments and environment: without the probe it ends the same each time.
+_undisturbed: dict[tuple[object, ...], Attempt] = {}
+
+
 class Restarts:
     """A script and the folders of its run."""
 
@@ -37,6 +41,19 @@ class Restarts:
         self.command = [interpreter, str(script)]
         self.environment = environment
         self.attempts = 0
+
+    def undisturbed(self, *arguments: str, **more: str) -> Attempt:
+        """Run the script once without the probe, in a directory of its own; the tests of a file share the result."""
+        interpreter, script = self.command
+        environment = {**self.environment, **more}
+        key = (interpreter, Path(script).read_text(), arguments, *sorted(environment.items()))
+        if key not in _undisturbed:
+            alone = Restarts(
+                self.receiver, self.folder / "undisturbed", Path(script), interpreter, **environment
+            )
+            alone.folder.mkdir()
+            _undisturbed[key] = alone.attempt(*arguments, guarded=False)
+        return _undisturbed[key]
 
     def attempt(self, *arguments: str, kill="", resume=False, guarded=True, **more: str) -> Attempt:
         """Run the script once; it ends itself where `kill` says ("fit,epoch,batch"), by SIGTERM if "term" begins it."""

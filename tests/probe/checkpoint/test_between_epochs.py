@@ -62,7 +62,7 @@ CASES = [
 @pytest.mark.parametrize(("backend", "at", "steps"), CASES)
 def test_a_kill_outside_of_the_epochs_changes_nothing(train, other_python, backend, at, steps):
     run = train(sys.executable if backend == "tensorflow" else other_python(backend), KERAS_BACKEND=backend)
-    plain = run.attempt(guarded=False, STEPS=steps)
+    plain = run.undisturbed(STEPS=steps)
     run.attempt(kill=at, STEPS=steps)
     resumed = run.attempt(resume=True, STEPS=steps)
 
@@ -112,7 +112,7 @@ def test_an_end_after_the_last_batch_of_an_epoch_changes_nothing(
 ):
     run = train(sys.executable if backend == "tensorflow" else other_python(backend), KERAS_BACKEND=backend)
     (tmp_path / "train.py").write_text(ENDED)
-    plain = run.attempt(guarded=False, DATA=data)
+    plain = run.undisturbed(DATA=data)
     run.attempt(kill="term", DATA=data)
     resumed = run.attempt(resume=True, DATA=data)
 
@@ -158,7 +158,7 @@ print(json.dumps([[history.epoch, history.history, [w.tolist() for w in model.ge
 def test_a_sequence_of_keras_2_that_reorders_itself_goes_on_in_its_order(train, other_python, tmp_path, kill):
     run = train(other_python("keras2"))
     (tmp_path / "train.py").write_text(REORDERED)
-    plain = run.attempt(guarded=False)
+    plain = run.undisturbed()
     run.attempt(kill=kill)
     resumed = run.attempt(resume=True)
 
@@ -168,7 +168,7 @@ def test_a_sequence_of_keras_2_that_reorders_itself_goes_on_in_its_order(train, 
 
 def test_a_script_that_asks_for_fewer_epochs_gets_so_many(train):
     run = train(sys.executable)
-    plain = run.attempt(guarded=False, EPOCHS="1")
+    plain = run.undisturbed(EPOCHS="1")
     run.attempt(EPOCHS="3")
     resumed = run.attempt(resume=True, EPOCHS="1")
 

@@ -22,7 +22,7 @@ def script_in(receiver, tmp_path, name, interpreter, backend="tensorflow"):
 
 
 def undisturbed(receiver, tmp_path, interpreter, backend="tensorflow"):
-    rows = script_in(receiver, tmp_path, "plain", interpreter, backend).attempt(*KINDS, guarded=False).rows
+    rows = script_in(receiver, tmp_path, "plain", interpreter, backend).undisturbed(*KINDS).rows
     assert rows[0]["saved"] == BEST  # else the test shows nothing
     assert rows[0]["stopped"][2] == 4
     assert rows[1]["rate"] == pytest.approx(0.05 / 8)
@@ -77,7 +77,7 @@ def test_they_remember_elsewhere_too(receiver, tmp_path, other_python, name, bac
 @pytest.mark.tf
 def test_a_script_with_its_own_backup_is_left_to_it_and_that_is_said(receiver, tmp_path):
     script = script_in(receiver, tmp_path, "own", sys.executable)
-    plain = script_in(receiver, tmp_path, "plain", sys.executable).attempt("own_backup", guarded=False)
+    plain = script_in(receiver, tmp_path, "plain", sys.executable).undisturbed("own_backup")
     script.attempt("own_backup", kill="0,4,1")
     resumed = script.attempt("own_backup", resume=True)
     assert resumed.notes("inexact") == [announcements.OWN_BACKUP]

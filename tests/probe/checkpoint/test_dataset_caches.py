@@ -42,7 +42,7 @@ def test_a_training_killed_while_its_cache_fills_goes_on_as_if_undisturbed(
         (folder / "train.py").write_text(SCRIPT)
         return Restarts(receiver, folder, folder / "train.py", interpreter)
 
-    plain = script_in(tmp_path / "plain").attempt(guarded=False)
+    plain = script_in(tmp_path / "plain").undisturbed()
     killed = script_in(tmp_path / "killed")
     killed.attempt(kill="0,0,3")
     lock = killed.folder / "cached_0.lockfile"

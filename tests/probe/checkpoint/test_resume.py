@@ -28,7 +28,7 @@ def batches(fit, begin):
 @pytest.mark.tf
 def test_of_two_fits_the_finished_one_is_not_trained_again_and_the_killed_one_goes_on(script):
     kinds = ("numpy", "tfdata")
-    undisturbed = script.attempt(*kinds, guarded=False)
+    undisturbed = script.undisturbed(*kinds)
     script.attempt(*kinds, kill="1,2,3")
     resumed = script.attempt(*kinds, resume=True)
     assert resumed.rows == undisturbed.rows
@@ -42,7 +42,7 @@ def test_of_two_fits_the_finished_one_is_not_trained_again_and_the_killed_one_go
 def test_whatever_gives_the_batches_they_go_on(script):
     """One chain of restarts of a script with six fits; each is killed once."""
     kinds = ("pydataset", "workers", "generator", "unknown", "unbuilt", "strides")
-    undisturbed = script.attempt(*kinds, guarded=False)
+    undisturbed = script.undisturbed(*kinds)
     for number in range(len(kinds)):
         script.attempt(*kinds, kill=f"{number},{1 + number % 3},3", resume=number > 0)
     resumed = script.attempt(*kinds, resume=True)
@@ -70,7 +70,7 @@ def test_a_script_that_seeds_nothing_sees_the_same_data_after_a_restart(script, 
 @pytest.mark.tf
 def test_it_goes_on_in_slices_where_the_restart_is_a_smaller_one(script):
     script.environment["DROPOUT"] = "0"  # each slice draws a mask of its own
-    undisturbed = script.attempt("tfdata", guarded=False).rows[0]
+    undisturbed = script.undisturbed("tfdata").rows[0]
     script.attempt("tfdata", kill="0,2,3")
     resumed = script.attempt("tfdata", resume=True, STALLGUARD_FACTOR="4")
     assert resumed.trained == batches(0, 2 * STEPS + 3)
@@ -84,7 +84,7 @@ def test_it_goes_on_in_slices_where_the_restart_is_a_smaller_one(script):
 
 @pytest.mark.tf
 def test_a_damaged_checkpoint_costs_the_batches_since_the_one_before(script):
-    undisturbed = script.attempt("tfdata", guarded=False)
+    undisturbed = script.undisturbed("tfdata")
     script.attempt("tfdata", kill="0,2,3")
     fit = next(script.checkpoints.glob("*/fit-0001"))
     newest = fit / (fit / "CURRENT").read_text() / "tensors.bin"
@@ -106,7 +106,7 @@ def test_a_damaged_checkpoint_costs_the_batches_since_the_one_before(script):
 )
 def test_elsewhere_too(receiver, tmp_path, other_python, name, backend, kinds):
     script = Restarts(receiver, tmp_path, CHILD, other_python(name), KERAS_BACKEND=backend)
-    undisturbed = script.attempt(*kinds, guarded=False)
+    undisturbed = script.undisturbed(*kinds)
     script.attempt(*kinds, kill="1,2,3")
     resumed = script.attempt(*kinds, resume=True)
     assert resumed.rows == undisturbed.rows

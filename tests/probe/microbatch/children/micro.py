@@ -87,12 +87,6 @@ def two_outputs():
     return fitted(model, {"one": x, "other": x[::-1].copy()}, {"a": y, "b": 2 * y}, shuffle=False)
 
 
-def single_batches():
-    model = network()
-    losses = [float(model.train_on_batch(x[i : i + 30], y[i : i + 30])) for i in range(0, ROWS, 30)]
-    return model, {"loss": losses[-1]}
-
-
 def images():
     model = keras.Sequential([
         layers.Input((8, 8, 3)), layers.Conv2D(4, 3),
@@ -108,14 +102,6 @@ def unbuilt():
     model = keras.Sequential([layers.Dense(8, activation="tanh"), layers.Dense(1)])
     model.compile("adam", "mse", metrics=["mae"])
     return fitted(model, x, y)
-
-
-def mixed():
-    keras.mixed_precision.set_global_policy("mixed_float16")
-    try:
-        return fitted(network(), x, y)
-    finally:
-        keras.mixed_precision.set_global_policy("float32")
 
 
 def own_step():
@@ -156,21 +142,12 @@ def classes():
 
 def cases():
     """Return {name: train it}."""
-    losses = keras.losses
     return {
         "sgd": lambda: fitted(network(optimizer="sgd", metrics=["mae"]), x, y),
-        "adam": lambda: fitted(network(metrics=["mae"]), x, y),
         "adam_tfdata": lambda: fitted(network(), dataset()),
         "dataset_object": lambda: fitted(network(), Rows(), shuffle=False),
         "generator": lambda: fitted(network(), generator(), steps_per_epoch=4),
-        "train_on_batch": single_batches,
-        "sample_weight": lambda: fitted(
-            network(weighted_metrics=["mae"]), x, y, sample_weight=np.linspace(0, 3, ROWS)
-        ),
         "class_weight": classes,
-        "sum": lambda: fitted(
-            network(optimizer=keras.optimizers.SGD(1e-4), loss=losses.MeanSquaredError(reduction="sum")), x, y
-        ),
         "regularised": lambda: fitted(
             network(layers.Dense(8, activation="tanh", kernel_regularizer="l2", activity_regularizer="l2")),
             x,
@@ -184,7 +161,6 @@ def cases():
         "eager": lambda: fitted(network(run_eagerly=True), x, y),
         "compiled": lambda: fitted(network(jit_compile=True), x, y),
         "strides": lambda: fitted(network(steps_per_execution=2), x, y),
-        "mixed": mixed,
         "normalised": lambda: fitted(network(layers.BatchNormalization()), x, y),
         "dropped": lambda: fitted(network(layers.Dropout(0.5)), x, y),
         "own_step": own_step,
