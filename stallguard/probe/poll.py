@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import atexit
 import os
-from _thread import allocate_lock, start_new_thread
+from _thread import allocate_lock
 from time import thread_time
 
-from . import wire
+from . import native_threads, wire
 from .beats import POLL
 from .monotonic import monotonic_ns
 
@@ -88,7 +88,7 @@ class Poller:
             os.register_at_fork(after_in_child=self._forked)
             # Registered after the library's own handlers, so called before them: no read runs during their teardown.
             atexit.register(self.finish)
-            start_new_thread(self._run, ())
+            native_threads.start(self._run)
 
     def _run(self) -> None:
         self._begins()

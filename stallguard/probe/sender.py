@@ -13,12 +13,12 @@ from __future__ import annotations
 import _signal  # as _socket: without the imports of the public module
 import _socket
 import sys
-from _thread import allocate_lock, start_new_thread
+from _thread import allocate_lock
 from errno import EAGAIN, ENOBUFS, EWOULDBLOCK
 from time import sleep
 
 from . import beats as phases
-from . import wire
+from . import native_threads, wire
 from .monotonic import monotonic_ns
 from .notebooks import service_threads
 from .stack_signal import is_caught
@@ -65,7 +65,7 @@ class Sender:
     def start(self) -> None:
         """Send the hello, so that the supervisor knows even a process of milliseconds, and start the thread."""
         self.turn(monotonic_ns())
-        start_new_thread(self._run, ())
+        native_threads.start(self._run)
 
     def _run(self) -> None:
         self._mail.own_thread()

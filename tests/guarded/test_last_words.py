@@ -33,7 +33,7 @@ def test_a_run_whose_directory_and_sockets_are_removed_says_so_and_trains_to_its
             stderr=err,
         )  # fmt: skip
     try:
-        said(tmp_path / "err", "run.started")
+        said(tmp_path / "err", "guarding")
         until = time.monotonic() + 60
         while not any(map(is_watched, (tmp_path / "home").glob("runs/2*/journal.jsonl"))):
             assert time.monotonic() < until

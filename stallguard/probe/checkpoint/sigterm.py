@@ -11,8 +11,9 @@ import os
 import signal
 import threading
 import time
-from _thread import start_new_thread
 from typing import Any, Callable
+
+from .. import native_threads
 
 SHORT = 0.05  # s between two checks by the main thread
 LOOK = 0.25  # s between two checks for the signal
@@ -59,7 +60,7 @@ class SigtermHandler:
             self._pipe = os.pipe()
             for end in self._pipe:
                 os.set_blocking(end, False)
-            start_new_thread(self._listen, (self._pipe[0],))
+            native_threads.start(self._listen, self._pipe[0])
         return self._pipe[1]
 
     def disarm(self) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import atexit
 import os
-from _thread import allocate_lock, start_new_thread
+from _thread import allocate_lock
 from collections import deque
 from time import monotonic, sleep
 from typing import Any, Callable
+
+from .. import native_threads
 
 AT_EXIT = 10.0  # s that the interpreter's end waits for what is being written
 LOOK = 0.005  # s between two checks in `finish`
@@ -46,7 +48,7 @@ class Writer:
         if not self._running:
             self._running = True
             atexit.register(self.finish, AT_EXIT)
-            start_new_thread(self._run, ())
+            native_threads.start(self._run)
         self._undone += 1
         self._jobs.append(job)
         if self._wake.locked():

@@ -1,0 +1,82 @@
+"""The probe's threads: a program that ends at once waits for them to run, and a forked one does not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.probe.receiver import ROOT
+
+# A system that lets a new thread run only after a while, as a busy one does.
+LATE = """
+import os, sys, threading
+sys.path.insert(0, {probe!r})
+import native_threads
+def late(run, args):
+    timer = threading.Timer({pause}, run, args)
+    timer.daemon = True
+    timer.start()
+native_threads.start_new_thread = late
+def say(text):
+    os.write(1, text.encode() + b"\\n")
+"""
+
+
+def ran(code, pause=0.3, python=sys.executable):
+    began = time.monotonic()
+    probe = str(ROOT / "stallguard" / "probe")
+    done = subprocess.run(
+        [python, "-c", LATE.format(probe=probe, pause=pause) + code],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr, time.monotonic() - began
+
+
+def test_the_end_of_a_program_waits_until_each_thread_has_run():
+    code, out, err, _ = ran("native_threads.start(say, 'one')\nnative_threads.start(say, 'two')")
+    assert (code, sorted(out.split()), err) == (0, ["one", "two"], "")
+
+
+def test_it_does_not_wait_without_end_for_a_thread_that_never_runs():
+    code, out, err, seconds = ran("native_threads.start(say, 'never')", pause=600)
+    assert (code, out, err) == (0, "", "")
+    assert seconds >= 1.0  # FIRST_TURN
+
+
+def test_a_forked_child_does_not_wait_for_threads_that_it_does_not_have():
+    code = """
+import atexit, os, time
+native_threads.start(say, "ran")
+if os.fork() == 0:
+    began = time.monotonic()
+    atexit._run_exitfuncs()
+    os._exit(int(time.monotonic() - began >= 1.0))
+say(str(os.waitstatus_to_exitcode(os.wait()[1])))
+"""
+    assert ran(code)[:3] == (0, "0\nran\n", "")
+
+
+def test_a_thread_that_cannot_be_started_is_an_error_of_the_caller_and_the_end_does_not_wait():
+    code = """
+def no_thread(run, args):
+    raise RuntimeError("can't start new thread")
+native_threads.start_new_thread = no_thread
+try:
+    native_threads.start(say, "never")
+except RuntimeError as error:
+    print(error)
+"""
+    assert ran(code)[:3] == (0, "can't start new thread\n", "")
+
+
+@pytest.mark.parametrize("count", [1, 50])
+def test_threads_that_run_are_not_waited_for(count):
+    code = f"for number in range({count}): native_threads.start(lambda: None)\nimport time; time.sleep(0.2)"
+    began = "import time; began = time.monotonic(); import atexit; atexit._run_exitfuncs()\n"
+    check = "assert time.monotonic() - began < 0.9"
+    assert ran(f"{code}\n{began}{check}", pause=0.001)[:3] == (0, "", "")
