@@ -22,7 +22,7 @@ BEATS = {
     "001_1.py": (1000, "on_batch"),
     "001_2.py": (1000, "on_batch"),
     "001_3.py": (2, "on_batch"),
-    "002_1.py": (20, "on_batch"),
+    "002_1.py": (2, "on_batch"),
     "002_2.py": (10, "function"),
     "002_3.py": (1, "on_batch"),
     "003_1.py": (0, "none"),
@@ -31,13 +31,25 @@ BEATS = {
     "004_1.py": (0, "none"),
     "004_2.py": (0, "none"),
     "004_3.py": (0, "none"),
-    "derived/002_3_fixed.py": (48, "on_batch"),
+    "derived/002_3_fixed.py": (16, "on_batch"),
     "derived/003_2_cpu.py": (0, "none"),
     "derived/003_3_cpu.py": (10, "optimizer"),
     "derived/004_1_filled.py": (100, "callbacks"),
     "derived/004_2_filled.py": (10, "function"),
     "derived/004_3_filled.py": (100, "callbacks"),
 }
+# Their epochs are alike and take half a minute each, so they end after the first.
+FIRST_EPOCH = ("002_1.py", "derived/002_3_fixed.py")
+ENDED_EARLY = """
+import builtins, runpy, sys
+show = print
+def shown(*words):
+    show(*words)
+    if words == ("Epoch 1 complete.",):
+        sys.exit()
+builtins.print = shown
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
 COMPARED = (
     "000_3.py",
     "002_3.py",
@@ -55,8 +67,9 @@ def seeds():
 @pytest.mark.tf
 @pytest.mark.parametrize("name", BEATS)
 def test_each_batch_is_a_beat(name, tmp_path):
+    command = [sys.executable, *(["-c", ENDED_EARLY] if name in FIRST_EPOCH else []), str(SEEDS / name)]
     with Receiver() as receiver:
-        heartbeat = receiver.run([sys.executable, str(SEEDS / name)], 600, cwd=tmp_path)
+        heartbeat = receiver.run(command, 600, cwd=tmp_path)
     beats, source = BEATS[name]
     assert (heartbeat.last()["beats"], wire.SOURCES[heartbeat.last()["source"]]) == (beats, source)
     assert not heartbeat.last()["flags"] & wire.FLAG_STEPPED_ASIDE
