@@ -58,8 +58,8 @@ class Reference:
         unused = set(MEANINGS) - self._used
         if self.missing or unused:
             raise ValueError(
-                f"json_meanings.py lacks {', '.join(self.missing) or 'nothing'}; "
-                f"has without need {', '.join(sorted(unused)) or 'nothing'}"
+                f"fields without a meaning (write a comment behind the field): {', '.join(self.missing) or 'none'}; "
+                f"meanings in json_meanings.py of no field: {', '.join(sorted(unused)) or 'none'}"
             )
         return "\n".join([*lines, "", "## Fields", "", *body]).rstrip()
 

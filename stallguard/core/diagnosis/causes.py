@@ -1,6 +1,6 @@
 """The causes of a stall or of an end: one row for each, with what is said and done about it.
 
-Adding a cause takes a row here and a clue that names it in core.diagnosis.patterns.  The columns are those of
+Adding a cause takes a row here and a pattern of clues in core.diagnosis.patterns.  The columns are those of
 `Cause`; a row returns its key, so that code names a cause as causes.DEVICE_WAIT and a journal as "device-wait".
 
 The remedies were read beside the collected reports on Metal training:

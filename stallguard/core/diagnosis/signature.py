@@ -12,6 +12,7 @@ from typing import NamedTuple
 class Signature(NamedTuple):
     """A row of the table.
 
+    `family`: what lines of one meaning share, in upper case; the clues ask for it.
     Every line that matches contains one of `keys`: a cheap test before the regex.  The regex sees one line, or
     the line before and the line joined by a newline if `span` is 2.  `source`: gh: means github.com,
     "strings" of a library means that its binary contains the text.
