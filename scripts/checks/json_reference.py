@@ -1,8 +1,8 @@
 """docs/journal.md: each field of what `--json` prints, made from the types that are printed.
 
-A field's meaning stands behind it as a comment, or in the docstring of its class ("`name`: meaning"), or, for names
-that mean the same everywhere and for words that a comment beside the code need not say, in json_meanings.py.  A field
-without a meaning is an error, and so is a meaning without a field.
+A field's meaning is a comment behind it or directly above it, or stands in the docstring of its class ("`name`:
+meaning"), or, for names that mean the same everywhere and for words that a comment beside the code need not say, in
+json_meanings.py.  A field without a meaning is an error, and so is a meaning without a field.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import textwrap
 import types
 import typing
 from collections.abc import Iterator
+from itertools import takewhile
 
 import click
 import msgspec
@@ -216,20 +217,16 @@ def written(kind: type) -> dict[str, str]:
 
 
 def _comments(kind: type) -> dict[str, str]:
+    """Return the comment of each field that has one: behind its last line, else directly above it."""
     source = textwrap.dedent(inspect.getsource(kind))
     lines, tree = source.splitlines(), ast.parse(source).body[0]
     found = {}
     for node in getattr(tree, "body", ()):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            begun = re.search(r"  # (?!noqa|fmt:|type:)(.*)", lines[(node.end_lineno or 1) - 1])
-            more = _while_comment(lines[node.end_lineno :] if begun else lines[node.lineno : node.end_lineno])
-            words = [begun[1] if begun else "", *(line.strip().lstrip("# ") for line in more)]
-            found[node.target.id] = " ".join(words).strip()
+            behind = re.search(r"  # (?!noqa|fmt:|type:)(.*)", lines[(node.end_lineno or 1) - 1])
+            above = list(takewhile(re.compile(r" *# ").match, reversed(lines[: node.lineno - 1])))
+            sentence = " ".join(line.strip().lstrip("# ") for line in reversed(above)).removesuffix(".")
+            # In the table a sentence is a phrase; an acronym or a name keeps its capitals.
+            phrase = re.sub(r"^[A-Z](?=[a-z ])", lambda first: first[0].lower(), sentence)
+            found[node.target.id] = behind[1] if behind else phrase
     return found
-
-
-def _while_comment(lines: list[str]) -> Iterator[str]:
-    for line in lines:
-        if not line.strip().startswith("#"):
-            return
-        yield line

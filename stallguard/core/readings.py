@@ -18,9 +18,8 @@ class Process(Reading, frozen=True, tag="process"):
 
     pid: int = 0  # of the training whose tree this is; 0: the child's whole tree
     state: str | None = None  # running sleeping uninterruptible stopped zombie exiting gone
-    cpu: float | None = msgspec.field(
-        default=None, name="cpu_seconds"
-    )  # user + system seconds; exited members included
+    # User + system seconds; exited members included.
+    cpu: float | None = msgspec.field(default=None, name="cpu_seconds")
     members: int | None = None  # live processes in the tree, the child included
     threads: int | None = None
     switches: int | None = None  # context switches
@@ -29,16 +28,14 @@ class Process(Reading, frozen=True, tag="process"):
     minor_faults: int | None = None
     major_faults: int | None = None  # page-ins on macOS
     instructions: int | None = None
-    footprint: int | None = msgspec.field(
-        default=None, name="footprint_bytes"
-    )  # phys_footprint on macOS; PSS (or RSS) + swap on Linux
+    # phys_footprint on macOS; PSS (or RSS) + swap on Linux.
+    footprint: int | None = msgspec.field(default=None, name="footprint_bytes")
     rss: int | None = msgspec.field(default=None, name="rss_bytes")
     swap: int | None = msgspec.field(default=None, name="swap_bytes")
-    run_queue: float | None = msgspec.field(
-        default=None, name="run_queue_seconds"
-    )  # seconds runnable but not running, summed over live threads
-    census: dict[str, int] | None = None  # threads by wait site (Linux): futex timed sleep poll sock read
-    #                                       write sync wait run disk other
+    # Seconds runnable but not running, summed over live threads.
+    run_queue: float | None = msgspec.field(default=None, name="run_queue_seconds")
+    # Threads by wait site (Linux): futex timed sleep poll sock read write sync wait run disk other.
+    census: dict[str, int] | None = None
     main_site: str | None = None  # where the training process' main thread waits; with each census
     remote: bool | None = None  # a remote socket or a network file system is in use
     workers: int | None = None  # children that died since the last reading
@@ -56,9 +53,8 @@ class Device(Reading, frozen=True, tag="device"):
     utilisation: float | None = None  # 0..1 of the whole device
     moved: bool | None = None
     power: float | None = msgspec.field(default=None, name="power_watts")
-    memory: int | None = msgspec.field(
-        default=None, name="memory_bytes"
-    )  # bytes in use on the device (unified memory: driver's "in use")
+    # Bytes in use on the device (unified memory: driver's "in use").
+    memory: int | None = msgspec.field(default=None, name="memory_bytes")
     recoveries: int | None = None  # GPU restarts since boot
     mine: bool | None = None  # this run's processes hold a context on it
 
@@ -89,9 +85,8 @@ class Machine(Reading, frozen=True, tag="machine"):
     thermal: str | None = None  # nominal fair serious critical
     low_power: bool | None = None
     cpu_limit: float | None = None  # 0..1, speed limit that the system reports
-    asleep: float | None = msgspec.field(
-        default=None, name="asleep_seconds"
-    )  # seconds slept since boot (difference of two clocks)
+    # Seconds slept since boot (difference of two clocks).
+    asleep: float | None = msgspec.field(default=None, name="asleep_seconds")
     lid_closed: bool | None = None
 
 
