@@ -5,9 +5,8 @@ from __future__ import annotations
 from scripts.benches.output import carried
 
 TRIES = 3  # on a machine that does other things too
-SHARE = (
-    0.35  # of the speed without a matcher; 0.9 on a quiet machine, 0.05 if each chunk waits for the matcher
-)
+# Least share of the speed without a matcher: 0.9 on a quiet machine, 0.05 if each chunk waits for the matcher.
+SHARE = 0.35
 
 
 def test_output_is_carried_whole_and_hardly_slower_because_it_is_searched() -> None:

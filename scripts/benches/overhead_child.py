@@ -35,9 +35,8 @@ def under_probe(arguments):
     ):
         ear.bind(os.path.join(place, "s"))
         settings = {"SOCKET": ear.getsockname(), "RUN": place, "TOKEN": "1"}
-        if (
-            "--checkpoints" in arguments
-        ):  # their hooks alone: what a save costs is bounded apart (bench resume)
+        # Only the hooks of the checkpoints are measured: `bench resume` measures what a save costs.
+        if "--checkpoints" in arguments:
             settings |= {"CHECKPOINTS": os.path.join(place, "checkpoints"), "CHECKPOINT_COST": "1e-6"}
         environment = {**os.environ, "PYTHONPATH": os.path.abspath(INJECT)}
         environment.update({"STALLGUARD_" + name: value for name, value in settings.items()})

@@ -39,9 +39,8 @@ THEME = TerminalTheme(
     (255, 255, 255), (31, 35, 40),
     [(31, 35, 40), ORANGE, (26, 127, 55), ORANGE, (9, 105, 218), (130, 80, 223), (27, 124, 131), GREY],
 )  # fmt: skip
-WEB_FONT = re.compile(
-    r"\s*@font-face \{.*?\}(?=\s*(?:@font-face|\.))", re.DOTALL
-)  # it would load from a network
+# Removed, because a browser would load the font from the network.
+WEB_FONT = re.compile(r"\s*@font-face \{.*?\}(?=\s*(?:@font-face|\.))", re.DOTALL)
 
 
 def main() -> int:

@@ -18,13 +18,8 @@ from stallguard.errors import USAGE, StallguardError
 
 DEFAULT_NAME = "agent"
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
-ENTRY = (
-    "-P",
-    "-m",
-    "stallguard",
-    "agent",
-    "work",
-)  # -P: a click.py in the working directory must not be imported
+# -P: a module in the working directory, such as click.py, must not be imported.
+ENTRY = ("-P", "-m", "stallguard", "agent", "work")
 # Seconds that stallguard may need once the training has ended: what it left running (3), the last output (1), the
 # report (20), the last notification (20), old runs to remove.
 MARGIN = 60.0

@@ -32,9 +32,8 @@ KEPT_PREFIXES = (
     "TF_", "KERAS_", "XLA_", "CUDA_", "OMP_", "MTL_", "AGX_", "MPS_", "METAL_", "PYTORCH_", "JAX_", "MLX_", "MKL_",
     "OPENBLAS_", "VECLIB_", "NCCL_", "DYLD_",
 )  # fmt: skip
-SHIMS = (
-    "shims"  # the directory in which pyenv, asdf and mise keep programs that choose a version when they start
-)
+# The directory in which pyenv, asdf and mise keep programs that choose a version when they start.
+SHIMS = "shims"
 ASKED = 20.0  # seconds for a shim to name its interpreter
 DEFAULTS = {"LANG": "en_US.UTF-8", "PYTHONUNBUFFERED": "1"}
 

@@ -29,9 +29,8 @@ class JobMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     missed: Moment | None = None  # the newest start that is known to be missed
     wanted: bool = False
     halted: bool = False
-    restarts: tuple[
-        Moment, ...
-    ] = ()  # starts that the service manager made because stallguard itself had crashed
+    # When the service manager started the job because stallguard itself had crashed.
+    restarts: tuple[Moment, ...] = ()
     run: str = ""  # the run of the last start, by id
     trouble: str = ""  # why the last start failed
     damaged: bool = False  # the file is there and cannot be read

@@ -45,9 +45,8 @@ def work(name: str, at: tuple[str, ...], every: str | None, words: tuple[str, ..
 
     try:
         when = schedule_of(at, every)
-    except (
-        StallguardError
-    ) as error:  # edited by hand; an exit code other than 0 would start it again for ever
+    except StallguardError as error:
+        # A user edited the job's file.  After any exit code but 0 the service manager would start it again for ever.
         say("; ".join(error.lines()))
         return
     notify = partial(_notify, name, words, say)

@@ -50,14 +50,12 @@ class EvidenceContext:
     home: str = ""
     script: Path | None = None
     include_source: bool = False
-    deep: bool = (
-        False  # also gather what pauses the process for seconds: a debugger's stacks, a walk of its memory
-    )
+    # Also gather what pauses the process for seconds: a debugger's stacks, a walk of its memory.
+    deep: bool = False
     again: float = 0.0  # seconds until the stacks are taken once more, to see whether they move; 0: never
     budget: float = BUDGET
-    lives_on: bool = (
-        False  # this process continues after the bundle: a collector that outlasts it can end later
-    )
+    # This process continues after the bundle: a collector that outlasts it can end later.
+    lives_on: bool = False
 
 
 Facts = Mapping[str, Any]

@@ -81,9 +81,8 @@ def gather(context: EvidenceContext, collectors: Sequence[Collector] | None = No
     with contextlib.suppress(OSError):  # every collector reports why it could not write
         context.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     if collectors is None:
-        from stallguard.collectors import (
-            collector_registry,  # 20 ms that must not delay the start of the training
-        )
+        # This import takes 20 ms, which must not delay the start of the training.
+        from stallguard.collectors import collector_registry
 
         def unloaded(name: str, error: Exception) -> None:
             broken.append(Item(name, FAILED, 0.0, why=f"{type(error).__name__}: {error}"))

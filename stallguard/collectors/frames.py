@@ -13,9 +13,8 @@ from typing import NamedTuple
 METAL_WAIT, COMPILE, MPS_COMPILE, TF_WAIT = "metal_wait", "compile", "mps_compile", "tf_wait"
 ITERATOR, GENERATOR, CHECKPOINT, LOCK = "iterator", "generator", "checkpoint_io", "lock"
 USER, IMPORTING, GIL_NATIVE = "user", "importing", "gil_native"
-WAITS_FOR_OTHERS = frozenset(
-    {TF_WAIT, ITERATOR, GENERATOR, LOCK}
-)  # of the main thread: the cause can be elsewhere
+# If the main thread is in one of these, the cause can be in another thread.
+WAITS_FOR_OTHERS = frozenset({TF_WAIT, ITERATOR, GENERATOR, LOCK})
 
 
 class Frame(NamedTuple):

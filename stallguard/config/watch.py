@@ -75,9 +75,8 @@ class Watch:
         self._observer.start()
         for directory in sorted({path.parent for path in files if path.parent.is_dir()}):
             names = frozenset(path.name for path in files if path.parent == directory)
-            with contextlib.suppress(
-                OSError
-            ):  # too many watches on this machine: changes of the settings are not applied
+            # If the machine has too many watches already, changes of the settings are not applied.
+            with contextlib.suppress(OSError):
                 self._observer.schedule(_Handler(names, changed), str(directory))
 
     def close(self) -> None:

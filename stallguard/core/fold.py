@@ -59,14 +59,12 @@ from stallguard.core.transitions import UNSEEN, Step, defer_kill, exit_code, kil
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.errors import GAVE_UP
 
-RECONSIDERED = (
-    10.0  # seconds until a stall that the policy left alone is diagnosed again; that costs a millisecond
-)
+# Seconds until a stall on which no action was taken is diagnosed again; that costs a millisecond.
+RECONSIDERED = 10.0
 GPU_LOOK = 2.0  # seconds between two checks of a GPU that is busy after the training has ended
 LEAVES_ALONE = ("wait", "notify")  # decisions that change nothing
-STOP_INEXACT = (
-    "inexact-stop"  # a note: the training cannot be resumed exactly, and a setting forbids any other resume
-)
+# The kind of the probe's note that the training cannot be resumed exactly, and a setting forbids any other resume.
+STOP_INEXACT = "inexact-stop"
 # What is announced of the probe's notes, by their kind; of all others, probe.remark.
 NOTES = {
     "aside": "probe.disabled", "resume": "attempt.resumed", "micro": "batch.smaller", "whole": "batch.whole",

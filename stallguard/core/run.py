@@ -83,9 +83,8 @@ class Run(msgspec.Struct, frozen=True):
     saved: tuple[int, ...] = ()  # pids of trainings that were saved for the end, and wait for SIGTERM
     review: Review = Review()
     interrupts: int = 0
-    interrupted: tuple[float, int] | None = (
-        None  # when the first interrupt was passed on, and the batches until then
-    )
+    # When the first interrupt was passed on, and the batches until then.
+    interrupted: tuple[float, int] | None = None
     quiet_until: float = 0.0  # muted by the user: judged, never acted upon
     totals: Totals = Totals()
     lost: LostTime = NOTHING

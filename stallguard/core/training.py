@@ -22,9 +22,8 @@ class Training(msgspec.Struct, frozen=True):
     detector_state: DetectorState
     key: int = OUTSIDE
     pid: int = 0
-    number: int = (
-        0  # of the attempt's trainings, in the order in which they began to train; 0: it has not trained
-    )
+    # Its place among the attempt's trainings, in the order in which they began to train; 0: it has not trained.
+    number: int = 0
     began: float = 0.0  # when its probe first reported, seconds on the supervisor's clock
     trains: bool = False  # if not, it can be a launcher
     benched: bool = False  # not judged now: it has not trained, and another process has

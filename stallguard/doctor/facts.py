@@ -86,9 +86,8 @@ class MachineFacts(msgspec.Struct, frozen=True):
     runs: tuple[str, ...] = ()  # other live runs
     added: tuple[tuple[str, str, str], ...] = ()  # plug-ins of stallguard: name, what it names, package
     jobs: tuple[tuple[str, tuple[str, ...]], ...] = ()  # overnight jobs with their times of day
-    notifies_desktop: bool = (
-        False  # from the settings; addresses and commands can contain secrets and are left out
-    )
+    # From the settings; addresses and commands of notifications are left out, because they can contain secrets.
+    notifies_desktop: bool = False
     notifies_addresses: bool = False
     has_apprise: bool = True
     foreign_command: str = ""  # another program `stallguard` that PATH names first

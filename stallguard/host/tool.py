@@ -18,9 +18,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-OUTPUT_MAX = (
-    4 << 20
-)  # bytes kept of each stream; the longest output of a sensor's tool, ioreg's, is tens of kilobytes
+# Bytes kept of each stream; the longest output of a sensor's tool, ioreg's, is tens of kilobytes.
+OUTPUT_MAX = 4 << 20
 CHUNK = 1 << 16
 AFTER_KILL = 0.2  # seconds for a killed program to end; one that is stuck in the kernel is left behind
 TIMED_OUT, TRUNCATED = "it did not end in time and was killed", "it printed too much and was killed"
@@ -83,10 +82,8 @@ def run(
 def _read(child: subprocess.Popen[bytes], deadline: float, limit: int) -> tuple[bytes, bytes, str]:
     """Return what the child printed by `deadline` on each stream, and why that is not all."""
     pipes = {pipe.fileno(): bytearray() for pipe in (child.stdout, child.stderr) if pipe is not None}
-    streams = [
-        *pipes.values(),
-        bytearray(),
-    ]  # the last one is standard error, which is empty if it was merged
+    # The last one is standard error, which is empty if it was merged.
+    streams = [*pipes.values(), bytearray()]
     incomplete = ""
     with selectors.DefaultSelector() as waiting:
         for pipe in pipes:

@@ -17,9 +17,8 @@ from stallguard.probe import process_key
 
 INJECT = Path(__file__).resolve().parent.parent / "probe" / "inject"
 OURS = "STALLGUARD_"
-STACKS_SIGNAL = int(
-    signal.SIGUSR1
-)  # Slurm and Lightning use it too: the probe reports if a script handles it
+# Slurm and Lightning use it too: the probe reports if a script handles it.
+STACKS_SIGNAL = int(signal.SIGUSR1)
 
 
 class ProbeConfig(msgspec.Struct, frozen=True):

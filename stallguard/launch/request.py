@@ -68,9 +68,8 @@ def prepare(
     )
     wanted = loaded.config.run.resume
     old = heritage(wanted, command.argv, cwd) if wanted not in ("", NONE) else None
-    stamp = datetime.datetime.now(datetime.UTC).strftime(
-        "%Y%m%d-%H%M%SZ"
-    )  # sorts across a change of the clock
+    # UTC, so that the names sort by time across a change to or from summer time.
+    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%SZ")
     batch_option.given(command.argv, env, loaded.config.policy)  # raises now if the size cannot be determined
     request = Request(paths.new_run(name or name_of(words), stamp, trial=trial), words, command, reached, cwd)
     request = request._replace(continues=old.id if old else "")

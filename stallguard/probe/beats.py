@@ -62,9 +62,8 @@ class Beats:
         self._last = monotonic_ns()  # when the phase was entered; read here, it costs less than in the page
         self._longest = self._beats = self._changes = 0
         self._phase = slots[_PHASE]
-        self.hot: Any = (
-            _NO_LIST  # the CallbackList whose batches follow one another with nothing else between
-        )
+        # The CallbackList whose batches follow one another with nothing else between.
+        self.hot: Any = _NO_LIST
         self.own: Any = None  # the CallbackList of the outermost fit
         self.ended = self.began = self._last  # its last batch ended, and its callbacks returned
         self._base = 0  # beats before the batch of index 0, while hot

@@ -110,9 +110,8 @@ class Matcher:
             if verdict is not None:
                 self._block = None
                 self._say(*verdict, at, found)
-                return (
-                    begin if verdict[0] == TRACEBACK else end
-                )  # the line of an error can match more signatures
+                # The line of an error is read again, because it can match more signatures.
+                return begin if verdict[0] == TRACEBACK else end
             position = end + 1
         return position
 

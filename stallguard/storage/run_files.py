@@ -68,9 +68,8 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     batches: int
     incidents: int
     attempts: int
-    lost: float = msgspec.field(
-        name="lost_seconds"
-    )  # that stalls, crashes and restarts cost (core.lost_time)
+    # What stalls, crashes and restarts cost (core.lost_time).
+    lost: float = msgspec.field(name="lost_seconds")
 
 
 def utc() -> str:
@@ -132,9 +131,8 @@ def _sync(file: BinaryIO) -> None:
 
 
 def _sync_directory(path: Path) -> None:
-    with contextlib.suppress(
-        OSError
-    ):  # a file system that cannot sync directories: the file itself is written
+    # If the file system cannot sync directories, the file itself is written all the same.
+    with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -155,9 +153,8 @@ def conclude(run: RunDir, end: Outcome) -> None:
     try:
         write(path, end)
     except OSError:
-        with contextlib.suppress(
-            OSError
-        ):  # a file system without overwriting in place: the space is freed below
+        # If the file system does not overwrite in place, the code below frees the space.
+        with contextlib.suppress(OSError):
             _write_into(room, _text(end), path)
             return
         room.unlink(missing_ok=True)

@@ -105,9 +105,8 @@ class Control:
     def _keep_the_name(self, selector: selectors.BaseSelector) -> None:
         """Bind the socket again if its name is gone, so that `stallguard stop` reaches the run."""
         before = self._named.socket
-        with contextlib.suppress(
-            OSError
-        ):  # no place for it: the receiver of the probe's records reports that
+        # If the socket cannot be bound, the receiver of the probe's records reports that.
+        with contextlib.suppress(OSError):
             if self._named.renew():
                 selector.unregister(before)
                 selector.register(self._named.socket, selectors.EVENT_READ)

@@ -128,9 +128,8 @@ class _LeftRun:
 
     def _find_the_training(self, context: RunContext, launcher: Launcher, run: Run) -> Step:
         now, before = context.clock.monotonic(), self._before
-        if (
-            before is not None and not before.number
-        ):  # the run's own attempt, or the next one if that had ended
+        # The record of a process without a number: of the run's own attempt, or of the next one if that had ended.
+        if before is not None and not before.number:
             number = run.attempt if run.state in lifecycle.ALIVE else run.attempt + 1
             before = msgspec.structs.replace(before, number=number)
         if before is not None and before.number > run.attempt:  # stallguard died before the journal had it

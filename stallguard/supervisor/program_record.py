@@ -55,9 +55,8 @@ def heartbeat(record: Record, attempt: int, at: float, longest: int, *, page: bo
     )
 
 
-_ZERO = Heartbeat(
-    at=0.0, attempt=0
-).beat_at  # the very object of the default: msgspec leaves only that one out
+# The same object as the default value: msgspec omits a field only if it holds that object.
+_ZERO = Heartbeat(at=0.0, attempt=0).beat_at
 
 
 def _seconds(nanoseconds: int) -> float:

@@ -208,9 +208,8 @@ def epoch_in_graph():
                 total += 0.0 * tf.reduce_sum(tf.ones((400, 400)) @ tf.random.normal((400, 400)))
         return total
 
-    apart = (
-        0 if PROBE is None else 1.5
-    )  # the poll thread looks twice a second, and cannot split what lies between
+    # The poll thread reads twice a second, and cannot separate what happens between two reads.
+    apart = 0 if PROBE is None else 1.5
     time.sleep(apart)
     losses = [float(epoch(data())) for _ in range(2)]
     time.sleep(apart)

@@ -103,9 +103,8 @@ def test_a_full_disk_still_tells_where_it_hangs(stuck):
     process = stuck("lock")
     asked = process.context()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(
-        resource.RLIMIT_FSIZE, (0, limits[1])
-    )  # every write of this process fails, as on a full disk
+    # Every write of this process fails, as on a full disk.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
     try:
         collected = evidence_bundle.collect(asked)
     finally:

@@ -11,10 +11,8 @@ from tests.core.scenarios import darwin, linux
 from tests.simulation.followed import Followed
 from tests.simulation.simulation import Simulation
 
-PATIENCE, QUIET = (
-    2400,
-    250,
-)  # seconds that a story goes on until something follows, or until nothing is sure to
+# Seconds that a test waits until an action follows, and until it is certain that none follows.
+PATIENCE, QUIET = 2400, 250
 
 
 SAME, HALF = "again on the default device in 1 part(s)", "again on the default device in 2 part(s)"

@@ -54,9 +54,8 @@ def test_a_script_whose_batches_stay_whole_is_not_halved_again_in_any_later_atte
     assert factors(world)[:2] == [1, 2]
     assert set(factors(world)[2:]) == {1}
     assert "the loss adds up" in said(world, "batch.whole")[0]
-    assert (
-        said(world, "training.changed")[-1].count("the training results are unaffected") == 2
-    )  # at first, and now again
+    # Once for the first change, and once for this one.
+    assert said(world, "training.changed")[-1].count("the training results are unaffected") == 2
 
 
 def in_a_loop(world: Simulation, source: str = "tape", **facts: int) -> None:

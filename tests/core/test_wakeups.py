@@ -13,9 +13,8 @@ from stallguard.core.limits import Limits
 from stallguard.core.readings import Device, Files, Process
 from tests.simulation.simulation import LIMITS, Simulation
 
-IN_A_ROW = (
-    3  # wakes at one instant that each do something: a grace of 0 s that is over, SIGKILL, the next attempt
-)
+# Wakes at one instant that each do something: a grace of 0 s that is over, SIGKILL, the next attempt.
+IN_A_ROW = 3
 HELD = 3600  # seconds
 
 

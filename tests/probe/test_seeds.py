@@ -50,11 +50,8 @@ def shown(*words):
 builtins.print = shown
 runpy.run_path(sys.argv[1], run_name="__main__")
 """
-COMPARED = (
-    "000_3.py",
-    "002_3.py",
-    "004_1.py",
-)  # one of each way to end: by itself, in a library, in the script
+# One script for each way to end: by itself, in a library, in the script.
+COMPARED = ("000_3.py", "002_3.py", "004_1.py")
 
 
 @pytest.fixture(scope="module", autouse=True)

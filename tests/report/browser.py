@@ -153,7 +153,6 @@ class Browser:
         self._driver.wait(10)
         self._driver.stdout.close()
         deadline = time.monotonic() + LEAVING
-        while (
-            Path(self._profile).exists() and time.monotonic() < deadline
-        ):  # its last process may still write
+        # The browser's last process can still write to it.
+        while Path(self._profile).exists() and time.monotonic() < deadline:
             shutil.rmtree(self._profile, ignore_errors=True)

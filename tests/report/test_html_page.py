@@ -139,9 +139,8 @@ def test_data_can_hold_no_markup():
 
 
 def test_every_chart_is_drawn_without_a_script_too(written):
-    assert (
-        written.elements.count("svg") == written.elements.count("path") - 2 > 5
-    )  # two panels have two lines
+    # Two panels have two lines.
+    assert written.elements.count("svg") == written.elements.count("path") - 2 > 5
 
 
 def test_all_ten_kinds_of_content_are_there(written):

@@ -92,9 +92,8 @@ def test_the_charts_add_up_what_is_of_each_process_and_keep_apart_what_is_not_on
     made = timeline.timeline(night, attempt_rows.attempts(night), incidents.incidents(night))
     panels = {panel.key: panel for panel in made.panels}
     middle = min(range(len(made.times)), key=lambda index: abs(made.times[index] - 30))
-    pace = (
-        panels["rate"].series[0].values[middle - 5 : middle + 5]
-    )  # what two do at one instant is in one cell
+    # What two do at one instant is in one cell.
+    pace = panels["rate"].series[0].values[middle - 5 : middle + 5]
     assert sum(pace) / len(pace) == pytest.approx(12, rel=0.1)
     assert panels["cpu"].series[0].values[middle] == pytest.approx(1.5, rel=0.1)
     assert panels["memory"].series[0].values[middle] == pytest.approx(1500, rel=0.1)

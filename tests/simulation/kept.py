@@ -16,9 +16,8 @@ class Kept:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.done: list[tuple[float, Action]] = []
-        self.changes: list[
-            tuple[float, str, str]
-        ] = []  # of the detector's state: when, to what, by what evidence
+        # Of the detector's state: when, to what, by what evidence.
+        self.changes: list[tuple[float, str, str]] = []
 
     @property
     def steps(self) -> list[str]:

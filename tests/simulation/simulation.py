@@ -75,9 +75,8 @@ class Simulation(Kept):
         self.ended: Exited | None = None
         self.events: list[Event] = []
         self.done: list[tuple[float, Action]] = []
-        self.changes: list[
-            tuple[float, str, str]
-        ] = []  # of the detector's state: when, to what, by what evidence
+        # Of the detector's state: when, to what, by what evidence.
+        self.changes: list[tuple[float, str, str]] = []
         self._silence: dict[str, Any] | None = None  # what programs are in a time without progress
         self._silenced: list[tuple[Program, dict[str, Any]]] = []  # and what they were before
         self._answer_all(self.subject.begin(now))

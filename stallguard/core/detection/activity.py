@@ -54,15 +54,13 @@ class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
     spin_since: float | None = None
     awake: float = -1.0  # when a census last showed a thread that something could wake
     census: float = -1.0  # when the last census came
-    timers: dict[
-        int, int
-    ] = {}  # in healthy steps: number of sleeping and timed threads -> censuses that showed it
+    # In healthy steps: number of sleeping and timed threads -> censuses that showed it.
+    timers: dict[int, int] = {}
     own_timers: int = 0  # how many of them the runtime has by itself
     threads: int = 0  # threads of the tree to which these counts belong; 0: not known
     alive: int = 0  # threads of the tree at the last reading
-    sights: tuple[
-        tuple[int, int], ...
-    ] = ()  # (threads, timers) of healthy censuses since there are more, or fewer
+    # (threads, timers) of healthy censuses since there are more, or fewer.
+    sights: tuple[tuple[int, int], ...] = ()
     level: float = 0.0  # cores, in-step
     crowding: float = 1.0  # (run + wait for a core) / run: how much the tree's threads wait for each other
     usual_crowding: float = 0.0  # the same inside healthy steps; a busy machine shows above it

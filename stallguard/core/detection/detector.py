@@ -39,9 +39,8 @@ __all__ = [
 _FINAL = ("stalled", "stopped")
 _STEADY = (phases.STEP, phases.BATCH_CALLBACKS, phases.UNCLASSIFIED)
 CENSUS_EVERY = 10.0  # seconds while all is well
-_TEACHERS = frozenset(
-    ("tensorflow", "keras", "tf_keras", "torch", "jax")
-)  # a new version changes the step time
+# What was learned holds for one version of each: another version changes the time of a step.
+_TEACHERS = frozenset(("tensorflow", "keras", "tf_keras", "torch", "jax"))
 
 
 class Wanted(msgspec.Struct, frozen=True):

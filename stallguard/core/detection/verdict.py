@@ -42,9 +42,8 @@ def form(detector_state: DetectorState, limits: DetectorLimits) -> DetectorState
                 detector_state, judgement=replace(outside, step=move(outside.step, "busy")), began=clock.now
             )
     elif detector_state.heartbeat is not None and (clock.at or 0.0) < detector_state.heartbeat.expect_until:
-        detector_state = replace(
-            detector_state, began=clock.now
-        )  # announced: the gap begins when the announced time is over
+        # Announced: the gap begins when the announced time is over.
+        detector_state = replace(detector_state, began=clock.now)
 
     gap = clock.now - detector_state.began
     judgement = replace(

@@ -50,13 +50,11 @@ class AttemptHistory(msgspec.Struct, frozen=True, omit_defaults=True):
 
     attempts: tuple[PastAttempt, ...] = ()
     best: dict[str, Position] = {}  # of each training, by its place
-    restarts_without_progress: int = (
-        0  # restarts in a row, up to now, that got no further than the attempts before them
-    )
+    # Restarts in a row, up to now, that got no further than the attempts before them.
+    restarts_without_progress: int = 0
     whole: bool = False  # slices cannot make this script's batch smaller
-    batches: dict[
-        str, int
-    ] = {}  # the most batches that each training had completed at the end of a segment, by place
+    # The most batches that each training had completed at the end of a segment, by place.
+    batches: dict[str, int] = {}
 
 
 def position(heartbeat: Heartbeat | None) -> Position:

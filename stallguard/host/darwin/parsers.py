@@ -20,9 +20,8 @@ class Accelerator(NamedTuple):
 
     kind: str | None  # AGXAcceleratorG14X ...; AppleParavirtGPU in a virtual machine
     model: str | None
-    utilisation: (
-        float | None
-    )  # 0..1: a coarse duty cycle; values over 100 % have been seen and are no reading
+    # 0..1: a coarse duty cycle; the tool has printed more than 100 %, which is no reading.
+    utilisation: float | None
     memory: int | None  # bytes in use by the whole machine; "Alloc" counts address space and is left alone
     recoveries: int | None  # restarts since boot: a step is the cheapest sign of a GPU reset
 

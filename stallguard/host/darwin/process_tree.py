@@ -18,10 +18,9 @@ from stallguard.host.darwin import libproc
 from stallguard.host.monotonic_counters import Rising
 from stallguard.host.process_members import Members
 
-WRAP = 1 << 32  # counters of struct proc_taskinfo are 32 bits wide
-FULL = (
-    1 << 31
-) - 1  # at which the kernel holds pti_faults and pti_csw (fill_taskprocinfo): then they say nothing more
+WRAP = 1 << 32  # the counters of struct proc_taskinfo are 32 bits wide
+# The kernel stops pti_faults and pti_csw at this value (fill_taskprocinfo): then they no longer count.
+FULL = (1 << 31) - 1
 
 
 class ProcessSample(NamedTuple):

@@ -22,12 +22,8 @@ from stallguard.host.darwin import parsers as parse
 IOREG = ["/usr/sbin/ioreg", "-r", "-d", "1", "-w", "0"]
 SYSCTL, VM_STAT, PMSET = "/usr/sbin/sysctl", ["/usr/bin/vm_stat"], ["/usr/bin/pmset", "-g"]
 MEMORY_PRESSURE = ["/usr/bin/memory_pressure"]
-PS = [
-    "/bin/ps",
-    "-Acr",
-    "-o",
-    "pid,stat,%cpu,comm",
-]  # by CPU, names without paths; set-user-id, so it sees all
+# Sorted by CPU, names without paths.  ps is set-user-id, so it lists the processes of all users.
+PS = ["/bin/ps", "-Acr", "-o", "pid,stat,%cpu,comm"]
 # kern.memorystatus_vm_pressure_level is masked: `sysctl -a` hides it, read by name it is there.
 MEMORY_NAMES = (
     "hw.memsize",
@@ -179,9 +175,8 @@ def facts() -> dict[str, str | int | bool | None]:
 
 def facts_from(sysctl: Mapping[str, str], version: Mapping[str, str]) -> dict[str, str | int | bool | None]:
     """Return the facts that sysctl and sw_vers make."""
-    translated = sysctl.get(
-        "sysctl.proc_translated"
-    )  # 1: this Python is Intel code under Rosetta; absent on Intel
+    # 1: this Python is Intel code under Rosetta; absent on Intel.
+    translated = sysctl.get("sysctl.proc_translated")
     return {
         "system": "macOS",
         "version": version.get("ProductVersion"),

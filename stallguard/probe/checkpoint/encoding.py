@@ -49,9 +49,8 @@ def encode(value: Any, tensors: list[Any]) -> Any:
     kind = type(value)
     if kind in _SCALARS:
         return value
-    kind = TRACKED.get(
-        kind.__name__, kind
-    )  # the classes by which Keras replaces containers in attributes of a model
+    # Keras replaces containers in attributes of a model by classes of its own.
+    kind = TRACKED.get(kind.__name__, kind)
     if isinstance(value, _LISTS):
         return _list(value, kind, tensors)
     if isinstance(value, dict):

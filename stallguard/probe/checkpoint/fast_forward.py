@@ -43,9 +43,8 @@ def _first(session: CheckpointSession, fit: Fit, iterator: Any, original: Any, s
     if resuming:
         fit.passed = True
         finished_epochs(session, fit, iterator, original)
-        if (
-            fit.past.between_epochs and iterator.steps_per_epoch is None
-        ):  # it opens now, as in the interrupted run
+        # The pipeline opens now, as in the interrupted run, with the same state of the generators.
+        if fit.past.between_epochs and iterator.steps_per_epoch is None:
             random_state.restore(entered)
         now = random_state.capture()
     else:

@@ -220,9 +220,8 @@ class CheckpointSession:
         """Handle the begin of an epoch, after the script's callbacks; raises StartOver."""
         if fit.saved is not None and not fit.begun:
             fit.begun = True
-            if (
-                not fit.past.between_epochs
-            ):  # the callbacks had begun this epoch before the save: undo their second begin
+            # Inside an epoch the callbacks had begun it before the save: this undoes their second begin.
+            if not fit.past.between_epochs:
                 self._restore(fit)
         now = time.monotonic()
         if now - self._printed > PRINT_EVERY:
@@ -263,9 +262,8 @@ class CheckpointSession:
         fit.resumed = True
         batches = fit.executions * fit.per_execution
         place = fit.place()
-        if (
-            place in fit.past.prints
-        ):  # the batch that would have been trained next is compared with its fingerprint
+        # The batch that would have been trained next is compared with its fingerprint.
+        if place in fit.past.prints:
             self.lookahead.arrange(fit.model, lambda found: self.compare(fit, place, found))
         text = announcements.resumed(fit.ordinal, fit.epoch, batches, fit.past.made)
         self.context.say("resume", text, fit=fit.ordinal, epoch=fit.epoch, batch=batches)
@@ -324,9 +322,8 @@ class CheckpointSession:
         if callbacks is fit.callbacks:
             self._last(fit)
         else:
-            self._stopping = (
-                True  # the outer fit's batch is trained but not counted yet: `batch_ended` follows
-            )
+            # A fit inside a callback: the outer fit's batch is trained but not counted yet; `batch_ended` saves then.
+            self._stopping = True
 
     def _last(self, fit: Fit) -> None:
         """Make the last checkpoint and end the process: the script must not use a half-trained model.

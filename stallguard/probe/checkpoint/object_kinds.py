@@ -173,11 +173,8 @@ def shape_of(value: Any) -> Any:
         return [kind, "begun" if _has_begun(value) else "new", object() if _has_begun(value) else None]
     if is_bare_iterator(value):
         left = operator.length_hint(value, -1)
-        return [
-            kind,
-            left,
-            object() if left < 0 else None,
-        ]  # without a length it counts as changed
+        # Without a length it counts as changed.
+        return [kind, left, object() if left < 0 else None]
     return [kind, len(value)] if isinstance(value, (list, tuple)) else [kind]
 
 

@@ -29,12 +29,8 @@ PLAIN, VARIABLE, TENSOR, ALIAS, STRUCTURE, OPAQUE = (
     "structure",
     "opaque",
 )
-ATTRIBUTE, ENTRY, CELL, CONTENT = (
-    "attribute",
-    "entry",
-    "cell",
-    "content",
-)  # how a slot is reached from its holder
+# How a slot is reached from its holder.
+ATTRIBUTE, ENTRY, CELL, CONTENT = "attribute", "entry", "cell", "content"
 MOST = 20_000  # slots: about 0.1 s for a walk; announcements.TOO_MANY reports more
 FULL = 4 << 20  # bytes of an array that is digested as a whole; of a larger one SAMPLE values are read
 SAMPLE = 65_536
@@ -232,9 +228,8 @@ class Walk:
     def _of_library(self, value: Any, path: str) -> None:
         """Visit an object of a framework: its generators and variables, and the script's objects in it."""
         for name, item in list(getattr(value, "__dict__", {}).items()):
-            mine = name == "_generator" or not object_kinds.is_librarys(
-                type(item)
-            )  # the function given to from_generator
+            # `_generator` holds the function that the script gave to from_generator.
+            mine = name == "_generator" or not object_kinds.is_librarys(type(item))
             if mine or object_kinds.is_variable(item) or type(item).__name__ in _GENERATORS:
                 self._visit("%s.%s" % (path, name), value, name, ATTRIBUTE, item)
 

@@ -35,13 +35,8 @@ _OPENED = frozenset((
     "FilterByCardinality", "Variant", "Restructured", "AssertCardinality", "TakeWhile", "MaxIntraOpParallelism",
     "PrivateThreadPool", "Model", "Numpy", "Window",
 ))  # fmt: skip
-_AGAIN = (
-    "Repeat",
-    "Concatenate",
-    "FlatMap",
-    "Interleave",
-    "ParallelInterleave",
-)  # they open their inputs while they are drawn from
+# Stages that open their inputs while batches are drawn from them.
+_AGAIN = ("Repeat", "Concatenate", "FlatMap", "Interleave", "ParallelInterleave")
 _SHUFFLES = (
     "ShuffleDataset",
     "ShuffleDatasetV2",

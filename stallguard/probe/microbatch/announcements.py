@@ -18,9 +18,8 @@ OUT_OF_REACH = "its train_step is its own"
 NEVER_CALLED = "its train_step does not call the framework's own"
 COMPILED_STEP = "its train_step is a tf.function"
 OWN_ITERATOR = "its train_step can draw from %r, which a comparison cannot restore"
-TOO_EARLY = (
-    "its step is traced before its first batch is known"  # by a resume: traced again later, and not reported
-)
+# A resume traces the step so early; it is traced again later, and this reason is not reported.
+TOO_EARLY = "its step is traced before its first batch is known"
 UNSEEN = "a loop of the script's own calls its step"
 
 UNREACHED = (

@@ -69,12 +69,10 @@ class Slices:
         self._announcer = announcer
         self._lookahead = Lookahead(context)
         self._verdicts: WeakKeyDictionary[Any, SliceVerdict] = WeakKeyDictionary()
-        self._functions: WeakKeyDictionary[Any, Any] = (
-            WeakKeyDictionary()
-        )  # the one that a model was prepared for
-        self._traced: WeakSet[Any] = (
-            WeakSet()
-        )  # models whose step is in a graph as a whole, before the comparison
+        # The train function for which each model was prepared.
+        self._functions: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        # Models whose step is in a graph as a whole, before the comparison.
+        self._traced: WeakSet[Any] = WeakSet()
         self._comparison: Optional[SliceComparison] = None
         self._making_anew = False
 

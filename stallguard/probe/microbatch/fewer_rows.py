@@ -44,9 +44,8 @@ class FewerRows:
         self.context = context
         self.scaling = scaling
         self.rate = Rate()
-        self._modes: WeakKeyDictionary[Any, float] = (
-            WeakKeyDictionary()
-        )  # the scale that a step was built with
+        # The scale with which each model's step was built.
+        self._modes: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
         self._told: set[str] = set()
 
     def patcher(self, kind: str) -> Callable[[Any], None]:

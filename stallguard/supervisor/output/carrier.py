@@ -149,9 +149,8 @@ class Pump:
             while rest:
                 try:
                     rest = rest[os.write(self.target, rest) :]
-                except (
-                    BlockingIOError
-                ):  # another process that shares the user's descriptor made it non-blocking
+                except BlockingIOError:
+                    # Another process that shares the user's descriptor made it non-blocking.
                     select.select([], [self.target], [])
         except BrokenPipeError:
             raise

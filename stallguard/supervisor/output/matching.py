@@ -31,9 +31,8 @@ class Matching:
         self._skipped = 0  # bytes of this attempt's output that were not read
         self._matcher: Matcher | None = None
         self._early = bytearray()
-        self._lock = (
-            threading.Lock()
-        )  # taken for the moments before the matcher is there, and uncontended after
+        # Two threads use `_early` until the matcher is there; after that the lock is rarely contended.
+        self._lock = threading.Lock()
         self._ready = threading.Event()
 
     def begin(self, matcher: Matcher) -> None:

@@ -63,10 +63,8 @@ def test_a_training_killed_while_its_cache_fills_goes_on_as_if_undisturbed(
     ],
 )
 def test_only_locks_of_an_attempt_that_is_over_are_removed(tmp_path, age, removed):
-    note, lock = (
-        tmp_path / dataset_caches.NOTE,
-        tmp_path / "cache[1]_0.lockfile",
-    )  # [1] means something in a pattern
+    # A name with [1], which has a meaning in a pattern of glob.
+    note, lock = tmp_path / dataset_caches.NOTE, tmp_path / "cache[1]_0.lockfile"
     note.write_text(f"{tmp_path}/cache[1]\n")
     lock.touch()
     noted = time.time() - 1000

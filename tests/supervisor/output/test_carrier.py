@@ -104,9 +104,8 @@ def test_a_child_that_is_silent_while_its_reader_leaves_fails_at_its_next_word(s
     os.close(side.ours)
     line = select.poll()
     line.register(show.output.stdout, 0)
-    assert line.poll(
-        LONG * 1000
-    )  # an error: the reader has left, and the child's line has no reader any more
+    # poll reports an error: the reader has left, so the child's line has no reader.
+    assert line.poll(LONG * 1000)
     child.stdin.write(b"go\n")
     child.stdin.close()
     assert child.wait(LONG) == -13

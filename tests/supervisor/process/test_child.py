@@ -77,9 +77,8 @@ def test_the_child_stays_a_zombie_until_it_is_reaped(ends):
     child = ends.python("pass")
     ends.end()
     assert psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE
-    assert (
-        identity(child.pid) == child.identity
-    )  # the number is still the child's: a signal cannot hit a stranger
+    # The number is still the child's: a signal cannot reach another process.
+    assert identity(child.pid) == child.identity
     child.reap()
     assert not psutil.pid_exists(child.pid)
     assert child.signal("TERM") is False

@@ -34,9 +34,8 @@ REWIND = "HARNESS_REWIND" in os.environ
 PAUSE = float(os.environ.get("HARNESS_PAUSE", "0"))  # seconds a batch
 CHECKPOINTS = os.environ.get("STALLGUARD_CHECKPOINTS", "")
 ATTEMPT = os.environ.get("STALLGUARD_TOKEN", "")
-SECONDS_TO_SPEAK = (
-    0.8  # before a fit's first batch in a later attempt: what is to be said first has arrived then
-)
+# Seconds before a fit's first batch in a later attempt: what the probe says before that batch has arrived then.
+SECONDS_TO_SPEAK = 0.8
 
 _state = {"fits": 0, "role": "", "saves": 0, "rewound": False, "begun": [], "main": os.getpid()}
 
