@@ -79,7 +79,7 @@ KEYS: list[tuple[str, Kind, str]] = [
     ("burst", DURATION, "Visible work in a step above which a new shape was compiled."),
     ("burst_gaps", COUNT, "Gaps for which such a burst counts."),
     ("most_strikes", at_least(1), "Most false suspicions that are counted against the detector."),
-    ("most_health", at_least(1), "Most signs of progress that are counted."),
+    ("most_health", at_least(1), "Most by which a busy machine multiplies the thresholds."),
     ("crowded", NUMBER, "Factor on the wait for a core below which other processes are not the cause."),
     (
         "first_censuses",

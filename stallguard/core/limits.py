@@ -93,7 +93,7 @@ class DetectorLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     idle_gpu: float = 0.05  # utilisation
     wedged_power: float = 0.4  # of the healthy power; a busy GPU below it does no work
     stale_census: float = 3.0  # s after which a census is too old
-    stale_device: float = 5.0  # s, the same for a reading of the device
+    stale_device: float = 5.0  # s, the same for a reading of the device, or of the tree
 
     # judging
     near: float = 2.5  # s of gap below which nothing can fire
@@ -109,7 +109,7 @@ class DetectorLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     burst: float = 0.5  # s of visible work in a step from which on a new shape was compiled
     burst_gaps: int = 64
     most_strikes: float = 8.0
-    most_health: float = 8.0
+    most_health: float = 8.0  # x, ceiling of the factor by which a busy machine raises thresholds
     crowded: float = 1.6  # x, wait for a core below which other programs do not count as the cause
     first_censuses: int = 8  # taken at every reading of a healthy step, to know the runtime's own timers
     recovered_after: int = 3  # events

@@ -1,6 +1,6 @@
-"""When a run needs a Ticked although no event comes.
+"""When a run needs a Ticked event although no other event comes.
 
-Pure, as core.fold; it must not decide what is done then.
+Pure, as core.fold; this module must not decide what is done then.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from stallguard.core.run import Run
 
 def next_wake(run: Run, limits: Limits) -> float:
     """Return when the run needs a Ticked at the latest (monotonic seconds; infinity: never)."""
-    due, check = next_deadline(run, limits), trainings.next_check(run) if run.state in WATCHED else None
+    due = next_deadline(run, limits)
+    check = trainings.next_check(run) if run.state in WATCHED else None
     return due if check is None else min(due, check)
 
 
@@ -33,9 +34,10 @@ def next_deadline(run: Run, limits: Limits) -> float:
         return math.inf
     if run.state not in WATCHED:
         return run.deadline
-    acts = acts_at(run, limits) if run.state == HOLDING else shutdown.segment_ends(run, limits)
-    later = acts if acts is not None and acts > run.now and run.decision is None else math.inf
-    return min(run.deadline, later)
+    due = acts_at(run, limits) if run.state == HOLDING else shutdown.segment_ends(run, limits)
+    if due is None or due <= run.now or run.decision is not None:
+        return run.deadline
+    return min(run.deadline, due)
 
 
 def acts_at(run: Run, limits: Limits) -> float | None:

@@ -49,7 +49,7 @@ class Ours:
     def bar(self, row: str, neighbours: float = 1.0) -> Thresholds:
         """Return the thresholds that hold now for a row."""
         where = Circumstances(
-            health=min(self.limits.most_health, max(1.0, neighbours / self.limits.crowded)),
+            machine_slowdown=min(self.limits.most_health, max(1.0, neighbours / self.limits.crowded)),
             strikes=self.strikes,
             remote=self.remote,
             blind=self.blind,

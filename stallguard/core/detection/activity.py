@@ -3,7 +3,7 @@
 A gap alone is not a stall; what the process does meanwhile decides.  The class is made from the trailing window of
 readings, and each class keeps since when it has held without a break.  If the system shows the wait sites of all
 threads (Linux), an idle tree in which no thread can wake up by itself is a deadlock; otherwise idleness is an external
-wait.  This module must not say how long is too long.
+wait.  This module must not judge how long is too long.
 """
 
 from __future__ import annotations
@@ -17,24 +17,27 @@ from stallguard.core.readings import Device, Process
 
 DEADLOCK, EXTERNAL, SPIN, WORKING, UNKNOWN = "deadlock", "external wait", "spin", "working", "unknown"
 
-# Wait sites at which something outside the tree's threads can wake one.
+# Wait sites (readings.Process.census) at which something other than the tree's own threads can wake a thread.
 _WAKERS = frozenset(("poll", "sock", "read", "write", "sync", "disk", "other"))
-_POINTS = 16  # readings kept at most; four a second for the window, with room
-_CENSUSES = 256  # counted at most
-_SURE = 2  # weight of a census in which no thread ran: none of its timers was just awake
-_SIGHTS = 5  # censuses, one a second, after which it is known what recently started threads do
-_RARE = 0.05  # share of censuses that may show fewer timers than the runtime has
-_SHORTEST = 0.9  # seconds of readings, because processor time is counted in hundredths
-_HARDLY = 0.05  # cores; below this run-queue wait over run time is noise
-_SETTLED = 0.5  # seconds into a gap; before, the window still holds the batches
-_LEARN = 0.02  # weight of a new in-step level
-_CROWDING_SECONDS = 15.0  # memory of the run-queue share
+_POINTS = 16  # readings kept beside the newest, at most; four a second fill half of this in the window
+_CENSUSES = 256  # sum of the weights of counted censuses above which all of them are halved
+_SURE = 2  # weight of a census in which no thread ran, so that it shows every timer; any other weighs 1
+_ENOUGH = 5  # censuses, one a second, after which it is known what recently started threads do
+_RARE = 0.05  # share of censuses that can show fewer timers than the runtime has
+_SHORTEST = 0.9  # seconds of readings that give a rate: processor time is counted in hundredths of a second
+_LEAST_CPU = 0.05  # cores; below this the quotient of run-queue wait and run time is noise
+_WORK_FROM = 0.5  # seconds into a gap from which work counts; before, the window still holds the last batches
+_WEIGHT = 0.02  # of a new value in a moving mean over healthy steps
+_CROWDING_SECONDS = 15.0  # time constant of the moving mean `crowding`
 # A reading comes once a second, so idleness that begins this early (seconds) began with the gap.
 _ONSET = 1.25
 
 
 class Point(msgspec.Struct, frozen=True, array_like=True):
-    """One reading on the watched clock; counters as in readings.Process, 0 if unknown, except `faults`."""
+    """One reading on the watched clock.
+
+    The counters are those of readings.Process.  One that is not known is 0, except `faults` (minor faults): None.
+    """
 
     now: float
     cpu: float
@@ -45,7 +48,10 @@ class Point(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is known of the tree.  Times are watched seconds; None: the class does not hold now."""
+    """What is known of the tree.
+
+    Times are watched seconds; -1: never.  `idle_since`, `spin_since`: None if the tree is not idle, or does not spin.
+    """
 
     points: tuple[Point, ...] = ()
     kind: str = UNKNOWN
@@ -59,8 +65,8 @@ class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
     own_timers: int = 0  # how many of them the runtime has by itself
     threads: int = 0  # threads of the tree to which these counts belong; 0: not known
     alive: int = 0  # threads of the tree at the last reading
-    # (threads, timers) of healthy censuses since there are more, or fewer.
-    sights: tuple[tuple[int, int], ...] = ()
+    # (threads, timers) of each healthy census since the tree has more threads than `threads`, or fewer.
+    after_change: tuple[tuple[int, int], ...] = ()
     level: float = 0.0  # cores, in-step
     crowding: float = 1.0  # (run + wait for a core) / run: how much the tree's threads wait for each other
     usual_crowding: float = 0.0  # the same inside healthy steps; a busy machine shows above it
@@ -75,7 +81,7 @@ class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class UsageRates(msgspec.Struct, frozen=True):
-    """A second of the tree, averaged over the window."""
+    """The counters of Point per second, averaged over the readings; `seconds`: from the first reading to the last."""
 
     seconds: float
     cpu: float
@@ -88,11 +94,11 @@ class UsageRates(msgspec.Struct, frozen=True):
 def read_process(
     evidence: Activity, reading: Process, now: float, gap: float, *, stepping: bool, limits: DetectorLimits
 ) -> Activity:
-    """Return the evidence after a reading of the tree at watched time `now`, `gap` seconds into a gap.
+    """Return the evidence after a reading of the tree at watched time `now`, `gap` seconds after the last progress.
 
-    `stepping`: the gap is inside a healthy training step, so that this level is the normal one.
+    `stepping`: the training is in a healthy step, so that these rates are the normal ones.
     """
-    evidence = _look(evidence, reading, now)
+    evidence = _note_threads(evidence, reading, now)
     if reading.cpu is None:
         return replace(evidence, kind=UNKNOWN, idle_since=None, spin_since=None)
     point = Point(
@@ -111,9 +117,9 @@ def read_process(
     if stepping and gap < limits.window:
         evidence = _learn(evidence, reading, rates)
     passed = now - points[-2].now
-    # A thread that waits half of its runnable time for a core needs twice as long, so run-queue wait over run time is
-    # the slow-down itself, independent of the number of threads.
-    slowed = 1.0 if rates.cpu < _HARDLY else (rates.cpu + rates.queue) / rates.cpu
+    # A thread that waits half of its runnable time for a core needs twice as long: (run + wait) / run is the factor by
+    # which the tree is slowed, independent of the number of threads.
+    slowed = 1.0 if rates.cpu < _LEAST_CPU else (rates.cpu + rates.queue) / rates.cpu
     crowding = evidence.crowding + (slowed - evidence.crowding) * min(1.0, passed / _CROWDING_SECONDS)
     evidence = replace(evidence, crowding=crowding, faulting=rates.major)
     evidence = _classify(evidence, rates, now, gap, limits)
@@ -122,14 +128,14 @@ def read_process(
         deadlock=max(longest.deadlock, held.deadlock),
         external=max(longest.external, held.external),
         spin=max(longest.spin, held.spin),
-        work=longest.work + (passed if evidence.kind == WORKING and gap > _SETTLED else 0.0),
+        work=longest.work + (passed if evidence.kind == WORKING and gap > _WORK_FROM else 0.0),
     )
     return replace(evidence, runs=runs)
 
 
 def read_device(evidence: Activity, reading: Device, now: float, *, stepping: bool) -> Activity:
     """Return the evidence after a reading of the accelerator."""
-    power = _drift(evidence.power, reading.power) if stepping and reading.power else evidence.power
+    power = _moving_mean(evidence.power, reading.power) if stepping and reading.power else evidence.power
     return replace(evidence, device=reading, device_seen=now, power=power)
 
 
@@ -158,21 +164,22 @@ def current(evidence: Activity, began: float) -> Runs:
     )
 
 
-def health(evidence: Activity, limits: DetectorLimits) -> float:
-    """Return how much a busy machine slows the tree; 1 if it does not.
+def machine_slowdown(evidence: Activity, limits: DetectorLimits) -> float:
+    """Return the factor by which other programs on the machine slow the tree; 1 if they do not.
 
-    A healthy TensorFlow step crowds its own cores 2.5-fold, so only the excess over the usual counts.
+    The threads of a healthy TensorFlow step wait for each other's cores, up to a crowding of 2.5, so only what exceeds
+    the usual counts.
     """
     usual = max(limits.crowded, evidence.usual_crowding)
     return min(limits.most_health, max(1.0, evidence.crowding / usual))
 
 
 def is_fresh(evidence: Activity, now: float, limits: DetectorLimits) -> bool:
-    """Return whether the last usable reading is recent enough to count for this gap."""
+    """Return whether the last usable reading of the tree is recent enough to be judged."""
     return evidence.seen >= 0 and now - evidence.seen <= limits.stale_device
 
 
-def is_blind(evidence: Activity, now: float, limits: DetectorLimits) -> bool:
+def is_device_unreadable(evidence: Activity, now: float, limits: DetectorLimits) -> bool:
     """Return whether the run uses an accelerator that cannot be read: then an idle processor proves nothing."""
     device = evidence.device
     if device is None or not device.mine:
@@ -181,19 +188,24 @@ def is_blind(evidence: Activity, now: float, limits: DetectorLimits) -> bool:
     return old or (device.moved is None and device.utilisation is None and device.power is None)
 
 
-def is_dead(evidence: Activity, now: float, limits: DetectorLimits) -> bool:
-    """Return whether this run's accelerator was just seen to do nothing."""
+def is_device_idle(evidence: Activity, now: float, limits: DetectorLimits) -> bool:
+    """Return whether this run's accelerator can be read and does no work: it is idle, or wedged."""
     device = evidence.device
-    if device is None or not device.mine or is_blind(evidence, now, limits):
+    if device is None or not device.mine or is_device_unreadable(evidence, now, limits):
         return False
-    return _gpu(evidence, now, limits) in ("idle", "wedged")
+    return _device_activity(evidence, now, limits) in ("idle", "wedged")
+
+
+def is_settled(evidence: Activity) -> bool:
+    """Return whether it is known what all threads do: it takes a few censuses after some have started or ended."""
+    return not evidence.threads or evidence.alive == evidence.threads
 
 
 # ---- parts ----------------------------------------------------------------------------------------------
 
 
-def _look(evidence: Activity, reading: Process, now: float) -> Activity:
-    """Return the evidence after what a reading says about the process' state and its threads."""
+def _note_threads(evidence: Activity, reading: Process, now: float) -> Activity:
+    """Return the evidence after what a reading shows of the process' state, its children and its threads."""
     evidence = replace(
         evidence,
         state=reading.state or evidence.state,
@@ -208,22 +220,23 @@ def _look(evidence: Activity, reading: Process, now: float) -> Activity:
         # A script that sleeps in its own loop continues by itself, even if its steps sleep as well.
         reading.main_site == "sleep"
         or not _WAKERS.isdisjoint(site for site, threads in census.items() if threads)
-        # Beyond the runtime's own timers.  Before a healthy step they are not known, so any timer counts.
+        # More threads wait with a timer than the runtime's own.  Before a healthy step those are not known: 0.
         or _timers(census) > evidence.own_timers
     )
     return replace(evidence, census=now, awake=now if wakes else evidence.awake)
 
 
 def _timers(census: dict[str, int]) -> int:
+    """Return how many threads wait with a timer."""
     return census.get("sleep", 0) + census.get("timed", 0)
 
 
 def _rates(points: tuple[Point, ...]) -> UsageRates | None:
+    """Return the rates between the first and the last reading, None if they are too close."""
     first, last = points[0], points[-1]
     seconds = last.now - first.now
     if seconds < _SHORTEST:
         return None
-
     # A counter that fell belonged to a thread or child that has ended, and gives no rate.
     return UsageRates(
         seconds,
@@ -240,28 +253,24 @@ def _rates(points: tuple[Point, ...]) -> UsageRates | None:
 
 
 def _learn(evidence: Activity, reading: Process, rates: UsageRates) -> Activity:
+    """Return the evidence after a reading in a healthy step: its usual level, crowding and number of timers."""
     evidence = replace(
         evidence,
-        level=_drift(evidence.level, rates.cpu),
-        usual_crowding=_drift(evidence.usual_crowding, evidence.crowding),
+        level=_moving_mean(evidence.level, rates.cpu),
+        usual_crowding=_moving_mean(evidence.usual_crowding, evidence.crowding),
     )
     if reading.census is None:
         return evidence
     timers = _timers(reading.census)
     if reading.threads is not None:
         evidence = _follow_threads(evidence, reading.threads, timers)
-        if evidence.sights:
+        if evidence.after_change:
             return evidence  # not counted until it is known what the new threads do
     weight = 1 if reading.census.get("run") else _SURE
     counts = {**evidence.timers, timers: evidence.timers.get(timers, 0) + weight}
-    if sum(counts.values()) > _CENSUSES:  # halved, so that old censuses are forgotten
+    if sum(counts.values()) > _CENSUSES:  # halved, so that old censuses weigh less than new ones
         counts = {known: count // 2 for known, count in counts.items() if count > 1}
     return replace(evidence, timers=counts, own_timers=own_timers(counts))
-
-
-def is_settled(evidence: Activity) -> bool:
-    """Return whether it is known what recently started threads do; it takes a few censuses."""
-    return not evidence.threads or evidence.alive == evidence.threads
 
 
 def _follow_threads(evidence: Activity, threads: int, timers: int) -> Activity:
@@ -270,33 +279,34 @@ def _follow_threads(evidence: Activity, threads: int, timers: int) -> Activity:
     The counts move by the number of added timers, but by no more than the number of added threads: an old thread that
     has begun to sleep can be a source of data that waits.  They move down in the same way when such threads end.
     """
-    known = evidence.threads or threads
+    known, own = evidence.threads or threads, evidence.own_timers
     if threads == known:
-        return replace(evidence, threads=known, sights=())
-    alike = (
-        evidence.sights if evidence.sights and (evidence.sights[-1][0] > known) == (threads > known) else ()
-    )
-    sights = (*alike, (threads, timers))
-    if len(sights) < _SIGHTS:
-        return replace(evidence, sights=sights)
-    seen, own = sorted(timers for _, timers in sights), evidence.own_timers
+        return replace(evidence, threads=known, after_change=())
+    before = evidence.after_change
+    same_direction = bool(before) and (before[-1][0] > known) == (threads > known)
+    censuses = (*(before if same_direction else ()), (threads, timers))
+    if len(censuses) < _ENOUGH:
+        return replace(evidence, after_change=censuses)
+    shown = sorted(timers for _, timers in censuses)
     if threads > known:
-        now = min(count for count, _ in sights)
-        shift = min(now - known, max(0, seen[1] - own))  # seen[1]: one of them may just have been awake
+        settled = min(alive for alive, _ in censuses)
+        # The second smallest: in one of these censuses a timer's thread can have run.
+        shift = min(settled - known, max(0, shown[1] - own))
     else:
-        now = max(count for count, _ in sights)
-        shift = -min(known - now, max(0, own - seen[len(seen) // 2]))
+        settled = max(alive for alive, _ in censuses)
+        shift = -min(known - settled, max(0, own - shown[len(shown) // 2]))
     moved: dict[int, int] = {}
     for value, count in evidence.timers.items():
         moved[max(0, value + shift)] = moved.get(max(0, value + shift), 0) + count
-    return replace(evidence, threads=now, sights=(), timers=moved, own_timers=own_timers(moved))
+    return replace(evidence, threads=settled, after_change=(), timers=moved, own_timers=own_timers(moved))
 
 
 def own_timers(counts: dict[int, int]) -> int:
-    """Return how many timers the runtime has by itself: nearly the fewest ever seen in a healthy step.
+    """Return how many timers the runtime has by itself: nearly the fewest that a healthy step showed.
 
-    Not the fewest: in 2-5 % of the censuses one of them is just awake, which happens in each long night.  For the
-    same reason one census is not enough, unless no thread ran at that moment.
+    `counts`: number of timers -> weight of the censuses that showed it.  Not the fewest: in 2-5 % of the censuses the
+    thread of one timer runs, so a long night has such a census.  For the same reason one census is not enough, unless
+    no thread ran at that moment.
     """
     rare, passed = max(1.0, _RARE * sum(counts.values())), 0
     for value in sorted(counts):
@@ -306,37 +316,42 @@ def own_timers(counts: dict[int, int]) -> int:
     return 0
 
 
-def _drift(level: float, new: float) -> float:
-    return level + (new - level) * (_LEARN if level else 1.0)
+def _moving_mean(level: float, new: float) -> float:
+    """Return the mean after a new value; `level`: 0 before the first."""
+    return level + (new - level) * (_WEIGHT if level else 1.0)
 
 
 def _classify(
     evidence: Activity, rates: UsageRates, now: float, gap: float, limits: DetectorLimits
 ) -> Activity:
-    gpu = _gpu(evidence, now, limits)
+    """Return the evidence with the class of its readings, and since when that class holds."""
+    gpu = _device_activity(evidence, now, limits)
     quiet = rates.cpu < max(limits.idle_cpu, limits.idle_share * evidence.level) and rates.io < limits.idle_io
     if quiet and gpu == "idle":
         # The window was idle as a whole, so the idleness is as old as the window.
         since = evidence.idle_since
         if since is None:
             since = now - rates.seconds if now - rates.seconds > now - gap + _ONSET else now - gap
-        # A deadlock, if a recent census of this same idleness showed no thread that could wake.
+        # A deadlock, if a recent census since this idleness began showed no thread that something could wake.
         recent = evidence.census >= max(since, now - limits.stale_census)
         kind = DEADLOCK if recent and evidence.awake < evidence.census else EXTERNAL
         return replace(evidence, kind=kind, idle_since=since, spin_since=None)
-    # Work is file traffic, fresh memory, or a GPU that computes for this run; a busy processor alone may spin.  If
-    # page faults are not known, as on a Mac after 2^31 of them, a busy processor counts as work.
+    # Work is file traffic, newly touched memory, or a GPU that computes for this run; a busy processor alone can be a
+    # spin.  If page faults are not known, as on a Mac after 2^31 of them, a busy processor counts as work.
     mine = evidence.device is not None and evidence.device.mine is not False
-    fresh = rates.faults is None or rates.faults >= limits.productive_faults
-    productive = not quiet and (rates.io >= limits.idle_io or fresh or rates.major > 0)
+    touches_memory = rates.faults is None or rates.faults >= limits.productive_faults
+    productive = not quiet and (rates.io >= limits.idle_io or touches_memory or rates.major > 0)
     if productive or gpu == "busy" or (gpu == "moving" and mine):
         return replace(evidence, kind=WORKING, idle_since=None, spin_since=None)
     began = evidence.spin_since if evidence.spin_since is not None else now - min(rates.seconds, gap)
     return replace(evidence, kind=SPIN, idle_since=None, spin_since=began)
 
 
-def _gpu(evidence: Activity, now: float, limits: DetectorLimits) -> str:
-    """Return idle, busy, moving (its power is not known), or wedged: busy, but far below its healthy power."""
+def _device_activity(evidence: Activity, now: float, limits: DetectorLimits) -> str:
+    """Return idle, busy, moving or wedged.
+
+    Moving is busy with a power that is not known; wedged is busy, but far below the healthy power.
+    """
     device = evidence.device
     if device is None or now - evidence.device_seen > limits.stale_device:
         return "idle"

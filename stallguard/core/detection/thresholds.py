@@ -30,7 +30,7 @@ class Thresholds(msgspec.Struct, frozen=True, omit_defaults=True):
 class Circumstances(msgspec.Struct, frozen=True):
     """What scales the thresholds beside the row's own history."""
 
-    health: float = 1.0  # >= 1, how much a busy machine slows the tree
+    machine_slowdown: float = 1.0  # activity.machine_slowdown
     strikes: float = 1.0  # >= 1, doubled by every alarm that proved wrong
     remote: bool = False  # the job talks to other hosts
     blind: bool = False  # an accelerator is in use that cannot be read
@@ -48,8 +48,8 @@ def thresholds(name: str, base: Baseline, where: Circumstances, limits: Detector
     usual = max(body, multiple * recent(base), 1.5 * base.longest)  # what the gaps alone call too long
 
     floor = row.working if settled else row.prior_working
-    working = min(max(floor, usual), max(limits.cap, floor, 2.5 * base.longest)) * where.health
-    spin = max(row.spin if settled else row.prior_spin, body, multiple * base.spin) * where.health
+    working = min(max(floor, usual), max(limits.cap, floor, 2.5 * base.longest)) * where.machine_slowdown
+    spin = max(row.spin if settled else row.prior_spin, body, multiple * base.spin) * where.machine_slowdown
     floor = row.external if known else row.prior_external
     if known and name in LOCAL and not where.remote:
         floor *= limits.local
@@ -58,7 +58,7 @@ def thresholds(name: str, base: Baseline, where: Circumstances, limits: Detector
     if where.remote:
         deadlock = max(deadlock, limits.remote_deadlock)
     floor = row.working if known else row.prior_working
-    silence = max(limits.no_evidence if known and name in IN_STEP else floor, usual) * where.health
+    silence = max(limits.no_evidence if known and name in IN_STEP else floor, usual) * where.machine_slowdown
 
     # Strikes scale all classes; then a more specific class never takes longer than a less specific one.
     raw = (deadlock, external, spin, working, silence)

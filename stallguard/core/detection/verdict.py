@@ -73,10 +73,10 @@ def _weigh(detector_state: DetectorState, gap: float, limits: DetectorLimits) ->
     """Hold each class against its threshold: steps 4 and 5 of the decision."""
     now, seen, judgement = detector_state.clock.now, detector_state.evidence, detector_state.judgement
     where = Circumstances(
-        health=activity.health(seen, limits),
+        machine_slowdown=activity.machine_slowdown(seen, limits),
         strikes=detector_state.strikes,
         remote=bool(seen.remote),
-        blind=activity.is_blind(seen, now, limits),
+        blind=activity.is_device_unreadable(seen, now, limits),
     )
     bar = thresholds(judgement.row, detector_state.rows.get(judgement.row, Baseline()), where, limits)
     due = {DEADLOCK: bar.deadlock, EXTERNAL: bar.external, SPIN: bar.spin, WORKING: bar.working}
@@ -116,13 +116,13 @@ def _weigh(detector_state: DetectorState, gap: float, limits: DetectorLimits) ->
 def _weigh_device(detector_state: DetectorState, limits: DetectorLimits) -> DetectorState:
     """Judge a device that neither answers the poll thread nor moves while beats go on.
 
-    A poll thread without an answer proves little: it rests for long after a slow read, and its optimizer may have been
-    deleted.  So the device must also be dead by its own counters, and must have answered often enough before.
+    A poll thread without an answer proves little: it pauses for long after a slow read, and its optimizer can have been
+    deleted.  So the device must also do no work by its own counters, and must have answered often enough before.
     """
     lasted, row = _device_gap(detector_state), phases.DEVICE
     base = detector_state.rows.get(row, Baseline())
-    dead = activity.is_dead(detector_state.evidence, detector_state.clock.now, limits)
-    if base.count < limits.rows.device.enough or not dead:
+    idle = activity.is_device_idle(detector_state.evidence, detector_state.clock.now, limits)
+    if base.count < limits.rows.device.enough or not idle:
         return detector_state
     floor = limits.rows.device.external * limits.patience
     due = max(floor, DEVICE_MULTIPLE * base.longest) * detector_state.strikes

@@ -15,12 +15,13 @@ from stallguard.core.events import Exited
 from stallguard.core.history import History
 from stallguard.core.verdicts import Finding, Judgement
 
-WORTH_TELLING = 0.25  # confidence below which a cause that fits is not returned
-THIN = 0.35  # confidence below which a cause counts as unknown
-ADVISABLE = 0.45  # confidence below which nothing is advised
-MOST_ADVICE = 4  # pieces
+RETURNED_FROM = 0.25  # confidence below which a cause that fits is not returned
+KNOWN_FROM = 0.35  # confidence below which a cause counts as unknown
+ADVISED_FROM = 0.45  # confidence below which nothing is advised
+MOST_ADVICE = 4  # pieces of advice with a cause
 MOST, LEAST = 0.98, 0.05  # bounds of every confidence: no diagnosis from outside is certain
 
+_NOTHING = Finding(UNKNOWN, 0.0)
 CLUES = {
     clue.name: clue
     for module in (exits, gpu, progress, machine, memory, printed, tree)
@@ -29,8 +30,8 @@ CLUES = {
 }
 
 
-class _Asked:
-    """The answers of one scene: a clue is asked once, however many rows use it."""
+class _Answers:
+    """The answers of the clues in one scene: each clue is asked once, however many patterns use it."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
@@ -44,8 +45,8 @@ class _Asked:
 
     def held(self, clues: Iterable[Clue]) -> list[str]:
         """Return the sentences of those clues that hold."""
-        answers = map(self.answer, clues)
-        return [sentence for sentence in answers if sentence is not None]
+        sentences = map(self.answer, clues)
+        return [sentence for sentence in sentences if sentence is not None]
 
 
 def diagnose(history: History, judgement: Judgement, now: float) -> tuple[Finding, ...]:
@@ -62,6 +63,7 @@ def diagnose_exit(history: History, exited: Exited) -> tuple[Finding, ...]:
 
 
 def _scene_of_exit(history: History, exited: Exited) -> Scene:
+    """Return the scene in which the gap from the last progress to the exit is judged."""
     heartbeat = history.heartbeat
     since = heartbeat.progress_at if heartbeat is not None and heartbeat.progress_at > 0 else history.began
     judgement = Judgement(
@@ -74,48 +76,44 @@ def _scene_of_exit(history: History, exited: Exited) -> Scene:
 
 
 def _findings(scene: Scene) -> tuple[Finding, ...]:
-    asked = _Asked(scene)
+    """Return the best finding of each cause that fits, and the unknown cause if none is likely enough."""
+    answers = _Answers(scene)
     best: dict[str, Finding] = {}
     for pattern in PATTERNS:
-        fit = _fit(pattern, asked, scene)
+        fit = _fit(pattern, answers, scene)
         if fit is not None and fit.confidence > best.get(pattern.cause, _NOTHING).confidence:
             best[pattern.cause] = fit
-    found = [finding for finding in best.values() if finding.confidence >= WORTH_TELLING]
-    silent = progress.silent.ask(scene) is not None
-    trouble = scene.exited is not None or silent or scene.judgement.slow > 1.0
-    if trouble and all(finding.confidence < THIN for finding in found):
+    found = [finding for finding in best.values() if finding.confidence >= RETURNED_FROM]
+    is_silent = answers.answer(progress.silent) is not None
+    needs_cause = scene.exited is not None or is_silent or scene.judgement.slow > 1.0
+    if needs_cause and all(finding.confidence < KNOWN_FROM for finding in found):
         missing = () if scene.history.heartbeat else ("no record came from inside the process",)
-        found.append(Finding(UNKNOWN, THIN, since=scene.judgement.since, evidence=missing))
+        found.append(Finding(UNKNOWN, KNOWN_FROM, since=scene.judgement.since, evidence=missing))
     return tuple(sorted(found, key=lambda finding: -finding.confidence))
 
 
-_NOTHING = Finding(UNKNOWN, 0.0)
-
-
-def _fit(pattern: Pattern, asked: _Asked, scene: Scene) -> Finding | None:
-    required = asked.held(pattern.requires)
-    if len(required) < len(pattern.requires) or asked.held(pattern.excludes):
+def _fit(pattern: Pattern, answers: _Answers, scene: Scene) -> Finding | None:
+    """Return the finding of a pattern; None if a required clue does not hold, or an excluding one does."""
+    required = answers.held(pattern.requires)
+    if len(required) < len(pattern.requires) or answers.held(pattern.excludes):
         return None
-    proofs, supports, against = (
-        asked.held(pattern.proofs),
-        asked.held(pattern.supports),
-        asked.held(pattern.against),
-    )
-    sure = pattern.base + PROOF * len(proofs) + SUPPORT * len(supports) - AGAINST * len(against)
-    confidence = round(min(MOST, max(LEAST, sure)), 2)
+    proofs, supports = answers.held(pattern.proofs), answers.held(pattern.supports)
+    against = answers.held(pattern.against)
+    sum_of_clues = pattern.base + PROOF * len(proofs) + SUPPORT * len(supports) - AGAINST * len(against)
+    confidence = round(min(MOST, max(LEAST, sum_of_clues)), 2)
     return Finding(
         pattern.cause,
         confidence,
         since=scene.judgement.since,
         evidence=tuple(sentence for sentence in (*proofs, *required, *supports) if sentence),
         against=tuple(sentence for sentence in dict.fromkeys(against) if sentence),
-        advice=_advice(pattern.cause, asked) if confidence >= ADVISABLE else (),
+        advice=_advice(pattern.cause, answers) if confidence >= ADVISED_FROM else (),
         mode=pattern.mode,
     )
 
 
-def _advice(cause: str, asked: _Asked) -> tuple[str, ...]:
+def _advice(cause: str, answers: _Answers) -> tuple[str, ...]:
     """Return what helps against `cause` in this scene, most useful first."""
     pieces = CAUSES[cause].advice
-    fitting = [piece for piece in pieces if not piece.when or asked.answer(CLUES[piece.when]) is not None]
+    fitting = [piece for piece in pieces if not piece.when or answers.answer(CLUES[piece.when]) is not None]
     return tuple(piece.sentence() for piece in fitting[:MOST_ADVICE])

@@ -116,10 +116,10 @@ def test_a_counter_that_falls_because_a_child_is_gone_says_nothing():
 def test_threads_that_wait_for_a_neighbour_show_as_ill_health_but_their_own_crowd_does_not():
     usual = Activity(own_timers=2, level=0.8, usual_crowding=2.5)
 
-    assert activity.health(watched(60, seen=usual, cpu=0.8, run_queue=1.2), LIMITS) == 1.0
-    assert activity.health(watched(60, seen=usual, cpu=0.2, run_queue=1.8), LIMITS) == pytest.approx(
-        4.0, rel=0.1
-    )
+    assert activity.machine_slowdown(watched(60, seen=usual, cpu=0.8, run_queue=1.2), LIMITS) == 1.0
+    assert activity.machine_slowdown(
+        watched(60, seen=usual, cpu=0.2, run_queue=1.8), LIMITS
+    ) == pytest.approx(4.0, rel=0.1)
 
 
 def test_the_readings_kept_are_those_of_the_window():

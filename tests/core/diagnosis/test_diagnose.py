@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from stallguard.core.diagnosis import causes, diagnose, remedy
 from stallguard.core.diagnosis.clues import Scene, progress
-from stallguard.core.diagnosis.diagnose import _Asked, _fit
+from stallguard.core.diagnosis.diagnose import _Answers, _fit
 from stallguard.core.diagnosis.patterns import PATTERNS, Pattern
 from tests.core.scenarios import darwin, events, linux
 from tests.core.scenarios.training import training
@@ -59,7 +59,7 @@ def test_every_row_of_the_table_is_what_names_some_night(
 ) -> None:
     def names(story: Simulation, *, ended: bool) -> bool:
         scene = scene_of(story, ended=ended)
-        found = _fit(pattern, _Asked(scene), scene)
+        found = _fit(pattern, _Answers(scene), scene)
         announced = diagnose._findings(scene)
         return found is not None and any(found == other for other in announced)
 
@@ -260,7 +260,7 @@ def test_advice_fits_the_machine() -> None:
 def test_no_advice_where_evidence_is_thin() -> None:
     (only,) = linux.busy_generator().findings()
     assert only.cause == causes.INPUT_STARVATION
-    assert only.confidence < diagnose.ADVISABLE
+    assert only.confidence < diagnose.ADVISED_FROM
     assert only.advice == ()
 
 
