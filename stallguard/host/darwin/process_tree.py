@@ -1,6 +1,6 @@
-"""A process tree on macOS, by libproc: the same readings as host.linux.process_tree.
+"""A process tree on macOS, by libproc: the same functions as in host.linux.
 
-Memory is phys_footprint, which is what the system kills for and which holds Metal's pages; RSS does not.
+Memory is phys_footprint: the system ends processes because of it, and it counts Metal's pages, which RSS does not.
 This module must not wait for anything.
 """
 
@@ -24,7 +24,7 @@ FULL = (1 << 31) - 1
 
 
 class ProcessSample(NamedTuple):
-    """One process at one look; the kernel does not say all of a zombie."""
+    """What was read of one process; None: the kernel does not give it, as of a zombie."""
 
     who: libproc.BsdInfo
     task: libproc.TaskInfo | None
@@ -79,21 +79,22 @@ class Tree:
                 living[pid] = ProcessSample(who, libproc.task_info(pid), libproc.rusage(pid))
         self._members.keep({pid: started(seen.who) for pid, seen in living.items()})
         seen = {pid: living[pid] for pid in self._members.started}
-        teller = main or self._members.root
-        state = _state(seen[teller], teller) if teller in seen else "gone"
+        shown = main or self._members.root
+        state = _state(seen[shown], shown) if shown in seen else "gone"
         return self._reading(list(seen.values()), state)
 
     def set_shared(self, shared: int) -> None:
         """Nothing to correct: phys_footprint counts shared pages for one owner only."""
 
     def _reading(self, seen: list[ProcessSample], state: str) -> Process:
+        """Return the sums over the samples; counters include what ended members had counted."""
         died, count = self._members.take_died(), self._rising.count
         if not seen:
             return Process(state="gone", members=0, workers=died)
         tasks = [one.task for one in seen if one.task is not None]
         used = [one.used for one in seen if one.used is not None]
         cpu = [one.user_time + one.system_time + one.child_user_time + one.child_system_time for one in used]
-        # What its threads could run and did not: xnu starts runnable_time when one becomes ready.
+        # The time for which threads were ready and did not run: xnu counts runnable_time from when one becomes ready.
         queued = [max(0, one.runnable_time - one.user_time - one.system_time) for one in used]
         return Process(
             state=state,
@@ -113,7 +114,7 @@ class Tree:
 
 
 def _state(seen: ProcessSample, pid: int) -> str:
-    """Return the state in the order in which ps(1) decides: what runs hides what waits."""
+    """Return the state, decided in the order of ps(1): one thread that runs makes the process running."""
     if seen.who.status == libproc.SZOMB:
         return "zombie"
     if seen.who.flags & libproc.FLAG_INEXIT:
@@ -126,15 +127,17 @@ def _state(seen: ProcessSample, pid: int) -> str:
 
 
 def _counted(each: Sequence[int]) -> int | None:
-    """Return the sum of 32-bit counters, None as soon as one of them is full: it would look like no work at all."""
+    """Return the sum of 32-bit counters; None if one is at FULL, because a counter that stands still shows no work."""
     return None if FULL in each else _sum([one % WRAP for one in each])
 
 
 def _sum(values: Sequence[int]) -> int | None:
+    """Return the sum, None if nothing was read."""
     return sum(values) if values else None
 
 
 def _rounded(ticks: float | None) -> float | None:
+    """Return ticks of the kernel's clock in seconds."""
     return None if ticks is None else round(ticks * libproc.seconds_a_tick(), 4)
 
 
@@ -181,8 +184,12 @@ def is_remote(pids: Iterable[int]) -> bool | None:
 
 
 def _leaves_the_host(status: str, address: Sequence[object]) -> bool:
+    """Return whether a connection is established to an address that is not loopback."""
     if status != "ESTABLISHED" or not address:
         return False
     with contextlib.suppress(ValueError):
-        return not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback
+        remote = ipaddress.ip_address(str(address[0]).partition("%")[0])
+        # A socket for both protocols shows ::ffff:127.0.0.1, of which Python before 3.13 says that it is not loopback.
+        mapped = remote.ipv4_mapped if isinstance(remote, ipaddress.IPv6Address) else None
+        return not (mapped or remote).is_loopback
     return False

@@ -278,6 +278,8 @@ def _connection(status: str, address: tuple[Any, ...]) -> Any:
         (_connection("ESTABLISHED", ("93.184.216.34", 443)), True),
         (_connection("ESTABLISHED", ("127.0.0.1", 443)), False),
         (_connection("ESTABLISHED", ("::1", 443)), False),
+        (_connection("ESTABLISHED", ("::ffff:127.0.0.1", 443)), False),
+        (_connection("ESTABLISHED", ("::ffff:93.184.216.34", 443)), True),
         (_connection("ESTABLISHED", ("fe80::1%en0", 443)), True),
         (_connection("LISTEN", ()), False),
         (_connection("CLOSE_WAIT", ("93.184.216.34", 443)), False),
