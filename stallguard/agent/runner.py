@@ -1,7 +1,7 @@
 """What a job does when its service manager starts it: begin a run, continue one, or exit.
 
 It exits with 0 for every outcome of the training, so that the service manager starts it again only if stallguard
-itself crashed.  Must not judge the training.
+itself crashed.  This module must not judge the training.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from stallguard.agent.job_status import recollected, unfinished
 from stallguard.errors import StallguardError
 from stallguard.storage.paths import RunDir
 
-LOG_MAX = 4_000_000  # bytes of a job's log, the newer half is kept
+LOG_MAX = 4_000_000  # bytes of a job's log above which only the newer half of this is kept
 
 Begin = Callable[[Callable[[str], None]], None]
 GoOn = Callable[[RunDir, bool], None]
@@ -31,8 +31,9 @@ GoOn = Callable[[RunDir, bool], None]
 class JobRunner(NamedTuple):
     """One start of a job.
 
-    `begin` gets a callback for the id of its run; `go_on(run, end)` continues a run; `notify` sends a message to the
-    user.
+    `begin` starts a run, and calls its argument with the id of that run.  `go_on(run, end)` continues a run, in order
+    to end it if `end` is true.  Both return when the run is over.  `say` writes to the job's log, `notify` sends a
+    message to the user.  `system`: the service manager, launchd or systemd.
     """
 
     name: str
@@ -46,7 +47,7 @@ class JobRunner(NamedTuple):
     system: str
 
     def do(self) -> None:
-        """Do what is due; first end a run that was to be ended, or record one that ended without a record."""
+        """Do what is due; before that, end a run that was to be ended, or record one that ended without a record."""
         first = True
         while self._do(first=first):
             first = False
@@ -55,10 +56,12 @@ class JobRunner(NamedTuple):
         """Do one thing; return whether something else can be due."""
         try:
             plan, left = self._decide(first=first)
-        except Exception as error:  # noqa: BLE001 - to die here would have launchd start us every 30 s for ever
-            self.say(f"{self.name}: cannot determine what is due:  {type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - after a crash launchd would start the job again every 30 s
+            self.say(f"{self.name}: cannot determine what is due: {type(error).__name__}: {error}")
             return False
-        if plan.action != start_plan.NOTHING or not self.schedule.is_hourly:  # else 24 useless lines a day
+        if (
+            plan.action != start_plan.NOTHING or not self.schedule.is_hourly
+        ):  # an hourly job would log 24 of these lines a day
             self.say(f"{self.clock():%Y-%m-%d %H:%M} {self.name}: {plan.action}, {plan.why}")
         try:
             if plan.action == start_plan.BEGIN:
@@ -79,19 +82,20 @@ class JobRunner(NamedTuple):
         return plan.action == start_plan.END or taken_up
 
     def _decide(self, *, first: bool) -> tuple[start_plan.StartPlan, RunDir | None]:
+        """Return the plan, kept in the job's state, and the run without an outcome; report a missed start once."""
         past, now = recollected(self.name, self.command), self.clock()
         if past.damaged:
             self.say(f"{self.name}: {past.trouble}")
         left = unfinished(past.run)
         plan = start_plan.plan(self.schedule, past, now, unfinished=left is not None, first=first)
-        over = start_plan.missed(self.schedule, past, now) if plan.action == start_plan.NOTHING else None
-        is_news = over is not None and over != past.missed
+        missed = start_plan.missed(self.schedule, past, now) if plan.action == start_plan.NOTHING else None
         job_memory.keep(
-            self.name, replace(start_plan.remembered(past, plan, now), missed=over or past.missed)
+            self.name, replace(start_plan.remembered(past, plan, now), missed=missed or past.missed)
         )
-        if over is not None and is_news:
-            self.say(f"{self.name}: {missed_starts.words(over, self.system)}")
-            self.notify(missed_starts.words(over, self.system))
+        if missed is not None and missed != past.missed:
+            words = missed_starts.words(missed, self.system)
+            self.say(f"{self.name}: {words}")
+            self.notify(words)
         return plan, left
 
     def _begun(self, run: str) -> None:
@@ -110,11 +114,14 @@ def trim(log: Path, most: int = LOG_MAX) -> None:
         file.write(newer)
 
 
-def step_aside() -> None:
-    """Keep the training's output out of the job's log: it goes to output.log only."""
-    words = os.dup(2)
-    nothing = os.open(os.devnull, os.O_RDWR)
+def detach_output() -> None:
+    """Keep the training's output out of the job's log: it goes to output.log only.
+
+    The standard descriptors, which the training inherits, become /dev/null; `sys.stderr` still writes to the log.
+    """
+    log = os.dup(2)
+    null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
-        os.dup2(nothing, number)
-    os.close(nothing)
-    sys.stderr = os.fdopen(words, "w", buffering=1, errors="backslashreplace")
+        os.dup2(null, number)
+    os.close(null)
+    sys.stderr = os.fdopen(log, "w", buffering=1, errors="backslashreplace")

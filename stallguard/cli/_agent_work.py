@@ -35,7 +35,7 @@ def work(name: str, at: tuple[str, ...], every: str | None, words: tuple[str, ..
 
     with contextlib.suppress(OSError):  # else the service manager would start the job again and again
         working.trim(own_places(own_system(), os.environ).log(name))
-    working.step_aside()
+    working.detach_output()
 
     def now() -> dt.datetime:
         return dt.datetime.now().astimezone()

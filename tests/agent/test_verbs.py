@@ -41,12 +41,12 @@ def agent(fake, home, monkeypatch, tmp_path):
 
 
 def test_a_definition_that_was_spoiled_by_hand_does_not_become_a_loop(agent, capfd, monkeypatch):
-    monkeypatch.setattr("stallguard.agent.runner.step_aside", lambda: None)
+    monkeypatch.setattr("stallguard.agent.runner.detach_output", lambda: None)
     assert "not a time to start at" in agent("work", "--name", "night", "--at", "25:00", "--", "train.py")
 
 
 def test_an_option_that_is_gone_is_said_by_status_and_does_not_become_a_loop(agent, monkeypatch):
-    monkeypatch.setattr("stallguard.agent.runner.step_aside", lambda: None)
+    monkeypatch.setattr("stallguard.agent.runner.detach_output", lambda: None)
     job_memory.keep("night", job_memory.JobMemory(wanted=True))
     assert "--long-ago" in agent("work", "--name", "night", "--", "--long-ago", "train.py")
     assert "install the job again" in job_memory.recall("night").trouble
