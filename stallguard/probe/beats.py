@@ -37,13 +37,15 @@ _BEATS, _BEAT_NS, _FIT_BEATS, _SOURCE = (wire.SLOT[n] for n in ("beats", "beat_n
 _BATCH, _BATCHES, _FITS = (wire.SLOT[n] for n in ("batch", "batches", "fits"))
 _INPUT_NS, _STEP_NS, _TRACES, _FLAGS = (wire.SLOT[n] for n in ("input_ns", "step_ns", "traces", "flags"))
 _LOSS, _EPOCH, _EPOCHS = (wire.SLOT[n] for n in ("loss_bits", "epoch", "epochs"))
-_NO_LIST = object()
+_NO_LIST = object()  # the value of `hot` that is no CallbackList: the state is off
+# Phases that go on after a training call that was made in them; after any other the phase is BETWEEN.
 _KEPT = frozenset((NAMED, VALIDATION, PREDICTION, CHECKPOINT, EPOCH_START, EPOCH_END))
+# Phases in which a graph is run as soon as it is traced.
 _RUNS_NEXT = frozenset((STEP, VALIDATION, PREDICTION, FIRST_RUN))
 
 
 class Beats:
-    """Writes the record."""
+    """Writes the fields of the record that the hooks count; `slots` is the mapped page."""
 
     __slots__ = ("_base", "_beats", "_changes", "_credit", "_epoch_from", "_fit_from", "_last",
                  "_last_of_epoch", "_longest", "_main", "_phase", "_thread", "ahead", "attention", "began", "calls",
@@ -56,16 +58,17 @@ class Beats:
         self.begin(slots)
 
     def begin(self, slots: memoryview) -> None:
-        """Count from zero, into `slots`: at the start, and again in a forked process that has not trained."""
+        """Count from zero into `slots`: at the start, and again in a forked process that has not trained."""
         self.slots = slots
-        self.claimed = False
+        self.claimed = False  # `claim` was called
         self._last = monotonic_ns()  # when the phase was entered; read here, it costs less than in the page
         self._longest = self._beats = self._changes = 0
         self._phase = slots[_PHASE]
         # The CallbackList whose batches follow one another with nothing else between.
         self.hot: Any = _NO_LIST
         self.own: Any = None  # the CallbackList of the outermost fit
-        self.ended = self.began = self._last  # its last batch ended, and its callbacks returned
+        # While hot: when its last batch ended, and when the callbacks of that batch returned.
+        self.ended = self.began = self._last
         self._base = 0  # beats before the batch of index 0, while hot
         self.due = 0  # ns: when the hot path must publish or call `attend`
         self._fit_from = -1  # beats when the fit began, -1 outside of one
@@ -73,18 +76,18 @@ class Beats:
         self._last_of_epoch = -1  # beats when it will end, -1 if that is not known
         self.plain = False  # each end of a batch in Keras' loop is one batch
         self.index = -1  # Keras' own number of the batch that ended last in this epoch, -1 before the first
-        self.step = 0  # ns inside steps
+        self.step = 0  # ns inside steps, summed
         self.stride = 1  # batches that Keras runs at once
         self.cold = False  # the next batch of Keras compiles what it runs, and no hook observes that
         self.attention = False  # `attend` is called after the batch; set by the sender, once a second
         self.fitting = 0  # open Keras loops (fit, evaluate, predict): only they count then
         self.inside = 0  # the thread inside a training call (function, train_on_batch, apply), 0: none
-        self._credit = Credit()
+        self._credit = Credit()  # which hook counts the batches outside of Keras' loops
         self.calls = 0  # training calls that ended outside of Keras' loops, counted or not
         self.polled = False  # the poll thread counts: whole loops run inside one call
         self.restores = 0  # checkpoints written or read: the iterations can have jumped
         self.tracing = self.saving = False
-        self._main = self._thread = get_ident()
+        self._main = self._thread = get_ident()  # `_thread`: the one that trains
 
     def trains(self) -> None:
         """Mark this process as training: processes that it starts from now on are its workers."""
@@ -184,7 +187,7 @@ class Beats:
         self.slots[_FLAGS] = flags | bit if on else flags & ~bit
 
     def loss(self, value: object) -> None:
-        """Store a loss that is a Python float already; to read any other would wait for the device."""
+        """Store a loss if it is a Python float; reading any other would wait for the device."""
         if type(value) is float:
             self.slots[_LOSS] = wire.float_bits(value)
 
@@ -237,12 +240,12 @@ class Beats:
 
         `attend` is called after a batch if `attention` is set.
         """
-        clock, slowly = monotonic_ns, self._slowly
+        clock, count_batch = monotonic_ns, self._count_batch
 
         def on_train_batch_end(callbacks: Any, batch: int, logs: Any = None) -> Any:
             now = clock()
             if callbacks is not self.hot:
-                return slowly(original, attend, callbacks, batch, logs)
+                return count_batch(original, attend, callbacks, batch, logs)
             gap = now - self.began
             if gap > self._longest:
                 self._pause(gap, STEP)
@@ -253,13 +256,13 @@ class Beats:
             self.index = batch  # after the callbacks, and with no call between: a fit inside them sets it too
             self.began = now
             if now > self.due:
-                self._look_up(attend, callbacks, batch, logs)
+                self._publish_and_attend(attend, callbacks, batch, logs)
             return result
 
         return on_train_batch_end
 
-    def _slowly(self, original: BatchEnd, attend: Attend, callbacks: Any, batch: int, logs: Any) -> Any:
-        """Do the same if another event came since the last batch, or if one call stands for several batches."""
+    def _count_batch(self, original: BatchEnd, attend: Attend, callbacks: Any, batch: int, logs: Any) -> Any:
+        """Count a batch outside of the hot state: after another event, or if one call stands for several batches."""
         self.settle()
         self.trains()
         now = monotonic_ns()
@@ -269,19 +272,19 @@ class Beats:
         if self._phase == STEP:
             self.step += gap
         self._last = self.ended = now
-        self._beats += 1 if self.plain else self._strange(batch)
+        self._beats += 1 if self.plain else self._batches_ended(batch)
         slots = self.slots
         self._phase = slots[_PHASE] = BETWEEN
         slots[_BEATS] = self._beats
         slots[_BEAT_NS] = now
         result = original(callbacks, batch, logs)
-        self._over(callbacks, batch)
+        self._begin_step(callbacks, batch)
         if self.attention:
             attend(callbacks, logs)
         return result
 
-    def _over(self, callbacks: Any, batch: int) -> None:
-        """Begin the next step after the callbacks of a batch, unless that was the epoch's last."""
+    def _begin_step(self, callbacks: Any, batch: int) -> None:
+        """Begin the next step after the callbacks of a batch, unless that was the epoch's last; be hot if possible."""
         now = monotonic_ns()
         if now - self._last > self._longest:
             self._pause(now - self._last, self._phase)
@@ -294,15 +297,18 @@ class Beats:
             self.began = now
             self.hot = callbacks
 
-    def _look_up(self, attend: Attend, callbacks: Any, batch: int, logs: Any) -> None:
-        """Publish and attend: the callbacks ended the hot state, `attention` is set, or the sender does not publish."""
+    def _publish_and_attend(self, attend: Attend, callbacks: Any, batch: int, logs: Any) -> None:
+        """Publish, and call `attend` if `attention` is set: after a hot batch from `due` on.
+
+        `due` is over if the callbacks ended the hot state, `attention` was set, or the sender does not publish.
+        """
         if self.hot is _NO_LIST:
-            self._over(callbacks, batch)
+            self._begin_step(callbacks, batch)
         self.publish()
         if self.attention:
             attend(callbacks, logs)
 
-    def _strange(self, index: int) -> int:
+    def _batches_ended(self, index: int) -> int:
         """Return how many batches ended, if Keras runs several at once or the script calls the callbacks itself."""
         if not self.fitting:
             credit = self._credit.of(CALLBACKS)
@@ -355,10 +361,10 @@ class Beats:
         self.calls += count
         if self.fitting:
             # In a Keras loop whose callbacks no hook observes, the script's own calls of `beat` count.
-            elsewhere = source != HAND or self.slots[_SOURCE] == CALLBACKS
+            is_counted_elsewhere = source != HAND or self.slots[_SOURCE] == CALLBACKS
         else:  # the call around this one counts the batch, or the poll thread
-            elsewhere = bool(self.inside) or (self.polled and source != HAND)
-        if elsewhere:
+            is_counted_elsewhere = bool(self.inside) or (self.polled and source != HAND)
+        if is_counted_elsewhere:
             self.moved()
             return
         credit = self._credit.of(source) * count

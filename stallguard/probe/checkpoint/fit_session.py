@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from ..context import Context
     from .fit_call import Call
 
-SOON = 1.0  # s before a save is due: from then on each batch is checked, not one a second
-PRINT_EVERY = 2.0  # s between two fingerprints of epochs' first batches
-MOST = 1_000_000_000  # bytes of callbacks' own data in a checkpoint
+SOON = 1.0  # s before a save is due, from which on each batch is checked; before that, one a second
+FINGERPRINT_EVERY = 2.0  # s at least between two fingerprints of the first batch of an epoch
+MOST = 1_000_000_000  # bytes at most of the callbacks' own data in a checkpoint
 
 
 class CheckpointSession:
@@ -39,9 +39,9 @@ class CheckpointSession:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.fit: Fit | None = None
-        self.stopped = False
+        self.stopped = False  # the last checkpoint was made, or tried: no other follows
         environment = context.environment
-        self._ordinal = 0
+        self._ordinal = 0  # outermost fits so far
         self._records = earlier_attempts.Records(context.backup_directory, context.place, context.resuming)
         self._locks = dataset_caches.Locks(self._records.folder, time.time())
         self.pace = schedule.of_environment(environment, time.monotonic())
@@ -53,11 +53,12 @@ class CheckpointSession:
         most = int(schedule.number(environment.get("STALLGUARD_CHECKPOINT_MOST"), MOST))
         self._saver = CheckpointSaver(context, self.pace, self.sigterm_handler, self.lookahead, most)
         self.epoch_of: Any = None  # the framework's own generator of a fit's epochs
-        self._undo: Callable[[], None] | None = None
-        self._script: dict[str, int] = {}
+        self._undo: Callable[[], None] | None = None  # reverses what was restored in the running fit
+        self._script: dict[str, int] = {}  # identity.script, read once
         self._drawn: set[int] = set()  # fits whose pipelines draw random values that cannot be repeated
-        self._printed = 0.0
-        self._stopping = False
+        self._fingerprinted = 0.0  # when the first batch of an epoch was last read for its fingerprint
+        # A fit inside a callback was asked to stop: the outer fit's batch is trained, and `batch_ended` saves after it.
+        self._stops_after_batch = False
         self._has_own_backup = False  # the script's own BackupAndRestore is in the running fit
         self._process = os.getpid()
         context.after_batch.append(self.batch_ended)
@@ -132,7 +133,7 @@ class CheckpointSession:
                 saved = self._choice.after(fit, reason)
 
     def _skipped(self, fit: Fit, call: Call) -> Any:
-        """Restore a fit that was finished before, without running the begin or end of its callbacks again."""
+        """Restore the end of a fit that an earlier attempt finished; its callbacks neither begin nor end again."""
         fit.skipping = callbacks_of(call.callbacks)
         for callback in fit.skipping:
             if type(callback).__name__ != "TensorBoard":  # it would open new files
@@ -177,7 +178,9 @@ class CheckpointSession:
             )
         if fit.past.finished and fit.skipping is None:
             self.context.note("resume", announcements.LONGER % (fit.ordinal, fit.past.epoch, fit.epochs))
-            self._records.forget_from(fit.ordinal + 1)  # they depend on the shorter training
+            self._records.forget_from(
+                fit.ordinal + 1
+            )  # what later fits saved depends on the shorter training
         for notice in fit.notices:
             self.context.say("resume", "fit %d: %s" % (fit.ordinal, notice))
         if fit.skipping is not None:
@@ -208,6 +211,7 @@ class CheckpointSession:
                 self.guarded("restoring the generators", fit.restore_generators)
 
     def _restore(self, fit: Fit, undo: Callable[[Callable[[], None]], None] | None = None) -> None:
+        """Restore the saved state; a file that cannot be restored is only reported.  `undo`: as for Fit.restore."""
         try:
             fit.restore(undo)
         except OSError as error:
@@ -224,8 +228,8 @@ class CheckpointSession:
             if not fit.past.between_epochs:
                 self._restore(fit)
         now = time.monotonic()
-        if now - self._printed > PRINT_EVERY:
-            self._printed = now
+        if now - self._fingerprinted > FINGERPRINT_EVERY:
+            self._fingerprinted = now
             if fit.saved is None or fit.resumed:
                 place = "%d:0" % fit.epoch
                 self.guarded(
@@ -236,7 +240,7 @@ class CheckpointSession:
                 )
 
     def passed_over(self) -> None:
-        """Count a batch that was drawn and is not trained."""
+        """Count a batch that was drawn to be skipped."""
         self.context.add("skipped")
         self.context.moved()
 
@@ -285,8 +289,8 @@ class CheckpointSession:
         if fit.saved is not None and fit.resumed and fit.saved.arrays:  # trained since: no undo after this
             fit.saved.drop()
             self._undo = None
-        if self._stopping or self.sigterm_handler.asked:
-            self._last(fit)
+        if self._stops_after_batch or self.sigterm_handler.asked:
+            self._save_and_end(fit)
         elif time.monotonic() >= self.pace.next and not fit.at_seam():
             self._saver.save(fit, self.openings.others)
         if time.monotonic() >= self.pace.next - SOON:
@@ -303,7 +307,7 @@ class CheckpointSession:
         if fit.epoch >= fit.epochs or getattr(fit.model, "stop_training", False):
             return
         if self.sigterm_handler.asked:
-            self._last(fit)
+            self._save_and_end(fit)
         elif self.pace.due(time.monotonic(), between_epochs=True):
             self._saver.save(fit, self.openings.others)
 
@@ -320,15 +324,14 @@ class CheckpointSession:
         if fit is None or self.stopped:
             return
         if callbacks is fit.callbacks:
-            self._last(fit)
+            self._save_and_end(fit)
         else:
-            # A fit inside a callback: the outer fit's batch is trained but not counted yet; `batch_ended` saves then.
-            self._stopping = True
+            self._stops_after_batch = True
 
-    def _last(self, fit: Fit) -> None:
+    def _save_and_end(self, fit: Fit) -> None:
         """Make the last checkpoint and end the process: the script must not use a half-trained model.
 
-        If the checkpoint is incomplete the script goes on, because its own results are then the only ones.
+        If the checkpoint is incomplete, the script continues, because its own results are then the only ones.
         """
         saved = not self.stopped and self._saver.save(fit, self.openings.others, last=True)
         self.stopped = True

@@ -25,6 +25,6 @@ def targets(context: Context) -> dict[str, Patch]:
     announcer = announcements.Announcer(context)
     slices = compare.Slices(context, announcer)
     found = reductions.targets(context)
-    for lever in (keras_tf, keras_torch, keras_jax):
-        found.update(lever.targets(context, announcer, slices))
+    for module in (keras_tf, keras_torch, keras_jax):
+        found.update(module.targets(context, announcer, slices))
     return found

@@ -46,7 +46,7 @@ class SliceVerdict(NamedTuple):
     reason: str
 
 
-class Lever:
+class Framework:
     """What a comparison needs from a framework."""
 
     def train(self, model: Any, arguments: Any, batch: Any) -> Any:
@@ -76,7 +76,7 @@ class Slices:
         self._comparison: Optional[SliceComparison] = None
         self._making_anew = False
 
-    def prepare(self, model: Any, lever: Lever, anew: bool) -> None:
+    def prepare(self, model: Any, framework: Framework, anew: bool) -> None:
         """Have the batches of the next step compared, unless they were; the model's train function was just made.
 
         `anew`: whether a fit begins, whose data can be different.
@@ -87,7 +87,7 @@ class Slices:
             return
         if not same:
             self._verdicts.pop(model, None)  # it was compiled again: the loss can be different
-        if self._lookahead.arrange(model, lambda batches: self._look(model, lever, batches)):
+        if self._lookahead.arrange(model, lambda batches: self._look(model, framework, batches)):
             self._functions[model] = function
         else:
             self.stay_whole(model, announcements.REPLICAS)
@@ -116,7 +116,7 @@ class Slices:
         """Ignore a model whose step cannot be sliced; `Announcer.unreached` reports it."""
         self._verdicts[model] = SliceVerdict("", announcements.OUT_OF_REACH)
 
-    def _look(self, model: Any, lever: Lever, batches: list[Any]) -> None:
+    def _look(self, model: Any, framework: Framework, batches: list[Any]) -> None:
         if not batches:
             return
         before = self._verdicts.get(model)
@@ -124,7 +124,9 @@ class Slices:
         self._comparison = comparison
         try:
             with self._context.phase("first run"):
-                comparison.run(lever, self._lookahead.arguments, batches[0], before.kind if before else None)
+                comparison.run(
+                    framework, self._lookahead.arguments, batches[0], before.kind if before else None
+                )
         finally:
             self._comparison = None
         if comparison.known:
@@ -167,36 +169,36 @@ class SliceComparison:
         self.metrics: list[str] = []
         self._kind_before: Optional[str] = None
 
-    def run(self, lever: Lever, arguments: tuple[Any, ...], batch: Any, kind: Optional[str]) -> None:
+    def run(self, framework: Framework, arguments: tuple[Any, ...], batch: Any, kind: Optional[str]) -> None:
         """Begin a step with `batch`; the wrapper of the framework's step calls `compare`.  `kind`: compared before."""
         self._kind_before = kind
         try:
             self.building = True
-            lever.build(self.model, arguments, batch)
+            framework.build(self.model, arguments, batch)
             self.building = False
             with (
                 undone(self.model),
-                lever.preserved(self.model) if batch_structure.is_own(self.model) else nullcontext(),
+                framework.preserved(self.model) if batch_structure.is_own(self.model) else nullcontext(),
             ):
-                lever.train(self.model, arguments, batch)
+                framework.train(self.model, arguments, batch)
         except Enough:
             pass
         except Exception as error:
             self.reason = "its step fails for a comparison (%s)" % described(error)
 
-    def compare(self, bench: Any, data: Any) -> None:
+    def compare(self, step_rows: Any, data: Any) -> None:
         """Compare rows of `data`, the batch that the framework's own step got; always raises Enough."""
-        self.kind = bench.kind(data)
+        self.kind = step_rows.kind(data)
         self.known = self.kind == self._kind_before
         if self.known:
             raise Enough
         self.normalisations = [layer.name for layer in batch_structure.normalisations(self.model)]
-        reason = self._obstacle(bench, data)
+        reason = self._obstacle(step_rows, data)
         if not reason:
             size = -(-self.rows // self.factor)  # of a slice in the training
-            self.rows = min(self.rows, max(LEAST, min(bench.most, size)))
+            self.rows = min(self.rows, max(LEAST, min(step_rows.most, size)))
             try:
-                reason = self._compared(bench, bench.some(data, self.rows))
+                reason = self._compared(step_rows, step_rows.some(data, self.rows))
             except Exception as error:
                 fixed = batch_structure.fixed_size(self.model)
                 if fixed > self.rows:
@@ -206,8 +208,8 @@ class SliceComparison:
         self.reason = reason
         raise Enough
 
-    def _obstacle(self, bench: Any, data: Any) -> str:
-        rows = [(name, bench.rows(leaf)) for name, leaf in batch_structure.leaves(data)]
+    def _obstacle(self, step_rows: Any, data: Any) -> str:
+        rows = [(name, step_rows.rows(leaf)) for name, leaf in batch_structure.leaves(data)]
         layer = batch_structure.stateful(self.model)
         if layer:
             return "the layer %r is stateful: it keeps its state from one batch to the next" % layer
@@ -215,7 +217,7 @@ class SliceComparison:
         self.rows = 0 if found else rows[0][1]
         return found or ("a batch has a single row" if self.rows < 2 else "")  # noqa: PLR2004
 
-    def _compared(self, bench: Any, data: Any) -> str:
+    def _compared(self, step_rows: Any, data: Any) -> str:
         """Return why slices differ; "" if they do not.
 
         The first pair of outcomes that is finite decides: with a blank row, with the real rows, unscaled.
@@ -223,10 +225,10 @@ class SliceComparison:
         tries: list[tuple[bool, bool]] = [(True, True), (False, True), (False, False)]
         for blank, scaled in tries:
             try:
-                given = bench.blanked(data) if blank else data
-                with bench.neutral(self.draws):
-                    whole = bench.outcome(given, None, scaled)
-                    sliced = bench.outcome(given, bench.cuts(self.rows), scaled)
+                given = step_rows.blanked(data) if blank else data
+                with step_rows.neutral(self.draws):
+                    whole = step_rows.outcome(given, None, scaled)
+                    sliced = step_rows.outcome(given, step_rows.cuts(self.rows), scaled)
             except Exception:
                 if blank:
                     continue
@@ -237,12 +239,12 @@ class SliceComparison:
             return "the loss of its first rows is not a number, so that nothing can be compared"
         if not whole.gradients or equality.is_zero(whole):
             return "the gradients of its first rows are zero, so that nothing can be compared"
-        if bench.uneven:
+        if step_rows.uneven:
             return "masked losses of several outputs have different shares of the batch"
         if not equality.is_finite(sliced):
             return "the loss of single rows is not a number"
         half = batch_structure.is_half(self.model)
-        found = equality.difference(whole, sliced, bench.names(), half=half)
+        found = equality.difference(whole, sliced, step_rows.names(), half=half)
         if found and self.draws.real:
             return "%s draws random numbers that a comparison cannot fix" % batch_structure.listed(
                 sorted(self.draws.real)

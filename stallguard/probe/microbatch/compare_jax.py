@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 WEIGHTS = (1.0, 0.5, 1.5, 0.75, 1.25)  # of the rows: all different
 
 
-class Lever(compare.Lever):
+class Framework(compare.Framework):
     """What a comparison needs from Keras on JAX, where a step is a pure function."""
 
     def train(self, model: Any, arguments: Any, batch: Any) -> Any:
@@ -56,7 +56,10 @@ def rows(leaf: Any) -> Optional[int]:
 
 
 class Rows:
-    """The bench of compare.SliceComparison for one step; `state`: the state that the step got."""
+    """What compare.SliceComparison does with rows of a batch: it selects, changes and trains them in one step.
+
+    `state`: the state that the step got.
+    """
 
     most = 4  # rows
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 WEIGHTS = (1.0, 0.5, 1.5, 0.75, 1.25)  # of the rows: all different
 
 
-class Lever(compare.Lever):
+class Framework(compare.Framework):
     """What a comparison needs from Keras on TensorFlow."""
 
     def __init__(self, tf: Any) -> None:
@@ -81,7 +81,7 @@ def held_back(step: Step, data: Any) -> Any:
 
 
 class Rows:
-    """The bench of compare.SliceComparison for one step."""
+    """What compare.SliceComparison does with rows of a batch: it selects, changes and trains them in one step."""
 
     most = 5  # rows
 
@@ -89,25 +89,18 @@ class Rows:
         self.step = step
         self.tf = step.tf
         self.model = step.model
-        self.uneven = False
-        self._names: list[str] = []
+        self.uneven = False  # several losses divide by different counts
+        self._names: list[str] = []  # paths of the variables of the last gradients
 
     def kind(self, data: Any) -> str:
         """Return the kind of a batch: structure, types, and shapes without the number of rows."""
         found = [(name, self.rows(leaf), leaf) for name, leaf in batch_structure.leaves(data)]
         first = next((rows for _, rows, _ in found if rows is not None), 0)
-        return repr(
-            [
-                (
-                    name,
-                    type(leaf).__name__,
-                    leaf.dtype.name,
-                    str(leaf.shape[1:]) if rows else "",
-                    rows == first,
-                )
-                for name, rows, leaf in found
-            ]
-        )
+        parts = []
+        for name, rows, leaf in found:
+            shape = str(leaf.shape[1:]) if rows else ""
+            parts.append((name, type(leaf).__name__, leaf.dtype.name, shape, rows == first))
+        return repr(parts)
 
     def rows(self, leaf: Any) -> Optional[int]:
         """Return the rows of a leaf, None for a single number."""
@@ -162,7 +155,7 @@ class Rows:
 
     def outcome(self, data: Any, cuts: Any, scaled: bool) -> StepOutcome:
         """Train the rows as a whole (`cuts`: None) or in slices, restore all variables, and return the outcome."""
-        with Lever(self.tf).preserved(self.model) as before:
+        with Framework(self.tf).preserved(self.model) as before:
             with set_aside.outputs_kept(self.model) as outputs:
                 loss, losses, gradients, logs = self._trained(data, cuts, scaled)
             state = self._changed(before)
@@ -173,6 +166,7 @@ class Rows:
         return StepOutcome(loss, losses, gradients, joined, logs, state)
 
     def _trained(self, data: Any, cuts: Any, scaled: bool) -> Any:
+        """Run the step without its update; return (loss, losses, gradients, logs)."""
         with holding(self.model, "apply_gradients", "apply") as held:
             held.scales = scaled
             held.weigh = lambda loss: loss
@@ -210,12 +204,12 @@ class Rows:
     def _changed(self, before: list[tuple[Any, Any]]) -> dict[str, Any]:
         """Return {name: value} of the variables that changed, except those of metrics, optimizers and seeds."""
         apart = [*_metrics(self.model), *_listed(self.model.optimizer, "variables")]
-        passed = {id(getattr(variable, "_value", variable)) for variable in apart}
+        excluded = {id(getattr(variable, "_value", variable)) for variable in apart}
         paths = {id(getattr(v, "_value", v)): str(getattr(v, "path", v.name)) for v in self.model.variables}
         changed = {}
         for variable, value in before:
             if (
-                id(variable) in passed
+                id(variable) in excluded
                 or "seed_generator" in variable.name
                 or variable.name.startswith("StateVar")
             ):
@@ -232,14 +226,14 @@ def values(tf: Any, model: Any) -> list[tuple[Any, Any]]:
     found = [*model.non_trainable_variables, *model.variables, *_metrics(model)]
     found += _listed(model.optimizer, "variables")
     owners = (model, *batch_structure.layers(model))
-    for value in [value for owner in owners for value in list(vars(owner).values())]:
-        # Counted are variables and the states of random generators, in an attribute or in its list or dict.
+    for value in [attribute for owner in owners for attribute in list(vars(owner).values())]:
+        # Variables and the states of random generators: as an attribute, or in a list or dict that is one.
         items = list(value.values()) if isinstance(value, dict) else value
         parts = items if isinstance(items, (list, tuple)) else [items]
         found += [part for part in parts if isinstance(part, tf.Variable)]
         generators = [getattr(part, "_generator", part) for part in parts]
         found += [each.state for each in generators if isinstance(each, tf.random.Generator)]
-    raw = [getattr(variable, "_value", variable) for variable in found]
+    raw = [getattr(variable, "_value", variable) for variable in found]  # of a Keras 3 variable: TensorFlow's
     distinct = {id(variable): variable for variable in raw if hasattr(variable, "read_value")}
     return [(variable, variable.read_value()) for variable in distinct.values()]
 

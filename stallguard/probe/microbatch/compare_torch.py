@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 WEIGHTS = (1.0, 0.5, 1.5, 0.75, 1.25)  # of the rows: all different
 
 
-class Lever(compare.Lever):
+class Framework(compare.Framework):
     """What a comparison needs from Keras on torch."""
 
     def __init__(self, module: Any) -> None:
@@ -61,7 +61,7 @@ def rows(leaf: Any) -> Optional[int]:
 
 
 class Rows:
-    """The bench of compare.SliceComparison for one step."""
+    """What compare.SliceComparison does with rows of a batch: it selects, changes and trains them in one step."""
 
     most = 5  # rows
 
@@ -130,7 +130,7 @@ class Rows:
 
     def outcome(self, data: Any, cuts: Any, scaled: bool) -> StepOutcome:
         """Train the rows as a whole (`cuts`: None) or in slices, restore all variables, and return the outcome."""
-        with Lever(self.step.module).preserved(self.model) as before:
+        with Framework(self.step.module).preserved(self.model) as before:
             with set_aside.outputs_kept(self.model) as outputs:
                 loss, losses, gradients, logs = self._trained(data, cuts, scaled)
             passed = {variable.path for variable in self.model.metrics_variables}

@@ -25,7 +25,7 @@ def targets(context: Context, announcer: Announcer, slices: Slices) -> dict[str,
                 state, data, context.factor
             )
 
-        step_hooks.patch(context, announcer, slices, module.JAXTrainer, train_step, compare_jax.Lever())
+        step_hooks.patch(context, announcer, slices, module.JAXTrainer, train_step, compare_jax.Framework())
 
     return {"keras.src.backend.jax.trainer": patch}
 

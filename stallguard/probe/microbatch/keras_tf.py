@@ -39,8 +39,8 @@ def targets(context: Context, announcer: Announcer, slices: Slices) -> dict[str,
                     data, context.factor
                 )
 
-            lever = compare_tf.Lever(module.tf)
-            step_hooks.patch(context, announcer, slices, getattr(module, trainer), train_step, lever)
+            framework = compare_tf.Framework(module.tf)
+            step_hooks.patch(context, announcer, slices, getattr(module, trainer), train_step, framework)
 
         return patch
 

@@ -23,7 +23,7 @@ def targets(context: Context, announcer: Announcer, slices: Slices) -> dict[str,
             )
 
         step_hooks.patch(
-            context, announcer, slices, module.TorchTrainer, train_step, compare_torch.Lever(module)
+            context, announcer, slices, module.TorchTrainer, train_step, compare_torch.Framework(module)
         )
 
     return {"keras.src.backend.torch.trainer": patch}

@@ -11,13 +11,13 @@ from . import announcements, batch_structure
 if TYPE_CHECKING:
     from ..context import Context
     from .announcements import Announcer
-    from .compare import Lever, Slices
+    from .compare import Framework, Slices
 
 Step = Callable[[Any], Any]
 
 
 def patch(
-    context: Context, announcer: Announcer, slices: Slices, trainer: Any, step: Step, lever: Lever
+    context: Context, announcer: Announcer, slices: Slices, trainer: Any, step: Step, framework: Framework
 ) -> None:
     """Wrap `train_step` of the class `trainer`, and have the first batches of each fit compared."""
     begun: set[int] = set()  # models whose fit has begun, and whose train function was not made since
@@ -29,7 +29,7 @@ def patch(
             begun.discard(id(self))
             try:
                 if context.factor > 1:
-                    _prepare(announcer, slices, lever, self, anew)
+                    _prepare(announcer, slices, framework, self, anew)
             except Exception as error:
                 context.surprise("preparing slices", error)
             # Keras 2 stores and calls what this returns: it must be the NextCall.
@@ -43,7 +43,7 @@ def patch(
         context.wrap(trainer, "fit", before(context, lambda model, *_, **__: begun.add(id(model))))
 
 
-def _prepare(announcer: Announcer, slices: Slices, lever: Lever, model: Any, anew: bool) -> None:
+def _prepare(announcer: Announcer, slices: Slices, framework: Framework, model: Any, anew: bool) -> None:
     """Have the first batches of `model` compared, or report why they stay whole."""
     if not batch_structure.reaches(model):
         announcer.unreached(model)
@@ -58,4 +58,4 @@ def _prepare(announcer: Announcer, slices: Slices, lever: Lever, model: Any, ane
     if reason:
         slices.stay_whole(model, reason)
     else:
-        slices.prepare(model, lever, anew)
+        slices.prepare(model, framework, anew)
