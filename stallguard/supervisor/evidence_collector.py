@@ -1,4 +1,4 @@
-"""Collects the evidence of an incident on a thread of its own; the end of that is an event."""
+"""Collects the evidence of each incident on a thread of its own, and posts Collected at the end."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from stallguard.supervisor.launcher import Launcher
 
 
 class EvidenceCollector:
-    """Of one run."""
+    """Collects the evidence of one run's incidents, and the dumps that its user asks for."""
 
     def __init__(self, context: RunContext, launcher: Launcher) -> None:
         """`launcher`: knows the environment of the attempt, whose secrets are removed from evidence."""
         self._context, self._launcher = context, launcher
-        self._identity: run_files.Identity | None = None  # of the process that the latest evidence is about
-        self._dumping = threading.Event()  # evidence that the user asked for is being collected
+        self._identity: run_files.Identity | None = None  # of the process of the latest evidence
+        self._dumping = threading.Event()  # set while a dump is collected: evidence that the user asked for
 
     def collect(self, action: Collect, run: Run) -> None:
-        """Begin to collect.  A dump that is asked for while another one is under way is the same dump."""
+        """Begin to collect.  A request for a dump is dropped while a dump is collected, which serves both requests."""
         if action.incident == DUMP:
             if self._dumping.is_set():
                 return
@@ -36,13 +36,15 @@ class EvidenceCollector:
         work = threading.Thread(target=self._collect, args=(action, run), name="collect", daemon=True)
         try:
             work.start()
-        except RuntimeError as error:  # the system grants no thread: the restart must come all the same
+        except (
+            RuntimeError
+        ) as error:  # no thread can start; the restart, which waits for Collected, must not fail
             self._fail(action, error)
 
     def _collect(self, action: Collect, run: Run) -> None:
         try:
             collected = evidence_bundle.collect(self._bundle_context(action, run))
-        except Exception as error:  # noqa: BLE001 - evidence is wanted, but the restart must come
+        except Exception as error:  # noqa: BLE001 - the restart waits for Collected
             self._fail(action, error)
             return
         if action.incident == DUMP:
@@ -50,6 +52,7 @@ class EvidenceCollector:
         self._context.mailbox.post(collected)
 
     def _fail(self, action: Collect, error: Exception) -> None:
+        """Report the error, and post that everything is missing."""
         now = self._context.clock.monotonic()
         if action.incident == DUMP:
             self._dumping.clear()
@@ -60,8 +63,9 @@ class EvidenceCollector:
 
     def _bundle_context(self, action: Collect, run: Run) -> evidence_bundle.EvidenceContext:
         request, directory, greeted = self._context.request, self._context.directory, run.history.greeted
+        # The process whose probe sent a hello, else the child.
         pid = greeted.pid if greeted else run.pid
-        with contextlib.suppress(ProcessLookupError, *ERRORS):  # it has ended: the collectors report that
+        with contextlib.suppress(ProcessLookupError, *ERRORS):  # if it has ended, the collectors report that
             self._identity = run_files.identity(pid)
         settings, now = self._context.settings.config.evidence, self._context.clock.monotonic()
         place = directory.dump() if action.incident == DUMP else directory.incident(action.incident)

@@ -235,7 +235,7 @@ class HeartbeatListener:
         """Post what was merged for long enough, and read the pages of programs that send nothing."""
         now = self._now()
         for track in list(self._tracks.values()):
-            shown = track.event(now) if track.is_due(now) else track.look(now)
+            shown = track.event(now) if track.is_due(now) else track.read_page(now)
             if shown is not None:
                 self._post(shown)
             elif how := track.ended(now):
@@ -274,7 +274,7 @@ class HeartbeatListener:
 
     def _end(self, track: Track, how: str) -> None:
         """Post that a program is over, after its last record."""
-        track.look_once_more()
+        track.read_page_once_more()
         if track.pending:
             self._post(track.event(self._now()))
         self._post(ProcessLeft(at=self._now(), attempt=self._attempt, pid=track.pid, how=how))
@@ -286,10 +286,10 @@ class HeartbeatListener:
         """Post what was received and what only the pages show, and which programs have ended."""
         self._drain()
         for track in list(self._tracks.values()):
-            track.look_once_more()
+            track.read_page_once_more()
             if track.pending:
                 self._post(track.event(self._now()))
-            if self._exit is not None and self._exit[0] == 0 and not track.spoke:
+            if self._exit is not None and self._exit[0] == 0 and not track.sent_record:
                 continue  # it had no socket for a last record; in an attempt that ended with 0 it was not killed
             if track.leaving or not track.lives():
                 self._end(track, track.leaving or VANISHED)

@@ -1,7 +1,7 @@
-"""The deciding thread: gives one event after the other to the core and has the resulting actions performed.
+"""The deciding thread: passes one event after the other to the core, and has the resulting actions performed.
 
 Everything that can block has a thread of its own and posts to the mailbox; this loop waits for the mailbox alone.
-Must not judge: the core does.
+This module must not judge: the core does.
 
 An error of our own must not cost the training: it is reported and the next step follows.  After a few, or at once if
 the event is one that must not be missed, core.fallback takes the place of the core.
@@ -28,26 +28,29 @@ from stallguard.supervisor import internal_error
 from stallguard.supervisor.context import RunContext
 from stallguard.supervisor.sample_summary import SampleSummary
 
-OWN_HANG = 60.0  # seconds after which this loop dumps its own stacks: the watchdog watches itself
-REARM = 20.0  # seconds between two re-armings
+OWN_HANG = (
+    60.0  # seconds without an event or a wake-up after which the stacks of stallguard itself are dumped
+)
+REARM = 20.0  # seconds between two starts of the timer for that
 JUDGING = "judging what happened"
-UNJUDGED = 3  # events that the core could not take, after which core.fallback takes its place
+UNJUDGED = 3  # events that the core failed to process, after which core.fallback takes its place
 
 
 class Loop:
     """Folds events into the run until it concludes.
 
-    `after`: each is called with the run after every event; `stacks`: where our own stacks go if this loop hangs.
+    `after`: functions, each called with the run after every event.  `stacks`: the file for stallguard's own stacks if
+    this loop hangs; None: they are not dumped.
     """
 
     def __init__(self, context: RunContext, perform: Callable[[Action, Run], None]) -> None:
-        """`perform` does an action."""
+        """`perform` performs an action on the run to which it belongs."""
         self._mailbox, self._current, self._journal = context.mailbox, context.current, context.journal
         self._settings, self._now, self._perform = context.settings, context.clock.monotonic, perform
         self._sleep_watch = SleepWatch(context.clock)
         self._expected = 0.0  # seconds that the last wait was meant to take at most
-        self._armed = -REARM
-        self._errors = Counter[str]()  # errors of our own, by what was being done
+        self._armed = -REARM  # when the timer of OWN_HANG was last started
+        self._errors = Counter[str]()  # number of stallguard's own errors, by what was being done
         self._summing = SampleSummary()
         self.after: list[Callable[[Run], None]] = []
         self.stacks: TextIO | None = None
@@ -85,9 +88,9 @@ class Loop:
         return self._current.code
 
     def take(self, event: Event) -> None:
-        """Give one event, or those that it completes, to the core; one that says nothing new is kept for a while.
+        """Pass one event, or those that it completes, to the core; one without news is kept to be summed up.
 
-        `after` is called in either case: the time at which the run is to end can come while nothing is new.
+        `after` is called in either case: the time at which the run is to end can come while no event has news.
         """
         events = [event]
         with self.continue_on_error("summing up what says nothing new"):
@@ -101,7 +104,7 @@ class Loop:
                 look(self._run)
 
     def newest(self) -> Run | None:
-        """Return the run with the events that are kept back; from any thread."""
+        """Return the run as it would be after the events that are kept to be summed up; from any thread."""
         run = self._current.run
         if run is not None:
             with contextlib.suppress(Exception):  # reported when the core takes the event
@@ -110,6 +113,7 @@ class Loop:
         return run
 
     def _wake(self, run: Run) -> float:
+        """Return until when the loop can wait for an event (monotonic seconds)."""
         if run.state == lifecycle.UNGUARDED:
             return math.inf
         with self.continue_on_error("looking at its deadlines"):
@@ -119,6 +123,7 @@ class Loop:
         return self._now() + 1.0
 
     def _advance(self, run: Run, event: Event) -> Step:
+        """Return the next run and its actions; after an error of the core the same run, or that of the fallback."""
         if run.state == lifecycle.UNGUARDED:
             return fallback.follow(run, event)
         try:
@@ -131,15 +136,15 @@ class Loop:
 
     @contextlib.contextmanager
     def continue_on_error(self, doing: str) -> Iterator[None]:
-        """Report an error of ours in the body, and continue without the rest of it."""
+        """Report an error of stallguard itself in the body, and continue after the body."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - it must not cost the training
-            with contextlib.suppress(MemoryError):  # no room even for the words
+            with contextlib.suppress(MemoryError):  # not even the report fits into memory
                 self._report(doing, error)
 
     def _report(self, doing: str, error: Exception) -> None:
-        """Report the first failure of each kind."""
+        """Count an error, and report the first one of each kind."""
         self._errors[doing] += 1
         if self._errors[doing] > 1:
             return
@@ -148,7 +153,7 @@ class Loop:
             self._do([Announce("stallguard.failed", facts)])
 
     def remember(self, at: float, data: object) -> None:
-        """Write to the journal."""
+        """Write an event or an action to the journal."""
         with self.continue_on_error("writing the journal"):
             self._journal.write(at, data)
 

@@ -1,7 +1,7 @@
-"""What one program of the run says of itself: its record and page, and when that is news for the core.
+"""One program of the run: its record and page, and when a record is news for the core.
 
-A program is known by its process' number and the time at which it began: a process may replace itself (os.execv), and
-then another program has the same number.  No thread, no socket; it must not judge anything.
+A program is known by its process' number and the time at which it began: a process can replace itself (os.execv), and
+then another program has the same number.  No thread, no socket; this module must not judge anything.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from stallguard.host import system
 from stallguard.probe import wire
 
 EVERY = 1.0  # seconds between two merged records while beats come
-SOON = 0.25  # the same when the phase changed: as fine as the detector's ticks
-SILENT = 1.0  # a pause of this length makes the next record news
-PAGE_AFTER = 2.0  # a probe that pulses once a second and is silent for two: read its page
-OVER = {False: "ended", True: "failed"}  # how a program left that said goodbye: did an exception end it?
+SOON = 0.25  # seconds, the same when the phase changed: as often as the detector wants readings in a gap
+SILENT = 1.0  # seconds without progress after which the next progress is news at once
+PAGE_AFTER = 2.0  # seconds without a record, which a probe sends once a second, after which the page is read
+HOW_LEFT = {
+    False: "ended",
+    True: "failed",
+}  # how a program left that sent a last record; True: by an exception
 VANISHED, REPLACED = "vanished", "replaced"
 _BYE, _FINISHING = wire.KINDS.index("bye"), wire.PHASES.index("finishing")
 _COMMAND = struct.Struct("<q")
@@ -74,7 +77,7 @@ def _name(names: tuple[str, ...], index: int) -> str:
 
 
 def is_news(old: Heartbeat | None, record: Record, now: float) -> bool:
-    """Return whether a record should reach the core now rather than be merged with the next one."""
+    """Return whether a record is posted now, rather than merged with the next one.  `old`: posted last."""
     if old is None:
         return True
     waited = now - old.at
@@ -88,7 +91,7 @@ def is_news(old: Heartbeat | None, record: Record, now: float) -> bool:
 
 
 class Page:
-    """The mapped page of one program: the probe's record, and the slot through which we may ask something."""
+    """The mapped page of one program: the probe's record, and the slot for a command to the probe."""
 
     def __init__(self, path: Path) -> None:
         """Map `path`.  Raises OSError or ValueError if it is not there or too short."""
@@ -116,17 +119,19 @@ class Track:
         self.pid, self.began = record["pid"], record["began_ns"]
         self.record = record
         self.last: Heartbeat | None = None
-        self.spoke = False  # a record of it came over the socket
+        self.sent_record = False  # over the socket; a program without one is followed by its page alone
         self.pending = False  # there is something that the core does not know yet
-        # How it left, once it said goodbye: its process can still hang in the interpreter's end.
+        # How it left, once it sent its last record: its process can still hang in the interpreter's end.
         self.leaving = ""
         self._attempt = attempt
         self._path = pages / f"{self.pid}.page"
         self._start = system.start_time(self.pid)
         self._longest = 0
-        self._received = self._looked = now
+        self._received = self._checked = now
         self._page: Page | None = None
-        with contextlib.suppress(OSError, ValueError):  # no page: the socket alone must do
+        with contextlib.suppress(
+            OSError, ValueError
+        ):  # without a page the program is followed by the socket alone
             self._page = Page(self._path)
 
     def is_of(self, record: Record) -> bool:
@@ -134,33 +139,34 @@ class Track:
         return record["pid"] == self.pid and record["began_ns"] == self.began
 
     def take(self, record: Record, now: float) -> None:
-        """Take the next record."""
-        self.record, self._received, self.pending, self.spoke = record, now, True, True
+        """Take a record from the socket."""
+        self.record, self._received, self.pending, self.sent_record = record, now, True, True
         self._longest = max(self._longest, record["longest_ns"])
         if record["kind"] == _BYE:
-            self.leaving = OVER[bool(record["flags"] & wire.FLAG_FAILED)]
+            self.leaving = HOW_LEFT[bool(record["flags"] & wire.FLAG_FAILED)]
 
     def is_due(self, now: float) -> bool:
         """Return whether what was merged has waited for long enough."""
         return self.pending and self.last is not None and now - self.last.at >= EVERY
 
     def event(self, now: float, *, page: bool = False) -> Heartbeat:
-        """Return the record as an event, and count it as posted."""
+        """Return the record as an event, which the caller posts: nothing is pending after this."""
         self.last = heartbeat(self.record, self._attempt, now, self._longest, page=page)
         self._longest, self.pending = 0, False
         return self.last
 
-    def look(self, now: float) -> Heartbeat | None:
-        """Read the page of a program that is silent; return what it shows if that is new."""
+    def read_page(self, now: float) -> Heartbeat | None:
+        """Read the page of a program that has sent nothing for PAGE_AFTER; return its record if that is new."""
         if now - self._received < PAGE_AFTER or not self._read():
             return None
         return self.event(now, page=True)
 
-    def look_once_more(self) -> None:
-        """Take what was stored in the page and never sent."""
+    def read_page_once_more(self) -> None:
+        """Take what was stored in the page and not sent, at the end of the program."""
         self.pending = self._read() or self.pending
 
     def _read(self) -> bool:
+        """Take the record in the page if it is of this program and new; return whether it is."""
         record = self._page.read() if self._page is not None else None
         if record is None or not self.is_of(record) or record["token"] != self.record["token"]:
             return False
@@ -172,19 +178,19 @@ class Track:
         return new
 
     def lives(self) -> bool:
-        """Whether its process exists."""
+        """Return whether its process exists."""
         return self._start is not None and system.alive(self.pid, self._start)
 
     def ended(self, now: float) -> str:
-        """Return how a program ended that said goodbye or is silent; "" while its process lives.
+        """Return how a program ended that sent its last record or is silent; "" while its process lives.
 
-        One that replaced itself lives on under its number, but its page is closed; so is the page of an interpreter
-        that is on its way out.
+        The process of a program that replaced itself lives, but its page is closed.  An interpreter at its
+        end has closed its page too.
         """
         pause = SOON if self.leaving else PAGE_AFTER
-        if now - max(self._looked, 0.0 if self.leaving else self._received) < pause:
+        if now - max(self._checked, 0.0 if self.leaving else self._received) < pause:
             return ""
-        self._looked = now
+        self._checked = now
         if not self.lives():
             return self.leaving or VANISHED
         if self._page is None or self.record["phase"] == _FINISHING:
@@ -192,7 +198,7 @@ class Track:
         return REPLACED if system.has_open(self.pid, str(self._path)) is False else ""
 
     def ask(self, command: str) -> bool:
-        """Ask the program something through its page; False if it has none."""
+        """Store a command in the program's page; return False if it has none."""
         page = self._page
         if page is None:
             return False
@@ -201,7 +207,7 @@ class Track:
         return True
 
     def close(self) -> None:
-        """Let go of the page."""
+        """Unmap the page."""
         if self._page is not None:
             self._page.close()
         self._page = None
