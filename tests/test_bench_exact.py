@@ -52,7 +52,7 @@ def verdict(plain, made, **options):
     from exactness import verdicts
 
     wrong = verdicts.differences(plain, plain.last.results, made, made.last.results, **options)
-    return verdicts.crash(made, plain, "") or verdicts.detector_state(wrong, made)
+    return verdicts.crash(made, plain, "") or verdicts.compared(wrong, made)
 
 
 def write_journal(folder, *notes, events=()):
@@ -108,7 +108,7 @@ class TestVerdicts:
         write_journal(tmp_path / "cut", (0.5, "micro", "each batch is trained in 2 slices"), events=(asked,))
         write_journal(tmp_path / "whole", (0.5, "whole", "batches stay whole"), events=(asked,))
         kinds = {
-            name: verdicts.detector_state([], ran(tmp_path / name, {}), sliced=True).kind
+            name: verdicts.compared([], ran(tmp_path / name, {}), sliced=True).kind
             for name in ("silent", "cut", "whole")
         }
         assert kinds == {"silent": "SILENT", "cut": "same", "whole": "same"}

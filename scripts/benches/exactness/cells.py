@@ -109,7 +109,7 @@ class Shapes:
         if shape.error and made.disturbed:
             return made, Verdict(SILENT, f"it ended without its own error: {shape.error}")
         sliced = disturbance == HALVED
-        return made, verdicts.detector_state(self._wrong(made, close=sliced), made, sliced=sliced)
+        return made, verdicts.compared(self._wrong(made, close=sliced), made, sliced=sliced)
 
     def _wrong(self, made: Ran, *, close: bool) -> list[str]:
         """Return what is not as it must be: as in the plain run or, without seeds, in the undisturbed attempt."""
@@ -142,7 +142,7 @@ class Shapes:
             words = f"nothing is said of the edit ({edit.kind})"
             detail = "results as expected" if not wrong else wrong[0].partition(": apart")[0]
             return made, Verdict(SILENT, f"{words}; {detail}", (words, *wrong))
-        return made, verdicts.detector_state(wrong, made)
+        return made, verdicts.compared(wrong, made)
 
     def _edited_file(self) -> str:
         return (self.shape.files or self.shape.command_files())[0]

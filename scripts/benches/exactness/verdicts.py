@@ -1,10 +1,10 @@
-"""What became of a cell: the same, said, silent, or a crash.  A function of what two runs left; reads arrays only.
+"""The verdict on a cell: same, said, silent, or a crash.  It depends only on what two runs wrote.
 
 same     each result equals that of the plain run; in slices, within 1e-5 of its size
-said     results differ, and stallguard said so before the training that goes on took its first step
-SILENT   results differ, the exit code is 0, and no message says so; or slices were asked for, and no message says
-         whether batches were cut
-CRASH    an exit code, or errors on standard error, that the plain run does not have
+said     results differ, and stallguard reported it before the first step of the continued training
+SILENT   results differ, the exit code is 0, and no message reports it in time; or slices were requested, and no
+         message says whether batches were cut
+CRASH    no end, or an exit code or errors on standard error that the plain run does not have
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from .runs import Attempt, Ran, Results
 
 SAME, SAID, SILENT, CRASH, NOT_REACHED = "same", "said", "SILENT", "CRASH", "not reached"
 CLOSE = 1e-5  # in slices, relative to the largest number of an array
-TINY = 1e-7  # and absolute, for numbers around zero
+TINY = 1e-7  # in slices, absolute, for numbers around zero
 _ERROR = re.compile(r"Traceback|Error\b|Exception|Warning:")
-# What a launcher says of the training that the bench killed; it would without stallguard.
+# What a launcher prints about the training that the bench killed; it prints the same without stallguard.
 _OF_THE_KILL = re.compile(r"^Traceback .*\n(?: .*\n)+\S.*died with <Signals\.SIGKILL.*\n", re.MULTILINE)
 _NUMBER = re.compile(r"[-+]?(?:0x[0-9a-f.]+p[-+]\d+|\d+\.\d+(?:e[-+]?\d+)?|\d+e[-+]?\d+)", re.IGNORECASE)
 _SHOWN = 3  # differing results named in a detail
 
 
 class Verdict(NamedTuple):
-    """What became of a cell.  `lines`: what differs, or was said, in full."""
+    """The verdict on a cell.  `lines`: what differs, or was reported, in full."""
 
     kind: str
     detail: str = ""
@@ -37,7 +37,7 @@ class Verdict(NamedTuple):
 
 
 def differences(wanted: Ran, expected: Results, made: Ran, actual: Results, close: bool = False) -> list[str]:
-    """Return a line for each result that is not what it must be.  `close`: float rounding is allowed."""
+    """Return a line for each result that differs from the plain run's.  `close`: float rounding is allowed."""
     found = []
     for name in {**expected, **actual}:
         if name not in actual:
@@ -45,16 +45,16 @@ def differences(wanted: Ran, expected: Results, made: Ran, actual: Results, clos
         elif name not in expected:
             found.append(f"{name}: not shown by the plain run")
         elif expected[name] != actual[name]:
-            apart = _apart(expected[name], actual[name], wanted, made)
-            if not close or not apart <= CLOSE:
+            difference = _difference(expected[name], actual[name], wanted, made)
+            if not close or not difference <= CLOSE:
                 found.append(
-                    f"{name}: apart by {apart:.1e}; {_short(expected[name])} became {_short(actual[name])}"
+                    f"{name}: apart by {difference:.1e}; {_short(expected[name])} became {_short(actual[name])}"
                 )
     return found
 
 
-def _apart(one: Any, other: Any, of_one: Ran, of_other: Ran) -> float:
-    """Return by how much two encoded values differ, relative to their size; infinity if by more than numbers."""
+def _difference(one: Any, other: Any, of_one: Ran, of_other: Ran) -> float:
+    """Return the relative difference of two encoded values; infinity if anything but numbers differs."""
     if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
         if "float" in one:
             return _relative(np.array(float.fromhex(one["float"])), np.array(float.fromhex(other["float"])))
@@ -64,9 +64,11 @@ def _apart(one: Any, other: Any, of_one: Ran, of_other: Ran) -> float:
             paths = of_one.array(one["array"]), of_other.array(other["array"])
             arrays = [np.load(path) if path.exists() else np.array(math.nan) for path in paths]
             return _relative(*arrays)
-        return max((_apart(one[key], other[key], of_one, of_other) for key in one), default=0.0)
+        return max((_difference(one[key], other[key], of_one, of_other) for key in one), default=0.0)
     if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        return max((_apart(a, b, of_one, of_other) for a, b in zip(one, other, strict=True)), default=0.0)
+        return max(
+            (_difference(a, b, of_one, of_other) for a, b in zip(one, other, strict=True)), default=0.0
+        )
     if isinstance(one, str) and isinstance(other, str) and _NUMBER.sub("#", one) == _NUMBER.sub("#", other):
         numbers = [np.array([_read(word) for word in _NUMBER.findall(text)]) for text in (one, other)]
         return _relative(*numbers) if numbers[0].size else 0.0
@@ -78,6 +80,7 @@ def _read(word: str) -> float:
 
 
 def _relative(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
+    """Return the largest difference of two arrays, relative to the largest number of `one`."""
     if one.shape != other.shape:
         return math.inf
     if np.array_equal(one, other, equal_nan=True) or not one.size:
@@ -88,6 +91,7 @@ def _relative(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
 
 
 def _short(code: Any) -> str:
+    """Return an encoded value as text for a line, at most 200 characters."""
     if isinstance(code, dict) and set(code) == {"float"}:
         return f"{float.fromhex(code['float']):.9g}"
     if isinstance(code, dict) and "array" in code:
@@ -99,30 +103,33 @@ def _short(code: Any) -> str:
 
 
 def crash(made: Ran, plain: Ran, error: str) -> Verdict | None:
-    """Return the verdict on a run that did not end as the plain one did, None if it did."""
+    """Return the verdict on a run that did not end as the plain run did, None if it did.
+
+    `error`: of the script itself, which the run must end with; empty: none.
+    """
     if made.code is None:
-        return Verdict(CRASH, "it did not come to an end")
+        return Verdict(CRASH, "it did not end")
     if error and made.code != 0 and error in made.err:
         return Verdict(SAME, f"it ended with its own error: {error}")
     printed = _OF_THE_KILL.sub("", made.err)
-    ours = [_steady(line) for line in printed.splitlines() if not line.startswith("stallguard: ")]
-    known = {_steady(line) for line in plain.err.splitlines()}
+    ours = [_without_numbers(line) for line in printed.splitlines() if not line.startswith("stallguard: ")]
+    known = {_without_numbers(line) for line in plain.err.splitlines()}
     new = tuple(line for line in ours if _ERROR.search(line) and line not in known)
     if made.code != plain.code:
         return Verdict(
             CRASH, f"exit code {made.code} instead of {plain.code}: {new[-1] if new else 'no words'}", new
         )
     if new:
-        return Verdict(CRASH, f"standard error has what the plain run's has not: {new[0]}", new)
+        return Verdict(CRASH, f"standard error has a line that the plain run's lacks: {new[0]}", new)
     return None
 
 
-def _steady(line: str) -> str:
+def _without_numbers(line: str) -> str:
     return re.sub(r"\d+", "#", line.strip())
 
 
-def detector_state(wrong: list[str], made: Ran, *, sliced: bool = False) -> Verdict:
-    """Return the verdict on a run whose results differ in `wrong` lines.  `sliced`: it was continued in slices."""
+def compared(wrong: list[str], made: Ran, *, sliced: bool = False) -> Verdict:
+    """Return the verdict on a run.  `wrong`: the lines of `differences`.  `sliced`: it was continued in slices."""
     unanswered = statements.without_word_of_slices(made.directory) if sliced else []
     if unanswered:
         detail = (
@@ -131,7 +138,9 @@ def detector_state(wrong: list[str], made: Ran, *, sliced: bool = False) -> Verd
         return Verdict(SILENT, detail, tuple(wrong))
     if not wrong:
         said = [one.text for one in statements.all_in(made.directory) if one.kind == statements.INEXACT]
-        return Verdict(SAME, "; ".join(said))  # by a longer way
+        return Verdict(
+            SAME, "; ".join(said)
+        )  # exact results in spite of a warning, for example after starting over
     names = [line.partition(": apart")[0] for line in wrong]
     detail = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
     run = made.directory
@@ -152,7 +161,7 @@ def detector_state(wrong: list[str], made: Ran, *, sliced: bool = False) -> Verd
 
 
 def _before_a_fit(one: statements.Statement, made: Ran) -> bool:
-    """Return whether a sentence came before the first step of a fit, or before the attempt that went on at all."""
+    """Return whether a sentence was reported between two fits, or before the first batch of the last attempt."""
     batches = sorted(made.last.batches, key=lambda batch: batch.time)
     before = [batch for batch in batches if batch.time < one.at]
     after = [batch for batch in batches if batch.time >= one.at]

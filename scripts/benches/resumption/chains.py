@@ -179,7 +179,7 @@ class Chains:
     def _judge(self, made: Ran) -> None:
         plain, seen = self._plain, self.seen
         wrong = verdicts.differences(plain, plain.last.results, made, made.last.results)
-        verdict = verdicts.crash(made, plain, "") or verdicts.detector_state(wrong, made)
+        verdict = verdicts.crash(made, plain, "") or verdicts.compared(wrong, made)
         seen.trainings += 1
         seen.said += verdict.kind == verdicts.SAID
         if verdict.kind in (verdicts.SILENT, verdicts.CRASH):
