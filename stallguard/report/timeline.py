@@ -24,14 +24,19 @@ from stallguard.report.journal_record import Record, ago
 
 Array = npt.NDArray[np.float64]
 POINTS = 2400  # of the even grid: two for each pixel of a wide screen
-FINEST = 0.5  # seconds
-AROUND, FINE = 90.0, 1.0  # seconds on both sides of an incident that get a grid of seconds
+FINEST = 0.5  # seconds of the smallest cell of the even grid
+AROUND, FINE = 90.0, 1.0  # seconds on both sides of an incident that get a grid of one second
 SPANS = 4000  # phases that a run is divided into at most
-FAR = 120.0  # seconds; a counter is not interpolated over a longer hole
-LINES = 6  # of one chart
-MAY_BE_QUIET = ("rate", "pressure", "swap", "gpu")  # a chart of nothing but zero says less than a word
-DIGITS = 4  # significant ones of a number
-PRESSURE = {"normal": 0.0, "warn": 0.5, "critical": 1.0}
+FAR = 120.0  # seconds between two readings above which a counter is not interpolated
+LINES = 6  # of one chart at most
+OMITTED_AT_ZERO = (
+    "rate",
+    "pressure",
+    "swap",
+    "gpu",
+)  # charts that are named, not drawn, if all values are zero
+DIGITS = 4  # significant digits of a number
+PRESSURE = {"normal": 0.0, "warn": 0.5, "critical": 1.0}  # the levels of macOS as shares
 
 # Announcements that a report marks, and as what.
 MARKED = {
@@ -68,7 +73,7 @@ class Panel(msgspec.Struct, frozen=True):
 
 
 class Band(msgspec.Struct, frozen=True):
-    """A span of time: a group of phases, or silence, asleep, between (no process)."""
+    """A span of time: a group of phases, silence (an incident), or asleep."""
 
     kind: str
     began: float
@@ -77,7 +82,7 @@ class Band(msgspec.Struct, frozen=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """An instant: stall, crash, restart, recovered, end, line (of the output)."""
+    """An instant: stall, crash, restart, recovered, end, or line (of the output).  `label`: a number, or empty."""
 
     kind: str
     at: float
@@ -85,7 +90,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """All of it.  `start`: seconds since the epoch; every other time is seconds since then."""
+    """What a report draws.  `start`: seconds since the epoch; every other time is seconds after `start`."""
 
     start: float
     offset: float  # seconds to add for the clock that the user reads
@@ -98,6 +103,8 @@ class Timeline(msgspec.Struct, frozen=True):
 
 
 class _Points(NamedTuple):
+    """Readings of one value: their times, ascending, and the values."""
+
     at: Array
     value: Array
 
@@ -105,10 +112,12 @@ class _Points(NamedTuple):
 def timeline(
     record: Record, attempts: Sequence[AttemptRow], incidents: Sequence[Incident], offset: float = 0.0
 ) -> Timeline:
-    """Return the timeline of a run; one without panels where the journal is empty."""
+    """Return the timeline of a run; without panels if the journal is empty."""
     edges = grid(record.first, record.last, [incident.noticed for incident in incidents])
     panels = [panel for panel in _panels(record, edges, incidents) if panel.series]
-    quiet = [panel for panel in panels if panel.key in MAY_BE_QUIET and not any(map(_moves, panel.series))]
+    quiet = [
+        panel for panel in panels if panel.key in OMITTED_AT_ZERO and not any(map(_has_values, panel.series))
+    ]
     zero = record.first
     bands = [
         Band(kind, round(began - zero, 2), round(ended - zero, 2))
@@ -172,17 +181,17 @@ def rate(points: _Points, edges: Array) -> Array:
 
 
 def _is_known(at: Array, edges: Array) -> npt.NDArray[np.bool_]:
-    """Return for each cell whether readings stand on both of its sides, and near enough."""
+    """Return for each cell whether there is a reading before and after its middle, at most FAR apart."""
     middles = _middles(edges)
     after = np.searchsorted(at, middles)
     inside = (after > 0) & (after < len(at))
-    hole = at[np.clip(after, 0, len(at) - 1)] - at[np.clip(after - 1, 0, len(at) - 1)]
-    known: npt.NDArray[np.bool_] = inside & (hole <= FAR)
+    apart = at[np.clip(after, 0, len(at) - 1)] - at[np.clip(after - 1, 0, len(at) - 1)]
+    known: npt.NDArray[np.bool_] = inside & (apart <= FAR)
     return known
 
 
 def mean(points: _Points, edges: Array) -> Array:
-    """Return the mean of a level in each cell, NaN where there was no reading."""
+    """Return the mean of a level in each cell, NaN in a cell without a reading."""
     cell, inside = _cells(points, edges)
     count = np.bincount(cell, minlength=len(edges) - 1)
     total = np.bincount(cell, weights=points.value[inside], minlength=len(edges) - 1)
@@ -190,7 +199,7 @@ def mean(points: _Points, edges: Array) -> Array:
 
 
 def highest(points: _Points, edges: Array) -> Array:
-    """Return the highest value in each cell, NaN where there was none."""
+    """Return the highest value in each cell, NaN in a cell without one."""
     cell, inside = _cells(points, edges)
     top = np.full(len(edges) - 1, -np.inf)
     np.maximum.at(top, cell, points.value[inside])
@@ -198,18 +207,20 @@ def highest(points: _Points, edges: Array) -> Array:
 
 
 def _cells(points: _Points, edges: Array) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
+    """Return the cell of each point inside the grid, and which points are inside."""
     inside = (points.at >= edges[0]) & (points.at <= edges[-1])
     cell = np.clip(np.searchsorted(edges, points.at[inside], side="right") - 1, 0, len(edges) - 2)
     return cell, inside
 
 
 def _series(name: str, values: Array) -> list[Series]:
+    """Return the line of a panel in a list, which is empty if no value is known."""
     if not np.isfinite(values).any():
         return []
     return [Series(name, [None if value != value else short(value) for value in values.tolist()])]  # noqa: PLR0124
 
 
-def _moves(series: Series) -> bool:
+def _has_values(series: Series) -> bool:
     return any(series.values)
 
 
@@ -225,10 +236,10 @@ def _panels(record: Record, edges: Array, incidents: Sequence[Incident]) -> list
     done = _points(_beats(record.heartbeat))
     beats = rate(done, edges)
     with np.errstate(divide="ignore", invalid="ignore"):
-        # The seconds spent on batches that were finished, as a counter: what a stall does not add to.
+        # The seconds spent on batches that were finished, as a counter: a stall adds nothing to it.
         spent = np.where(np.diff(done.value, prepend=0.0) > 0, np.diff(done.at, prepend=0.0), 0.0)
         batch = np.where(beats > 0, rate(_Points(done.at, np.cumsum(spent)), edges) / beats, np.nan)
-    # The cells all of which lie in a silence: no batch ended there, however long that is.
+    # Cells that lie inside a silence as a whole: no batch ended there, so the rate is zero, however long the silence.
     silent = np.zeros(len(edges) - 1, dtype=np.bool_)
     for one in incidents:
         ended = record.last if one.ended is None else one.ended
@@ -257,9 +268,9 @@ def _panels(record: Record, edges: Array, incidents: Sequence[Incident]) -> list
 
 
 def _beats(heartbeat: Sequence[tuple[float, Heartbeat]]) -> list[tuple[float, float | None]]:
-    """Return the batches done, over the times at which they were: a pause is a flat line, not a missing one.
+    """Return the number of finished batches over the times at which they ended: flat in a pause, not missing.
 
-    Those that a process had done when of its first heartbeat took an unknown time, and are left out.
+    Batches that a process had finished before its first heartbeat took an unknown time, and are left out.
     """
     points: list[tuple[float, float | None]] = []
     known: dict[tuple[int, int], int] = {}  # batches of each process of each attempt
@@ -271,13 +282,15 @@ def _beats(heartbeat: Sequence[tuple[float, Heartbeat]]) -> list[tuple[float, fl
         total += max(0, record.beats - before)
         known[key] = max(before, record.beats)
         if begins or record.beats > before or not known[key]:
-            # The record of one process may come after that of what another did later.
+            # A record of one process can come after a record of what another process did later.
             latest = max(latest, ago(at, record.at, record.beat_at) if record.beats else at)
             points.append((latest, total))
     return points
 
 
 def _sensed(record: Record, edges: Array) -> list[Panel]:
+    """Return the panels of the readings of process, device, memory and machine."""
+
     def of(kind: type, take: Callable[[Any], float | None]) -> _Points:
         name = str(kind.__struct_config__.tag)  # type: ignore[attr-defined]  # every reading is a Struct
         return _points((at, take(reading)) for at, reading in record.readings.get(name, ()))
@@ -338,6 +351,7 @@ def _sum(each: Sequence[Array], edges: Array) -> Array:
 
 
 def _pressure(seen: Memory) -> float | None:
+    """Return the level of macOS, else the share of Linux."""
     return PRESSURE.get(seen.pressure or "", seen.stall_some)
 
 
@@ -345,7 +359,7 @@ def _pressure(seen: Memory) -> float | None:
 
 
 def _phases(record: Record, attempts: Sequence[AttemptRow]) -> list[tuple[str, float, float]]:
-    """Return the phases as (kind, begin, end); one too short to be seen belongs to the one before it."""
+    """Return the phases as (group, begin, end); one too short to be visible is added to the one before it."""
     narrow = max(FINEST, (record.last - record.first) / SPANS)
     ends = {attempt.number: attempt.ended or record.last for attempt in attempts}
     spans: list[tuple[int, str, float, float]] = []
