@@ -17,7 +17,7 @@ PATIENT = msgspec.structs.replace(LIMITS, stop=msgspec.structs.replace(LIMITS.st
 @pytest.fixture
 def asked() -> Simulation:
     """A training that was asked to end, and does not for SIGTERM alone."""
-    world = Simulation(PATIENT, obeys=False)
+    world = Simulation(PATIENT, ends_on_term=False)
     world.train(60)
     world.ask("stop")
     return world
@@ -58,7 +58,7 @@ def test_a_save_without_end_does_not_hold_it_back_for_ever(asked: Simulation, ho
 
 
 def test_the_next_attempt_has_its_own_wait() -> None:
-    world = Simulation(PATIENT, obeys=False)
+    world = Simulation(PATIENT, ends_on_term=False)
     for _ in range(2):
         world.train(30)
         world.done.clear()

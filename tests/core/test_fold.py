@@ -118,7 +118,7 @@ def test_a_dump_does_not_stand_for_the_evidence_of_the_stall() -> None:
 
 
 def test_a_stubborn_child_gets_sigkill_after_its_grace_and_not_before() -> None:
-    world = Simulation(obeys=False)
+    world = Simulation(ends_on_term=False)
     world.train(60)
     world.silent(120)
 
@@ -128,7 +128,7 @@ def test_a_stubborn_child_gets_sigkill_after_its_grace_and_not_before() -> None:
 
 
 def test_a_child_that_cannot_be_killed_is_reported_not_waited_for() -> None:
-    world = Simulation(obeys=False, mortal=False)
+    world = Simulation(ends_on_term=False, ends_on_kill=False)
     world.train(60)
     world.silent(200)
 
@@ -162,7 +162,7 @@ def test_the_childs_own_end_is_the_runs_end(code: int, ours: int) -> None:
 
 @pytest.mark.parametrize("verb", ["", "restart", "stop"])
 def test_after_an_end_that_nobody_saw_nothing_is_started(verb: str) -> None:
-    world = Simulation(obeys=False)
+    world = Simulation(ends_on_term=False)
     world.train(60)
     if verb:
         world.ask(verb)
@@ -182,7 +182,7 @@ def test_a_restart_that_was_asked_for_does_not_make_the_first_ctrl_c_deadly() ->
 
 
 def test_a_stop_holds_although_the_attempt_is_being_ended_for_a_restart() -> None:
-    world = Simulation(obeys=False)
+    world = Simulation(ends_on_term=False)
     world.ask("restart")
     world.ask("stop")
     world.train(60)
@@ -306,9 +306,9 @@ def nothing_after_the_end(world: Simulation) -> None:
 @settings(max_examples=60)
 @given(STEPS, st.booleans(), st.booleans())
 def test_whatever_happens_the_promises_hold(
-    steps: list[tuple[str, object]], obeys: bool, mortal: bool
+    steps: list[tuple[str, object]], ends_on_term: bool, ends_on_kill: bool
 ) -> None:
-    world = live(Simulation(obeys=obeys, mortal=mortal), steps)
+    world = live(Simulation(ends_on_term=ends_on_term, ends_on_kill=ends_on_kill), steps)
 
     incidents_before_signals(world)
     kill_only_after_term(world)

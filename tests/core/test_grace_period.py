@@ -43,7 +43,7 @@ class Stalling(Simulation):
 
 @pytest.fixture
 def stalling() -> Stalling:
-    world = Stalling(PATIENT, obeys=False)
+    world = Stalling(PATIENT, ends_on_term=False)
     world.train(60)
     one = world.training
     one.stuck_rates = Rates(cores=0.0, census=LOCKED)

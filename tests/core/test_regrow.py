@@ -23,7 +23,7 @@ REGROWING: Limits = msgspec.structs.replace(LIMITS, policy=POLICY)
 
 def at_half(limits: Limits = REGROWING, known: Sizes = sizes.UNKNOWN) -> Simulation:
     """Return a run that left its whole batch for halves."""
-    world = Simulation(WholeCore(limits, sizes=known), polite=False)
+    world = Simulation(WholeCore(limits, sizes=known), ends_if_asked=False)
     world.note("batch", batch="32")
     world.train(60)
     stall(world, 2)
@@ -62,7 +62,7 @@ def test_after_a_stable_time_and_not_before_the_probe_is_asked_once() -> None:
     ],
 )
 def test_where_nobody_asked_for_it_batches_stay_as_they_are(limits: Limits) -> None:
-    world = Simulation(WholeCore(limits, factor=2), polite=False)
+    world = Simulation(WholeCore(limits, factor=2), ends_if_asked=False)
     world.train(3 * STABLE)
 
     assert world.actions(Ask) == []

@@ -51,7 +51,7 @@ def test_a_stop_between_two_attempts_ends_the_run():
 
 @pytest.mark.parametrize("verb", ["stop", "finish"])
 def test_a_run_that_is_being_ended_says_no(verb):
-    world = Simulation(obeys=False, mortal=False, polite=False)
+    world = Simulation(ends_on_term=False, ends_on_kill=False, ends_if_asked=False)
     world.train(10)
     ask(world, verb)
 
@@ -61,7 +61,7 @@ def test_a_run_that_is_being_ended_says_no(verb):
 
 
 def test_one_that_is_being_ended_for_the_next_attempt_is_being_started_anew():
-    world = Simulation(obeys=False)
+    world = Simulation(ends_on_term=False)
     world.train(10)
     assert ask(world, "restart") == ""
     assert ask(world, "restart") == ""

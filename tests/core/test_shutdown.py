@@ -36,7 +36,7 @@ def test_at_its_hour_the_training_is_asked_to_end_after_its_batch_and_no_signal_
 
 
 def test_one_that_does_not_answer_gets_a_signal_only_after_the_time_of_a_long_batch() -> None:
-    world = Simulation(polite=False)
+    world = Simulation(ends_if_asked=False)
     world.train(60)
     its_hour(world)
     began = world.now
@@ -49,7 +49,7 @@ def test_one_that_does_not_answer_gets_a_signal_only_after_the_time_of_a_long_ba
 
 
 def test_a_training_that_finishes_just_then_has_finished() -> None:
-    world = Simulation(polite=False)
+    world = Simulation(ends_if_asked=False)
     world.train(60)
     its_hour(world)
     world.exit(0)
@@ -59,7 +59,7 @@ def test_a_training_that_finishes_just_then_has_finished() -> None:
 
 
 def test_a_script_that_fails_at_its_hour_has_failed_and_is_judged_as_at_any_other() -> None:
-    world = Simulation(polite=False)
+    world = Simulation(ends_if_asked=False)
     world.train(60)
     its_hour(world)
     world.exit(1)
@@ -81,7 +81,7 @@ def test_a_stalled_training_is_ended_at_its_hour_at_once() -> None:
 @pytest.mark.parametrize("stuck", [True, False], ids=["a stall", "a segment"])
 def test_an_hour_that_comes_while_an_attempt_is_ended_for_the_next_is_the_end(stuck: bool) -> None:
     limits = LIMITS if stuck else SEGMENTS
-    world = Simulation(limits, obeys=False, mortal=stuck, polite=False)
+    world = Simulation(limits, ends_on_term=False, ends_on_kill=stuck, ends_if_asked=False)
     world.train(60)
     while world.alive and world.run.decision is None:
         (world.silent if stuck else world.train)(0.5)
@@ -184,7 +184,7 @@ def test_a_training_that_finishes_in_a_segment_is_not_started_again() -> None:
 
 
 def two_at_their_hour() -> Simulation:
-    run = Simulation(several=True, polite=False)
+    run = Simulation(several=True, ends_if_asked=False)
     run.start(11)
     run.start(12)
     run.go_on(20)

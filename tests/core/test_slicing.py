@@ -158,7 +158,7 @@ class TestSlicesFromTheStart:
     )
 
     def begun(self) -> Simulation:
-        return Simulation(WholeCore(self.LIMITS, factor=4), polite=False)
+        return Simulation(WholeCore(self.LIMITS, factor=4), ends_if_asked=False)
 
     def test_a_smaller_batch_has_twice_as_many(self) -> None:
         world = self.begun()

@@ -77,7 +77,7 @@ def halt(world: Simulation) -> Simulation:
 def interrupt(world: Simulation) -> Simulation:
     world.train(60)
     world.silent(8)
-    world.obeys = False
+    world.ends_on_term = False
     world.ask("interrupt")
     world.silent(120)
     return world
@@ -140,13 +140,13 @@ def happen(world: Simulation, what: str, much: float) -> None:
     observe=st.booleans(),
     on_stall=st.sampled_from(["auto", "restart", "notify"]),
     segment=st.sampled_from([float("inf"), 30.0]),
-    obeys=st.booleans(),
+    ends_on_term=st.booleans(),
 )
 def test_a_wake_is_never_in_the_past_unless_the_next_tick_does_something_about_it(
-    history, observe, on_stall, segment, obeys
+    history, observe, on_stall, segment, ends_on_term
 ):
     chosen = limits(observe=observe, on_stall=on_stall, segment=segment)
-    world = Clocked(chosen, obeys=obeys, polite=obeys)
+    world = Clocked(chosen, ends_on_term=ends_on_term, ends_if_asked=ends_on_term)
     world.train(30)
 
     for what, much in history:

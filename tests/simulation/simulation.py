@@ -1,7 +1,7 @@
 """A run without processes: the clock, the programs of the run, the readings of the machine, and answers to actions.
 
-What is fed is a subject (tests/simulation/subjects.py).  The whole core decides, and each of its actions is answered
-at once, as a machine would answer.  One training alone decides nothing.
+It feeds a subject (tests/simulation/subjects.py): the whole core, each of whose actions is answered at once as a
+machine would answer, or the detector and the history of one training, which give no actions.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ LIMITS = Limits(
     policy=PolicyLimits(max_restarts=3, restart_window=600.0, on_stall="restart", backoff=1.0),
     stop=StopLimits(grace=5.0, kill_wait=5.0),
 )
-PULSE = 1.0  # seconds between two records without progress
+PULSE = 1.0  # seconds between two records of a program without progress
 
 
 class Simulation(Kept):
-    """Feeds a subject with events, and keeps them, and what was to be done and when.
+    """Feeds a subject with events; keeps the events, and the actions with their times.
 
     `tick`: seconds between two readings of the process tree; 0: as often as the detector wants them.
     `several`: the test starts the programs of an attempt itself; else each attempt is one program that trains.
@@ -57,34 +57,32 @@ class Simulation(Kept):
 
     def __init__(
         self, subject: Subject | Limits = LIMITS, *, now: float = 100.0, tick: float = 0.5, batch: float = 0.5,
-        several: bool = False, obeys: bool = True, mortal: bool = True, polite: bool = True, checkpoints: bool = True,
-        evidence: bool = True, pid: int = 7,
+        several: bool = False, ends_on_term: bool = True, ends_on_kill: bool = True, ends_if_asked: bool = True,
+        checkpoints: bool = True, evidence: bool = True, pid: int = 7,
     ) -> None:  # fmt: skip
         super().__init__()
         self.subject = WholeCore(subject) if isinstance(subject, Limits) else subject
         self.now, self.tick, self.batch, self.several = now, tick, batch, several
-        self.obeys, self.mortal = obeys, mortal  # the child ends on SIGTERM; on SIGKILL
-        self.polite = polite  # the probe has the framework end when it is asked to
-        self.checkpoints = checkpoints  # the training has made one
-        self.evidence = evidence  # it is collected at once; else never
+        # Whether the child ends on SIGTERM, and on SIGKILL.
+        self.ends_on_term, self.ends_on_kill = ends_on_term, ends_on_kill
+        self.ends_if_asked = ends_if_asked  # whether the training ends when its probe is asked to stop it
+        self.checkpoints = checkpoints  # whether each attempt makes one, which the next one can resume
+        self.evidence = evidence  # whether evidence is collected, at once
         self.pid = pid  # of the first attempt's child
         self.alive = False
         self.programs: dict[int, Program] = {}
         self.system = System(now)
         self.stacks_found: tuple[str, ...] = ()
         self.ended: Exited | None = None
-        self.events: list[Event] = []
-        self.done: list[tuple[float, Action]] = []
-        # Of the detector's state: when, to what, by what evidence.
-        self.changes: list[tuple[float, str, str]] = []
-        self._silence: dict[str, Any] | None = None  # what programs are in a time without progress
-        self._silenced: list[tuple[Program, dict[str, Any]]] = []  # and what they were before
+        # In a time without progress: the fields that all programs have, and those that each had before.
+        self._silence: dict[str, Any] | None = None
+        self._silenced: list[tuple[Program, dict[str, Any]]] = []
         self._answer_all(self.subject.begin(now))
 
     # ---- events -----------------------------------------------------------------------------------------
 
     def feed(self, event: Event) -> None:
-        """Let the subject take an event, and answer what it wants done."""
+        """Feed the subject with an event, and answer its actions."""
         self.events.append(event)
         before = self.detector_state.judgement.step
         actions = self.subject.take(event)
@@ -99,29 +97,29 @@ class Simulation(Kept):
         return self
 
     def sampled(self, reading: Reading) -> Self:
-        """A sensor reads something now."""
+        """Feed a reading of a sensor."""
         return self.tell(Sampled, reading=reading)
 
     def ask(self, verb: str, argument: str = "") -> Self:
-        """The user asks for something."""
+        """Feed a command of the user."""
         return self.tell(UserCommand, verb=verb, argument=argument)
 
     def note(self, kind: str, text: str = "", pid: int = 0, **facts: str) -> Self:
-        """The probe sends a note."""
+        """Feed a note of the probe."""
         return self.tell(ProbeNote, attempt=self.attempt, pid=pid, kind=kind, text=text, facts=facts)
 
     def line(self, signature: str, text: str = "") -> Self:
-        """The script prints a line that has a known signature."""
+        """Feed a printed line that has a known signature."""
         family = SCRIPT_ERROR if signature == TRACEBACK else BY_ID[signature].family
         return self.tell(Matched, signature=signature, family=family, line=text or signature)
 
     def stacks(self, *classes: str) -> Self:
-        """Evidence is collected whose innermost frames are of these classes."""
+        """Feed the end of a collection of evidence; `classes`: of the innermost frames."""
         self.stacks_found = classes
         return self.tell(Collected, incident=1, seconds=1.0, stacks=classes)
 
     def sleep(self, seconds: float, *, clock_runs: bool = False) -> Self:
-        """The machine slept until now; the supervisor's clock may run on meanwhile."""
+        """Feed a sleep of the machine that ends now.  `clock_runs`: the supervisor's clock counts it."""
         self.now += seconds if clock_runs else 0.0
         return self.tell(ClockGap, seconds=seconds)
 
@@ -133,18 +131,18 @@ class Simulation(Kept):
             self.answer(action)
 
     def answer(self, action: Action) -> None:
-        """Do what is wanted, as a machine would."""
+        """Answer an action as a machine would."""
         match action:
             case Launch():
                 self.launch(action)
             case Collect(incident=incident) if self.evidence:
                 self.tell(Collected, incident=incident, seconds=0.1)
-            case Ask(attempt=attempt) if self.alive and self.polite:
+            case Ask(attempt=attempt) if self.alive and self.ends_if_asked:
                 self.tell(ProbeNote, attempt=attempt, kind="stop", text="asked to end this fit")
                 self.exit(0)
-            case Signal(name="TERM") if self.alive and self.obeys:
+            case Signal(name="TERM") if self.alive and self.ends_on_term:
                 self.exit(-15)
-            case Signal(name="KILL") if self.alive and self.mortal:
+            case Signal(name="KILL") if self.alive and self.ends_on_kill:
                 self.exit(-9)
 
     def launch(self, action: Launch) -> None:
@@ -187,12 +185,12 @@ class Simulation(Kept):
         return program
 
     def leave(self, pid: int, how: str = "ended") -> Self:
-        """A program ends, and the child does not."""
+        """Remove a program that ends while the child continues."""
         self.programs.pop(pid, None)
         return self.tell(ProcessLeft, attempt=self.attempt, pid=pid, how=how)
 
     def exit(self, code: int = 0, memory_kill: bool | None = None) -> Self:
-        """The child ends, if there is one."""
+        """End the child, if there is one."""
         if self.alive:
             self.alive = False
             self.programs.clear()
@@ -264,7 +262,10 @@ class Simulation(Kept):
         return detector.wanted(self.detector_state, self.subject.detector_limits)
 
     def go_on(self, seconds: float, tick: float = 0.0, **batches: Any) -> Self:
-        """Let time pass; each program trains, unless it is stuck.  `batches`: of Program.train, or of the records."""
+        """Let time pass; each program trains, unless it is stuck.
+
+        `batches`: arguments of Program.train, or fields of the records.
+        """
         end = self.now + seconds
         while self.now < end - 1e-9:
             self.second(tick or self.tick or self.wanted.period, **batches)
@@ -296,13 +297,13 @@ class Simulation(Kept):
         return self
 
     def _silence_one(self, one: Program) -> None:
-        """Make a program silent, as all are in this time; one that starts in it too."""
+        """Make a program stuck in a time without progress; also one that starts in that time."""
         if self._silence is not None:
             self._silenced.append((one, {name: getattr(one, name) for name in self._silence}))
             vars(one).update(self._silence, stuck=True)
 
     def silent_until(self, step: str, how: str = "", *, within: float = 1000.0, **more: Any) -> float:
-        """Be silent until the detector says `step`; return the seconds that it took, infinity if it does not."""
+        """Let time pass without progress until the detector's step is `step`; return the seconds, infinity if never."""
         began = self.now
         while self.now - began < within:
             self.silent(0.25, how, **more)
@@ -311,7 +312,7 @@ class Simulation(Kept):
         return float("inf")
 
     def second(self, seconds: float = 1.0, **batches: Any) -> Self:
-        """Let `seconds` pass at once: readings, records, a tick."""
+        """Let `seconds` pass in one step: then come readings, records and a tick."""
         self.now += seconds
         how = {name: batches.pop(name) for name in ("phase", "input_share") if name in batches}
         for one in self.programs.values():
@@ -319,7 +320,7 @@ class Simulation(Kept):
         self._read(seconds)
         for one in list(self.programs.values()):
             if one.pid not in self.programs:
-                continue  # an answer to the event before ended it
+                continue  # the answer to an earlier event has ended it
             if one.trains_now(self.now):
                 self.progress(one, **(one.train(self.now, seconds, **how) | batches))
             elif one.pulses and self.now - one.record.at >= PULSE - 1e-9:
@@ -341,7 +342,7 @@ class Simulation(Kept):
             self.sampled(reading)
 
     def _trees(self) -> list[Process]:
-        """Return the trees that are read: of each program that trains, else the whole one."""
+        """Return the trees that are read: one for each program that trains, else that of the whole child."""
         every = list(self.programs.values())
         trees = [replace(one.tree, pid=one.pid) for one in every if one.pid and one.record.trains]
         if trees:
@@ -384,11 +385,11 @@ class Simulation(Kept):
         return max(1, self.run.attempt if isinstance(self.subject, WholeCore) else self.history.attempt)
 
     def findings(self) -> tuple[Finding, ...]:
-        """Return the diagnosis of the attempt's end, else of now."""
+        """Return the diagnosis of the attempt's end if it has ended, else of now."""
         return (
             diagnose.diagnose_exit(self.history, self.ended) if self.ended is not None else self.diagnosed()
         )
 
     def diagnosed(self) -> tuple[Finding, ...]:
-        """Return the diagnosis of now, after the attempt's end too."""
+        """Return the diagnosis of the gap, even if the attempt has ended."""
         return diagnose.diagnose(self.history, self.detector_state.judgement, self.now)
