@@ -35,7 +35,7 @@ __all__ = [
 
 
 def _script() -> Any:
-    """Return the probe's end of this conversation, None where no probe is in."""
+    """Return the part of the probe that serves this API, None if the process has no probe."""
     return getattr(sys.modules.get("_stallguard_probe"), "voice", None)
 
 

@@ -90,7 +90,7 @@ def settings(case: Case) -> list[str]:
 
 
 def run(case: Case, home: Path, group: Path | None) -> str:
-    """Return the cause that is named first for one run of `case`; "nothing" where none is."""
+    """Return the cause that is named first for one run of `case`; "nothing" if there is none."""
     argument = [str(group)] if case.needs_group else []
     command = [
         sys.executable, "-m", "stallguard", "run", "--quiet", "--python", sys.executable, *settings(case), "--",

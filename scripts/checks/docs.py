@@ -117,7 +117,7 @@ def documents() -> list[Path]:
 
 
 def renewed(text: str, mark: str, body: str) -> str:
-    """Return `text` with `body` between the markers.  Raises ValueError where it has none."""
+    """Return `text` with `body` between the markers.  Raises ValueError if it has none."""
     pattern = rf"(<!-- {mark}:begin -->\n).*?(<!-- {mark}:end -->)"
     new, found = re.subn(pattern, lambda m: f"{m[1]}{body}\n{m[2]}", text, count=1, flags=re.DOTALL)
     if not found:

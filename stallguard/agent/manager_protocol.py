@@ -52,7 +52,7 @@ class Manager(Protocol):
         """Return the state of the job."""
 
     def program(self, name: str) -> tuple[str, ...]:
-        """Return the command line in the job's definition; () where there is none."""
+        """Return the command line in the job's definition; () if there is none."""
 
     def advice(self, job: Job) -> list[str]:
         """Return what the user should know after an install."""

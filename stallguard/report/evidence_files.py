@@ -75,7 +75,7 @@ def manifest(directory: Path) -> KeptManifest:
 
 
 def last_lines(path: Path, lines: int = LINES) -> list[str]:
-    """Return the last lines of an output, fit to be shown; none where there is no such file."""
+    """Return the last lines of an output, fit to be shown; none if there is no such file."""
     return screen(_bytes(path, OUTPUT_MAX, end=True), lines, COLUMNS)
 
 

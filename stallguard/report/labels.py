@@ -109,7 +109,7 @@ def top(series: Series) -> float:
 
 
 def quiet(timeline: Timeline) -> str:
-    """Return what was measured and never was anything but zero; empty where there is no such thing."""
+    """Return what was measured and never was anything but zero; empty if there is no such thing."""
     names = ", ".join(timeline.quiet)
     return prose(sentence("story quiet", {"names": names})) if names else ""
 
@@ -141,7 +141,7 @@ def _took(item: KeptItem) -> str:
 
 
 def advice(text: str) -> tuple[str, str]:
-    """Return a piece of advice as its sentence and, where it has one, the line to use."""
+    """Return a piece of advice as its sentence and, if it has one, the line to use."""
     piece = ADVISED.get(text)
     return (prose(piece.text), piece.code) if piece else (prose(text), "")
 

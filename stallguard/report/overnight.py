@@ -118,7 +118,7 @@ def lines(night: Night) -> list[str]:
 
 
 def far(epoch: int | None, epochs: int | None, loss: float | None, first_loss: float | None = None) -> str:
-    """Return how far a training came, for the last notification too; "" where nothing of it is known."""
+    """Return how far a training came, for the last notification too; "" if nothing of it is known."""
     parts = [] if epoch is None else [f"epoch {epoch}" + (f" of {epochs}" if epochs else "")]
     if loss is not None:
         parts.append(f"loss {loss:.4g}" + ("" if first_loss is None else f" (from {first_loss:.4g})"))

@@ -85,7 +85,7 @@ def _silence(judgement: Snapshot, silent: float | None) -> str:
 
 
 def silence_bar(snapshot: Snapshot) -> str:
-    """Return the silence as a part of what would be a stall, as a bar; empty where no threshold is known."""
+    """Return the silence as a part of what would be a stall, as a bar; empty if no threshold is known."""
     limit = snapshot.get("judgement", {}).get("threshold")
     if not limit or snapshot.get("silent") is None:
         return ""

@@ -25,7 +25,7 @@ MARKS = {"stall": "!", "crash": "x", "restart": ">", "recovered": "<"}
 PEAK = 1.5  # times the usual throughput: a few cells above it must not flatten all others
 CHART = 72  # columns at most
 OUTPUT = 12  # lines of the last output: a traceback's end
-PIPED = 100  # columns where there is no terminal
+PIPED = 100  # columns if there is no terminal
 
 
 def show(document: Document, console: Console) -> None:

@@ -37,7 +37,7 @@ class Executor:
                 self._launcher.launch(action)
             case Signal():
                 self._launcher.signal(action.name)
-            case Ask():  # where no process has a page, the core's deadline leads to a signal
+            case Ask():  # if no process has a page, the core's deadline leads to a signal
                 self._beats.ask(action.command)
             case Collect():
                 self._evidence.collect(action, run)

@@ -1,6 +1,6 @@
-"""Sockets whose names may vanish: a cleaner of temporary files, or a user who tidies up, removes the name alone.
+"""Sockets whose names can vanish: a cleaner of temporary files, or a user who tidies up, removes the name alone.
 
-The socket lives on then, and cannot be reached any more: neither `stallguard stop` nor the probe of the next
+The socket still exists then, and cannot be reached any more: neither `stallguard stop` nor the probe of the next
 attempt.  So the listener checks now and then whether the name is still there, and binds it again.  Must not read or
 write what goes through.
 """

@@ -49,7 +49,7 @@ CHECKS = (
 
 
 def chosen(only: Sequence[str]) -> tuple[Check, ...]:
-    """Return the checks of these names, in order; all where none is named.  Raises ValueError."""
+    """Return the checks of these names, in order; all if none is named.  Raises ValueError."""
     unknown = sorted(set(only) - {check.name for check in CHECKS})
     if unknown:
         raise ValueError(

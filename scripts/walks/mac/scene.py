@@ -23,7 +23,7 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Said(NamedTuple):
-    """An answer.  `code`: 124 where it had to be given up, 127 where there is no such program."""
+    """An answer.  `code`: 124 if it did not end in time, 127 if there is no such program."""
 
     code: int
     text: str

@@ -136,16 +136,13 @@ class Slices:
         else:
             self._verdicts[model] = SliceVerdict(comparison.kind, "")
             self._announcer.sliced(model, comparison.sentence())
-        traced = (
-            announcements.TOO_EARLY
-            if model in self._traced
-            else before.reason
-            if before
-            else comparison.reason
-        )
+        # The reason for which the graph of its step, if there is one, was traced with whole batches; "": with slices.
+        traced = before.reason if before else comparison.reason
+        if model in self._traced:
+            traced = announcements.TOO_EARLY
         self._traced.discard(model)
         if bool(traced) != bool(comparison.reason):
-            self._making_anew = True  # the graph of its step was made for another verdict
+            self._making_anew = True
             try:
                 model.make_train_function(force=True)
             finally:

@@ -30,7 +30,7 @@ from stallguard.supervisor.internal_error import persistently
 from stallguard.supervisor.process import waiter
 from stallguard.supervisor.process.child import SHELL, Ended, Post, Watcher, from_kevent, identity_of, refused
 
-LOOK = 0.5  # seconds between two looks where the system cannot wake us
+LOOK = 0.5  # seconds between two checks if the system does not report the end of a process
 ROOM = b" " * 8  # in an exit code's file, so that a disk that is full later has room for it
 UNLOCKED = 2.0  # seconds for a waiter to write, on a file system without locks
 

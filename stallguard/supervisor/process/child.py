@@ -66,7 +66,7 @@ else:
 def spawn(
     argv: Sequence[str], env: Mapping[str, str], cwd: str | None, stdout: int | None, stderr: int | None
 ) -> subprocess.Popen[bytes]:
-    """Start the process.  Raises StallguardError (126 or 127) where the system refuses."""
+    """Start the process.  Raises StallguardError (126 or 127) if the system refuses."""
     try:
         return subprocess.Popen(
             list(argv), env=dict(env), cwd=cwd, stdout=stdout, stderr=stderr, start_new_session=True
