@@ -28,9 +28,9 @@ from stallguard.supervisor import internal_error
 from stallguard.supervisor.context import RunContext
 from stallguard.supervisor.sample_summary import SampleSummary
 
-OWN_HANG = (
-    60.0  # seconds without an event or a wake-up after which the stacks of stallguard itself are dumped
-)
+# Seconds after which a loop that does not return to its mailbox dumps the stacks of stallguard itself.  Longer than
+# mailbox.LONGEST_NAP, so that a loop that only waits for an event is not taken for one that hangs.
+OWN_HANG = 90.0
 REARM = 20.0  # seconds between two starts of the timer for that
 JUDGING = "judging what happened"
 UNJUDGED = 3  # events that the core failed to process, after which core.fallback takes its place
