@@ -59,9 +59,8 @@ class JobRunner(NamedTuple):
         except Exception as error:  # noqa: BLE001 - after a crash launchd would start the job again every 30 s
             self.say(f"{self.name}: cannot determine what is due: {type(error).__name__}: {error}")
             return False
-        if (
-            plan.action != start_plan.NOTHING or not self.schedule.is_hourly
-        ):  # an hourly job would log 24 of these lines a day
+        # Nothing is logged of an hourly job that does nothing: that would be 24 lines a day.
+        if plan.action != start_plan.NOTHING or not self.schedule.is_hourly:
             self.say(f"{self.clock():%Y-%m-%d %H:%M} {self.name}: {plan.action}, {plan.why}")
         try:
             if plan.action == start_plan.BEGIN:

@@ -29,12 +29,8 @@ AROUND, FINE = 90.0, 1.0  # seconds on both sides of an incident that get a grid
 SPANS = 4000  # phases that a run is divided into at most
 FAR = 120.0  # seconds between two readings above which a counter is not interpolated
 LINES = 6  # of one chart at most
-OMITTED_AT_ZERO = (
-    "rate",
-    "pressure",
-    "swap",
-    "gpu",
-)  # charts that are named, not drawn, if all values are zero
+# Charts that are named, not drawn, if all values are zero.
+OMITTED_AT_ZERO = ("rate", "pressure", "swap", "gpu")
 DIGITS = 4  # significant digits of a number
 PRESSURE = {"normal": 0.0, "warn": 0.5, "critical": 1.0}  # the levels of macOS as shares
 

@@ -36,9 +36,8 @@ class EvidenceCollector:
         work = threading.Thread(target=self._collect, args=(action, run), name="collect", daemon=True)
         try:
             work.start()
-        except (
-            RuntimeError
-        ) as error:  # no thread can start; the restart, which waits for Collected, must not fail
+        except RuntimeError as error:
+            # No thread can start; the restart, which waits for Collected, must not fail.
             self._fail(action, error)
 
     def _collect(self, action: Collect, run: Run) -> None:

@@ -21,10 +21,8 @@ EVERY = 1.0  # seconds between two merged records while beats come
 SOON = 0.25  # seconds, the same when the phase changed: as often as the detector wants readings in a gap
 SILENT = 1.0  # seconds without progress after which the next progress is news at once
 PAGE_AFTER = 2.0  # seconds without a record, which a probe sends once a second, after which the page is read
-HOW_LEFT = {
-    False: "ended",
-    True: "failed",
-}  # how a program left that sent a last record; True: by an exception
+# How a program left that sent a last record, by whether an exception ended it.
+HOW_LEFT = {False: "ended", True: "failed"}
 VANISHED, REPLACED = "vanished", "replaced"
 _BYE, _FINISHING = wire.KINDS.index("bye"), wire.PHASES.index("finishing")
 _COMMAND = struct.Struct("<q")
@@ -129,9 +127,8 @@ class Track:
         self._longest = 0
         self._received = self._checked = now
         self._page: Page | None = None
-        with contextlib.suppress(
-            OSError, ValueError
-        ):  # without a page the program is followed by the socket alone
+        # Without a page the program is followed by the socket alone.
+        with contextlib.suppress(OSError, ValueError):
             self._page = Page(self._path)
 
     def is_of(self, record: Record) -> bool:

@@ -138,9 +138,8 @@ def compared(wrong: list[str], made: Ran, *, sliced: bool = False) -> Verdict:
         return Verdict(SILENT, detail, tuple(wrong))
     if not wrong:
         said = [one.text for one in statements.all_in(made.directory) if one.kind == statements.INEXACT]
-        return Verdict(
-            SAME, "; ".join(said)
-        )  # exact results in spite of a warning, for example after starting over
+        # Exact results in spite of a warning, for example after starting over.
+        return Verdict(SAME, "; ".join(said))
     names = [line.partition(": apart")[0] for line in wrong]
     detail = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
     run = made.directory

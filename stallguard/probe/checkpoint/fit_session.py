@@ -178,9 +178,8 @@ class CheckpointSession:
             )
         if fit.past.finished and fit.skipping is None:
             self.context.note("resume", announcements.LONGER % (fit.ordinal, fit.past.epoch, fit.epochs))
-            self._records.forget_from(
-                fit.ordinal + 1
-            )  # what later fits saved depends on the shorter training
+            # What later fits saved depends on the shorter training.
+            self._records.forget_from(fit.ordinal + 1)
         for notice in fit.notices:
             self.context.say("resume", "fit %d: %s" % (fit.ordinal, notice))
         if fit.skipping is not None:
