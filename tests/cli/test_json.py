@@ -184,7 +184,9 @@ def test_a_field_without_a_meaning_and_a_meaning_without_a_field_are_refused(che
     every = list(checks.verbs(cli))
     monkeypatch.setitem(checks.reference.MEANINGS, "ls.Row.no_such", "nothing")
     monkeypatch.delitem(checks.reference.MEANINGS, "ls.Row.id")
-    with pytest.raises(ValueError, match=r"without a meaning .*: ls\.Row\.id; .* of no field: ls\.Row\.no_such"):
+    with pytest.raises(
+        ValueError, match=r"without a meaning .*: ls\.Row\.id; .* of no field: ls\.Row\.no_such"
+    ):
         checks.reference.Reference().text(every)
 
 
