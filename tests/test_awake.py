@@ -65,7 +65,7 @@ def test_the_helper_ends_with_us_when_we_are_killed(tmp_path):
     assert until(lambda: not psutil.pid_exists(int((tmp_path / "pid").read_text())))
 
 
-def test_a_helper_that_ends_by_itself_is_told_with_its_reason():
+def test_a_helper_that_ends_by_itself_is_reported_with_its_reason():
     awake = Awake(AwakePlan(("/bin/sh", "-c", "echo Failed to inhibit: access denied >&2; exit 1"), "held"))
 
     assert until(lambda: awake.trouble() is not None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import sys
 from collections import Counter
 from pathlib import Path
@@ -13,34 +14,21 @@ ROOT = Path(__file__).parent.parent
 CHECKS = ROOT / "scripts" / "checks"
 
 
-@pytest.fixture(scope="module")
-def language():
-    sys.path.insert(0, str(CHECKS))
-    try:
-        import language
-    finally:
-        sys.path.remove(str(CHECKS))
-    return language
+def checker(name: str):
+    """Return the fixture of one program of `scripts/checks`, imported as `scripts/check` does: beside its siblings."""
+
+    @pytest.fixture(scope="module", name=name)
+    def imported():
+        sys.path.insert(0, str(CHECKS))
+        try:
+            return importlib.import_module(name)
+        finally:
+            sys.path.remove(str(CHECKS))
+
+    return imported
 
 
-@pytest.fixture(scope="module")
-def links():
-    sys.path.insert(0, str(CHECKS))
-    try:
-        import links
-    finally:
-        sys.path.remove(str(CHECKS))
-    return links
-
-
-@pytest.fixture(scope="module")
-def messages():
-    sys.path.insert(0, str(CHECKS))
-    try:
-        import messages
-    finally:
-        sys.path.remove(str(CHECKS))
-    return messages
+language, links, messages = checker("language"), checker("links"), checker("messages")
 
 
 @pytest.mark.parametrize(

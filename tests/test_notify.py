@@ -59,7 +59,7 @@ def test_a_command_gets_the_words_as_environment_not_as_code(tmp_path: Path) -> 
     assert out.read_text() == "train|$(touch /tmp/no) `no` 'quoted'"
 
 
-def test_a_failing_channel_is_told_once_and_the_others_still_get_the_word() -> None:
+def test_a_failing_channel_is_reported_once_and_the_others_still_get_the_message() -> None:
     got: list[str] = []
     announced: list[str] = []
 
@@ -120,7 +120,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def test_what_a_command_that_fails_was_is_not_told() -> None:
+def test_a_command_that_fails_is_not_quoted() -> None:
     announced: list[str] = []
     notifier = notify.Notifier(
         {"the command": notify.command_sender("exit 3 # token=hunter2", dict(os.environ))}, announced.append

@@ -84,7 +84,7 @@ class Teller:
         for second in range(self._night.seconds):
             if second in stalls:
                 self._silent = float(second)
-            yield from self._heard(float(second))
+            yield from self._heartbeats(float(second))
             yield from self._sampled(float(second))
             if self._silent >= 0 and second - self._silent == SILENCE:
                 yield from self._stalled(float(second), stalls.index(int(self._silent)) + 1)
@@ -135,7 +135,7 @@ class Teller:
             return "step"
         return "validation" if place > EPOCH - 14 else "checkpoint" if place > EPOCH - 20 else "step"
 
-    def _heard(self, second: float) -> Iterator[tuple[float, Event]]:
+    def _heartbeats(self, second: float) -> Iterator[tuple[float, Event]]:
         phase = self._phase(second)
         done = 0
         if phase == "step" and self._silent < 0:

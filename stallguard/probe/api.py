@@ -74,7 +74,7 @@ class ScriptApi:
     def checkpoint(self, save: Callable[[str], Any], load: Callable[[str], Any], name: str) -> bool:
         """Have `save` write checkpoints from now on; return whether `load` read one of an earlier attempt."""
         self._context.beats.trains()
-        folder = self._context.backup_directory
+        folder = self._context.checkpoint_directory
         if not folder:
             return False
         from .checkpoint import earlier_attempts, schedule

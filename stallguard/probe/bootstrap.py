@@ -126,7 +126,7 @@ class Probe:
             (self.context.factor > 1, "microbatch"),
             ("STALLGUARD_REALLY" in self.environment, "microbatch.fewer_rows"),
             ("STALLGUARD_REGROW" in self.environment, "microbatch.grow_batch"),
-            (self.context.backup_directory, "checkpoint"),
+            (self.context.checkpoint_directory, "checkpoint"),
         ):
             if wanted:
                 self._load(part)

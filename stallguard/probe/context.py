@@ -105,7 +105,7 @@ class Context:
         return self.environment.get("STALLGUARD_RESUME") == "1"
 
     @property
-    def backup_directory(self) -> str:
+    def checkpoint_directory(self) -> str:
         """The directory of the checkpoint generations, "" if checkpoints are off."""
         return self.environment.get("STALLGUARD_CHECKPOINTS", "")
 

@@ -102,6 +102,12 @@ MESSAGES = {
     "evidence.collected": Message("evidence saved in {where}{line}"),
     "evidence.dumped": Message("the requested dump is in {where}{line}"),
     "batch.smaller": Message("{text}"),
+    "batch.known_parts": Message(
+        "find-batch saw this script survive with its batches in {parts} parts: beginning there"
+    ),
+    "batch.known_rows": Message(
+        "find-batch saw this script survive with batches of up to {rows} rows: none is larger"
+    ),
     "batch.whole": Message("{text}", level="warning"),
     "interrupt.forwarded": Message(
         "forwarded your interrupt to the training; a second interrupt ends it at once"

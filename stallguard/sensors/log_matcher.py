@@ -36,7 +36,7 @@ class Matcher:
         """Begin without output."""
         self._tail = b""  # the unfinished line, or the last of it
         self._searched = 0  # bytes of the tail that need no second look
-        self._told_to = 0  # how far into the tail and the next chunk finds were reported
+        self._reported_to = 0  # how far into the tail and the next chunk finds were reported
         self._before = b""  # the position at which the body begins
         self._block: _MetalError | _Traceback | None = None
         self._said: dict[str, tuple[int, float]] = {}
@@ -51,12 +51,12 @@ class Matcher:
             body, end, kept, searched = window, len(window) - HALF, len(window) - REACH, HALF
         events = self._search(body, self._searched, end, at)
         self._tail, self._searched = window[kept:], searched
-        self._told_to -= kept
+        self._reported_to -= kept
         return events
 
     def skip(self) -> None:
         """Drop the unfinished line and block: the next output does not continue them."""
-        self._tail, self._searched, self._told_to, self._before, self._block = b"", 0, 0, b"", None
+        self._tail, self._searched, self._reported_to, self._before, self._block = b"", 0, 0, b"", None
 
     def finish(self, at: float) -> list[Matched]:
         """Return the matches in the unfinished last line; call when the output ends."""
@@ -80,7 +80,7 @@ class Matcher:
 
     def _look(self, body: bytes, find: int, at: float, found: list[Matched]) -> int:
         """Examine the line around `find`; return where the search continues."""
-        told_to = self._told_to
+        reported_to = self._reported_to
         begin, end = _line(body, find)
         seen_from, seen_to = max(begin, find - REACH), min(end, find + REACH)
         line = _text(body[seen_from:seen_to])
@@ -94,11 +94,11 @@ class Matcher:
         above = above.rstrip(b"\r\n")
         line_before = _text(above[max(above.rfind(b"\n"), above.rfind(b"\r")) + 1 :])
         for signature, first, last in sights(line, line_before):
-            if seen_from + last > self._told_to:  # not one that was reported with its neighbour
+            if seen_from + last > self._reported_to:  # not one that was reported with its neighbour
                 shown = line if len(line) <= LINE_MAX else line[max(0, first - LEAD) :]
                 self._say(signature.id, signature.family, shown, at, found)
-                told_to = max(told_to, seen_from + last)
-        self._told_to = told_to
+                reported_to = max(reported_to, seen_from + last)
+        self._reported_to = reported_to
         whole = (seen_from, seen_to) == (begin, end)
         return end if whole else find + HALF  # only a part of a longer line has arrived
 

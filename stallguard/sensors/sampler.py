@@ -34,7 +34,7 @@ class Sampler:
         self._closing = False
         self._urgent = False
         self._began: float | None = None  # when the present reading began
-        self._told = False
+        self._is_reported = False
         self._failures = 0
 
     def start(self) -> None:
@@ -54,11 +54,11 @@ class Sampler:
     def check(self) -> None:
         """Post SensorBlocked once if the present reading takes longer than the sensor's deadline."""
         began = self._began
-        if began is None or self._told:
+        if began is None or self._is_reported:
             return
         waited = self._clock.monotonic() - began
         if waited > getattr(self._sensor, "deadline", DEADLINE):
-            self._told = True
+            self._is_reported = True
             self._post(SensorBlocked(at=self._clock.monotonic(), sensor=self._sensor.name, seconds=waited))
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class Sampler:
     def _run(self) -> None:
         while not self._closing:
             readings: list[AnyReading] = []
-            self._told = False
+            self._is_reported = False
             self._began = self._clock.monotonic()
             try:
                 readings = _as_known(self._sensor.read())

@@ -22,23 +22,21 @@ def first_launch(context: RunContext, earlier: EarlierRuns, trial_factor: int | 
 
 def announce(context: RunContext, launcher: Launcher, earlier: EarlierRuns, first: Launch) -> None:
     """Write to the terminal what is guarded, and what was decided before the start."""
-    request, announce = context.request, context.reporter.announce
-    announce("run.started", {"command": " ".join(request.words), "run": context.directory.id})
+    request, reporter = context.request, context.reporter
+    reporter.announce("run.started", {"command": " ".join(request.words), "run": context.directory.id})
     for text in context.settings.loaded.ignored:
-        announce("stallguard.trouble", {"text": text})
+        reporter.announce("stallguard.trouble", {"text": text})
     chosen = request.command.interpreter
     if chosen is not None:
-        announce("interpreter.chosen", {"python": chosen.path, "why": chosen.why})
+        reporter.announce("interpreter.chosen", {"python": chosen.path, "why": chosen.why})
         if chosen.hint:
-            announce("interpreter.differs", {"python": chosen.path, "hint": chosen.hint})
+            reporter.announce("interpreter.differs", {"python": chosen.path, "hint": chosen.hint})
     if request.continues:
-        announce("run.continues", {"run": request.continues})
+        reporter.announce("run.continues", {"run": request.continues})
     if not request.reach.injectable:
-        announce("probe.impossible", {"why": request.reach.why})
+        reporter.announce("probe.impossible", {"why": request.reach.why})
     known, given = earlier.sizes, launcher.given(1)
     if 1 < known.factor == first.factor:
-        text = f"find-batch saw this script survive with its batches in {known.factor} parts: beginning there"
-        announce("batch.smaller", {"text": text})
+        reporter.announce("batch.known_parts", {"parts": str(known.factor)})
     elif given.whole is not None and given.whole == known.rows:
-        text = f"find-batch saw this script survive with batches of up to {known.rows} rows: none is larger"
-        announce("batch.smaller", {"text": text})
+        reporter.announce("batch.known_rows", {"rows": str(known.rows)})

@@ -122,11 +122,8 @@ class Guard:
 
     def conclude(self) -> None:
         """Write down how the run ended, and say where its report is."""
-        run, directory, announce = (
-            self._context.current.run,
-            self._context.directory,
-            self._context.reporter.announce,
-        )
+        run, directory = self._context.current.run, self._context.directory
+        announce = self._context.reporter.announce
         assert run is not None  # noqa: S101 - concluded
         self.do_each(
             {

@@ -95,7 +95,7 @@ def test_a_name_that_is_no_file_name_everywhere_is_refused_with_a_better_one(nam
     assert checked_name(caught.value.cure.removeprefix("try --name ")) != name
 
 
-def test_times_are_sorted_and_told():
+def test_times_are_sorted_and_reported():
     found = schedule(("23:00", "7:05", "login", "23:00"), "6h")
     assert found == Schedule(at=("07:05", "23:00"), login=True, every=21600.0)
     assert found.words() == "daily at 07:05 and 23:00, at login, every 6h"

@@ -134,7 +134,7 @@ def test_an_unknown_number_is_passed_on_in_launchctls_words():
     assert answer(142, "Some\n new thing").words == "launchctl failed with 142: Some new thing"
 
 
-def test_an_ending_is_told_in_words():
+def test_an_ending_is_reported_in_words():
     def last(text: str) -> str:
         return ending(parse(f"x = {{\n\t{text}\n}}"))
 

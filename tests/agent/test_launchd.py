@@ -128,7 +128,7 @@ def test_uninstalling_what_is_not_there_is_no_error(fake, manager):
     manager.uninstall("night")
 
 
-def test_a_property_list_of_somebody_else_is_left_alone(fake, manager, job):
+def test_a_property_list_of_another_user_is_left_alone(fake, manager, job):
     file = manager.places.definition("night")
     file.parent.mkdir(parents=True)
     file.write_bytes(plistlib.dumps({"Label": LABEL, "ProgramArguments": ["/bin/true"]}))
@@ -138,7 +138,7 @@ def test_a_property_list_of_somebody_else_is_left_alone(fake, manager, job):
     assert plistlib.loads(file.read_bytes())["ProgramArguments"] == ["/bin/true"]
 
 
-def test_a_loaded_job_of_somebody_else_is_left_alone(fake, manager, job, tmp_path):
+def test_a_loaded_job_of_another_user_is_left_alone(fake, manager, job, tmp_path):
     manager.install(job)
     jobs = fake.state["jobs"]
     jobs[LABEL]["file"] = "/Applications/Other.app/night.plist"

@@ -189,7 +189,7 @@ def test_the_exit_code_of_a_training_that_ended_in_between_is_its_own(launchd, p
     assert (end.code, end.attempts) == (3, 1)
 
 
-def test_a_training_whose_end_nobody_saw_is_not_started_again(launchd, place):
+def test_a_training_whose_end_no_process_saw_is_not_started_again(launchd, place):
     little = launchd(LONG, end="os._exit(0)")
     run, attempt = running_training()
     left_alone(little, place, run, attempt, waiter=False)
@@ -279,7 +279,7 @@ def test_uninstalling_ends_a_training_whose_stallguard_has_just_died(launchd, pl
     assert job_memory.names() == []
 
 
-def test_a_dead_process_that_nobody_waited_for_does_not_live(place):
+def test_a_dead_process_that_no_process_waited_for_does_not_live(place):
     child = subprocess.Popen([sys.executable, "-c", "pass"])
     who = run_files.identity(child.pid)
     until(lambda: not run_files.lives(who))

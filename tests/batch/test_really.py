@@ -79,7 +79,7 @@ def test_a_pipeline_keeps_its_batches_is_sliced_and_that_is_said(keras3: tuple[R
     assert any("fit takes no batch size for" in text for text in heartbeat.hello()["beyond"])
 
 
-def test_the_rows_of_the_scripts_own_batch_are_told(keras3: tuple[Rows, Heard]) -> None:
+def test_the_rows_of_the_scripts_own_batch_are_reported(keras3: tuple[Rows, Heard]) -> None:
     announced = [note["facts"]["batch"] for note in keras3[1].notes if note["kind"] == "batch"]
     assert announced[-1] == "32"
 

@@ -44,7 +44,7 @@ def test_so_they_do_elsewhere(other_python: Callable[[str], str], name: str, bac
 
 
 @pytest.mark.live
-def test_a_script_that_is_told_its_size_gets_half_after_a_failure_and_the_whole_again_after_a_good_time(
+def test_a_script_that_is_given_its_size_gets_half_after_a_failure_and_the_whole_again_after_a_good_time(
     tmp_path: Path,
 ) -> None:
     run = guard(

@@ -204,7 +204,7 @@ HEAVY = {"numpy", "rich", "jinja2", "structlog", "stallguard.core.fold", "stallg
 
 
 @pytest.mark.parametrize("verb", sorted(SUMMARIES))
-def test_nobody_waits_for_what_only_the_verb_needs(home, verb):
+def test_the_help_does_not_import_what_only_the_command_needs(home, verb):
     """0.05 to 0.17 s of a processor, of which the interpreter and click take 0.05; what is heavy would double it."""
     env = environment(
         home, _STALLGUARD_COMPLETE="bash_complete", COMP_WORDS=f"stallguard {verb} --", COMP_CWORD="2"

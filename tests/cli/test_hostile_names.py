@@ -69,7 +69,7 @@ def test_a_dry_run_shows_arguments_as_text(run: paths.RunDir) -> None:
     assert not [character for character in STEERING if character in shown]
 
 
-def test_what_is_told_during_a_run_is_text(tmp_path: Path) -> None:
+def test_what_is_reported_during_a_run_is_text(tmp_path: Path) -> None:
     with (tmp_path / "said").open("w+") as stream:
         terminal = Terminal(stream, quiet=False, color=False)
         terminal.say(f"guarding {ESCAPES}")

@@ -188,7 +188,7 @@ def test_an_ended_run_has_its_outcome(home, code, exit_code, word):
         (143, "you asked to stop", True, "trial"),
     ],
 )
-def test_a_run_that_somebody_ended_did_not_fail(home, code, why, trial, state):
+def test_a_run_that_a_user_ended_did_not_fail(home, code, why, trial, state):
     run = over(home, code=code)
     run_files.write(
         run.path / "outcome.json", Outcome(1, code, why, "2026-03-07T23:30:00Z", 60.0, 5, 0, 1, 0.0)

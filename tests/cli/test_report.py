@@ -34,7 +34,7 @@ def stallguard(home, *words, **environment):
     )  # fmt: skip
 
 
-def test_the_newest_run_is_told_on_standard_output_and_nothing_else(home):
+def test_the_newest_run_is_reported_on_standard_output_and_nothing_else(home):
     answer = stallguard(home, "report")
 
     assert (answer.returncode, answer.stderr) == (0, "")

@@ -19,7 +19,7 @@ def quick(name, **more):
     return Collector(name, lambda _, sheet: sheet.text(f"{name}.txt", name), 1.0, 1000, **more)
 
 
-def test_a_collector_that_hangs_costs_its_own_time_and_nobody_elses(tmp_path, release):
+def test_a_collector_that_hangs_costs_only_its_own_time(tmp_path, release):
     hang = Collector("hang", lambda *_: release.wait(LONG), 0.2, 1000, first=True)
     later = Collector("later", lambda *_: release.wait(LONG), 0.3, 1000)
     manifest = evidence_bundle.gather(context(tmp_path), [hang, quick("a", first=True), later, quick("b")])
@@ -121,7 +121,7 @@ def test_a_directory_that_cannot_be_made_is_no_reason_to_raise(stuck):
     assert collected.where == process.at("it.acquire()  # here", "lock")
 
 
-def test_a_collector_that_fails_or_finds_nothing_is_told(tmp_path):
+def test_a_collector_that_fails_or_finds_nothing_is_reported(tmp_path):
     def fails(*_):
         raise ValueError("token=abcdefgh")
 
@@ -136,7 +136,7 @@ def test_a_collector_that_fails_or_finds_nothing_is_told(tmp_path):
     assert manifest.missing == ("f",)
 
 
-def test_a_plug_in_gathers_too_and_a_broken_one_is_told(tmp_path, monkeypatch):
+def test_a_plug_in_gathers_too_and_a_broken_one_is_reported(tmp_path, monkeypatch):
     (tmp_path / "lib/extra-1.0.dist-info").mkdir(parents=True)
     (tmp_path / "lib/extra-1.0.dist-info/METADATA").write_text("Name: extra\nVersion: 1.0\n")
     (tmp_path / "lib/extra-1.0.dist-info/entry_points.txt").write_text(

@@ -20,7 +20,7 @@ from tests.collectors.stuck import LONG, SECRET, context, item
 # ---- what is gathered ------------------------------------------------------------------------------------------
 
 
-def test_a_deadlock_is_told_with_the_line_of_the_script(stuck):
+def test_a_deadlock_is_reported_with_the_line_of_the_script(stuck):
     process = stuck("lock")
     began = time.monotonic()
     collected = evidence_bundle.collect(process.context())
@@ -101,7 +101,7 @@ def test_the_count_of_batches_decides_where_the_stacks_are_the_same(stuck):
     assert evidence_bundle.gather(process.context(again=0.1), collectors).moved is True
 
 
-def test_without_a_second_dump_nobody_says_whether_it_moved(stuck):
+def test_without_a_second_dump_it_is_unknown_whether_it_moved(stuck):
     assert evidence_bundle.gather(stuck("lock").context()).moved is None
 
 

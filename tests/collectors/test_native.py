@@ -54,7 +54,7 @@ def test_the_heaviest_path_of_each_thread_is_read():
     assert busy.share == pytest.approx(900 / 1700)
 
 
-def test_a_wait_in_metal_is_told_and_idle_pools_and_passing_work_are_not():
+def test_a_wait_in_metal_is_reported_and_idle_pools_and_passing_work_are_not():
     assert native.classes(native.parse_sample(SAMPLE)) == ("metal_wait",)
 
 

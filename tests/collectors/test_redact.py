@@ -179,7 +179,7 @@ def test_headers_keys_and_mail_addresses_are_gone():
 
 
 @given(below=st.text(string.ascii_letters + "/.-_", max_size=30))
-def test_home_becomes_a_tilde_and_other_people_nobody(below):
+def test_home_becomes_a_tilde_and_other_users_are_not_named(below):
     announced = clean().text(f"/home/ada/{below} /Users/grace/{below} /home/adam/x")
     assert "/home/ada/" not in announced
     assert "grace" not in announced

@@ -59,7 +59,7 @@ def test_of_several_the_one_counts_that_has_trained_and_then_come_no_further_for
     assert training_process.find(run).pid == silent
 
 
-def test_of_several_that_have_not_trained_the_latest_heard_counts(tmp_path, sleeper):
+def test_of_several_that_have_not_trained_the_latest_received_counts(tmp_path, sleeper):
     run, launcher, child = RunDir(tmp_path), sleeper(), sleeper()
     page(run, launcher, sent_ns=10)
     page(run, child, sent_ns=20)

@@ -33,7 +33,7 @@ def causes_of(actions: list[Action]) -> list[str]:
 
 
 @pytest.mark.parametrize("cause", TOLD)
-def test_the_cause_is_told_once_and_nothing_is_done(cause: str) -> None:
+def test_the_cause_is_reported_once_and_nothing_is_done(cause: str) -> None:
     actions = actions_of(TOLD[cause]())
 
     assert causes_of(actions).count(cause) == 1
@@ -43,11 +43,11 @@ def test_the_cause_is_told_once_and_nothing_is_done(cause: str) -> None:
 
 
 @pytest.mark.parametrize("begun", [darwin.mac, linux.box])
-def test_nothing_is_told_of_a_training_that_is_well(begun: Callable[[], Simulation]) -> None:
+def test_nothing_is_reported_of_a_training_that_is_well(begun: Callable[[], Simulation]) -> None:
     assert causes_of(actions_of(begun(), 1200.0)) == []
 
 
-def test_a_slow_down_is_told_with_its_factor_when_it_begins() -> None:
+def test_a_slow_down_is_reported_with_its_factor_when_it_begins() -> None:
     actions = actions_of(darwin.MANY["F3 heat"][2]())
     slow = [
         action.facts
@@ -59,7 +59,7 @@ def test_a_slow_down_is_told_with_its_factor_when_it_begins() -> None:
     assert float(slow[0]["factor"]) > 1.2
 
 
-def test_the_next_attempt_is_told_of_anew() -> None:
+def test_the_next_attempt_is_reported_anew() -> None:
     story = TOLD["wrong-numbers"]()
     followed = Followed(story.train(120)).replay()
     shift = story.now - story.events[0].at + 1000.0

@@ -33,7 +33,7 @@ def test_a_gpu_that_stays_busy_without_us_ends_the_run_with_a_word() -> None:
     assert "busy" in next(action.why for action in world.actions(Conclude))
 
 
-def test_elsewhere_a_busy_gpu_is_somebody_elses_and_nobody_waits() -> None:
+def test_elsewhere_a_busy_gpu_belongs_to_another_process_and_nothing_waits() -> None:
     story = crashed(linux.box())
     world = Followed(story.silent(20)).replay()
 

@@ -41,7 +41,7 @@ def finding(seen: History) -> Finding:
     return first
 
 
-def test_nothing_is_said_of_a_second_thread_that_nobody_saw():
+def test_nothing_is_said_of_a_second_thread_that_no_process_saw():
     found = finding(history())
     said = " ".join((*found.evidence, *found.advice, causes.title(found.cause), messages.DOING["deadlock"]))
 

@@ -43,7 +43,7 @@ def test_an_attempt_that_was_ended_to_be_started_again_leaves_a_failure_of_ours(
 
 
 @pytest.mark.parametrize(("verb", "name"), [("interrupt", "INT"), ("stop", "TERM"), ("finish", "TERM")])
-def test_who_asks_is_heard_and_who_asks_again_has_it_ended(verb: str, name: str) -> None:
+def test_a_first_order_is_answered_and_a_second_ends_the_training(verb: str, name: str) -> None:
     run = trained()
     ask = UserCommand(at=run.now, verb=verb)
 

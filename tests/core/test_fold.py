@@ -66,7 +66,7 @@ def test_one_that_goes_on_before_it_is_acted_upon_has_recovered() -> None:
     assert world.run.state == lifecycle.RUNNING
 
 
-def test_a_probe_that_stepped_aside_leaves_a_run_that_is_told_of_and_never_ended() -> None:
+def test_a_probe_that_stepped_aside_leaves_a_run_that_is_reported_and_never_ended() -> None:
     world = Simulation()
     world.train(60)
     world.training.record = msgspec.structs.replace(world.heartbeat, aside=True)
@@ -96,7 +96,7 @@ def test_a_training_that_must_not_go_on_inexactly_ends_the_run() -> None:
     assert world.actions(Conclude) == [Conclude(code=GAVE_UP, why="the data differ")]
 
 
-def test_a_dump_that_was_asked_for_is_told_and_judges_nothing() -> None:
+def test_a_dump_that_was_asked_for_is_reported_and_judges_nothing() -> None:
     world = Simulation()
     world.train(60)
     before = len(world.done)
@@ -161,7 +161,7 @@ def test_the_childs_own_end_is_the_runs_end(code: int, ours: int) -> None:
 
 
 @pytest.mark.parametrize("verb", ["", "restart", "stop"])
-def test_after_an_end_that_nobody_saw_nothing_is_started(verb: str) -> None:
+def test_after_an_end_that_no_process_saw_nothing_is_started(verb: str) -> None:
     world = Simulation(ends_on_term=False)
     world.train(60)
     if verb:

@@ -48,7 +48,7 @@ def test_while_no_batch_follows_the_training_may_end_in_its_own_time():
     assert [end.code for end in world.actions(Conclude)] == [0]
 
 
-def test_a_second_interrupt_within_the_time_that_was_told_ends_it_at_once():
+def test_a_second_interrupt_within_the_time_that_was_reported_ends_it_at_once():
     world = Simulation()
     world.train(60)
     interrupt(world)

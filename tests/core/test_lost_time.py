@@ -112,7 +112,7 @@ def test_a_resume_says_how_many_batches_are_trained_again(
     assert lost_time.trained_again(known, 8, resumed) == number
 
 
-def test_the_note_of_a_resume_is_told_with_that_number() -> None:
+def test_the_note_of_a_resume_is_reported_with_that_number() -> None:
     world = Simulation()
     world.train(60)
     world.exit(-9)

@@ -61,7 +61,7 @@ def test_after_a_stable_time_and_not_before_the_probe_is_asked_once() -> None:
         msgspec.structs.replace(REGROWING, policy=msgspec.structs.replace(POLICY, regrow=False)),
     ],
 )
-def test_where_nobody_asked_for_it_batches_stay_as_they_are(limits: Limits) -> None:
+def test_batches_stay_as_they_are_unless_the_user_asked_for_slices(limits: Limits) -> None:
     world = Simulation(WholeCore(limits, factor=2), ends_if_asked=False)
     world.train(3 * STABLE)
 
@@ -90,7 +90,7 @@ def test_where_only_a_new_start_can_it_comes_at_the_end_of_the_epoch() -> None:
     assert factors(world) == [1, 2, 1]
 
 
-def test_an_epochs_end_that_nobody_asked_for_restarts_nothing() -> None:
+def test_an_epochs_end_that_was_not_asked_for_restarts_nothing() -> None:
     world = at_half()
     world.note("epoch-end")
     world.train(5)
@@ -117,7 +117,7 @@ def test_what_an_earlier_run_learned_holds_for_the_next() -> None:
     assert world.actions(Ask) == []
 
 
-def test_sizes_of_a_batch_whose_rows_nobody_knows_are_told_apart_too() -> None:
+def test_sizes_of_a_batch_of_unknown_rows_are_distinguished_too() -> None:
     known = sizes.leave(sizes.leave(sizes.UNKNOWN, None, 1), None, 1)
     assert known.left == {"1/1 of the batch": 2}
     assert regrow.larger(2, None, known, STABLE, POLICY) is None

@@ -119,7 +119,7 @@ def test_the_time_in_which_a_launcher_waited_for_a_training_is_no_silence_of_its
     assert world.facts_of("training.suspected") == world.facts_of("training.stalled") == []
 
 
-def test_the_newest_process_is_judged_while_nobody_has_trained() -> None:
+def test_the_newest_process_is_judged_while_no_process_has_trained() -> None:
     world = Simulation(several=True)
     world.start(10, batch=0.0)
     world.start(11, batch=1000.0)  # it imports
@@ -188,7 +188,7 @@ def test_a_stall_of_the_second_of_three_is_no_fruitless_restart_as_long_as_it_co
     assert [attempt.fresh for attempt in world.run.past.attempts][:3] == [True, True, True]
 
 
-def test_one_that_vanishes_is_told_and_the_others_are_judged_on() -> None:
+def test_one_that_vanishes_is_reported_and_the_others_are_judged_on() -> None:
     world = Simulation(several=True)
     world.start(11), world.start(12)
     world.go_on(60)
@@ -201,7 +201,7 @@ def test_one_that_vanishes_is_told_and_the_others_are_judged_on() -> None:
     assert world.facts_of("training.stalled")[0]["pid"] == "12"
 
 
-def test_a_stalled_training_that_somebody_ends_is_an_incident_no_longer() -> None:
+def test_a_stalled_training_that_a_user_ends_is_an_incident_no_longer() -> None:
     world = Simulation(OBSERVING, several=True)
     world.start(11), world.start(12)
     world.go_on(60)
@@ -285,7 +285,7 @@ def test_of_several_trainings_a_note_says_whose_it_is() -> None:
     ]
 
 
-def test_what_is_not_exact_is_told() -> None:
+def test_what_is_not_exact_is_reported() -> None:
     world = Simulation(several=True)
     world.start(11)
     world.note("inexact", "the order of the data is not known", pid=11)

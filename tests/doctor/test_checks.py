@@ -128,7 +128,7 @@ def test_the_gravest_finding_is_the_verdict():
     assert worst([]) == OK
 
 
-def test_a_file_system_is_told_once_however_many_places_are_on_it():
+def test_a_file_system_is_reported_once_however_many_places_are_on_it():
     shared = (PlaceFacts("runs", "/a", True, 99 * GB, 7), PlaceFacts("results", "/b", True, 99 * GB, 7))
     assert sum(finding.name == "disk" for finding in examine(spoiled(MAC, places=shared))) == 1
 

@@ -63,7 +63,7 @@ def test_a_machine_about_which_psutil_fails_can_be_examined_all_the_same(monkeyp
     assert found.heavy == ()
 
 
-def test_what_is_large_is_told_although_the_memory_of_the_machine_is_not_known():
+def test_what_is_large_is_reported_although_the_memory_of_the_machine_is_not_known():
     found = [Heavy("small", 1, 0.0, GB), Heavy("vm", 1, 0.0, 9 * GB)]
     assert [one.name for one in loudest(found, total=None)] == ["vm"]
 
@@ -84,7 +84,7 @@ def test_a_process_is_named_by_its_script(words, script):
     assert script_in(words) == script
 
 
-def test_processes_of_one_name_are_told_apart_by_script_and_pid_the_hardest_first(tmp_path):
+def test_processes_of_one_name_are_distinguished_by_script_and_pid_the_hardest_first(tmp_path):
     script = tmp_path / "busy.py"
     script.write_text("while True: pass")
     child = subprocess.Popen([sys.executable, str(script)])

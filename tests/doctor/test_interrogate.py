@@ -48,14 +48,14 @@ def test_words_of_the_environment_around_the_answer_do_no_harm(tmp_path):
         ("""echo 'stallguard-doctor:{"version": 3}'""", "cannot be read"),
     ],
 )
-def test_an_interpreter_that_fails_is_told_with_its_own_last_words(tmp_path, body, trouble):
+def test_an_interpreter_that_fails_is_reported_with_its_own_last_words(tmp_path, body, trouble):
     announced = environment(script(tmp_path, body), deep=True)
     assert announced.installed is None
     assert announced.deep is None
     assert trouble in announced.trouble
 
 
-def test_what_is_no_program_is_told():
+def test_what_is_no_program_is_reported():
     assert "cannot be started" in environment(Choice("/dev/null", "a test"), deep=False).trouble
 
 

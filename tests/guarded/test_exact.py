@@ -55,7 +55,7 @@ def test_data_of_another_order_are_trained_from_the_beginning_of_their_epoch(tmp
     assert b"epochs [0, 1, 2] 3" in run.out
 
 
-def test_who_asks_for_it_goes_on_with_other_data_and_is_told_so(tmp_path: Path) -> None:
+def test_a_user_can_go_on_with_other_data_and_the_report_says_so(tmp_path: Path) -> None:
     run = killed_once(tmp_path, "--inexact", "continue")
 
     assert run.code == 0, run.err

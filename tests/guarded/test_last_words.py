@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 
-def test_a_last_notification_that_fails_is_told_and_recorded(tmp_path: Path) -> None:
+def test_a_last_notification_that_fails_is_reported_and_recorded(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('done')")
     command = [sys.executable, "-m", "stallguard", "run", "--set", "notify.desktop=false", "--set",
                "notify.command=exit 3", "train.py"]  # fmt: skip

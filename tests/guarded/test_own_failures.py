@@ -86,7 +86,7 @@ def test_the_training_goes_its_way_to_its_own_end(tmp_path: Path, where: str, on
     assert "Traceback" not in run.err
 
 
-def test_what_failed_is_told_and_kept_for_a_report(tmp_path: Path) -> None:
+def test_what_failed_is_reported_and_kept_for_a_report(tmp_path: Path) -> None:
     run = broken(tmp_path, ADVANCE, "Sampled")
 
     assert f"{TOLD} at judging what happened (RuntimeError: a mistake of ours)" in run.err
@@ -103,7 +103,7 @@ def test_a_few_events_that_are_not_understood_leave_the_guard_in_place(tmp_path:
     assert run.outcome()["batches"] == 15
 
 
-def test_who_wants_it_to_end_is_heard_all_the_same(tmp_path: Path) -> None:
+def test_an_order_to_end_is_carried_out_all_the_same(tmp_path: Path) -> None:
     environment = {**os.environ, "STALLGUARD_HOME": str(tmp_path)}
     with subprocess.Popen(
         command(tmp_path, ADVANCE, "UserCommand"),

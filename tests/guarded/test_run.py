@@ -109,7 +109,7 @@ def test_what_cannot_be_looked_into_is_said_in_one_line_and_still_guarded(tmp_pa
     assert "the probe cannot be installed" in run.err
 
 
-def test_by_hand_beats_and_phases_are_heard(tmp_path: Path) -> None:
+def test_by_hand_beats_and_phases_are_received(tmp_path: Path) -> None:
     script = write(
         tmp_path,
         """

@@ -245,7 +245,7 @@ def test_a_training_that_became_another_program_is_no_stall(tmp_path: Path) -> N
     assert run.announced("training.stalled") == []
 
 
-def test_a_training_that_is_killed_is_told_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_training_that_is_killed_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
     script = '("$PY" "$LOOP" first 10000 0.02 || true) & "$PY" "$LOOP" second 400 0.02 & wait'
     command = [sys.executable, "-m", "stallguard", "run", "--", "sh", "-c", script]
     with subprocess.Popen(command, env={**os.environ, **PY, "STALLGUARD_HOME": str(tmp_path)}) as child:

@@ -28,7 +28,7 @@ class Hands:
         return self.slept
 
 
-def test_a_machine_that_slept_is_told_once_with_its_seconds() -> None:
+def test_a_machine_that_slept_is_reported_once_with_its_seconds() -> None:
     clock = Hands()
     watch = SleepWatch(clock)
     clock.now, clock.slept = 100.25, 3605.0

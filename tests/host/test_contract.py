@@ -51,5 +51,5 @@ def test_the_system_is_chosen_by_the_platform() -> None:
 
 
 @pytest.mark.parametrize("reading", [Process(), Memory()])
-def test_what_is_not_told_is_unknown_and_takes_no_room(reading: Reading) -> None:
+def test_what_is_not_reported_is_unknown_and_takes_no_room(reading: Reading) -> None:
     assert all(getattr(reading, field) is None for field in reading.__struct_fields__ if field != "pid")

@@ -53,7 +53,7 @@ def test_the_unified_log_is_asked_for_little():
 
 
 @linux
-def test_every_thread_is_told_with_where_it_waits():
+def test_every_thread_is_reported_with_where_it_waits():
     stop = threading.Event()
     waiting = threading.Thread(target=stop.wait)
     waiting.start()
@@ -80,7 +80,7 @@ def test_every_thread_is_told_with_where_it_waits():
     ],
     ids=["lock", "sleep"],
 )
-def test_a_main_thread_that_waits_for_a_lock_is_told_from_one_that_sleeps(code, site):
+def test_a_main_thread_that_waits_for_a_lock_is_distinguished_from_one_that_sleeps(code, site):
     child = subprocess.Popen([sys.executable, "-c", code])
     try:
         deadline = time.monotonic() + 20
@@ -104,7 +104,7 @@ def test_the_address_space_is_summed_by_name():
 
 
 @linux
-def test_open_files_are_told_by_their_links(tmp_path):
+def test_open_files_are_reported_by_their_links(tmp_path):
     with (tmp_path / "x").open("w") as file:
         assert f"{file.fileno():>5} -> {tmp_path / 'x'}\n" in linux_tools.files(os.getpid())
 

@@ -28,7 +28,7 @@ def recording(name):
         ("pmset_g_battery_old.txt", Sleep(600.0, (), low_power=None)),
     ],
 )
-def test_the_sleep_setting_in_use_is_told_with_who_holds_it_off(name, sleep):
+def test_the_sleep_setting_in_use_is_reported_with_who_holds_it_off(name, sleep):
     assert parse_sleep(recording(name)) == sleep
 
 
@@ -75,7 +75,7 @@ def test_a_cut_recording_never_raises(cut):
     parse_displays(recording("system_profiler_spdisplays_m4.json")[:cut])
 
 
-def test_logind_leaves_an_idle_machine_alone_unless_told():
+def test_logind_leaves_an_idle_machine_alone_unless_configured():
     assert parse_logind(["[Login]\n#IdleAction=suspend\n"]).after == 0.0
     assert parse_logind([]).after == 0.0
 

@@ -110,14 +110,14 @@ def test_only_the_value_changes_and_the_least_batch_holds(
 
 
 @over(st.lists(st.text(), max_size=6), st.dictionaries(st.text(), st.text(), max_size=4), FACTORS)
-def test_a_script_that_is_not_told_its_size_is_started_as_it_stands(
+def test_a_script_that_is_not_given_its_size_is_started_as_it_stands(
     argv: list[str], env: dict[str, str], factor: int
 ) -> None:
     assert given(argv, env, PolicyLimits(), factor) == (argv, env, None, None)
 
 
 @over(st.lists(st.text(max_size=12), max_size=6), FLAGS, FACTORS)
-def test_any_command_is_told_or_refused_in_words(argv: list[str], flag: str, factor: int) -> None:
+def test_any_command_gets_its_size_or_is_refused_in_words(argv: list[str], flag: str, factor: int) -> None:
     try:
         found = given(argv, {}, PolicyLimits(batch_flag=flag), factor)
     except StallguardError:

@@ -272,7 +272,7 @@ def test_after_the_last_batch_no_step_is_awaited(beats):
     assert field(beats, "phase") == b.BETWEEN
 
 
-def test_the_longest_pause_waits_until_it_was_told(beats, monkeypatch):
+def test_the_longest_pause_waits_until_it_was_reported(beats, monkeypatch):
     now = [beats._last]
     monkeypatch.setattr(b, "monotonic_ns", lambda: now[0])
     beats.enter(b.STEP)

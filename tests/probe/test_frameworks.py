@@ -99,7 +99,7 @@ class TestKeras3:
         assert not keras3.last()["flags"] & wire.FLAG_STEPPED_ASIDE
         assert [note for note in keras3.notes if note["kind"] not in ("hello", "batch")] == []
 
-    def test_phases_are_told_apart(self, keras3):
+    def test_phases_are_distinguished(self, keras3):
         seen = {wire.PHASES[record["longest_phase"]] for record in keras3.records} | set(keras3.phases())
         unseen = {"idle", "prediction", "named", "importing"}  # too short here, or not there
         assert set(wire.PHASES) - unseen <= seen

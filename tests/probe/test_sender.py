@@ -110,7 +110,7 @@ def test_a_deaf_supervisor_blocks_nothing_and_loses_no_note(sender, beats, mail,
     assert [one["text"] for one in ear.take() if isinstance(one, dict)] == ["warm-up"]
 
 
-def test_a_longest_pause_that_was_dropped_is_told_again(sender, beats, ear):
+def test_a_longest_pause_that_was_dropped_is_reported_again(sender, beats, ear):
     sender.turn(SECOND)
     for tick in range(100):
         beats.moved()

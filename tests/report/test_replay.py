@@ -138,7 +138,7 @@ def test_other_settings_decide_otherwise():
     assert [v.step for v in patient.verdicts] == ["suspect"]
 
 
-def test_what_would_have_been_done_is_told_with_the_verdicts():
+def test_what_would_have_been_done_is_reported_with_the_verdicts():
     found = decided("stall_lock")
 
     assert [v.step for v in found.verdicts] == ["suspect", "stalled"]
@@ -146,7 +146,7 @@ def test_what_would_have_been_done_is_told_with_the_verdicts():
     assert "nothing in the process can wake its threads" in found.actions[0].why
 
 
-def test_a_contended_machine_is_told_as_slow_or_not_at_all_but_never_as_a_stall():
+def test_a_contended_machine_is_reported_as_slow_or_not_at_all_but_never_as_a_stall():
     assert decided("contention").verdicts == []
 
 

@@ -47,7 +47,7 @@ def test_no_thread_joins_the_main_thread():
     assert [group.main for group in fold(twin + "\n" + MAIN)] == [True, False]
 
 
-def test_our_own_threads_are_not_told():
+def test_our_own_threads_are_not_reported():
     ours = thread(5, "_run", file="/opt/stallguard/probe/sender.py")
 
     asks = (

@@ -66,7 +66,7 @@ def test_a_message_between_two_states_of_a_progress_bar_is_found() -> None:
     assert "\x1b" not in found[0].line
 
 
-def test_the_start_of_tensorflow_metal_is_told_from_its_errors() -> None:
+def test_the_start_of_tensorflow_metal_is_distinguished_from_its_errors() -> None:
     families = [event.family for event in fed(recording("stdout_tensorflow_metal_device_init_m1pro.txt"))]
     assert families == ["PHASE", "PHASE", "PHASE", "BENIGN", "PHASE", "BENIGN", "PHASE_TRACE"]
 
@@ -84,7 +84,7 @@ def test_a_metal_error_is_one_event_wherever_it_is_cut(cut: int) -> None:
     assert ids(found) == ["iogpu_ignored"] * 2
 
 
-def test_a_reason_that_nobody_knows_yet_is_told_in_its_own_words() -> None:
+def test_a_reason_of_an_unknown_kind_is_reported_in_its_own_words() -> None:
     stream = recording("stderr_tf_m1_command_buffer_error.txt").replace(
         b"Ignored (for causing prior/excessive GPU errors) (IOAF code 4)",
         b"Some Novel Failure (00000011:kIONew)",
@@ -115,7 +115,7 @@ ValueError: Shapes (32, 10) and (32, 1) are incompatible
 """
 
 
-def test_a_traceback_is_told_by_its_last_line() -> None:
+def test_a_traceback_is_reported_by_its_last_line() -> None:
     found = fed(b"Epoch 1/5\n" + TRACEBACK + b"bye\n")
     assert [(event.family, event.line) for event in found] == [
         ("SCRIPT_ERROR", "ValueError: Shapes (32, 10) and (32, 1) are incompatible")
@@ -136,7 +136,7 @@ def test_an_error_that_is_a_known_sign_is_both() -> None:
     assert [event.family for event in fed(stream)] == ["SCRIPT_ERROR", "GPU_OOM"]
 
 
-def test_both_errors_of_a_chain_are_told() -> None:
+def test_both_errors_of_a_chain_are_reported() -> None:
     stream = (
         TRACEBACK
         + b"\nDuring handling of the above exception, another exception occurred:\n\n"

@@ -125,7 +125,7 @@ def _entry(name: str, load: object) -> object:
     return SimpleNamespace(name=name, load=load, value="x:y", dist=SimpleNamespace(name="extra"))
 
 
-def test_a_plug_in_adds_a_sensor_and_a_broken_one_is_told_and_left_out(
+def test_a_plug_in_adds_a_sensor_and_a_broken_one_is_reported_and_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def broken() -> object:

@@ -130,7 +130,7 @@ def test_asking_for_urgency_again_and_again_changes_nothing() -> None:
     assert sensor.asked <= 2
 
 
-def test_a_blocked_sensor_is_told_once_holds_up_no_other_and_goes_on_when_it_returns(
+def test_a_blocked_sensor_is_reported_once_holds_up_no_other_and_goes_on_when_it_returns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("stallguard.sensors.sampler.LOOK", 0.02)
@@ -158,7 +158,7 @@ def test_close_returns_though_a_sensor_hangs() -> None:
     stuck.free.set()
 
 
-def test_a_failing_sensor_is_told_once_asked_ever_more_rarely_and_ends_nothing() -> None:
+def test_a_failing_sensor_is_reported_once_asked_ever_more_rarely_and_ends_nothing() -> None:
     announced: list[str] = []
     sensor = Broken()
 

@@ -33,7 +33,7 @@ def test_what_is_known_of_sizes_holds_whichever_is_asked_for(place: Path) -> Non
     assert learned_store.load(key(place, "-b", "512"), print) is None, "it is no measure of gaps"
 
 
-def test_another_script_knows_nothing_and_a_damaged_file_is_told_of(place: Path) -> None:
+def test_another_script_knows_nothing_and_a_damaged_file_is_reported(place: Path) -> None:
     learned_store.keep_sizes(key(place), KNOWN)
     (kept,) = (place / "home" / "learned").iterdir()
     kept.write_text("{")

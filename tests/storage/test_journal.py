@@ -72,7 +72,7 @@ def test_writing_goes_on_after_a_line_that_was_cut(tmp_path: Path) -> None:
     assert list(journal.events(path)) == [*EVENTS[:-1], *EVENTS]
 
 
-def test_a_full_disk_is_told_once_and_raises_nothing() -> None:
+def test_a_full_disk_is_reported_once_and_raises_nothing() -> None:
     announced: list[str] = []
 
     write(Path("/dev/full"), announced.append)

@@ -33,7 +33,7 @@ def test_a_run_is_found_by_a_unique_part_of_its_id(tmp_path: Path) -> None:
     assert paths.find_run(str(alpha.path), tmp_path).id == alpha.id
 
 
-def test_checkpoints_that_nobody_resumes_from_are_kept_aside_and_the_seed_stays(tmp_path: Path) -> None:
+def test_checkpoints_that_are_not_resumed_from_are_kept_aside_and_the_seed_stays(tmp_path: Path) -> None:
     [run] = make(tmp_path, "train")
     generation = run.checkpoints / "process" / "fit-0001" / "g1"
     generation.mkdir(parents=True)

@@ -99,14 +99,14 @@ def test_rubbish_does_not_silence_it(desk: Desk, rubbish: bytes) -> None:
     assert ask(desk.path, "status")["state"] == "x"
 
 
-def test_nobody_there_is_one_clear_error(tmp_path: Path) -> None:
+def test_a_missing_process_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(StallguardError, match="does not answer") as caught:
         ask(str(tmp_path / "none"), "status")
 
     assert caught.value.code == NO_SUCH_RUN
 
 
-def test_clients_that_are_slow_delay_nobody(desk: Desk) -> None:
+def test_clients_that_are_slow_delay_no_other(desk: Desk) -> None:
     slow = [desk.connect() for _ in range(8)]
     for client in slow:
         client.sendall(b"{")
@@ -128,7 +128,7 @@ def test_a_client_has_one_deadline_however_it_talks(desk: Desk) -> None:
         assert time.monotonic() - began < LONG / 2
 
 
-def test_a_client_that_takes_no_answer_delays_nobody(desk: Desk) -> None:
+def test_a_client_that_takes_no_answer_delays_no_other(desk: Desk) -> None:
     with desk.connect() as deaf:
         deaf.sendall(b'{"verb": "status"}\n')
         assert ask(desk.path, "status")["state"] == "x"

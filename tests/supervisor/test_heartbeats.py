@@ -39,7 +39,7 @@ def test_a_probe_that_stepped_aside_is_known_by_its_record(ear: Ear) -> None:
     assert [event.aside for event in seen if isinstance(event, Heartbeat)] == [False, True]
 
 
-def test_a_foreign_token_is_not_heard(ear: Ear) -> None:
+def test_a_foreign_token_is_not_received(ear: Ear) -> None:
     probe = ear.probe()
     with probe.socket:
         probe.send(beats=1, token=TOKEN + 1)
@@ -117,7 +117,7 @@ def test_the_hello_becomes_a_greeting_and_other_notes_stay_notes(ear: Ear) -> No
     assert (note.pid, note.text) == (probe.pid, "from epoch 2")
 
 
-def test_a_command_line_is_told_without_its_secrets(ear: Ear) -> None:
+def test_a_command_line_is_reported_without_its_secrets(ear: Ear) -> None:
     ear.probe().say('{"token":77,"pid":PID,"kind":"hello","command":"train.py --api-key hunter2hunter2 3"}')
 
     hello = ear.next(ProbeConnected)
@@ -143,7 +143,7 @@ def test_each_process_has_a_record_of_its_own(ear: Ear) -> None:
     }  # fmt: skip
 
 
-def test_the_longest_pause_of_one_process_is_not_told_of_another(ear: Ear) -> None:
+def test_the_longest_pause_of_one_process_is_not_reported_of_another(ear: Ear) -> None:
     one, other = ear.probe(), ear.probe()
     one.send(beats=1, changes=1, longest_ns=5_000_000_000)
     other.send(beats=1, changes=1, longest_ns=1_000_000)

@@ -25,7 +25,7 @@ def test_deeply_nested_text_without_the_token_is_counted_and_never_decoded(ear: 
     ]
 
 
-def test_messages_of_the_probe_that_cannot_be_taken_end_nothing_and_are_told_once(ear: Ear) -> None:
+def test_messages_of_the_probe_that_cannot_be_taken_end_nothing_and_are_reported_once(ear: Ear) -> None:
     probe = ear.probe()
     for text in ('{"token":77,"x":' + DEEP, '{"token":77,"pid":"x"}', '{"token":77,\udcff'):
         probe.socket.send(text.encode(errors="surrogateescape"))

@@ -55,7 +55,7 @@ def test_a_probe_that_begins_after_the_directory_was_swept_is_listened_to(
 
 
 @pytest.mark.waits
-def test_a_socket_that_cannot_be_bound_again_is_told_once(place: Path, tmp_path: Path) -> None:
+def test_a_socket_that_cannot_be_bound_again_is_reported_once(place: Path, tmp_path: Path) -> None:
     ear = Ear(place, tmp_path)
     shutil.rmtree(place)
     place.write_text("in the way")

@@ -37,7 +37,7 @@ def test_a_virtual_gpu_and_none_are_no_answer(say):
     assert say.gpu("", 0.04).verdict == UNASKED
 
 
-def test_memory_names_what_is_not_told(say):
+def test_memory_names_what_is_not_reported(say):
     announced, pages = (
         recorded("sysctl_memory_loaded_48g_18core.txt"),
         recorded("vm_stat_m_series_32g_healthy.txt"),
@@ -122,7 +122,7 @@ def test_a_job_is_in_force_as_it_was_written_or_not(say):
     )
 
 
-def test_a_label_that_is_switched_off_is_told_by_number_and_by_list(say):
+def test_a_job_that_is_switched_off_is_recognised_by_number_and_by_list(say):
     listed = '\t\t"com.stallguard.walk" => disabled\n'
     assert say.disabled(119, "", listed, "com.stallguard.walk").verdict == HELD
     assert say.disabled(5, "", listed, "com.stallguard.walk").verdict == HELD

@@ -82,7 +82,7 @@ def test_one_check_can_be_made_alone_and_an_unknown_one_is_named():
         chosen(["slep"])
 
 
-def test_recordings_name_their_mac_their_command_and_nobody():
+def test_recordings_name_their_mac_and_their_command_and_no_user():
     from mac import recordings
     from mac.recordings import Mac, Recording
 

@@ -77,11 +77,11 @@ class Night:
 
     def segments(self) -> Iterator[Segment]:
         """Yield the first batch, then epoch after epoch."""
-        yield from self._told([self._first()])
+        yield from self._timed([self._first()])
         epoch = 0
         while self.now < self.end:
             yield from self._epoch()
-            yield from self._told(self._boundary(epoch))
+            yield from self._timed(self._boundary(epoch))
             epoch += 1
 
     def _wait(self, rate: float) -> float:
@@ -90,7 +90,7 @@ class Night:
     def _spread(self, seconds: float, sigma: float) -> float:
         return float(seconds * np.exp(sigma * self.rng.standard_normal()))
 
-    def _told(self, segments: list[Segment]) -> Iterator[Segment]:
+    def _timed(self, segments: list[Segment]) -> Iterator[Segment]:
         for segment in segments:
             self.now += length(segment) + (segment.slept if isinstance(segment, Gap) else 0.0)
             yield segment
@@ -110,12 +110,12 @@ class Night:
             count = max(1, min(left, int(MINUTE / typical)))
             if self.plan.save_every:
                 count = min(count, self.plan.save_every - since_save)
-            yield from self._told(self._steps(count, slow))
+            yield from self._timed(self._steps(count, slow))
             left, since_save = left - count, since_save + count
-            yield from self._told(self._episodes(typical))
+            yield from self._timed(self._episodes(typical))
             if since_save == self.plan.save_every:
                 since_save = 0
-                yield from self._told([self._save()])
+                yield from self._timed([self._save()])
 
     def _slowness(self) -> float:
         """Return how much longer a step takes now than at the beginning, and move its causes on."""

@@ -82,11 +82,11 @@ def _night(world: World, kind: Kind, rng: np.random.Generator, scores: dict[str,
         for detector_state in ours.values():
             detector_state.see(segment, records)
         if world.peers:
-            _tell_peers(segment, watch)
+            _feed_peers(segment, watch)
     _note(ours, watch, scores)
 
 
-def _tell_peers(segment: nights.Segment, watch: Watch) -> None:
+def _feed_peers(segment: nights.Segment, watch: Watch) -> None:
     if isinstance(segment, Steps) and segment.trains:
         watch.short(segment.seconds)
     elif isinstance(segment, Steps):

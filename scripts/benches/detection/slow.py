@@ -44,12 +44,12 @@ def measure(
         for index in range(runs):
             rng = np.random.default_rng([seed, number, index])
             table, batch = tables[rng.integers(len(tables))], between(rng, low, high)
-            found.alarms += sum(1 for _ in _told(_steps(table, batch, NIGHT, rng), batch, limits))
+            found.alarms += sum(1 for _ in _reported(_steps(table, batch, NIGHT, rng), batch, limits))
             found.hours += NIGHT
             for factor in FACTORS:
                 onset = rng.uniform(1800, 3600)
                 steps = _steps(table, batch, 1.5, rng, onset=onset, factor=factor)
-                later = (at - onset for at in _told(steps, batch, limits) if at > onset)
+                later = (at - onset for at in _reported(steps, batch, limits) if at > onset)
                 latency = next(later, np.inf)
                 found.announced.setdefault(factor, []).append(latency if latency <= MISSED else np.inf)
     return found
@@ -80,7 +80,7 @@ def _steps(
     return slow[: int(np.searchsorted(np.cumsum(slow), hours * 3600.0))]
 
 
-def _told(steps: Floats, batch: float, limits: DetectorLimits) -> Iterator[float]:
+def _reported(steps: Floats, batch: float, limits: DetectorLimits) -> Iterator[float]:
     """Yield when a slowdown was reported, in seconds."""
     slow, seen = Slowdown(), Activity()
     before = Heartbeat(at=0.0, attempt=1, fits=1, fit_beats=1, beats=1, batch=1, epoch=0, phase="step")

@@ -81,7 +81,7 @@ def newborn(outside: DetectorState) -> DetectorState:
     now, at = outside.clock.now, outside.clock.at or 0.0
     return DetectorState(
         clock=outside.clock, rows=outside.rows, about=outside.about, evidence=known, began=now, began_at=at,
-        heard_now=now,
+        last_record=now,
     )  # fmt: skip
 
 
@@ -98,7 +98,7 @@ def anew(detector_state: DetectorState) -> DetectorState:
     now, at, before = detector_state.clock.now, detector_state.clock.at or 0.0, detector_state.judgement
     return replace(
         without_readings(detector_state),
-        began=now, began_at=at, heard_now=now, still=False, settling=0, stepping=False,
+        began=now, began_at=at, last_record=now, still=False, settling=0, stepping=False,
         judgement=Judgement(
             step="off" if detector_state.heartbeat is None else "healthy", row=before.row, phase=before.phase, since=at
         ),
@@ -237,7 +237,7 @@ def _observe_heartbeat(
         if detector_state.judgement.row == phases.DEVICE:
             moved = heartbeat.poll_at > before.poll_at
         if not moved:
-            return replace(detector_state, heartbeat=heartbeat, heard_now=now)
+            return replace(detector_state, heartbeat=heartbeat, last_record=now)
         detector_state = _learn(detector_state, before, heartbeat, limits)
     checking = heartbeat.phase in ("validation", "prediction")
     entered = checking and (before is None or before.phase != heartbeat.phase)
@@ -271,7 +271,7 @@ def _learn(
 def _progress(detector_state: DetectorState, heartbeat: Heartbeat, limits: DetectorLimits) -> DetectorState:
     """Begin a new gap after progress, and withdraw a possible stall."""
     began = max(
-        detector_state.heard_now, detector_state.clock.now - max(0.0, heartbeat.at - heartbeat.progress_at)
+        detector_state.last_record, detector_state.clock.now - max(0.0, heartbeat.at - heartbeat.progress_at)
     )
     judgement, strikes, settling = detector_state.judgement, detector_state.strikes, detector_state.settling
     if judgement.step == "stalled":
@@ -293,7 +293,7 @@ def _progress(detector_state: DetectorState, heartbeat: Heartbeat, limits: Detec
     return replace(
         detector_state,
         heartbeat=heartbeat,
-        heard_now=detector_state.clock.now,
+        last_record=detector_state.clock.now,
         began=began,
         began_at=heartbeat.progress_at,
         strikes=strikes,

@@ -38,7 +38,7 @@ class DetectorState(msgspec.Struct, frozen=True, omit_defaults=True):
     greeted: bool = False
     began: float = 0.0
     began_at: float = 0.0  # the same on the supervisor's clock
-    heard_now: float = 0.0  # watched seconds of the last record
+    last_record: float = 0.0  # watched seconds of the last record
     checks_before: int = 0  # validation batches when this validation began
     strikes: float = 1.0
     settling: int = 0  # events since the recovery began

@@ -63,8 +63,8 @@ class Tree:
         living = {pid: stat for pid, stat in read.items() if stat is not None}
         self._members.keep({pid: stat.start for pid, stat in living.items()})
         stats = {pid: living[pid] for pid in self._members.started}
-        teller = stats.get(main or self._members.root)
-        return self._reading(stats, teller.state if teller else "gone")
+        process = stats.get(main or self._members.root)
+        return self._reading(stats, process.state if process else "gone")
 
     def set_shared(self, shared: int) -> None:
         """Set how many bytes of the members' RSS are counted more than once (see `overcount`)."""

@@ -319,8 +319,8 @@ class Fit:
         found = getattr(pipelines.adapter_of(self.iterator), "batch_size", None)
         return (found() if callable(found) else found) or 0
 
-    def at_seam(self) -> bool:
-        """Return whether this was the epoch's last batch: the save after the epoch's end is then the better one.
+    def is_last_batch_of_epoch(self) -> bool:
+        """Return whether this was the epoch's last batch: it is better to save after the epoch's end then.
 
         If the epoch's length is not known, every batch can be the last; JAX fails in an epoch without a batch.
         """

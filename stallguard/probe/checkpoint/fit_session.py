@@ -42,7 +42,9 @@ class CheckpointSession:
         self.stopped = False  # the last checkpoint was made, or tried: no other follows
         environment = context.environment
         self._ordinal = 0  # outermost fits so far
-        self._records = earlier_attempts.Records(context.backup_directory, context.place, context.resuming)
+        self._records = earlier_attempts.Records(
+            context.checkpoint_directory, context.place, context.resuming
+        )
         self._locks = dataset_caches.Locks(self._records.folder, time.time())
         self.pace = schedule.of_environment(environment, time.monotonic())
         self.sigterm_handler = SigtermHandler(context.attend, context.mail.own_thread)
@@ -290,7 +292,7 @@ class CheckpointSession:
             self._undo = None
         if self._stops_after_batch or self.sigterm_handler.asked:
             self._save_and_end(fit)
-        elif time.monotonic() >= self.pace.next and not fit.at_seam():
+        elif time.monotonic() >= self.pace.next and not fit.is_last_batch_of_epoch():
             self._saver.save(fit, self.openings.others)
         if time.monotonic() >= self.pace.next - SOON:
             self.context.attend()

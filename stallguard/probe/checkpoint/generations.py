@@ -1,8 +1,8 @@
 """Generations of files on disk: after a kill at any instant the previous one is readable.
 
-    <folder>/g<number>/   the files, and facts.json: first line the CRC-32 of the rest, then one JSON object
-    <folder>/CURRENT      name of the newest generation, replaced atomically
-    <folder>/BETWEEN_EPOCHS         name of the newest generation that was made between two epochs
+    <folder>/g<number>/       the files, and facts.json: first line the CRC-32 of the rest, then one JSON object
+    <folder>/CURRENT          name of the newest generation, replaced atomically
+    <folder>/BETWEEN_EPOCHS   name of the newest generation that was made between two epochs
 
 A generation is written under a temporary name, fsynced (files, then folder), renamed, and then named in CURRENT.  The
 previous one is kept, and the newest one made between two epochs: a training that cannot resume inside an epoch resumes

@@ -46,7 +46,7 @@ class FewerRows:
         self.rate = Rate()
         # The scale with which each model's step was built.
         self._modes: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def patcher(self, kind: str) -> Callable[[Any], None]:
         """Return the patch of the trainer class of this name."""
@@ -91,8 +91,8 @@ class FewerRows:
         kept = getattr(getattr(model, "optimizer", None), "_learning_rate", None)
         if callable(kept) and not hasattr(kept, "assign"):
             said += FASTER.format(times=times)
-        if said not in self._told:
-            self._told.add(said)
+        if said not in self._reported:
+            self._reported.add(said)
             self.context.note("micro", said)
         self.rate.scale, self.context.smaller = 1 / by, True
         try:

@@ -35,7 +35,7 @@ class OutputFile:
         self._path, self._trouble, self._part_max, self._tap = path, trouble, part_max, tap
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._seen = os.fstat(self._descriptor).st_size
-        self._told = False
+        self._is_reported = False
         self._ended = threading.Event()
         self._looking = threading.Lock()  # settle looks from another thread
         self._thread = threading.Thread(target=self._watch, name="output", daemon=True)
@@ -88,9 +88,9 @@ class OutputFile:
             try:
                 self._show_and_turn()
             except OSError as error:
-                if not self._told:
+                if not self._is_reported:
                     self._trouble(f"output.log cannot be kept small ({error.strerror}); the training goes on")
-                self._told = True
+                self._is_reported = True
 
     def _show_and_turn(self) -> None:
         """Give the tap what was written since the last look; turn the file if it is full.  Raises OSError."""

@@ -24,7 +24,7 @@ class OutputLog:
     def __init__(self, path: Path, trouble: Callable[[str], None], part_max: int = PART_MAX) -> None:
         """Write to `path`.  `trouble` is called once, with words, when the disk refuses."""
         self._path, self._trouble, self._part_max = path, trouble, part_max
-        self._told = False
+        self._is_reported = False
         self._lost = 0  # bytes of the present hole
         self._descriptor = -1
         self._size = 0
@@ -49,10 +49,10 @@ class OutputLog:
                     rotation.turn(self._path, PARTS)
             except OSError as error:
                 self._lost += len(rest)
-                if not self._told:
+                if not self._is_reported:
                     why = error.strerror
                     self._trouble(f"output.log cannot be written ({why}); the output itself goes on")
-                self._told = True
+                self._is_reported = True
 
     def close(self) -> None:
         """Close the file."""

@@ -53,13 +53,13 @@ def test_suspicion_comes_at_half_the_threshold_and_certainty_with_a_deadlock():
     assert scene.detector_state.judgement.certain
 
 
-def test_a_stopped_process_is_told_after_five_seconds():
+def test_a_stopped_process_is_reported_after_five_seconds():
     scene = Alone().train(60)
 
     assert scene.silent_until("stopped", state="stopped", pulses=False) <= 5.5
 
 
-def test_the_end_of_the_process_is_told_at_once_and_nothing_follows_it():
+def test_the_end_of_the_process_is_reported_at_once_and_nothing_follows_it():
     scene = Alone().train(60).exit(code=-9)
 
     assert scene.detector_state.judgement.step == "exited"

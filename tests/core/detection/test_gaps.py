@@ -50,7 +50,7 @@ def test_a_first_batch_is_not_held_against_the_step():
     assert rows(before, heartbeat)["STEP"][1] < 5
 
 
-def test_no_gap_is_longer_than_somebody_watched():
+def test_no_gap_is_longer_than_the_watched_time():
     heartbeat = after(3600.0, beats=501, longest=3600.0)
 
     assert max(seconds for _, seconds in rows(STEADY, heartbeat, watched=4.0).values()) <= 4.0

@@ -41,7 +41,7 @@ class Road(Alone):
 
 
 @pytest.mark.parametrize(("factor", "at_most"), [(2.0, 90.0), (3.0, 70.0), (5.0, 60.0)])
-def test_a_slowdown_is_told_within_about_a_minute(factor, at_most):
+def test_a_slowdown_is_reported_within_about_a_minute(factor, at_most):
     road = Road().drive(300, batch=0.05, cpu=0.03)
 
     assert road.slow_after(batch=0.05 * factor, cpu=0.03 * factor) <= at_most
@@ -65,7 +65,7 @@ def test_the_cause_is_what_grew_with_the_batch_time(how, cause):
     assert road.detector_state.judgement.slow_cause == cause
 
 
-def test_twenty_percent_more_is_nobodys_business():
+def test_twenty_percent_more_is_not_reported():
     road = Road().drive(300, batch=0.05, cpu=0.03)
 
     assert road.slow_after(batch=0.06, cpu=0.036) == float("inf")

@@ -26,7 +26,7 @@ def test_progress_ends_a_stall_and_three_events_more_end_the_doubt():
     assert scene.steps == ["healthy", "suspect", "stalled", "recovering", "healthy"]
 
 
-def test_one_stall_is_told_once():
+def test_one_stall_is_reported_once():
     scene = Alone().train(60).silent(600)
 
     assert scene.steps.count("stalled") == 1
@@ -211,7 +211,7 @@ def test_silence_without_any_reading_is_judged_late_and_as_unknown():
     assert scene.detector_state.judgement.evidence == "unknown"
 
 
-def test_a_program_without_a_probe_is_told_after_half_an_hour_of_idleness_and_never_acted_upon():
+def test_a_program_without_a_probe_is_reported_after_half_an_hour_of_idleness_and_never_acted_upon():
     detector_state, now, cpu = detector.start(LIMITS), 0.0, 0.0
     steps = []
     for second in range(7200):

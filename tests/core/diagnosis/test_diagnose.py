@@ -107,13 +107,13 @@ def test_findings_come_in_order_of_confidence_and_name_a_cause_once(stories: dic
         assert all(0.0 < finding.confidence < 1.0 for finding in found)
 
 
-def test_two_causes_that_fit_are_both_told() -> None:
+def test_two_causes_that_fit_are_both_reported() -> None:
     found = linux.blocked_generator().findings()
     assert [finding.cause for finding in found[:2]] == [causes.INPUT_STARVATION, causes.DEVICE_WAIT]
     assert "a stack shows the input pipeline waiting" in found[1].against
 
 
-def test_evidence_is_told_in_whole_sentences(stories: dict[str, Simulation]) -> None:
+def test_evidence_is_reported_in_whole_sentences(stories: dict[str, Simulation]) -> None:
     found = [finding for story in stories.values() for finding in story.findings()]
     sentences = [text for finding in found for text in (*finding.evidence, *finding.against)]
     assert len(set(sentences)) > 40
@@ -152,7 +152,7 @@ def test_an_error_that_is_the_lack_of_memory_is_no_error_of_the_script(
     }
 
 
-def test_an_error_of_another_kind_after_a_lack_of_memory_is_told_too() -> None:
+def test_an_error_of_another_kind_after_a_lack_of_memory_is_reported_too() -> None:
     story = (
         linux.box()
         .line("xla_oom", "RESOURCE_EXHAUSTED: Out of memory")
@@ -176,7 +176,7 @@ EXCUSES = {causes.STOPPED, causes.ASLEEP, causes.SAVING, causes.COMPILING, cause
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=IDS)
-def test_what_is_only_told_never_explains_a_silence_away(pattern: Pattern) -> None:
+def test_what_is_only_reported_never_explains_a_silence_away(pattern: Pattern) -> None:
     only_told = causes.CAUSES[pattern.cause].remedy.instead in (remedy.NOTIFY, remedy.WAIT)
     if only_told and pattern.cause not in EXCUSES:
         assert progress.silent in pattern.excludes or progress.came_back in pattern.requires

@@ -19,7 +19,7 @@ def ended() -> Simulation:
     return darwin.quiet(darwin.mac().enter("step"), 20).exit(-9)
 
 
-def test_without_a_gpu_nobody_waits() -> None:
+def test_without_a_gpu_nothing_waits_for_it() -> None:
     story = linux.box().exit(-9)
     assert gpu_wait(story.history, story.now) == 0.0
 

@@ -238,7 +238,7 @@ def test_a_long_attempt_that_came_no_further_is_not_a_healthy_one() -> None:
     assert len(night.tries) == 1
 
 
-def test_a_smaller_batch_is_told_for_what_it_does_to_the_mathematics() -> None:
+def test_a_smaller_batch_is_reported_for_what_it_does_to_the_mathematics() -> None:
     assert mathematics(1, "default") == "the training results are unaffected"
     assert "4 parts" in mathematics(4, "default")
     assert "BatchNormalization" in mathematics(4, "default")

@@ -62,7 +62,7 @@ def test_the_drivers_own_share_of_memory_is_not_taken_for_the_whole() -> None:
     assert parse.accelerators(text)[0].memory == 763723776
 
 
-def test_several_gpus_are_told_apart() -> None:
+def test_several_gpus_are_distinguished() -> None:
     text = recorded("ioreg_ioaccelerator_m4_30pct_trimmed.txt") + recorded(
         "ioreg_ioaccelerator_g14x_41pct_trimmed.txt"
     )

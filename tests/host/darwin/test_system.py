@@ -102,7 +102,7 @@ def test_a_process_without_a_client_is_not_on_the_gpu() -> None:
     assert (reading.mine, reading.moved) == (False, None)
 
 
-def test_apples_own_gpu_is_told_where_there_are_several() -> None:
+def test_apples_own_gpu_is_reported_where_there_are_several() -> None:
     gpus = [
         parse.Accelerator("AppleParavirtGPU", "virtual", 0.9, 1, None),
         parse.Accelerator("AGXAcceleratorG16G", "Apple M4", 0.1, 2, 3),
@@ -152,7 +152,7 @@ def test_rosetta_is_a_fact() -> None:
     assert system.facts_from({}, {})["rosetta"] is None
 
 
-def test_jetsam_is_told_from_the_exit_events_data() -> None:
+def test_jetsam_is_distinguished_from_the_exit_events_data() -> None:
     assert kqueue_exit.was_memory(0x20009)
     assert not kqueue_exit.was_memory(0x00009)
     assert not kqueue_exit.was_memory(0x10009)

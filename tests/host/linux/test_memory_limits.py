@@ -34,7 +34,7 @@ def test_the_machines_memory_is_known_and_plausible() -> None:
 
 
 @linux
-def test_an_rlimit_is_a_limit_and_its_use_is_told() -> None:
+def test_an_rlimit_is_a_limit_and_its_use_is_reported() -> None:
     limit = 2 << 30
     source = f"""
 import resource, time
@@ -49,7 +49,7 @@ print(flush=True); time.sleep(60)
         assert 300 << 20 < reading.limit_used < 500 << 20
 
 
-def test_the_limit_nearest_to_full_is_told() -> None:
+def test_the_limit_nearest_to_full_is_reported() -> None:
     assert memory_limits.tightest([Limit(100, 10), Limit(1000, 900), Limit(50, 20)]) == Limit(1000, 900)
     assert memory_limits.tightest([]) is None
 
@@ -92,7 +92,9 @@ def test_kills_are_counted_from_the_right_line(groups: Path) -> None:
 
 
 @linux
-def test_a_kill_for_memory_is_told_from_any_other_end(groups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_for_memory_is_distinguished_from_any_other_end(
+    groups: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(memory_limits, "group_of", lambda _pid: ControlGroup(f"{groups}/slice/job", 2))
     watch = MemoryKill(1)
     assert watch.killed() is False

@@ -79,7 +79,7 @@ def test_without_a_driver_there_is_no_reading(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.usefixtures("driver")
-def test_only_the_device_that_our_processes_hold_is_told() -> None:
+def test_only_the_device_that_our_processes_hold_is_reported() -> None:
     reading = Gpu().read([41, 42])
     assert reading is not None
     assert (reading.name, reading.utilisation, reading.power, reading.memory) == (

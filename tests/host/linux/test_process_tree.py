@@ -109,7 +109,7 @@ threading.Thread(target=burn).start(); time.sleep(60)
 
 
 @pytest.mark.parametrize(("number", "state"), [(signal.SIGSTOP, "stopped"), (signal.SIGCONT, "sleeping")])
-def test_a_stopped_process_is_told_from_a_sleeping_one(number: int, state: str) -> None:
+def test_a_stopped_process_is_distinguished_from_a_sleeping_one(number: int, state: str) -> None:
     with running(SLEEPER) as child:
         os.kill(child.pid, number)
         assert eventually(lambda: process_tree.Tree(child.pid).read().state == state)
@@ -134,7 +134,7 @@ def test_a_pid_that_was_used_again_is_another_process() -> None:
     assert not process_tree.alive(os.getpid(), start - 1.0)
 
 
-def test_the_state_told_is_that_of_the_process_that_trains() -> None:
+def test_the_state_reported_is_that_of_the_process_that_trains() -> None:
     with running(PARENT) as child:
         tree = process_tree.Tree(child.pid)
         tree.read()

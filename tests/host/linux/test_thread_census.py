@@ -166,7 +166,7 @@ def test_a_torn_socket_table_is_survived(table: bytes) -> None:
     network_mounts(table)
 
 
-def test_network_mounts_are_told_from_local_ones() -> None:
+def test_network_mounts_are_distinguished_from_local_ones() -> None:
     text = b"""22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
 31 22 0:27 / /data rw,relatime shared:9 - nfs4 server:/export rw,vers=4.2
 32 22 0:28 / /bucket rw - fuse.s3fs s3fs rw

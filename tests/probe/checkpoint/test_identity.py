@@ -101,7 +101,7 @@ def test_others_have_others(other):
     assert fingerprint.differ(fingerprint.of(BATCH), fingerprint.of(other), drawn=False)
 
 
-def test_an_augmentation_that_nothing_can_repeat_is_told_from_another_order():
+def test_an_augmentation_that_nothing_can_repeat_is_distinguished_from_another_order():
     one = fingerprint.of((np.array([1.0, 2.0]), np.array([3, 4])))
     augmented = fingerprint.of((np.array([1.5, 2.5]), np.array([3, 4])))
     reordered = fingerprint.of((np.array([2.5, 1.5]), np.array([4, 3])))

@@ -85,7 +85,7 @@ def undisturbed():
 
 
 @pytest.mark.tf
-def test_a_training_that_somebody_kills_goes_on_by_itself_and_comes_to_the_same(tmp_path, undisturbed):
+def test_a_training_that_a_user_kills_goes_on_by_itself_and_comes_to_the_same(tmp_path, undisturbed):
     with started(tmp_path, "--checkpoint-every", "0.3s", EVENING) as child:
         for training in psutil.Process(child.pid).children():
             training.kill()

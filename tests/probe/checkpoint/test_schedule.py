@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from stallguard.probe.checkpoint.schedule import CREDIT, FIRST, CheckpointSchedule
 
 
-def test_the_first_seam_saves_and_so_does_a_long_first_epoch():
+def test_the_first_epoch_end_saves_and_so_does_a_long_first_epoch():
     assert CheckpointSchedule(300, 0.01, 100.0).due(101.0, between_epochs=True)
     assert not CheckpointSchedule(300, 0.01, 100.0).due(101.0, between_epochs=False)
     assert CheckpointSchedule(300, 0.01, 100.0).due(100.0 + FIRST, between_epochs=False)

@@ -130,7 +130,7 @@ def test_the_generators_go_on_where_they_were():
     assert (random.random(), np.random.rand()) == wanted
 
 
-def test_a_generator_that_moved_is_told_from_one_that_did_not():
+def test_a_generator_that_moved_is_distinguished_from_one_that_did_not():
     before = random_state.capture()
     np.random.rand()
     after = random_state.capture()

@@ -26,7 +26,7 @@ def test_jobs_are_done_in_their_order_by_one_thread():
     assert thread != threading.get_ident()
 
 
-def test_who_waits_too_long_is_told_so():
+def test_a_wait_that_is_too_long_is_reported():
     writer, free = Writer(), threading.Event()
     writer.add(lambda: free.wait(10))
     assert not writer.finish(0.01)

@@ -13,7 +13,9 @@ CHILD = Path(__file__).parent / "reach_child.py"
 
 
 @pytest.mark.tf
-def test_a_step_of_the_scripts_own_is_told_in_the_first_attempt_unless_the_script_is_told_its_size() -> None:
+def test_a_step_of_the_scripts_own_is_reported_in_the_first_attempt_unless_the_script_is_given_its_size() -> (
+    None
+):
     with Receiver() as receiver:
         heartbeat = receiver.run(
             [sys.executable, str(CHILD)], 120, STALLGUARD_FACTOR="1", KERAS_BACKEND="tensorflow"

@@ -81,7 +81,7 @@ def test_two_attempts_share_one_output(stage, finished):
 
 
 @pytest.mark.parametrize("kind", ["pipe", "terminal"])
-def test_what_was_written_before_the_end_is_passed_on_before_it_is_told(stage, kind):
+def test_what_was_written_before_the_end_is_passed_on_before_it_is_reported(stage, kind):
     show = stage(Side(kind))
     show.run(python("print('x' * 20000); print('end')"))
     assert show.output.settle(LONG)
@@ -124,7 +124,7 @@ def test_a_slow_reader_slows_the_child_and_nothing_is_lost(stage, finished):
     assert show.output.blocked(time.monotonic()) == 0
 
 
-def test_a_descriptor_that_somebody_made_nonblocking_loses_nothing(stage, finished):
+def test_a_descriptor_that_another_process_made_nonblocking_loses_nothing(stage, finished):
     side = Side("pipe", read=False)
     os.set_blocking(side.given, False)
     show = stage(side)
@@ -176,7 +176,7 @@ def test_a_silent_orphan_cannot_hold_the_end_either(stage, finished):
     os.killpg(show.children[0].pid, 9)
 
 
-def test_the_end_can_be_bounded_when_nobody_reads(stage):
+def test_the_end_can_be_bounded_when_nothing_reads(stage):
     side = Side("pipe", read=False)
     show = stage(side)
     show.start(python("print('w' * 100_000)"))

@@ -77,7 +77,7 @@ def test_a_flood_is_skipped_rather_than_chewed(filed):
     assert len(output.shown) + sum(output.skipped) == 2 * MOST
 
 
-def test_a_disk_that_refuses_is_told_once(filed, tmp_path, monkeypatch):
+def test_a_disk_that_refuses_is_reported_once(filed, tmp_path, monkeypatch):
     output = filed(part_max=10)
     monkeypatch.setattr("stallguard.supervisor.output.file.shutil.copyfile", _full)
     for _ in range(3):

@@ -26,7 +26,7 @@ def test_a_tap_sees_the_output_and_a_stuck_one_stops_nothing(stage, finished):
     stuck.set()
 
 
-def test_a_tap_that_fails_is_told_and_harms_nobody(stage, finished):
+def test_a_tap_that_fails_is_reported_and_harms_nothing(stage, finished):
     def tap(data, _skipped):
         raise ValueError(data)
 

@@ -53,7 +53,7 @@ def test_an_end_that_no_waiter_saw_is_noticed_and_its_code_is_not_guessed(orphan
     assert ear.heartbeat == [(0, False) if sys.platform == "darwin" else (None, None)]
 
 
-def test_a_signal_reaches_its_group_and_nobody_after_its_end(orphan, tmp_path):
+def test_a_signal_reaches_its_group_and_nothing_after_its_end(orphan, tmp_path):
     ear = Ear()
     adopted = Adopted(run_files.identity(orphan.pid), tmp_path / "exit", ear.post)
     assert adopted.signal("TERM")

@@ -67,7 +67,7 @@ def hears(child, path):
 @pytest.mark.parametrize(
     ("code", "seen"), [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", -9)]
 )
-def test_the_end_is_told_once_with_its_code(ends, code, seen):
+def test_the_end_is_reported_once_with_its_code(ends, code, seen):
     ends.python(code)
     assert ends.end()[0] == seen
     assert ends.posted.empty()
@@ -122,7 +122,7 @@ def test_a_signal_reaches_the_whole_group(ends, tmp_path):
 
 
 @pytest.mark.waits
-def test_orphans_of_a_crash_are_gone_before_its_end_is_told(ends, tmp_path):
+def test_orphans_of_a_crash_are_gone_before_its_end_is_reported(ends, tmp_path):
     said = tmp_path / "said"
     worker = f"trap '' TERM; echo x > {said}; while :; do sleep 1; done"
     child = ends.start(["/bin/sh", "-c", f"({worker}) & sleep 0.3; exit 3"])
@@ -162,7 +162,7 @@ def test_nothing_waits_for_a_child_that_ignores_everything_it_can(ends, tmp_path
     assert ends.end()[0] == -9
 
 
-def test_the_last_output_may_be_waited_for_before_the_end_is_told(ends):
+def test_the_last_output_may_be_waited_for_before_the_end_is_reported(ends):
     order = []
     child = ends.python(
         "pass", before_post=lambda: order.append("output"), post=lambda *_: order.append("end")
