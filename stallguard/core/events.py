@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
+from stallguard.core.profile import Profile
 from stallguard.core.readings import AnyReading
 
 DUMP = 0  # the incident number of evidence that the user ordered without one
@@ -112,6 +113,14 @@ class ProbeNote(Event, frozen=True, tag="probe.note"):
     pid: int = 0  # of the process that sends it; 0: the supervisor itself
 
 
+class Profiled(Event, frozen=True, tag="probe.profile"):
+    """Where the time of a training went so far, from samples of its stacks.  Absolute: each replaces the one before."""
+
+    attempt: int
+    pid: int
+    profile: Profile
+
+
 class ProcessLeft(Event, frozen=True, tag="process.left"):
     """A process of the run is over, or runs another program: ended, failed (an exception), vanished, replaced."""
 
@@ -187,6 +196,6 @@ class UserCommand(Event, frozen=True, tag="user.command"):
 
 
 AnyEvent = (
-    Launched | Failed | ProbeConnected | Heartbeat | ProbeNote | ProcessLeft | Sampled | SensorBlocked | Matched
-    | ClockGap | Ticked | Exited | Collected | Unkillable | UserCommand
+    Launched | Failed | ProbeConnected | Heartbeat | ProbeNote | Profiled | ProcessLeft | Sampled | SensorBlocked
+    | Matched | ClockGap | Ticked | Exited | Collected | Unkillable | UserCommand
 )  # fmt: skip

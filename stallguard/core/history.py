@@ -25,6 +25,7 @@ from stallguard.core.events import (
     ProbeConnected,
     ProbeNote,
     ProcessLeft,
+    Profiled,
     Sampled,
     SensorBlocked,
     Unkillable,
@@ -42,6 +43,7 @@ HEARD_SPACING, HEARD = 5.0, 60  # records of the probe: five minutes
 SIGNATURES = 64  # different lines of the output
 NOTES, BLOCKED, PAUSES = 16, 8, 16
 PAUSE = 10.0  # seconds from which a gap that ended is kept
+PROFILES = 16
 GROWTH_POINTS, GROWTH_SPACING = 64, 5.0  # when full, every second point goes and the spacing doubles
 SAVE_FRESH = 10.0  # seconds for which "a checkpoint is being written" stays true without a new reading
 LINE = 400  # characters kept of a line
@@ -106,6 +108,7 @@ class History(msgspec.Struct, frozen=True):
     exited: Exited | None = None
     rows: int | None = None  # of a whole batch
     used_gpu: bool = False  # this attempt was seen to use the accelerator
+    profiles: tuple[Profiled, ...] = ()  # where the time went, the newest last; thinned like `growth`
     workers_died_at: float | None = None  # when a worker process last died
     growth: Growth = Growth()
 
@@ -186,6 +189,14 @@ def _noted(history: History, event: ProbeNote) -> History:
     )
 
 
+def _profiled(history: History, event: Profiled) -> History:
+    """Keep the newest profile, and older ones to compare it with: the longer the training lasts, the further apart."""
+    kept = history.profiles
+    if len(kept) >= PROFILES:
+        kept = kept[1::2]
+    return replace(history, profiles=(*kept, event))
+
+
 def _collected(history: History, event: Collected) -> History:
     """Keep the evidence of a stall; a dump that the user ordered is no evidence of one."""
     return history if event.incident == DUMP else replace(history, collected=event)
@@ -206,6 +217,7 @@ _KEEPERS: dict[type, Callable[..., History]] = {
     Sampled: _sampled,
     Matched: _matched,
     ProbeNote: _noted,
+    Profiled: _profiled,
     SensorBlocked: _sensor_blocked,
     ProbeConnected: _single("greeted"),
     ClockGap: _single("slept"),

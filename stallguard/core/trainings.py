@@ -33,6 +33,7 @@ from stallguard.core.events import (
     ProbeConnected,
     ProbeNote,
     ProcessLeft,
+    Profiled,
     Sampled,
     Ticked,
 )
@@ -120,7 +121,7 @@ def _addressees(run: Run, event: Event) -> set[int] | None:
             return set()
         case Heartbeat(pid=0) | ProbeConnected(place=""):
             return {OUTSIDE}
-        case Heartbeat(pid=pid) | ProbeConnected(pid=pid) | ProcessLeft(pid=pid):
+        case Heartbeat(pid=pid) | ProbeConnected(pid=pid) | ProcessLeft(pid=pid) | Profiled(pid=pid):
             return _living(run, pid)
         case ProbeNote(pid=pid) if pid:
             return _living(run, pid)

@@ -128,6 +128,11 @@ class Beats:
         """Return whether this is the thread that trains: the phase is that of this thread only."""
         return get_ident() == self._thread
 
+    @property
+    def training_thread(self) -> int:
+        """The thread that trains, as threading.get_ident gives it."""
+        return self._thread
+
     def moved(self) -> None:
         """Count progress that is neither a batch nor a phase of the training thread."""
         self._changes += 1

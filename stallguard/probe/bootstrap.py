@@ -34,6 +34,7 @@ from .monotonic import monotonic_ns
 from .outbox import Outbox
 from .patches import Patches
 from .sender import LIBRARIES, Sender
+from .stack_sampler import StackSampler
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -169,6 +170,9 @@ class Probe:
                 self.mail.arm(True)
             address = self.environment.get("STALLGUARD_SOCKET", "")
             self.sender = Sender(self.beats, self.mail, address, self._signal)
+            self.sender.sampler = StackSampler(
+                self.beats, os.path.join(self._folder, wire.PROFILE % self._pid)
+            )
             self.sender.start()
         except Exception as error:
             self.context.surprise("appearing", error)

@@ -16,13 +16,13 @@ import os
 from . import wire
 
 
-def private() -> memoryview:
+def private(size: int = wire.SIZE) -> memoryview:
     """Return slots in private memory: for a process that has not trained, and for a worker."""
-    return memoryview(bytearray(wire.SIZE)).cast("q")
+    return memoryview(bytearray(size)).cast("q")
 
 
-def shared(path: str) -> memoryview:
-    """Create the file `path`, and return its slots, mapped and shared; private ones if that fails.
+def shared(path: str, size: int = wire.SIZE) -> memoryview:
+    """Create the file `path` of `size` bytes, and return its slots, mapped and shared; private ones if that fails.
 
     The file is written, not extended by truncation: a hole on a full disk would raise SIGBUS at the first store.
     """
@@ -30,14 +30,14 @@ def shared(path: str) -> memoryview:
     try:
         descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o600)
     except OSError:
-        return private()
+        return private(size)
     try:
-        if os.write(descriptor, bytes(wire.SIZE)) != wire.SIZE:
-            return private()
-        slots = memoryview(mmap.mmap(descriptor, wire.SIZE)).cast("q")
+        if os.write(descriptor, bytes(size)) != size:
+            return private(size)
+        slots = memoryview(mmap.mmap(descriptor, size)).cast("q")
         os.rename(draft, path)
     except (OSError, ValueError):
-        return private()
+        return private(size)
     else:
         return slots
     finally:

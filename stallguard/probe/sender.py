@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from .beats import Beats
     from .outbox import Outbox
+    from .stack_sampler import StackSampler
 
 LIBRARIES = ("tensorflow", "keras", "tf_keras", "torch", "jax")  # their versions are in the hello
 TICK = 0.05  # s: 20 records a second
@@ -59,6 +60,7 @@ class Sender:
         self._signal = signal
         self._handler = _signal.getsignal(signal) if signal else None
         self._finishing = False
+        self.sampler: Optional[StackSampler] = None
         self._turning = allocate_lock()  # two turns at once would send one note twice and drop another
         self.closed = False
 
@@ -93,6 +95,7 @@ class Sender:
                 break
             self._mail.sent()
         self._beats.publish()
+        self._sample(now)
         changes = self._beats.slots[_CHANGES]
         if changes != self._changes:
             kind = _STATE
@@ -102,6 +105,15 @@ class Sender:
             return
         if self.send_record(kind, now):
             self._changes = changes
+
+    def _sample(self, now: int, *, last: bool = False) -> None:
+        try:
+            if self.sampler is not None:
+                self.sampler.turn(now)
+                if last:
+                    self.sampler.write()
+        except Exception:
+            self.sampler = None  # the records go on without it
 
     def _look(self, now: int) -> None:
         """Check for a command and the interpreter's end; once a second also versions, threads and signal handler."""
@@ -156,6 +168,7 @@ class Sender:
         held = self._turning.acquire(True, PATIENCE)
         self._greeted_ns = self._looked = 0  # do now what is not due yet
         self.turn(monotonic_ns())
+        self._sample(monotonic_ns(), last=True)
         self.send_record(_BYE, monotonic_ns())
         self.abandon()
         if held:

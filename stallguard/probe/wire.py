@@ -56,6 +56,12 @@ SLOT = {name: index for index, name in enumerate(FIELDS)}
 _CODEC = struct.Struct("<%dq" % SLOTS)
 _FLOAT = struct.Struct("<d")
 _INT = struct.Struct("<q")
+# The file of sampled stacks (stack_sampler.py), beside the page: two numbers, how often a write began or ended (odd: it
+# is being written) and the length of the text, then the text.
+PROFILE = "%d.profile"  # its name; the number is the process'
+PROFILE_SIZE = 128 << 10  # bytes
+_PROFILE = struct.Struct("<2q")
+PROFILE_HEAD = _PROFILE.size
 
 KINDS = ("none", "state", "pulse", "hello", "bye")
 PHASES = (
@@ -114,6 +120,14 @@ def unpack(data: bytes) -> dict[str, int] | None:
         return None
     values = _CODEC.unpack_from(data)
     return dict(zip(FIELDS, values)) if values[0] == MAGIC else None
+
+
+def profile_text(data: bytes) -> bytes | None:
+    """Return the text in the bytes of a PROFILE file; None during a write of it, or before the first."""
+    if len(data) < PROFILE_HEAD:
+        return None
+    writes, length = _PROFILE.unpack_from(data)
+    return data[PROFILE_HEAD : PROFILE_HEAD + length] if writes and writes % 2 == 0 else None
 
 
 def float_bits(value: float) -> int:

@@ -29,6 +29,7 @@ from stallguard.core.events import Event, Exited, Heartbeat, ProbeConnected, Pro
 from stallguard.host import system
 from stallguard.probe import wire
 from stallguard.supervisor import internal_error
+from stallguard.supervisor.profile_watch import ProfileWatch
 from stallguard.supervisor.program_record import PAGE_AFTER, REPLACED, SOON, VANISHED, Record, Track, is_news
 from stallguard.supervisor.sockets import LOOK, Named
 
@@ -67,6 +68,7 @@ class HeartbeatListener:
         self._ended, self._wake = os.pipe()
         self._thread: threading.Thread | None = None
         self._tracks: dict[int, Track] = {}
+        self._profiles = ProfileWatch(pages, post)
         self._reset(0, 0)
 
     def _reset(self, attempt: int, token: int) -> None:
@@ -240,6 +242,7 @@ class HeartbeatListener:
                 self._post(shown)
             elif how := track.ended(now):
                 self._end(track, how)
+        self._profiles.look(self._tracks.values(), self._attempt, now)
 
     def _begin(self, record: Record) -> Track:
         track = self._tracks[record["pid"]] = Track(record, self._attempt, self._pages, self._now())
@@ -277,6 +280,7 @@ class HeartbeatListener:
         track.read_page_once_more()
         if track.pending:
             self._post(track.event(self._now()))
+        self._profiles.ended(track, self._attempt, self._now())
         self._post(ProcessLeft(at=self._now(), attempt=self._attempt, pid=track.pid, how=how))
         del self._tracks[track.pid]
         self._over.add((track.pid, track.began))
@@ -290,6 +294,7 @@ class HeartbeatListener:
             if track.pending:
                 self._post(track.event(self._now()))
             if self._exit is not None and self._exit[0] == 0 and not track.sent_record:
+                self._profiles.ended(track, self._attempt, self._now())
                 continue  # it had no socket for a last record; in an attempt that ended with 0 it was not killed
             if track.leaving or not track.lives():
                 self._end(track, track.leaving or VANISHED)

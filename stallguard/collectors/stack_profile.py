@@ -1,0 +1,72 @@
+"""From the stacks that the probe sampled to where the time goes: by phase, and by line of the script's own code.
+
+Pure.  Must not conclude anything: core.bottlenecks does.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from stallguard.collectors import frames
+from stallguard.collectors.frames import Frame
+from stallguard.core.profile import TRAINING, Profile, Spot
+from stallguard.storage.stack_samples import StackSamples
+
+SPOTS = 24  # places that a profile names
+_PACKAGES = ("/site-packages/", "/dist-packages/")
+
+
+def summarise(samples: StackSamples, spots: int = SPOTS) -> Profile:
+    """Return where the time went: the `spots` places with the most time, and the sum of all others."""
+    phases: dict[str, float] = defaultdict(float)
+    places: dict[Spot, float] = defaultdict(float)
+    lines = [Frame(line.file, line.line, line.function) for line in samples.lines]
+    for one in samples.stacks:
+        seconds = one.milliseconds / 1000
+        if one.role == TRAINING:
+            phases[one.phase] += seconds
+        stack = [lines[number] for number in reversed(one.stack)]
+        places[_spot(one.role, one.phase, stack)] += seconds
+    ranked = sorted(places.items(), key=lambda item: item[1], reverse=True)
+    named = [item for item in ranked if item[0].file or item[0].does][:spots]
+    total = sum(places.values())
+    shown = tuple(_with_time(spot, seconds) for spot, seconds in named)
+    return Profile(
+        seconds=samples.milliseconds / 1000,
+        samples=samples.samples,
+        phases={phase: round(seconds, 3) for phase, seconds in phases.items()},
+        spots=shown,
+        rest=round(max(0.0, total - sum(seconds for _, seconds in named)), 3),
+    )
+
+
+def _with_time(spot: Spot, seconds: float) -> Spot:
+    return Spot(
+        spot.role, spot.phase, round(seconds, 3), spot.file, spot.line, spot.function, spot.calls, spot.does, spot.feeds
+    )  # fmt: skip
+
+
+def _spot(role: str, phase: str, stack: Sequence[Frame]) -> Spot:
+    """Return the place of a stack, innermost frame first, without its time."""
+    at = next((index for index, frame in enumerate(stack) if frames.is_own(frame)), None)
+    does = frames.classify(stack)
+    if at is None:
+        return Spot(role, phase, 0.0, does=does)
+    own = stack[at]
+    calls = _called(stack[at - 1]) if at else ""
+    feeds = frames.is_called_by_library(stack)
+    return Spot(role, phase, 0.0, own.file, own.line, own.function, calls, does, feeds)
+
+
+def _called(frame: Frame) -> str:
+    """Return a library's function by its module: "keras.src.trainers.trainer.fit"."""
+    path = frame.file.replace("\\", "/")
+    for part in _PACKAGES:
+        if part in path:
+            path = path.rpartition(part)[2]
+            break
+    else:
+        path = path.rpartition("/")[2]
+    module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return f"{module}.{frame.function}"

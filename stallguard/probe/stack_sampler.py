@@ -1,0 +1,173 @@
+"""Samples the Python stacks of the training thread and of the threads that feed it, twice a second.
+
+The supervisor makes of them where the time goes: by phase, by line of the script, and as a flame graph.  The sender's
+thread takes the samples, so the training thread runs no code for it; it waits at most for the interpreter's lock, which
+a sample holds for some 50 microseconds.
+
+A sample counts for the time since the one before it.  Native code that keeps the interpreter's lock delays a sample
+until it returns, so its time goes to the line that called it.  The intervals vary around PERIOD, so that a loop of the
+same period is not always sampled at the same place.
+
+The table has a fixed size: when it is full, the stacks with the least time are merged into one entry for each role and
+phase.  Times are absolute, so a reader that misses a state of the table loses nothing.
+
+Nothing here imports, prints or blocks; what it raises ends the sampling alone (`Sender`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from _thread import get_ident
+from time import thread_time
+
+from . import page, wire
+from .outbox import encode
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any, Callable, Optional
+
+    from .beats import Beats
+
+    Line = tuple[str, int, str]  # file, line, function
+    Stack = tuple[str, str, tuple[Line, ...]]  # role, phase, lines from the outermost to the innermost
+
+PERIOD = 500_000_000  # ns between two samples, on average
+WRITTEN = 5_000_000_000  # ns between two writes of the table
+SHARE = 1000  # each pause is at least this many times the processor time that was spent: 0.1 % of a core
+LONGEST = (
+    60_000_000_000  # ns that one sample counts for at most: a machine that was asleep, a stopped process
+)
+MOST = 400  # stacks in the table
+KEPT = 200  # stacks that stay when it is full
+THREADS = 16  # threads a sample, beside the one that trains
+DEPTH = 96  # frames a stack; the outermost are left out
+TRAINING, FEEDER = "training", "feeder"
+_PHASE, _BEGAN = wire.SLOT["phase"], wire.SLOT["began_ns"]
+_HERE = os.path.dirname(__file__) + os.sep
+# What is the script's own: neither in the standard library nor in an installed package, nor built into Python.
+_LIBRARIES = ("%ssite-packages%s" % (os.sep, os.sep), "%sdist-packages%s" % (os.sep, os.sep))
+_STANDARD = os.path.dirname(os.__file__) + os.sep
+
+
+def is_own(file: str) -> bool:
+    """Return whether a file is of the script's own code."""
+    return not (
+        file.startswith((_STANDARD, _HERE, "<frozen ", "<__array_function__"))
+        or any(part in file for part in _LIBRARIES)
+    )
+
+
+class StackSampler:
+    """The table of stacks, and when to add to it.  `path`: of the file that shows it to the supervisor."""
+
+    def __init__(self, beats: Beats, path: str) -> None:
+        self._beats, self._path = beats, path
+        self._times: dict[Stack, int] = {}  # ns
+        self._samples = self._covered = 0
+        self._last = self._due = 0
+        self._write_due = 0
+        self._page: Optional[memoryview] = None
+        self._chance = os.getpid()
+        # Called with the frames of each sample: thread -> innermost frame.
+        self.after_sample: list[Callable[[dict[int, FrameType], int], None]] = []
+
+    def turn(self, now: int) -> None:
+        """Take a sample and write the table if that is due at `now` (CLOCK_MONOTONIC ns)."""
+        if now < self._due or not self._beats.claimed:
+            return
+        began = thread_time()
+        frames = sys._current_frames()
+        for look in self.after_sample:
+            look(frames, now)
+        if self._last:
+            self._add(frames, min(now - self._last, LONGEST))
+        del frames
+        self._last = now
+        if now >= self._write_due:
+            self.write()
+            spent = int((thread_time() - began) * 1e9)
+            self._write_due = now + max(WRITTEN, SHARE * spent)
+        else:
+            spent = int((thread_time() - began) * 1e9)
+        # Knuth's linear congruential generator: the thread must not import `random`.
+        self._chance = (self._chance * 6364136223846793005 + 1442695040888963407) & (2**64 - 1)
+        jitter = self._chance % (PERIOD // 2) - PERIOD // 4
+        self._due = now + max(PERIOD + jitter, SHARE * spent)
+
+    def _add(self, frames: dict[int, FrameType], passed: int) -> None:
+        """Add `passed` ns to the stack of each thread that counts."""
+        trains, me = self._beats.training_thread, get_ident()
+        phase = wire.PHASES[self._beats.slots[_PHASE]]
+        self._samples += 1
+        self._covered += passed
+        others = 0
+        for thread, frame in frames.items():
+            if thread == me or (thread != trains and others >= THREADS):
+                continue
+            lines, own = _lines(frame)
+            if thread != trains:
+                if not own:
+                    continue  # an idle thread of a pool, a progress bar's monitor, a thread of the probe
+                others += 1
+            key = (TRAINING if thread == trains else FEEDER, phase, lines)
+            self._times[key] = self._times.get(key, 0) + passed
+        if len(self._times) > MOST:
+            self._merge(KEPT)
+
+    def _merge(self, kept: int) -> None:
+        """Merge all but the `kept` stacks with the most time."""
+        ranked = sorted(self._times.items(), key=lambda item: item[1], reverse=True)
+        times = dict(ranked[:kept])
+        for (role, phase, _), passed in ranked[kept:]:
+            rest = (role, phase, ())
+            times[rest] = times.get(rest, 0) + passed
+        self._times = times
+
+    def write(self) -> None:
+        """Write the table into the file, if there is anything in it."""
+        if not self._times:
+            return
+        if self._page is None:
+            self._page = page.shared(self._path, wire.PROFILE_SIZE)
+        kept, text = len(self._times), self._text()
+        while len(text) > wire.PROFILE_SIZE - wire.PROFILE_HEAD:
+            kept //= 2
+            self._merge(kept)
+            text = self._text()
+        numbers, whole = self._page, self._page.cast("B")
+        numbers[0] += 1
+        whole[wire.PROFILE_HEAD : wire.PROFILE_HEAD + len(text)] = text
+        numbers[1] = len(text)
+        numbers[0] += 1
+
+    def _text(self) -> bytes:
+        """Return the table as JSON: each line of code once, and stacks of their numbers."""
+        lines: dict[Line, int] = {}
+        stacks = [
+            [role, phase, [lines.setdefault(line, len(lines)) for line in stack], passed // 1_000_000]
+            for (role, phase, stack), passed in self._times.items()
+        ]
+        whole: dict[str, Any] = {
+            "began": self._beats.slots[_BEGAN],
+            "samples": self._samples,
+            "milliseconds": self._covered // 1_000_000,
+            "lines": list(lines),
+            "stacks": stacks,
+        }
+        return encode(whole).encode()
+
+
+def _lines(frame: Optional[FrameType]) -> tuple[tuple[Line, ...], bool]:
+    """Return the lines of a stack, the outermost first, and whether one of them is of the script's own code."""
+    found: list[Line] = []
+    own = False
+    while frame is not None and len(found) < DEPTH:
+        code = frame.f_code
+        own = own or is_own(code.co_filename)
+        found.append((code.co_filename, frame.f_lineno or 0, code.co_name))
+        frame = frame.f_back
+    found.reverse()
+    return tuple(found), own

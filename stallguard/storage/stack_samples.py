@@ -1,0 +1,64 @@
+"""The file of sampled stacks that the probe keeps of each training, in the run's directory.
+
+It is there while the training runs and after any end of it; it lacks at most the last seconds before a kill.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from stallguard import jsontext
+from stallguard.errors import UNREADABLE
+from stallguard.probe import wire
+
+TRIES = 3  # reads of a file that is being written; a write takes a millisecond
+
+
+class CodeLine(msgspec.Struct, frozen=True, array_like=True):
+    """A line of code in a stack."""
+
+    file: str
+    line: int
+    function: str
+
+
+class StackTime(msgspec.Struct, frozen=True, array_like=True):
+    """A stack, and the time in it.
+
+    `stack`: indices of lines, the outermost first; empty for the sum of the stacks that are left out.
+    """
+
+    role: str
+    phase: str
+    stack: tuple[int, ...]
+    milliseconds: int
+
+
+class StackSamples(msgspec.Struct, frozen=True):
+    """What the probe sampled of one training since it began."""
+
+    began: int  # when the program began, ns (wire.py): a pid can come again
+    samples: int
+    milliseconds: int  # that the samples cover
+    lines: list[CodeLine]
+    stacks: list[StackTime]
+
+
+def path(probe: Path, pid: int) -> Path:
+    """Return the file of process `pid`; `probe`: the run's directory of the probe's files."""
+    return probe / (wire.PROFILE % pid)
+
+
+def read(file: Path) -> StackSamples | None:
+    """Return what a file holds, None if there is nothing yet or it is damaged.  Raises OSError."""
+    for _ in range(TRIES):
+        text = wire.profile_text(file.read_bytes())
+        if text is None:
+            continue
+        try:
+            return jsontext.decode(text, StackSamples)
+        except UNREADABLE:  # written anew meanwhile
+            continue
+    return None
