@@ -118,7 +118,7 @@ class Profiled(Event, frozen=True, tag="probe.profile"):
 
     attempt: int
     pid: int
-    profile: Profile
+    profile: Profile  # since the training began
 
 
 class ProcessLeft(Event, frozen=True, tag="process.left"):

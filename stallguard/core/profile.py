@@ -22,12 +22,8 @@ class Spot(msgspec.Struct, frozen=True, omit_defaults=True):
     file: str = ""
     line: int = 0
     function: str = ""
-    calls: str = (
-        ""  # the library's function that the line calls: "keras.src.trainers.trainer.fit"; "" if none
-    )
-    does: str = (
-        ""  # the class of the stack (collectors.frames): user, tf_wait, lock, generator, iterator, ...
-    )
+    calls: str = ""  # the library's function that the line calls, with its module
+    does: str = ""  # the class of the stack: user, tf_wait, lock, generator ... (collectors.frames)
     feeds: bool = False  # a library calls this code to get data: a generator, a mapped function, a PyDataset
 
     @property
@@ -44,7 +40,7 @@ class Profile(msgspec.Struct, frozen=True, omit_defaults=True):
     """Times are seconds since the training began.  A thread's time is counted twice only if two threads ran."""
 
     seconds: float  # that the samples cover
-    samples: int
+    samples: int  # how often the stacks were read
     phases: dict[str, float] = {}  # of the training thread
     spots: tuple[Spot, ...] = ()  # those with the most time
     rest: float = 0.0  # of all spots that are left out
