@@ -17,7 +17,7 @@ class Spot(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     role: str  # TRAINING, or FEEDER for any other thread that runs the script's code
-    phase: str  # of the training at that time (wire.PHASES), whatever the thread is
+    phase: str  # of the training at that time (wire.PHASES), for each role
     seconds: float
     file: str = ""
     line: int = 0
