@@ -77,12 +77,31 @@ _CALLS_BACK = re.compile(
     r"|keras/src/trainers/data_adapters/py_dataset_adapter\.py$|keras/(src/)?utils/data_utils\.py$"
     r"|torch/utils/data/_utils/(?:worker|fetch)\.py$"
 )
+_EXECUTES = tuple(
+    (re.compile(where + "$"), re.compile(f"^({function})$"))
+    for where, function in (
+        (r"tensorflow/python/eager/execute\.py", "quick_execute|execute_with_cancellation"),
+        (r"tensorflow/python/eager/context\.py", "call_function|sync_executors|async_wait"),
+        (r"tensorflow/python/framework/ops\.py", "_numpy_internal|_numpy"),
+        (r"tensorflow/python/client/session\.py", "_call_tf_sessionrun"),
+        (
+            r"jax/_src/(array|interpreters/pxla|pjit)\.py",
+            "_value|block_until_ready|__call__|_python_pjit_helper",
+        ),
+        (r"torch/(autograd/graph|cuda/__init__|mps/__init__)\.py", "_engine_run_backward|synchronize"),
+    )
+)
 _FEEDS = re.compile(r"from_generator_op|py_dataset_adapter|data_utils|torch/utils/data/")
 
 
 def is_own(frame: Frame) -> bool:
     """Return whether a frame is the script's code: not a package's, Python's or stallguard's."""
     return not _LIBRARY.search(frame.file) and frame.file != "?"
+
+
+def executes(frame: Frame) -> bool:
+    """Return whether the innermost frame of a stack is a call into the native code of a training library."""
+    return any(where.search(frame.file) and function.search(frame.function) for where, function in _EXECUTES)
 
 
 def is_called_by_library(frames: Sequence[Frame]) -> bool:

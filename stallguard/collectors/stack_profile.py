@@ -5,29 +5,35 @@ Pure.  Must not conclude anything: core.bottlenecks does.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 
 from stallguard.collectors import frames
-from stallguard.collectors.frames import Frame
+from stallguard.collectors.frames import FRAMEWORK, Frame
 from stallguard.core.profile import TRAINING, Profile, Spot
 from stallguard.storage.stack_samples import StackSamples
 
 SPOTS = 24  # places that a profile names
+_WRAPPER = re.compile(
+    r"/traceback_utils\.py$"
+)  # around each of Keras' and TensorFlow's functions; it says nothing
 _PACKAGES = ("/site-packages/", "/dist-packages/")
 
 
 def summarise(samples: StackSamples, spots: int = SPOTS) -> Profile:
     """Return where the time went: the `spots` places with the most time, and the sum of all others."""
     phases: dict[str, float] = defaultdict(float)
+    executing = 0.0
     places: dict[Spot, float] = defaultdict(float)
     lines = [Frame(line.file, line.line, line.function) for line in samples.lines]
     for one in samples.stacks:
         seconds = one.milliseconds / 1000
-        if one.role == TRAINING:
-            phases[one.phase] += seconds
         stack = [lines[number] for number in reversed(one.stack)]
         places[_spot(one.role, one.phase, stack)] += seconds
+        if one.role == TRAINING:
+            phases[one.phase] += seconds
+            executing += seconds if stack and frames.executes(stack[0]) else 0.0
     ranked = sorted(places.items(), key=lambda item: item[1], reverse=True)
     named = [item for item in ranked if item[0].file or item[0].does][:spots]
     total = sum(places.values())
@@ -36,6 +42,7 @@ def summarise(samples: StackSamples, spots: int = SPOTS) -> Profile:
         seconds=samples.milliseconds / 1000,
         samples=samples.samples,
         phases={phase: round(seconds, 3) for phase, seconds in phases.items()},
+        executing=round(executing, 3),
         spots=shown,
         rest=round(max(0.0, total - sum(seconds for _, seconds in named)), 3),
     )
@@ -43,7 +50,8 @@ def summarise(samples: StackSamples, spots: int = SPOTS) -> Profile:
 
 def _with_time(spot: Spot, seconds: float) -> Spot:
     return Spot(
-        spot.role, spot.phase, round(seconds, 3), spot.file, spot.line, spot.function, spot.calls, spot.does, spot.feeds
+        spot.role, spot.phase, round(seconds, 3), spot.file, spot.line, spot.function, spot.calls, spot.does,
+        spot.called_by, spot.feeds,
     )  # fmt: skip
 
 
@@ -54,9 +62,12 @@ def _spot(role: str, phase: str, stack: Sequence[Frame]) -> Spot:
     if at is None:
         return Spot(role, phase, 0.0, does=does)
     own = stack[at]
-    calls = _called(stack[at - 1]) if at else ""
+    inner = [frame for frame in stack[:at] if not _WRAPPER.search(frame.file)]
+    calls = _called(inner[-1]) if inner else ""
+    caller = next((frame for frame in stack[at:] if not frames.is_own(frame)), None)
+    called_by = _called(caller) if caller is not None and FRAMEWORK.search(caller.file) else ""
     feeds = frames.is_called_by_library(stack)
-    return Spot(role, phase, 0.0, own.file, own.line, own.function, calls, does, feeds)
+    return Spot(role, phase, 0.0, own.file, own.line, own.function, calls, does, called_by, feeds)
 
 
 def _called(frame: Frame) -> str:

@@ -24,6 +24,7 @@ class Spot(msgspec.Struct, frozen=True, omit_defaults=True):
     function: str = ""
     calls: str = ""  # the library's function that the line calls, with its module
     does: str = ""  # the class of the stack: user, tf_wait, lock, generator ... (collectors.frames)
+    called_by: str = ""  # the library's function that calls this code of the script, with its module
     feeds: bool = False  # a library calls this code to get data: a generator, a mapped function, a PyDataset
 
     @property
@@ -42,5 +43,8 @@ class Profile(msgspec.Struct, frozen=True, omit_defaults=True):
     seconds: float  # that the samples cover
     samples: int  # how often the stacks were read
     phases: dict[str, float] = {}  # of the training thread
+    executing: float = (
+        0.0  # of the training thread in the library's native code: it computes, or waits for the device
+    )
     spots: tuple[Spot, ...] = ()  # those with the most time
     rest: float = 0.0  # of all spots that are left out

@@ -58,3 +58,16 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     code: int = 0
     mathematics: str = "the training results are unaffected"
     resume: bool = True
+
+
+class Bottleneck(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that makes a training slow, with what it cost so far."""
+
+    kind: str  # a key of bottlenecks.kinds.KINDS
+    seconds: float  # of this training, so far
+    share: float  # of the time that was watched, 0..1
+    where: str = ""  # the place in the script, as a user reads it
+    file: str = ""
+    line: int = 0
+    evidence: tuple[str, ...] = ()  # sentences with numbers
+    advice: tuple[str, ...] = ()  # what the user can change, most useful first

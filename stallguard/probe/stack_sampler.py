@@ -23,6 +23,7 @@ from time import thread_time
 
 from . import page, wire
 from .outbox import encode
+from .patches import SKIPPED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -165,9 +166,11 @@ def _lines(frame: Optional[FrameType]) -> tuple[tuple[Line, ...], bool]:
     found: list[Line] = []
     own = False
     while frame is not None and len(found) < DEPTH:
-        code = frame.f_code
-        own = own or is_own(code.co_filename)
-        found.append((code.co_filename, frame.f_lineno or 0, code.co_name))
+        code, line = frame.f_code, frame.f_lineno
+        file = code.co_filename
+        if not (file.startswith(_HERE) or file.endswith(SKIPPED)):
+            own = own or is_own(file)
+            found.append((file, line or 0, code.co_name))
         frame = frame.f_back
     found.reverse()
     return tuple(found), own

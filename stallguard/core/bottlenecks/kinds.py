@@ -1,0 +1,119 @@
+"""What can make a training slow: one row a kind, with its title and what a user can change against it.
+
+Adding a kind takes a row here and a rule in rules.py.  A bottleneck carries the key alone.  This module must not
+decide anything.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from stallguard.core.diagnosis.advice import (
+    BUILD_ONCE,
+    FEWER_CALLS,
+    FIXED_SHAPES,
+    NO_CACHE,
+    OUTSIDE_LOOP,
+    PARALLEL,
+    PREFETCH,
+    SEGMENTS,
+    SMALLER,
+    STREAM,
+    Advice,
+)
+
+
+class Kind(NamedTuple):
+    """One row.  `title`: in a list and before a colon: "waiting for input"."""
+
+    key: str  # in journals and JSON
+    title: str
+    advice: tuple[Advice, ...]  # most useful first
+
+
+KINDS: dict[str, Kind] = {}
+
+
+def _kind(key: str, title: str, *advice: Advice) -> str:
+    """Add a row, and return its key."""
+    KINDS[key] = Kind(key, title, advice)
+    return key
+
+
+CACHE = Advice("keep what fits in memory after the first epoch", "dataset = dataset.cache()")
+WORKERS = Advice(
+    "load the items of a PyDataset in several threads",
+    "super().__init__(workers=4, use_multiprocessing=False)",
+)
+COMPARE = "stallguard compare"
+# fmt: off
+INPUT = _kind(
+    "input-starvation", "waiting for input",
+    PREFETCH, PARALLEL, CACHE,
+    Advice("a generator runs one batch at a time: let several run", "tf.data.Dataset.interleave(..., num_parallel_calls=4)"),
+)
+PYDATASET = _kind("slow-dataset", "waiting for the items of a PyDataset", WORKERS, Advice("prepare the data once, before the training"))
+CALLBACK = _kind(
+    "slow-callback", "a callback",
+    Advice("do it each epoch instead of each batch", "def on_epoch_end(self, epoch, logs=None)"),
+    Advice("move slow work, such as uploads and plots, to a thread of its own"),
+)
+CHECKPOINTS = _kind(
+    "costly-checkpoints", "saving",
+    Advice("save less often", 'keras.callbacks.ModelCheckpoint(..., save_freq="epoch")'),
+    Advice("save only the weights", "keras.callbacks.ModelCheckpoint(..., save_weights_only=True)"),
+)
+VALIDATION = _kind(
+    "frequent-validation", "validation",
+    Advice("validate less often", "model.fit(..., validation_freq=5)"),
+    Advice("validate on a part of the data", "model.fit(..., validation_steps=50)"),
+)
+SCRIPT = _kind(
+    "slow-script", "the script's own Python code",
+    Advice("let the framework compile the step", "@tf.function"),
+    Advice("a model that runs eagerly executes Python for each operation", "model.compile(..., run_eagerly=False)"),
+    Advice("do work on arrays with the framework's operations instead of Python loops and numpy"),
+)
+LOCK = _kind(
+    "lock-contention", "waiting for a lock",
+    Advice("hold the lock for less time in the other thread, or give the training thread a copy of what it needs"),
+)
+SLEEP = _kind("sleeping", "sleeping", Advice("remove the pause from the loop, or make it shorter"))
+RETRACING = _kind(
+    "retracing", "tracing graphs again and again",
+    OUTSIDE_LOOP, FIXED_SHAPES,
+    Advice("pass numbers as tensors: each new Python number makes a new graph", "step(tf.constant(rate))"),
+)
+REBUILT = _kind("model-rebuilt", "building the model again and again", BUILD_ONCE)
+DOUBLE = _kind(
+    "double-precision", "computing in float64",
+    Advice("float32 takes half the time and memory", 'keras.config.set_floatx("float32"); x = x.astype("float32")'),
+)
+TINY = _kind(
+    "tiny-batches", "batches that are too small for the device",
+    Advice("try larger batches", f"{COMPARE} --batch 32,64,128 -- ..."),
+    FEWER_CALLS,
+    Advice("on a small model the CPU can be faster than the GPU", f"{COMPARE} --device cpu,gpu -- ..."),
+)
+PACE = _kind("falling-pace", "batches that take longer and longer")
+SWAP = _kind("memory-thrash", "memory that is swapped in and out", SMALLER, STREAM, NO_CACHE)
+LEAK = _kind("memory-growth", "memory that grows", BUILD_ONCE, SEGMENTS)
+QUOTA = _kind(
+    "processor-quota", "a limit on the processor time of this group of processes",
+    Advice("raise the limit of the container or the service", "docker run --cpus=4 ..., systemctl set-property ... CPUQuota="),
+)
+PRIORITY = _kind(
+    "low-priority", "a low priority beside other processes",
+    Advice("start it without nice", "nice -n 0 stallguard run ..."),
+    Advice("macOS gives background work its slow cores: take it out of the background", "taskpolicy -B -p PID", "on_metal"),
+)
+BUSY = _kind(
+    "busy-machine", "other processes on the machine",
+    Advice("end the other programs, or train when they are done"),
+    Advice("two trainings side by side take each other's cores: run them one after the other"),
+)
+HOT = _kind(
+    "throttled", "a processor that was slowed down because it is hot",
+    Advice("cool the machine, connect it to mains power, and turn low-power mode off"),
+)
+# fmt: on
