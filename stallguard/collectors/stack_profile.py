@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 from stallguard.collectors import frames
 from stallguard.collectors.frames import FRAMEWORK, Frame
-from stallguard.core.profile import TRAINING, Profile, Spot
+from stallguard.core.profile import TRAINING, Function, Profile, Spot
 from stallguard.storage.stack_samples import StackSamples
 
 SPOTS = 24  # places that a profile names
+FUNCTIONS = 8  # measured functions that it names
 _WRAPPER = re.compile(
     r"/traceback_utils\.py$"
 )  # around each of Keras' and TensorFlow's functions; it says nothing
@@ -43,9 +44,22 @@ def summarise(samples: StackSamples, spots: int = SPOTS) -> Profile:
         samples=samples.samples,
         phases={phase: round(seconds, 3) for phase, seconds in phases.items()},
         executing=round(executing, 3),
+        functions=_functions(samples, [spot for spot, _ in ranked]),
         spots=shown,
         rest=round(max(0.0, total - sum(seconds for _, seconds in named)), 3),
     )
+
+
+def _functions(samples: StackSamples, spots: Sequence[Spot]) -> tuple[Function, ...]:
+    """Return the measured functions, each with its line that the samples show most.  `spots`: the heaviest first."""
+    found = []
+    for one in sorted(samples.functions, key=lambda one: one.milliseconds, reverse=True)[:FUNCTIONS]:
+        if not one.calls or not frames.is_own(Frame(one.file, one.line, one.function)):
+            continue
+        same = (spot.line for spot in spots if (spot.file, spot.function) == (one.file, one.function))
+        line = next(same, one.line)
+        found.append(Function(one.purpose, one.milliseconds / 1000, one.calls, one.file, line, one.function))
+    return tuple(found)
 
 
 def _with_time(spot: Spot, seconds: float) -> Spot:
@@ -62,12 +76,14 @@ def _spot(role: str, phase: str, stack: Sequence[Frame]) -> Spot:
     if at is None:
         return Spot(role, phase, 0.0, does=does)
     own = stack[at]
+    # A comprehension or a lambda has no name that a reader knows: that of the function around it.
+    named = next((frame for frame in stack[at:] if frame.file == own.file and frame.function[0] != "<"), own)
     inner = [frame for frame in stack[:at] if not _WRAPPER.search(frame.file)]
     calls = _called(inner[-1]) if inner else ""
     caller = next((frame for frame in stack[at:] if not frames.is_own(frame)), None)
     called_by = _called(caller) if caller is not None and FRAMEWORK.search(caller.file) else ""
     feeds = frames.is_called_by_library(stack)
-    return Spot(role, phase, 0.0, own.file, own.line, own.function, calls, does, called_by, feeds)
+    return Spot(role, phase, 0.0, own.file, own.line, named.function, calls, does, called_by, feeds)
 
 
 def _called(frame: Frame) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stallguard.core.verdicts import Decision, Finding
+from stallguard.core.verdicts import Bottleneck, Decision, Finding
 
 
 class Action(msgspec.Struct, frozen=True, tag_field="event", omit_defaults=True):
@@ -59,6 +59,15 @@ class Diagnosed(Action, frozen=True, tag="incident.diagnosed"):
     decision: Decision | None = None
 
 
+class SlowedBy(Action, frozen=True, tag="training.slowed_by"):
+    """What makes a training slow so far, worst first; for the journal and the report.  It replaces the one before."""
+
+    attempt: int
+    pid: int
+    seconds: float  # that the samples cover
+    bottlenecks: tuple[Bottleneck, ...] = ()  # worst first
+
+
 class Conclude(Action, frozen=True, tag="run.concluded"):
     """The run is over; exit with `code`."""
 
@@ -66,4 +75,4 @@ class Conclude(Action, frozen=True, tag="run.concluded"):
     why: str = ""
 
 
-AnyAction = Launch | Collect | Signal | Ask | Announce | Diagnosed | Conclude
+AnyAction = Launch | Collect | Signal | Ask | Announce | Diagnosed | SlowedBy | Conclude

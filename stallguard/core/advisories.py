@@ -9,12 +9,16 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from stallguard.core import lifecycle, messages
-from stallguard.core.actions import Action, Announce, Diagnosed
+from stallguard.core.actions import Action, Announce, Diagnosed, SlowedBy
+from stallguard.core.bottlenecks.find import bottlenecks
 from stallguard.core.diagnosis import diagnose
 from stallguard.core.diagnosis.causes import CAUSES
+from stallguard.core.events import Profiled
+from stallguard.core.limits import Limits
 from stallguard.core.run import Run
 
 EVERY = 60.0  # seconds between two diagnoses; a slow-down is diagnosed when it begins
+NAMED = 3  # bottlenecks that are announced at once
 SURE = 0.45  # confidence from which an advisory cause is announced
 # What slow_cause of the judgement means, in words.
 SLOW = {
@@ -51,3 +55,26 @@ def look(run: Run) -> tuple[Run, list[Action]]:
         run = replace(run, review=replace(run.review, announced=known))
         announced += [Diagnosed(incident=0, findings=new), *messages.soft(new)]
     return run, announced
+
+
+def profiled(run: Run, event: Profiled, _limits: Limits) -> tuple[Run, list[Action]]:
+    """Return the run after a profile, with what makes that training slow, and what is to be announced of it.
+
+    A bottleneck is announced if two profiles in a row show it, once an attempt.
+    """
+    training = next((one for one in run.trainings if one.pid == event.pid and one.trains), None)
+    if training is None:
+        return run, []
+    found, review = bottlenecks(training.history), run.review
+    sure = [one for one in found[:NAMED] if one.kind in review.slowed_by and one.kind not in review.announced]
+    if run.state != lifecycle.RUNNING:
+        sure = []
+    known = (*review.announced, *(one.kind for one in sure))
+    run = replace(run, review=replace(review, announced=known, slowed_by=tuple(one.kind for one in found)))
+    actions: list[Action] = []
+    if found or review.slowed_by:
+        actions.append(SlowedBy(event.attempt, event.pid, event.profile.seconds, found))
+    for one in sure:
+        actions.append(Announce("training.bottleneck", messages.bottleneck(one)))
+        actions += [Announce("bottleneck.advice", {"text": text}) for text in one.advice[:1]]
+    return run, actions

@@ -30,6 +30,7 @@ from stallguard.core.events import (
     SensorBlocked,
     Unkillable,
 )
+from stallguard.core.profile import Profile
 from stallguard.core.readings import Device, Files, Machine, Memory, Process, Reading
 from stallguard.core.text import cut
 
@@ -43,7 +44,7 @@ HEARD_SPACING, HEARD = 5.0, 60  # records of the probe: five minutes
 SIGNATURES = 64  # different lines of the output
 NOTES, BLOCKED, PAUSES = 16, 8, 16
 PAUSE = 10.0  # seconds from which a gap that ended is kept
-PROFILES = 16
+STAGES = 16
 GROWTH_POINTS, GROWTH_SPACING = 64, 5.0  # when full, every second point goes and the spacing doubles
 SAVE_FRESH = 10.0  # seconds for which "a checkpoint is being written" stays true without a new reading
 LINE = 400  # characters kept of a line
@@ -82,6 +83,19 @@ class Growth(msgspec.Struct, frozen=True):
     spacing: float = GROWTH_SPACING
 
 
+class Stage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A training at one instant, for comparison with a later one: what had been counted by then."""
+
+    at: float
+    profile: Profile
+    heartbeat: Heartbeat
+    cpu: float | None = None  # the counters are those of readings.Process
+    run_queue: float | None = None
+    major_faults: int | None = None
+    throttled: float | None = None
+    footprint: int | None = None
+
+
 class History(msgspec.Struct, frozen=True):
     """The memory of one attempt; readings of the machine outlive it."""
 
@@ -107,8 +121,9 @@ class History(msgspec.Struct, frozen=True):
     left: ProcessLeft | None = None
     exited: Exited | None = None
     rows: int | None = None  # of a whole batch
+    dtype: str = ""  # in which the model computes, if the probe noted it
     used_gpu: bool = False  # this attempt was seen to use the accelerator
-    profiles: tuple[Profiled, ...] = ()  # where the time went, the newest last; thinned like `growth`
+    stages: tuple[Stage, ...] = ()  # the newest last; thinned like `growth`
     workers_died_at: float | None = None  # when a worker process last died
     growth: Growth = Growth()
 
@@ -186,15 +201,21 @@ def _noted(history: History, event: ProbeNote) -> History:
         history,
         noted=(*history.noted[1 - NOTES :], event),
         rows=int(rows) if rows.isdecimal() else history.rows,
+        dtype=event.facts.get("dtype", history.dtype),
     )
 
 
 def _profiled(history: History, event: Profiled) -> History:
-    """Keep the newest profile, and older ones to compare it with: the longer the training lasts, the further apart."""
-    kept = history.profiles
-    if len(kept) >= PROFILES:
-        kept = kept[1::2]
-    return replace(history, profiles=(*kept, event))
+    """Keep the present stage, and older ones to compare it with: the longer the training lasts, the further apart."""
+    if history.heartbeat is None:
+        return history
+    reading = history.process[-1].reading if history.process else Process()
+    stage = Stage(
+        event.at, event.profile, history.heartbeat, reading.cpu, reading.run_queue, reading.major_faults,
+        reading.throttled, reading.footprint,
+    )  # fmt: skip
+    kept = history.stages
+    return replace(history, stages=(*(kept[::2] if len(kept) >= STAGES else kept), stage))
 
 
 def _collected(history: History, event: Collected) -> History:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from stallguard.core import lost_time
 from stallguard.core.actions import Announce
+from stallguard.core.bottlenecks.kinds import KINDS
 from stallguard.core.diagnosis import causes, signatures
 from stallguard.core.events import DUMP, Collected, Matched, ProbeNote
 from stallguard.core.limits import LEAST_PATIENCE, NEVER
@@ -19,7 +20,7 @@ from stallguard.errors import STOPPED_ON_TIME
 if TYPE_CHECKING:  # a caller that needs only words must not import the whole core
     from stallguard.core.run import Run
     from stallguard.core.training import Training
-    from stallguard.core.verdicts import Finding
+    from stallguard.core.verdicts import Bottleneck, Finding
 
 __all__ = ["HOW", "WHILE", "counted", "duration"]
 
@@ -51,6 +52,17 @@ DOING = {
 def limit(threshold: float) -> float | None:
     """Return the seconds after which a gap is a stall, None if the phase has no such limit."""
     return threshold if threshold < NEVER * LEAST_PATIENCE else None
+
+
+def bottleneck(found: Bottleneck) -> dict[str, str]:
+    """Return the facts of one thing that makes a training slow."""
+    where = f", {'in' if '()' in found.where else 'at'} {found.where}" if found.where else ""
+    numbers = f" ({'; '.join(found.evidence)})" if found.evidence else ""
+    return {
+        "what": KINDS[found.kind].title if found.kind in KINDS else found.kind,
+        "share": f"{found.share:.0%}".replace("%", " %"), "duration": duration(found.seconds), "where": where,
+        "numbers": numbers,
+    }  # fmt: skip
 
 
 def name(training: Training) -> str:

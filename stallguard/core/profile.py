@@ -10,6 +10,13 @@ import msgspec
 TRAINING, FEEDER = "training", "feeder"  # roles of a thread
 
 
+def place(file: str, line: int, function: str) -> str:
+    """Return a line of code as a user reads it: "generate() at train.py:12"."""
+    name = file.replace("\\", "/").rpartition("/")[2]
+    called = "" if function.startswith("<") else f"{function}() at "
+    return f"{called}{name}:{line}"
+
+
 class Spot(msgspec.Struct, frozen=True, omit_defaults=True):
     """A place in the script's own code, and the time that a thread spent there or in what it called there.
 
@@ -30,11 +37,26 @@ class Spot(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def where(self) -> str:
         """Return the place as a user reads it: "generate() at train.py:12"."""
-        if not self.file:
-            return ""
-        name = self.file.replace("\\", "/").rpartition("/")[2]
-        called = "" if self.function.startswith("<") else f"{self.function}() at "
-        return f"{called}{name}:{self.line}"
+        return place(self.file, self.line, self.function) if self.file else ""
+
+
+class Function(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A function of the script that the library calls inside its graphs; each call of it was measured.
+
+    `line`: the line of it that the samples show most, else that of its definition.
+    """
+
+    purpose: str  # input, or step
+    seconds: float  # of all its calls, in all threads
+    calls: int  # how often it was called
+    file: str  # of the script
+    line: int
+    function: str  # its name
+
+    @property
+    def where(self) -> str:
+        """Return the place as a user reads it: "prepare() at train.py:12"."""
+        return place(self.file, self.line, self.function)
 
 
 class Profile(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -43,8 +65,7 @@ class Profile(msgspec.Struct, frozen=True, omit_defaults=True):
     seconds: float  # that the samples cover
     samples: int  # how often the stacks were read
     phases: dict[str, float] = {}  # of the training thread
-    executing: float = (
-        0.0  # of the training thread in the library's native code: it computes, or waits for the device
-    )
+    executing: float = 0.0  # of the training thread in the library's native code
+    functions: tuple[Function, ...] = ()  # of the script, inside the library's graphs; most time first
     spots: tuple[Spot, ...] = ()  # those with the most time
     rest: float = 0.0  # of all spots that are left out

@@ -39,6 +39,10 @@ class Process(Reading, frozen=True, tag="process"):
     main_site: str | None = None  # where the training process' main thread waits; with each census
     remote: bool | None = None  # a remote socket or a network file system is in use
     workers: int | None = None  # children that died since the last reading
+    nice: int | None = None  # of the training process; above 0, others go first
+    background: bool | None = None  # macOS runs it as background work, on its slow cores
+    # Seconds for which a control group's quota kept it from running; null: no quota.
+    throttled: float | None = msgspec.field(default=None, name="throttled_seconds")
 
 
 class Device(Reading, frozen=True, tag="device"):
@@ -80,6 +84,7 @@ class Machine(Reading, frozen=True, tag="machine"):
 
     idle: float | None = None  # 0..1 of all cores, since the last reading
     busiest: tuple[str, ...] = ()  # names of up to three busy processes that are not ours
+    cores: int | None = None  # of the machine
     load: float | None = None
     power: str | None = None  # ac battery
     thermal: str | None = None  # nominal fair serious critical

@@ -67,7 +67,7 @@ class Bottleneck(msgspec.Struct, frozen=True, omit_defaults=True):
     seconds: float  # of this training, so far
     share: float  # of the time that was watched, 0..1
     where: str = ""  # the place in the script, as a user reads it
-    file: str = ""
-    line: int = 0
+    file: str = ""  # the script's file with that place
+    line: int = 0  # of that file
     evidence: tuple[str, ...] = ()  # sentences with numbers
     advice: tuple[str, ...] = ()  # what the user can change, most useful first

@@ -170,9 +170,8 @@ class Probe:
                 self.mail.arm(True)
             address = self.environment.get("STALLGUARD_SOCKET", "")
             self.sender = Sender(self.beats, self.mail, address, self._signal)
-            self.sender.sampler = StackSampler(
-                self.beats, os.path.join(self._folder, wire.PROFILE % self._pid)
-            )
+            profile = os.path.join(self._folder, wire.PROFILE % self._pid)
+            self.sender.sampler = StackSampler(self.beats, profile, self.context.python_functions)
             self.sender.start()
         except Exception as error:
             self.context.surprise("appearing", error)

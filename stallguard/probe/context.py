@@ -60,6 +60,8 @@ class Context:
         # Finds which of the run's processes this is (process_key.py); called once, and once more after a fork.
         self.find_place: Callable[[], str] = str
         self._place: Optional[str] = None
+        # Of the script's functions that run inside a graph: (purpose, file, line, function) -> calls, nanoseconds.
+        self.python_functions: dict[tuple[str, str, int, str], list[int]] = {}
         self.smaller = False  # batches have fewer rows already, so they are not sliced
 
     @property

@@ -43,6 +43,7 @@ LONGEST = (
 )
 MOST = 400  # stacks in the table
 KEPT = 200  # stacks that stay when it is full
+FUNCTIONS = 100  # measured functions in the file
 THREADS = 16  # threads a sample, beside the one that trains
 DEPTH = 96  # frames a stack; the outermost are left out
 TRAINING, FEEDER = "training", "feeder"
@@ -62,10 +63,15 @@ def is_own(file: str) -> bool:
 
 
 class StackSampler:
-    """The table of stacks, and when to add to it.  `path`: of the file that shows it to the supervisor."""
+    """The table of stacks, and when to add to it.
 
-    def __init__(self, beats: Beats, path: str) -> None:
-        self._beats, self._path = beats, path
+    `path`: of the file that shows it to the supervisor; `functions`: `Context.python_functions`, for the same file.
+    """
+
+    def __init__(
+        self, beats: Beats, path: str, functions: dict[tuple[str, str, int, str], list[int]]
+    ) -> None:
+        self._beats, self._path, self._functions = beats, path, functions
         self._times: dict[Stack, int] = {}  # ns
         self._samples = self._covered = 0
         self._last = self._due = 0
@@ -151,12 +157,17 @@ class StackSampler:
             [role, phase, [lines.setdefault(line, len(lines)) for line in stack], passed // 1_000_000]
             for (role, phase, stack), passed in self._times.items()
         ]
+        functions = [
+            [*key, calls, passed // 1_000_000]
+            for key, (calls, passed) in list(self._functions.items())[:FUNCTIONS]
+        ]
         whole: dict[str, Any] = {
             "began": self._beats.slots[_BEGAN],
             "samples": self._samples,
             "milliseconds": self._covered // 1_000_000,
             "lines": list(lines),
             "stacks": stacks,
+            "functions": functions,
         }
         return encode(whole).encode()
 

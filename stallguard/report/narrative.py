@@ -88,6 +88,8 @@ MESSAGES = {
     "training.slow": Message(
         "batches take {factor} times as long as before: {cause}", level="warning", terminal=False
     ),
+    "training.bottleneck": Message("slow: {what}, {share} of the time{where}{numbers}", level="warning"),
+    "bottleneck.advice": Message("suggestion: {text}"),
     "training.changed": Message("{text}", terminal=False),
     "process.vanished": Message("{who} {how}, after {progress} in {duration}", level="warning"),
     "process.ended": Message("{who} {how}, after {progress} in {duration}", terminal=False),

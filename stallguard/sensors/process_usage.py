@@ -99,7 +99,9 @@ class _Watch:
         if now - self._asked >= REMOTE_EVERY:
             self._asked = now
             self._remote = system.is_remote(self.members())
-        return replace(reading, census=census, main_site=site, remote=self._remote)
+        return replace(
+            reading, census=census, main_site=site, remote=self._remote, throttled=system.throttled(wish.pid)
+        )
 
     def search(self) -> tuple[int, ...]:
         """Return the members of the tree as they are now."""

@@ -36,6 +36,20 @@ class StackTime(msgspec.Struct, frozen=True, array_like=True):
     milliseconds: int
 
 
+class FunctionTime(msgspec.Struct, frozen=True, array_like=True):
+    """A function of the script that runs inside TensorFlow's graphs, each call of it measured.
+
+    `purpose`: input or step; `line`: of its definition; `milliseconds`: of all its calls, in all threads.
+    """
+
+    purpose: str
+    file: str
+    line: int
+    function: str
+    calls: int
+    milliseconds: int
+
+
 class StackSamples(msgspec.Struct, frozen=True):
     """What the probe sampled of one training since it began."""
 
@@ -44,6 +58,7 @@ class StackSamples(msgspec.Struct, frozen=True):
     milliseconds: int  # that the samples cover
     lines: list[CodeLine]
     stacks: list[StackTime]
+    functions: list[FunctionTime] = []
 
 
 def path(probe: Path, pid: int) -> Path:

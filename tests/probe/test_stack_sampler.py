@@ -29,7 +29,7 @@ def beats():
 
 @pytest.fixture
 def sampler(beats, tmp_path):
-    return StackSampler(beats, str(tmp_path / "7.profile"))
+    return StackSampler(beats, str(tmp_path / "7.profile"), {})
 
 
 def taken(sampler: StackSampler, tmp_path: Path) -> stack_samples.StackSamples:

@@ -50,9 +50,8 @@ COMPARE = "stallguard compare"
 INPUT = _kind(
     "input-starvation", "waiting for input",
     PREFETCH, PARALLEL, CACHE,
-    Advice("a generator runs one batch at a time: let several run", "tf.data.Dataset.interleave(..., num_parallel_calls=4)"),
+    Advice("a generator gives one batch at a time: read several in parallel", "tf.data.Dataset.interleave(...)"),
 )
-PYDATASET = _kind("slow-dataset", "waiting for the items of a PyDataset", WORKERS, Advice("prepare the data once, before the training"))
 CALLBACK = _kind(
     "slow-callback", "a callback",
     Advice("do it each epoch instead of each batch", "def on_epoch_end(self, epoch, logs=None)"),
@@ -100,12 +99,12 @@ SWAP = _kind("memory-thrash", "memory that is swapped in and out", SMALLER, STRE
 LEAK = _kind("memory-growth", "memory that grows", BUILD_ONCE, SEGMENTS)
 QUOTA = _kind(
     "processor-quota", "a limit on the processor time of this group of processes",
-    Advice("raise the limit of the container or the service", "docker run --cpus=4 ..., systemctl set-property ... CPUQuota="),
+    Advice("raise the limit of the container or the service", "docker run --cpus=4 ..."),
 )
 PRIORITY = _kind(
     "low-priority", "a low priority beside other processes",
     Advice("start it without nice", "nice -n 0 stallguard run ..."),
-    Advice("macOS gives background work its slow cores: take it out of the background", "taskpolicy -B -p PID", "on_metal"),
+    Advice("macOS runs background work on its slow cores: take it out of the background", "taskpolicy -B -p PID"),
 )
 BUSY = _kind(
     "busy-machine", "other processes on the machine",

@@ -19,6 +19,7 @@ from stallguard.host.darwin.process_tree import (
     main_site,
     overcount,
     start_time,
+    throttled,
 )
 from stallguard.host.darwin.system import Gpu, MachineWatch, MemoryKill, facts, memory
 
@@ -39,6 +40,7 @@ __all__ = [
     "monotonic",
     "overcount",
     "start_time",
+    "throttled",
 ]
 
 

@@ -13,11 +13,14 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from stallguard.core.readings import Process
 from stallguard.host.darwin import libproc
 from stallguard.host.monotonic_counters import Rising
 from stallguard.host.process_members import Members
 
+THROTTLED = 4  # MAXPRI_THROTTLE
 WRAP = 1 << 32  # the counters of struct proc_taskinfo are 32 bits wide
 # The kernel stops pti_faults and pti_csw at this value (fill_taskprocinfo): then they no longer count.
 FULL = (1 << 31) - 1
@@ -81,7 +84,8 @@ class Tree:
         seen = {pid: living[pid] for pid in self._members.started}
         shown = main or self._members.root
         state = _state(seen[shown], shown) if shown in seen else "gone"
-        return self._reading(list(seen.values()), state)
+        reading = self._reading(list(seen.values()), state)
+        return replace(reading, **_rank(seen[shown])) if shown in seen else reading
 
     def set_shared(self, shared: int) -> None:
         """Nothing to correct: phys_footprint counts shared pages for one owner only."""
@@ -111,6 +115,21 @@ class Tree:
             run_queue=_rounded(self._rising.total("queue", _sum(queued))),
             workers=died,
         )
+
+
+def _rank(seen: ProcessSample) -> dict[str, int | bool | None]:
+    """Return how the scheduler ranks a process.
+
+    The base priority of a task in the background (PRIO_DARWIN_BG, the QoS class background) is 4, that of any other
+    31 or more: MAXPRI_THROTTLE and BASEPRI_DEFAULT in xnu's osfmk/kern/sched.h.
+    """
+    background = None if seen.task is None else seen.task.priority <= THROTTLED
+    return {"nice": seen.who.nice, "background": background}
+
+
+def throttled(_pid: int | None) -> float | None:
+    """Return None: macOS has no quota of processor time."""
+    return None
 
 
 def _state(seen: ProcessSample, pid: int) -> str:

@@ -135,6 +135,7 @@ class MachineWatch:
         return Machine(
             idle=self._idle(),
             busiest=busiest(parse.ps(tool.output(PS, PATIENCE) or ""), ours),
+            cores=os.cpu_count(),
             load=os.getloadavg()[0],
             asleep=round(asleep, 3),
             **self._slow,

@@ -13,6 +13,7 @@ from stallguard.host.linux.machine_facts import MachineWatch, facts
 from stallguard.host.linux.memory_limits import MemoryKill, memory
 from stallguard.host.linux.nvml import Gpu
 from stallguard.host.linux.process_tree import Tree, alive, overcount, start_time
+from stallguard.host.linux.processor_limits import throttled
 from stallguard.host.linux.procfs import slurp
 from stallguard.host.linux.thread_census import census, has_open, is_remote, main_site
 
@@ -20,7 +21,7 @@ assert sys.platform != "darwin"  # noqa: S101 - for type checkers, which take on
 
 __all__ = [
     "Gpu", "MachineWatch", "MemoryKill", "Tree", "alive", "asleep", "boot", "census", "facts", "has_open", "is_remote",
-    "main_site", "memory", "monotonic", "overcount", "start_time",
+    "main_site", "memory", "monotonic", "overcount", "start_time", "throttled",
 ]  # fmt: skip
 
 

@@ -51,6 +51,7 @@ class MachineWatch:
         return Machine(
             idle=round(min(1.0, max(0.0, idle / total)), 4) if total > 0 else None,
             busiest=self._busiest(now, ours),
+            cores=os.cpu_count(),
             load=os.getloadavg()[0],
             power=_power(),
             thermal=thermal,

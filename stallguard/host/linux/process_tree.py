@@ -11,6 +11,8 @@ import os
 import time
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from stallguard.core.readings import Process
 from stallguard.host.linux import procfs
 from stallguard.host.linux.procfs import Stat
@@ -64,7 +66,8 @@ class Tree:
         self._members.keep({pid: stat.start for pid, stat in living.items()})
         stats = {pid: living[pid] for pid in self._members.started}
         process = stats.get(main or self._members.root)
-        return self._reading(stats, process.state if process else "gone")
+        reading = self._reading(stats, process.state if process else "gone")
+        return reading if process is None else replace(reading, nice=process.nice)
 
     def set_shared(self, shared: int) -> None:
         """Set how many bytes of the members' RSS are counted more than once (see `overcount`)."""

@@ -35,6 +35,7 @@ class Stat(NamedTuple):
     major_faults: int
     own_cpu: float
     cpu: float
+    nice: int
     threads: int
     start: int
     rss: int
@@ -76,6 +77,7 @@ def parse_stat(line: bytes) -> Stat | None:
         major_faults=number[8] + number[9],
         own_cpu=own,
         cpu=own + (number[12] + number[13]) / TICKS,
+        nice=number[15],
         threads=number[16],
         start=number[18],
         rss=number[20] * PAGE,

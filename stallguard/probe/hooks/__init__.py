@@ -10,6 +10,7 @@ from . import (
     keras_batches,
     keras_callbacks,
     keras_optimizers,
+    python_functions,
     saving,
     tf_data,
     tf_eager,
@@ -26,6 +27,7 @@ FAMILIES = (
     tf_function,
     tf_eager,
     tf_data,
+    python_functions,
     tf_session,
     torch_loops,
 )

@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 
 from ..beats import INPUT
+from ..monotonic import monotonic_ns
+from .python_functions import INPUT as INPUT_FUNCTION
+from .python_functions import code_of, entry
 from .wrap import around
 
 TYPE_CHECKING = False
@@ -64,12 +67,17 @@ class InputHooks:
             return generator
         from functools import wraps
 
-        beats = self.beats
+        beats, code = self.beats, code_of(generator)
+        counts = [0, 0] if code is None else entry(self.context, INPUT_FUNCTION, code)
 
         @wraps(generator)
         def elements(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            began = monotonic_ns()
             for element in generator(*args, **kwargs):
                 beats.moved()
+                counts[0] += 1
+                counts[1] += monotonic_ns() - began
                 yield element
+                began = monotonic_ns()
 
         return elements

@@ -1,4 +1,4 @@
-"""Reports, as each `fit` begins, the rows of its batches, and whether stallguard can make them smaller.
+"""Reports, as each `fit` begins, the rows and the width of its numbers, and whether batches can be made smaller.
 
 The supervisor needs the rows to know how small a batch would become.  A model whose batches cannot be made smaller must
 be reported before a stall, not after it.
@@ -33,6 +33,7 @@ class FitReporter:
     def __init__(self, context: Context) -> None:
         self.context = context
         self._rows = 0
+        self._wide = False
         self._unreached: set[type] = set()
 
     def patcher(self, kind: str) -> Any:
@@ -62,6 +63,13 @@ class FitReporter:
         if rows and rows != self._rows:
             self._rows = rows
             self.context.note("batch", "a batch of the script has %d rows" % rows, batch=rows)
+        wide = getattr(model, "compute_dtype", "") == "float64" or any(
+            getattr(layer, "compute_dtype", "") == "float64" for layer in getattr(model, "layers", ())
+        )
+        if wide != self._wide:
+            self._wide = wide
+            text = "the model computes in %s" % ("float64" if wide else "float32 or less")
+            self.context.note("dtype", text, dtype="float64" if wide else "float32")
         if not self.context.announced and type(model) not in self._unreached:
             self._unreached.add(type(model))
             if not batch_structure.reaches(model):

@@ -1,0 +1,339 @@
+"""One rule a kind of bottleneck: from a training's time to what it cost, where, and the numbers that show it.
+
+Each rule returns None unless it is sure.  Its thresholds are shares of the time that was watched: below them a training
+is healthy, or could hardly become faster.  `scripts/bench slow` measures them on trainings with one bottleneck each.
+This module must not compare bottlenecks; find.py does.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from stallguard.core.bottlenecks import kinds
+from stallguard.core.bottlenecks.work import BATCHES, CHECKING, TRACING, Work, heaviest, seconds
+from stallguard.core.diagnosis import metrics
+from stallguard.core.profile import Function, Spot
+from stallguard.core.text import count, duration, quantity
+from stallguard.core.verdicts import Bottleneck
+
+INPUT_FROM, CALLBACK_FROM, SAVING_FROM, CHECKING_FROM, SCRIPT_FROM = 0.25, 0.15, 0.15, 0.35, 0.25
+TRACING_FROM, LOCK_FROM, PACE_FROM = 0.25, 0.15, 0.25
+TRACES = (
+    0.05  # graphs traced a batch: a training that traces each of its graphs once has traced 3 or 4 in all
+)
+SURE_INPUT = 0.85  # of the time in the functions of an input pipeline: nothing else can be the limit
+IDLE_CORES = 1.4  # below it, nothing but the one thread that prepares the input computes
+IDLE_GPU = 0.5  # utilisation
+SMALL_BATCH, SHORT_STEP = 8, 0.010  # rows, seconds: a step in which the device has next to nothing to compute
+FALLEN = 0.6  # of the earlier pace
+QUEUE_FROM = 0.35  # seconds of waiting for a core a second of computing, where no other process disturbs: 0.1
+WANTED = 0.5  # cores that the tree computes with or waits for: below that it waits for something else
+OTHERS_FROM = 0.25  # of the machine's cores that other processes use
+PAGING_FROM = 200.0  # page-ins a second
+PAGE_IN = 100e-6  # seconds a page-in takes from a solid-state disk
+FLOAT64 = 0.5  # of the computing time that float32 saves: the numbers are half as long
+
+
+def _found(
+    kind: str, work: Work, cost: float, place: Spot | Function | None = None, *evidence: str
+) -> Bottleneck:
+    cost = min(cost, work.total)
+    file, line, where = (place.file, place.line, place.where) if place is not None else ("", 0, "")
+    advice = tuple(piece.sentence() for piece in kinds.KINDS[kind].advice)
+    return Bottleneck(kind, round(cost, 1), round(cost / work.total, 3), where, file, line, evidence, advice)
+
+
+# ---- the script ---------------------------------------------------------------------------------------------
+
+
+def waits_for_input(work: Work) -> Bottleneck | None:
+    """The training thread waits for the next batch, or the functions that prepare it take all the time.
+
+    The wait is seen if the iterator is called in Python (eager loops, PyTorch).  Keras fetches inside the compiled
+    step: there the time of generators and mapped functions counts, if nothing computes beside them.
+    """
+    waited = work.of_training(lambda spot: spot.feeds or spot.does == "iterator" or spot.phase == "input")
+    functions = [one for one in work.profile.functions if one.purpose == "input"]
+    feeders = work.of_feeders()
+    prepared = max(sum(one.seconds for one in functions), _longest(feeders))
+    shared = prepared / work.total
+    busy = shared >= SURE_INPUT or (shared >= INPUT_FROM and _nothing_computes(work))
+    cost = max(seconds(waited), min(prepared, work.phases(BATCHES)) if busy else 0.0)
+    if cost < INPUT_FROM * work.total:
+        return None
+    place: Spot | Function | None = heaviest(feeders)
+    if functions and functions[0].seconds > seconds(
+        [one for one in feeders if one.function == functions[0].function]
+    ):
+        place = functions[0]
+    place = place or heaviest(waited)
+    evidence = []
+    if isinstance(place, Function) and place.calls:
+        each = quantity(place.seconds / place.calls, "s")
+        evidence.append(f"{place.function}() was called {count(place.calls, 'time', 'times')}, {each} each")
+    cores = work.cores()
+    if cores is not None:
+        idle = cores < 0.1  # noqa: PLR2004
+        evidence.append(
+            "the processor idled meanwhile" if idle else f"{cores:.1f} cores were in use on average"
+        )
+    return _found(kinds.INPUT, work, cost, place, *evidence)
+
+
+def _longest(feeders: list[Spot]) -> float:
+    """Return the time of the feeding function with the most time: several of them run side by side."""
+    place = heaviest(feeders)
+    return seconds([one for one in feeders if place and one.function == place.function])
+
+
+def _nothing_computes(work: Work) -> bool:
+    """Return whether the device idles, or else the processor, but for the thread that prepares the input."""
+    busy = [seen.reading.utilisation for seen in work.history.device if seen.reading.mine]
+    known = [share for share in busy if share is not None]
+    if known:
+        return sum(known) / len(known) < IDLE_GPU
+    cores = work.cores()
+    return cores is not None and cores < IDLE_CORES
+
+
+def callback(work: Work) -> Bottleneck | None:
+    """The script's own code in a callback of the framework, validation and saving in it apart."""
+    phases = (*CHECKING, *TRACING, "checkpoint")
+    spots = work.of_training(lambda spot: "callback" in spot.called_by and spot.phase not in phases)
+    spots = [spot for spot in spots if spot.does != "lock"]
+    if seconds(spots) < CALLBACK_FROM * work.total:
+        return None
+    batches = work.heartbeat.beats
+    each = f"{quantity(seconds(spots) / batches, 's')} a batch" if batches else ""
+    return _found(kinds.CALLBACK, work, seconds(spots), heaviest(spots), *filter(None, (each,)))
+
+
+def script(work: Work) -> Bottleneck | None:
+    """The script's own Python code in its loop or in the step, which no framework compiles."""
+    phases = (*CHECKING, *TRACING, "checkpoint")
+    spots = [
+        spot
+        for spot in work.of_training(lambda spot: spot.phase not in phases)
+        if not spot.feeds and "callback" not in spot.called_by
+        and ((spot.does == "user" and not spot.calls.startswith("keras")) or (spot.called_by and spot.phase == "step"))
+    ]  # fmt: skip
+    functions = [one for one in work.profile.functions if one.purpose == "step"]
+    inside = sum(one.seconds for one in functions)
+    if seconds(spots) + inside < SCRIPT_FROM * work.total:
+        return None
+    place: Spot | Function | None = heaviest(spots)
+    if functions and inside > seconds(spots):
+        place = functions[0]
+    return _found(kinds.SCRIPT, work, seconds(spots) + inside, place)
+
+
+def lock(work: Work) -> Bottleneck | None:
+    """The training thread waits for a lock, a queue or an event of the script."""
+    spots = work.of_training(lambda spot: spot.does == "lock" and not spot.feeds)
+    if seconds(spots) < LOCK_FROM * work.total:
+        return None
+    return _found(kinds.LOCK, work, seconds(spots), heaviest(spots))
+
+
+def saving(work: Work) -> Bottleneck | None:
+    """Checkpoints that the script saves."""
+    spent, saves = work.phases(("checkpoint",)), work.heartbeat.saves
+    if spent < SAVING_FROM * work.total or not saves:
+        return None
+    place = heaviest(work.of_training(lambda spot: spot.phase == "checkpoint"))
+    each = f"{count(saves, 'save', 'saves')}, {quantity(spent / saves, 's')} each"
+    return _found(kinds.CHECKPOINTS, work, spent, place, each)
+
+
+def checking(work: Work) -> Bottleneck | None:
+    """Validation that takes as long as half of the training, or longer."""
+    spent, beats, checks = work.phases(CHECKING), work.heartbeat.beats, work.heartbeat.checks
+    if spent < CHECKING_FROM * work.total or not beats:
+        return None
+    place = heaviest(work.of_training(lambda spot: spot.phase in CHECKING))
+    numbers = f"{count(checks, 'batch', 'batches')} of validation beside {beats} of training"
+    return _found(kinds.VALIDATION, work, spent, place, numbers)
+
+
+def tracing(work: Work) -> Bottleneck | None:
+    """Graphs that are traced again and again; a model that is built anew each time is the reason, or arguments are."""
+    traced = work.phases(TRACING)
+    built = work.of_training(lambda spot: spot.calls.startswith("keras") and _builds(spot.calls))
+    spent = traced + seconds([spot for spot in built if spot.phase not in TRACING])
+    traces, beats = work.heartbeat.traces, work.heartbeat.beats
+    if spent < TRACING_FROM * work.total or not beats or traces / beats < TRACES:
+        return None
+    numbers = f"{count(traces, 'graph', 'graphs')} for {count(beats, 'batch', 'batches')}"
+    spots = work.of_training(lambda spot: spot.phase in TRACING)
+    if seconds(built) > REBUILDING * spent:
+        return _found(kinds.REBUILT, work, spent, heaviest(built), numbers)
+    return _found(kinds.RETRACING, work, spent, heaviest(spots) or heaviest(built), numbers)
+
+
+REBUILDING = 0.1  # of the time of tracing that goes into making layers, where models are built anew
+
+
+def _builds(calls: str) -> bool:
+    return calls.rpartition(".")[2] in (
+        "__init__",
+        "__new__",
+        "add",
+        "build",
+        "compile",
+        "__call__",
+        "clone_model",
+    ) and (".models." in calls or ".layers." in calls or ".compile" in calls)
+
+
+def double_precision(work: Work) -> Bottleneck | None:
+    """A model that computes in float64."""
+    if work.history.dtype != "float64":
+        return None
+    computing = min(work.profile.executing, work.phases(("step",)))
+    return _found(kinds.DOUBLE, work, FLOAT64 * computing, None, "the model's layers compute in float64")
+
+
+def tiny_batches(work: Work) -> Bottleneck | None:
+    """Batches of so few rows that a step is over in milliseconds: starting it takes longer than computing it."""
+    rows, batches, spent = work.history.rows, work.heartbeat.beats, work.phases(BATCHES)
+    if not rows or rows > SMALL_BATCH or not batches:
+        return None
+    each = spent / batches
+    if each > SHORT_STEP:
+        return None
+    # What a step costs hardly depends on its rows here, so batches of 4 times the rows take a quarter of the steps.
+    numbers = f"a batch of {count(rows, 'row', 'rows')} takes {quantity(each, 's')}"
+    return _found(kinds.TINY, work, 0.75 * spent, None, numbers)
+
+
+def pace(work: Work) -> Bottleneck | None:
+    """Batches that take longer and longer, and what grew with them."""
+    stages = [stage for stage in work.stages if stage.heartbeat.fits == work.heartbeat.fits]
+    spans = [
+        (stage, later, batches, passed)
+        for stage, later in pairwise(stages)
+        if (batches := later.heartbeat.beats - stage.heartbeat.beats) > 0
+        and (passed := later.profile.seconds - stage.profile.seconds) > 0
+    ]
+    if len(spans) < 3:  # noqa: PLR2004 - two points are no trend
+        return None
+    paces = [batches / passed for _, _, batches, passed in spans]
+    third = max(1, len(paces) // 3)
+    first, last = max(paces[:third]), sorted(paces[-third:])[third // 2]
+    falls = sum(later < earlier for earlier, later in pairwise(paces))
+    if last > FALLEN * first or falls < 0.6 * (len(paces) - 1):
+        return None
+    cost = sum(passed - batches / first for _, _, batches, passed in spans)
+    if cost < PACE_FROM * work.total:
+        return None
+    place = _grown(spans[0][1].profile.spots, spans[0][1].heartbeat.beats, work)
+    since = duration(work.profile.seconds - spans[0][0].profile.seconds)
+    numbers = [f"from {quantity(first, '')} to {quantity(last, '')} batches a second within {since}"]
+    footprints = [stage.footprint for stage in stages if stage.footprint]
+    if footprints and footprints[-1] > 1.2 * footprints[0]:
+        numbers.append(
+            f"memory grew with it, from {quantity(footprints[0], 'bytes')} to {quantity(footprints[-1], 'bytes')}"
+        )
+    return _found(kinds.PACE, work, cost, place, *numbers)
+
+
+def _grown(before: tuple[Spot, ...], batches: int, work: Work) -> Spot | None:
+    """Return the place whose time a batch grew most since an earlier profile of `batches` batches."""
+    earlier = {(spot.role, spot.phase, spot.file, spot.line): spot.seconds for spot in before}
+    more = work.heartbeat.beats - batches
+    if not batches or more <= 0:
+        return None
+
+    def growth(spot: Spot) -> float:
+        was = earlier.get((spot.role, spot.phase, spot.file, spot.line), 0.0)
+        return (spot.seconds - was) / more - was / batches
+
+    places = [spot for spot in work.profile.spots if spot.file]
+    best = max(places, key=growth, default=None)
+    return best if best is not None and growth(best) > 0 else None
+
+
+# ---- the machine ---------------------------------------------------------------------------------------------
+
+
+def quota(work: Work) -> Bottleneck | None:
+    """A control group's quota keeps the training from running."""
+    share = work.throttled()
+    if share is None or share < OTHERS_FROM:
+        return None
+    cores = work.cores()
+    used = f"; {cores:.1f} cores were used on average" if cores is not None else ""
+    return _found(
+        kinds.QUOTA,
+        work,
+        min(1.0, share) * work.total,
+        None,
+        f"{min(1.0, share):.0%} of the time held back{used}",
+    )
+
+
+def crowded(work: Work) -> Bottleneck | None:
+    """Threads that wait for a core while others use it: a low priority is the reason, or other processes are."""
+    cores, queue = work.cores(), work.queue()
+    if not cores or queue is None or cores + queue < WANTED or queue / cores < QUEUE_FROM:
+        return None
+    machine = [
+        (seen.reading.cores, seen.reading.idle, seen.reading.busiest)
+        for seen in work.history.machine
+        if seen.reading.idle is not None and seen.reading.cores is not None
+    ]
+    if not machine:
+        return None
+    all_cores = machine[-1][0]
+    others = sum(count_of * (1.0 - idle) for count_of, idle, _ in machine) / len(machine) - cores
+    if others < OTHERS_FROM * all_cores:
+        return None
+    cost = work.total * queue / (queue + cores)
+    names = ", ".join(dict.fromkeys(name for _, _, busiest in reversed(machine) for name in busiest))
+    numbers = [f"others use {others:.1f} of {all_cores} cores" + (f": {names}" if names else "")]
+    ranks = [seen.reading for seen in work.history.process if seen.reading.nice is not None]
+    if ranks and ((ranks[-1].nice or 0) > 0 or ranks[-1].background):
+        nice = (
+            f"it runs with nice {ranks[-1].nice}"
+            if not ranks[-1].background
+            else "macOS runs it in the background"
+        )
+        return _found(kinds.PRIORITY, work, cost, None, nice, *numbers)
+    return _found(kinds.BUSY, work, cost, None, *numbers)
+
+
+def swapping(work: Work) -> Bottleneck | None:
+    """Pages that are read back from the disk."""
+    rate = work.faults()
+    if rate is None or rate < PAGING_FROM:
+        return None
+    readings = [seen.reading for seen in work.history.memory if seen.reading.stall_full is not None]
+    stalled = sum(one.stall_full or 0.0 for one in readings) / len(readings) if readings else 0.0
+    cost = work.total * min(1.0, max(stalled, rate * PAGE_IN))
+    return _found(kinds.SWAP, work, cost, None, f"{quantity(rate, '')} page-ins a second")
+
+
+def hot(work: Work) -> Bottleneck | None:
+    """A processor whose speed the system limits because of its heat."""
+    machine = [seen.reading for seen in work.history.machine]
+    slowed = [one for one in machine if one.thermal in ("serious", "critical")]
+    if len(slowed) < 0.5 * len(machine) or not slowed:
+        return None
+    limits = [one.cpu_limit for one in slowed if one.cpu_limit]
+    lost = 1.0 - limits[-1] if limits else 0.3  # the fastest reports lose 30 % and more (metal throttling)
+    return _found(kinds.HOT, work, lost * work.total, None, f"the system reports heat: {slowed[-1].thermal}")
+
+
+def growing(work: Work) -> Bottleneck | None:
+    """Memory that grows without end is no loss of time yet: it is named if the machine begins to swap."""
+    trend = metrics.growth(work.history)
+    found = swapping(work)
+    if trend is None or found is None or trend.rising < 0.8:  # noqa: PLR2004
+        return None
+    return _found(kinds.LEAK, work, found.seconds, None, f"{quantity(trend.slope * 3600, 'bytes')} an hour")
+
+
+RULES = (
+    waits_for_input, callback, script, lock, saving, checking, tracing, double_precision, tiny_batches, pace,
+    quota, crowded, swapping, hot, growing,
+)  # fmt: skip
