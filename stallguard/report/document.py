@@ -26,6 +26,7 @@ from stallguard.report import (
     incidents,
     journal_record,
     programs,
+    slowness,
     summary,
     timeline,
     totals,
@@ -36,6 +37,7 @@ from stallguard.report.incidents import Announcement, Incident
 from stallguard.report.narrative import prose, sentence
 from stallguard.report.programs import TrainingRow
 from stallguard.report.sanitize import plain
+from stallguard.report.slowness import BottleneckText
 from stallguard.report.timeline import Timeline
 from stallguard.report.totals import RunTotals
 from stallguard.report.wall_time import clock
@@ -104,6 +106,7 @@ class Document(msgspec.Struct, frozen=True):
     attempts: list[AttemptRow]
     trainings: list[TrainingRow]  # if there were several
     incidents: list[IncidentText]
+    bottlenecks: list[BottleneckText]  # what made it slow, the one that cost most first
     advice: list[str]
     beyond: list[str]
     announced: list[StoryLine]
@@ -154,6 +157,7 @@ def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None) -> 
     state = run_files.state(run)
     end = run_files.outcome(run)  # after the state: a run that is over has its reason
     sums = totals.totals(known, tries, troubles, end)
+    slow = slowness.bottlenecks(known)
     cwd = asked.cwd if asked else ""
     here = dt.datetime.fromtimestamp(known.first, zone).astimezone(zone)
     offset = (here.utcoffset() or dt.timedelta()).total_seconds()
@@ -184,11 +188,12 @@ def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None) -> 
         cwd=cwd,
         began=f"{here:%A, %d %B %Y, %H:%M}" if known.first else "",
         zone=here.tzname() or "",
-        story=summary.story(state, facts, sums, tries, troubles, shown, trained, inexact),
+        story=summary.story(state, facts, sums, tries, troubles, shown, trained, inexact, slow),
         totals=sums,
         attempts=tries,
         trainings=trained,
         incidents=_incidents(run, troubles, shown, cwd),
+        bottlenecks=slow,
         advice=summary.advice(troubles),
         beyond=texts["training.limitation"],
         announced=[_line(at, what, shown) for at, what in announced[-TOLD_MAX:]],

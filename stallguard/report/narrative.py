@@ -153,6 +153,8 @@ STORY = {
     "story cost": "{lost} were lost in all to stalls and restarts{repeated}",
     "story repeated": ", with {count} trained a second time",
     "story slept": "the machine slept for {duration} in all; that time does not count",
+    "bottleneck": "{what}{where}: {share} of the time, {duration}",
+    "story slow": "what made it slow: {headline}",
     "same stacks": "its stacks are those of stall {number}",
     "no stacks": "no Python stacks: {why}",
     "story quiet": "never anything but zero: {names}",

@@ -16,6 +16,7 @@ from stallguard.report.attempt_rows import AttemptRow
 from stallguard.report.incidents import CRASH, RECOVERED, STALL, Incident
 from stallguard.report.narrative import batch, prose, sentence
 from stallguard.report.programs import TrainingRow
+from stallguard.report.slowness import BottleneckText
 from stallguard.report.totals import RunTotals
 
 ENDINGS = {
@@ -38,11 +39,13 @@ def story(
     clock: Callable[[float], str],
     trainings: Sequence[TrainingRow] = (),
     inexact: Sequence[str] = (),
+    slow: Sequence[BottleneckText] = (),
 ) -> list[str]:
     """Return the story in paragraphs: its end, what went wrong, what was done, what that changed, what helps.
 
     `state`: as outcome.state has it; `facts`: code and why of the end, and what changed for the mathematics;
-    `clock`: the time of day as text; `inexact`: what the probe said is not exact, outside of the incidents.
+    `clock`: the time of day as text; `inexact`: what the probe said is not exact, outside of the incidents; `slow`:
+    what made it slow, the worst first.
     """
     facts = {"duration": duration(totals.seconds), "progress": progress(totals), **facts}
     on_time = facts.get("code") == str(STOPPED_ON_TIME)
@@ -56,6 +59,10 @@ def story(
         beginning,
         _trouble(incidents, clock),
         _deeds(totals, attempts),
+        [
+            sentence("story slow", {"headline": one.headline[:1].lower() + one.headline[1:]})
+            for one in slow[:1]
+        ],
         [sentence("training.changed", {"text": text}) for text in [facts.get("mathematics")] if text],
         [sentence("attempt.inexact", {"text": text}) for text in inexact],
         [sentence("stall.advice", {"text": text}) for text in advice(incidents)[:1]],

@@ -25,6 +25,7 @@ MARKS = {"stall": "!", "crash": "x", "restart": ">", "recovered": "<"}
 PEAK = 1.5  # times the usual throughput: a few cells above it must not flatten all others
 CHART = 72  # columns at most
 OUTPUT = 12  # lines of the last output: a traceback's end
+ADVICE = 2  # pieces for each bottleneck
 PIPED = 100  # columns if there is no terminal
 
 
@@ -44,6 +45,15 @@ def blocks(document: Document, width: int) -> Iterator[RenderableType]:
     yield from chart(document.timeline, min(CHART, width - 4))
     for trouble in document.incidents:
         yield from _trouble(trouble)
+    if document.bottlenecks:
+        yield _heading("What made it slow")
+        for slow in document.bottlenecks:
+            yield _point(slow.headline, ">", ACCENT)
+            yield from (_indented(_point(text, "+")) for text in slow.evidence)
+            yield from (
+                _indented(_point("\n".join(filter(None, labels.advice(text)))), 4)
+                for text in slow.advice[:ADVICE]
+            )
     if document.incidents and document.incidents[-1].kind == CRASH and document.output:
         yield _heading("The last output")
         yield from (_indented(Text(line, style=DIM)) for line in document.output[-OUTPUT:])

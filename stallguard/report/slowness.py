@@ -1,0 +1,54 @@
+"""What made the trainings of a run slow: the last word of the journal on each training, summed over all of them.
+
+This module must not lay anything out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import msgspec
+
+from stallguard.core import messages
+from stallguard.core.actions import SlowedBy
+from stallguard.core.verdicts import Bottleneck
+from stallguard.report.journal_record import Record
+from stallguard.report.narrative import prose, sentence
+
+
+class BottleneckText(msgspec.Struct, frozen=True):
+    """One thing that made the run slow.  `headline`: the whole of it as one sentence."""
+
+    kind: str
+    headline: str
+    seconds: float  # that it cost, in all trainings of the run
+    share: float  # of the time that was watched, 0..1
+    where: str
+    file: str
+    line: int
+    evidence: tuple[str, ...]
+    advice: tuple[str, ...]
+
+
+def bottlenecks(record: Record) -> list[BottleneckText]:
+    """Return what made the run slow, the one that cost most first."""
+    newest = {
+        (what.attempt, what.pid): what for _, what in record.happened if isinstance(what, SlowedBy)
+    }.values()
+    watched = sum(one.seconds for one in newest)
+    same: defaultdict[tuple[str, str], list[Bottleneck]] = defaultdict(list)
+    for one in newest:
+        for found in one.bottlenecks:
+            same[found.kind, found.where].append(found)
+    texts = []
+    for group in same.values():
+        worst, cost = max(group, key=lambda found: found.seconds), sum(found.seconds for found in group)
+        whole = msgspec.structs.replace(worst, seconds=cost, share=cost / watched if watched else worst.share)
+        facts = messages.bottleneck(msgspec.structs.replace(whole, evidence=()))
+        texts.append(
+            BottleneckText(
+                worst.kind, prose(sentence("bottleneck", facts)), round(cost, 1), round(whole.share, 3), worst.where,
+                worst.file, worst.line, worst.evidence, worst.advice,
+            )
+        )  # fmt: skip
+    return sorted(texts, key=lambda text: -text.seconds)
