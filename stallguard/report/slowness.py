@@ -19,13 +19,13 @@ from stallguard.report.narrative import prose, sentence
 class BottleneckText(msgspec.Struct, frozen=True):
     """One thing that made the run slow.  `headline`: the whole of it as one sentence."""
 
-    kind: str
+    kind: str  # as the journal calls it
     headline: str
     seconds: float  # that it cost, in all trainings of the run
     share: float  # of the time that was watched, 0..1
     where: str
-    file: str
-    line: int
+    file: str  # the script's file with that place; empty if none is named
+    line: int  # of that file
     evidence: tuple[str, ...]
     advice: tuple[str, ...]
 
