@@ -8,6 +8,11 @@ A sample counts for the time since the one before it.  Native code that keeps th
 until it returns, so its time goes to the line that called it.  The intervals vary around PERIOD, so that a loop of the
 same period is not always sampled at the same place.
 
+A thread that wakes up gets the interpreter's lock when the running thread releases it by itself, or takes it after the
+switch interval (5 ms).  Python code that runs for less at a time would never be sampled: each sample would fall on the
+native call that follows it.  (Work of 1 ms, then sleep of 2 ms: 0 % of the samples are in the work; with this, 25 %.)
+So the thread shortens the switch interval, sleeps for a random time of some milliseconds, samples, and restores it.
+
 The table has a fixed size: when it is full, the stacks with the least time are merged into one entry for each role and
 phase.  Times are absolute, so a reader that misses a state of the table loses nothing.
 
@@ -19,7 +24,7 @@ from __future__ import annotations
 import os
 import sys
 from _thread import get_ident
-from time import thread_time
+from time import sleep, thread_time
 
 from . import page, wire
 from .outbox import encode
@@ -36,6 +41,8 @@ if TYPE_CHECKING:
     Stack = tuple[str, str, tuple[Line, ...]]  # role, phase, lines from the outermost to the innermost
 
 PERIOD = 500_000_000  # ns between two samples, on average
+SWITCH = 0.00001  # s: the interpreter's switch interval just before a sample
+SLEEP = (0.0005, 0.004)  # s before a sample: at least, and at most in addition
 WRITTEN = 5_000_000_000  # ns between two writes of the table
 SHARE = 1000  # each pause is at least this many times the processor time that was spent: 0.1 % of a core
 LONGEST = (
@@ -45,7 +52,8 @@ MOST = 400  # stacks in the table
 KEPT = 200  # stacks that stay when it is full
 FUNCTIONS = 100  # measured functions in the file
 THREADS = 16  # threads a sample, beside the one that trains
-DEPTH = 96  # frames a stack; the outermost are left out
+DEPTH = 96  # frames a stack, from the innermost; the tracing of a function is deeper
+OUTER = 32  # frames of the script's own code beyond
 TRAINING, FEEDER = "training", "feeder"
 _PHASE, _BEGAN = wire.SLOT["phase"], wire.SLOT["began_ns"]
 _HERE = os.path.dirname(__file__) + os.sep
@@ -82,11 +90,14 @@ class StackSampler:
         self.after_sample: list[Callable[[dict[int, FrameType], int], None]] = []
 
     def turn(self, now: int) -> None:
-        """Take a sample and write the table if that is due at `now` (CLOCK_MONOTONIC ns)."""
-        if now < self._due or not self._beats.claimed:
+        """Take a sample and write the table if that is due at `now` (CLOCK_MONOTONIC ns).
+
+        Not in the training thread, which sends urgent notes itself: it would sample itself, and wait.
+        """
+        if now < self._due or not self._beats.claimed or get_ident() == self._beats.training_thread:
             return
         began = thread_time()
-        frames = sys._current_frames()
+        frames = self._frames()
         for look in self.after_sample:
             look(frames, now)
         if self._last:
@@ -99,10 +110,27 @@ class StackSampler:
             self._write_due = now + max(WRITTEN, SHARE * spent)
         else:
             spent = int((thread_time() - began) * 1e9)
-        # Knuth's linear congruential generator: the thread must not import `random`.
-        self._chance = (self._chance * 6364136223846793005 + 1442695040888963407) & (2**64 - 1)
-        jitter = self._chance % (PERIOD // 2) - PERIOD // 4
+        jitter = int((self._random() - 0.5) * PERIOD / 2)
         self._due = now + max(PERIOD + jitter, SHARE * spent)
+
+    def _random(self) -> float:
+        """Return a number from 0 to 1, by Knuth's linear congruential generator: `random` must not be imported."""
+        self._chance = (self._chance * 6364136223846793005 + 1442695040888963407) & (2**64 - 1)
+        return self._chance / 2**64
+
+    def _frames(self) -> dict[int, FrameType]:
+        """Return the frames of all threads at a moment that does not depend on what they do."""
+        usual = sys.getswitchinterval()
+        if usual <= SWITCH:
+            sleep(SLEEP[0] + SLEEP[1] * self._random())
+            return sys._current_frames()
+        sys.setswitchinterval(SWITCH)
+        try:
+            sleep(SLEEP[0] + SLEEP[1] * self._random())
+            return sys._current_frames()
+        finally:
+            if sys.getswitchinterval() <= SWITCH:  # else the script has set its own meanwhile
+                sys.setswitchinterval(usual)
 
     def _add(self, frames: dict[int, FrameType], passed: int) -> None:
         """Add `passed` ns to the stack of each thread that counts."""
@@ -176,12 +204,14 @@ def _lines(frame: Optional[FrameType]) -> tuple[tuple[Line, ...], bool]:
     """Return the lines of a stack, the outermost first, and whether one of them is of the script's own code."""
     found: list[Line] = []
     own = False
-    while frame is not None and len(found) < DEPTH:
+    while frame is not None and len(found) < DEPTH + OUTER:
         code, line = frame.f_code, frame.f_lineno
         file = code.co_filename
         if not (file.startswith(_HERE) or file.endswith(SKIPPED)):
-            own = own or is_own(file)
-            found.append((file, line or 0, code.co_name))
+            scripts = (len(found) >= DEPTH or not own) and is_own(file)
+            own = own or scripts
+            if scripts or len(found) < DEPTH:
+                found.append((file, line or 0, code.co_name))
         frame = frame.f_back
     found.reverse()
     return tuple(found), own

@@ -97,6 +97,59 @@ def test_a_thread_that_runs_the_scripts_code_counts_and_an_idle_one_of_a_pool_do
     assert not any("_worker" in names for names in functions)
 
 
+def test_python_code_that_runs_for_a_millisecond_at_a_time_gets_its_share(sampler, beats, tmp_path):
+    def sample():
+        for number in range(1, 150):
+            time.sleep(0.02)
+            sampler._due = 0
+            sampler.turn(number * SECOND)
+
+    usual = sys.getswitchinterval()
+    helper = threading.Thread(target=sample)
+    helper.start()
+    works = waits = 0.0
+    while helper.is_alive():
+        began = time.perf_counter()
+        sum(number * number for number in range(12_000))
+        middle = time.perf_counter()
+        time.sleep(0.001)
+        works += middle - began
+        waits += time.perf_counter() - middle
+    helper.join()
+    samples = taken(sampler, tmp_path)
+    sampled: dict[str, int] = {}
+    for one in samples.stacks:
+        if one.role == TRAINING:
+            innermost = samples.lines[one.stack[-1]].function
+            sampled[innermost] = sampled.get(innermost, 0) + one.milliseconds
+    # Without the short switch interval each sample falls on the sleep.
+    assert sampled["<genexpr>"] / sum(sampled.values()) > works / (works + waits) / 3
+    assert sys.getswitchinterval() == usual
+
+
+def test_a_stack_too_deep_for_a_table_keeps_the_line_of_the_script(sampler, tmp_path):
+    library = {"deep": None, "stand": stand}
+    code = "def deep(levels, here):\n    deep(levels - 1, here) if levels else stand(here)\n"
+    exec(compile(code, "/usr/lib/python3/dist-packages/keras/deep.py", "exec"), library)  # noqa: S102
+
+    def script(here):
+        library["deep"](2 * stack_sampler.DEPTH, here)
+
+    with Thread(script):
+        sampled_by_another(sampler, SECOND, 2 * SECOND)
+    samples = taken(sampler, tmp_path)
+    stacks = [[samples.lines[number].function for number in one.stack] for one in samples.stacks]
+    assert any("script" in names and "deep" in names for names in stacks)
+
+
+def test_the_training_thread_itself_takes_no_sample(sampler, tmp_path):
+    sampled_by_another(sampler, SECOND)
+    sampler.turn(2 * SECOND)  # a note is sent at once
+    sampled_by_another(sampler, 3 * SECOND)
+    profile = stack_profile.summarise(taken(sampler, tmp_path))
+    assert sum(profile.phases.values()) == profile.seconds == 2.0
+
+
 def test_a_process_that_has_not_trained_is_not_sampled(sampler, beats, tmp_path):
     beats.claimed = False
     sampler.turn(SECOND)
@@ -109,8 +162,7 @@ def test_samples_come_half_a_second_apart_and_not_in_step(sampler, monkeypatch):
     taken_at = []
     monkeypatch.setattr(stack_sampler, "thread_time", lambda: 0.0)  # a busy machine makes the pauses longer
     sampler.after_sample.append(lambda _frames, now: taken_at.append(now))
-    for tick in range(4000):
-        sampler.turn(SECOND + tick * SECOND // 20)
+    sampled_by_another(sampler, *(SECOND + tick * SECOND // 20 for tick in range(4000)))
     pauses = [later - earlier for earlier, later in pairwise(taken_at)]
     assert PERIOD * 0.75 <= sum(pauses) / len(pauses) <= PERIOD * 1.25
     assert len(set(pauses)) > 3
