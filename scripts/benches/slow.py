@@ -1,0 +1,180 @@
+"""`scripts/bench slow`: is the reason of a slow training named, and the line that is to blame?
+
+Runs 19 trainings with one bottleneck each, and a healthy one, under a real `stallguard run`, and reads their reports.
+A training that cannot be made here (a control group needs root) is not counted.  Meanwhile a second sampler looks at
+the same programs: see slowness/independent.py.  It takes half an hour on a machine that does nothing else; a finding
+about other processes is not counted if there were any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from detection.figures import table
+from detection.goals import Goal, verdict
+from slowness import cost, independent
+from slowness.cases import CASES, Case
+from slowness.runs import Bottleneck, Ran, run
+from slowness.surroundings import Unavailable
+
+OTHERS = "busy-machine"
+BUSY = 0.25  # cores that other programs take: from there, that they slow a training can be true
+WRONG = 1  # of all: the goal is 19 of 20
+SHARE = 0.001  # of a core: the sampler's cost
+THREADS = (3, 50)
+HEAD = ("program", "expected", "named first", "right", "line", "named", "seconds", "share", "at the line", "samplers",
+        "others, cores")  # fmt: skip
+
+
+class Judged(NamedTuple):
+    """What a run's report says, and whether it is right."""
+
+    case: Case
+    ran: Ran
+    first: Bottleneck | None
+    agrees: bool | None  # the independent sampler; None if there is nothing to compare
+
+    @property
+    def is_cause_right(self) -> bool:
+        """Whether the cause is named first; of a healthy training, whether nothing is said."""
+        is_read = self.ran.code == 0 and self.ran.report.bottlenecks is not None
+        return is_read and (self.first.cause if self.first else "") == self.case.expected
+
+    @property
+    def is_line_right(self) -> bool | None:
+        """Whether the line is named; None if no line is to blame."""
+        if not self.case.marked:
+            return None
+        first = self.first
+        return first is not None and Path(first.file) == self.case.path and first.line in self.case.marked
+
+    def row(self) -> tuple[str, ...]:
+        """Return its cells, below HEAD."""
+        first = self.first or Bottleneck("nothing")
+        is_read = self.ran.report.bottlenecks is not None
+        profile = self.ran.profile
+        lines = independent.sampled(profile, self.case.path) if profile else {}
+        at_line = sum(share for (_, line), share in lines.items() if line in self.case.marked)
+        return (
+            self.case.name, self.case.expected or "nothing", first.cause if is_read else "not in the report",
+            "yes" if self.is_cause_right else f"exit {self.ran.code}" if self.ran.code else "NO",
+            ", ".join(map(str, self.case.marked)) or "-", str(first.line or "-"), f"{first.seconds:.1f}",
+            f"{first.share:.0%}", f"{at_line:.0%}" if self.case.marked else "-",
+            {None: "-", True: "agree", False: "DIFFER"}[self.agrees], f"{self.ran.others:.1f}",
+        )  # fmt: skip
+
+
+def judge(case: Case, ran: Ran) -> Judged:
+    """Return what is to be said of a run."""
+    said = ran.report.bottlenecks or []
+    counted = [one for one in said if one.cause != OTHERS or case.expected == OTHERS or ran.others < BUSY]
+    agrees = None
+    if ran.profile and ran.dumps:
+        seen = independent.seen(ran.dumps, case.path)
+        agrees = independent.agree(independent.sampled(ran.profile, case.path), seen)
+    return Judged(case, ran, counted[0] if counted else None, agrees)
+
+
+def print_samples(judged: Judged) -> None:
+    """Print where the time of a run went: what the findings are made of."""
+    ran, profile = judged.ran, judged.ran.profile
+    seen = independent.seen(ran.dumps, judged.case.path)
+    print(f"{judged.case.name}: {len(ran.dumps)} dumps of the independent sampler: ", end="")
+    print(
+        ", ".join(
+            f"{role} {line} {share:.0%}"
+            for (role, line), share in sorted(seen.items(), key=lambda one: -one[1])[:4]
+        )
+    )
+    if ran.last is not None:
+        last = ran.last
+        print(
+            f"  {last.beats} batches, {last.traces} traces, {last.saves} saves, {last.checks} batches of validation"
+        )
+    if profile is not None:
+        print(f"  {profile.samples} samples in {profile.seconds:.1f} s: {profile.phases}")
+        for spot in profile.spots[:6]:
+            print(
+                f"  {spot.seconds:7.1f} s  {spot.role}, {spot.phase}: {spot.where} {spot.calls} ({spot.does})"
+            )
+
+
+def goals_of(judged: list[Judged], *, is_whole: bool) -> list[Goal]:
+    """Return the goals; one wrong cause is allowed in all of them."""
+    names = {one.case.name for one in judged}
+    wrong = {one.case.name for one in judged if not one.is_cause_right}
+    lines = {one.case.name for one in judged if one.is_line_right is False}
+    differ = {one.case.name for one in judged if one.agrees is False}
+    healthy = {one.case.name for one in judged if not one.case.expected}
+    goals = [Goal(f"wrong causes of {len(names)}", float(len(wrong)), float(WRONG if is_whole else 0))]
+    goals.append(Goal("wrong lines", float(len(lines)), 0.0))
+    goals.append(Goal("programs on which the independent sampler differs", float(len(differ)), 0.0))
+    return (
+        [*goals, Goal("findings in a healthy training", float(len(healthy & wrong)), 0.0)]
+        if healthy
+        else goals
+    )
+
+
+def costs(place: Path) -> list[Goal]:
+    """Measure the sampler's cost."""
+    goals = []
+    for threads in THREADS:
+        share = cost.share(threads, place)
+        print(
+            f"the sampler takes {share:.4%} of a core with {threads} threads (processor time of its thread)"
+        )
+        goals.append(Goal(f"the sampler's part of a core, {threads} threads", share, SHARE))
+    return goals
+
+
+def main() -> int:
+    """Run the programs, print the table; 1 if a goal is missed."""
+    names = [case.name for case in CASES]
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=names,
+        metavar="NAME",
+        help="run this program alone; can be repeated",
+    )
+    parser.add_argument("--list", action="store_true", help="list the programs, and run nothing")
+    parser.add_argument("--samples", action="store_true", help="print the samples of each program too")
+    asked = parser.parse_args()
+    if asked.list:
+        for case in CASES:
+            print(f"{case.name:<16}{case.expected or 'nothing':<22}{case.title}")
+        return 0
+    began, judged, left_out = time.perf_counter(), [], []
+    for case in [case for case in CASES if case.name in (asked.only or names)]:
+        with tempfile.TemporaryDirectory(prefix="sg-slow-") as place:
+            try:
+                found = [judge(case, ran) for ran in run(case, Path(place))]
+            except Unavailable as error:
+                left_out.append(f"{case.name} is not run: {error}")
+                continue
+        judged += found
+        for one in found:
+            print(*one.row(), sep=" | ", flush=True)
+            if asked.samples:
+                print_samples(one)
+    print("\n" + table(HEAD, [one.row() for one in judged]))
+    print(*left_out, sep="\n")
+    with tempfile.TemporaryDirectory(prefix="sg-slow-") as place:
+        goals = [*goals_of(judged, is_whole=not asked.only), *costs(Path(place))]
+    print(f"took {time.perf_counter() - began:.0f} s\n{verdict(goals)}")
+    return 0 if all(goal.holds for goal in goals) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

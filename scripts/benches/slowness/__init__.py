@@ -1,0 +1,1 @@
+"""`scripts/bench slow`: the programs, what is expected of each, how they are run, and what is measured beside them."""

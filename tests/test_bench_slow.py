@@ -1,0 +1,113 @@
+"""The bench of slow trainings reads the line that is meant from the program, and says when a report is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stallguard.core.profile import FEEDER, TRAINING
+
+BENCHES = Path(__file__).parents[1] / "scripts" / "benches"
+
+
+@pytest.fixture(autouse=True)
+def benches(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHES))
+
+
+def case(name):
+    from slowness.cases import CASES
+
+    return next(one for one in CASES if one.name == name)
+
+
+def ran(*bottlenecks, others=0.0, code=0):
+    """Return a run whose report names `bottlenecks`."""
+    from slowness.runs import Ran, Report
+
+    return Ran(code, Report(list(bottlenecks)), [], 60.0, others, ())
+
+
+def named(cause, program="", line=0):
+    from slowness.runs import Bottleneck
+
+    return Bottleneck(cause, 30.0, 0.9, str(program), line)
+
+
+def test_every_program_has_one_bottleneck_and_at_most_one_is_healthy():
+    from slowness.cases import CASES
+    from slowness.surroundings import AROUND
+
+    assert len(CASES) == len({one.name for one in CASES}) == 20
+    assert [one.name for one in CASES if not one.expected] == ["healthy"]
+    assert all(one.around in AROUND for one in CASES)
+    assert case("generator").marked == (15,)
+    assert "sleep" in case("generator").path.read_text("utf-8").splitlines()[14]
+
+
+def test_the_right_cause_at_the_wrong_line_misses_a_goal():
+    import slow
+
+    generator = case("generator")
+    right = slow.judge(generator, ran(named("input-starvation", generator.path, generator.marked[0])))
+    wrong = slow.judge(generator, ran(named("input-starvation", generator.path, 1)))
+    other = slow.judge(generator, ran(named("slow-callback", generator.path, generator.marked[0])))
+    assert all(goal.holds for goal in slow.goals_of([right], is_whole=False))
+    assert [goal.name for goal in slow.goals_of([wrong], is_whole=False) if not goal.holds] == ["wrong lines"]
+    assert not other.is_cause_right
+    assert other.is_line_right
+
+
+def test_something_said_of_a_healthy_training_is_wrong_unless_other_programs_ran():
+    import slow
+
+    healthy = case("healthy")
+    assert slow.judge(healthy, ran()).is_cause_right
+    assert not slow.judge(healthy, ran(named("tiny-batches"))).is_cause_right
+    assert not slow.judge(healthy, ran(named("busy-machine"))).is_cause_right
+    assert slow.judge(healthy, ran(named("busy-machine"), others=1.5)).is_cause_right
+    assert not slow.judge(healthy, ran(code=1)).is_cause_right
+
+
+def test_a_report_without_the_field_is_never_right():
+    import slow
+    from slowness.runs import Ran, Report
+
+    without = Ran(0, Report(), [], 60.0, 0.0, ())
+    assert not slow.judge(case("generator"), without).is_cause_right
+    assert not slow.judge(case("healthy"), without).is_cause_right
+
+
+def test_samplers_differ_if_their_first_lines_are_clearly_not_the_same():
+    from slowness.independent import agree
+
+    ours = {(TRAINING, 9): 1.0, (FEEDER, 3): 0.9}
+    assert agree(ours, {(TRAINING, 9): 0.95, (FEEDER, 3): 0.8, (FEEDER, 4): 0.1})
+    assert not agree(ours, {(TRAINING, 9): 0.95, (FEEDER, 4): 0.8})
+    assert agree(ours, {(TRAINING, 9): 0.95, (FEEDER, 4): 0.5, (FEEDER, 3): 0.45})
+    assert agree(ours, {(TRAINING, 9): 0.95})
+    assert not agree({}, {(TRAINING, 9): 0.95})
+
+
+def test_a_program_is_run_under_guard_and_both_samplers_see_its_slow_line(tmp_path):
+    from slowness import independent, runs
+    from slowness.cases import Case
+
+    program = tmp_path / "loop.py"
+    program.write_text(LOOP)
+    (one,) = runs.run(Case("loop", str(program.with_suffix("")), "slow-script"), tmp_path / "runs")
+    line = LOOP.splitlines().index("    time.sleep(0.1)  # slow") + 1
+    assert one.code == 0
+    assert one.profile is not None
+    assert independent.sampled(one.profile, program)[TRAINING, line] > 0.5
+    assert independent.seen(one.dumps, program)[TRAINING, line] > 0.5
+
+
+LOOP = """\
+import time
+import stallguard
+for number in range(80):
+    time.sleep(0.1)  # slow
+    stallguard.beat()
+"""
