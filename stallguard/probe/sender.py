@@ -177,6 +177,8 @@ class Sender:
     def abandon(self) -> None:
         """Send nothing more: the interpreter ends, or this process was forked from the one that sends here."""
         self.closed = True
+        if self.sampler is not None:
+            self.sampler.restore()
         self._hang_up()
 
     def _hang_up(self) -> None:

@@ -86,6 +86,7 @@ class StackSampler:
         self._write_due = 0
         self._page: Optional[memoryview] = None
         self._chance = os.getpid()
+        self._usual = 0.0  # the switch interval before the sample that is being taken
         # Called with the frames of each sample: thread -> innermost frame.
         self.after_sample: list[Callable[[dict[int, FrameType], int], None]] = []
 
@@ -124,13 +125,19 @@ class StackSampler:
         if usual <= SWITCH:
             sleep(SLEEP[0] + SLEEP[1] * self._random())
             return sys._current_frames()
+        self._usual = usual
         sys.setswitchinterval(SWITCH)
         try:
             sleep(SLEEP[0] + SLEEP[1] * self._random())
             return sys._current_frames()
         finally:
-            if sys.getswitchinterval() <= SWITCH:  # else the script has set its own meanwhile
-                sys.setswitchinterval(usual)
+            self.restore()
+
+    def restore(self) -> None:
+        """Restore the switch interval: after a sample, and in a process that was forked during one."""
+        usual, self._usual = self._usual, 0.0
+        if usual and sys.getswitchinterval() <= SWITCH:  # else the script has set its own meanwhile
+            sys.setswitchinterval(usual)
 
     def _add(self, frames: dict[int, FrameType], passed: int) -> None:
         """Add `passed` ns to the stack of each thread that counts."""

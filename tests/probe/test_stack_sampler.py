@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -208,3 +209,19 @@ def test_a_sample_costs_less_than_a_thousandth_of_a_core(sampler):
     self_cost: list[float] = []
     deep(60)
     assert self_cost[0] < 0.0005, "two a second must stay below 0.1 % of a core"
+
+
+def test_a_process_that_is_forked_during_a_sample_has_the_usual_switch_interval(sampler, monkeypatch):
+    found = []
+
+    def fork_instead(_seconds):
+        assert sys.getswitchinterval() < 0.001
+        if (child := os.fork()) == 0:
+            sampler.restore()  # as the probe does in each forked process
+            os._exit(0 if sys.getswitchinterval() > 0.001 else 1)
+        found.append(os.waitpid(child, 0)[1])
+
+    monkeypatch.setattr(stack_sampler, "sleep", fork_instead)
+    sampled_by_another(sampler, SECOND)
+    assert found == [0]
+    assert sys.getswitchinterval() > 0.001
