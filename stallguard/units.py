@@ -25,8 +25,9 @@ _SIZE_NAMES = {"": 1, "b": 1} | {
     for power, letter in enumerate("kmgt", start=1)
     for tail, base in (("", 1000), ("b", 1000), ("i", 1024), ("ib", 1024))
 }
-_PIECE = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([a-z]*)\s*")
-_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+# `re` compiles them when they are used first: the start of most trainings need not wait for that.
+_PIECE = r"(\d+(?:\.\d+)?|\.\d+)\s*([a-z]*)\s*"
+_CLOCK = r"([01]?\d|2[0-3]):([0-5]\d)"
 
 
 def duration(text: str) -> float:
@@ -37,10 +38,10 @@ def duration(text: str) -> float:
     plain = text.strip().lower()
     if plain == "never":
         return NEVER
-    pieces = _PIECE.findall(plain)
+    pieces = re.findall(_PIECE, plain)
     is_bare = len(pieces) == 1 and not pieces[0][1]
     is_known = is_bare or all(unit in _TIME_NAMES for _, unit in pieces)
-    if not pieces or _PIECE.sub("", plain) or not is_known:
+    if not pieces or re.sub(_PIECE, "", plain) or not is_known:
         raise ValueError(plain)
     if is_bare:
         return _finite(float(pieces[0][0]))
@@ -68,7 +69,7 @@ def show_duration(seconds: float) -> str:
 
 def size(text: str) -> int:
     """Return the bytes of `20MB`, `1.5 GiB`, `512k`, or of a bare number.  Raises ValueError for anything else."""
-    match = _PIECE.fullmatch(text.strip().lower())
+    match = re.fullmatch(_PIECE, text.strip().lower())
     if match is None or match[2] not in _SIZE_NAMES:
         raise ValueError(text)
     return round(_finite(float(match[1]) * _SIZE_NAMES[match[2]]))
@@ -93,7 +94,7 @@ def share(text: str) -> float:
 
 def clock(text: str) -> tuple[int, int]:
     """Return hour and minute of `7:30` or `23:00`.  Raises ValueError for anything else."""
-    match = _CLOCK.fullmatch(text.strip())
+    match = re.fullmatch(_CLOCK, text.strip())
     if match is None:
         raise ValueError(text)
     return int(match[1]), int(match[2])

@@ -1,11 +1,12 @@
 """The command line.  `main` is the only function that prints errors or maps them to exit codes.
 
-`stallguard run WORD...` without options of stallguard needs no parsing by click, whose import takes 25 ms of processor
+`stallguard run` with everyday options (`_guard.read`) needs no parsing by click, whose import takes 20 ms of processor
 time (click 8.5, Python 3.11), so the training starts without it.  Everything else goes to `_verbs`.
 """
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import sys
@@ -30,11 +31,8 @@ def main(arguments: list[str] | None = None) -> Any:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without these characters shows others
     try:
-        if words[:1] == ["run"] and words[1:] and not words[1].startswith("-"):
-            from stallguard.cli._guard import run
-
-            code = run(tuple(words[1:]))
-        else:
+        code = _run(words[1:]) if words[:1] == ["run"] else None
+        if code is None:
             from stallguard.cli._verbs import invoke
 
             code = invoke(words)
@@ -49,6 +47,32 @@ def main(arguments: list[str] | None = None) -> Any:
     except Exception as error:  # noqa: BLE001 - the last resort: a user never meets a bare trace
         code = _own_failure(error, debug="--debug" in words)
     sys.exit(code)
+
+
+def _run(words: list[str]) -> int | None:
+    """Guard a training; return its exit code, or None if only click can read the words."""
+    gc.disable()  # until the session has begun: imports leave nothing to collect, and looking takes 5 % of the time
+    _import_msgspec()
+    from stallguard.cli import _guard
+
+    plain = _guard.read(words)
+    return None if plain is None else _guard.run(*plain)
+
+
+def _import_msgspec() -> None:
+    """Import msgspec without typing_extensions, which it takes functions from if that is installed, as by TensorFlow.
+
+    Since Python 3.11 typing has the same functions; typing_extensions with what it imports takes 10 ms of processor
+    time (4.16, Python 3.11), for which the training would wait.
+    """
+    blocked = "typing_extensions" not in sys.modules
+    if blocked:
+        sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # to import it raises ImportError
+    try:
+        import msgspec  # noqa: F401
+    finally:
+        if blocked:
+            del sys.modules["typing_extensions"]
 
 
 def _own_failure(error: Exception, *, debug: bool) -> int:

@@ -148,14 +148,16 @@ def _unknown(setting: Setting) -> StallguardError:
 
 
 def _assembled(values: Mapping[str, Any]) -> Config:
-    tree: dict[str, Any] = msgspec.to_builtins(Config())
+    # Only sections with a given value are converted: msgspec compiles each annotation of a type that it converts to.
+    config, trees = Config(), dict[str, Any]()
     for path, value in values.items():
-        *parents, name = path.split(".")
-        branch = tree
+        section, *parents, name = path.split(".")
+        branch = trees.setdefault(section, msgspec.to_builtins(getattr(config, section)))
         for parent in parents:
             branch = branch[parent]
         branch[name] = value
-    return msgspec.convert(tree, Config)
+    made = {name: msgspec.convert(tree, type(getattr(config, name))) for name, tree in trees.items()}
+    return msgspec.structs.replace(config, **made)
 
 
 def changes(before: Loaded, after: Loaded) -> tuple[list[Key], list[Key]]:

@@ -6,7 +6,6 @@ it is ended here its run has an outcome, so that does not happen.
 
 from __future__ import annotations
 
-import shutil
 import signal
 
 from stallguard.errors import SIGNALLED
@@ -25,6 +24,8 @@ def find(run: RunDir) -> AttemptRecord | None:
 
 def end(run: RunDir, attempt: AttemptRecord) -> list[int]:
     """End the attempt's group: SIGTERM, the run's grace, SIGKILL; write the outcome; return what did not end."""
+    import shutil
+
     from stallguard.config.sections import Config
     from stallguard.core import lost_time, recovery
     from stallguard.core.run import beats

@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime
 import os
 import resource
-import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -128,6 +127,8 @@ def _write_down(request: Request, loaded: Loaded, old: RunDir | None) -> None:
         if old is not None:
             take_over(old, request.run)
     except OSError as error:
+        import shutil
+
         shutil.rmtree(request.run.path, ignore_errors=True)
         raise StallguardError(
             f"cannot write in {request.run.path}",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -73,6 +72,8 @@ def newest(argv: Sequence[str], cwd: Path) -> RunDir | None:
 
 def take_over(old: RunDir, new: RunDir) -> None:
     """Give `new` the checkpoints of `old`.  Raises OSError."""
+    import shutil
+
     shutil.copytree(old.checkpoints, new.checkpoints, copy_function=_link)
 
 
@@ -81,4 +82,6 @@ def _link(source: str, target: str) -> None:
     try:
         os.link(source, target)
     except OSError:  # a file system without links, or another one
+        import shutil
+
         shutil.copy2(source, target)

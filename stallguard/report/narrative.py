@@ -6,7 +6,6 @@ whole.  Each entry is a template over the facts of a core.actions.Announce.  Thi
 
 from __future__ import annotations
 
-import string
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -188,7 +187,7 @@ class _Lenient(dict[str, str]):
 def sentence(key: str, facts: Mapping[str, str]) -> str:
     """Return the sentence for `key`; an unknown fact shows as "?", an unknown key as itself."""
     text = template(key)
-    return key if not text else string.Formatter().vformat(text, (), _Lenient(facts))
+    return key if not text else text.format_map(_Lenient(facts))
 
 
 def template(key: str) -> str:

@@ -9,10 +9,9 @@ import re
 
 from stallguard.core.text import cut
 
-_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
-_UNSAFE = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
-)
+# `re` compiles them when they are used first, which takes a millisecond: the start of a training would wait for it.
+_COLOUR = r"\x1b\[[0-9;:]*m"
+_UNSAFE = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
 PICTURES = 0x2400  # Unicode's pictures of the ASCII control characters
 
 
@@ -21,7 +20,9 @@ def plain(text: str) -> str:
 
     Letters of any script stay, those written from right to left too; a line end and a tab stay what they are.
     """
-    return _UNSAFE.sub(_visible, text)
+    if text.isascii() and text.isprintable():
+        return text
+    return re.sub(_UNSAFE, _visible, text)
 
 
 def one_line(text: str) -> str:
@@ -41,7 +42,7 @@ def screen(data: bytes, lines: int, columns: int) -> list[str]:
 
     Of a progress bar that was drawn again and again its last state is kept.  A longer line ends in an ellipsis.
     """
-    text = _COLOUR.sub("", data.decode(errors="replace").replace("\r\n", "\n"))
+    text = re.sub(_COLOUR, "", data.decode(errors="replace").replace("\r\n", "\n"))
     # Of a line whose beginning is written again, by carriage returns or backspaces, the last writing stays.
     redrawn = (re.split(r"[\r\x08]+", line.rstrip("\r\x08"))[-1] for line in text.split("\n"))
     shown = [plain(line).rstrip() for line in redrawn]

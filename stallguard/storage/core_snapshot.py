@@ -11,7 +11,6 @@ pickle; unlike JSON it has infinity, which deadlines need.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 from pathlib import Path
 
@@ -45,11 +44,17 @@ def file(run: RunDir) -> Path:
 def save(directory: RunDir, run: Run, place: JournalPosition) -> None:
     """Write the value after the journal's lines before `place`, atomically.  Raises OSError."""
     value = msgspec.msgpack.encode(run)
-    kept = _Saved(SCHEMA, __version__, directory.id, place, hashlib.sha256(value).digest(), value)
+    kept = _Saved(SCHEMA, __version__, directory.id, place, _digest(value), value)
     path = file(directory)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_bytes(msgspec.msgpack.encode(kept))
     draft.replace(path)
+
+
+def _digest(value: bytes) -> bytes:
+    import hashlib  # OpenSSL, 3 MB: for runs that save the value
+
+    return hashlib.sha256(value).digest()
 
 
 def load(directory: RunDir) -> tuple[Run, JournalPosition] | None:
@@ -57,7 +62,7 @@ def load(directory: RunDir) -> tuple[Run, JournalPosition] | None:
     with contextlib.suppress(OSError, *UNREADABLE):
         kept = msgspec.msgpack.decode(file(directory).read_bytes(), type=_Saved)
         known = (kept.schema, kept.version, kept.run) == (SCHEMA, __version__, directory.id)
-        whole = hashlib.sha256(kept.value).digest() == kept.digest
+        whole = _digest(kept.value) == kept.digest
         if known and whole and journal.holds(directory.journal, kept.place):
             return msgspec.msgpack.decode(kept.value, type=Run), kept.place
     return None

@@ -9,11 +9,12 @@ import datetime
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, StallguardError, nearest
+from stallguard.host import system
 
 LATEST = "latest"
 NEWEST = ("last", LATEST)  # names for the newest run
@@ -94,9 +95,8 @@ def home() -> Path:
     override = os.environ.get("STALLGUARD_HOME")
     if override:
         return Path(override)
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("stallguard", appauthor=False))
+    base = Path(os.environ.get("XDG_DATA_HOME", ""))
+    return (base if base.is_absolute() else system.user_data()) / "stallguard"
 
 
 def runs_dir() -> Path:
@@ -192,14 +192,16 @@ def find_run(
     raise StallguardError(f"no run {text!r}", cure=f"{hint}stallguard ls lists them", code=NO_SUCH_RUN)
 
 
-def sockets_dirs() -> list[Path]:
-    """Return the possible parents of socket directories, the best first.
+def sockets_dirs() -> Iterator[Path]:
+    """Yield the possible parents of socket directories, the best first.
 
     No system service cleans up beside the runs; macOS deletes temporary files after three days.
     """
-    import tempfile
+    yield home() / "s"
+    import tempfile  # 3 ms with what it imports, for which the start of a training would wait
 
-    return [home() / "s", Path(tempfile.gettempdir()), Path("/tmp")]  # noqa: S108 - made private by mkdtemp
+    yield Path(tempfile.gettempdir())
+    yield Path("/tmp")  # noqa: S108 - the directories in it are private
 
 
 def socket_dir(base: str | None = None, owner: Path | None = None) -> Path:
@@ -208,13 +210,12 @@ def socket_dir(base: str | None = None, owner: Path | None = None) -> Path:
     `owner`: the directory of its run, which is written into it.  Raises StallguardError if even the shortest
     path is too long.
     """
-    import tempfile
-
     for place in [Path(base)] if base else sockets_dirs():
         try:
             if place.parent == home():
                 place.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path = Path(tempfile.mkdtemp(prefix=SOCKETS, dir=place))
+            path = place / f"{SOCKETS}{os.urandom(4).hex()}"
+            path.mkdir(mode=0o700)
         except OSError:
             continue  # try the next one, then raise one error for all
         if len(os.fsencode(path / "control")) <= SOCKET_PATH_MAX and _takes_sockets(path):

@@ -7,8 +7,6 @@ compressed (`journal.1.jsonl.gz`).  Must not interpret the files.
 from __future__ import annotations
 
 import contextlib
-import gzip
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -69,6 +67,9 @@ def pack(path: Path, number: int) -> None:
         return
     packed = plain.with_name(f"{plain.name}{PACKED}")
     draft = plain.with_name(f".{packed.name}")
+    import gzip  # with shutil 3 ms, for which the start of a training would wait
+    import shutil
+
     try:
         with plain.open("rb") as source, gzip.open(draft, "wb", compresslevel=6) as target:
             shutil.copyfileobj(source, target, 1 << 16)

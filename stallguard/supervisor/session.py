@@ -7,7 +7,7 @@ the child's interpreter starts.  So this module imports only what the child wait
 from __future__ import annotations
 
 import contextlib
-import shutil
+import gc
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -125,6 +125,8 @@ class Session:
             }.items():
                 with closing(doing):
                     step()
+            import shutil
+
             shutil.rmtree(context.sockets, ignore_errors=True)
             threading.excepthook = before
 
@@ -150,13 +152,16 @@ class Session:
                 context, launcher, self._beats, self._matching, self._earlier, options, self._reload
             )
             begun = guard.begin(first)
+            gc.freeze()  # what was imported is needed to the end: collections need not look at it
         except Exception as error:
+            gc.enable()
             if not is_new:
                 raise
             from stallguard.supervisor import unguarded
 
             return unguarded.wait(context, launcher, error)
         self._guard = guard
+        gc.enable()  # `cli.main` has disabled it
         return guard.run(begun, done, failed, self._control.path)
 
     def _finish_output(self) -> None:

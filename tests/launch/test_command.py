@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -140,3 +142,19 @@ def test_the_first_line_of_a_script_decides(place, tmp_path):
     (tmp_path / "b").write_text("#!/usr/bin/python3 -E\n")
     (tmp_path / "c").write_text("#!/bin/zsh\n")
     assert [reach([f"./{name}"], place).injectable for name in "abc"] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    "program", ["tool", "./here", "bin/tool", "no-such", "data", "directory", "/bin/sh", ""]
+)
+def test_a_program_is_found_as_the_standard_library_finds_it(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin" / "directory").mkdir(parents=True)
+    for name, mode in (("bin/tool", 0o755), ("here", 0o755), ("bin/data", 0o644)):
+        (tmp_path / name).write_text("")
+        (tmp_path / name).chmod(mode)
+    monkeypatch.chdir(tmp_path)
+    path = f"/nowhere:{tmp_path / 'bin'}"
+
+    assert Disk({"PATH": path}).which(program) == shutil.which(program, path=path)

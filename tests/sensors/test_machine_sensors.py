@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -108,42 +107,44 @@ print(flush=True); time.sleep(60)
         assert target.shared == {child.pid: 0}
 
 
-class Thermometer:
-    """A plug-in's sensor."""
+PLUG_IN = """
+from stallguard.core.readings import Machine
 
+class Thermometer:
     name = "thermometer"
     period = 60.0
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target):
         self.target = target
 
-    def read(self) -> Reading | None:
+    def read(self):
         return Machine(thermal="fair")
 
-
-def _entry(name: str, load: object) -> object:
-    return SimpleNamespace(name=name, load=load, value="x:y", dist=SimpleNamespace(name="extra"))
+def unmakeable(target):
+    return 1 / 0
+"""
 
 
 def test_a_plug_in_adds_a_sensor_and_a_broken_one_is_reported_and_left_out(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken() -> object:
-        raise ImportError("no driver")
-
-    def unmakeable() -> object:
-        return lambda _target: 1 / 0
-
-    entries = [_entry("good", lambda: Thermometer), _entry("bad", broken), _entry("worse", unmakeable)]
-    monkeypatch.setattr(
-        "importlib.metadata.entry_points", lambda group: entries * (group == "stallguard.sensors")
+    package = tmp_path / "extra-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Name: extra\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text(
+        "[stallguard.sensors]\n"
+        "good = extra_sensors:Thermometer\nbad = no_such_driver:Sensor\nworse = extra_sensors:unmakeable\n"
     )
+    (tmp_path / "extra_sensors.py").write_text(PLUG_IN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
     troubles: list[str] = []
     made = sensors(Target(root=7), SystemClock(), lambda name, error: troubles.append(f"{name}: {error}"))
+
     assert [one.name for one in made][-1] == "thermometer"
     assert made[-1].target.root == 7
-    assert troubles == ["bad: no driver", "worse: division by zero"]
-    assert plugins.installed("stallguard.sensors")[0] == ("bad", "x:y", "extra")
+    assert troubles == ["bad: No module named 'no_such_driver'", "worse: division by zero"]
+    assert plugins.installed("stallguard.sensors")[0] == ("bad", "no_such_driver:Sensor", "extra")
 
 
 def test_watching_files_costs_nothing_until_it_begins() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 
@@ -132,3 +133,20 @@ def test_a_trial_of_find_batch_is_never_meant_by_the_newest(tmp_path: Path, text
     assert paths.find_run(text, tmp_path) == alpha
     assert paths.find_run("zeta", tmp_path) == trial
     assert (tmp_path / "latest").resolve() == alpha.path
+
+
+def test_runs_are_kept_where_programs_keep_the_users_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STALLGUARD_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/home/of/the/user")
+    usual = "Library/Application Support" if sys.platform == "darwin" else ".local/share"
+
+    for base, expected in (
+        (None, f"/home/of/the/user/{usual}/stallguard"),
+        ("", f"/home/of/the/user/{usual}/stallguard"),
+        ("not/absolute", f"/home/of/the/user/{usual}/stallguard"),
+        ("/data", "/data/stallguard"),
+    ):
+        monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+        if base is not None:
+            monkeypatch.setenv("XDG_DATA_HOME", base)
+        assert paths.home() == Path(expected)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import sys
 import time
+from pathlib import Path
 
 from stallguard.host.darwin import libproc
 from stallguard.host.darwin.process_tree import (
@@ -40,8 +41,17 @@ __all__ = [
     "monotonic",
     "overcount",
     "start_time",
+<<<<<<< HEAD
     "throttled",
+=======
+    "user_data",
+>>>>>>> f2
 ]
+
+
+def user_data() -> Path:
+    """Return the directory in which programs keep the user's data, unless XDG_DATA_HOME names another."""
+    return Path.home() / "Library" / "Application Support"
 
 
 def monotonic() -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import sys
 import time
+from pathlib import Path
 
 from stallguard.host.linux.machine_facts import MachineWatch, facts
 from stallguard.host.linux.memory_limits import MemoryKill, memory
@@ -21,8 +22,13 @@ assert sys.platform != "darwin"  # noqa: S101 - for type checkers, which take on
 
 __all__ = [
     "Gpu", "MachineWatch", "MemoryKill", "Tree", "alive", "asleep", "boot", "census", "facts", "has_open", "is_remote",
-    "main_site", "memory", "monotonic", "overcount", "start_time", "throttled",
+    "main_site", "memory", "monotonic", "overcount", "start_time", "throttled", "user_data",
 ]  # fmt: skip
+
+
+def user_data() -> Path:
+    """Return the directory in which programs keep the user's data, unless XDG_DATA_HOME names another."""
+    return Path.home() / ".local" / "share"
 
 
 def monotonic() -> float:

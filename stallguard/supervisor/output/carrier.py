@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from stallguard.supervisor.output.log import OutputLog
 from stallguard.supervisor.output.terminal import Streams, TerminalLine, copy_settings, open_line, resize
 
-CHUNK = 1 << 16  # bytes; what a pipe holds
+CHUNK = 1 << 16  # bytes; one that is read fits the processor's cache until it is written twice
 LAST = 1 << 20  # bytes read after the child's end: the most that a pipe holds, so all more is an orphan's
 LAST_PAUSE = 0.05  # seconds of silence after which nothing more can come from a child that has ended
 HUNG_UP = (errno.EIO, errno.ENXIO, errno.EBADF)  # how a terminal says that it is gone
@@ -39,6 +39,11 @@ class Waiter:
     def __init__(self, readable: Sequence[int], target: int) -> None:
         """Watch `readable` for data, and whether the reader of `target` has closed it."""
         self._readable, self._target = list(readable), target
+        if sys.platform != "darwin":
+            self._poll = select.poll()
+            for descriptor in self._readable:
+                self._poll.register(descriptor, select.POLLIN)
+            self._poll.register(target, 0)  # hang-up and error are reported unasked
 
     if sys.platform == "darwin":
 
@@ -53,11 +58,7 @@ class Waiter:
 
         def wait(self, seconds: float | None) -> tuple[set[int], bool]:
             """Return what is readable, and whether the user's end is gone."""
-            poll = select.poll()
-            for descriptor in self._readable:
-                poll.register(descriptor, select.POLLIN)
-            poll.register(self._target, 0)  # hang-up and error are reported unasked
-            ready = {number for number, _ in poll.poll(None if seconds is None else seconds * 1000)}
+            ready = {number for number, _ in self._poll.poll(None if seconds is None else seconds * 1000)}
             return ready - {self._target}, self._target in ready
 
 

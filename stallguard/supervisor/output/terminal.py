@@ -13,6 +13,9 @@ import os
 import termios
 from typing import NamedTuple
 
+# Bytes that the child can print before it waits for us.  With Linux' 64 KiB both wait for each other at each chunk: a
+# flood is carried at two thirds of the rate.
+PIPE = 1 << 18
 SIZE_BYTES = 8  # struct winsize: four unsigned shorts
 _TRANSLATING = 1  # index of c_oflag in what tcgetattr returns
 
@@ -78,7 +81,12 @@ class TerminalLine(NamedTuple):
 def open_line(kind: str, target: int) -> TerminalLine:
     """Make a line of `kind` (terminal or pipe) for what shall reach `target`.  Raises OSError."""
     if kind == "pipe":
-        return TerminalLine(*os.pipe(), terminal=False)
+        line = TerminalLine(*os.pipe(), terminal=False)
+        resize_pipe = getattr(fcntl, "F_SETPIPE_SZ", None)  # Linux has it
+        if resize_pipe is not None:
+            with contextlib.suppress(OSError):  # this user's pipes hold too much in all (pipe(7))
+                fcntl.fcntl(line.theirs, resize_pipe, PIPE)
+        return line
     ours, theirs = os.openpty()
     line = TerminalLine(ours, theirs, terminal=True)
     copy_settings(line, target)
