@@ -19,6 +19,8 @@ import hypothesis
 import psutil
 import pytest
 
+from tests.probe import imported
+
 pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parent.parent
@@ -127,12 +129,12 @@ def _children() -> set[psutil.Process]:
     """psutil asks every process of the machine for its parent, twice a test; Linux keeps a list of a thread's."""
     lists = list(Path("/proc/self/task").glob("*/children"))
     if not lists:
-        return set(psutil.Process().children())
+        return set(psutil.Process().children()) - imported.SERVERS
     found = set()
     for one in lists:
         with contextlib.suppress(OSError, psutil.Error):  # the thread, or the child, is gone
             found |= {psutil.Process(int(pid)) for pid in one.read_text().split()}
-    return found
+    return found - imported.SERVERS
 
 
 def _threads() -> set[threading.Thread]:

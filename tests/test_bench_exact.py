@@ -1,4 +1,4 @@
-"""The bench of exactness tells the same from the silent, and the guarded scripts of its quick part stay the same."""
+"""The bench of exactness tells the same from the silent, and some guarded scripts of its quick part stay the same."""
 
 from __future__ import annotations
 
@@ -226,11 +226,15 @@ def test_a_kept_result_holds_the_last_bit(tmp_path):
     assert row["value"] == [{"float": (0.1).hex()}, {"float": "nan"}, {"b": [1, 2]}]
 
 
+# One script each way to disturb: killed, edited, killed in a save, stalled and halved, without seeds.
+SOME = ("arrays_callbacks", "model_counter", "slices_add_loss", "unseeded_split")
+
+
 @pytest.mark.tf
 @pytest.mark.live
 def test_disturbed_scripts_end_the_same_or_it_is_said():
     done = subprocess.run(
-        [sys.executable, BENCHES / "exact.py", "--quick"],
+        [sys.executable, BENCHES / "exact.py", "--quick", "--only", ",".join(SOME)],
         check=False,
         capture_output=True,
         text=True,

@@ -72,28 +72,3 @@ def test_who_wants_an_exact_resume_or_none_gets_none(tmp_path: Path) -> None:
     assert said.startswith("fit 1 cannot go on exactly, because the data come in another order")
     assert run.outcome()["attempts"] == 2
     assert b"epochs" not in run.out
-
-
-@pytest.mark.parametrize(
-    ("choice", "said"),
-    [
-        (
-            "fallback",
-            "fit 1 starts over: its checkpoint is not used, because what the model is compiled with differs",
-        ),
-        ("continue", "fit 1 goes on as it is, though what the model is compiled with differs"),
-    ],
-)
-def test_a_checkpoint_of_another_loss_is_used_only_if_that_is_asked_for(
-    tmp_path: Path, choice: str, said: str
-) -> None:
-    (tmp_path / "train.py").write_text(
-        SCRIPT.replace("os.urandom(4)", "bytes(4)").replace(
-            '"mse"', '"mae" if os.path.exists("killed") else "mse"'
-        )
-    )
-    run = guard(tmp_path / "home", *OFTEN, "--inexact", choice, "train.py", cwd=tmp_path)
-
-    assert run.code == 0, run.err
-    assert [text for text in notes(run) if text.startswith(said)], notes(run)
-    assert b"epochs [0, 1, 2] 3" in run.out

@@ -21,6 +21,8 @@ from stallguard.probe import wire
 ROOT = Path(__file__).resolve().parents[2]
 INJECT = ROOT / "stallguard" / "probe" / "inject"
 TOKEN = 4711
+# JAX compiles for longer than it computes here: without LLVM's optimizations a fifth less.
+FEWER_PASSES = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
 
 
 @dataclass
@@ -78,6 +80,7 @@ class Receiver:
             **inherited,
             "TF_CPP_MIN_LOG_LEVEL": "3",
             "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "inductor"),  # else it stays in TMPDIR
+            **(FEWER_PASSES if extra.get("KERAS_BACKEND") == "jax" else {}),
             "STALLGUARD_SOCKET": self.address,
             "STALLGUARD_RUN": str(self.folder / "probe"),
             "STALLGUARD_TOKEN": str(TOKEN),

@@ -140,7 +140,7 @@ class TestKeras2:
 
 @pytest.mark.tf
 def test_tf_keras_beats_like_keras_2(other_python):
-    names = ["fit_arrays", "fit_in_strides", "single_batches", "eager_loop", "checkpoints"]
+    names = ["fit_arrays", "single_batches", "eager_loop", "checkpoints"]
     heartbeat = guarded(other_python("tf216"), "tf_scenarios.py", *names, TF_USE_LEGACY_KERAS="1")
     assert table(heartbeat) == {name: EXPECTED[name] for name in names}
     assert "tf_keras" in heartbeat.hello()["versions"]

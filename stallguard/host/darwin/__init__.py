@@ -41,11 +41,8 @@ __all__ = [
     "monotonic",
     "overcount",
     "start_time",
-<<<<<<< HEAD
     "throttled",
-=======
     "user_data",
->>>>>>> f2
 ]
 
 
