@@ -101,6 +101,10 @@ class Heartbeat(Event, frozen=True, tag="probe.heartbeat"):
     skipped: int = 0
     page: bool = False  # read from the mapped page, because no datagram came
     aside: bool = False  # no hooks, or no thread receives records: constant counters prove nothing
+    # What the training's thread waits for if it stands still, one of wire.WAITS; "" if that is not known.
+    wait: str = ""
+    wait_at: float = msgspec.field(default=0.0, name="wait_clock")  # since when
+    wakers: int = -1  # other Python threads that could end that wait; -1: not known
 
 
 class ProbeNote(Event, frozen=True, tag="probe.note"):

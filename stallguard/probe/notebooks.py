@@ -11,13 +11,27 @@ import sys
 KERNELS = ("ipykernel", "IPython")
 
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
 def service_threads() -> list[int]:
     """Return the native ids of the kernel's own threads; none outside of a kernel."""
+    return [thread.native_id for thread in _of_kernel() if thread.native_id]
+
+
+def service_idents() -> list[int]:
+    """Return the same threads as Python numbers them (sys._current_frames)."""
+    return [thread.ident for thread in _of_kernel() if thread.ident]
+
+
+def _of_kernel() -> list[Any]:
     threading = sys.modules.get("threading")
     if "ipykernel" not in sys.modules or threading is None:
         return []
     living = list(threading._active.values())  # not enumerate(): a stuck thread can hold its lock
-    return [thread.native_id for thread in living if _is_of_kernel(thread) and thread.native_id]
+    return [thread for thread in living if _is_of_kernel(thread)]
 
 
 def _is_of_kernel(thread: object) -> bool:

@@ -54,7 +54,7 @@ def moved(old: memoryview, path: str) -> memoryview:
 
 def begin(slots: memoryview, token: int, pid: int, now: int) -> memoryview:
     """Fill a new record: all fields zero or unknown, the magic last: a reader gets all or nothing."""
-    for field in ("epoch", "epochs", "batch", "batches", "iterations"):
+    for field in ("epoch", "epochs", "batch", "batches", "iterations", "wakers"):
         slots[wire.SLOT[field]] = -1
     slots[wire.SLOT["token"]] = token
     slots[wire.SLOT["pid"]] = pid

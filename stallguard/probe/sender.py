@@ -22,6 +22,7 @@ from . import native_threads, wire
 from .monotonic import monotonic_ns
 from .notebooks import service_threads
 from .stack_signal import is_caught
+from .wait_evidence import WaitEvidence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 LIBRARIES = ("tensorflow", "keras", "tf_keras", "torch", "jax")  # their versions are in the hello
 TICK = 0.05  # s: 20 records a second
 GREETING = 500_000_000  # ns between two hellos: while a library is imported it changes with every module
+SAMPLE = 500_000_000  # ns between two looks at the frames of all threads
 SECOND = 1_000_000_000  # ns between pulses, and between attempts to reconnect
 PATIENCE = 0.2  # s that the last record waits for the end of the thread's turn, which takes microseconds
 BUSY = frozenset((EAGAIN, EWOULDBLOCK, ENOBUFS))  # the queue is full: the supervisor is slow, but runs
@@ -61,6 +63,8 @@ class Sender:
         self._handler = _signal.getsignal(signal) if signal else None
         self._finishing = False
         self.sampler: Optional[StackSampler] = None
+        self._waits: Optional[WaitEvidence] = WaitEvidence(beats)
+        self._sampled = 0
         self._turning = allocate_lock()  # two turns at once would send one note twice and drop another
         self.closed = False
 
@@ -76,10 +80,26 @@ class Sender:
             try:
                 with self._turning:
                     if not self.closed:
-                        self.turn(monotonic_ns())
+                        now = monotonic_ns()
+                        self._sample(now)
+                        self.turn(now)
             except Exception:
                 # The interpreter shuts down, or the page is gone: send nothing more.
                 self.closed = True
+
+    def _sample(self, now: int) -> None:
+        """Look at the frames of all threads, each sampler twice a second; one that fails does so no more."""
+        try:
+            if self._waits is not None and now - self._sampled >= SAMPLE:
+                self._sampled = now
+                self._waits.look(sys._current_frames(), now)
+        except Exception:
+            self._waits = None
+        try:
+            if self.sampler is not None:
+                self.sampler.turn(now)
+        except Exception:
+            self.sampler = None
 
     def turn(self, now: int) -> None:
         """Send what is due at `now` (CLOCK_MONOTONIC ns)."""
@@ -95,7 +115,6 @@ class Sender:
                 break
             self._mail.sent()
         self._beats.publish()
-        self._sample(now)
         changes = self._beats.slots[_CHANGES]
         if changes != self._changes:
             kind = _STATE
@@ -105,15 +124,6 @@ class Sender:
             return
         if self.send_record(kind, now):
             self._changes = changes
-
-    def _sample(self, now: int, *, last: bool = False) -> None:
-        try:
-            if self.sampler is not None:
-                self.sampler.turn(now)
-                if last:
-                    self.sampler.write()
-        except Exception:
-            self.sampler = None  # the records go on without it
 
     def _look(self, now: int) -> None:
         """Check for a command and the interpreter's end; once a second also versions, threads and signal handler."""
@@ -168,7 +178,8 @@ class Sender:
         held = self._turning.acquire(True, PATIENCE)
         self._greeted_ns = self._looked = 0  # do now what is not due yet
         self.turn(monotonic_ns())
-        self._sample(monotonic_ns(), last=True)
+        if self.sampler is not None:
+            self.sampler.finish()
         self.send_record(_BYE, monotonic_ns())
         self.abandon()
         if held:

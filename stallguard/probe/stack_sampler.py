@@ -33,7 +33,7 @@ from .patches import SKIPPED
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
-    from typing import Any, Callable, Optional
+    from typing import Any, Optional
 
     from .beats import Beats
 
@@ -87,8 +87,6 @@ class StackSampler:
         self._page: Optional[memoryview] = None
         self._chance = os.getpid()
         self._usual = 0.0  # the switch interval before the sample that is being taken
-        # Called with the frames of each sample: thread -> innermost frame.
-        self.after_sample: list[Callable[[dict[int, FrameType], int], None]] = []
 
     def turn(self, now: int) -> None:
         """Take a sample and write the table if that is due at `now` (CLOCK_MONOTONIC ns).
@@ -99,8 +97,6 @@ class StackSampler:
             return
         began = thread_time()
         frames = self._frames()
-        for look in self.after_sample:
-            look(frames, now)
         if self._last:
             self._add(frames, min(now - self._last, LONGEST))
         del frames
@@ -141,6 +137,7 @@ class StackSampler:
 
     def _add(self, frames: dict[int, FrameType], passed: int) -> None:
         """Add `passed` ns to the stack of each thread that counts."""
+        self._beats.publish()  # the phase of this moment
         trains, me = self._beats.training_thread, get_ident()
         phase = wire.PHASES[self._beats.slots[_PHASE]]
         self._samples += 1
@@ -167,6 +164,13 @@ class StackSampler:
             rest = (role, phase, ())
             times[rest] = times.get(rest, 0) + passed
         self._times = times
+
+    def finish(self) -> None:
+        """Write the table a last time: the program ends.  Raises nothing."""
+        try:
+            self.write()
+        except Exception:
+            self._times = {}
 
     def write(self) -> None:
         """Write the table into the file, if there is anything in it."""

@@ -24,7 +24,9 @@ the mapped page and in a datagram:
          33 expect_ns    end of a long operation that the script announced (0: none)
          34 skipped      batches passed over while resuming
          35 began_ns     when this program began: with the pid, which program of which process this is
-         36-38 zero, reserved
+         36 wait         index into WAITS: what the training's thread waits for, if it stands still
+         37 wait_ns      since when it is seen at this same instruction (wait_evidence.py)
+         38 wakers       other Python threads that could end that wait; -1: not known
          39 command      written by the supervisor into the page, read by the hooks: index into COMMANDS
 
 Every number is absolute, so a lost record does no harm.  A number not known is -1, a time not known is 0.
@@ -48,7 +50,7 @@ FIELDS = (
     "magic token pid sequence sent_ns kind beats beat_ns phase phase_ns progress_ns changes longest_ns "
     "longest_phase fits fit_beats epoch epochs batch batches checks traces iterations iterations_ns poll_ns "
     "source hooks flags saves factor loss_bits input_ns step_ns expect_ns skipped "
-    "began_ns spare36 spare37 spare38 command"
+    "began_ns wait wait_ns wakers command"
 ).split()
 SLOTS = 40
 SIZE = SLOTS * 8
@@ -91,6 +93,14 @@ SOURCES = (
     "torch",  # optimizer step hook
     "poll",  # optimizer.iterations, read by a thread
     "hand",  # stallguard.beat()
+)
+WAITS = (
+    "none",  # 0 it does not stand still, or it is not known what it waits for
+    "lock",  # 1 a lock, an event, a condition, a queue or another thread, without a timeout
+    "timed",  # 2 the same with a timeout
+    "sleep",  # 3 a time to pass
+    "io",  # 4 a socket, a pipe, a file or another process
+    "library",  # 5 a call of the training library to return
 )
 HOOKS = (
     "callbacks", "on_batch", "function", "concrete", "iterator", "tape", "optimizer", "trace", "first_run",

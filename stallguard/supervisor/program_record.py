@@ -51,6 +51,7 @@ def heartbeat(record: Record, attempt: int, at: float, longest: int, *, page: bo
         page=page,
         aside=bool(record["flags"] & wire.FLAG_STEPPED_ASIDE),
         trains=bool(record["flags"] & wire.FLAG_TRAINS),
+        wait=_name(wire.WAITS, record["wait"]) if record["wait"] else "",
         **seconds,
         **counts,
     )
@@ -64,9 +65,9 @@ def _seconds(nanoseconds: int) -> float:
     return round(nanoseconds / 1e9, 6) if nanoseconds else _ZERO
 
 
-_TIMES = ("beat", "phase", "progress", "sent", "iterations", "poll")
+_TIMES = ("beat", "phase", "progress", "sent", "iterations", "poll", "wait")
 _COUNTS = (
-    "pid beats changes fits fit_beats epoch epochs batch batches checks traces iterations saves factor skipped"
+    "pid beats changes fits fit_beats epoch epochs batch batches checks traces iterations saves factor skipped wakers"
 ).split()
 
 

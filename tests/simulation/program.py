@@ -34,6 +34,7 @@ class Rates:
 
 
 IDLE = Rates(cores=0.0)
+ALONE = {"members": 1, "remote": False}  # the tree of a local training without worker processes
 # Name of a silence: what the process tree does in it.
 SILENCES = {
     "deadlock": Rates(cores=0.0, census=OWN),
@@ -61,6 +62,8 @@ class Program:
         default_factory=lambda: Process(cpu=0.0, io=0, minor_faults=0, major_faults=0, run_queue=0.0)
     )
     state: str = "sleeping"
+    # While it is stuck: what its thread waits for (wire.WAITS), and how many other threads could end that.
+    frame: tuple[str, int] = ("", -1)
     polls: bool = False  # the probe reads the optimizer's counter, which waits for the device
     pulses: bool = True  # a thread of the probe can run while the program is stuck
     due: float = 0.0  # when its next batch ends

@@ -45,6 +45,7 @@ LIMITS = Limits(
     policy=PolicyLimits(max_restarts=3, restart_window=600.0, on_stall="restart", backoff=1.0),
     stop=StopLimits(grace=5.0, kill_wait=5.0),
 )
+LOOK = 0.5  # seconds between two looks of the probe at the frames of a program
 PULSE = 1.0  # seconds between two records of a program without progress
 
 
@@ -220,6 +221,7 @@ class Simulation(Kept):
         one = program or self.training
         old = one.record
         news = {"at": self.now, "sent_at": self.now, "progress_at": self.now, "changes": old.changes + 1}
+        news |= {"wait": "", "wait_at": 0.0, "wakers": -1}
         one.record = replace(old, **(news | changes))
         self.feed(one.record)
         return self
@@ -234,6 +236,9 @@ class Simulation(Kept):
         """Send a record without progress."""
         one = program or self.training
         one.record = replace(one.record, at=self.now, sent_at=self.now, longest=0.0)
+        if one.frame[0]:
+            since = one.record.wait_at or one.record.progress_at + LOOK
+            one.record = replace(one.record, wait=one.frame[0], wait_at=since, wakers=one.frame[1])
         self.feed(one.record)
         return self
 
@@ -279,13 +284,11 @@ class Simulation(Kept):
         return self.go_on(seconds, every, **batches)
 
     def silent(
-        self, seconds: float, how: str = "", *, pulses: bool | None = None, state: str = "", tick: float = 0.0
-    ) -> Self:
-        """Let time pass without progress.
-
-        `how`: what the process tree does, a name of SILENCES; `pulses`, `state`: of the programs.
-        """
-        given = {"stuck_rates": SILENCES.get(how), "pulses": pulses, "state": state or None}
+        self, seconds: float, how: str = "", *, pulses: bool | None = None, state: str = "", tick: float = 0.0,
+        frame: tuple[str, int] | None = None,
+    ) -> Self:  # fmt: skip
+        """Let time pass without progress; `how`: of SILENCES; `pulses`, `state`, `frame`: of the programs."""
+        given = {"stuck_rates": SILENCES.get(how), "pulses": pulses, "state": state or None, "frame": frame}
         self._silence = {name: value for name, value in given.items() if value is not None}
         self._silenced = []
         for one in self.programs.values():

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from detection.nights import Gap, Segment, Steps, length
+from detection.nights import AWAKE, LIBRARY, LOCKED, Gap, Segment, Steps, length
 from stallguard.core.detection import activity, baseline
 from stallguard.core.detection.baseline import Baseline, Runs
 from stallguard.core.detection.thresholds import Circumstances, Thresholds, thresholds
@@ -65,8 +65,12 @@ class Ours:
         self.rows[gap.row] = baseline.add_runs(base, runs, gap.seconds, self.limits)
 
     def _runs(self, gap: Gap) -> Runs:
-        external = gap.external if self.census else max(gap.external, gap.deadlock)
-        return Runs(gap.deadlock if self.census else 0.0, external, gap.spin, gap.work)
+        """Return the runs as the detector sees them (core/detection/python_wait.py)."""
+        if self.census:
+            against = gap.frame == AWAKE or (gap.frame == LIBRARY and self.remote)
+            return Runs(0.0 if against else gap.deadlock, gap.external, gap.spin, gap.work)
+        external = max(gap.external, gap.deadlock)
+        return Runs(external if gap.frame == LOCKED else 0.0, external, gap.spin, gap.work)
 
     def _judge(self, gap: Gap, runs: Runs) -> None:
         share = reached(runs, gap.seconds, self.bar(gap.row, gap.neighbours))
@@ -118,20 +122,26 @@ def _bucketed(values: np.typing.NDArray[np.float64], weights: np.typing.NDArray[
     return list(zip(longest.tolist(), counts.tolist(), strict=True))
 
 
+LOOK = 0.5  # s: the probe looks at the frames so often, so the first look is late by as much
 KINDS_OF_STALL = {
-    # kind: (share of all stalls, class of its evidence with a census)
-    "deadlock": (0.45, "deadlock"),
-    "external wait": (0.20, "external"),
-    "deadlock + poller": (0.10, "deadlock"),
-    "spin": (0.15, "spin"),
-    "deadlock + busy thread": (0.10, "working"),
+    # kind: (share of all stalls, class of its evidence with a census, whether a lock in the frame shows it)
+    "deadlock": (0.25, "deadlock", True),
+    "deadlock in the library": (0.20, "deadlock", False),
+    "external wait": (0.20, "external", False),
+    "deadlock + poller": (0.10, "deadlock", True),
+    "spin": (0.15, "spin", False),
+    "deadlock + busy thread": (0.10, "working", False),
 }
 
 
-def latency(kind: str, bar: Thresholds, elapsed: float, *, census: bool, reaction: float) -> float:
+def latency(
+    kind: str, bar: Thresholds, elapsed: float, *, census: bool, remote: bool, reaction: float
+) -> float:
     """Return seconds from the onset of a stall to the verdict, `elapsed` seconds into its gap."""
-    name = KINDS_OF_STALL[kind][1]
+    _, name, has_lock = KINDS_OF_STALL[kind]
     if name == "deadlock" and not census:
+        name, reaction = ("deadlock", reaction + LOOK) if has_lock else ("external", reaction)
+    if name == "deadlock" and remote and not has_lock:
         name = "external"
     own = float(getattr(bar, name)) - (elapsed if name == "working" else 0.0)
     return float(max(0.0, min(own, bar.working - elapsed)) + reaction)

@@ -2,7 +2,9 @@
 
 Thousands of short steps come as one `Steps` a minute; what lasts longer than WATCHED comes as a `Gap` of
 its own.  Assumptions that matter and were not measured: 3 % of the hiccups of a remote source look like a
-deadlock, hiccups end after 60 s, and what a neighbour slows is seen with an error of 20 %.
+deadlock, hiccups end after 60 s, and what a neighbour slows is seen with an error of 20 %.  If the training waits for
+a Python thread that reads, the frames of the same hiccups look like a deadlock too: that thread then sleeps in a call
+that is its habit.
 """
 
 from __future__ import annotations
@@ -23,6 +25,10 @@ MISREAD = 0.03  # share of a remote source's hiccups that look like a deadlock
 LONGEST_HICCUP = 60.0
 
 
+# A lock that no Python thread could release; a wait that something could end; a call of the training library.
+LOCKED, AWAKE, LIBRARY = "locked", "awake", "library"
+
+
 class Gap(NamedTuple):
     """A pause between two events of the training, and the longest run of each class inside it, in seconds."""
 
@@ -35,6 +41,8 @@ class Gap(NamedTuple):
     neighbours: float = 1.0  # how much other processes slow this one
     slept: float = 0.0  # seconds of machine sleep inside, on top
     trains: bool = False  # a training step ends with it
+    # What the frame of the training's thread shows of the wait: one of these, or "" if it does not matter.
+    frame: str = ""
 
 
 class Steps(NamedTuple):
@@ -98,7 +106,19 @@ class Night:
     def _first(self) -> Gap:
         work = self._spread(self.plan.first, 0.5)
         idle = self._spread(self.plan.first_idle, 0.5)
-        return Gap(rows.FIRST, self.plan.batch + work + idle, external=idle, work=work, trains=True)
+        return Gap(
+            rows.FIRST, self.plan.batch + work + idle, external=idle, work=work, trains=True, frame=self._frame()
+        )  # fmt: skip
+
+    def _frame(self, *, misread: bool = False, in_script: bool = False) -> str:
+        """Return what the frame shows while the training waits for something outside.
+
+        `in_script`: it is the script that waits, in code of its own, so never inside the library.
+        """
+        waits = self.plan.waits
+        if waits == "callback" or (waits == "thread" and misread):
+            return LOCKED
+        return AWAKE if in_script or waits != "library" else LIBRARY
 
     # ---- an epoch
 
@@ -177,7 +197,7 @@ class Night:
             self.regime = 0.25 * 2.0 ** self.rng.uniform(0, 5)
             found.append(self._compile(typical))
         if self._is_due("pauses"):
-            found.append(self._waiting(typical, self.rng.uniform(1, 15), misread=False))
+            found.append(self._waiting(typical, self.rng.uniform(1, 15), misread=False, outside=False))
         if self._is_due("hiccups"):
             late = min(LONGEST_HICCUP, self._spread(self.plan.hiccup, 1.0))
             found.append(self._waiting(typical, late, misread=self.rng.random() < MISREAD))
@@ -193,7 +213,7 @@ class Night:
         seen = self._seen_crowding()
         return Gap(rows.STEP, typical + work, spin=typical, work=work, neighbours=seen, trains=True)
 
-    def _waiting(self, typical: float, late: float, *, misread: bool) -> Gap:
+    def _waiting(self, typical: float, late: float, *, misread: bool, outside: bool = True) -> Gap:
         seen = self._seen_crowding()
         quiet = late if misread else 0.0
         return Gap(
@@ -204,6 +224,7 @@ class Night:
             spin=typical,
             neighbours=seen,
             trains=True,
+            frame=self._frame(misread=misread) if outside else "",
         )
 
     def _operation(self) -> Gap:
@@ -214,6 +235,7 @@ class Night:
             took,
             external=waits,
             spin=0.1 * took if idle else took,
+            frame=self._frame(in_script=True) if idle else "",
         )
 
     def _save(self) -> Gap:
@@ -223,6 +245,7 @@ class Night:
             took,
             external=took * (0.9 if self.plan.save_idle else 0.3),
             spin=0.1 * took,
+            frame=self._frame(in_script=True) if self.plan.save_idle else "",
         )
 
     # ---- between two epochs
@@ -233,7 +256,8 @@ class Night:
         nap = min(took, self._spread(self.plan.nap, 0.5))
         waits = max(nap, 0.95 * took) if self.plan.boundary_idle else nap
         row = rows.EPOCH_FIRST_STEP if self.plan.boundary_in_step else rows.EPOCH_BOUNDARY
-        return [*found, Gap(row, took, deadlock=nap, external=waits, spin=took - waits)]
+        frame = self._frame() if self.plan.boundary_idle else ""
+        return [*found, Gap(row, took, deadlock=nap, external=waits, spin=took - waits, frame=frame)]
 
     def _checks(self, epoch: int) -> list[Segment]:
         took = self._draw(self.plan.checks) * self.plan.check

@@ -51,6 +51,7 @@ class Plan:
     operation_idle: bool = False
     pauses: float = 0.0  # 1-15 s of memory reclaim
     unreadable_gpu: bool = False
+    waits: str = "library"  # one of WAYS_OF_WAITING
 
     @property
     def remote(self) -> bool:
@@ -175,6 +176,22 @@ def _everything(rng: Rng) -> Plan:
         sleeps=0.2, drift=1.0, boundary=between(rng, 0.2, 60), boundary_idle=chance(rng, 0.5),
         save=between(rng, 1, 60), save_every=plan.epoch_steps, save_idle=chance(rng, 0.4),
     )  # fmt: skip
+
+
+# How a training waits for something outside, and the share of the nights that do so: what its frame shows then.
+WAYS_OF_WAITING = {
+    "library": 0.5,  # inside the training library, whose native threads read
+    "itself": 0.2,  # its own thread reads, runs another program or sleeps
+    "thread": 0.297,  # for a lock of Python, and another Python thread reads
+    # For a lock of Python, and no Python thread is there: a native thread calls Python when it is done.
+    "callback": 0.003,
+}
+
+
+def with_waiting(plan: Plan, rng: Rng) -> Plan:
+    """Return the plan with a way of waiting, drawn at random."""
+    drawn = rng.choice(list(WAYS_OF_WAITING), p=list(WAYS_OF_WAITING.values()))
+    return dataclasses.replace(plan, waits=str(drawn))
 
 
 class Kind(NamedTuple):

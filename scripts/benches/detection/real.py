@@ -17,6 +17,7 @@ from stallguard.storage import traces
 from stallguard.storage.traces import Trace
 
 TICK = 0.25  # seconds, as recorded
+LOOK = 0.5  # seconds between two looks of the probe at the frames of all threads
 _TIMES = ("progress_at", "phase_at", "beat_at", "sent_at")
 
 
@@ -82,6 +83,17 @@ def without_census(events: Iterable[Event]) -> Iterator[Event]:
     for event in events:
         if isinstance(event, Sampled) and isinstance(event.reading, Process):
             yield replace(event, reading=replace(event.reading, census=None))
+        else:
+            yield event
+
+
+def locked(events: Iterable[Event], at: float) -> Iterator[Event]:
+    """Yield the events of a local job without workers whose thread waits for a lock of Python from `at` on."""
+    for event in events:
+        if isinstance(event, Sampled) and isinstance(event.reading, Process):
+            yield replace(event, reading=replace(event.reading, members=1, remote=False))
+        elif isinstance(event, Heartbeat) and event.at > at + 2 * LOOK:
+            yield replace(event, wait="lock", wait_at=at + LOOK, wakers=0)
         else:
             yield event
 

@@ -11,7 +11,7 @@ from detection import nights
 from detection.detectors import KINDS_OF_STALL, REACTION, Ours, as_records, latency
 from detection.nights import Gap, Steps
 from detection.peers import Watch, all_rules
-from detection.plans import KINDS, Kind
+from detection.plans import KINDS, Kind, Plan, with_waiting
 from detection.tables import Table
 from stallguard.core.limits import DetectorLimits
 
@@ -62,12 +62,13 @@ def simulate(world: World, hours: float, seed: int, kinds: Sequence[Kind] = KIND
         scores[kind.name] = {}
         for index in range(max(1, round(hours * kind.weight / total / HOURS))):
             rng = np.random.default_rng([seed, number, index])
-            _night(world, kind, rng, scores[kind.name])
+            # Of its own, so that what frames show is added to the same nights.
+            frames = np.random.default_rng([seed, number, index, 1])
+            _night(world, with_waiting(kind.draw(rng), frames), rng, scores[kind.name])
     return scores
 
 
-def _night(world: World, kind: Kind, rng: np.random.Generator, scores: dict[str, Score]) -> None:
-    plan = kind.draw(rng)
+def _night(world: World, plan: Plan, rng: np.random.Generator, scores: dict[str, Score]) -> None:
     table = world.made_up.get(plan.table) or world.recorded[rng.integers(len(world.recorded))]
     remote = plan.remote and world.remote_seen
     ours = {
@@ -118,7 +119,7 @@ class Stalls:
         """Choose the moments and kinds of a night's stalls."""
         self._rng, self._now = rng, 0.0
         kinds = list(KINDS_OF_STALL)
-        shares = [share for share, _ in KINDS_OF_STALL.values()]
+        shares = [share for share, *_ in KINDS_OF_STALL.values()]
         drawn = rng.choice(kinds, count, p=shares)
         self._due = sorted(
             zip(rng.random(count) * HOURS * 3600.0, map(str, drawn), strict=True), reverse=True
@@ -139,7 +140,9 @@ class Stalls:
             neighbours = segment.neighbours
             for name, detector_state in ours.items():
                 bar = detector_state.bar(segment.row, neighbours)
-                seconds = latency(kind, bar, elapsed, census=detector_state.census, reaction=reaction)
+                seconds = latency(
+                    kind, bar, elapsed, census=detector_state.census, remote=detector_state.remote, reaction=reaction
+                )  # fmt: skip
                 scores.setdefault(name, Score()).add(kind, seconds)
             for rule in watch.rules:
                 silent = watch.open + elapsed

@@ -1,9 +1,11 @@
 """What the process tree did inside the gap: deadlock, external wait, spin, working, or unknown.
 
 A gap alone is not a stall; what the process does meanwhile decides.  The class is made from the trailing window of
-readings, and each class keeps since when it has held without a break.  If the system shows the wait sites of all
-threads (Linux), an idle tree in which no thread can wake up by itself is a deadlock; otherwise idleness is an external
-wait.  This module must not judge how long is too long.
+readings, and each class keeps since when it has held without a break.  An idle tree in which no thread can wake up by
+itself is a deadlock; any other idleness is an external wait.  The wait sites of all threads show which of the two it is
+(the census, on Linux), and so does the Python frame in which the training's thread waits (python_wait.py).
+
+This module must not judge how long is too long.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from stallguard.core.detection.baseline import Runs
+from stallguard.core.detection.python_wait import PythonWait, deadlocked_from
 from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Device, Process
 
@@ -58,14 +61,19 @@ class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
     seen: float = -1.0  # when the last usable reading came
     idle_since: float | None = None
     spin_since: float | None = None
-    awake: float = -1.0  # when a census last showed a thread that something could wake
+    awake: float = -1.0  # when a census or the frame last showed a thread that something could wake
+    wait: PythonWait | None = (
+        None  # what the frame shows; None: not known, or the thread does not stand still
+    )
+    locked_since: float | None = None  # since when the frame shows a lock that no Python thread could release
     census: float = -1.0  # when the last census came
     # In healthy steps: number of sleeping and timed threads -> censuses that showed it.
     timers: dict[int, int] = {}
     own_timers: int = 0  # how many of them the runtime has by itself
     threads: int = 0  # threads of the tree to which these counts belong; 0: not known
     alive: int = 0  # threads of the tree at the last reading
-    # (threads, timers) of each healthy census since the tree has more threads than `threads`, or fewer.
+    members: int = 0  # processes of the tree; 0: not known
+    # (threads, timers) of each healthy census since the tree has other than `threads` threads.
     after_change: tuple[tuple[int, int], ...] = ()
     level: float = 0.0  # cores, in-step
     crowding: float = 1.0  # (run + wait for a core) / run: how much the tree's threads wait for each other
@@ -92,13 +100,15 @@ class UsageRates(msgspec.Struct, frozen=True):
 
 
 def read_process(
-    evidence: Activity, reading: Process, now: float, gap: float, *, stepping: bool, limits: DetectorLimits
-) -> Activity:
+    evidence: Activity, reading: Process, now: float, gap: float, *,
+    stepping: bool, limits: DetectorLimits, wait: PythonWait | None = None,
+) -> Activity:  # fmt: skip
     """Return the evidence after a reading of the tree at watched time `now`, `gap` seconds after the last progress.
 
-    `stepping`: the training is in a healthy step, so that these rates are the normal ones.
+    `stepping`: the training is in a healthy step, so that these rates are the normal ones.  `wait`: what the frame of
+    its thread shows now.
     """
-    evidence = _note_threads(evidence, reading, now)
+    evidence = _note_wait(_note_threads(evidence, reading, now), wait, now)
     if reading.cpu is None:
         return replace(evidence, kind=UNKNOWN, idle_since=None, spin_since=None)
     point = Point(
@@ -141,7 +151,13 @@ def read_device(evidence: Activity, reading: Device, now: float, *, stepping: bo
 
 def begin_gap(evidence: Activity) -> Activity:
     """Return the evidence at the beginning of a new gap: every run starts again."""
+    evidence = replace(evidence, wait=None, locked_since=None)
     return replace(evidence, idle_since=None, spin_since=None, kind=UNKNOWN, runs=Runs(), workers=0)
+
+
+def is_locked(evidence: Activity) -> bool:
+    """Return whether the training waits for a lock of Python that nothing in Python could release."""
+    return evidence.wait is not None and evidence.wait.locked
 
 
 def forget_window(evidence: Activity) -> Activity:
@@ -155,13 +171,10 @@ def current(evidence: Activity, began: float) -> Runs:
     external = 0.0 if idle is None else evidence.seen - max(idle, began)
     deadlock = 0.0
     if idle is not None and evidence.kind == DEADLOCK:
-        deadlock = evidence.seen - max(idle, began, evidence.awake)
-    return Runs(
-        deadlock=max(0.0, deadlock),
-        external=max(0.0, external),
-        spin=0.0 if spin is None else max(0.0, evidence.seen - max(spin, began)),
-        work=evidence.runs.work,
-    )
+        since = deadlocked_from(idle, evidence.wait, evidence.locked_since)
+        deadlock = evidence.seen - max(since, began, evidence.awake)
+    spinning = 0.0 if spin is None else evidence.seen - max(spin, began)
+    return Runs(max(0.0, deadlock), max(0.0, external), max(0.0, spinning), evidence.runs.work)
 
 
 def machine_slowdown(evidence: Activity, limits: DetectorLimits) -> float:
@@ -212,6 +225,7 @@ def _note_threads(evidence: Activity, reading: Process, now: float) -> Activity:
         remote=reading.remote if reading.remote is not None else evidence.remote,
         workers=evidence.workers + (reading.workers or 0),
         alive=reading.threads or evidence.alive,
+        members=reading.members or evidence.members,
     )
     census = reading.census
     if census is None:
@@ -332,10 +346,8 @@ def _classify(
         since = evidence.idle_since
         if since is None:
             since = now - rates.seconds if now - rates.seconds > now - gap + _ONSET else now - gap
-        # A deadlock, if a recent census since this idleness began showed no thread that something could wake.
-        recent = evidence.census >= max(since, now - limits.stale_census)
-        kind = DEADLOCK if recent and evidence.awake < evidence.census else EXTERNAL
-        return replace(evidence, kind=kind, idle_since=since, spin_since=None)
+        evidence = replace(evidence, idle_since=since, spin_since=None)
+        return replace(evidence, kind=DEADLOCK if _is_deadlock(evidence, now, limits) else EXTERNAL)
     # Work is file traffic, newly touched memory, or a GPU that computes for this run; a busy processor alone can be a
     # spin.  If page faults are not known, as on a Mac after 2^31 of them, a busy processor counts as work.
     mine = evidence.device is not None and evidence.device.mine is not False
@@ -345,6 +357,24 @@ def _classify(
         return replace(evidence, kind=WORKING, idle_since=None, spin_since=None)
     began = evidence.spin_since if evidence.spin_since is not None else now - min(rates.seconds, gap)
     return replace(evidence, kind=SPIN, idle_since=None, spin_since=began)
+
+
+def _note_wait(evidence: Activity, wait: PythonWait | None, now: float) -> Activity:
+    """Return the evidence with what the frame says for a deadlock, or against one."""
+    if wait is not None and wait.locked:
+        since = now if evidence.locked_since is None else evidence.locked_since
+        return replace(evidence, wait=wait, locked_since=since)
+    awake = now if wait is not None and wait.wakes else evidence.awake
+    return replace(evidence, wait=wait, awake=awake, locked_since=None)
+
+
+def _is_deadlock(evidence: Activity, now: float, limits: DetectorLimits) -> bool:
+    """Return whether nothing could wake an idle tree (see python_wait.py)."""
+    if evidence.census >= 0:  # a recent one, since this idleness began, in which nothing could wake a thread
+        recent = evidence.census >= max(evidence.idle_since or 0.0, now - limits.stale_census)
+        reads = bool(evidence.remote) and evidence.wait is not None and evidence.wait.in_library
+        return recent and evidence.awake < evidence.census and not reads
+    return is_locked(evidence) and evidence.members == 1 and evidence.remote is not None
 
 
 def _device_activity(evidence: Activity, now: float, limits: DetectorLimits) -> str:

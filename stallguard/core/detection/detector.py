@@ -15,6 +15,7 @@ from stallguard.core.detection import activity, baseline, gaps, phases, slowdown
 from stallguard.core.detection.activity import UNKNOWN, Activity
 from stallguard.core.detection.baseline import Baseline
 from stallguard.core.detection.learned import Learned
+from stallguard.core.detection.python_wait import PythonWait
 from stallguard.core.detection.state import DetectorState, move
 from stallguard.core.events import ClockGap, Event, Exited, Heartbeat, Launched, ProbeConnected, Sampled
 from stallguard.core.limits import DetectorLimits
@@ -322,6 +323,7 @@ def _observe_process(
         now - detector_state.began,
         stepping=detector_state.stepping,
         limits=limits,
+        wait=_wait(detector_state),
     )
     census_at = now if reading.census is not None else detector_state.census_at
     detector_state = replace(detector_state, evidence=seen, census_at=census_at)
@@ -335,3 +337,15 @@ def _observe_process(
             replace(detector_state, began=now, began_at=at, judgement=judgement)
         )
     return detector_state
+
+
+def _wait(detector_state: DetectorState) -> PythonWait | None:
+    """Return what the training's thread waits for by the newest record; None if it is old, or from before progress."""
+    heartbeat, clock = detector_state.heartbeat, detector_state.clock
+    at = clock.at or 0.0
+    if heartbeat is None or not heartbeat.wait or heartbeat.aside:
+        return None
+    if heartbeat.wait_at <= heartbeat.progress_at or at - heartbeat.sent_at >= verdict.PULSE_LATE:
+        return None
+    since = max(detector_state.began, clock.now - (at - heartbeat.wait_at))
+    return PythonWait(heartbeat.wait, since, heartbeat.wakers)

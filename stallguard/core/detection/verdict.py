@@ -98,9 +98,10 @@ def _weigh(detector_state: DetectorState, gap: float, limits: DetectorLimits) ->
 
     if over is not None:
         # Certain: all threads wait for each other and no GPU is in use that could wake one, or a worker process of the
-        # input pipeline has died.  Certain verdicts are acted upon at once, others after about two minutes of silence.
+        # input pipeline has died.  A lock of Python is no wait for a GPU: what waits for that is a call of the library.
+        # Certain verdicts are acted upon at once, others after about two minutes of silence.
         uses_gpu = seen.device is not None and bool(seen.device.mine)
-        certain = (over == DEADLOCK and not uses_gpu) or seen.workers > 0
+        certain = (over == DEADLOCK and (not uses_gpu or activity.is_locked(seen))) or seen.workers > 0
         step = move(judgement.step, "stalled")
         stalled = replace(judgement, step=step, evidence=over, threshold=due[over], certain=certain)
         return replace(detector_state, judgement=stalled, still=True)

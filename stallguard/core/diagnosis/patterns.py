@@ -36,10 +36,11 @@ PATTERNS: tuple[Pattern, ...] = (
         requires=(progress.silent, progress.alive, tree.cpu_idle, tree.in_library),
         proofs=(tree.metal_frames,),
         supports=(
-            tree.runtime_frames, progress.pulses, gpu.gpu_idle, progress.deadlocked, gpu.gpu_sensor_blocked,
+            progress.waits_in_library, tree.runtime_frames, progress.pulses, gpu.gpu_idle, progress.deadlocked,
+            gpu.gpu_sensor_blocked,
         ),
         against=(
-            tree.input_frames, tree.lock_frames, tree.waits_in_script, tree.native_frames,
+            tree.input_frames, tree.lock_frames, tree.waits_in_script, tree.native_frames, progress.waits_for_lock,
             progress.no_pulses, progress.waits_outside, memory.swapping, memory.memory_waits, memory.critical,
             tree.workers_died,
             machine.slept, printed.data_ended,
@@ -71,7 +72,7 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         causes.HOST_DEADLOCK, "F8", 0.3,
         requires=(progress.silent, progress.alive, tree.cpu_idle),
-        proofs=(tree.lock_frames, tree.workers_died, tree.waits_in_script),
+        proofs=(tree.lock_frames, tree.workers_died, tree.waits_in_script, progress.waits_for_lock),
         supports=(progress.deadlocked, progress.outside_step, progress.pulses),
         against=(
             tree.metal_frames, tree.input_frames, progress.in_step, progress.waits_for_batch, progress.finishing,

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from stallguard.core.detection.thresholds import Circumstances, thresholds
 from tests.simulation.alone import LIMITS, Alone
+from tests.simulation.program import ALONE, Rates
 
 BENCHES = Path(__file__).parents[3] / "scripts" / "benches"
 SAMPLED = 0.25  # seconds between two readings of a process that is watched closely
@@ -62,6 +64,42 @@ def test_a_gap_is_an_alarm_at_both_levels_or_at_neither(ours, batch, way, reach)
 
     assert ("stalled" in scene.steps) == (rule.alarms == 1) == (reach > 1)
     assert ("suspect" in scene.steps) == (rule.alarms + rule.suspicions > 0)
+
+
+# what the frame shows in the scene, and in the bench; whether there is a census; the threshold that counts
+FRAMES = [
+    (("lock", 0), "locked", False, "deadlock"),
+    (("lock", 0), "locked", True, "deadlock"),
+    (("lock", 1), "awake", False, "external"),
+    (("sleep", 0), "awake", True, "external"),
+    (("library", -1), "library", False, "external"),
+    (("library", -1), "library", True, "deadlock"),
+]
+
+
+@pytest.mark.parametrize(("frame", "shown", "census", "counts"), FRAMES, ids=str)
+@pytest.mark.parametrize("reach", [0.9, 1.1])
+def test_both_levels_take_the_same_from_a_frame(monkeypatch, frame, shown, census, counts, reach):
+    monkeypatch.syspath_prepend(str(BENCHES))
+    from detection.detectors import Ours
+    from detection.nights import Gap
+
+    scene = Alone()
+    if not census:
+        scene.training.rates = Rates(cores=1.0, faults=50.0)
+    scene.training.tree = replace(scene.tree, **ALONE)
+    scene.train(60)
+    row = scene.detector_state.rows["STEP"]
+    seconds = reach * getattr(thresholds("STEP", row, Circumstances(), LIMITS), counts)
+    rule = Ours(LIMITS, census=census, remote=False, blind=False)
+    rule.rows, rule.now = dict(scene.detector_state.rows), 1e4
+    rule.see(
+        Gap("STEP", seconds, deadlock=seconds if census else 0.0, external=seconds, trains=True, frame=shown)
+    )
+
+    scene.silent(seconds, "deadlock" if census else "no census", frame=frame)
+
+    assert ("stalled" in scene.steps) == (rule.alarms == 1) == (reach > 1)
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])

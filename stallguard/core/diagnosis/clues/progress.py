@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 
 from stallguard.core.detection.phases import DEVICE, UNCLASSIFIED
+from stallguard.core.detection.python_wait import AWAKE
 from stallguard.core.diagnosis import metrics
 from stallguard.core.diagnosis.clues import Facts, Scene, clue, percent
 from stallguard.core.history import is_saving
@@ -18,6 +19,8 @@ COMPILING = ("tracing", "first run")
 LONG_GAP = 20.0  # seconds: more than a healthy pause between two batches
 MUCH_INPUT = 0.5  # share of the time
 REBUILT = 0.5  # graphs traced a batch
+EVERY_THREAD = "all of its threads wait, and none of them for a timer, a file, a network or another process"
+EVERY_PYTHON_THREAD = "it waits for a lock, and no other Python thread can release it"
 SLOWER = 3.0  # times: batches that took so much longer before the gap were slowing down, not blocked
 
 
@@ -131,15 +134,37 @@ def slowed_down(scene: Scene) -> Facts | None:
     return {"factor": f"{found[1] / found[0]:.0f}"}
 
 
-@clue("all of its threads wait, and none of them for a timer, a file, a network or another process")
-def deadlocked(scene: Scene) -> bool:
-    return scene.judgement.evidence == "deadlock"
+@clue("{threads}")
+def deadlocked(scene: Scene) -> Facts | None:
+    if scene.judgement.evidence != "deadlock":
+        return None
+    known = any(seen.reading.census for seen in scene.history.process[-3:])
+    return {"threads": EVERY_THREAD if known else EVERY_PYTHON_THREAD}
+
+
+@clue("its thread waits for a lock, an event, a queue or another thread, without a timeout, for {seconds} s")
+def waits_for_lock(scene: Scene) -> Facts | None:
+    return _waits(scene, "lock")
+
+
+@clue("its thread stands in a call of the training library for {seconds} s")
+def waits_in_library(scene: Scene) -> Facts | None:
+    return _waits(scene, "library")
+
+
+def _waits(scene: Scene, kind: str) -> Facts | None:
+    """Return for how long the training's thread waits so, None if it does not, or has gone on since."""
+    heartbeat = scene.history.heartbeat
+    if heartbeat is None or heartbeat.wait != kind or heartbeat.wait_at <= heartbeat.progress_at:
+        return None
+    return {"seconds": f"{max(0.0, scene.now - heartbeat.wait_at):.0f}"}
 
 
 @clue("a thread waits for a socket, a pipe, a timer or another process")
 def waits_outside(scene: Scene) -> bool:
-    """Known only if the wait sites of threads can be read (Linux)."""
+    """Known if the wait sites of threads can be read (Linux), or if the training's own thread waits so."""
     known = any(seen.reading.census for seen in scene.history.process[-3:])
+    known = known or any(_waits(scene, kind) is not None for kind in AWAKE)
     return known and scene.judgement.evidence == "external wait"
 
 

@@ -28,7 +28,9 @@ native_frames = seen_stack("native_frames", "threads wait for the interpreter's 
 
 @clue("it is inside the training library")
 def in_library(scene: Scene) -> bool:
-    return scene.stacks("tf_wait", "metal_wait") or bool(progress.in_step.test(scene))
+    # A call of the library for the next batch waits for the input, not for the device.
+    by_frame = progress.waits_in_library.test(scene) and not progress.waits_for_batch.test(scene)
+    return scene.stacks("tf_wait", "metal_wait") or bool(by_frame or progress.in_step.test(scene))
 
 
 @clue("it waits in a line of the script's own code")

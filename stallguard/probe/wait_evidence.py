@@ -1,0 +1,307 @@
+"""What the training's thread waits for, as its innermost Python frame shows it.
+
+macOS shows no wait sites of threads, and Linux only those of system calls: both a lock and a queue are a futex there.
+The frames show more: twice a second the sender's thread looks at the innermost frame of each Python thread.  If the
+training's thread stands at the same instruction of the same call twice in a row, and nothing progressed between, the
+record gets three numbers: what kind of wait that is (wire.WAITS), since when, and how many other Python threads could
+end it.  While batches follow one another these numbers are constant, so a healthy run's records do not change.
+
+The kind follows from the function, if it is one of Python's library with a known meaning; its local variable says
+whether there is a timeout.  The local variables of any other function are never read: in Python 3.9 to 3.12 that would
+keep a script's tensors alive.  In other code the instruction shows the name of what it calls.  `dis` decodes it, if
+the script or its library has imported that (TensorFlow, torch and JAX do).  What is not recognised is "none".
+
+A thread in a lock without a timeout cannot act by itself, every other thread can.  Exceptions are threads that sleep
+with a timeout at the same place in nearly all samples of a healthy training (the monitor of a progress bar), because
+they do not feed it.  There is no such exception in a training that is often found waiting for a lock itself: there a
+thread that sleeps can be the one that feeds it.  A call that is not recognised, or that is the training library's, can
+end in either way, so the number of wakers is not known (-1) unless another thread certainly is one.
+
+Native threads that run no Python code are not seen.  core/detection/activity.py says what that means.
+
+This runs in the sender's thread: it must not import anything, and must not keep a frame.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from . import wire
+from .notebooks import service_idents
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import CodeType, FrameType
+    from typing import Any, Optional
+
+    from .beats import Beats
+
+    Place = tuple[int, ...]
+
+NONE, LOCK, TIMED, SLEEP, IO, LIBRARY = range(len(wire.WAITS))
+# How a function's wait is found if it is not always the same: by its timeout, or by the call of the instruction.
+_BY_TIMEOUT, _BY_CALL, _BY_CALL_OF_LIBRARY, _PROBE = range(100, 104)
+
+# Functions of Python's library in which a thread stands while it waits for another: (file, function).  Lib/ of CPython
+# 3.9 to 3.14.  Event, Barrier, Semaphore, queue.Queue and Future wait in Condition.wait; `_worker` in SimpleQueue.get.
+_FUNCTIONS = {
+    ("threading.py", "wait"): _BY_TIMEOUT,
+    ("threading.py", "join"): _BY_TIMEOUT,  # 3.13: the handle's own join
+    ("threading.py", "_wait_for_tstate_lock"): _BY_TIMEOUT,  # 3.9 to 3.12: -1 is no timeout
+    ("threading.py", "__enter__"): LOCK,
+    ("threading.py", "_acquire_restore"): LOCK,
+    ("threading.py", "_shutdown"): LOCK,
+    ("concurrent/futures/thread.py", "_worker"): LOCK,
+    ("<frozen importlib._bootstrap>", "acquire"): LOCK,  # two threads that import each other's module
+}
+_TIMEOUT = "timeout"  # the variable's name in all functions above
+# Files of Python's library in which a thread stands while something outside of this process can wake it: another
+# process, a socket, a pipe.  A semaphore of multiprocessing can be released by another process.
+_OUTSIDE = ("selectors.py", "socket.py", "ssl.py", "subprocess.py", "multiprocessing/")
+# Names of functions in C, called by any other code.  Not `get`: it is SimpleQueue's, and a GPU array's that waits for
+# its device (cupy).  Not `join` and `wait`: libraries name waits for other hosts so.
+_CALLS = dict.fromkeys((
+    "accept connect flock fsync getaddrinfo input lockf poll read read1 readinto readline readlines recv recv_bytes"
+    " recv_into recvfrom recvmsg select send sendall sendfile sigwait system wait3 wait4 waitid waitpid write"
+).split(), IO)  # fmt: skip
+_CALLS["sleep"] = SLEEP
+_CALLS_OF_ARRAYS = frozenset(("block_until_ready", "cpu", "item", "numpy", "synchronize", "tolist"))
+_ENTERS = frozenset(("BEFORE_WITH", "SETUP_WITH"))  # `with lock`: to 3.13, and to 3.10
+LIBRARIES = ("tensorflow", "keras", "tf_keras", "torch", "jax", "jaxlib")
+
+KNOWN = 512  # functions, and calls, that are kept
+LONGEST = 20_000  # bytes of a function's code; decoding 1,000 bytes takes about 0.3 ms, once
+FEW = 16  # healthy samples below which no habit is known
+MANY = 256  # above which the counts are halved, so that old samples weigh less
+HABIT = 0.95  # share of the healthy samples in which a thread sleeps at the same place
+FED = 0.02  # share in which the training's thread waits for a lock, from which another thread feeds it
+DEPTH = 3  # frames that make a place: Condition.wait, Event.wait, and their caller
+_BACK = 40  # instructions before a call among which its function is searched
+
+
+class Habit:
+    """How often a thread was found asleep at its usual place."""
+
+    __slots__ = ("here", "place", "seen")
+
+    def __init__(self) -> None:
+        self.place: Place = ()
+        self.seen = self.here = 0
+
+    def add(self, place: Place) -> None:
+        """Count a healthy sample; `place` is empty if the thread did not sleep."""
+        self.seen += 1
+        if place and place == self.place:
+            self.here += 1
+        elif place and 2 * self.here < self.seen:
+            self.place, self.here = place, 1
+        if self.seen > MANY:
+            self.seen //= 2
+            self.here //= 2
+
+    def holds(self, place: Place) -> bool:
+        """Return whether the thread nearly always sleeps at `place`."""
+        return self.seen >= FEW and place == self.place and self.here >= HABIT * self.seen
+
+
+class WaitEvidence:
+    """Stores in the record of `beats` what the training's thread waits for."""
+
+    def __init__(self, beats: Beats) -> None:
+        self._beats = beats
+        self._mark: tuple[int, ...] = ()
+        self._here: Place = ()
+        self._since = 0
+        self._stored = False
+        self._functions: dict[
+            int, tuple[CodeType, int]
+        ] = {}  # by id(); a hash of a code object reads all of it
+        self._calls: dict[tuple[int, int], tuple[CodeType, int]] = {}
+        self._places: dict[int, Place] = {}  # where each thread stood at the last look
+        self._habits: dict[int, Habit] = {}
+        self._waits = self._samples = 0  # healthy samples of the training's thread: in a lock, and all
+        here = self.look.__code__.co_filename
+        self._own = os.path.dirname(here) + os.sep
+        self._standard = os.path.dirname(os.__file__) + os.sep
+
+    def look(self, frames: dict[int, FrameType], now: int) -> None:
+        """Look at the innermost frame of each thread.  `now`: CLOCK_MONOTONIC ns."""
+        beats = self._beats
+        mark = (beats._changes, beats._beats, beats.ended, beats.began)
+        moved, self._mark = mark != self._mark, mark
+        thread = beats._thread
+        frame = frames.get(thread)
+        # The address of a frame is mostly another one in the next call of the same function.
+        here = (thread, id(frame), id(frame.f_code), frame.f_lasti) if frame is not None else ()
+        stays = bool(here) and not moved and here == self._here
+        wakers = self._look_at_others(frames, thread, moved)
+        if frame is None or not stays:
+            self._here, self._since = here, now
+            if moved and frame is not None:
+                self._samples += 1
+                self._waits += self._kind(frame, decode=False) == LOCK
+                if self._samples > MANY:
+                    self._samples //= 2
+                    self._waits //= 2
+            if self._stored:
+                self._store(NONE, 0, -1)
+                self._stored = False
+            return
+        self._store(self._kind(frame), self._since, wakers)
+        self._stored = True
+
+    def _store(self, kind: int, since: int, wakers: int) -> None:
+        slots = self._beats.slots
+        slots[_WAIT], slots[_WAIT_NS], slots[_WAKERS] = kind, since, wakers
+
+    def _look_at_others(self, frames: dict[int, FrameType], training: int, moved: bool) -> int:
+        """Return how many other threads can end a wait, -1 if that is not known; learn their habits if `moved`."""
+        service = service_idents()
+        fed = self._samples >= FEW and self._waits > FED * self._samples
+        before, self._places = self._places, {}
+        certain = unknown = 0
+        for thread, frame in frames.items():
+            if thread == training or thread in service:
+                continue
+            at = (id(frame), id(frame.f_code), frame.f_lasti)
+            self._places[thread] = at
+            kind = self._kind(frame, decode=not moved and before.get(thread) == at)
+            if kind == _PROBE:
+                continue
+            place = _place(frame) if kind in (TIMED, SLEEP) else ()
+            habit = self._habits.get(thread)
+            if moved:
+                if habit is None:
+                    habit = self._habits[thread] = Habit()
+                habit.add(place)
+            elif kind in (NONE, LIBRARY):
+                unknown += 1
+            elif kind != LOCK and (fed or not place or habit is None or not habit.holds(place)):
+                certain += 1
+        if len(self._habits) > 2 * len(frames):
+            self._habits = {thread: habit for thread, habit in self._habits.items() if thread in frames}
+        return certain or (-1 if unknown else 0)
+
+    def _kind(self, frame: FrameType, decode: bool = True) -> int:
+        """Return the kind of wait in which a frame stands; `decode`: also if its instruction must be decoded first."""
+        code = frame.f_code
+        known = self._functions.get(id(code))
+        if known is None or known[0] is not code:
+            if len(self._functions) >= KNOWN:
+                self._functions.clear()
+            known = self._functions[id(code)] = (code, self._how(code))
+        how = known[1]
+        if how < _BY_TIMEOUT or how == _PROBE:
+            return how
+        if how == _BY_TIMEOUT:
+            timeout = frame.f_locals.get(_TIMEOUT)
+            return LOCK if timeout is None or timeout < 0 else TIMED
+        key = (id(code), frame.f_lasti)
+        call = self._calls.get(key)
+        if call is None or call[0] is not code:
+            if not decode:
+                return NONE if how == _BY_CALL else LIBRARY
+            if len(self._calls) >= KNOWN:
+                self._calls.clear()
+            kind = kind_of_call(code, frame.f_lasti)
+            if how == _BY_CALL_OF_LIBRARY and kind not in (LOCK, TIMED, SLEEP):
+                kind = LIBRARY
+            call = self._calls[key] = (code, kind)
+        return call[1]
+
+    def _how(self, code: CodeType) -> int:
+        """Return the kind of wait of a function, or how to find it."""
+        path = code.co_filename
+        if path.startswith(self._own):
+            return _PROBE
+        inside = path.removeprefix(self._standard)
+        if inside != path or path.startswith("<frozen"):
+            found = _FUNCTIONS.get((inside, code.co_name))
+            if found is not None:
+                return found
+            if inside.startswith(_OUTSIDE):
+                return IO
+        for name in LIBRARIES:
+            # From the dictionary: an attribute of the module itself can start one of TensorFlow's lazy imports.
+            file = vars(sys.modules.get(name, wire)).get("__file__")
+            if (
+                isinstance(file, str)
+                and file != wire.__file__
+                and path.startswith(os.path.dirname(file) + os.sep)
+            ):
+                return _BY_CALL_OF_LIBRARY
+        return _BY_CALL
+
+
+_WAIT, _WAIT_NS, _WAKERS = wire.SLOT["wait"], wire.SLOT["wait_ns"], wire.SLOT["wakers"]
+
+
+def _place(frame: FrameType) -> Place:
+    """Return where a thread sleeps: its innermost calls."""
+    place: list[int] = []
+    outer: Optional[FrameType] = frame
+    while outer is not None and len(place) < 2 * DEPTH:
+        place += (id(outer.f_code), outer.f_lasti)
+        outer = outer.f_back
+    return tuple(place)
+
+
+def kind_of_call(code: CodeType, offset: int) -> int:
+    """Return the kind of wait of the C function that the instruction at `offset` calls; NONE if it is not known."""
+    dis = sys.modules.get("dis")
+    decode = getattr(dis, "get_instructions", None)
+    if decode is None or len(code.co_code) > LONGEST:
+        return NONE
+    try:
+        before: list[Any] = []
+        for instruction in decode(code):
+            if instruction.offset == offset:
+                return _kind_of(instruction, before[-_BACK:], dis)
+            if instruction.offset > offset:
+                break
+            before.append(instruction)
+    except Exception:
+        return NONE  # a version of Python whose instructions are others
+    return NONE
+
+
+def _kind_of(instruction: Any, before: list[Any], dis: Any) -> int:
+    """Return the kind of wait of one instruction, whose predecessors are `before`."""
+    if instruction.opname in _ENTERS:
+        return LOCK
+    name, arguments = _called(instruction, before, dis)
+    if name == "__enter__":  # 3.14: `with` is a call
+        return LOCK
+    if name == "acquire":
+        return TIMED if arguments else LOCK
+    if name in _CALLS_OF_ARRAYS and any(library in sys.modules for library in LIBRARIES):
+        return LIBRARY
+    return _CALLS.get(name, NONE)
+
+
+def _called(call: Any, before: list[Any], dis: Any) -> tuple[str, int]:
+    """Return the name of what an instruction calls, and the number of its arguments; ("", 0) if it is not found.
+
+    Going back from the call, the stack falls below the arguments where the first of them was loaded; the instruction
+    before that loaded the function.
+    """
+    if not call.opname.startswith(("CALL", "PRECALL")) or call.opname == "CALL_FUNCTION_EX":
+        return "", 0
+    arguments = call.arg or 0
+    # Names of keyword arguments are a tuple on the stack as well.
+    left = arguments + (call.opname in ("CALL_FUNCTION_KW", "CALL_KW"))
+    if before and before[-1].opname == "PRECALL":  # 3.11: the first half of the call
+        before.pop()
+    for instruction in reversed(before):
+        name = instruction.opname
+        if name in ("CACHE", "KW_NAMES", "EXTENDED_ARG", "NOP") or (name == "PUSH_NULL" and left <= 0):
+            continue
+        if name == "LOAD_SPECIAL":
+            return "__enter__", 0
+        if left <= 0:
+            return (str(instruction.argval), arguments) if name.startswith("LOAD_") else ("", 0)
+        if "JUMP" in name or instruction.is_jump_target:
+            return "", 0  # an argument with a condition
+        left -= dis.stack_effect(instruction.opcode, instruction.arg, jump=False)
+    return "", 0

@@ -1,0 +1,147 @@
+"""What the frame of the training's thread adds to the detector's evidence, with and without a census."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from stallguard.core.detection import detector
+from stallguard.core.readings import Device
+from tests.simulation.alone import LIMITS, Alone
+from tests.simulation.program import ALONE, Rates
+
+LOCKED = ("lock", 0)
+
+
+def alone(**tree: object) -> Alone:
+    """Return a local training without worker processes that has trained for a minute."""
+    scene = Alone()
+    scene.training.rates = Rates(cores=1.0, faults=50.0)  # no census
+    scene.training.tree = replace(scene.tree, **(ALONE | tree))
+    return scene.train(60)
+
+
+def counted(**tree: object) -> Alone:
+    """Return the same on a system that shows the wait sites of its threads."""
+    scene = Alone()
+    scene.training.tree = replace(scene.tree, **(ALONE | tree))
+    return scene.train(60)
+
+
+def test_a_lock_that_no_thread_can_release_is_a_deadlock_without_a_census():
+    scene = alone()
+
+    assert scene.silent_until("stalled", "no census", frame=LOCKED) <= 11.0
+    assert scene.detector_state.judgement.evidence == "deadlock"
+    assert detector.act_at(scene.detector_state, LIMITS) == scene.now, "it is certain"
+
+
+def test_it_is_as_old_as_the_lock_if_the_readings_show_idleness_only_a_little_later():
+    scene = alone()
+    silent_since = scene.now
+    scene.training.stuck_rates = Rates(cores=1.0)
+    scene.silent(
+        1.4, frame=LOCKED, tick=0.7
+    )  # as if these readings still had the work before the lock in them
+
+    scene.silent_until("stalled", "no census", frame=LOCKED)
+
+    assert scene.now - silent_since <= 11.0
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [("lock", 1), ("lock", -1), ("timed", 0), ("sleep", 0), ("io", 0), ("library", 0), ("", -1)],
+    ids=str,
+)
+def test_any_other_wait_is_no_deadlock_without_a_census(frame: tuple[str, int]):
+    scene = alone()
+
+    assert scene.silent_until("stalled", "no census", frame=frame) == pytest.approx(30, abs=1)
+    assert scene.detector_state.judgement.evidence == "external wait"
+    assert not scene.detector_state.judgement.certain
+
+
+@pytest.mark.parametrize("tree", [{"members": 2}, {"members": None}, {"remote": None}], ids=str)
+def test_a_lock_proves_nothing_alone_if_another_process_or_a_host_that_is_not_seen_could_release_it(tree):
+    scene = alone(**tree)
+
+    scene.silent_until("stalled", "no census", frame=LOCKED)
+
+    assert scene.detector_state.judgement.evidence == "external wait"
+
+
+def test_a_job_with_a_connection_to_another_host_gets_as_long_as_with_a_census():
+    blind = alone(remote=True).silent_until("stalled", "no census", frame=LOCKED)
+
+    assert blind == pytest.approx(LIMITS.remote_deadlock, abs=1)
+    assert blind == pytest.approx(
+        counted(remote=True).silent_until("stalled", "deadlock", frame=LOCKED), abs=1
+    )
+
+
+@pytest.mark.parametrize("frame", [("sleep", 0), ("timed", 0), ("io", 0), ("lock", 2)], ids=str)
+def test_the_frame_speaks_against_a_deadlock_of_the_census(frame: tuple[str, int]):
+    scene = counted()
+
+    assert scene.silent_until("stalled", "deadlock", frame=frame) == pytest.approx(30, abs=1)
+    assert scene.detector_state.judgement.evidence == "external wait"
+
+
+@pytest.mark.parametrize("frame", [LOCKED, ("lock", -1), ("library", -1), ("", -1)], ids=str)
+def test_a_frame_that_says_nothing_against_it_leaves_the_deadlock_to_the_census(frame: tuple[str, int]):
+    scene = counted()
+
+    assert scene.silent_until("stalled", "deadlock", frame=frame) <= 11.0
+    assert scene.detector_state.judgement.evidence == "deadlock"
+
+
+def test_a_call_of_the_library_can_read_from_the_host_to_which_the_job_has_a_connection():
+    scene = counted(remote=True)
+
+    assert scene.silent_until("stalled", "deadlock", frame=("library", -1)) == pytest.approx(75, abs=1)
+    assert scene.detector_state.judgement.evidence == "external wait"
+
+
+@pytest.mark.parametrize("way", ["socket", "sleeper"])
+def test_a_thread_of_the_census_that_something_could_wake_outweighs_a_lock_in_the_frame(way: str):
+    scene = counted()
+
+    assert scene.silent_until("stalled", way, frame=LOCKED) == pytest.approx(30, abs=1)
+    assert scene.detector_state.judgement.evidence == "external wait"
+
+
+def test_the_time_counts_from_when_the_last_thread_could_no_longer_release_the_lock():
+    scene = alone().silent(8, "no census", frame=("lock", 1))
+
+    assert scene.silent_until("stalled", "no census", frame=LOCKED) >= 7.0
+
+
+def test_what_a_record_says_of_a_wait_before_the_last_progress_is_not_used():
+    scene = alone().silent(4, "no census", frame=LOCKED)
+    old = scene.heartbeat
+    scene.train(1)
+    scene.training.record = replace(scene.heartbeat, wait="lock", wait_at=old.wait_at, wakers=0)
+
+    scene.silent_until("stalled", "no census")
+
+    assert scene.detector_state.judgement.evidence == "external wait"
+
+
+def test_what_an_old_record_says_is_not_used():
+    scene = alone().silent(4, "no census", frame=LOCKED)
+
+    scene.silent_until("stalled", "no census", frame=LOCKED, pulses=False)
+
+    assert scene.detector_state.judgement.evidence == "external wait"
+
+
+def test_a_lock_is_no_wait_for_a_gpu_and_so_it_is_certain_although_a_gpu_is_used():
+    scene = alone()
+    scene.sampled(Device(mine=True, moved=False, utilisation=0.0))
+    for _ in range(11):
+        scene.sampled(Device(mine=True, moved=False, utilisation=0.0))
+        scene.silent(1.0, "no census", frame=LOCKED)
+
+    assert scene.detector_state.judgement.evidence == "deadlock"
+    assert detector.act_at(scene.detector_state, LIMITS) == scene.now

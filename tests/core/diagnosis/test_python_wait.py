@@ -1,0 +1,65 @@
+"""What the frame of the training's thread says about the cause, before any stack is collected and without a census."""
+
+from __future__ import annotations
+
+import pytest
+
+from stallguard.core.diagnosis import causes, diagnose
+from stallguard.core.events import Heartbeat, Sampled
+from stallguard.core.history import History, remember
+from stallguard.core.readings import Process
+from stallguard.core.verdicts import Finding, Judgement
+
+NOW = 200.0
+SINCE = 180.0
+
+
+def findings(phase: str, wait: str, evidence: str = "external wait", wait_at: float = 180.5) -> list[Finding]:
+    judgement = Judgement(
+        step="stalled", row="STEP", phase=phase, evidence=evidence, gap=20.0, since=SINCE, pulse=True
+    )
+    seen = History()
+    for second in range(60):
+        at = NOW - 59 + second
+        record = Heartbeat(
+            at=at, attempt=1, beats=500, phase=phase, progress_at=SINCE, sent_at=at,
+            wait=wait if at >= wait_at else "", wait_at=wait_at if at >= wait_at else 0.0, wakers=0,
+        )  # fmt: skip
+        seen = remember(seen, record)
+        seen = remember(seen, Sampled(at=at, reading=Process(state="sleeping", cpu=10.0, members=1)))
+    return list(diagnose.diagnose(seen, judgement, NOW))
+
+
+@pytest.mark.parametrize("phase", ["step", "between", "epoch end", "validation"])
+def test_an_idle_wait_in_a_call_of_the_library_is_a_wait_for_the_device(phase: str) -> None:
+    first = findings(phase, "library")[0]
+
+    assert first.cause == causes.DEVICE_WAIT
+    assert "its thread stands in a call of the training library for 20 s" in " ".join(first.evidence)
+
+
+def test_a_call_of_the_library_for_the_next_batch_is_a_wait_for_the_input() -> None:
+    assert findings("input", "library")[0].cause == causes.INPUT_STARVATION
+
+
+@pytest.mark.parametrize("phase", ["step", "between", "epoch end"])
+def test_a_lock_is_a_deadlock_also_inside_a_step_and_the_kind_of_wait_is_said(phase: str) -> None:
+    first = findings(phase, "lock", "deadlock")[0]
+
+    assert first.cause == causes.HOST_DEADLOCK
+    said = " ".join(first.evidence)
+    assert "a lock, an event, a queue or another thread, without a timeout, for 20 s" in said
+    assert "no other Python thread can release it" in said
+    assert "all of its threads" not in said, "nobody has seen those without a census"
+
+
+@pytest.mark.parametrize("wait", ["sleep", "io", "timed"])
+def test_a_thread_that_waits_for_something_outside_is_known_as_such_without_a_census(wait: str) -> None:
+    assert findings("between", wait)[0].cause == causes.OUTSIDE_WAIT
+    assert causes.OUTSIDE_WAIT not in {found.cause for found in findings("between", "")}
+
+
+def test_a_wait_from_before_the_last_progress_says_nothing() -> None:
+    old = findings("between", "lock", wait_at=170.0)
+
+    assert all("without a timeout" not in " ".join(found.evidence) for found in old)

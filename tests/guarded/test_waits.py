@@ -1,0 +1,121 @@
+"""Real waits in Python, judged by the frame of the training's thread; most without a census, as on macOS."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from stallguard.core.events import Heartbeat
+
+from .runs import AT_ONCE, SCRIPTS, SPOILED, Guarded, guard
+
+pytestmark = pytest.mark.live
+
+LOOP = str(SCRIPTS / "waits.py")
+NO_CENSUS = "spoil(lambda *words: None)", "stallguard.host.linux/census"
+# At this patience a loop of the script's own is deadlocked after 5 s, and an external wait is a stall after 30 s.
+SOON, DEADLOCK_DUE = ("--patience", "0.25"), 5.0
+LATE = 12.0  # seconds: longer than any deadlock may last, shorter than half of an external wait
+
+
+def blind(home: Path, *words: str) -> Guarded:
+    """Run `stallguard run` with `words` on a system that shows no wait sites of threads."""
+    spoil, where = NO_CENSUS
+    command = [sys.executable, "-c", SPOILED + spoil, where, "run", "--python", sys.executable, *words]
+    environment = {**os.environ, "STALLGUARD_HOME": str(home), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, check=False, timeout=400, stdin=subprocess.DEVNULL
+    )
+    run = (home / "runs" / "latest").resolve()
+    found = Guarded(done.returncode, done.stdout, done.stderr.decode(), run)
+    assert not any(getattr(getattr(event, "reading", None), "census", None) for event in found.events)
+    return found
+
+
+def stall(run: Guarded) -> dict[str, str]:
+    """Return the facts of the only stall."""
+    assert len(run.announced("training.stalled")) == 1, run.err
+    return run.announced("training.stalled")[0]
+
+
+def waits(run: Guarded) -> set[tuple[str, int]]:
+    """Return every wait that the records showed, with the number of threads that could end it."""
+    beats = [event for event in run.events if isinstance(event, Heartbeat)]
+    return {(beat.wait, beat.wakers) for beat in beats if beat.wait}
+
+
+@contextmanager
+def late_server(seconds: float) -> Iterator[int]:
+    """Serve one byte to the first client after `seconds`; yields the port."""
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            link, _ = server.accept()
+            with link:
+                ended.wait(seconds)
+                link.sendall(b"x")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1]
+        ended.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("kind", ["lock", "with", "event", "queue", "join"])
+def test_a_deadlock_in_python_is_one_without_a_census_too(tmp_path: Path, kind: str) -> None:
+    run = blind(tmp_path, *SOON, "--on-stall", "stop", LOOP, kind)
+
+    facts = stall(run)
+    assert "nothing in the process can wake its threads" in facts["what"]
+    assert float(facts["gap"].split()[0]) <= DEADLOCK_DUE + 2
+    assert waits(run) == {("lock", 0)}
+    assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "host-deadlock"
+
+
+def test_a_loop_that_sleeps_is_no_deadlock(tmp_path: Path) -> None:
+    run = blind(tmp_path, *SOON, LOOP, "sleep", str(LATE))
+
+    assert (run.code, run.out) == (0, b"trained\n"), run.err
+    assert run.announced("training.suspected") == []
+    assert waits(run) == {("sleep", 0)}
+
+
+def test_a_loop_that_waits_for_a_thread_that_reads_from_a_slow_socket_is_no_deadlock(tmp_path: Path) -> None:
+    with late_server(LATE) as port:
+        run = blind(tmp_path, *SOON, LOOP, "feeder", str(port))
+
+    assert (run.code, run.out) == (0, b"trained\n"), run.err
+    assert run.announced("training.suspected") == []
+    assert waits(run) == {("lock", 1)}
+
+
+@pytest.mark.tf
+def test_a_lock_in_a_step_is_judged_in_seconds_without_a_census(tmp_path: Path) -> None:
+    run = blind(tmp_path, *AT_ONCE, str(SCRIPTS / "steps.py"), "lock", str(tmp_path / "memory"))
+
+    assert run.code == 0, run.err
+    # 11 on a machine that is not busy (tests/core/detection/test_python_wait.py); an external wait takes 30.
+    assert float(stall(run)["gap"].split()[0]) <= 11.0 + 2.0
+    assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "host-deadlock"
+
+
+@pytest.mark.tf
+def test_an_idle_wait_in_a_call_of_the_library_is_named(tmp_path: Path) -> None:
+    run = guard(tmp_path, *AT_ONCE, str(SCRIPTS / "steps.py"), "dequeue", str(tmp_path / "memory"))
+
+    assert run.code == 0, run.err
+    stall(run)
+    assert {wait for wait, _ in waits(run)} == {"library"}
+    first = run.actions("incident.diagnosed")[0]["findings"][0]
+    assert first["cause"] == "device-wait"
+    assert "its thread stands in a call of the training library" in " ".join(first["evidence"])

@@ -1,0 +1,119 @@
+"""Threads that wait in every way; prints as JSON which kind of wait the probe sees for each of them."""
+
+import concurrent.futures
+import dis  # noqa: F401 - as training libraries do, by way of inspect
+import json
+import multiprocessing
+import os
+import queue
+import select
+import selectors
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+from stallguard.probe import page, wire
+from stallguard.probe.beats import Beats
+from stallguard.probe.wait_evidence import WaitEvidence
+
+LONG = 500
+lock = threading.Lock()
+lock.acquire()
+shared = multiprocessing.Lock()
+shared.acquire()
+never = threading.Event()
+near, far = socket.socketpair()
+reading, writing = os.pipe()
+helper = threading.Thread(target=never.wait, daemon=True)
+helper.start()
+
+
+def enter(what):
+    with what:
+        pass
+
+
+def full_queue():
+    full = queue.Queue(1)
+    full.put(1)
+    full.put(2)
+
+
+def selector():
+    one = selectors.DefaultSelector()
+    one.register(reading, selectors.EVENT_READ)
+    one.select()
+
+
+def future():
+    concurrent.futures.ThreadPoolExecutor(1).submit(never.wait).result()
+
+
+# One line for each, so that the instruction in which it waits is its own.
+def acquire():
+    lock.acquire()
+
+
+def acquire_for_long():
+    lock.acquire(True, LONG)
+
+
+def acquire_by_name():
+    lock.acquire(timeout=LONG)
+
+
+def acquire_by_call():
+    lock.acquire(bool(min(3, 4)), max(1, LONG))
+
+
+def sleep():
+    time.sleep(LONG)
+
+
+def receive():
+    near.recv(10)
+
+
+def read():
+    os.read(reading, 1)
+
+
+def of_unknown_name():
+    queue.SimpleQueue().get()
+
+
+WAITS = {
+    "lock": [
+        acquire, lambda: enter(lock), lambda: enter(threading.Condition(lock)), never.wait, queue.Queue().get,
+        full_queue, helper.join, future, threading.Semaphore(0).acquire, threading.Barrier(2).wait,
+    ],
+    "timed": [
+        acquire_for_long, acquire_by_name, acquire_by_call, lambda: never.wait(LONG), lambda: helper.join(LONG),
+        lambda: queue.Queue().get(timeout=LONG),
+    ],
+    "sleep": [sleep],
+    "io": [
+        receive, read, selector, near.makefile("rb").readline, lambda: select.select([reading], [], []),
+        lambda: subprocess.run(["cat"], stdin=reading, check=False), lambda: enter(shared),
+    ],
+    "none": [of_unknown_name],
+}  # fmt: skip
+threads = []
+for kind, functions in WAITS.items():
+    for index, function in enumerate(functions):
+        threads.append((kind, index, threading.Thread(target=function, daemon=True)))
+        threads[-1][2].start()
+time.sleep(1.0)
+
+beats = Beats(page.begin(page.private(), 1, 2, 3))
+found = []
+for kind, index, thread in threads:
+    beats._thread = thread.ident
+    waits = WaitEvidence(beats)
+    waits.look(sys._current_frames(), 10)
+    waits.look(sys._current_frames(), 20)
+    found.append([kind, index, wire.WAITS[beats.slots[wire.SLOT["wait"]]], beats.slots[wire.SLOT["wait_ns"]]])
+print(json.dumps(found), flush=True)
+os._exit(0)

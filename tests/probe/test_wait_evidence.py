@@ -1,0 +1,257 @@
+"""The probe tells what the training's thread waits for, and which other threads could end that, at little cost."""
+
+from __future__ import annotations
+
+import gc
+import inspect  # noqa: F401 - it imports dis, as training libraries do
+import json
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stallguard.probe import page, wire
+from stallguard.probe.beats import HAND, Beats
+from stallguard.probe.wait_evidence import FEW, WaitEvidence
+
+ROOT = Path(__file__).resolve().parents[2]
+SECOND = 1_000_000_000
+
+
+class Watched:
+    """A training thread and helpers of a test, and the record that the probe makes of them."""
+
+    def __init__(self) -> None:
+        self.beats = Beats(page.begin(page.private(), 1, 2, 3))
+        self.waits = WaitEvidence(self.beats)
+        self.now = SECOND
+        self.stop = threading.Event()
+        self.threads: list[threading.Thread] = []
+
+    def thread(self, function: Callable[[], object], *, trains: bool = False) -> threading.Thread:
+        """Start a thread, and give it the time to reach its wait."""
+        one = threading.Thread(target=function, daemon=True)
+        one.start()
+        self.threads.append(one)
+        time.sleep(0.1)
+        if trains:
+            self.beats._thread = one.ident or 0
+        return one
+
+    def look(self, times: int = 1, *, trains: bool = False) -> tuple[str, int, int]:
+        """Look at the threads of the test; return (wait, since, wakers) of the record."""
+        mine = {thread.ident for thread in self.threads}
+        for _ in range(times):
+            if trains:
+                self.beats.add(HAND, 1)
+            self.now += SECOND // 2
+            frames = {ident: frame for ident, frame in sys._current_frames().items() if ident in mine}
+            self.waits.look(frames, self.now)
+        slots = self.beats.slots
+        wait = wire.WAITS[slots[wire.SLOT["wait"]]]
+        return wait, slots[wire.SLOT["wait_ns"]], slots[wire.SLOT["wakers"]]
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    there = Watched()
+    yield there
+    there.stop.set()
+    for thread in there.threads:
+        thread.join(5)
+
+
+def children_of(python: str) -> list[tuple[str, int, str, int]]:
+    script = ROOT / "tests" / "probe" / "children" / "waits.py"
+    done = subprocess.run(
+        [python, str(script)], env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}, capture_output=True,
+        text=True, check=True, timeout=60,
+    )  # fmt: skip
+    found: list[tuple[str, int, str, int]] = json.loads(done.stdout)
+    return found
+
+
+def assert_all_known(found: list[tuple[str, int, str, int]]) -> None:
+    wrong = [one for one in found if one[0] != one[2]]
+    assert not wrong, "expected, number, seen, since"
+    assert {since for kind, _, _, since in found if kind != "none"} == {10}
+
+
+def test_every_kind_of_wait_is_known_in_this_python() -> None:
+    assert_all_known(children_of(sys.executable))
+
+
+def test_every_kind_of_wait_is_known_in_any_python(any_python: str) -> None:
+    assert_all_known(children_of(any_python))
+
+
+def test_a_wait_is_stored_when_it_is_seen_twice_without_progress_and_removed_at_the_next_progress(
+    watched: Watched,
+) -> None:
+    watched.thread(watched.stop.wait, trains=True)
+
+    assert watched.look() == ("none", 0, -1)
+    first = watched.now
+    assert watched.look() == ("lock", first, 0)
+    assert watched.look(3) == ("lock", first, 0)
+    assert watched.look(trains=True) == ("none", 0, -1)
+
+
+def test_the_record_of_a_healthy_training_does_not_change(watched: Watched) -> None:
+    watched.thread(watched.stop.wait, trains=True)
+
+    assert {watched.look(trains=True) for _ in range(50)} == {("none", 0, -1)}
+
+
+def test_a_thread_that_is_called_anew_does_not_stand_still(watched: Watched) -> None:
+    work: queue.Queue[int] = queue.Queue()
+
+    def consume() -> None:
+        while not watched.stop.is_set():
+            work.get()
+
+    watched.thread(consume, trains=True)
+    watched.look(2)
+    began = watched.look()[1]
+    for _ in range(5):  # mostly: the memory of a frame can be used for the next
+        work.put(1)
+        time.sleep(0.02)
+        watched.look()
+    assert watched.look(2)[1] >= began
+    watched.stop.set()
+    work.put(1)
+
+
+def test_a_thread_that_reads_from_a_socket_can_end_the_wait(watched: Watched) -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        watched.thread(watched.stop.wait, trains=True)
+        watched.thread(lambda: near.recv(1))
+        assert watched.look(3)[2] == 1
+        far.send(b"x")
+
+
+def test_whether_a_call_that_is_not_known_can_end_the_wait_is_not_known(watched: Watched) -> None:
+    silent: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def consume() -> None:
+        silent.get()
+
+    watched.thread(watched.stop.wait, trains=True)
+    watched.thread(consume)
+    assert watched.look(3)[2] == -1
+    silent.put(1)
+
+
+def test_threads_that_wait_for_locks_themselves_cannot_end_it(watched: Watched) -> None:
+    for number in range(3):
+        watched.thread(watched.stop.wait, trains=number == 0)
+
+    assert watched.look(3)[2] == 0
+
+
+def monitor(watched: Watched) -> None:
+    while not watched.stop.wait(0.3):
+        pass
+
+
+def test_a_thread_that_always_sleeps_while_the_training_trains_does_not_feed_it(watched: Watched) -> None:
+    release = threading.Event()
+    watched.thread(lambda: (release.wait(60), watched.stop.wait()), trains=True)  # first timed: it is not fed
+    watched.thread(lambda: monitor(watched))
+    watched.look(FEW + 4, trains=True)
+    release.set()
+    time.sleep(0.1)
+
+    assert watched.look(3)[::2] == ("lock", 0)
+
+
+def test_a_thread_that_sleeps_only_now_can_end_it(watched: Watched) -> None:
+    release = threading.Event()
+    watched.thread(lambda: (release.wait(60), watched.stop.wait()), trains=True)
+    watched.thread(lambda: (release.wait(), monitor(watched)))
+    watched.look(FEW + 4, trains=True)
+    release.set()
+    time.sleep(0.1)
+
+    assert watched.look(3)[::2] == ("lock", 1)
+
+
+def test_a_sleeping_thread_can_feed_a_training_that_often_waits_for_a_lock(watched: Watched) -> None:
+    watched.thread(watched.stop.wait, trains=True)
+    watched.thread(lambda: monitor(watched))
+    watched.look(FEW + 4, trains=True)
+
+    assert watched.look(3)[::2] == ("lock", 1)
+
+
+def test_what_a_script_holds_in_its_variables_is_not_kept(watched: Watched) -> None:
+    class Tensor:
+        pass
+
+    alive: list[weakref.ref[Tensor]] = []
+
+    def train() -> None:
+        tensor = Tensor()
+        alive.append(weakref.ref(tensor))
+        time.sleep(0.5)
+        watched.stop.wait()
+
+    watched.thread(train, trains=True)
+    watched.look(3)
+    watched.stop.set()
+    watched.threads[0].join(5)
+    gc.collect()
+
+    assert alive[0]() is None
+
+
+def test_without_the_decoder_a_line_of_the_script_is_not_known_and_nothing_is_imported() -> None:
+    script = """
+import sys, threading, time, _thread
+from stallguard.probe import page, wire
+from stallguard.probe.beats import Beats
+from stallguard.probe.wait_evidence import WaitEvidence
+lock = threading.Lock()
+lock.acquire()
+def wait():
+    lock.acquire()
+thread = threading.Thread(target=wait, daemon=True)
+thread.start()
+time.sleep(0.2)
+beats = Beats(page.begin(page.private(), 1, 2, 3))
+beats._thread = thread.ident
+waits, before = WaitEvidence(beats), set(sys.modules)
+for now in (10, 20, 30):
+    waits.look(sys._current_frames(), now)
+print("dis" in before, set(sys.modules) - before, beats.slots[wire.SLOT["wait"]], beats.slots[wire.SLOT["wait_ns"]])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "False set() 0 10\n"
+
+
+@pytest.mark.parametrize("helpers", [2, 49])
+def test_a_look_costs_less_than_a_thousandth_of_a_core(watched: Watched, helpers: int) -> None:
+    watched.thread(watched.stop.wait, trains=True)
+    for _ in range(helpers):
+        one = threading.Thread(target=watched.stop.wait, args=(60,), daemon=True)
+        one.start()
+        watched.threads.append(one)
+    time.sleep(0.2)
+    watched.look(5)
+    costs = []
+    for _ in range(20):
+        began = time.thread_time()
+        watched.look(10, trains=True)
+        costs.append((time.thread_time() - began) / 10)
+
+    assert 2 * min(costs) < 0.001  # two looks a second
