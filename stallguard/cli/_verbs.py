@@ -21,6 +21,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "restart": "End a training and start it again.",
         "mute": "Pause the handling of stalls.",
         "find-batch": "Find the largest batch that survives here.",
+        "compare": "Measure a training with several settings.",
         "drill": "Rehearse a stall with a small training.",
     },
     "Watch": {
@@ -58,7 +59,7 @@ MEANT = {
     "settings": "config", "check": "doctor", "test": "drill", "stacks": "dump", "resume": "run",
 }  # fmt: skip
 # These print while a training runs, with their own settings.
-SUPERVISES = ("run", "drill", "find-batch", "agent")
+SUPERVISES = ("run", "drill", "find-batch", "compare", "agent")
 
 
 class Verbs(_complete.VerbGroup):

@@ -4,43 +4,40 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import click
 import msgspec
 
-from stallguard import config
+from stallguard.cli._errors import INTERRUPTED
 from stallguard.cli._json import prints_json
 from stallguard.cli._options import given, settings
+from stallguard.cli._trials import Interrupted, Setting, Trials, report_trial
 from stallguard.cli.run import RunCommand
-from stallguard.core.text import quantity
+from stallguard.core.trials import Trial
 from stallguard.errors import StallguardError
 from stallguard.storage import learned_store
 
-if TYPE_CHECKING:  # completion must not wait for this import
-    from stallguard.supervisor.batch_trial import TrialVerdict
-
 SCHEMA = 1
 NONE_SURVIVES = 1  # the exit code
+SURVIVES = "survives"
 UPWARDS = 16  # times the script's own batch: the largest size tried without --most
 
 
-class Tried(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One trial.  `rows`: 0 if the size is not passed to the script."""
+class Tried(Trial, frozen=True, omit_defaults=True, kw_only=True):
+    """One trial of a size."""
 
     factor: int
     survived: bool
-    rows: int = 0
-    trouble: str = ""
-    batches: int = 0
-    memory: int | None = None  # bytes of the training at most
-    rate: float | None = None  # batches a second
+    size: str = ""  # in words
 
 
 class Output(msgspec.Struct, frozen=True):
-    """The largest batch that survives: in rows if the script gets the size, else in parts.  0: none survives."""
+    """The largest batch that survives: in rows if the script gets the size, else in parts.  0: none survives.
+
+    After Ctrl-C there is neither.
+    """
 
     schema: int
     tries: list[Tried]
@@ -70,14 +67,26 @@ def command(ctx: click.Context, /, steps: int, most: int | None, as_json: bool, 
       stallguard find-batch train.py
       stallguard find-batch --batch-flag=--batch-size -- train.py --batch-size 512
     """  # noqa: D301 - click wants the real backspace
+    from stallguard.report.trial_table import table
+    from stallguard.supervisor.signals import deferred_signals
+
     words = tuple(parameters.pop("words", ctx.params.get("words", ())))
     finder = Finder(words, given(parameters), steps)
-    found = finder.by_rows(most) if finder.limits.gives_size else finder.by_parts()
+    found: dict[str, int] = {}
+    is_interrupted = False
+    with deferred_signals() as kept:
+        try:
+            found = finder.by_rows(most, kept) if finder.limits.gives_size else finder.by_parts(kept)
+        except Interrupted:
+            is_interrupted = True
     if as_json:
         click.echo(msgspec.json.encode(Output(SCHEMA, finder.tries, **found)))
     else:
-        click.echo("\n".join(table(finder.tries)))
-        if not any(found.values()):
+        tried = sorted(finder.tries, key=lambda one: (one.rows or 0, -one.factor))
+        click.echo("\n".join(table("size", [(one.size, one) for one in tried], SURVIVES)))
+        if is_interrupted:
+            click.echo("interrupted before the largest batch was known")
+        elif not any(found.values()):
             click.echo("no batch size survives")
         elif finder.limits.gives_size:
             click.echo(f"the largest batch that survives: {found['rows']} rows")
@@ -85,22 +94,7 @@ def command(ctx: click.Context, /, steps: int, most: int | None, as_json: bool, 
             click.echo("the whole batch survives")
         else:
             click.echo(f"batches survive in {found['factor']} parts")
-    sys.exit(0 if any(found.values()) else NONE_SURVIVES)
-
-
-def table(tries: Sequence[Tried]) -> list[str]:
-    """Return the tried sizes as lines: memory, speed and result of each."""
-    rows = [("size", "memory", "batches/s", "rows/s", "outcome")]
-    for one in sorted(tries, key=lambda one: (one.rows, -one.factor)):
-        memory = quantity(one.memory, "bytes") if one.memory else "?"
-        rate = f"{one.rate:.3g}" if one.rate else "?"
-        rows_a_second = f"{one.rate * one.rows:.3g}" if one.rate and one.rows else ""
-        rows.append((_size(one.factor, one.rows), memory, rate, rows_a_second, one.trouble or "survives"))
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    return [
-        "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[4]]).rstrip()
-        for row in rows
-    ]
+    sys.exit(INTERRUPTED if is_interrupted else 0 if any(found.values()) else NONE_SURVIVES)
 
 
 def _size(factor: int, rows: int) -> str:
@@ -114,79 +108,62 @@ class Finder:
         """`flags`: settings as given on the command line."""
         from stallguard.launch.request import command_of
 
-        self._words, self._flags, self._steps = words, dict(flags), steps
-        self._cwd = Path.cwd()
-        loaded = self._load({})
+        self._trials, self.tries = Trials(words, flags, steps), list[Tried]()
+        loaded = self._trials.load({}, os.environ)
         self.limits = loaded.config.policy
-        self.tries: list[Tried] = []
-        self._argv = command_of(words, loaded, os.environ, self._cwd).argv
+        self._argv = command_of(words, loaded, os.environ, self._trials.cwd).argv
 
-    def _load(self, more: Mapping[str, Any]) -> config.Loaded:
-        from stallguard.supervisor.batch_trial import SETTINGS
-
-        return config.load({**self._flags, **SETTINGS, **more}, os.environ, self._cwd)
-
-    def by_rows(self, most: int | None) -> dict[str, int]:
-        """Return the most rows that survive, 0 if none do."""
+    def by_rows(self, most: int | None, kept: list[int]) -> dict[str, int]:
+        """Return the most rows that survive, 0 if none do.  `kept`, and what is raised: as for Trials.run."""
         from stallguard.core.policy import batch_search
         from stallguard.launch import batch_option
 
         whole = batch_option.given(self._argv, os.environ, self.limits).whole or 1
         search = batch_search.Search(first=whole, most=most or whole * UPWARDS, least=self.limits.min_batch)
         while (rows := batch_search.next_rows(search)) is not None:
-            verdict = self._try(1, self._load({"policy.batch": rows}), rows)
-            search = batch_search.tried(search, rows, survived=not verdict.trouble)
+            survived = self._survives(1, {"policy.batch": rows}, rows, kept)
+            search = batch_search.tried(search, rows, survived=survived)
         return self._keep("rows", search.good)
 
-    def by_parts(self) -> dict[str, int]:
-        """Return the fewest parts in which a batch survives, 0 if in none."""
+    def by_parts(self, kept: list[int]) -> dict[str, int]:
+        """Return the fewest parts in which a batch survives, 0 if in none.  `kept`: as for Trials.run."""
         from stallguard.core.policy import batch_search
 
-        failed, loaded = 0, self._load({})
-        least = self.limits.microbatches
+        failed, least = 0, self.limits.microbatches
         while (factor := batch_search.next_factor(failed, self.limits.max_factor, least)) is not None:
-            if not self._try(factor, loaded, 0).trouble:
+            if self._survives(factor, {}, 0, kept):
                 return self._keep("factor", factor)
             failed = factor
         return self._keep("factor", 0)
 
-    def _try(self, factor: int, loaded: config.Loaded, rows: int) -> TrialVerdict:
+    def _survives(self, factor: int, flags: Mapping[str, Any], rows: int, kept: list[int]) -> bool:
         """Run one trial and print its result.  Raises StallguardError if no other size could do better."""
-        from stallguard.launch.request import prepare
-        from stallguard.supervisor.batch_trial import BatchTrial
-        from stallguard.supervisor.signals import deferred_signals
+        from stallguard.core.actions import Launch
 
         size = _size(factor, rows)
-        with deferred_signals() as kept:
-            request = prepare(self._words, loaded, os.environ, self._cwd, trial=True)
-            trial = BatchTrial(request, loaded, os.environ, steps=self._steps, factor=factor)
-            trial.guard(kept)
-        verdict = trial.verdict()
+        run = self._trials.run(Setting(size, flags, os.environ, Launch(attempt=1, factor=factor)), kept)
+        verdict, trial = run.verdict(), run.result()
+        if run.is_interrupted:
+            raise Interrupted
         if verdict.hopeless:
-            why, cure = verdict.trouble, f"its output: {trial.dir.output}"
             raise StallguardError(
-                f"the try with {size} does not show its batch size", why=why, cure=cure, code=1
+                f"the try with {size} does not show its batch size",
+                why=verdict.trouble,
+                cure=f"its output: {run.dir.output}",
+                code=1,
             )
-        self.tries.append(
-            Tried(
-                factor,
-                not verdict.trouble,
-                rows,
-                verdict.trouble,
-                verdict.batches,
-                verdict.memory,
-                verdict.rate,
-            )
-        )
-        outcome = f"fails: {verdict.trouble}" if verdict.trouble else "survives"
-        click.echo(f"stallguard: {size}: {outcome} ({verdict.batches} batches, run {trial.dir.id})", err=True)
-        return verdict
+        figures = {name: getattr(trial, name) for name in trial.__struct_fields__} | {
+            "rows": rows or trial.rows
+        }
+        self.tries.append(Tried(**figures, factor=factor, survived=not trial.trouble, size=size))
+        report_trial(size, trial, SURVIVES)
+        return not trial.trouble
 
     def _keep(self, name: str, value: int) -> dict[str, int]:
         from stallguard.launch import batch_option
 
         if value:
-            key = learned_store.key_of(batch_option.unsized(self._argv, self.limits), self._cwd)
+            key = learned_store.key_of(batch_option.unsized(self._argv, self.limits), self._trials.cwd)
             known = msgspec.structs.replace(learned_store.sizes(key, _say), **{name: value})
             learned_store.keep_sizes(key, known, _say)
         return {name: value}

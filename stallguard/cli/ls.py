@@ -39,7 +39,7 @@ class Output(msgspec.Struct, frozen=True):
 
 @click.command("ls")
 @click.option("-n", "most", type=click.IntRange(1), metavar="COUNT", help="Only the newest COUNT runs.")
-@click.option("--all", "trials", is_flag=True, help="Include the trials of find-batch.")
+@click.option("--all", "trials", is_flag=True, help="Include the trials of find-batch and compare.")
 @prints_json("One JSON object with all runs.", "stallguard.cli.ls:Output")
 def command(most: int | None, trials: bool, as_json: bool) -> None:
     """List the runs, newest last."""

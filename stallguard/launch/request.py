@@ -56,7 +56,7 @@ def prepare(
 ) -> Request:
     """Resolve COMMAND, make the run's directory and write run.json.  Raises StallguardError without leaving files.
 
-    `trial`: of find-batch; `name`: of the run, instead of the script's.
+    `trial`: of find-batch or compare; `name`: of the run, instead of the script's.
     """
     command = command_of(words, loaded, env, cwd)
     _refuse_too_little_memory()

@@ -65,7 +65,7 @@ class RunDir(NamedTuple):
 
     @property
     def is_trial(self) -> bool:
-        """Whether it is a trial of find-batch, which lists leave out."""
+        """Whether it is a trial of find-batch or compare, which lists leave out."""
         return (self.path / TRIAL).exists()
 
     def set_checkpoints_aside(self, attempt: int) -> None:
@@ -105,7 +105,7 @@ def runs_dir() -> Path:
 
 
 def new_run(name: str, stamp: str, runs: Path | None = None, *, trial: bool = False) -> RunDir:
-    """Make a run directory `<stamp>-<name>` and point `latest` at it, except for a trial of find-batch.
+    """Make a run directory `<stamp>-<name>` and point `latest` at it, except for a trial of find-batch or compare.
 
     Raises StallguardError if the directory cannot be written.
     """
@@ -165,8 +165,8 @@ def find_run(
 ) -> RunDir:
     """Return the run of a name: one rule for every verb.
 
-    None, `last` and `latest` mean the newest run that is no trial of find-batch; else a directory, an id, the
-    beginning of ids, or a part of them means the newest that fits; if several fit, a note is printed on standard error.
+    None, `last` and `latest` mean the newest run that is no trial; else a directory, an id, the beginning of ids, or a
+    part of them means the newest that fits; if several fit, a note is printed on standard error.
     `among`: the runs to choose from, all by default.  Raises StallguardError (exit code 3) if there is none.
     """
     if text and (Path(text) / "run.json").exists():

@@ -205,7 +205,7 @@ def state(run: RunDir) -> str:
     """Return the state of a run.
 
     running; finished; stopped (on time, or by an order); interrupted (Ctrl-C); gave up; failed; lost (stallguard was
-    killed); trial (of find-batch, over).
+    killed); trial (of find-batch or compare, over).
     """
     end = outcome(run)
     if end is not None:

@@ -11,12 +11,11 @@ from stallguard.supervisor.earlier_runs import EarlierRuns
 from stallguard.supervisor.launcher import Launcher
 
 
-def first_launch(context: RunContext, earlier: EarlierRuns, trial_factor: int | None) -> Launch:
-    """Return the launch of a new run's first attempt.  `trial_factor`: the parts of its batches in a trial."""
-    factor, settings = trial_factor, context.settings.config
-    if factor is None:
-        is_sliced = settings.run.probe and not settings.policy.gives_size
-        factor = max(earlier.sizes.factor, settings.policy.microbatches) if is_sliced else 1
+def first_launch(context: RunContext, earlier: EarlierRuns) -> Launch:
+    """Return the launch of a new run's first attempt."""
+    settings = context.settings.config
+    is_sliced = settings.run.probe and not settings.policy.gives_size
+    factor = max(earlier.sizes.factor, settings.policy.microbatches) if is_sliced else 1
     return Launch(attempt=1, factor=factor, resume=bool(context.request.continues))
 
 

@@ -56,7 +56,7 @@ class Guard:
         self._executor = Executor(launcher, beats, evidence, context.terminal, self._notifications)
         self.loop = Loop(context, self._executor.perform)
         self._background = Surroundings(context, reload)
-        self._sensing = Watching(context, launcher.target, matching)
+        self._sensing = Watching(context, launcher.target, matching, options.sensor_periods)
         self._is_stopping = False  # options.stop_when has become true
         self.loop.after = [self._sensing.tune, launcher.look, self._background.look, self._stop_if_wanted]
         self._files = contextlib.ExitStack()  # open until the last error can have been reported

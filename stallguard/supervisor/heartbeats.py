@@ -30,7 +30,16 @@ from stallguard.host import system
 from stallguard.probe import wire
 from stallguard.supervisor import internal_error
 from stallguard.supervisor.profile_watch import ProfileWatch
-from stallguard.supervisor.program_record import PAGE_AFTER, REPLACED, SOON, VANISHED, Record, Track, is_news
+from stallguard.supervisor.program_record import (
+    PAGE_AFTER,
+    REPLACED,
+    SOON,
+    VANISHED,
+    Record,
+    Track,
+    heartbeat,
+    is_news,
+)
 from stallguard.supervisor.sockets import LOOK, Named
 
 RECEIVE_BUFFER = 1 << 16  # bytes; macOS' default of 4096 holds a dozen records
@@ -57,10 +66,18 @@ class HeartbeatListener:
     """Receives from the probes of the present attempt and posts what they say as events."""
 
     def __init__(
-        self, directory: Path, pages: Path, post: Callable[[Event], None], now: Callable[[], float]
+        self,
+        directory: Path,
+        pages: Path,
+        post: Callable[[Event], None],
+        now: Callable[[], float],
+        observe: Callable[[Event], None] | None = None,
     ) -> None:
-        """Bind the socket `directory`/beats.  `pages`: the directory of the probes' pages."""
-        self.path = directory / "beats"
+        """Bind the socket `directory`/beats.  `pages`: the directory of the probes' pages.
+
+        `observe` gets the records that are merged with the next one, and so are not posted.
+        """
+        self.path, self._observe = directory / "beats", observe
         self._pages, self._post, self._now = pages, post, now
         self._named = Named(self.path, socket.SOCK_DGRAM, buffer=RECEIVE_BUFFER)
         self._named.socket.setblocking(False)
@@ -232,6 +249,8 @@ class HeartbeatListener:
         track.take(record, now)
         if track.leaving or is_news(track.last, record, now):
             self._post(track.event(now))
+        elif self._observe is not None:
+            self._observe(heartbeat(record, self._attempt, now, record["longest_ns"]))
 
     def _look(self) -> None:
         """Post what was merged for long enough, and read the pages of programs that send nothing."""

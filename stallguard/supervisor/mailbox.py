@@ -17,14 +17,17 @@ LONGEST_NAP = 60.0  # seconds; nothing waits longer, so a mistaken deadline cost
 class Mailbox:
     """Events for the deciding thread.  `now`: the monotonic clock, seconds."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        """Start empty."""
+    def __init__(self, now: Callable[[], float], observe: Callable[[Event], None] | None = None) -> None:
+        """Start empty.  `observe` is called with each event that is posted, by the thread that posts it."""
+        self._observe = observe
         self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._next: deque[Event] = deque()
         self._now = now
 
     def post(self, event: Event) -> None:
         """Put an event in; never blocks."""
+        if self._observe is not None:
+            self._observe(event)
         self._queue.put(event)
 
     def post_next(self, event: Event) -> None:

@@ -1,8 +1,8 @@
-"""What a detached run or a trial of `find-batch` does otherwise than a plain run."""
+"""What a detached run or a trial of `find-batch` or `compare` does otherwise than a plain run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,6 +11,8 @@ from stallguard.storage.paths import RunDir
 from stallguard.supervisor.launcher import StartProcess, start_child
 
 if TYPE_CHECKING:
+    from stallguard.core.actions import Launch
+    from stallguard.core.events import Event
     from stallguard.core.limits import Limits
     from stallguard.core.run import Run
     from stallguard.core.transitions import Step
@@ -36,5 +38,9 @@ class RunOptions(NamedTuple):
     start_process: StartProcess = start_child
     save_core: bool = False  # save the core's value beside the journal, for a later stallguard
     take_up: TakeUp | None = None  # for a run that an earlier stallguard left
-    trial_factor: int | None = None  # the parts of a batch in a trial, which ignores what earlier runs showed
+    trial: Launch | None = None  # the first launch of a trial, which ignores what earlier runs showed
+    observe: Callable[[Event], None] | None = (
+        None  # gets each event, and each record of the probe, from any thread
+    )
+    sensor_periods: Mapping[str, float] = {}  # seconds between two readings, by sensor, in place of its own
     stop_when: Callable[[Run], bool] | None = None  # stop the training once this is true

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from stallguard.core import trainings
 from stallguard.core.run import Run
 from stallguard.sensors import SensedTraining, Target
@@ -15,8 +17,14 @@ from stallguard.supervisor.output.matching import Matching
 class Watching:
     """Starts the sensors of a run, and has them look closer if a detector wants that."""
 
-    def __init__(self, context: RunContext, target: Target, matching: Matching) -> None:
-        """`target`: what the sensors look at; `matching`: searches the output."""
+    def __init__(
+        self, context: RunContext, target: Target, matching: Matching, periods: Mapping[str, float]
+    ) -> None:
+        """`target`: what the sensors look at; `matching`: searches the output.
+
+        `periods`: seconds between two readings of single sensors, by name, in place of their own.
+        """
+        self._periods = periods
         self._context, self._target, self._matching = context, target, matching
         self._samplers: Samplers | None = None
 
@@ -24,6 +32,8 @@ class Watching:
         """Begin to look."""
         self._matching.begin(Matcher())
         watched = sensors(self._target, self._context.clock, self._report)
+        for sensor in watched:
+            sensor.period = self._periods.get(sensor.name, sensor.period)
         self._samplers = Samplers(watched, self._context.mailbox.post, self._context.clock, self._report)
         self._samplers.start()
 

@@ -61,10 +61,12 @@ class Session:
         self._guard: Guard | None = None  # until the run has begun
         self._is_output_finished = False
         clock, current, journal = SystemClock(), CurrentRun(), Recorder()
-        mailbox = Mailbox(clock.monotonic)
+        mailbox = Mailbox(clock.monotonic, options.observe)
         self._matching = Matching(mailbox.post, clock.monotonic, lambda: current.attempt)
         sockets = options.open_sockets(request.run)
-        self._beats = HeartbeatListener(sockets, request.run.probe, mailbox.post, clock.monotonic)
+        self._beats = HeartbeatListener(
+            sockets, request.run.probe, mailbox.post, clock.monotonic, options.observe
+        )
         wanted, tty = loaded.config.output, terminal.look(2).kind == "terminal"
         color = wants_color(wanted.color, env, tty=tty)
         screen = Terminal(sys.stderr, quiet=wanted.quiet, color=color, verbose=wanted.verbose)
@@ -76,7 +78,7 @@ class Session:
             began=clock.monotonic(), mailbox=mailbox, journal=journal, current=current, reporter=reporter,
             terminal=screen, output=output,
         )  # fmt: skip
-        self._earlier = EarlierRuns(self.context, is_trial=options.trial_factor is not None)
+        self._earlier = EarlierRuns(self.context, is_trial=options.trial is not None)
         self._launcher = Launcher(
             self.context, self._beats, self._matching, self._earlier, options.start_process
         )
@@ -132,7 +134,7 @@ class Session:
 
     def _run(self) -> int:
         context, launcher, options = self.context, self._launcher, self._options
-        first = first_launch(context, self._earlier, options.trial_factor)
+        first = options.trial or first_launch(context, self._earlier)
         if options.announce:
             announce(context, launcher, self._earlier, first)
         is_new = options.take_up is None

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -46,6 +50,35 @@ def test_a_script_that_fails_for_other_reasons_ends_the_search(tmp_path: Path) -
 
     assert found.code == 1
     assert "does not show its batch size" in found.err
+
+
+def test_ctrl_c_ends_the_search_with_the_sizes_tried_so_far_and_stores_nothing(tmp_path: Path) -> None:
+    script, mark = tmp_path / "sized.py", tmp_path / "mark"
+    script.write_text(
+        "import sys, time, stallguard\n"
+        "for number in range(100000):\n"
+        "    time.sleep(0.02)\n"
+        "    stallguard.beat()\n"
+        f"    if sys.argv[2] == '16' and number == 5: open({str(mark)!r}, 'w').close()\n"
+        "    if sys.argv[2] == '16': number and time.sleep(0.5)\n"
+    )
+    command = [sys.executable, "-m", "stallguard", "find-batch", "--python", sys.executable, "--steps", "40"]
+    command += ["--batch-flag=-b", str(script), "-b", "8"]
+    environment = {**os.environ, "STALLGUARD_HOME": str(tmp_path)}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        give_up = time.monotonic() + 120
+        while not mark.exists() and child.poll() is None:
+            if time.monotonic() > give_up:
+                child.kill()
+            time.sleep(0.05)
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=60)
+
+    assert child.returncode == 130, err
+    assert [line.split()[0] for line in out.splitlines()] == ["size", "8", "interrupted"]
+    assert not list((tmp_path / "learned").glob("*"))
 
 
 @pytest.mark.tf

@@ -6,7 +6,6 @@ import pytest
 from click.testing import CliRunner
 
 from stallguard.cli import learned as verb
-from stallguard.cli.find_batch import Tried, table
 from stallguard.core.detection import detector
 from stallguard.core.detection.learned import Learned
 from stallguard.core.sizes import Sizes
@@ -131,15 +130,3 @@ def test_what_is_kept_is_listed_and_can_be_forgotten(place, words):
     assert CliRunner().invoke(verb.command, ["show"]).output.count("train.py") == 2
     assert CliRunner().invoke(verb.command, ["forget", "train.py"]).exit_code == 0
     assert learned_store.everything() == []
-
-
-def test_the_sizes_that_were_tried_are_a_table():
-    tries = [
-        Tried(1, True, 64, "", 50, 2_000_000_000, 10.0),
-        Tried(1, False, 128, "it stalled", 3, None, None),
-    ]
-    assert table(tries) == [
-        "size      memory  batches/s  rows/s  outcome",
-        "64 rows   2 GB    10         640     survives",
-        "128 rows  ?       ?                  it stalled",
-    ]

@@ -60,7 +60,8 @@ class Ear:
     def __init__(self, place: Path, pages: Path) -> None:
         self.heartbeat: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.pages = pages
-        self.beats = HeartbeatListener(place, pages, self.heartbeat.put, time.monotonic)
+        self.merged: list[Event] = []  # records that became part of the next event
+        self.beats = HeartbeatListener(place, pages, self.heartbeat.put, time.monotonic, self.merged.append)
         self.beats.follow(1, TOKEN)
         self.probes: list[Probe] = []
         self.announced: list[ProbeNote] = []  # notes that came before what the test waited for

@@ -29,6 +29,18 @@ def test_a_record_arrives_as_an_event_in_seconds(ear: Ear) -> None:
     assert (event.beats, event.phase, event.epoch, event.longest) == (7, "step", 2, 0.25)
 
 
+def test_a_record_that_is_merged_with_the_next_is_observed_so_that_each_is_seen_once(ear: Ear) -> None:
+    probe = ear.probe()
+    with probe.socket:
+        for beats in (1, 2, 3):
+            probe.send(beats=beats, changes=beats, beat_ns=beats * 10**9)
+        posted = [ear.next(), ear.next()]
+
+    seen = [event for event in (*posted, *ear.merged) if isinstance(event, Heartbeat)]
+    assert [event.beats for event in posted if isinstance(event, Heartbeat)] == [1, 3]
+    assert {(event.beats, event.beat_at) for event in seen} == {(1, 1.0), (2, 2.0), (3, 3.0)}
+
+
 def test_a_probe_that_stepped_aside_is_known_by_its_record(ear: Ear) -> None:
     probe = ear.probe()
     with probe.socket:

@@ -22,7 +22,7 @@ from stallguard.host.darwin.process_tree import (
     start_time,
     throttled,
 )
-from stallguard.host.darwin.system import Gpu, MachineWatch, MemoryKill, facts, memory
+from stallguard.host.darwin.system import Gpu, MachineWatch, MemoryKill, facts, has_gpu, memory
 
 __all__ = [
     "Gpu",
@@ -34,6 +34,7 @@ __all__ = [
     "boot",
     "census",
     "facts",
+    "has_gpu",
     "has_open",
     "is_remote",
     "main_site",

@@ -62,6 +62,15 @@ def memory_reading(sysctl: Mapping[str, str], pages: parse.Pages | None) -> Memo
     )
 
 
+def has_gpu() -> bool | None:
+    """Return whether the machine has a GPU that computes; None if the registry cannot be read."""
+    try:
+        text = tool.output([*IOREG, "-c", "IOAccelerator"], PATIENCE)
+    except TimeoutError:  # the driver hangs
+        return None
+    return None if text is None else bool(parse.accelerators(text))
+
+
 class Gpu:
     """The Mac's GPU; keeps its clients' counters, because moving is a difference."""
 

@@ -8,10 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from collections.abc import Callable, Collection
 from typing import Any
 
 from stallguard.core.readings import Device
+
+KERNEL_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, Windows' GPU under WSL
+
+
+def has_gpu() -> bool | None:
+    """Return whether the machine has a GPU that computes; None if it has the driver of one that cannot be read."""
+    nvml = _nvml()
+    if nvml is not None and nvml.nvmlDeviceGetCount():
+        return True
+    return None if any(os.path.exists(path) for path in KERNEL_DRIVERS) else False  # noqa: PTH110 - no more is asked
 
 
 class Gpu:

@@ -67,10 +67,18 @@ def test_memory_is_made_of_sysctl_and_vm_stat() -> None:
     assert (reading.compressed, reading.limit) == (None, None)
 
 
+@pytest.mark.usefixtures("mac")
+def test_a_gpu_is_there_if_the_registry_lists_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert system.has_gpu() is True
+    monkeypatch.setattr(tool, "output", lambda *_arguments, **_named: "")
+    assert system.has_gpu() is False
+
+
 def test_without_any_tool_all_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tool, "output", lambda *_arguments, **_named: None)
     assert system.memory() == system.Memory()
     assert Gpu().read([7]) is None
+    assert system.has_gpu() is None
     assert system.facts()["model"] is None
 
 

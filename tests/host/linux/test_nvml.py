@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -71,6 +72,17 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
 
 def _sample(pid: int, busy: int, at: int) -> Any:
     return SimpleNamespace(pid=pid, smUtil=busy, timeStamp=at)
+
+
+def test_a_gpu_is_there_if_nvml_counts_it_and_unknown_if_only_its_driver_is(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert nvml.has_gpu() is True
+    monkeypatch.setattr(nvml, "_nvml", lambda: None)
+    monkeypatch.setattr(nvml, "KERNEL_DRIVERS", (str(tmp_path / "kfd"),))
+    assert nvml.has_gpu() is False
+    (tmp_path / "kfd").touch()
+    assert nvml.has_gpu() is None
 
 
 def test_without_a_driver_there_is_no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
