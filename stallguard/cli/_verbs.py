@@ -35,6 +35,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "ls": "List all runs.",
         "morning": "Sum up each run of the last night.",
         "report": "Explain what happened in a run, and why.",
+        "profile": "Show where the time of a run went.",
         "replay": "Decide a recorded run again.",
         "bundle": "Pack a run for a bug report.",
         "prune": "Remove old runs.",
@@ -57,6 +58,7 @@ MEANT = {
     "kill": "stop", "end": "stop", "cancel": "stop", "pause": "mute", "start": "run", "exec": "run", "show": "status",
     "watch": "top", "tail": "logs", "log": "logs", "history": "ls", "runs": "ls", "rm": "prune", "clean": "prune",
     "settings": "config", "check": "doctor", "test": "drill", "stacks": "dump", "resume": "run",
+    "flame": "profile", "speedscope": "profile",
 }  # fmt: skip
 # These print while a training runs, with their own settings.
 SUPERVISES = ("run", "drill", "find-batch", "compare", "agent")

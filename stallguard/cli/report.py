@@ -11,6 +11,7 @@ import click
 
 from stallguard import jsontext
 from stallguard.cli import _complete
+from stallguard.cli._console import console
 from stallguard.cli._json import prints_json
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.storage.paths import NEWEST, RunDir, find_run, list_runs
@@ -89,12 +90,6 @@ def _print(run: RunDir, *, as_json: bool) -> None:
     if as_json:
         click.echo(jsontext.readable(made))
         return
-    from rich.console import Console
-
     from stallguard.report import terminal_page
 
-    tty = sys.stdout.isatty()
-    columns = os.environ.get("COLUMNS", "")
-    width = None if tty else int(columns) if columns.isdigit() and int(columns) > 0 else terminal_page.PIPED
-    plain = bool(os.environ.get("NO_COLOR")) or click.get_current_context().color is False
-    terminal_page.show(made, Console(width=width, color_system=None if plain else "auto"))
+    terminal_page.show(made, console())

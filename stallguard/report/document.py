@@ -10,12 +10,9 @@ import datetime as dt
 import gc
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from stallguard.collectors.redact import Redactor
 from stallguard.core import messages
 from stallguard.core.actions import Announce
 from stallguard.core.diagnosis import causes
@@ -25,7 +22,9 @@ from stallguard.report import (
     evidence_files,
     incidents,
     journal_record,
+    profile_document,
     programs,
+    sampled_trainings,
     slowness,
     summary,
     timeline,
@@ -33,10 +32,10 @@ from stallguard.report import (
 )
 from stallguard.report.attempt_rows import AttemptRow
 from stallguard.report.evidence_files import IncidentEvidence
+from stallguard.report.flame_graph import FlameGraphs
 from stallguard.report.incidents import Announcement, Incident
 from stallguard.report.narrative import prose, sentence
 from stallguard.report.programs import TrainingRow
-from stallguard.report.sanitize import plain
 from stallguard.report.slowness import BottleneckText
 from stallguard.report.timeline import Timeline
 from stallguard.report.totals import RunTotals
@@ -114,6 +113,7 @@ class Document(msgspec.Struct, frozen=True):
     versions: dict[str, str]
     removed: dict[str, int]
     timeline: Timeline
+    flames: FlameGraphs  # of the sampled stacks; no graph if the run has no samples
 
 
 def make(run: RunDir, environment: Mapping[str, str], zone: dt.tzinfo | None = None) -> Document:
@@ -126,24 +126,15 @@ def make(run: RunDir, environment: Mapping[str, str], zone: dt.tzinfo | None = N
     try:
         asked = run_files.asked(run)
         whole = _gathered(run, asked, zone)
-        redactor = Redactor(environment, asked.argv if asked else (), str(Path.home()))
+        redactor = profile_document.redactor_of(run, environment)
         # The timeline has no text but stallguard's: its many numbers stay as they are.
         bare = msgspec.structs.replace(whole, timeline=Timeline(0.0, 0.0, 0.0, [], [], [], [], []))
-        clean = msgspec.convert(_shown(redactor.value(msgspec.to_builtins(bare))), Document)
+        clean = profile_document.cleaned(bare, redactor)
         removed = {rule: number for rule, number in redactor.removed.items() if number}
         return msgspec.structs.replace(clean, timeline=whole.timeline, removed=removed)
     finally:
         if sweeps:
             gc.enable()
-
-
-def _shown(value: Any) -> Any:
-    """Return a value without characters that do something."""
-    if isinstance(value, str):
-        return plain(value)
-    if isinstance(value, dict):
-        return {plain(key): _shown(item) for key, item in value.items()}
-    return [_shown(item) for item in value] if isinstance(value, list) else value
 
 
 def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None) -> Document:
@@ -201,6 +192,7 @@ def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None) -> 
         versions=versions,
         removed={},
         timeline=timeline.timeline(known, tries, troubles, offset),
+        flames=profile_document.flames(sampled_trainings.read(run, known, started), cwd),
     )
 
 

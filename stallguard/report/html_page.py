@@ -57,7 +57,8 @@ def write(run_dir: Path, target: Path | None = None, environment: Mapping[str, s
 
 def render(made: Document) -> str:
     """Return the report as HTML."""
-    scripts = {name: _asset(f"{name}.js") for name in ("theme", "uPlot.iife.min", "report")}
+    names = ["theme", "uPlot.iife.min", "report"] + (["flame"] if made.flames.graphs else [])
+    scripts = {name: _asset(f"{name}.js") for name in names}
     style = _asset("uPlot.min.css") + _asset("report.css")
     template = TEMPLATES.get_template("report.html.j2")
     return template.render(

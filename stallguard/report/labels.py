@@ -6,11 +6,11 @@ Pure; whole sentences are narrative.py's.
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from stallguard.core.diagnosis.causes import CAUSES
 from stallguard.core.messages import exit_facts
-from stallguard.core.text import HOW, count, duration, quantity
+from stallguard.core.text import HOW, count, counted, duration, quantity
 from stallguard.report.evidence_files import IncidentEvidence, KeptItem
 from stallguard.report.incidents import OPEN, OVER, RECOVERED, RESTARTED, STALL
 from stallguard.report.narrative import DOES, batch, prose, sentence
@@ -20,6 +20,7 @@ __all__ = ["count", "duration", "quantity"]
 
 if TYPE_CHECKING:  # a caller that wants words only must not wait for arrays
     from stallguard.report.document import Document, IncidentText
+    from stallguard.report.flame_graph import FlameBar, FlameGraph, FlameGraphs
     from stallguard.report.timeline import Series, Timeline
     from stallguard.report.totals import RunTotals
 
@@ -190,6 +191,41 @@ def trainings(document: Document) -> list[tuple[str, ...]]:
 def progress_of(epoch: int | None, epochs: int | None) -> str:
     """Return the epoch that a training came to, counted from 1; empty if it is not known."""
     return "" if epoch is None else f"epoch {epoch + 1}" + (f" of {epochs}" if epochs else "")
+
+
+class DrawnBar(NamedTuple):
+    """A bar of a flame graph.  `left`, `width`: percent of the graph; `style`: classes of the page's styles."""
+
+    left: str
+    width: str
+    style: str
+    title: str
+    text: str
+
+
+NARROW = 4.0  # percent of the graph; a narrower bar has no text until it is enlarged
+
+
+def bar(graph: FlameGraph, one: FlameBar) -> DrawnBar:
+    """Return how a bar is drawn, and what is said of it."""
+    whole = graph.seconds or 1.0
+    width = one.seconds / whole * 100
+    place = f", {one.place}" if one.place else ""
+    kind = one.kind.replace(" ", "-")
+    return DrawnBar(
+        left=f"{one.start / whole * 100:.4f}",
+        width=f"{width:.4f}",
+        style=f"{kind} narrow" if width < NARROW else kind,
+        title=f"{one.name}{place}: {duration(one.seconds)}, {width:.3g} %",
+        text=f"{one.name} {one.place}".rstrip(),
+    )
+
+
+def flames(graphs: FlameGraphs) -> str:
+    """Return how to read the flame graphs."""
+    text = prose(sentence("flame graph", {}))
+    left_out = {"count": counted(graphs.left_out, "training")}
+    return f"{text} {prose(sentence('flames left out', left_out))}" if graphs.left_out else text
 
 
 def secrets(document: Document) -> str:

@@ -154,6 +154,9 @@ STORY = {
     "story slept": "the machine slept for {duration} in all; that time does not count",
     "bottleneck": "{what}{where}: {share} of the time, {duration}",
     "story slow": "what made it slow: {headline}",
+    "flame graph": "each bar is a call, as wide as the time of all samples in it; below it are the calls that it made, "
+    "those with the most time first; long runs of calls inside libraries are folded",
+    "flames left out": "not drawn: {count} with less time",
     "same stacks": "its stacks are those of stall {number}",
     "no stacks": "no Python stacks: {why}",
     "story quiet": "never anything but zero: {names}",

@@ -26,7 +26,6 @@ PEAK = 1.5  # times the usual throughput: a few cells above it must not flatten 
 CHART = 72  # columns at most
 OUTPUT = 12  # lines of the last output: a traceback's end
 ADVICE = 2  # pieces for each bottleneck
-PIPED = 100  # columns if there is no terminal
 
 
 def show(document: Document, console: Console) -> None:

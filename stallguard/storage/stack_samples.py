@@ -73,7 +73,14 @@ def read(file: Path) -> StackSamples | None:
         if text is None:
             continue
         try:
-            return jsontext.decode(text, StackSamples)
+            found = jsontext.decode(text, StackSamples)
         except UNREADABLE:  # written anew meanwhile
             continue
+        if all(0 <= number < len(found.lines) for one in found.stacks for number in one.stack):
+            return found
     return None
+
+
+def is_begun(file: Path) -> bool:
+    """Return whether anything was written into a file, readable or not.  Raises OSError."""
+    return any(file.read_bytes()[: wire.PROFILE_HEAD])

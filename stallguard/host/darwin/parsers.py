@@ -47,7 +47,7 @@ def accelerators(text: str) -> list[Accelerator]:
 def _accelerators_plist(text: str) -> list[Accelerator]:
     """Return the GPUs in a property list; none if one node of it has another shape."""
     with contextlib.suppress(
-        plistlib.InvalidFileException, ExpatError, ValueError, TypeError, AttributeError
+        plistlib.InvalidFileException, ExpatError, ValueError, TypeError, AttributeError, IndexError
     ):
         found = []
         for node in plistlib.loads(text.encode()):

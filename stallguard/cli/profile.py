@@ -1,0 +1,97 @@
+"""`stallguard profile`: where the time of a run went, from the stacks that the probe sampled."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from stallguard import jsontext
+from stallguard.cli import _complete
+from stallguard.cli._console import show
+from stallguard.cli._json import prints_json
+from stallguard.cli._live import pick
+from stallguard.errors import CANNOT_RUN, StallguardError
+
+if TYPE_CHECKING:  # completion must not wait for these imports
+    from stallguard.report.sampled_trainings import Sampled
+    from stallguard.storage.paths import RunDir
+
+STDOUT = "-"
+
+
+@click.command("profile")
+@click.argument("run", required=False, shell_complete=_complete.runs)
+@click.option(
+    "--speedscope",
+    "speedscope_file",
+    metavar="FILE",
+    shell_complete=_complete.files,
+    help="Write the stacks in the format of https://www.speedscope.app.  -: standard output.",
+)
+@prints_json("The profile as one JSON object.", "stallguard.report.profile_document:ProfileDocument")
+def command(run: str | None, speedscope_file: str | None, as_json: bool) -> None:
+    """Show where the time of RUN (default: the newest live run, else the newest) went, by phase and by line.
+
+    The probe samples the stacks of a training twice a second.  Works while the training runs, too.  Exits with 1 if the
+    run has no samples.  `stallguard report --html` draws the same stacks as a flame graph.
+
+    \b
+    Examples:
+      stallguard profile
+      stallguard profile --json | jq '.trainings[0].training[0]'
+      stallguard profile --speedscope stacks.json
+    """  # noqa: D301 - click wants the real backspace
+    if speedscope_file == STDOUT and as_json:
+        raise click.UsageError("--speedscope - writes to standard output, so --json cannot be printed there")
+    from stallguard.report import journal_record, profile_document, sampled_trainings
+
+    which = pick(run)
+    known = journal_record.read(which.journal)
+    found = sampled_trainings.read(which, known)
+    if not found.trainings:
+        raise sampled_trainings.none_of(which, known, found)
+    if speedscope_file is not None:
+        _export(which, found, speedscope_file, err=as_json)
+        if not as_json:
+            return
+    made = profile_document.make(which, found, os.environ)
+    if as_json:
+        click.echo(jsontext.readable(made))
+        return
+    from stallguard.report import profile_table
+
+    show(profile_table.blocks(made))
+
+
+def _export(run: RunDir, found: Sampled, target: str, *, err: bool) -> None:
+    """Write the file for speedscope, whole or not at all, and print its path."""
+    from stallguard.report import profile_document, speedscope
+
+    if all(one.samples is None for one in found.trainings):
+        what = f"the files of samples of run {run.id} cannot be read, so it has no stacks"
+        cure = "stallguard profile shows the last figures in its journal"
+        raise StallguardError(what, cure=cure, code=1)
+    file = speedscope.make(run.id, found.trainings)
+    text = jsontext.readable(profile_document.cleaned(file, profile_document.redactor_of(run, os.environ)))
+    if target == STDOUT:
+        sys.stdout.buffer.write(text + b"\n")
+        return
+    path = Path(target)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_bytes(text)
+        draft.replace(path)
+    except OSError as error:
+        raise StallguardError(
+            f"cannot write {path}",
+            why=error.strerror or str(error),
+            cure="choose another: --speedscope FILE",
+            code=CANNOT_RUN,
+        ) from error
+    finally:
+        draft.unlink(missing_ok=True)
+    click.echo(path, err=err)
