@@ -68,7 +68,8 @@ LOCKS = (
 )  # fmt: skip
 FRAMEWORK = re.compile(r"(?:^|/)(tensorflow|keras|tf_keras|tensorflow_probability|torch|jax|jaxlib)/")
 _LIBRARY = re.compile(
-    r"/(?:site|dist)-packages/|/lib(?:64)?/python\d[\d.]*t?/|/python\d+\.zip/|^<frozen |^<__array_function__"
+    r"/(?:site|dist)-packages/|/lib(?:64)?/python\d[\d.]*t?/|/python\d+\.zip/|^<frozen |^<built-in>"
+    r"|^<__array_function__"
     r"|/stallguard/probe/|__autograph_generated_file"
 )
 # Frames in which a framework calls the script's code in another thread.

@@ -19,6 +19,11 @@ FUNCTIONS = 8  # measured functions that it names
 _WRAPPER = re.compile(
     r"/traceback_utils\.py$"
 )  # around each of Keras' and TensorFlow's functions; it says nothing
+BUILT_IN = "<built-in>"  # as probe/stack_sampler.py has it
+_WAITS = {"lock": frames.LOCK, "timed": frames.LOCK, "sleep": "sleep", "io": "io"}
+_OUTSIDE = re.compile(
+    r"/lib/python[\d.]+t?/(socket|ssl|selectors|subprocess)\.py$"
+)  # waits for another process or host
 _PACKAGES = ("/site-packages/", "/dist-packages/")
 
 
@@ -72,13 +77,17 @@ def _with_time(spot: Spot, seconds: float) -> Spot:
 def _spot(role: str, phase: str, stack: Sequence[Frame]) -> Spot:
     """Return the place of a stack, innermost frame first, without its time."""
     at = next((index for index, frame in enumerate(stack) if frames.is_own(frame)), None)
-    does = frames.classify(stack)
+    # The probe names the kind of wait of a function in C, which has no frame, in a line of its own.
+    wait = stack[0].function if stack and stack[0].file == BUILT_IN else ""
+    does = frames.classify(stack[1:] if wait else stack)
+    if does in ("", frames.USER, frames.LOCK):
+        does = _WAITS.get(wait) or ("io" if stack and _OUTSIDE.search(stack[0].file) else does)
     if at is None:
         return Spot(role, phase, 0.0, does=does)
     own = stack[at]
     # A comprehension or a lambda has no name that a reader knows: that of the function around it.
     named = next((frame for frame in stack[at:] if frame.file == own.file and frame.function[0] != "<"), own)
-    inner = [frame for frame in stack[:at] if not _WRAPPER.search(frame.file)]
+    inner = [frame for frame in stack[:at] if not _WRAPPER.search(frame.file) and frame.file != BUILT_IN]
     calls = _called(inner[-1]) if inner else ""
     caller = next((frame for frame in stack[at:] if not frames.is_own(frame)), None)
     called_by = _called(caller) if caller is not None and FRAMEWORK.search(caller.file) else ""

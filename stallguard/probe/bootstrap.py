@@ -171,7 +171,9 @@ class Probe:
             address = self.environment.get("STALLGUARD_SOCKET", "")
             self.sender = Sender(self.beats, self.mail, address, self._signal)
             profile = os.path.join(self._folder, wire.PROFILE % self._pid)
-            self.sender.sampler = StackSampler(self.beats, profile, self.context.python_functions)
+            self.sender.sampler = StackSampler(
+                self.beats, profile, self.context.python_functions, self.sender.waits
+            )
             self.sender.start()
         except Exception as error:
             self.context.surprise("appearing", error)

@@ -63,7 +63,7 @@ class Sender:
         self._handler = _signal.getsignal(signal) if signal else None
         self._finishing = False
         self.sampler: Optional[StackSampler] = None
-        self._waits: Optional[WaitEvidence] = WaitEvidence(beats)
+        self.waits: Optional[WaitEvidence] = WaitEvidence(beats)
         self._sampled = 0
         self._turning = allocate_lock()  # two turns at once would send one note twice and drop another
         self.closed = False
@@ -90,11 +90,11 @@ class Sender:
     def _sample(self, now: int) -> None:
         """Look at the frames of all threads, each sampler twice a second; one that fails does so no more."""
         try:
-            if self._waits is not None and now - self._sampled >= SAMPLE:
+            if self.waits is not None and now - self._sampled >= SAMPLE:
                 self._sampled = now
-                self._waits.look(sys._current_frames(), now)
+                self.waits.look(sys._current_frames(), now)
         except Exception:
-            self._waits = None
+            self.waits = None
         try:
             if self.sampler is not None:
                 self.sampler.turn(now)

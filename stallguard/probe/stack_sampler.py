@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from typing import Any, Optional
 
     from .beats import Beats
+    from .wait_evidence import WaitEvidence
 
     Line = tuple[str, int, str]  # file, line, function
     Stack = tuple[str, str, tuple[Line, ...]]  # role, phase, lines from the outermost to the innermost
@@ -55,6 +56,8 @@ THREADS = 16  # threads a sample, beside the one that trains
 DEPTH = 96  # frames a stack, from the innermost; the tracing of a function is deeper
 OUTER = 32  # frames of the script's own code beyond
 TRAINING, FEEDER = "training", "feeder"
+BUILT_IN = "<built-in>"  # the file of a line for a function in C
+WAITING = ("lock", "timed", "sleep", "io")  # kinds of wait (wire.WAITS) that such a line names
 _PHASE, _BEGAN = wire.SLOT["phase"], wire.SLOT["began_ns"]
 _HERE = os.path.dirname(__file__) + os.sep
 # What is the script's own: neither in the standard library nor in an installed package, nor built into Python.
@@ -73,13 +76,19 @@ def is_own(file: str) -> bool:
 class StackSampler:
     """The table of stacks, and when to add to it.
 
-    `path`: of the file that shows it to the supervisor; `functions`: `Context.python_functions`, for the same file.
+    `path`: of the file that shows it to the supervisor; `functions`: `Context.python_functions`, for the same file;
+    `waits`: knows what a function in C waits for, which has no frame of its own.
     """
 
     def __init__(
-        self, beats: Beats, path: str, functions: dict[tuple[str, str, int, str], list[int]]
+        self,
+        beats: Beats,
+        path: str,
+        functions: dict[tuple[str, str, int, str], list[int]],
+        waits: Optional[WaitEvidence] = None,
     ) -> None:
-        self._beats, self._path, self._functions = beats, path, functions
+        self._beats, self._path, self._functions, self._waits = beats, path, functions, waits
+        self._stood: set[tuple[int, int]] = set()  # instructions of the script at which a thread was found
         self._times: dict[Stack, int] = {}  # ns
         self._samples = self._covered = 0
         self._last = self._due = 0
@@ -151,10 +160,26 @@ class StackSampler:
                 if not own:
                     continue  # an idle thread of a pool, a progress bar's monitor, a thread of the probe
                 others += 1
-            key = (TRAINING if thread == trains else FEEDER, phase, lines)
+            key = (TRAINING if thread == trains else FEEDER, phase, lines + self._waits_in(frame))
             self._times[key] = self._times.get(key, 0) + passed
         if len(self._times) > MOST:
             self._merge(KEPT)
+
+    def _waits_in(self, frame: FrameType) -> tuple[Line, ...]:
+        """Return a line for the function in C in which the script's own line waits; nothing if that is not known.
+
+        To find it, the instruction must be decoded: only one at which a thread was found before.
+        """
+        code = frame.f_code
+        if self._waits is None or not is_own(code.co_filename):
+            return ()
+        at = (id(code), frame.f_lasti)
+        known = at in self._stood
+        if len(self._stood) > MOST:
+            self._stood.clear()
+        self._stood.add(at)
+        kind = wire.WAITS[self._waits.kind(frame, decode=known)]
+        return ((BUILT_IN, 0, kind),) if kind in WAITING else ()
 
     def _merge(self, kept: int) -> None:
         """Merge all but the `kept` stacks with the most time."""

@@ -140,7 +140,7 @@ class WaitEvidence:
             self._here, self._since = here, now
             if moved and frame is not None:
                 self._samples += 1
-                self._waits += self._kind(frame, decode=False) == LOCK
+                self._waits += self.kind(frame, decode=False) == LOCK
                 if self._samples > MANY:
                     self._samples //= 2
                     self._waits //= 2
@@ -148,7 +148,7 @@ class WaitEvidence:
                 self._store(NONE, 0, -1)
                 self._stored = False
             return
-        self._store(self._kind(frame), self._since, wakers)
+        self._store(self.kind(frame), self._since, wakers)
         self._stored = True
 
     def _store(self, kind: int, since: int, wakers: int) -> None:
@@ -166,7 +166,7 @@ class WaitEvidence:
                 continue
             at = (id(frame), id(frame.f_code), frame.f_lasti)
             self._places[thread] = at
-            kind = self._kind(frame, decode=not moved and before.get(thread) == at)
+            kind = self.kind(frame, decode=not moved and before.get(thread) == at)
             if kind == _PROBE:
                 continue
             place = _place(frame) if kind in (TIMED, SLEEP) else ()
@@ -183,7 +183,7 @@ class WaitEvidence:
             self._habits = {thread: habit for thread, habit in self._habits.items() if thread in frames}
         return certain or (-1 if unknown else 0)
 
-    def _kind(self, frame: FrameType, decode: bool = True) -> int:
+    def kind(self, frame: FrameType, decode: bool = True) -> int:
         """Return the kind of wait in which a frame stands; `decode`: also if its instruction must be decoded first."""
         code = frame.f_code
         known = self._functions.get(id(code))

@@ -177,6 +177,8 @@ DOES = {
     "checkpoint_io": "saves or loads a checkpoint",
     "lock": "waits for a lock",
     "user": "runs the script's own code",
+    "sleep": "sleeps",
+    "io": "waits for a file, a network or another process",
     "importing": "imports a module",
     "gil_native": "waits for the interpreter's lock",
 }

@@ -41,10 +41,6 @@ def _kind(key: str, title: str, *advice: Advice) -> str:
 
 
 CACHE = Advice("keep what fits in memory after the first epoch", "dataset = dataset.cache()")
-WORKERS = Advice(
-    "load the items of a PyDataset in several threads",
-    "super().__init__(workers=4, use_multiprocessing=False)",
-)
 COMPARE = "stallguard compare"
 # fmt: off
 INPUT = _kind(
@@ -74,10 +70,9 @@ SCRIPT = _kind(
     Advice("do work on arrays with the framework's operations instead of Python loops and numpy"),
 )
 LOCK = _kind(
-    "lock-contention", "waiting for a lock",
+    "lock-contention", "waiting for another thread (a lock, a queue or an event)",
     Advice("hold the lock for less time in the other thread, or give the training thread a copy of what it needs"),
 )
-SLEEP = _kind("sleeping", "sleeping", Advice("remove the pause from the loop, or make it shorter"))
 RETRACING = _kind(
     "retracing", "tracing graphs again and again",
     OUTSIDE_LOOP, FIXED_SHAPES,

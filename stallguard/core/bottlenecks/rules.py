@@ -12,15 +12,14 @@ from itertools import pairwise
 from stallguard.core.bottlenecks import kinds
 from stallguard.core.bottlenecks.work import BATCHES, CHECKING, TRACING, Work, heaviest, seconds
 from stallguard.core.diagnosis import metrics
-from stallguard.core.profile import Function, Spot
+from stallguard.core.profile import FEEDER, Function, Spot
 from stallguard.core.text import count, duration, quantity
 from stallguard.core.verdicts import Bottleneck
 
 INPUT_FROM, CALLBACK_FROM, SAVING_FROM, CHECKING_FROM, SCRIPT_FROM = 0.25, 0.15, 0.15, 0.35, 0.25
 TRACING_FROM, LOCK_FROM, PACE_FROM = 0.25, 0.15, 0.25
-TRACES = (
-    0.05  # graphs traced a batch: a training that traces each of its graphs once has traced 3 or 4 in all
-)
+TRACES = 0.05  # graphs traced a batch: a training that traces each graph once has traced 3 or 4 in all
+NATIVE_CALLS = ("hand", "torch")  # sources of beats (wire.SOURCES) of loops whose steps no hook brackets
 SURE_INPUT = 0.85  # of the time in the functions of an input pipeline: nothing else can be the limit
 IDLE_CORES = 1.4  # below it, nothing but the one thread that prepares the input computes
 IDLE_GPU = 0.5  # utilisation
@@ -52,7 +51,7 @@ def waits_for_input(work: Work) -> Bottleneck | None:
     The wait is seen if the iterator is called in Python (eager loops, PyTorch).  Keras fetches inside the compiled
     step: there the time of generators and mapped functions counts, if nothing computes beside them.
     """
-    waited = work.of_training(lambda spot: spot.feeds or spot.does == "iterator" or spot.phase == "input")
+    waited = work.of_training(_is_input)
     functions = [one for one in work.profile.functions if one.purpose == "input"]
     feeders = work.of_feeders()
     prepared = max(sum(one.seconds for one in functions), _longest(feeders))
@@ -78,6 +77,12 @@ def waits_for_input(work: Work) -> Bottleneck | None:
             "the processor idled meanwhile" if idle else f"{cores:.1f} cores were in use on average"
         )
     return _found(kinds.INPUT, work, cost, place, *evidence)
+
+
+def _is_input(spot: Spot) -> bool:
+    """Return whether the training thread waits for data there: for the pipeline, a file or a host."""
+    reads = spot.does == "io" and "callback" not in spot.called_by and spot.phase != "checkpoint"
+    return spot.feeds or spot.does == "iterator" or spot.phase == "input" or reads
 
 
 def _longest(feeders: list[Spot]) -> float:
@@ -111,12 +116,14 @@ def callback(work: Work) -> Bottleneck | None:
 def script(work: Work) -> Bottleneck | None:
     """The script's own Python code in its loop or in the step, which no framework compiles."""
     phases = (*CHECKING, *TRACING, "checkpoint")
-    spots = [
-        spot
-        for spot in work.of_training(lambda spot: spot.phase not in phases)
-        if not spot.feeds and "callback" not in spot.called_by
-        and ((spot.does == "user" and not spot.calls.startswith("keras")) or (spot.called_by and spot.phase == "step"))
-    ]  # fmt: skip
+    # PyTorch and JAX compute in native calls without a Python frame, at a line of the script.
+    own = ("sleep",) if work.heartbeat.source in NATIVE_CALLS else ("sleep", "user")
+    spots = []
+    for spot in work.of_training(lambda spot: spot.phase not in phases and not spot.feeds):
+        is_own = spot.does in own and not spot.calls.startswith("keras")
+        is_called = spot.called_by != "" and spot.phase == "step"
+        if (is_own or is_called) and "callback" not in spot.called_by:
+            spots.append(spot)
     functions = [one for one in work.profile.functions if one.purpose == "step"]
     inside = sum(one.seconds for one in functions)
     if seconds(spots) + inside < SCRIPT_FROM * work.total:
@@ -132,7 +139,13 @@ def lock(work: Work) -> Bottleneck | None:
     spots = work.of_training(lambda spot: spot.does == "lock" and not spot.feeds)
     if seconds(spots) < LOCK_FROM * work.total:
         return None
-    return _found(kinds.LOCK, work, seconds(spots), heaviest(spots))
+    other = heaviest(work.spots(FEEDER, lambda spot: not spot.feeds))
+    meanwhile = (
+        (f"meanwhile another thread was {'in' if '()' in other.where else 'at'} {other.where}",)
+        if other
+        else ()
+    )
+    return _found(kinds.LOCK, work, seconds(spots), heaviest(spots), *meanwhile)
 
 
 def saving(work: Work) -> Bottleneck | None:
