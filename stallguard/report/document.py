@@ -84,6 +84,7 @@ class IncidentText(msgspec.Struct, frozen=True, omit_defaults=True):
     causes: list[CauseText]
     announced: list[StoryLine]
     where: str = ""
+    before: tuple[str, ...] = ()  # the places of the script that had the most time before it
     same_as: int = 0
     why: str = ""
     mathematics: str = ""
@@ -183,7 +184,7 @@ def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None) -> 
         totals=sums,
         attempts=tries,
         trainings=trained,
-        incidents=_incidents(run, troubles, shown, cwd),
+        incidents=_incidents(run, troubles, shown, cwd, known),
         bottlenecks=slow,
         advice=summary.advice(troubles),
         beyond=texts["training.limitation"],
@@ -197,7 +198,11 @@ def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None) -> 
 
 
 def _incidents(
-    run: RunDir, troubles: Sequence[Incident], clock: Callable[[float], str], cwd: str
+    run: RunDir,
+    troubles: Sequence[Incident],
+    clock: Callable[[float], str],
+    cwd: str,
+    known: journal_record.Record,
 ) -> list[IncidentText]:
     seen: dict[str, int] = {}
     shown = []
@@ -215,6 +220,7 @@ def _incidents(
         shown.append(IncidentText(
             number=one.number, kind=one.kind, clock=clock(one.began), began=one.began, seconds=one.lost,
             attempt=one.attempt, outcome=one.outcome, where=one.where, causes=fits, evidence=kept,
+            before=slowness.before(known, one.began),
             headline=prose(sentence(HEADLINES[one.kind], one.facts)),
             announced=[_line(line.at, line, clock) for line in one.announced if line.message not in SAID],
             same_as=same if same != one.number else 0,

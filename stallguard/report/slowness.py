@@ -11,9 +11,13 @@ import msgspec
 
 from stallguard.core import messages
 from stallguard.core.actions import SlowedBy
+from stallguard.core.events import Profiled
+from stallguard.core.profile import TRAINING
 from stallguard.core.verdicts import Bottleneck
 from stallguard.report.journal_record import Record
-from stallguard.report.narrative import prose, sentence
+from stallguard.report.narrative import DOES, prose, sentence
+
+PLACES = 3  # that are named of the time before a stall
 
 
 class BottleneckText(msgspec.Struct, frozen=True):
@@ -52,3 +56,17 @@ def bottlenecks(record: Record) -> list[BottleneckText]:
             )
         )  # fmt: skip
     return sorted(texts, key=lambda text: -text.seconds)
+
+
+def before(record: Record, at: float) -> tuple[str, ...]:
+    """Return the places of the script in which the training spent most time before `at` (seconds since the epoch)."""
+    profiles = [what.profile for then, what in record.happened if isinstance(what, Profiled) and then <= at]
+    if not profiles or not profiles[-1].seconds:
+        return ()
+    newest = profiles[-1]
+    places: defaultdict[str, float] = defaultdict(float)
+    for spot in newest.spots:
+        if spot.role == TRAINING and spot.file:
+            places[f"{spot.where} ({DOES.get(spot.does, spot.does)})"] += spot.seconds
+    ranked = sorted(places.items(), key=lambda item: -item[1])[:PLACES]
+    return tuple(f"{seconds / newest.seconds:.0%} {place}".replace("%", " %", 1) for place, seconds in ranked)

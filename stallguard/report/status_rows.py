@@ -9,11 +9,16 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from stallguard.core import messages
 from stallguard.core.diagnosis import causes
 from stallguard.core.lifecycle import COLLECTING, FAILED, HOLDING, MEANING, UNGUARDED
 from stallguard.core.messages import NO_LIMIT
+from stallguard.core.profile import Spot
 from stallguard.core.text import HOW, WHILE, count, duration, quantity
-from stallguard.report.narrative import batch
+from stallguard.core.verdicts import Bottleneck
+from stallguard.report.narrative import batch, sentence
 from stallguard.report.sanitize import plain
 
 Snapshot = Mapping[str, Any]
@@ -57,6 +62,7 @@ def rows(snapshot: Snapshot, last_words: str = "", where: str = "") -> Rows:
         *trainings(snapshot),
         ("batches", f"{count(done, 'batch', 'batches')}{lately}" if done else ""),
         *_resources(snapshot),
+        *_time(snapshot),
         ("stalls", f"{count(stalls, 'stall', 'stalls')}{cost}" if stalls else ""),
         ("why", f"most likely {causes.title(findings[0]['cause'])}" if findings else ""),
         ("hangs at", "" if is_well(snapshot) else plain(where)),
@@ -141,6 +147,22 @@ def remaining(heartbeat: Snapshot, rate: float | None) -> float | None:
         return None
     done = heartbeat["epoch"] * size + max(heartbeat.get("batch", 0), 0)
     return max(0.0, float(epochs * size - done) / rate)
+
+
+def _time(snapshot: Snapshot) -> Rows:
+    """Return what makes the training slow, else the places of the script in which it spends its time."""
+    slow = [msgspec.convert(one, Bottleneck) for one in snapshot.get("bottlenecks", ())]
+    if slow:
+        texts = [sentence("bottleneck", messages.bottleneck(one)) for one in slow]
+        return [("slow" if not index else "", plain(text)) for index, text in enumerate(texts)]
+    spots = [msgspec.convert(one, Spot) for one in snapshot.get("spots", ())]
+    watched = snapshot.get("watched", 0.0)
+    places = [
+        f"{one.seconds / watched:.0%} {one.where}".replace("%", " %")
+        for one in spots
+        if one.where and watched
+    ]
+    return [("time", plain(", ".join(places)))]
 
 
 def _resources(snapshot: Snapshot) -> Rows:

@@ -148,6 +148,9 @@ def _trouble(trouble: IncidentText) -> Iterator[RenderableType]:
     yield _indented(Text(trouble.headline))
     if trouble.where:
         yield _indented(Text("> ", style=ACCENT).append(trouble.where, HEAD))
+    if trouble.before:
+        yield _indented(Text("where its time went before it", style=DIM))
+        yield from (_indented(Text(place, style=DIM), 4) for place in trouble.before)
     for cause in trouble.causes:
         yield _indented(Text(cause.title).append(f"  {cause.word} ({cause.confidence:.0%})", DIM))
         yield from (_indented(_point(text, "+")) for text in cause.evidence)

@@ -6,17 +6,20 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from stallguard.core import lost_time
+from stallguard.core.bottlenecks import find
 from stallguard.core.diagnosis import metrics
 from stallguard.core.events import Heartbeat
 from stallguard.core.history import History
 from stallguard.core.messages import limit
+from stallguard.core.profile import Spot
 from stallguard.core.readings import AnyReading
 from stallguard.core.run import Run, beats, is_muted
 from stallguard.core.training import Training
-from stallguard.core.verdicts import Finding, Judgement
+from stallguard.core.verdicts import Bottleneck, Finding, Judgement
 
 SCHEMA = 1
 LATELY = 15.0  # seconds over which a pace is measured
+SHOWN = 3  # bottlenecks, and places with the most time
 SENSORS = ("process", "device", "memory", "machine", "files")
 
 
@@ -79,6 +82,9 @@ class LiveStatus(msgspec.Struct, frozen=True):
     readings: dict[str, AnyReading] | UnsetType = UNSET  # the newest of each sensor, by its name
     rates: ProgressRates | UnsetType = UNSET
     findings: tuple[Finding, ...] | UnsetType = UNSET  # why it stalls, the likeliest first
+    bottlenecks: tuple[Bottleneck, ...] | UnsetType = UNSET  # what makes it slow, worst first
+    spots: tuple[Spot, ...] | UnsetType = UNSET  # the places of the script with the most time
+    watched: float | UnsetType = UNSET  # seconds of training that their samples cover
     incidents: int | UnsetType = UNSET  # stalls so far
     lost: float | UnsetType = UNSET  # seconds that stalls, crashes and restarts cost
     muted: float | UnsetType | None = UNSET  # seconds for which stall handling is still paused
@@ -114,6 +120,9 @@ def snapshot(name: str, run: Run | None, now: float) -> LiveStatus:
         readings={name: trail[-1].reading for name in SENSORS if (trail := getattr(run.history, name))},
         rates=ProgressRates(pace(run.history), metrics.cpu(run.history, now)),
         findings=run.findings,
+        bottlenecks=find.bottlenecks(run.history)[:SHOWN],
+        spots=run.history.stages[-1].profile.spots[:SHOWN] if run.history.stages else (),
+        watched=run.history.stages[-1].profile.seconds if run.history.stages else 0.0,
         incidents=run.totals.incidents,
         lost=round(lost_time.total(run.lost, now), 1),
         muted=round(run.quiet_until - now, 1) if is_muted(run) else None,
