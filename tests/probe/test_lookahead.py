@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.probe.receiver import Receiver
+from tests.probe.imported import ForkReceiver
 
 CHILDREN = Path(__file__).parent / "children"
 ARRAYS = ["numpy", "numpy_partial", "sample_weight", "dataset_object", "python_generator"]
@@ -26,9 +26,9 @@ EVERY_FRAMEWORK = [
 SAME = ("weights", "history", "traces", "error", "given")
 
 
-def ran(child, python, cases, **environment):
+def ran(servers, child, python, cases, **environment):
     """Return {case: what the child found}."""
-    with Receiver() as receiver:
+    with ForkReceiver(servers) as receiver:
         heartbeat = receiver.run([python, str(CHILDREN / child), *cases], 600, **environment)
     assert heartbeat.code == 0, heartbeat.err[-3000:]
     return json.loads(heartbeat.out.splitlines()[-1])
@@ -36,9 +36,9 @@ def ran(child, python, cases, **environment):
 
 @pytest.mark.tf
 @pytest.mark.parametrize(("name", "keras", "backend", "cases"), EVERY_FRAMEWORK)
-def test_a_look_at_every_batch_changes_no_bit(other_python, name, keras, backend, cases):
+def test_a_look_at_every_batch_changes_no_bit(servers, other_python, name, keras, backend, cases):
     python = other_python(name) if name else sys.executable
-    rows = ran("lookahead.py", python, cases, KERAS=keras, KERAS_BACKEND=backend)
+    rows = ran(servers, "lookahead.py", python, cases, KERAS=keras, KERAS_BACKEND=backend)
     assert {case: {key: alone[key] for key in SAME} for case, (alone, _) in rows.items()} == {
         case: {key: looked[key] for key in SAME} for case, (_, looked) in rows.items()
     }
@@ -50,7 +50,7 @@ def test_a_look_at_every_batch_changes_no_bit(other_python, name, keras, backend
 
 
 @pytest.fixture(scope="module")
-def calls():
+def calls(servers):
     cases = [
         "fed",
         "fed_strides",
@@ -61,7 +61,7 @@ def calls():
         "refused",
         "strange_data",
     ]
-    return ran("lookahead_calls.py", sys.executable, cases, KERAS_BACKEND="tensorflow")
+    return ran(servers, "lookahead_calls.py", sys.executable, cases, KERAS_BACKEND="tensorflow")
 
 
 @pytest.mark.tf
@@ -94,6 +94,8 @@ class TestOneCall:
         assert calls["strange_data"] == [1, []]
 
 
-def test_a_loop_that_draws_by_itself_cannot_be_fed(other_python):
-    rows = ran("lookahead_calls.py", other_python("torch"), ["refuses_to_feed"], KERAS_BACKEND="torch")
+def test_a_loop_that_draws_by_itself_cannot_be_fed(servers, other_python):
+    rows = ran(
+        servers, "lookahead_calls.py", other_python("torch"), ["refuses_to_feed"], KERAS_BACKEND="torch"
+    )
     assert rows == {"refuses_to_feed": [False, True]}

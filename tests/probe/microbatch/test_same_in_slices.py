@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.probe.receiver import Receiver
+from tests.probe.imported import ForkReceiver
 
 CHILD = Path(__file__).parent / "children" / "slices.py"
 LOSSES = ["mse", "weighted", "loss_sum", "scalar_mean", "huber", "classes", "add_mean"]
@@ -77,9 +77,9 @@ ROUNDED = "; it computes in 16 bits, so the sum over slices is rounded different
 DIFFERS = dict.fromkeys(("bfloat16", "float16"), ROUNDED)
 
 
-def trained(python, cases, factor=4, **environment):
+def trained(servers, python, cases, factor=4, **environment):
     """Return {case: [the whole batch, slices]}."""
-    with Receiver() as receiver:
+    with ForkReceiver(servers) as receiver:
         heartbeat = receiver.run(
             [python, str(CHILD), *cases], 1500, STALLGUARD_FACTOR=str(factor), **environment
         )
@@ -127,10 +127,10 @@ def wrong(rows, same=(), said=(), whole=()):
 
 
 @pytest.fixture(scope="module")
-def keras3():
+def keras3(servers):
     cases = [*LOSSES, *OPTIMIZERS, *SIZES, *HALVES, *TENSORFLOW, *KERAS3, "ignored_class", *SAID, "attention", *WHOLE,
              *WHOLE_IN_KERAS3, *WHOLE_ON_TENSORFLOW, *TWICE]  # fmt: skip
-    return trained(sys.executable, cases, KERAS_BACKEND="tensorflow")
+    return trained(servers, sys.executable, cases, KERAS_BACKEND="tensorflow")
 
 
 @pytest.mark.tf
@@ -173,8 +173,9 @@ class TestKeras3OnTensorFlow:
             case: sliced["surprises"] for case, (_, sliced) in keras3.items() if sliced["surprises"]
         } == {}
 
-    def test_a_factor_beyond_the_batch_and_single_rows(self):
+    def test_a_factor_beyond_the_batch_and_single_rows(self, servers):
         rows = trained(
+            servers,
             sys.executable,
             ["mse", "last_of_three", "one_row", "scalar_sum"],
             factor=64,
@@ -199,8 +200,10 @@ ELSEWHERE_WHOLE = ["scalar_sum", "contrast", "masked_by_hand", "add_little", "co
         ("jax", "jax", ["spectral", "stateful"]),
     ],
 )  # fmt: skip
-def test_the_same_holds_elsewhere(other_python, name, backend, whole):
+def test_the_same_holds_elsewhere(servers, other_python, name, backend, whole):
     whole = [*ELSEWHERE_WHOLE, *whole]
-    rows = trained(other_python(name), [*ELSEWHERE_SAME, *ELSEWHERE_SAID, *whole], KERAS_BACKEND=backend)
+    rows = trained(
+        servers, other_python(name), [*ELSEWHERE_SAME, *ELSEWHERE_SAID, *whole], KERAS_BACKEND=backend
+    )
     assert wrong(rows, same=ELSEWHERE_SAME, said=ELSEWHERE_SAID, whole=whole) == {}
     assert {case: sliced["surprises"] for case, (_, sliced) in rows.items() if sliced["surprises"]} == {}

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.probe.receiver import Receiver
+from tests.probe.imported import ForkReceiver
 
 CHILD = Path(__file__).parent / "reach_child.py"
 
 
 @pytest.mark.tf
-def test_a_step_of_the_scripts_own_is_reported_in_the_first_attempt_unless_the_script_is_given_its_size() -> (
-    None
+def test_a_step_of_the_scripts_own_is_reported_in_the_first_attempt_unless_the_script_is_given_its_size(
+    servers,
 ):
-    with Receiver() as receiver:
+    with ForkReceiver(servers) as receiver:
         heartbeat = receiver.run(
             [sys.executable, str(CHILD)], 120, STALLGUARD_FACTOR="1", KERAS_BACKEND="tensorflow"
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.probe.receiver import Receiver
+from tests.probe.imported import ForkReceiver
 
 CHILD = Path(__file__).parent / "children" / "micro.py"
 EVERYWHERE = [
@@ -24,9 +24,9 @@ TENSORFLOW = ["adam_tfdata"]
 SAID = ["normalised", "dropped", "own_step"]
 
 
-def trained(python, factor, cases, **environment):
+def trained(servers, python, factor, cases, **environment):
     """Return ({case: [whole, sliced]}, what the child said)."""
-    with Receiver() as receiver:
+    with ForkReceiver(servers) as receiver:
         command = [python, str(CHILD), *cases]
         heartbeat = receiver.run(command, 600, STALLGUARD_FACTOR=str(factor), **environment)
     assert heartbeat.code == 0, heartbeat.err[-3000:]
@@ -44,8 +44,8 @@ def differing(rows, cases):
 
 
 @pytest.fixture(scope="module")
-def child():
-    return trained(sys.executable, 4, [*EVERYWHERE, *TENSORFLOW, *SAID], KERAS_BACKEND="tensorflow")
+def child(servers):
+    return trained(servers, sys.executable, 4, [*EVERYWHERE, *TENSORFLOW, *SAID], KERAS_BACKEND="tensorflow")
 
 
 @pytest.mark.tf
@@ -93,8 +93,8 @@ class TestKeras3OnTensorFlow:
     def test_the_record_tells_the_factor(self, child):
         assert child[1].last()["factor"] == 4
 
-    def test_a_factor_beyond_the_batch_trains_sample_by_sample(self):
-        rows, _ = trained(sys.executable, 64, ["masked"], KERAS_BACKEND="tensorflow")
+    def test_a_factor_beyond_the_batch_trains_sample_by_sample(self, servers):
+        rows, _ = trained(servers, sys.executable, 64, ["masked"], KERAS_BACKEND="tensorflow")
         assert differing(rows, ["masked"]) == {}
 
 
@@ -107,6 +107,6 @@ class TestKeras3OnTensorFlow:
         ("jax", "jax", ["strides"]),
     ],
 )
-def test_slices_train_the_same_elsewhere(other_python, name, backend, more):
-    rows, _ = trained(other_python(name), 4, [*ELSEWHERE, *more], KERAS_BACKEND=backend)
+def test_slices_train_the_same_elsewhere(servers, other_python, name, backend, more):
+    rows, _ = trained(servers, other_python(name), 4, [*ELSEWHERE, *more], KERAS_BACKEND=backend)
     assert differing(rows, [*ELSEWHERE, *more]) == {}
