@@ -86,7 +86,9 @@ def _spot(role: str, phase: str, stack: Sequence[Frame]) -> Spot:
         return Spot(role, phase, 0.0, does=does)
     own = stack[at]
     # A comprehension or a lambda has no name that a reader knows: that of the function around it.
-    named = next((frame for frame in stack[at:] if frame.file == own.file and frame.function[:1] != "<"), own)
+    named = next(
+        (frame for frame in stack[at:] if frame.file == own.file and not frame.function.startswith("<")), own
+    )
     inner = [frame for frame in stack[:at] if not _WRAPPER.search(frame.file) and frame.file != BUILT_IN]
     calls = _called(inner[-1]) if inner else ""
     caller = next((frame for frame in stack[at:] if not frames.is_own(frame)), None)

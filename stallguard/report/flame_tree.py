@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 from stallguard.collectors import frames
 from stallguard.collectors.frames import Frame
+from stallguard.collectors.stack_profile import BUILT_IN
 from stallguard.core.profile import TRAINING
 from stallguard.report import stack_groups
 from stallguard.storage.stack_samples import CodeLine, StackSamples
@@ -40,6 +41,13 @@ ROLES = {TRAINING: "training thread"}  # any other role: threads that feed it
 FEEDERS = "threads that feed it"
 # "importing" is the probe's number for no phase; what it samples trains, so it is a loop without phases.
 NO_PHASE = {"importing": "training loop"}
+# A function in C in which a line of the script waits has no frame of its own; the probe names its kind.
+WAITS = {
+    "lock": "waits for a lock",
+    "timed": "waits with a time limit",
+    "sleep": "sleeps",
+    "io": "waits for a file, a network or another process",
+}
 # File and function.
 _PASSES_ON = re.compile(
     r"(?:keras|tf_keras|tensorflow)/(?:.*/)?traceback_utils\.py |tensorflow/python/autograph/impl/api\.py "
@@ -126,6 +134,8 @@ def _is_passing(call: Call) -> bool:
 
 def _call(line: CodeLine, cwd: str) -> Call:
     frame = Frame(line.file, line.line, line.function)
+    if frame.file == BUILT_IN:
+        return Call(LIBRARY, WAITS.get(frame.function, frame.function), "", "Python")
     package = stack_groups.package(frame)
     if frames.is_own(frame) and not package:
         return Call(OWN, _named(line.function), f"{own_file(line.file, cwd)}:{line.line}")

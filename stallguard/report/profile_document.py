@@ -53,6 +53,16 @@ class LineTime(msgspec.Struct, frozen=True):
     feeds: bool  # a library calls this code to get data: a generator, a mapped function, a PyDataset
 
 
+class MeasuredFunction(msgspec.Struct, frozen=True):
+    """A function of the script that the library calls inside its graphs; each call of it was measured, not sampled."""
+
+    purpose: str  # input, or step
+    seconds: float  # of all its calls, in all threads
+    share: float  # of the sampled time; calls run side by side, so it can be more than 1
+    calls: int  # how often it was called
+    where: str  # its most expensive line as a user reads it
+
+
 class TrainingProfile(msgspec.Struct, frozen=True):
     """Where the time of one process went, the most expensive first."""
 
@@ -68,6 +78,7 @@ class TrainingProfile(msgspec.Struct, frozen=True):
     phases: list[PhaseTime]  # of the thread that trains
     training: list[LineTime]  # lines in the thread that trains
     feeders: list[LineTime]  # lines in all other threads that run the script's code
+    functions: list[MeasuredFunction]  # inside the library's graphs, which samples hardly show
     rest: float  # seconds of all lines that are not named
 
 
@@ -137,6 +148,10 @@ def _training(one: SampledTraining, title: str) -> TrainingProfile:
         phases=[PhaseTime(phase, seconds, seconds / whole) for phase, seconds in phases],
         training=[_line(spot, whole) for spot in one.profile.spots if spot.role == TRAINING],
         feeders=[_line(spot, whole) for spot in one.profile.spots if spot.role == FEEDER],
+        functions=[
+            MeasuredFunction(each.purpose, each.seconds, each.seconds / whole, each.calls, each.where)
+            for each in one.profile.functions
+        ],
         rest=one.profile.rest,
     )
 

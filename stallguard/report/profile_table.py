@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from stallguard.core.text import duration
+from stallguard.core.text import count, duration
 from stallguard.report import flame_tree
 from stallguard.report.narrative import DOES
 from stallguard.report.profile_document import LineTime, ProfileDocument, TrainingProfile
@@ -52,6 +52,14 @@ def _training(one: TrainingProfile) -> Iterator[RenderableType]:
         if lines:
             yield _heading(f"By line of the script: {name}")
             yield _indented(_lines(lines))
+    if one.functions:
+        yield _heading("Functions of the script inside graphs, each call measured")
+        grid = _grid(("time", "share", "calls", "line", "for"))
+        for each in one.functions:
+            calls = count(each.calls, "", "").strip()
+            where = Text(one_line(each.where), ACCENT)
+            grid.add_row(duration(each.seconds), percent(each.share), calls, where, one_line(each.purpose))
+        yield _indented(grid)
 
 
 def _lines(lines: Sequence[LineTime]) -> Table:
@@ -86,7 +94,7 @@ def percent(share: float) -> str:
 def _grid(names: Sequence[str]) -> Table:
     table = Table.grid(padding=(0, 2))
     for name in names:
-        table.add_column(justify="right" if name in ("time", "share") else "left", overflow="fold")
+        table.add_column(justify="right" if name in ("time", "share", "calls") else "left", overflow="fold")
     table.add_row(*(Text(name, style=DIM) for name in names))
     return table
 

@@ -19,7 +19,7 @@ from stallguard.core.profile import Profile
 from stallguard.core.text import counted, duration
 from stallguard.errors import StallguardError
 from stallguard.report import programs
-from stallguard.report.journal_record import Record, ago
+from stallguard.report.journal_record import Record
 from stallguard.report.programs import Program
 from stallguard.storage import run_files, stack_samples
 from stallguard.storage.paths import RunDir
@@ -97,24 +97,20 @@ def read(run: RunDir, known: Record, started: Sequence[Program] | None = None) -
 
 
 def _present(known: Record, attempt: int, pid: int, began: float | None = None) -> float:
-    """Return the seconds from the begin of a process to its end, or to the end of the journal.
+    """Return the seconds from the begin of a process to its end, or to its newest record if it has not ended.
 
-    `began`: on the clock of its heartbeats; by default its first one.
+    `began`: on the monotonic clock, which is also that of events; by default the first record of its probe.
     """
-    ours = (pair for pair in known.heartbeat if (pair[1].attempt, pair[1].pid) == (attempt, pid))
-    first = next(ours, None)
-    if first is None:
+    seen = [one.at for _, one in known.heartbeat if (one.attempt, one.pid) == (attempt, pid)]
+    if not seen:
         return 0.0
-    at, heartbeat = first
-    since = ago(at, heartbeat.at, heartbeat.at if began is None else began)
+    since = seen[0] if began is None else began
     ends = (
-        at for at, what in known.happened
-        if at >= since and (
-            (isinstance(what, ProcessLeft) and (what.attempt, what.pid) == (attempt, pid))
-            or (isinstance(what, Exited) and what.attempt == attempt)
-        )
+        what.at for _, what in known.happened
+        if isinstance(what, ProcessLeft | Exited) and what.attempt == attempt and what.at >= since
+        and (isinstance(what, Exited) or what.pid == pid)
     )  # fmt: skip
-    return next(ends, known.last) - since
+    return next(ends, seen[-1]) - since
 
 
 def titles(trainings: Sequence[SampledTraining]) -> list[str]:

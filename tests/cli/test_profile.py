@@ -183,6 +183,14 @@ def test_each_attempt_is_named_in_order(run):
     assert text.index("Attempt 1\n") < text.index("Attempt 2\n") < text.index("Attempt 3\n")
 
 
+def test_functions_inside_graphs_are_shown_with_their_calls(run):
+    write(run, 4001, of_keras())
+    shown = " ".join(CliRunner().invoke(cli, ["profile"]).stdout.split())
+
+    assert "Functions of the script inside graphs, each call measured" in shown
+    assert "1 min 10 s 140 % 1 200 prepare() at train.py:40 input" in shown
+
+
 def test_several_processes_of_one_attempt_are_told_apart(run):
     write(run, 4001, of_keras())
     write(run, 77, samples(("training", "step", FIT, 1000)))
@@ -215,8 +223,9 @@ def test_a_damaged_file_is_said_and_the_journal_speaks_for_it(run):
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda text: text.replace(b'"stacks":[["training","step",[0', b'"stacks":[["training","step",[900'),
-        lambda text: text.replace(b'"stacks":[["training","step",[0', b'"stacks":[["training","step",[-1'),
+        # Of the same length, because the file has the length of its text.
+        lambda text: text.replace(b'"step",[0,1,', b'"step",[999,', 1),
+        lambda text: text.replace(b'"step",[0,1,', b'"step",[-11,', 1),
         lambda text: text.replace(b'"samples"', b'"sampled"'),
         lambda text: text[:16] + b"[" * 100_000,
         lambda text: b"\x03" + text[1:],
@@ -252,13 +261,13 @@ def test_a_run_without_samples_says_why(run, tmp_path):
 
 def test_a_program_without_a_training_or_with_a_short_one_says_so(tmp_path):
     outside = guard(tmp_path, "-m", "json.tool", "--help")
-    answer = stallguard(tmp_path, "profile")
+    answer = stallguard(tmp_path, "profile", "tool")
     assert (outside.code, answer.code) == (0, 1)
     assert "no process of it trained a batch" in answer.err or "no program of it had a probe" in answer.err
 
     (tmp_path / "short.py").write_text("import stallguard\nstallguard.beat()\n")
     assert guard(tmp_path, "short.py", cwd=tmp_path).code == 0
-    answer = stallguard(tmp_path, "profile")
+    answer = stallguard(tmp_path, "profile", "short")
     assert answer.code == 1
     assert "its training lasted 0.0 s; the probe writes the first samples after 5.0 s" in answer.err
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,7 +13,7 @@ from stallguard.core.profile import FEEDER, TRAINING
 from stallguard.probe import wire
 from stallguard.storage import stack_samples
 from stallguard.storage.paths import RunDir
-from stallguard.storage.stack_samples import CodeLine, StackSamples, StackTime
+from stallguard.storage.stack_samples import CodeLine, FunctionTime, StackSamples, StackTime
 
 SITE = "/venv/lib/python3.11/site-packages"
 # A stack of Keras as it is sampled, the outermost frame first.
@@ -37,15 +38,17 @@ GENERATOR = [
 ]
 
 
-def samples(*stacks: tuple[str, str, list[CodeLine], int]) -> StackSamples:
-    """Return samples of (role, phase, lines, milliseconds)."""
+def samples(
+    *stacks: tuple[str, str, list[CodeLine], int], functions: Sequence[FunctionTime] = ()
+) -> StackSamples:
+    """Return samples of (role, phase, lines, milliseconds), and measured functions."""
     lines: dict[CodeLine, int] = {}
     times = [
         StackTime(role, phase, tuple(lines.setdefault(line, len(lines)) for line in stack), passed)
         for role, phase, stack, passed in stacks
     ]
     covered = sum(one.milliseconds for one in times if one.role == TRAINING)
-    return StackSamples(1, len(times), covered, list(lines), times)
+    return StackSamples(1, len(times), covered, list(lines), times, list(functions))
 
 
 def of_keras() -> StackSamples:
@@ -55,6 +58,7 @@ def of_keras() -> StackSamples:
         (TRAINING, "tracing", FIT[:-2], 6_000),
         (TRAINING, "epoch end", [*FIT[:1], CodeLine("/home/me/train.py", 30, "on_epoch_end")], 4_000),
         (FEEDER, "step", GENERATOR, 39_000),
+        functions=[FunctionTime("input", "/home/me/train.py", 40, "prepare", 1200, 70_000)],
     )
 
 
@@ -89,13 +93,16 @@ FILES = st.sampled_from(
 LINES = st.builds(CodeLine, FILES | NAMES, st.integers(0, 9), NAMES)
 
 
+TIMES = st.sampled_from([0, 1, 500]) | st.integers(0, 10_000)  # milliseconds; equal ones are frequent
+
+
 @st.composite
 def any_samples(draw: st.DrawFn) -> StackSamples:
     """Draw any table that a probe can have written, and some that none would."""
     lines = draw(st.lists(LINES, min_size=1, max_size=12))
     stack = st.lists(st.integers(0, len(lines) - 1), max_size=30).map(tuple)
     phase = st.sampled_from(wire.PHASES)
-    one = st.builds(StackTime, st.sampled_from([TRAINING, FEEDER]), phase, stack, st.integers(0, 10_000))
+    one = st.builds(StackTime, st.sampled_from([TRAINING, FEEDER]), phase, stack, TIMES)
     stacks = draw(st.lists(one, min_size=1, max_size=40))
     covered = sum(each.milliseconds for each in stacks if each.role == TRAINING)
     return StackSamples(1, len(stacks), covered, lines, stacks)

@@ -88,6 +88,12 @@ def test_lines_of_the_script_are_apart_and_lines_of_a_library_function_are_one()
     assert shown(tree)[2:] == ["  f() 20", "   fit() 20", "  f() 20", "   fit() 20"]
 
 
+def test_a_wait_in_a_function_in_c_is_a_bar_below_its_line():
+    [tree] = trees(samples((TRAINING, "step", [FIT[1], CodeLine("<built-in>", 0, "sleep")], 10)))
+
+    assert shown(tree)[2:] == ["  main() 10", "   sleeps 10"]
+
+
 def test_the_stacks_that_the_probe_merged_have_a_bar():
     [tree] = trees(samples((TRAINING, "step", [], 700), (TRAINING, "step", FIT[:1], 300)))
 
