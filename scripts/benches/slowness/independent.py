@@ -36,7 +36,7 @@ class IndependentSampler:
         """Let the training write its stacks, if it can."""
         if not self.pid:
             self.pid = self._trains()
-        elif self._file.exists():
+        elif self._file.exists() and _is_caught(self.pid):
             self._marks.append(self._file.stat().st_size)
             try:
                 os.kill(self.pid, signal.SIGUSR1)
@@ -64,6 +64,19 @@ class IndependentSampler:
             if isinstance(event, Heartbeat) and event.beats and event.pid in armed:
                 return event.pid
         return 0
+
+
+def _is_caught(pid: int) -> bool:
+    """Return whether a process still has the handler: an interpreter that ends removes it, and the signal would kill.
+
+    That is known on Linux alone (proc(5)); elsewhere the answer is no, and nothing is sampled.
+    """
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
+    except OSError:
+        return False
+    mask = next((int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")), 0)
+    return bool(mask >> (signal.SIGUSR1 - 1) & 1)
 
 
 def seen(dumps: Iterable[StackDump], program: Path) -> Lines:
