@@ -67,6 +67,7 @@ def test_something_said_of_a_healthy_training_is_wrong_unless_other_programs_ran
     assert not slow.judge(healthy, ran(named("tiny-batches"))).is_cause_right
     assert not slow.judge(healthy, ran(named("busy-machine"))).is_cause_right
     assert slow.judge(healthy, ran(named("busy-machine"), others=1.5)).is_cause_right
+    assert slow.judge(healthy, ran(named("low-priority"), others=1.5)).is_cause_right
     assert not slow.judge(healthy, ran(code=1)).is_cause_right
 
 

@@ -24,7 +24,10 @@ from slowness.cases import CASES, Case
 from slowness.runs import Bottleneck, Ran, run
 from slowness.surroundings import Unavailable
 
-OTHERS = "busy-machine"
+OTHERS = (
+    "busy-machine",
+    "low-priority",
+)  # findings that are true if other programs run, the second if this is niced
 BUSY = 0.25  # cores that other programs take: from there, that they slow a training can be true
 WRONG = 1  # of all: the goal is 19 of 20
 SHARE = 0.001  # of a core: the sampler's cost
@@ -45,7 +48,7 @@ class Judged(NamedTuple):
     def is_cause_right(self) -> bool:
         """Whether the cause is named first; of a healthy training, whether nothing is said."""
         is_read = self.ran.code == 0 and self.ran.report.bottlenecks is not None
-        return is_read and (self.first.cause if self.first else "") == self.case.expected
+        return is_read and (self.first.kind if self.first else "") == self.case.expected
 
     @property
     def is_line_right(self) -> bool | None:
@@ -63,7 +66,7 @@ class Judged(NamedTuple):
         lines = independent.sampled(profile, self.case.path) if profile else {}
         at_line = sum(share for (_, line), share in lines.items() if line in self.case.marked)
         return (
-            self.case.name, self.case.expected or "nothing", first.cause if is_read else "not in the report",
+            self.case.name, self.case.expected or "nothing", first.kind if is_read else "not in the report",
             "yes" if self.is_cause_right else f"exit {self.ran.code}" if self.ran.code else "NO",
             ", ".join(map(str, self.case.marked)) or "-", str(first.line or "-"), f"{first.seconds:.1f}",
             f"{first.share:.0%}", f"{at_line:.0%}" if self.case.marked else "-",
@@ -74,7 +77,8 @@ class Judged(NamedTuple):
 def judge(case: Case, ran: Ran) -> Judged:
     """Return what is to be said of a run."""
     said = ran.report.bottlenecks or []
-    counted = [one for one in said if one.cause != OTHERS or case.expected == OTHERS or ran.others < BUSY]
+    disturbed = OTHERS if ran.others >= BUSY and case.expected not in OTHERS else ()
+    counted = [one for one in said if one.kind not in disturbed]
     agrees = None
     if ran.profile and ran.dumps:
         seen = independent.seen(ran.dumps, case.path)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 LIBRARIES = ("tensorflow", "keras", "tf_keras", "torch", "jax")  # their versions are in the hello
 TICK = 0.05  # s: 20 records a second
+TICK_NS = 50_000_000
 GREETING = 500_000_000  # ns between two hellos: while a library is imported it changes with every module
 SAMPLE = 500_000_000  # ns between two looks at the frames of all threads
 SECOND = 1_000_000_000  # ns between pulses, and between attempts to reconnect
@@ -76,19 +77,23 @@ class Sender:
     def _run(self) -> None:
         self._mail.own_thread()
         while not self.closed:
+            due = monotonic_ns() + TICK_NS
             sleep(TICK)
             try:
                 with self._turning:
                     if not self.closed:
                         now = monotonic_ns()
-                        self._sample(now)
+                        self._sample(now, now - due)
                         self.turn(now)
             except Exception:
                 # The interpreter shuts down, or the page is gone: send nothing more.
                 self.closed = True
 
-    def _sample(self, now: int) -> None:
-        """Look at the frames of all threads, each sampler twice a second; one that fails does so no more."""
+    def _sample(self, now: int, late: int) -> None:
+        """Look at the frames of all threads, each sampler twice a second; one that fails does so no more.
+
+        `late`: ns between the end of the thread's sleep and `now`.
+        """
         try:
             if self.waits is not None and now - self._sampled >= SAMPLE:
                 self._sampled = now
@@ -97,7 +102,7 @@ class Sender:
             self.waits = None
         try:
             if self.sampler is not None:
-                self.sampler.turn(now)
+                self.sampler.turn(now, late)
         except Exception:
             self.sampler = None
 

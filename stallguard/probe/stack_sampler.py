@@ -12,6 +12,8 @@ A thread that wakes up gets the interpreter's lock when the running thread relea
 switch interval (5 ms).  Python code that runs for less at a time would never be sampled: each sample would fall on the
 native call that follows it.  (Work of 1 ms, then sleep of 2 ms: 0 % of the samples are in the work; with this, 25 %.)
 So the thread shortens the switch interval, sleeps for a random time of some milliseconds, samples, and restores it.
+Not if it has just waited for longer than the switch interval: then a native call has kept the lock, and the sample is
+taken while its line is still the innermost one.  (Sorting for 83 % of the time, 100 ms at a time, would get 17 %.)
 
 The table has a fixed size: when it is full, the stacks with the least time are merged into one entry for each role and
 phase.  Times are absolute, so a reader that misses a state of the table loses nothing.
@@ -97,15 +99,17 @@ class StackSampler:
         self._chance = os.getpid()
         self._usual = 0.0  # the switch interval before the sample that is being taken
 
-    def turn(self, now: int) -> None:
+    def turn(self, now: int, late: int = 0) -> None:
         """Take a sample and write the table if that is due at `now` (CLOCK_MONOTONIC ns).
+
+        `late`: how long the thread has just waited for the interpreter's lock, ns.
 
         Not in the training thread, which sends urgent notes itself: it would sample itself, and wait.
         """
         if now < self._due or not self._beats.claimed or get_ident() == self._beats.training_thread:
             return
         began = thread_time()
-        frames = self._frames()
+        frames = self._frames(late)
         if self._last:
             self._add(frames, min(now - self._last, LONGEST))
         del frames
@@ -124,9 +128,11 @@ class StackSampler:
         self._chance = (self._chance * 6364136223846793005 + 1442695040888963407) & (2**64 - 1)
         return self._chance / 2**64
 
-    def _frames(self) -> dict[int, FrameType]:
+    def _frames(self, late: int) -> dict[int, FrameType]:
         """Return the frames of all threads at a moment that does not depend on what they do."""
         usual = sys.getswitchinterval()
+        if late > usual * 1e9:
+            return sys._current_frames()
         if usual <= SWITCH:
             sleep(SLEEP[0] + SLEEP[1] * self._random())
             return sys._current_frames()

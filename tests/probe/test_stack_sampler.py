@@ -127,6 +127,39 @@ def test_python_code_that_runs_for_a_millisecond_at_a_time_gets_its_share(sample
     assert sys.getswitchinterval() == usual
 
 
+def test_native_code_that_keeps_the_lock_for_long_gets_its_share(sampler, tmp_path):
+    def sample():
+        for number in range(1, 40):
+            began = time.monotonic_ns()
+            time.sleep(0.05)
+            sampler._due = 0
+            sampler.turn(number * SECOND, time.monotonic_ns() - began - 50_000_000)
+
+    def sort():
+        sorted(numbers)
+
+    numbers = [number * 0.618 % 1.0 for number in range(200_000)]  # some 50 ms
+    helper = threading.Thread(target=sample)
+    helper.start()
+    sorts = waits = 0.0
+    while helper.is_alive():
+        began = time.perf_counter()
+        sort()
+        middle = time.perf_counter()
+        time.sleep(0.01)
+        sorts += middle - began
+        waits += time.perf_counter() - middle
+    helper.join()
+    samples = taken(sampler, tmp_path)
+    sampled: dict[str, int] = {}
+    for one in samples.stacks:
+        if one.role == TRAINING:
+            innermost = samples.lines[one.stack[-1]].function
+            sampled[innermost] = sampled.get(innermost, 0) + one.milliseconds
+    # A sample some milliseconds after the lock was released would fall on the sleep.
+    assert sampled.get("sort", 0) / sum(sampled.values()) > sorts / (sorts + waits) / 2
+
+
 def test_a_stack_too_deep_for_a_table_keeps_the_line_of_the_script(sampler, tmp_path):
     library = {"deep": None, "stand": stand}
     code = "def deep(levels, here):\n    deep(levels - 1, here) if levels else stand(here)\n"

@@ -32,7 +32,7 @@ ENDING = 60.0  # seconds until a guard that was asked to end is killed
 class Bottleneck(msgspec.Struct, frozen=True):
     """What the report says of a bottleneck; the fields that the bench needs."""
 
-    cause: str
+    kind: str
     seconds: float = 0.0
     share: float = 0.0
     file: str = ""

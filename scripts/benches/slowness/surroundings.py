@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 LATENCY = 0.1  # seconds until the server answers
-QUOTA = 0.3  # of a core
+QUOTA = 0.2  # of a core
 MEMORY = 900_000_000  # bytes: TensorFlow takes 600 MB of them
 ENDING = 10.0  # seconds until a process that stays in a group is killed
 PERIOD = 100_000  # microseconds, the kernel's default

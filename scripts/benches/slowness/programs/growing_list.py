@@ -19,8 +19,8 @@ def train(x, y):
 
 
 losses = []
-for batch in range(6000):
+for batch in range(10000):
     losses.append(train(x, y))
     mean = sum(float(loss) for loss in losses) / len(losses)  # slow
-    if batch % 500 == 0:
+    if batch % 1000 == 0:
         print(batch, mean, flush=True)

@@ -17,7 +17,7 @@ class Report(keras.callbacks.Callback):
 
 
 chance = np.random.default_rng(0)
-x, y = chance.random((12000, 16), dtype=np.float32), chance.random((12000, 1), dtype=np.float32)
+x, y = chance.random((13600, 16), dtype=np.float32), chance.random((13600, 1), dtype=np.float32)
 model = keras.Sequential([keras.layers.Input((16,)), keras.layers.Dense(8), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 model.fit(x, y, batch_size=32, epochs=1, verbose=2, callbacks=[Report()])

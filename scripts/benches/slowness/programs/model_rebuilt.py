@@ -5,9 +5,8 @@ import numpy as np
 
 
 def built():
-    model = keras.Sequential(
-        [keras.layers.Input((16,)), keras.layers.Dense(32), keras.layers.Dense(1)]
-    )  # slow
+    layers = [keras.layers.Input((16,)), keras.layers.Dense(32), keras.layers.Dense(1)]
+    model = keras.Sequential(layers)  # slow
     model.compile("sgd", "mse")
     return model
 
