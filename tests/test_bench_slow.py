@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.core.profile import FEEDER, TRAINING
+from stallguard.core.events import Profiled
+from stallguard.core.profile import FEEDER, TRAINING, Profile
 
 BENCHES = Path(__file__).parents[1] / "scripts" / "benches"
+PROFILED = Profiled(at=1.0, attempt=1, pid=7, profile=Profile(60.0, 120, {"step": 60.0}))
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +28,7 @@ def ran(*bottlenecks, others=0.0, code=0):
     """Return a run whose report names `bottlenecks`."""
     from slowness.runs import Ran, Report
 
-    return Ran(code, Report(list(bottlenecks)), [], 60.0, others, ())
+    return Ran(code, Report(list(bottlenecks)), [PROFILED], 60.0, others, ())
 
 
 def named(cause, program="", line=0):
@@ -75,9 +77,11 @@ def test_a_report_without_the_field_is_never_right():
     import slow
     from slowness.runs import Ran, Report
 
-    without = Ran(0, Report(), [], 60.0, 0.0, ())
+    without = Ran(0, Report(), [PROFILED], 60.0, 0.0, ())
     assert not slow.judge(case("generator"), without).is_cause_right
     assert not slow.judge(case("healthy"), without).is_cause_right
+    not_sampled = Ran(0, Report([]), [], 60.0, 0.0, ())
+    assert not slow.judge(case("healthy"), not_sampled).is_cause_right
 
 
 def test_samplers_differ_if_their_first_lines_are_clearly_not_the_same():

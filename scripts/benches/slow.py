@@ -46,8 +46,10 @@ class Judged(NamedTuple):
 
     @property
     def is_cause_right(self) -> bool:
-        """Whether the cause is named first; of a healthy training, whether nothing is said."""
-        is_read = self.ran.code == 0 and self.ran.report.bottlenecks is not None
+        """Whether the cause is named first; of a healthy training that was sampled, whether nothing is said."""
+        is_read = (
+            self.ran.code == 0 and self.ran.report.bottlenecks is not None and self.ran.profile is not None
+        )
         return is_read and (self.first.kind if self.first else "") == self.case.expected
 
     @property

@@ -57,6 +57,6 @@ CASES = (
     Case("little-memory", "too_little_memory", "memory-thrash", around="little memory"),
     Case("quota", "ordinary", "processor-quota", around="quota", arguments=("20", "0")),
     Case("niced", "ordinary", "low-priority", around="busy processes", arguments=("20", "19")),
-    Case("two-at-once", "ordinary", "busy-machine", around="the same again", arguments=("40", "0")),
+    Case("two-at-once", "ordinary", "busy-machine", around="the same again", arguments=("120", "0")),
     Case("healthy", "healthy", ""),
 )

@@ -15,4 +15,4 @@ model = keras.Sequential(
     ]
 )
 model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
-model.fit(x, y, batch_size=128, epochs=40, verbose=2)
+model.fit(x, y, batch_size=128, epochs=100, verbose=2)

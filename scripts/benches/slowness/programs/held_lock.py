@@ -28,7 +28,7 @@ class Statistics(keras.callbacks.Callback):
 
 threading.Thread(target=write, daemon=True).start()
 chance = np.random.default_rng(0)
-x, y = chance.random((12800, 16), dtype=np.float32), chance.random((12800, 1), dtype=np.float32)
+x, y = chance.random((102400, 16), dtype=np.float32), chance.random((102400, 1), dtype=np.float32)
 model = keras.Sequential([keras.layers.Input((16,)), keras.layers.Dense(8), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 model.fit(x, y, batch_size=32, epochs=1, verbose=2, callbacks=[Statistics()])

@@ -13,7 +13,7 @@ def curve(row):
 
 
 def prepare(row, target):
-    prepared = tf.py_function(curve, [row], tf.float32)
+    prepared = tf.py_function(curve, [row], tf.float32) / 1024
     prepared.set_shape((60,))
     return prepared, target
 
@@ -22,5 +22,5 @@ chance = np.random.default_rng(0)
 x, y = chance.random((4000, 1024), dtype=np.float32), chance.random((4000, 1), dtype=np.float32)
 data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(4000).map(prepare).batch(32)
 model = keras.Sequential([keras.layers.Input((60,)), keras.layers.Dense(8), keras.layers.Dense(1)])
-model.compile(keras.optimizers.SGD(1e-6), "mse")
+model.compile(keras.optimizers.SGD(1e-4), "mse")
 model.fit(data, epochs=1, verbose=2)

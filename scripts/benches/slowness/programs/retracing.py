@@ -21,7 +21,7 @@ def train(x, y, scale):
     return loss
 
 
-for batch in range(150):
+for batch in range(300):
     loss = train(x, y, 1.0 / (batch + 1))  # slow
     if batch % 50 == 0:
         print(batch, float(loss), flush=True)

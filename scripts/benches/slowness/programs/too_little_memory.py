@@ -15,7 +15,7 @@ table = np.load("table.npy", mmap_mode="r")
 model = keras.Sequential([keras.layers.Input((WIDTH,)), keras.layers.Dense(8), keras.layers.Dense(1)])
 model.compile(keras.optimizers.SGD(1e-4), "mse")
 chance = np.random.default_rng(0)
-for batch in range(400):
+for batch in range(1000):
     rows = table[chance.integers(0, ROWS, 16)]  # slow
     loss = model.train_on_batch(rows, rows[:, :1])
     if batch % 50 == 0:
