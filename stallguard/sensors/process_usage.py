@@ -16,6 +16,7 @@ from stallguard.host.clock import Clock
 from stallguard.sensors import SensedTraining, Target
 
 CENSUS_EVERY = 10.0  # seconds, without suspicion: the baseline of healthy wait sites
+QUOTA_EVERY = 5.0  # seconds; reads the files of each level of control groups
 REMOTE_EVERY = 30.0  # seconds; walks the open files
 MEMBERS_EVERY = 2.0  # seconds between two searches for all processes of the run, which other sensors use
 SLACK = 0.2  # seconds by which a reading can be early
@@ -81,6 +82,8 @@ class _Watch:
         self._tree = system.Tree(root)
         self._read = self._counted = self._asked = float("-inf")
         self._remote: bool | None = None
+        self._limited = float("-inf")
+        self._throttled: float | None = None
 
     def is_due(self, wish: SensedTraining, now: float) -> bool:
         """Return whether it is to be read now: once a second, unless it is watched closely."""
@@ -96,12 +99,12 @@ class _Watch:
             self._counted = now
             census = system.census(self.members(), wish.probe_threads)
             site = system.main_site(wish.pid) if census is not None else None
+        if now - self._limited >= QUOTA_EVERY:
+            self._limited, self._throttled = now, system.throttled(wish.pid)
         if now - self._asked >= REMOTE_EVERY:
             self._asked = now
             self._remote = system.is_remote(self.members())
-        return replace(
-            reading, census=census, main_site=site, remote=self._remote, throttled=system.throttled(wish.pid)
-        )
+        return replace(reading, census=census, main_site=site, remote=self._remote, throttled=self._throttled)
 
     def search(self) -> tuple[int, ...]:
         """Return the members of the tree as they are now."""

@@ -15,6 +15,7 @@ from stallguard.core.history import History
 from stallguard.core.verdicts import Bottleneck
 
 LEAST_TIME = 10.0  # seconds of samples from which they say something
+EXPLAINS = 0.3  # of the time: swapping that takes so much is the reason for what else takes long
 LEAST_SHARE = 0.10  # of the time, below which a bottleneck is not worth a change
 
 
@@ -26,7 +27,7 @@ def bottlenecks(history: History) -> tuple[Bottleneck, ...]:
     if work.total < LEAST_TIME:
         return ()
     found = [one for rule in RULES if (one := rule(work)) is not None and one.share >= LEAST_SHARE]
-    return tuple(sorted(_merged(found), key=lambda one: -one.seconds))
+    return tuple(sorted(_explained(_merged(found)), key=lambda one: -one.seconds))
 
 
 def _merged(found: list[Bottleneck]) -> list[Bottleneck]:
@@ -54,6 +55,16 @@ def _merged(found: list[Bottleneck]) -> list[Bottleneck]:
         advice=same.advice,
     )
     return [whole, *(one for one in found if one is not falling and one is not same)]
+
+
+def _explained(found: list[Bottleneck]) -> list[Bottleneck]:
+    """Leave out the script's own code if memory is swapped: its line waits for pages, and is named with them."""
+    swap = next((one for one in found if one.kind == kinds.SWAP and one.share >= EXPLAINS), None)
+    script = next((one for one in found if one.kind == kinds.SCRIPT), None)
+    if swap is None or script is None:
+        return found
+    named = replace(swap, where=script.where, file=script.file, line=script.line)
+    return [named, *(one for one in found if one is not swap and one is not script)]
 
 
 def _place(one: Bottleneck) -> tuple[str, int]:

@@ -12,6 +12,7 @@ from itertools import pairwise
 from stallguard.core.bottlenecks import kinds
 from stallguard.core.bottlenecks.work import BATCHES, CHECKING, TRACING, Work, heaviest, seconds
 from stallguard.core.diagnosis import metrics
+from stallguard.core.history import Stage
 from stallguard.core.profile import FEEDER, Function, Spot
 from stallguard.core.text import count, duration, quantity
 from stallguard.core.verdicts import Bottleneck
@@ -28,7 +29,7 @@ FALLEN = 0.6  # of the earlier pace
 QUEUE_FROM = 0.35  # seconds of waiting for a core a second of computing, where no other process disturbs: 0.1
 WANTED = 0.5  # cores that the tree computes with or waits for: below that it waits for something else
 OTHERS_FROM = 0.25  # of the machine's cores that other processes use
-PAGING_FROM = 200.0  # page-ins a second
+PAGING_FROM = 10.0  # page-ins a second: a disk that is slow gives no more, and what they cost decides
 PAGE_IN = 100e-6  # seconds a page-in takes from a solid-state disk
 FLOAT64 = 0.5  # of the computing time that float32 saves: the numbers are half as long
 
@@ -221,33 +222,39 @@ def tiny_batches(work: Work) -> Bottleneck | None:
 
 def pace(work: Work) -> Bottleneck | None:
     """Batches that take longer and longer, and what grew with them."""
-    stages = [stage for stage in work.stages if stage.heartbeat.fits == work.heartbeat.fits]
+    known = [stage for stage in work.stages if stage.heartbeat.fits == work.heartbeat.fits]
     spans = [
-        (stage, later, batches, passed)
-        for stage, later in pairwise(stages)
-        if (batches := later.heartbeat.beats - stage.heartbeat.beats) > 0
-        and (passed := later.profile.seconds - stage.profile.seconds) > 0
+        (later, batches, passed)
+        for stage, later in pairwise([None, *known] if known[0] is work.stages[0] else known)
+        if later is not None
+        and (batches := later.heartbeat.beats - (stage.heartbeat.beats if stage else 0)) > 0
+        and (passed := _batch_time(later) - (_batch_time(stage) if stage else 0.0)) > 0
     ]
     if len(spans) < 3:  # noqa: PLR2004 - two points are no trend
         return None
-    paces = [batches / passed for _, _, batches, passed in spans]
+    paces = [batches / passed for _, batches, passed in spans]
     third = max(1, len(paces) // 3)
     first, last = max(paces[:third]), sorted(paces[-third:])[third // 2]
     falls = sum(later < earlier for earlier, later in pairwise(paces))
     if last > FALLEN * first or falls < 0.6 * (len(paces) - 1):
         return None
-    cost = sum(passed - batches / first for _, _, batches, passed in spans)
+    cost = sum(passed - batches / first for _, batches, passed in spans)
     if cost < PACE_FROM * work.total:
         return None
-    place = _grown(spans[0][1].profile.spots, spans[0][1].heartbeat.beats, work)
-    since = duration(work.profile.seconds - spans[0][0].profile.seconds)
+    place = _grown(spans[0][0].profile.spots, spans[0][0].heartbeat.beats, work)
+    since = duration(sum(passed for _, _, passed in spans))
     numbers = [f"from {quantity(first, '')} to {quantity(last, '')} batches a second within {since}"]
-    footprints = [stage.footprint for stage in stages if stage.footprint]
+    footprints = [stage.footprint for stage in known if stage.footprint]
     if footprints and footprints[-1] > 1.2 * footprints[0]:
         numbers.append(
             f"memory grew with it, from {quantity(footprints[0], 'bytes')} to {quantity(footprints[-1], 'bytes')}"
         )
     return _found(kinds.PACE, work, cost, place, *numbers)
+
+
+def _batch_time(stage: Stage) -> float:
+    """Return the seconds in which batches had been trained by then, without tracing, validation and checkpoints."""
+    return sum(stage.profile.phases.get(name, 0.0) for name in BATCHES)
 
 
 def _grown(before: tuple[Spot, ...], batches: int, work: Work) -> Spot | None:
@@ -322,7 +329,9 @@ def swapping(work: Work) -> Bottleneck | None:
         return None
     readings = [seen.reading for seen in work.history.memory if seen.reading.stall_full is not None]
     stalled = sum(one.stall_full or 0.0 for one in readings) / len(readings) if readings else 0.0
-    cost = work.total * min(1.0, max(stalled, rate * PAGE_IN))
+    states = [seen.reading.state for seen in work.history.process if seen.reading.state]
+    blocked = states.count("uninterruptible") / len(states) if states else 0.0  # in the kernel, for a page
+    cost = work.total * min(1.0, max(stalled, blocked, rate * PAGE_IN))
     return _found(kinds.SWAP, work, cost, None, f"{quantity(rate, '')} page-ins a second")
 
 

@@ -216,7 +216,7 @@ def test_a_pace_that_falls_is_one_bottleneck_with_what_grew() -> None:
     found = bottlenecks(falling(600, 300, 150, 75, 40))
     assert [one.kind for one in found] == [kinds.PACE]
     assert found[0].line == 16
-    assert found[0].evidence[0].startswith("from 40 to ")
+    assert found[0].evidence[0].startswith("from 40 to 2.67 batches a second within ")
     assert any("a callback took" in text for text in found[0].evidence)
 
 
@@ -247,3 +247,9 @@ def test_a_quota_costs_the_time_for_which_it_held_back() -> None:
 def test_pages_that_come_back_from_the_disk_cost_time() -> None:
     assert worst(story(spot(58.0, 30, **FIT), faults=5000.0)) == (kinds.SWAP, 0)
     assert bottlenecks(story(spot(58.0, 30, **FIT), faults=5.0)) == ()
+
+
+def test_the_line_that_waits_for_pages_is_named_with_the_swapping() -> None:
+    reads = spot(58.0, 12, phase="between", does="user", function="rows")
+    found = bottlenecks(story(reads, faults=9000.0))
+    assert [(one.kind, one.line) for one in found] == [(kinds.SWAP, 12)]
