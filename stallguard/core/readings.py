@@ -40,7 +40,7 @@ class Process(Reading, frozen=True, tag="process"):
     remote: bool | None = None  # a remote socket or a network file system is in use
     workers: int | None = None  # children that died since the last reading
     nice: int | None = None  # of the training process; above 0, others go first
-    background: bool | None = None  # macOS runs it as background work, on its slow cores
+    background: bool | None = None  # macOS ran it mostly as background work, on its slow cores
     # Seconds for which a control group's quota kept it from running; null: no quota.
     throttled: float | None = msgspec.field(default=None, name="throttled_seconds")
 

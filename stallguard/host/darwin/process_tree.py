@@ -20,7 +20,6 @@ from stallguard.host.darwin import libproc
 from stallguard.host.monotonic_counters import Rising
 from stallguard.host.process_members import Members
 
-THROTTLED = 4  # MAXPRI_THROTTLE
 WRAP = 1 << 32  # the counters of struct proc_taskinfo are 32 bits wide
 # The kernel stops pti_faults and pti_csw at this value (fill_taskprocinfo): then they no longer count.
 FULL = (1 << 31) - 1
@@ -120,10 +119,15 @@ class Tree:
 def _rank(seen: ProcessSample) -> dict[str, int | bool | None]:
     """Return how the scheduler ranks a process.
 
-    The base priority of a task in the background (PRIO_DARWIN_BG, the QoS class background) is 4, that of any other
-    31 or more: MAXPRI_THROTTLE and BASEPRI_DEFAULT in xnu's osfmk/kern/sched.h.
+    struct rusage_info_v4 counts its processor time by the effective quality of service, which is "background" too for a
+    process under `taskpolicy -b` or a job of ProcessType Background (xnu, thread_update_qos_cpu_time).
     """
-    background = None if seen.task is None else seen.task.priority <= THROTTLED
+    used, background = seen.used, None
+    if used is not None:
+        slow = used.cpu_time_qos_background + used.cpu_time_qos_maintenance
+        fast = used.cpu_time_qos_utility + used.cpu_time_qos_legacy + used.cpu_time_qos_user_initiated
+        fast += used.cpu_time_qos_default + used.cpu_time_qos_user_interactive
+        background = slow > fast if slow + fast else None
     return {"nice": seen.who.nice, "background": background}
 
 

@@ -33,8 +33,9 @@ def parse_groups(text: str, mount: str = CGROUPS) -> list[tuple[int, str]]:
     """Return the version and the directory of the groups in a /proc/PID/cgroup that can have a quota."""
     found = []
     for line in text.splitlines():
-        _, _, rest = line.partition(":")
-        names, _, path = rest.partition(":")
+        if line.count(":") < 2:  # noqa: PLR2004 - number, controllers, path
+            continue
+        _, names, path = line.split(":", 2)
         if not names:
             found.append((V2, f"{mount}{path}".rstrip("/")))
         elif "cpu" in names.split(","):

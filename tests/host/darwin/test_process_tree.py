@@ -44,6 +44,8 @@ OFFSETS: list[tuple[type[ctypes.Structure], str, int]] = [
     (libproc.Rusage, "child_pageins", 128),
     (libproc.Rusage, "diskio_bytesread", 144),
     (libproc.Rusage, "diskio_byteswritten", 152),
+    (libproc.Rusage, "cpu_time_qos_default", 160),
+    (libproc.Rusage, "cpu_time_qos_background", 176),
     (libproc.Rusage, "logical_writes", 232),
     (libproc.Rusage, "lifetime_max_phys_footprint", 240),
     (libproc.Rusage, "instructions", 248),
@@ -106,6 +108,8 @@ class Kernel:
             10: "child",
             16: "read",
             17: "written",
+            18: "default",
+            20: "background",
             29: "instructions",
         }
         order[34] = "ready"
@@ -128,7 +132,7 @@ class Kernel:
         return (
             head
             + b"python".ljust(48, b"\0")
-            + struct.pack("<5Ii", *[0] * 6)
+            + struct.pack("<5Ii", *[0] * 5, one.get("nice", 0))
             + struct.pack("<QQ", one["start"], 0)
         )
 
@@ -302,3 +306,11 @@ def test_the_boot_is_that_which_the_kernel_names(monkeypatch, value: bytes | Non
 
     monkeypatch.setattr(libproc, "library", lambda: SimpleNamespace(sysctlbyname=sysctlbyname))
     assert darwin.boot.__wrapped__().startswith(boot)
+
+
+def test_a_process_that_ran_mostly_in_the_background_is_known_as_such(kernel: Kernel) -> None:
+    kernel.add(10, nice=5, default=24, background=48_000_000)
+    kernel.add(20, default=48_000_000, background=24)
+    kernel.add(30)
+    readings = [process_tree.Tree(pid).read() for pid in (10, 20, 30)]
+    assert [(one.nice, one.background) for one in readings] == [(5, True), (0, False), (0, None)]
