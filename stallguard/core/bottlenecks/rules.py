@@ -19,12 +19,16 @@ from stallguard.core.verdicts import Bottleneck
 
 INPUT_FROM, CALLBACK_FROM, SAVING_FROM, CHECKING_FROM, SCRIPT_FROM = 0.25, 0.15, 0.15, 0.35, 0.25
 TRACING_FROM, LOCK_FROM, PACE_FROM = 0.25, 0.15, 0.25
-TRACES = 0.05  # graphs traced a batch: a training that traces each graph once has traced 3 or 4 in all
+TRACES = 0.05  # graphs traced a batch
+LEAST_TRACES = (
+    15  # in all; a training that traces each graph once, with validation and prediction, has some 3 to 8
+)
 NATIVE_CALLS = ("hand", "torch")  # sources of beats (wire.SOURCES) of loops whose steps no hook brackets
 SURE_INPUT = 0.85  # of the time in the functions of an input pipeline: nothing else can be the limit
+LIKELY_INPUT = 0.4  # the same, if nothing computes beside them
 IDLE_CORES = 1.4  # below it, nothing but the one thread that prepares the input computes
 IDLE_GPU = 0.5  # utilisation
-SMALL_BATCH, SHORT_STEP = 8, 0.010  # rows, seconds: a step in which the device has next to nothing to compute
+SMALL_BATCH, SHORT_STEP = 4, 0.005  # rows, seconds: a step in which the device has next to nothing to compute
 FALLEN = 0.6  # of the earlier pace
 QUEUE_FROM = 0.35  # seconds of waiting for a core a second of computing, where no other process disturbs: 0.1
 WANTED = 0.5  # cores that the tree computes with or waits for: below that it waits for something else
@@ -57,7 +61,7 @@ def waits_for_input(work: Work) -> Bottleneck | None:
     feeders = work.of_feeders()
     prepared = max(sum(one.seconds for one in functions), _longest(feeders))
     shared = prepared / work.total
-    busy = shared >= SURE_INPUT or (shared >= INPUT_FROM and _nothing_computes(work))
+    busy = shared >= SURE_INPUT or (shared >= LIKELY_INPUT and _nothing_computes(work))
     cost = max(seconds(waited), min(prepared, work.phases(BATCHES)) if busy else 0.0)
     if cost < INPUT_FROM * work.total:
         return None
@@ -116,11 +120,14 @@ def callback(work: Work) -> Bottleneck | None:
 
 def script(work: Work) -> Bottleneck | None:
     """The script's own Python code in its loop or in the step, which no framework compiles."""
-    phases = (*CHECKING, *TRACING, "checkpoint")
     # PyTorch and JAX compute in native calls without a Python frame, at a line of the script.
     own = ("sleep",) if work.heartbeat.source in NATIVE_CALLS else ("sleep", "user")
+    # What the script does before and after its training is not the training's; a loop by hand knows no phases.
+    phases = (*BATCHES, "epoch start", "epoch end") + (
+        ("importing", "idle") if work.heartbeat.source == "hand" else ()
+    )
     spots = []
-    for spot in work.of_training(lambda spot: spot.phase not in phases and not spot.feeds):
+    for spot in work.of_training(lambda spot: spot.phase in phases and not spot.feeds):
         is_own = spot.does in own and not spot.calls.startswith("keras")
         is_called = spot.called_by != "" and spot.phase == "step"
         if (is_own or is_called) and "callback" not in spot.called_by:
@@ -175,7 +182,7 @@ def tracing(work: Work) -> Bottleneck | None:
     built = work.of_training(lambda spot: spot.calls.startswith("keras") and _builds(spot.calls))
     spent = traced + seconds([spot for spot in built if spot.phase not in TRACING])
     traces, beats = work.heartbeat.traces, work.heartbeat.beats
-    if spent < TRACING_FROM * work.total or not beats or traces / beats < TRACES:
+    if spent < TRACING_FROM * work.total or traces < LEAST_TRACES or traces < TRACES * beats:
         return None
     numbers = f"{count(traces, 'graph', 'graphs')} for {count(beats, 'batch', 'batches')}"
     spots = work.of_training(lambda spot: spot.phase in TRACING)

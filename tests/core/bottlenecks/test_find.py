@@ -182,6 +182,9 @@ def test_tracing_again_and_again_is_retracing_and_with_new_models_it_is_the_mode
     assert worst(story(traced, spot(15.0, 23, **FIT), counts=counts)) == (kinds.RETRACING, 23)
     assert worst(story(traced, layers, counts=counts)) == (kinds.REBUILT, 8)
     assert bottlenecks(story(traced, spot(15.0, 23, **FIT), counts={"traces": 4})) == ()
+    assert bottlenecks(story(traced, spot(15.0, 23, **FIT), beats=20, counts={"traces": 8})) == (), (
+        "each of them once"
+    )
 
 
 def test_float64_costs_half_of_the_computing() -> None:
@@ -253,3 +256,8 @@ def test_the_line_that_waits_for_pages_is_named_with_the_swapping() -> None:
     reads = spot(58.0, 12, phase="between", does="user", function="rows")
     found = bottlenecks(story(reads, faults=9000.0))
     assert [(one.kind, one.line) for one in found] == [(kinds.SWAP, 12)]
+
+
+def test_what_the_script_does_after_its_training_does_not_make_the_training_slow() -> None:
+    after = spot(40.0, 50, phase="idle", does="user", function="plot")
+    assert bottlenecks(story(spot(20.0, 30, **FIT), after)) == ()
