@@ -54,6 +54,12 @@ main(float(sys.argv[1]))
 GET, SLEEP = 19, 6  # the lines that wait for the producer, and in which it sleeps
 
 
+@pytest.fixture(autouse=True)
+def as_wide_as_a_pipe(monkeypatch):
+    """pytest-xdist sets COLUMNS for its workers, and lines would be broken there."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     """A run of a loop that waits for its input; asked for its profile while it went on, and over now."""
