@@ -52,6 +52,7 @@ def summarise(samples: StackSamples, spots: int = SPOTS) -> Profile:
         functions=_functions(samples, [spot for spot, _ in ranked]),
         spots=shown,
         rest=round(max(0.0, total - sum(seconds for _, seconds in named)), 3),
+        beats=samples.beats,
     )
 
 

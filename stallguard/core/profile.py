@@ -69,3 +69,4 @@ class Profile(msgspec.Struct, frozen=True, omit_defaults=True):
     functions: tuple[Function, ...] = ()  # of the script, inside the library's graphs; most time first
     spots: tuple[Spot, ...] = ()  # those with the most time
     rest: float = 0.0  # of all spots that are left out
+    beats: int = 0  # batches that were trained in these seconds

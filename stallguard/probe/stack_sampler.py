@@ -60,7 +60,7 @@ OUTER = 32  # frames of the script's own code beyond
 TRAINING, FEEDER = "training", "feeder"
 BUILT_IN = "<built-in>"  # the file of a line for a function in C
 WAITING = ("lock", "timed", "sleep", "io")  # kinds of wait (wire.WAITS) that such a line names
-_PHASE, _BEGAN = wire.SLOT["phase"], wire.SLOT["began_ns"]
+_PHASE, _BEGAN, _BEATS = wire.SLOT["phase"], wire.SLOT["began_ns"], wire.SLOT["beats"]
 _HERE = os.path.dirname(__file__) + os.sep
 # What is the script's own: neither in the standard library nor in an installed package, nor built into Python.
 _LIBRARIES = ("%ssite-packages%s" % (os.sep, os.sep), "%sdist-packages%s" % (os.sep, os.sep))
@@ -233,6 +233,7 @@ class StackSampler:
         ]
         whole: dict[str, Any] = {
             "began": self._beats.slots[_BEGAN],
+            "beats": self._beats.slots[_BEATS],
             "samples": self._samples,
             "milliseconds": self._covered // 1_000_000,
             "lines": list(lines),

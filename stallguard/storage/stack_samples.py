@@ -59,6 +59,7 @@ class StackSamples(msgspec.Struct, frozen=True):
     lines: list[CodeLine]
     stacks: list[StackTime]
     functions: list[FunctionTime] = []
+    beats: int = 0  # batches trained when it was written
 
 
 def path(probe: Path, pid: int) -> Path:

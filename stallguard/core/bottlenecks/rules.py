@@ -234,7 +234,7 @@ def pace(work: Work) -> Bottleneck | None:
         (later, batches, passed)
         for stage, later in pairwise([None, *known] if known[0] is work.stages[0] else known)
         if later is not None
-        and (batches := later.heartbeat.beats - (stage.heartbeat.beats if stage else 0)) > 0
+        and (batches := later.profile.beats - (stage.profile.beats if stage else 0)) > 0
         and (passed := _batch_time(later) - (_batch_time(stage) if stage else 0.0)) > 0
     ]
     if len(spans) < 3:  # noqa: PLR2004 - two points are no trend
@@ -248,7 +248,7 @@ def pace(work: Work) -> Bottleneck | None:
     cost = sum(passed - batches / first for _, batches, passed in spans)
     if cost < PACE_FROM * work.total:
         return None
-    place = _grown(spans[0][0].profile.spots, spans[0][0].heartbeat.beats, work)
+    place = _grown(spans[0][0].profile.spots, spans[0][0].profile.beats, work)
     since = duration(sum(passed for _, _, passed in spans))
     numbers = [f"from {quantity(first, '')} to {quantity(last, '')} batches a second within {since}"]
     footprints = [stage.footprint for stage in known if stage.footprint]
@@ -267,7 +267,7 @@ def _batch_time(stage: Stage) -> float:
 def _grown(before: tuple[Spot, ...], batches: int, work: Work) -> Spot | None:
     """Return the place whose time a batch grew most since an earlier profile of `batches` batches."""
     earlier = {(spot.role, spot.phase, spot.file, spot.line): spot.seconds for spot in before}
-    more = work.heartbeat.beats - batches
+    more = work.profile.beats - batches
     if not batches or more <= 0:
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from stallguard.core.bottlenecks import kinds
 from stallguard.core.bottlenecks.find import bottlenecks
@@ -60,7 +61,9 @@ def story(
             for one in functions
         )
         executing = sum(one.seconds for one in shown if one.does == "tf_wait")
-        profile = Profile(seconds * part, int(120 * part), phases, executing, done, shown)
+        profile = Profile(
+            seconds * part, int(120 * part), phases, executing, done, shown, beats=int(beats * part)
+        )
         heartbeat = Heartbeat(
             at=100 + seconds * part,
             attempt=1,
@@ -208,7 +211,9 @@ def falling(*shares: int) -> History:
         slow += 15.0 - share * 0.02 if share else 0.0
         at = 15.0 * number
         where = spot(slow, 16, phase="between", does="sleep", called_by=KERAS_CALLBACK, function="on_end")
-        profile = Profile(at, int(2 * at), {"step": at - slow, "between": slow}, 0.0, (), (where,))
+        profile = Profile(
+            at, int(2 * at), {"step": at - slow, "between": slow}, 0.0, (), (where,), beats=beats
+        )
         stages.append(
             Stage(at, profile, Heartbeat(at=at, attempt=1, beats=beats, fits=1), at, 0.0, 0, None, 10**9)
         )
@@ -261,3 +266,12 @@ def test_the_line_that_waits_for_pages_is_named_with_the_swapping() -> None:
 def test_what_the_script_does_after_its_training_does_not_make_the_training_slow() -> None:
     after = spot(40.0, 50, phase="idle", does="user", function="plot")
     assert bottlenecks(story(spot(20.0, 30, **FIT), after)) == ()
+
+
+def test_a_record_that_is_newer_than_its_profile_shows_no_falling_pace() -> None:
+    history = story(spot(58.0, 30, **FIT))
+    newer = tuple(
+        replace(stage, heartbeat=replace(stage.heartbeat, beats=beats))
+        for stage, beats in zip(history.stages, (450, 750, 930, 1050), strict=True)
+    )
+    assert bottlenecks(replace(history, stages=newer)) == ()
