@@ -27,7 +27,7 @@ def bottlenecks(history: History) -> tuple[Bottleneck, ...]:
     if work.total < LEAST_TIME:
         return ()
     found = [one for rule in RULES if (one := rule(work)) is not None and one.share >= LEAST_SHARE]
-    return tuple(sorted(_explained(_merged(found)), key=lambda one: -one.seconds))
+    return tuple(sorted(_merged(_explained(found)), key=lambda one: -one.seconds))
 
 
 def _merged(found: list[Bottleneck]) -> list[Bottleneck]:
@@ -58,13 +58,17 @@ def _merged(found: list[Bottleneck]) -> list[Bottleneck]:
 
 
 def _explained(found: list[Bottleneck]) -> list[Bottleneck]:
-    """Leave out the script's own code if memory is swapped: its line waits for pages, and is named with them."""
+    """Leave out the script's own code and a falling pace if memory is swapped: a line that waits for pages is why."""
     swap = next((one for one in found if one.kind == kinds.SWAP and one.share >= EXPLAINS), None)
-    script = next((one for one in found if one.kind == kinds.SCRIPT), None)
-    if swap is None or script is None:
+    effects = [one for one in found if one.kind in (kinds.SCRIPT, kinds.PACE)]
+    if swap is None or not effects:
         return found
-    named = replace(swap, where=script.where, file=script.file, line=script.line)
-    return [named, *(one for one in found if one is not swap and one is not script)]
+    place = max(effects, key=lambda one: (one.line > 0, one.seconds))
+    named = replace(
+        swap, where=place.where, file=place.file, line=place.line, seconds=max(swap.seconds, place.seconds),
+        share=max(swap.share, place.share),
+    )  # fmt: skip
+    return [named, *(one for one in found if one is not swap and one not in effects)]
 
 
 def _place(one: Bottleneck) -> tuple[str, int]:
