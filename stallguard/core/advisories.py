@@ -62,17 +62,19 @@ def profiled(run: Run, event: Profiled, _limits: Limits) -> tuple[Run, list[Acti
 
     A bottleneck is announced if two profiles in a row show it, once an attempt.
     """
-    training = next((one for one in run.trainings if one.pid == event.pid and one.trains), None)
+    training = next(
+        (one for one in run.trainings if one.pid == event.pid and one.trains and not one.over), None
+    )
     if training is None:
         return run, []
-    found, review = bottlenecks(training.history), run.review
-    sure = [one for one in found[:NAMED] if one.kind in review.slowed_by and one.kind not in review.announced]
-    if run.state != lifecycle.RUNNING:
-        sure = []
-    known = (*review.announced, *(one.kind for one in sure))
-    run = replace(run, review=replace(review, announced=known, slowed_by=tuple(one.kind for one in found)))
+    history, review = training.history, run.review
+    found, before = bottlenecks(history), bottlenecks(replace(history, stages=history.stages[:-1]))
+    known = {*review.announced} | ({one.kind for one in found} - {one.kind for one in before})
+    sure = [one for one in found[:NAMED] if one.kind not in known and run.state == lifecycle.RUNNING]
+    announced = (*review.announced, *(one.kind for one in sure))
+    run = replace(run, review=replace(review, announced=announced))
     actions: list[Action] = []
-    if found or review.slowed_by:
+    if found or before:
         actions.append(SlowedBy(event.attempt, event.pid, event.profile.seconds, found))
     for one in sure:
         actions.append(Announce("training.bottleneck", messages.bottleneck(one)))

@@ -29,7 +29,6 @@ class Review(msgspec.Struct, frozen=True, omit_defaults=True):
     at: float = 0.0
     slow: bool = False
     announced: tuple[str, ...] = ()  # causes, and kinds of bottleneck
-    slowed_by: tuple[str, ...] = ()  # kinds of bottleneck that the last profile showed
 
 
 class Totals(msgspec.Struct, frozen=True):

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from stallguard.core.events import Event, Profiled
+from stallguard.core.events import Event, ProbeNote, Profiled
 from stallguard.storage import stack_samples
+from stallguard.supervisor import internal_error
 from stallguard.supervisor.program_record import Track
 
 FIRST = 15.0  # seconds from the first batch to the first profile, and between the first ones
@@ -27,6 +28,7 @@ class ProfileWatch:
         self._since: dict[tuple[int, int], float] = {}  # program -> when it was first seen to train
         self._due: dict[tuple[int, int], float] = {}
         self._posted: dict[tuple[int, int], int] = {}  # samples of the last profile
+        self._failed = False  # an error of ours was reported
 
     def look(self, tracks: Iterable[Track], attempt: int, now: float) -> None:
         """Post the profiles that are due."""
@@ -38,15 +40,27 @@ class ProfileWatch:
             if now < self._due.setdefault(key, now + FIRST):
                 continue
             self._due[key] = now + min(LONGEST, max(FIRST, SHARE * (now - since)))
-            self._read(track, attempt, now)
+            self._post_profile(track, attempt, now)
 
     def ended(self, track: Track, attempt: int, now: float) -> None:
         """Post the last profile of a program that is over."""
         key = (track.pid, track.began)
         if key in self._since or (track.last is not None and track.last.trains):
-            self._read(track, attempt, now)
+            self._post_profile(track, attempt, now)
         for known in (self._since, self._due, self._posted):
             known.pop(key, None)
+
+    def _post_profile(self, track: Track, attempt: int, now: float) -> None:
+        """Post a profile; an error in it must not end the thread that receives the records."""
+        try:
+            self._read(track, attempt, now)
+        except Exception as error:  # noqa: BLE001 - reported, once
+            if self._failed:
+                return
+            self._failed = True
+            text = f"where the time goes cannot be read ({internal_error.words(error)})"
+            facts = {"trace": internal_error.trace(error)}
+            self._post(ProbeNote(at=now, attempt=attempt, kind="trouble", text=text, facts=facts))
 
     def _read(self, track: Track, attempt: int, now: float) -> None:
         from stallguard.collectors import stack_profile  # after the first attempt is started

@@ -40,6 +40,13 @@ def taken(sampler: StackSampler, tmp_path: Path) -> stack_samples.StackSamples:
     return samples
 
 
+def share_of(function: str, samples: stack_samples.StackSamples) -> float:
+    """Return the share of the training thread's time that is sampled in a function itself."""
+    stacks = [one for one in samples.stacks if one.role == TRAINING]
+    inside = [one for one in stacks if samples.lines[one.stack[-1]].function == function]
+    return sum(one.milliseconds for one in inside) / sum(one.milliseconds for one in stacks)
+
+
 class Thread:
     """A thread that stands in a function of this file until it is released."""
 
@@ -116,14 +123,8 @@ def test_python_code_that_runs_for_a_millisecond_at_a_time_gets_its_share(sample
         works += middle - began
         waits += time.perf_counter() - middle
     helper.join()
-    samples = taken(sampler, tmp_path)
-    sampled: dict[str, int] = {}
-    for one in samples.stacks:
-        if one.role == TRAINING:
-            innermost = samples.lines[one.stack[-1]].function
-            sampled[innermost] = sampled.get(innermost, 0) + one.milliseconds
     # Without the short switch interval each sample falls on the sleep; on a busy machine most still do.
-    assert sampled.get("<genexpr>", 0) / sum(sampled.values()) > works / (works + waits) / 10
+    assert share_of("<genexpr>", taken(sampler, tmp_path)) > works / (works + waits) / 10
     assert sys.getswitchinterval() == usual
 
 
@@ -150,14 +151,8 @@ def test_native_code_that_keeps_the_lock_for_long_gets_its_share(sampler, tmp_pa
         sorts += middle - began
         waits += time.perf_counter() - middle
     helper.join()
-    samples = taken(sampler, tmp_path)
-    sampled: dict[str, int] = {}
-    for one in samples.stacks:
-        if one.role == TRAINING:
-            innermost = samples.lines[one.stack[-1]].function
-            sampled[innermost] = sampled.get(innermost, 0) + one.milliseconds
     # A sample some milliseconds after the lock was released would fall on the sleep.
-    assert sampled.get("sort", 0) / sum(sampled.values()) > sorts / (sorts + waits) / 3
+    assert share_of("sort", taken(sampler, tmp_path)) > sorts / (sorts + waits) / 3
 
 
 def test_a_stack_too_deep_for_a_table_keeps_the_line_of_the_script(sampler, tmp_path):

@@ -50,7 +50,7 @@ INPUT = _kind(
 )
 CALLBACK = _kind(
     "slow-callback", "a callback",
-    Advice("do it each epoch instead of each batch", "def on_epoch_end(self, epoch, logs=None)"),
+    Advice("do it each epoch instead of each batch", "def on_epoch_end(self, epoch, logs=None): ..."),
     Advice("move slow work, such as uploads and plots, to a thread of its own"),
 )
 CHECKPOINTS = _kind(
@@ -89,7 +89,10 @@ TINY = _kind(
     FEWER_CALLS,
     Advice("on a small model the CPU can be faster than the GPU", f"{COMPARE} --device cpu,gpu -- ..."),
 )
-PACE = _kind("falling-pace", "batches that take longer and longer")
+PACE = _kind(
+    "falling-pace", "batches that take longer and longer",
+    Advice("see what grows at that line: keep a bounded part of a list, and numbers instead of tensors"),
+)
 SWAP = _kind("memory-thrash", "memory that is swapped in and out", SMALLER, STREAM, NO_CACHE)
 LEAK = _kind("memory-growth", "memory that grows", BUILD_ONCE, SEGMENTS)
 QUOTA = _kind(
@@ -98,8 +101,11 @@ QUOTA = _kind(
 )
 PRIORITY = _kind(
     "low-priority", "a low priority beside other processes",
-    Advice("start it without nice", "nice -n 0 stallguard run ..."),
-    Advice("macOS runs background work on its slow cores: take it out of the background", "taskpolicy -B -p PID"),
+    Advice("start it without nice, or make the other processes nicer", "renice -n 10 -p PID"),
+    Advice(
+        "macOS runs background work on its slow cores: take it out of the background",
+        "taskpolicy -B -p PID", when="in_background",
+    ),
 )
 BUSY = _kind(
     "busy-machine", "other processes on the machine",

@@ -43,8 +43,15 @@ def _found(
 ) -> Bottleneck:
     cost = min(cost, work.total)
     file, line, where = (place.file, place.line, place.where) if place is not None else ("", 0, "")
-    advice = tuple(piece.sentence() for piece in kinds.KINDS[kind].advice)
+    holds = {"": True, "on_metal": metrics.on_metal(work.history), "in_background": _in_background(work)}
+    advice = tuple(piece.sentence() for piece in kinds.KINDS[kind].advice if holds[piece.when])
     return Bottleneck(kind, round(cost, 1), round(cost / work.total, 3), where, file, line, evidence, advice)
+
+
+def _in_background(work: Work) -> bool:
+    """Return whether macOS ran the training mostly as background work."""
+    known = [seen.reading.background for seen in work.history.process if seen.reading.background is not None]
+    return bool(known) and known[-1]
 
 
 # ---- the script ---------------------------------------------------------------------------------------------
@@ -318,14 +325,11 @@ def crowded(work: Work) -> Bottleneck | None:
     cost = work.total * queue / (queue + cores)
     names = ", ".join(dict.fromkeys(name for _, _, busiest in reversed(machine) for name in busiest))
     numbers = [f"others use {others:.1f} of {all_cores} cores" + (f": {names}" if names else "")]
-    ranks = [seen.reading for seen in work.history.process if seen.reading.nice is not None]
-    if ranks and ((ranks[-1].nice or 0) > 0 or ranks[-1].background):
-        nice = (
-            f"it runs with nice {ranks[-1].nice}"
-            if not ranks[-1].background
-            else "macOS runs it in the background"
-        )
-        return _found(kinds.PRIORITY, work, cost, None, nice, *numbers)
+    if _in_background(work):
+        return _found(kinds.PRIORITY, work, cost, None, "macOS runs it in the background", *numbers)
+    nice = [seen.reading.nice for seen in work.history.process if seen.reading.nice is not None]
+    if nice and nice[-1] > 0:
+        return _found(kinds.PRIORITY, work, cost, None, f"it runs with nice {nice[-1]}", *numbers)
     return _found(kinds.BUSY, work, cost, None, *numbers)
 
 

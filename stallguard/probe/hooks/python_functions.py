@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 INPUT, STEP = "input", "step"  # what a function works for: the input pipeline, or the training step
 _PIPELINE = "data/ops/structured_function.py"  # TensorFlow traces the functions of a pipeline here
-_GENERATOR = "data/ops/from_generator_op.py"  # calls generators, which hooks/tf_data.py measures
+_TENSORFLOW = "/tensorflow/python/"  # its own functions, as around a generator (tf_data.py)
+MOST = 1000  # functions that are measured, the newest
 DEPTH = 100  # frames in which the tracing of a pipeline is searched
 
 
@@ -60,7 +61,9 @@ class PythonFunctions:
         """Make the entry of a function."""
         kind, function = state
         code = code_of(function)
-        is_measured = code is not None and not code.co_filename.endswith(_GENERATOR)
+        is_measured = code is not None and _TENSORFLOW not in code.co_filename
+        if len(self._entries) >= MOST:  # a graph that is traced again and again registers its functions anew
+            del self._entries[next(iter(self._entries))]
         self._entries[token] = entry(self.context, kind, code) if is_measured else None
 
     def calls(self, _registry: Any, token: Any, *_: Any) -> Optional[tuple[list[int], int]]:

@@ -242,6 +242,18 @@ def test_others_on_the_machine_are_named_and_a_low_priority_if_that_is_why() -> 
     assert "render" in bottlenecks(story(spot(58.0, 30, **FIT), **slow))[0].evidence[0]
 
 
+@pytest.mark.parametrize(("background", "says_taskpolicy"), [(None, False), (False, False), (True, True)])
+def test_only_a_training_in_the_background_is_advised_to_leave_it(
+    background: bool | None, says_taskpolicy: bool
+) -> None:
+    history = story(spot(58.0, 30, **FIT), cores=1.0, queue=2.0, machine=BUSY, nice=5)
+    reading = replace(history.process[-1].reading, background=background)
+    found = bottlenecks(replace(history, process=(SeenLines(100.0, reading),)))
+
+    assert found[0].kind == kinds.PRIORITY
+    assert any("taskpolicy" in text for text in found[0].advice) == says_taskpolicy
+
+
 def test_a_training_that_waits_for_no_core_is_not_slowed_by_others() -> None:
     assert bottlenecks(story(spot(58.0, 30, **FIT), cores=0.05, queue=0.1, machine=BUSY)) == ()
 
@@ -275,3 +287,13 @@ def test_a_record_that_is_newer_than_its_profile_shows_no_falling_pace() -> None
         for stage, beats in zip(history.stages, (450, 750, 930, 1050), strict=True)
     )
     assert bottlenecks(replace(history, stages=newer)) == ()
+
+
+COMMANDS = ("docker ", "stallguard ", "renice ", "taskpolicy ", "TF_")
+
+
+def test_code_in_advice_is_python_or_a_command() -> None:
+    codes = [piece.code for row in kinds.KINDS.values() for piece in row.advice if piece.code]
+    for code in codes:
+        if not code.startswith(COMMANDS):
+            compile(f"{code}\ndef step(): ..." if code.startswith("@") else code, "advice", "exec")

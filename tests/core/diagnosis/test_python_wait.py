@@ -50,7 +50,7 @@ def test_a_lock_is_a_deadlock_also_inside_a_step_and_the_kind_of_wait_is_said(ph
     said = " ".join(first.evidence)
     assert "a lock, an event, a queue or another thread, without a timeout, for 20 s" in said
     assert "no other Python thread can release it" in said
-    assert "all of its threads" not in said, "nobody has seen those without a census"
+    assert "all of its threads" not in said, "without a census the other threads are unknown"
 
 
 @pytest.mark.parametrize("wait", ["sleep", "io", "timed"])
