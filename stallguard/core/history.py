@@ -94,6 +94,7 @@ class Stage(msgspec.Struct, frozen=True, omit_defaults=True):
     major_faults: int | None = None
     throttled: float | None = None
     footprint: int | None = None
+    system: float | None = None
 
 
 class History(msgspec.Struct, frozen=True):
@@ -212,7 +213,7 @@ def _profiled(history: History, event: Profiled) -> History:
     reading = history.process[-1].reading if history.process else Process()
     stage = Stage(
         event.at, event.profile, history.heartbeat, reading.cpu, reading.run_queue, reading.major_faults,
-        reading.throttled, reading.footprint,
+        reading.throttled, reading.footprint, reading.system,
     )  # fmt: skip
     kept = history.stages
     return replace(history, stages=(*(kept[::2] if len(kept) >= STAGES else kept), stage))

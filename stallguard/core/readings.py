@@ -20,6 +20,8 @@ class Process(Reading, frozen=True, tag="process"):
     state: str | None = None  # running sleeping uninterruptible stopped zombie exiting gone
     # User + system seconds; exited members included.
     cpu: float | None = msgspec.field(default=None, name="cpu_seconds")
+    # The system's part of it: page-ins, decompression and reclaim of memory are in it.
+    system: float | None = msgspec.field(default=None, name="system_seconds")
     members: int | None = None  # live processes in the tree, the child included
     threads: int | None = None
     switches: int | None = None  # context switches

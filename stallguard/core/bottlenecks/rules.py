@@ -23,17 +23,22 @@ TRACES = 0.05  # graphs traced a batch
 LEAST_TRACES = (
     15  # in all; a training that traces each graph once, with validation and prediction, has some 3 to 8
 )
+KERAS = ("keras.", "tf_keras.")  # modules of its functions
 NATIVE_CALLS = ("hand", "torch")  # sources of beats (wire.SOURCES) of loops whose steps no hook brackets
 SURE_INPUT = 0.85  # of the time in the functions of an input pipeline: nothing else can be the limit
 LIKELY_INPUT = 0.4  # the same, if nothing computes beside them
 IDLE_CORES = 1.4  # below it, nothing but the one thread that prepares the input computes
 IDLE_GPU = 0.5  # utilisation
 SMALL_BATCH, SHORT_STEP = 4, 0.005  # rows, seconds: a step in which the device has next to nothing to compute
+# Of the time of tracing that goes into making models, after the first profile.  Small models take 10 %, a training that
+# keeps its model none; the samples of half a minute show it to a few percent.
+REBUILDING = 0.03
 FALLEN = 0.6  # of the earlier pace
 QUEUE_FROM = 0.35  # seconds of waiting for a core a second of computing, where no other process disturbs: 0.1
 WANTED = 0.5  # cores that the tree computes with or waits for: below that it waits for something else
 OTHERS_FROM = 0.25  # of the machine's cores that other processes use
 PAGING_FROM = 10.0  # page-ins a second: a disk that is slow gives no more, and what they cost decides
+BLOCKED_FROM = 0.1  # of the readings, in which the training's process waits in the system for a page
 PAGE_IN = 100e-6  # seconds a page-in takes from a solid-state disk
 FLOAT64 = 0.5  # of the computing time that float32 saves: the numbers are half as long
 
@@ -135,7 +140,7 @@ def script(work: Work) -> Bottleneck | None:
     )
     spots = []
     for spot in work.of_training(lambda spot: spot.phase in phases and not spot.feeds):
-        is_own = spot.does in own and not spot.calls.startswith("keras")
+        is_own = spot.does in own and not spot.calls.startswith(KERAS)
         is_called = spot.called_by != "" and spot.phase == "step"
         if (is_own or is_called) and "callback" not in spot.called_by:
             spots.append(spot)
@@ -185,32 +190,29 @@ def checking(work: Work) -> Bottleneck | None:
 
 def tracing(work: Work) -> Bottleneck | None:
     """Graphs that are traced again and again; a model that is built anew each time is the reason, or arguments are."""
-    traced = work.phases(TRACING)
-    built = work.of_training(lambda spot: spot.calls.startswith("keras") and _builds(spot.calls))
-    spent = traced + seconds([spot for spot in built if spot.phase not in TRACING])
+    built = work.of_training(_builds)
+    spent = work.phases(TRACING) + seconds(built)
     traces, beats = work.heartbeat.traces, work.heartbeat.beats
     if spent < TRACING_FROM * work.total or traces < LEAST_TRACES or traces < TRACES * beats:
         return None
     numbers = f"{count(traces, 'graph', 'graphs')} for {count(beats, 'batch', 'batches')}"
-    spots = work.of_training(lambda spot: spot.phase in TRACING)
-    if seconds(built) > REBUILDING * spent:
+    # What is built once, before the first batch, is in the first profile already.
+    first = Work(work.history, work.stages[:1]) if len(work.stages) > 1 else None
+    later = seconds(built) - (seconds(first.of_training(_builds)) if first else 0.0)
+    if later > REBUILDING * spent:
         return _found(kinds.REBUILT, work, spent, heaviest(built), numbers)
+    spots = work.of_training(lambda spot: spot.phase in TRACING)
     return _found(kinds.RETRACING, work, spent, heaviest(spots) or heaviest(built), numbers)
 
 
-REBUILDING = 0.1  # of the time of tracing that goes into making layers, where models are built anew
-
-
-def _builds(calls: str) -> bool:
-    return calls.rpartition(".")[2] in (
-        "__init__",
-        "__new__",
-        "add",
-        "build",
-        "compile",
-        "__call__",
-        "clone_model",
-    ) and (".models." in calls or ".layers." in calls or ".compile" in calls)
+def _builds(spot: Spot) -> bool:
+    """Return whether a model or a layer is made there.  A call of a model can be the training itself."""
+    module, _, function = spot.calls.rpartition(".")
+    makes = function in ("__init__", "__new__", "add", "build", "compile", "clone_model")
+    is_model = module.startswith(KERAS) and (
+        ".models" in module or ".layers" in module or ".trainer" in module
+    )
+    return makes and is_model and spot.phase not in TRACING
 
 
 def double_precision(work: Work) -> Bottleneck | None:
@@ -342,6 +344,8 @@ def swapping(work: Work) -> Bottleneck | None:
     stalled = sum(one.stall_full or 0.0 for one in readings) / len(readings) if readings else 0.0
     states = [seen.reading.state for seen in work.history.process if seen.reading.state]
     blocked = states.count("uninterruptible") / len(states) if states else 0.0  # in the kernel, for a page
+    if blocked >= BLOCKED_FROM:  # the system reads pages, and takes others away to make room for them
+        blocked += work.system() or 0.0
     cost = work.total * min(1.0, max(stalled, blocked, rate * PAGE_IN))
     return _found(kinds.SWAP, work, cost, None, f"{quantity(rate, '')} page-ins a second")
 

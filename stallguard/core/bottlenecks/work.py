@@ -60,6 +60,10 @@ class Work(msgspec.Struct, frozen=True):
         """Return how many cores the tree used on average since the first stage; None if that is not known."""
         return self._rate(lambda stage: stage.cpu)
 
+    def system(self) -> float | None:
+        """Return how many of them the system's own work took: faults, reads and writes."""
+        return self._rate(lambda stage: stage.system)
+
     def queue(self) -> float | None:
         """Return how many of its threads waited for a core on average since the first stage."""
         return self._rate(lambda stage: stage.run_queue)

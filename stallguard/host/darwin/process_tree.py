@@ -102,6 +102,9 @@ class Tree:
         return Process(
             state=state,
             cpu=_rounded(self._rising.total("cpu", _sum(cpu))),
+            system=_rounded(
+                self._rising.total("system", _sum([one.system_time + one.child_system_time for one in used]))
+            ),
             members=len(seen),
             threads=_sum([task.threads for task in tasks]),
             switches=count("switches", _counted([task.csw for task in tasks])),

@@ -86,6 +86,7 @@ class Tree:
         return Process(
             state=state,
             cpu=_rounded(self._rising.total("cpu", sum(one.cpu for one in each))),
+            system=_rounded(self._rising.total("system", sum(one.system for one in each))),
             members=len(each),
             threads=threads,
             switches=count("switches", queued[1]),

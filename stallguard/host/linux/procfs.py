@@ -24,7 +24,7 @@ STATES = {
 class Stat(NamedTuple):
     """One line of /proc/PID/stat; times in seconds, `start` in ticks since boot, `rss` in bytes.
 
-    `cpu` and the faults include children that were waited for.
+    `cpu`, `system` and the faults include children that were waited for.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Stat(NamedTuple):
     major_faults: int
     own_cpu: float
     cpu: float
+    system: float
     nice: int
     threads: int
     start: int
@@ -77,6 +78,7 @@ def parse_stat(line: bytes) -> Stat | None:
         major_faults=number[8] + number[9],
         own_cpu=own,
         cpu=own + (number[12] + number[13]) / TICKS,
+        system=(number[11] + number[13]) / TICKS,
         nice=number[15],
         threads=number[16],
         start=number[18],

@@ -190,6 +190,20 @@ def test_tracing_again_and_again_is_retracing_and_with_new_models_it_is_the_mode
     )
 
 
+def test_a_model_that_is_built_once_or_called_in_the_step_is_not_rebuilt() -> None:
+    counts = {"traces": 600}
+    traced = spot(50.0, 23, phase="tracing", calls="keras.src.models.sequential.__call__", does="compile")
+    called = spot(5.0, 24, phase="between", calls="tf_keras.src.layers.layer.__call__", does="user")
+    assert worst(story(traced, called, counts=counts)) == (kinds.RETRACING, 23)
+
+    made = spot(6.0, 8, phase="idle", calls="keras.src.models.sequential.__init__", function="built")
+    once = story(traced, made, counts=counts)
+    first = replace(once.stages[0].profile, spots=once.stages[-1].profile.spots)
+    stages = (replace(once.stages[0], profile=first), *once.stages[1:])
+    assert worst(replace(once, stages=stages)) == (kinds.RETRACING, 23)
+    assert worst(once) == (kinds.REBUILT, 8)
+
+
 def test_float64_costs_half_of_the_computing() -> None:
     found = bottlenecks(story(spot(50.0, 30, **FIT), dtype="float64"))
     assert [(one.kind, one.seconds) for one in found] == [(kinds.DOUBLE, 25.0)]
@@ -267,6 +281,19 @@ def test_a_quota_costs_the_time_for_which_it_held_back() -> None:
 def test_pages_that_come_back_from_the_disk_cost_time() -> None:
     assert worst(story(spot(58.0, 30, **FIT), faults=5000.0)) == (kinds.SWAP, 0)
     assert bottlenecks(story(spot(58.0, 30, **FIT), faults=5.0)) == ()
+
+
+def test_the_systems_work_counts_if_the_process_waits_for_pages() -> None:
+    history = story(spot(58.0, 30, **FIT), faults=130.0)
+    stages = tuple(replace(stage, system=0.5 * (stage.at - 100.0)) for stage in history.stages)
+
+    def share(*states: str) -> float:
+        seen = tuple(SeenLines(100.0, Process(state=state)) for state in states)
+        found = bottlenecks(replace(history, process=seen, stages=stages))
+        return found[0].share if found else 0.0
+
+    assert share("running", "running", "uninterruptible") == pytest.approx(1 / 3 + 0.5, abs=0.01)
+    assert share("running") == 0.0
 
 
 def test_the_line_that_waits_for_pages_is_named_with_the_swapping() -> None:

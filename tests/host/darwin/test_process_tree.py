@@ -190,11 +190,18 @@ def test_ticks_become_seconds_and_the_tree_is_summed(kernel: Kernel) -> None:
         faults=9,
     )
     kernel.add(
-        11, parent=10, user=24_000_000, child=24_000_000, footprint=500, ready=48_000_000, states=[3, 3]
+        11,
+        parent=10,
+        user=12_000_000,
+        system=12_000_000,
+        child=24_000_000,
+        footprint=500,
+        ready=48_000_000,
+        states=[3, 3],
     )
     reading = process_tree.Tree(10).read()
     assert (reading.members, reading.threads) == (2, 3)
-    assert reading.cpu == 3.0  # 24 million ticks of 125/3 ns are a second
+    assert (reading.cpu, reading.system) == (3.0, 0.5)  # 24 million ticks of 125/3 ns are a second
     assert reading.run_queue == 1.0
     assert (reading.footprint, reading.disk, reading.instructions) == (1500, 11, 77)
     assert (reading.switches, reading.minor_faults) == (3, 9)

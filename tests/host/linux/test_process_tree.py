@@ -202,6 +202,7 @@ def test_a_stat_line_with_a_hostile_name_is_read() -> None:
     assert (stat.name, stat.state, stat.parent) == ("a) b (c) ", "running", 1)
     assert (stat.threads, stat.start) == (9, 1234)
     assert stat.cpu == (5 + 6 + 7 + 8) / procfs.TICKS
+    assert stat.system == (6 + 8) / procfs.TICKS
     assert stat.minor_faults == 3
 
 
