@@ -14,6 +14,7 @@ import msgspec
 
 from stallguard import units
 from stallguard.config import Config
+from stallguard.config.sections import AgentSettings
 from stallguard.errors import USAGE, StallguardError
 
 DEFAULT_NAME = "agent"
@@ -69,6 +70,9 @@ class Job(msgspec.Struct, frozen=True):
     env: dict[str, str] = {}
     exit_timeout: int = 60  # seconds that the service manager waits after SIGTERM
     throttle: int = 30  # seconds between two starts, at least
+    max_restarts: int = (
+        AgentSettings().max_restarts
+    )  # deaths of stallguard within an hour after which the job gives up
 
     @property
     def program(self) -> tuple[str, ...]:

@@ -81,6 +81,7 @@ def make(asked: JobRequest, config: Config, env: Mapping[str, str], cwd: Path, p
         env=environment(env, asked.env),
         exit_timeout=exit_timeout(config),
         throttle=round(config.agent.throttle),
+        max_restarts=config.agent.max_restarts,
     )
     preflight.check_text(job)
     return BuiltJob(job, (sys.executable, *chosen), words)

@@ -33,7 +33,8 @@ class JobRunner(NamedTuple):
 
     `begin` starts a run, and calls its argument with the id of that run.  `go_on(run, end)` continues a run, in order
     to end it if `end` is true.  Both return when the run is over.  `say` writes to the job's log, `notify` sends a
-    message to the user.  `system`: the service manager, launchd or systemd.
+    message to the user.  `system`: the service manager, launchd or systemd.  `max_restarts`: the starts by it within an
+    hour, after stallguard died, after which the job gives up.
     """
 
     name: str
@@ -45,6 +46,7 @@ class JobRunner(NamedTuple):
     say: Callable[[str], None]
     notify: Callable[[str], None]
     system: str
+    max_restarts: int = start_plan.MOST_RESTARTS
 
     def do(self) -> None:
         """Do what is due; before that, end a run that was to be ended, or record one that ended without a record."""
@@ -86,7 +88,9 @@ class JobRunner(NamedTuple):
         if past.damaged:
             self.say(f"{self.name}: {past.trouble}")
         left = unfinished(past.run)
-        plan = start_plan.plan(self.schedule, past, now, unfinished=left is not None, first=first)
+        plan = start_plan.plan(
+            self.schedule, past, now, unfinished=left is not None, max_restarts=self.max_restarts, first=first
+        )
         missed = start_plan.missed(self.schedule, past, now) if plan.action == start_plan.NOTHING else None
         job_memory.keep(
             self.name, replace(start_plan.remembered(past, plan, now), missed=missed or past.missed)

@@ -15,11 +15,12 @@ from msgspec.structs import replace
 from stallguard import units
 from stallguard.agent.job import Schedule
 from stallguard.agent.job_memory import JobMemory, Moment
+from stallguard.config.sections import AgentSettings
 
 BEGIN, GO_ON, END, GIVE_UP, NOTHING = "begin", "go on", "end", "give up", "nothing"
 EARLY = dt.timedelta(minutes=1)  # by which a service manager can be early
 LATE = dt.timedelta(hours=2)  # after which a missed start is skipped: the machine may be in use
-MOST_RESTARTS = 5  # within AN_HOUR; launchd has no limit and started one broken job 38 771 times
+MOST_RESTARTS = AgentSettings().max_restarts  # within AN_HOUR, unless the settings say another number
 AN_HOUR = dt.timedelta(hours=1)
 ALMOST = 0.9  # of an interval
 HOUR_SLACK = 300.0  # by which an hourly start can be short of its interval, if the previous one was late
@@ -33,20 +34,27 @@ class StartPlan(NamedTuple):
 
 
 def plan(
-    schedule: Schedule, memory: JobMemory, now: Moment, *, unfinished: bool, first: bool = True
+    schedule: Schedule,
+    memory: JobMemory,
+    now: Moment,
+    *,
+    unfinished: bool,
+    max_restarts: int = MOST_RESTARTS,
+    first: bool = True,
 ) -> StartPlan:
     """Return what to do.
 
-    `unfinished`: the job's last run has no outcome, and no stallguard guards it; `first`: the service manager has just
-    started, so this can be a login.
+    `unfinished`: the job's last run has no outcome, and no stallguard guards it; `max_restarts`: starts within AN_HOUR
+    after which it gives up; `first`: the service manager has just started, so this can be a login.
     """
     if unfinished and memory.halted:
         return StartPlan(END, "you stopped the job while stallguard was not running")
     why = _due(schedule, memory, now, first=first)
     if not unfinished and not why:
         return StartPlan(NOTHING, f"nothing is due; this job starts {schedule.words()}")
-    if len(recent(memory, now)) >= MOST_RESTARTS:
-        return StartPlan(GIVE_UP, f"gave up: stallguard itself crashed {MOST_RESTARTS} times within an hour")
+    if (count := len(recent(memory, now))) >= max_restarts:
+        times = "once" if count == 1 else f"{count} times"
+        return StartPlan(GIVE_UP, f"gave up: stallguard itself crashed {times} within an hour")
     return StartPlan(GO_ON, "stallguard had been killed") if unfinished else StartPlan(BEGIN, why)
 
 

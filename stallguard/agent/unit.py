@@ -10,7 +10,6 @@ import re
 
 from stallguard import units
 from stallguard.agent.job import AN_HOUR, Job, unit
-from stallguard.agent.start_plan import MOST_RESTARTS
 
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "%": "%%"}
 
@@ -41,7 +40,7 @@ def service(job: Job) -> str:
     # The title is one line without systemd's specifiers; a backslash at its end would continue the line.
     title = re.sub(r"\s+", " ", " ".join(job.command))[:200].replace("%", "%%").rstrip("\\")
     # The starts in an hour after which systemd gives up: for crashes before stallguard can count them.
-    most_starts = 2 * MOST_RESTARTS + len(job.schedule.at)
+    most_starts = 2 * job.max_restarts + len(job.schedule.at)
     most_starts += math.ceil(AN_HOUR / job.schedule.every) if job.schedule.every else 0
     return "\n".join([
         "[Unit]",

@@ -19,6 +19,7 @@ from stallguard.agent.job import command_in
 from stallguard.agent.job import schedule as schedule_of
 from stallguard.agent.service_manager import own_places, own_system
 from stallguard.cli._options import given
+from stallguard.config.sections import AgentSettings
 from stallguard.errors import USAGE, StallguardError
 from stallguard.storage.paths import RunDir
 from stallguard.supervisor.signals import deferred_signals
@@ -56,7 +57,16 @@ def work(name: str, at: tuple[str, ...], every: str | None, words: tuple[str, ..
         def go_on(run: RunDir, end: bool) -> None:
             continue_run(words, run, kept, end=end)
 
-        working.JobRunner(name, command_in(words), when, now, begin, go_on, say, notify, own_system()).do()
+        command, most = command_in(words), _max_restarts(words)
+        working.JobRunner(name, command, when, now, begin, go_on, say, notify, own_system(), most).do()
+
+
+def _max_restarts(words: tuple[str, ...]) -> int:
+    """Return how many deaths of stallguard are too many; the default if the settings cannot be read."""
+    try:
+        return _settings_of(words)[1].config.agent.max_restarts
+    except StallguardError:
+        return AgentSettings().max_restarts
 
 
 def _notify(name: str, words: tuple[str, ...], say: Callable[[str], None], text: str) -> None:

@@ -76,6 +76,7 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     exit_timeout: float = 60.0  # launchd's own is 5 s, too short for a checkpoint
     throttle: float = 30.0
+    max_restarts: int = 5  # launchd has no limit and started one broken job 38 771 times
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -118,6 +118,7 @@ _EVERYDAY = [
     Key("keep.journal", SIZE, "Disk space for one run's journal; its oldest parts are removed first."),
     Key("agent.exit_timeout", DURATION, "Least time that launchd or systemd waits before it kills stallguard."),
     Key("agent.throttle", DURATION, "Least time between two starts of an agent by launchd or systemd."),
+    Key("agent.max_restarts", POSITIVE, "Deaths of stallguard itself within an hour after which its job gives up."),
 ]  # fmt: skip
 
 _TUNING = [Key(f"detector.{name}", kind, words, live=True) for name, kind, words in detector_keys.KEYS]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -170,6 +171,13 @@ def test_dying_again_and_again_ends_in_giving_up_until_the_next_night():
     assert actions == [GO_ON] * MOST_RESTARTS + [GIVE_UP, GIVE_UP]
     assert "crashed 5 times" in memory.trouble
     assert plan(NIGHTLY, memory, at("2026-11-03 23:00"), unfinished=True).action == GO_ON
+
+
+def test_the_settings_say_how_many_deaths_are_too_many():
+    now = at("2026-11-03 02:00")
+    often = msgspec.structs.replace(INSTALLED, restarts=(now,) * 20)
+    actions = [plan(NIGHTLY, often, now, unfinished=True, max_restarts=most).action for most in (20, 21)]
+    assert actions == [GIVE_UP, GO_ON]
 
 
 def test_deaths_that_lie_an_hour_apart_are_forgiven():

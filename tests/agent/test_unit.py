@@ -72,6 +72,7 @@ def test_a_training_outlives_the_death_of_stallguard_and_an_oom_kill():
 def test_what_dies_before_it_can_count_itself_is_not_started_for_ever_and_a_frequent_job_is_not_held_up():
     assert "StartLimitBurst=13" in unit.service(JOB)
     assert "StartLimitBurst=70" in unit.service(replace(JOB, schedule=Schedule(every=60.0)))
+    assert "StartLimitBurst=403" in unit.service(replace(JOB, max_restarts=200))
     assert 3600 / JOB.throttle > 70, "systemd must reach the limit"
 
 
