@@ -129,12 +129,12 @@ class SigtermHandler:
             while True:
                 if TERM not in _next(reader):
                     continue
-                # The main thread has time to end its batch; if it does, it ends the process meanwhile.
-                pause = threading.Event().wait
-                pause(PATIENCE)
+                # The main thread has time to end its batch; if it does, it ends the process meanwhile.  Not by an
+                # Event's wait: a thread in `threading` counts as one that can end a deadlock (wait_evidence.py).
+                time.sleep(PATIENCE)
                 waited = 0.0
                 while self.asked and (self.saving or waited < LONGEST):
-                    pause(LOOK)
+                    time.sleep(LOOK)
                     waited += LOOK
                 if self._ours():
                     import ctypes

@@ -89,6 +89,26 @@ time.sleep(0.6)
 print("ready" if not there.asked else "asked", flush=True)
 time.sleep(60)
 """
+LOCKED = """
+from stallguard.probe import wait_evidence
+sigterm.PATIENCE = 10.0
+sigterm.SigtermHandler().arm()
+watcher = threading.get_ident()
+
+def look():
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(1.0)
+    evidence, own = wait_evidence.WaitEvidence(None), (watcher, threading.get_ident())
+    frames = [frame for thread, frame in sys._current_frames().items() if thread not in own]
+    print("probe" if [evidence.kind(frame) for frame in frames] == [wait_evidence._PROBE] else "waker", flush=True)
+    os._exit(0)
+
+threading.Thread(target=look).start()
+print("ready", flush=True)
+lock = threading.Lock()
+lock.acquire()
+lock.acquire()
+"""
 LOOP = """
 pair = __import__("socket").socketpair()
 pair[1].setblocking(False)
@@ -125,6 +145,11 @@ def test_a_main_thread_stuck_in_c_dies_of_it_all_the_same():
     code, _, seconds = terminated(STUCK)
     assert code == -signal.SIGTERM
     assert seconds < 5
+
+
+def test_the_thread_that_waits_for_a_deadlocked_main_thread_does_not_count_as_one_that_can_end_the_deadlock():
+    """Else stallguard gives a deadlock the whole grace period, and not three seconds."""
+    assert terminated(LOCKED)[1] == ["ready", "probe"]
 
 
 @pytest.mark.parametrize("script", [AFTER, LOOP], ids=["after the fit", "beside an event loop"])
