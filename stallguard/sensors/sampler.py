@@ -15,7 +15,7 @@ from stallguard.host.clock import Clock
 from stallguard.sensors import Sensor
 
 DEADLINE = 5.0  # seconds
-LOOK = 0.5  # seconds between two checks of the deadlines
+LOOK = 1.0  # seconds between two checks of the deadlines
 LONGEST_PAUSE = 60.0  # seconds; the interval after repeated failures
 PATIENCE = 0.2  # seconds that close waits for a thread; a blocked one is abandoned
 
@@ -88,13 +88,21 @@ class Sampler:
             for reading in readings:
                 if not self._closing:
                     self._post(Sampled(at=self._clock.monotonic(), reading=reading))
+            self._pause(self._clock.monotonic())
+
+    def _pause(self, since: float) -> None:
+        """Wait for the sensor's period.  A change of it takes effect at once, and is no reading by itself."""
+        while not self._closing:
             period: float = self._sensor.period
             if self._urgent:
                 period = getattr(self._sensor, "urgent_period", period)
             if self._failures:
                 period = max(period, min(LONGEST_PAUSE, period * 2.0**self._failures))
-            self._wake.wait(period)
-            self._wake.clear()  # after the wait: the next turn of the loop applies changes made meanwhile
+            left = since + period - self._clock.monotonic()
+            if left <= 0.0:
+                return
+            self._wake.wait(left)
+            self._wake.clear()
 
 
 def _as_known(returned: object) -> list[AnyReading]:

@@ -43,6 +43,9 @@ from stallguard.supervisor.program_record import (
 from stallguard.supervisor.sockets import LOOK, Named
 
 RECEIVE_BUFFER = 1 << 16  # bytes; macOS' default of 4096 holds a dozen records
+# Seconds for which records queue after one was received: twenty a second say no more than two or three.  Linux queues
+# ten (net.unix.max_dgram_qlen), and a probe that is refused sends the same with its next record.
+REST = 0.4
 STICKY = ("stop",)  # commands that hold for every program of the attempt, one that begins later too
 FOREIGN, UNREADABLE = "without this attempt's token", "that cannot be read"
 NOWHERE = "?"  # the place of a process that could not determine its own
@@ -93,6 +96,9 @@ class HeartbeatListener:
         self._attempt, self._token = attempt, token
         self._asked: tuple[str, ...] = ()
         self._dropped = Counter[str]()  # messages, by why
+        self._newest: dict[
+            int, Record
+        ] = {}  # the newest record of each program that was received and not judged
         self._exit: tuple[int | None, bool | None] | None = None
         # Programs of this attempt that are over: number, when they began.
         self._over: set[tuple[int, int]] = set()
@@ -187,8 +193,7 @@ class HeartbeatListener:
                 self._find_silent()
                 self._keep_the_name(selector)
                 if is_ready and self._exit is None:
-                    # Twenty records a second say no more than four: let them queue, wake a fifth as often.
-                    select.select([self._ended], [], [], SOON)
+                    select.select([self._ended], [], [], REST)
 
     def _keep_the_name(self, selector: selectors.BaseSelector) -> None:
         """Bind the socket again if its name is gone: a probe that begins later could not find it."""
@@ -215,11 +220,13 @@ class HeartbeatListener:
 
     def _drain(self) -> None:
         for _ in range(1000):  # a flood must not keep us from the exit
-            try:
+            data: bytes | None = None
+            with contextlib.suppress(BlockingIOError, InterruptedError):
                 data = self._named.socket.recv(4096)
-            except (BlockingIOError, InterruptedError):
-                return
             try:
+                if data is None:
+                    self._post_news()
+                    return
                 self._take(data)
             except Exception as error:  # noqa: BLE001 - one message must not end the thread
                 self._dropped[UNREADABLE] += 1
@@ -235,6 +242,7 @@ class HeartbeatListener:
 
     def _take(self, data: bytes) -> None:
         if data.startswith(b'{"token":%d,' % self._token):  # probe/outbox.py puts it first
+            self._post_news()
             self._post(_note_event(jsontext.decode(data, _Note), self._attempt, self._now()))
             return
         record = wire.unpack(data)
@@ -247,10 +255,23 @@ class HeartbeatListener:
             track = None
         track = track or self._begin(record)
         track.take(record, now)
-        if track.leaving or is_news(track.last, record, now):
+        before = self._newest.pop(track.pid, None)
+        if before is not None and self._observe is not None:
+            self._observe(heartbeat(before, self._attempt, now, before["longest_ns"]))
+        if track.leaving or track.last is None:
             self._post(track.event(now))
-        elif self._observe is not None:
-            self._observe(heartbeat(record, self._attempt, now, record["longest_ns"]))
+        else:
+            self._newest[track.pid] = record
+
+    def _post_news(self) -> None:
+        """Post the newest record of each program that is news: of those that waited, an older one shows less."""
+        now, newest, self._newest = self._now(), self._newest, {}
+        for pid, record in newest.items():
+            track = self._tracks[pid]
+            if is_news(track.last, record, now):
+                self._post(track.event(now))
+            elif self._observe is not None:
+                self._observe(heartbeat(record, self._attempt, now, record["longest_ns"]))
 
     def _look(self) -> None:
         """Post what was merged for long enough, and read the pages of programs that send nothing."""
@@ -302,6 +323,7 @@ class HeartbeatListener:
         self._profiles.ended(track, self._attempt, self._now())
         self._post(ProcessLeft(at=self._now(), attempt=self._attempt, pid=track.pid, how=how))
         del self._tracks[track.pid]
+        self._newest.pop(track.pid, None)
         self._over.add((track.pid, track.began))
         track.close()
 

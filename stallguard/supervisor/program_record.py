@@ -17,7 +17,9 @@ from stallguard.core.events import Heartbeat
 from stallguard.host import system
 from stallguard.probe import wire
 
-EVERY = 1.0  # seconds between two merged records while beats come
+# Seconds between two merged records while beats come.  With the pause of the receiver, which comes on top, it is less
+# than the second without progress from which on the detector wants closer readings (detector.wanted).
+EVERY = 0.75
 SOON = 0.25  # seconds, the same when the phase changed: as often as the detector wants readings in a gap
 SILENT = 1.0  # seconds without progress after which the next progress is news at once
 PAGE_AFTER = 2.0  # seconds without a record, which a probe sends once a second, after which the page is read
@@ -125,7 +127,7 @@ class Track:
         self._attempt = attempt
         self._path = pages / f"{self.pid}.page"
         self._start = system.start_time(self.pid)
-        self._longest = 0
+        self._longest = self._longest_phase = 0
         self._received = self._checked = now
         self._page: Page | None = None
         # Without a page the program is followed by the socket alone.
@@ -138,8 +140,8 @@ class Track:
 
     def take(self, record: Record, now: float) -> None:
         """Take a record from the socket."""
-        self.record, self._received, self.pending, self.sent_record = record, now, True, True
-        self._longest = max(self._longest, record["longest_ns"])
+        self._merge(record)
+        self._received, self.pending, self.sent_record = now, True, True
         if record["kind"] == _BYE:
             self.leaving = HOW_LEFT[bool(record["flags"] & wire.FLAG_FAILED)]
 
@@ -171,9 +173,16 @@ class Track:
         known = self.last
         new = known is None or (record["changes"], record["beats"]) != (known.changes, known.beats)
         if new:
-            self.record = record
-            self._longest = max(self._longest, record["longest_ns"])
+            self._merge(record)
         return new
+
+    def _merge(self, record: Record) -> None:
+        """Take a newer record; the longest pause since the last event, and its phase, stay those of the longest."""
+        self.record = record
+        if record["longest_ns"] >= self._longest:
+            self._longest, self._longest_phase = record["longest_ns"], record["longest_phase"]
+        else:
+            self.record = {**record, "longest_phase": self._longest_phase}
 
     def lives(self) -> bool:
         """Return whether its process exists."""

@@ -50,6 +50,7 @@ class SampleSummary:
         """Hold nothing."""
         self.held: tuple[Event, ...] = ()  # in the order in which they came
         self._newest: dict[Any, Event] = {}  # of each kind, held or not
+        self._since = math.inf  # when the first of those came whose place is held
 
     def take(self, event: Event, run: Run, limits: DetectorLimits = LIMITS) -> list[Event]:
         """Return the events that the core is to take now; none if `event` is held.  `run`: before them."""
@@ -66,8 +67,9 @@ class SampleSummary:
             self._newest[key] = event
         if not steady:
             return [*self._let_go(run, len(self.held)), event]
+        self._since = min(self._since, event.at)
         self.held = _with(self.held, event)
-        if event.at - self.held[0].at < HOLD:
+        if event.at - self._since < HOLD:
             return []
         readings = [index for index, one in enumerate(self.held) if not isinstance(one, Heartbeat)]
         return self._let_go(run, readings[-1] + 1 if readings else len(self.held))
@@ -79,10 +81,11 @@ class SampleSummary:
     def wake(self, run: Run) -> float:
         """Return until when the next event can be awaited while something is held (monotonic seconds)."""
         late = min((heartbeat.at + LATE for heartbeat in self._records(run)), default=run.now)
-        return min(late, self.held[0].at + HOLD + LATE)
+        return min(late, self._since + HOLD + LATE)
 
     def _let_go(self, run: Run, count: int) -> list[Event]:
         events, self.held = self.held[:count], self.held[count:]
+        self._since = min((event.at for event in self.held), default=math.inf)
         return _spaced(events, run.now)
 
     def _records(self, run: Run) -> list[Event]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stallguard.core import trainings
+from stallguard.core.limits import DetectorLimits
 from stallguard.core.run import Run
 from stallguard.sensors import SensedTraining, Target
 from stallguard.sensors.log_matcher import Matcher
@@ -27,6 +28,7 @@ class Watching:
         self._periods = periods
         self._context, self._target, self._matching = context, target, matching
         self._samplers: Samplers | None = None
+        self._tuned: tuple[Run | None, DetectorLimits | None] = (None, None)  # what the sensors are tuned to
 
     def start(self) -> None:
         """Begin to look."""
@@ -42,9 +44,11 @@ class Watching:
 
     def tune(self, run: Run) -> None:
         """Have the sensors look closer at what a detector wants to see closer."""
-        if self._samplers is None:
+        limits = self._context.settings.config.detector
+        if self._samplers is None or (self._tuned[0] is run and self._tuned[1] is limits):
             return
-        wanted = trainings.wanted(run, self._context.settings.config.detector)
+        self._tuned = (run, limits)
+        wanted = trainings.wanted(run, limits)
         self._samplers.urgent(any(want.period < 1.0 for _, want in wanted))
         target, greeted = self._target, run.history.greeted
         target.main, target.probe_threads = (greeted.pid, greeted.threads) if greeted else (None, ())

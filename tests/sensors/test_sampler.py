@@ -130,6 +130,19 @@ def test_asking_for_urgency_again_and_again_changes_nothing() -> None:
     assert sensor.asked <= 2
 
 
+def test_urgency_that_comes_and_goes_is_no_reason_to_read_before_the_period_is_over() -> None:
+    sensor = Steady(period=60.0, urgent_period=30.0)
+    sampler = Sampler(sensor, lambda _event: None, SystemClock())
+    sampler.start()
+    for _ in range(25):
+        sampler.urgent(True)
+        time.sleep(0.002)
+        sampler.urgent(False)
+        time.sleep(0.002)
+    sampler.close()
+    assert sensor.asked == 1
+
+
 def test_a_blocked_sensor_is_reported_once_holds_up_no_other_and_goes_on_when_it_returns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.core.events import Exited, Heartbeat, ProbeConnected, ProbeNote, ProcessLeft
+from stallguard.core.events import Event, Exited, Heartbeat, ProbeConnected, ProbeNote, ProcessLeft
 from stallguard.probe import wire
 from stallguard.storage import paths
+from stallguard.supervisor.heartbeats import HeartbeatListener
 from stallguard.supervisor.program_record import is_news
-from tests.supervisor.listening import TOKEN, Ear
+from tests.supervisor.listening import TOKEN, Ear, Probe
 
 
 def test_a_record_arrives_as_an_event_in_seconds(ear: Ear) -> None:
@@ -165,6 +166,38 @@ def test_the_longest_pause_of_one_process_is_not_reported_of_another(ear: Ear) -
     }
 
     assert heartbeat == {one.pid: 5.0, other.pid: 0.001}
+
+
+def test_a_pause_keeps_its_phase_when_its_record_is_merged_with_a_later_one(ear: Ear) -> None:
+    probe = ear.probe()
+    checkpoint, step = (wire.PHASES.index(name) for name in ("checkpoint", "step"))
+    probe.send(beats=1, changes=1)
+    ear.next()
+    probe.send(beats=2, changes=2, longest_ns=900_000_000, longest_phase=checkpoint)
+    probe.send(beats=3, changes=3, longest_ns=5_000_000, longest_phase=step)
+
+    event = ear.next()
+
+    assert isinstance(event, Heartbeat)
+    assert (event.beats, event.longest, event.longest_phase) == (3, 0.9, "checkpoint")
+
+
+def test_of_records_that_waited_the_newest_is_posted(tmp_path: Path) -> None:
+    """An older one makes every training look a quarter of a second more silent than it is."""
+    place, clock, posted = paths.socket_dir("/tmp"), [10.0], list[Event]()
+    listener = HeartbeatListener(place, tmp_path, posted.append, lambda: clock[0])
+    listener._reset(1, TOKEN)
+    probe = Probe(listener.path, tmp_path)
+    for sent in ((1,), (2, 3, 4)):
+        for beats in sent:
+            probe.send(beats=beats, changes=beats)
+        listener._drain()
+        clock[0] += 5.0
+    listener.close()
+    probe.end()
+    shutil.rmtree(place)
+
+    assert [event.beats for event in posted if isinstance(event, Heartbeat)] == [1, 4]
 
 
 def test_a_training_that_begins_to_train_is_news(ear: Ear) -> None:

@@ -148,6 +148,21 @@ def test_events_keep_their_order_and_none_is_late() -> None:
     assert max(passed) <= HOLD + 1.25
 
 
+def test_nothing_is_held_for_longer_however_often_each_reading_is_replaced() -> None:
+    healthy_events = list(healthy(1.0, 60))
+    often = [
+        Sampled(at=event.at + 0.05, reading=Memory(total=100, available=40))
+        for event in healthy_events
+        if isinstance(event, Sampled) and isinstance(event.reading, Process)
+    ]
+    events = [event for event in healthy_events if not isinstance(getattr(event, "reading", None), Memory)]
+    taken, _ = through([*begin(), *sorted([*events, *often], key=lambda event: event.at)])
+    times = [event.at for event, _ in taken]
+
+    assert max(after - before for before, after in itertools.pairwise(times)) <= HOLD + 1.25
+    assert 60.0 - times[-1] <= HOLD + 1.25
+
+
 def test_the_longest_pause_of_what_was_summed_up_is_kept() -> None:
     events = [*begin(), *healthy(1.0, 60)]
     slow = max(

@@ -112,7 +112,7 @@ def _total(pairs: Iterable[tuple[int, int] | None]) -> tuple[int | None, int | N
 
 
 def _swap(pids: Iterable[int]) -> int | None:
-    sizes = [procfs.sizes(procfs.slurp(f"/proc/{pid}/status") or b"").get("VmSwap") for pid in pids]
+    sizes = [procfs.size(procfs.slurp(f"/proc/{pid}/status") or b"", b"VmSwap") for pid in pids]
     known = [swap for swap in sizes if swap is not None]
     return sum(known) if known else None
 

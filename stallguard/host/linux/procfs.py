@@ -108,20 +108,13 @@ def threads(pid: int) -> list[str]:
 
 def parse_io(text: bytes) -> tuple[int, int] | None:
     """Return (bytes through system calls, bytes from and to the disk) of a /proc/PID/io; None if cut."""
-    found = dict(_pairs(text))
+    words = text.split()
+    found = dict(zip(words[::2], words[1::2], strict=False))
     try:
-        return found["rchar"] + found["wchar"], found["read_bytes"] + found["write_bytes"]
-    except KeyError:
+        passed = int(found[b"rchar:"]) + int(found[b"wchar:"])
+        return passed, int(found[b"read_bytes:"]) + int(found[b"write_bytes:"])
+    except (KeyError, ValueError):
         return None
-
-
-def _pairs(text: bytes) -> list[tuple[str, int]]:
-    pairs = []
-    for line in text.splitlines():
-        name, _, value = line.partition(b":")
-        with contextlib.suppress(ValueError, IndexError):  # a line of another shape is not a number of ours
-            pairs.append((name.strip().decode(errors="replace"), int(value.split()[0])))
-    return pairs
 
 
 def io(pid: int) -> tuple[int, int] | None:
@@ -132,9 +125,19 @@ def io(pid: int) -> tuple[int, int] | None:
 
 def sizes(text: bytes) -> dict[str, int]:
     """Return the `Name:  123 kB` lines of meminfo, status or smaps_rollup, in bytes; bare numbers stay."""
-    kilo = 1024
-    scale = {line.partition(b":")[0].strip(): kilo for line in text.splitlines() if line.endswith(b" kB")}
-    return {name: value * scale.get(name.encode(), 1) for name, value in _pairs(text)}
+    found = {}
+    for line in text.splitlines():
+        name, _, value = line.partition(b":")
+        number, _, unit = value.strip().partition(b" ")
+        if number.isdigit():  # a line of another shape is not a number of ours
+            found[name.strip().decode(errors="replace")] = int(number) * (1024 if unit == b"kB" else 1)
+    return found
+
+
+def size(text: bytes, name: bytes) -> int | None:
+    """Return the one line `name` of those that `sizes` returns; None if it is missing."""
+    _, found, rest = (b"\n" + text).partition(b"\n" + name + b":")
+    return sizes(name + b":" + rest.partition(b"\n")[0]).get(name.decode()) if found else None
 
 
 def schedstat(pid: int, thread: str) -> tuple[int, int] | None:
