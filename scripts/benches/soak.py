@@ -1,0 +1,147 @@
+"""`scripts/bench soak [--minutes N]`: does stallguard stay small for long, and its journal within its bound?
+
+First a week in minutes: its own loop, journal and snapshots, with the time injected (endurance/week.py).  Then a real
+run: a program that reports 200 batches a second under `stallguard run` with every sensor, and what the process of
+stallguard takes.  `--minutes 60` is the full proof; the slope of a shorter one is scaled to an hour.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from detection.figures import table
+from detection.goals import Goal, verdict
+from endurance import week
+from endurance.slope import Reading, read, size_of, slope
+
+from stallguard.config import Config
+
+ROOT = Path(__file__).resolve().parents[2]
+MINUTES, DAYS = 5.0, 7.0
+WARM, WARMEST = 0.25, 300.0  # share of the time, and seconds, until the process has all that it needs
+EVERY = 5.0  # seconds between two looks
+GROWTH, CPU, STEADY = (
+    100.0,
+    0.5,
+    0.0,
+)  # KB an hour; % of a core; descriptors and threads that are more in the end
+WEEK = 2000.0  # KB in the week after its first day
+RATE = 200
+BEATING = """
+import sys, time, stallguard
+begin = time.monotonic()
+number = 0
+while time.monotonic() < begin + float(sys.argv[1]):
+    stallguard.beat()
+    number += 1
+    time.sleep(max(0.0, begin + number / {rate} - time.monotonic()))
+"""
+
+
+def accelerated(days: float) -> list[Goal]:
+    """Let a run live for `days`, print what it took, and return the goals."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="sg-soak-") as folder:
+        code, seen = week.live(Path(folder), days)
+        journal = size_of(Path(folder) / "journal.jsonl")
+    print(f"{days:g} days in {time.monotonic() - began:.0f} s, exit code {code}")
+    shown = seen[:: max(1, len(seen) // 8)]
+    head = ("hour", "resident MB", "journal MB", "saved state KB", "status KB")
+    print(
+        table(
+            head,
+            [
+                (
+                    f"{one.hours:.0f}", f"{one.memory / 1e6:.2f}", f"{one.journal / 1e6:.2f}",
+                    f"{one.snapshot / 1e3:.1f}", f"{one.status / 1e3:.1f}",
+                )
+                for one in shown
+            ],
+        )
+    )  # fmt: skip
+    after = [(one.hours, one.memory / 1e3) for one in seen[len(seen) // 7 :]]
+    grown = slope(after) * (after[-1][0] - after[0][0])
+    largest = max(journal, *(one.journal for one in seen))
+    return [
+        Goal("KB that the loop grew after the first seventh", round(grown), WEEK),
+        Goal("MB of journal", round(largest / 1e6, 2), week.BOUND / 1e6),
+        Goal("exit code of the run that lived a week", code, 0),
+    ]
+
+
+def watched(minutes: float) -> list[Reading]:
+    """Run the program for so long under a real guard; return what its process was like."""
+    found = list[Reading]()
+    with tempfile.TemporaryDirectory(prefix="sg-soak-") as folder:
+        home, script = Path(folder) / "home", Path(folder) / "beating.py"
+        script.write_text(BEATING.format(rate=RATE))
+        environment = {**os.environ, "STALLGUARD_HOME": str(home), "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "stallguard", "run", "--quiet", "--python", sys.executable, "--"]
+        with subprocess.Popen(
+            [*command, str(script), str(minutes * 60)], env=environment, cwd=folder, stdin=subprocess.DEVNULL
+        ) as guard:
+            process, began = psutil.Process(guard.pid), time.monotonic()
+            end = began + minutes * 60 - EVERY
+            try:
+                while (now := time.monotonic()) < end and guard.poll() is None:
+                    found.append(read(process, home / "runs" / "latest" / "journal.jsonl", now - began))
+                    if len(found) % 60 == 0:
+                        print(f"{found[-1].at / 60:.0f} of {minutes:g} minutes", file=sys.stderr, flush=True)
+                    time.sleep(EVERY)
+                if guard.wait(60):
+                    sys.exit(f"bench soak: stallguard ended with {guard.returncode}")
+            except BaseException:
+                guard.terminate()
+                raise
+    return found
+
+
+def real(minutes: float) -> list[Goal]:
+    """Watch a real run, print what it took, and return the goals."""
+    found = watched(minutes)
+    warm = min(WARM * minutes * 60, WARMEST)
+    steady = [one for one in found if one.at >= warm]
+    first, last = steady[0], steady[-1]
+    hours = (last.at - first.at) / 3600
+    growth = slope([(one.at / 3600, one.memory / 1e3) for one in steady])
+    used = (last.cpu - first.cpu) / (last.at - first.at) * 100
+    scaled = "" if hours >= 0.8 else f", scaled from {hours * 60:.0f} minutes"
+    print(
+        f"\n{minutes:g} minutes at {RATE} beats/s, the first {warm / 60:.1f} left out: {last.memory / 1e6:.2f} MB "
+        f"resident, {growth:+.0f} KB an hour{scaled}; {used:.3f} % of a core; {last.files} descriptors and "
+        f"{last.threads} threads, {first.files} and {first.threads} before; {last.journal / 1e6:.2f} MB of journal"
+    )
+    return [
+        Goal("KB an hour", round(growth, 1), GROWTH),
+        Goal("% of a core", round(used, 3), CPU),
+        Goal("more descriptors", last.files - first.files, STEADY),
+        Goal("more threads", last.threads - first.threads, STEADY),
+        Goal("MB of the real journal", last.journal / 1e6, Config().keep.journal / 1e6),
+    ]
+
+
+def main() -> int:
+    """Measure, print, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="scripts/bench soak")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="of the real run; 0: leave it out")
+    parser.add_argument("--days", type=float, default=DAYS, help="of the accelerated run; 0: leave it out")
+    options = parser.parse_args()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed has been compiled
+    goals = accelerated(options.days) if options.days else []
+    goals += real(options.minutes) if options.minutes else []
+    print(verdict(goals))
+    return 0 if all(goal.holds for goal in goals) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
