@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import math
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -214,6 +215,7 @@ def main() -> int:
     wanted = options.only.split(",") if options.only else list(KINDS)
     if unknown := [name for name in wanted if name not in KINDS]:
         parser.error(f"no fault {unknown[0]!r}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     nights: list[Night] = []
     with tempfile.TemporaryDirectory(prefix="sg-storm-") as folder:
         plain = Path(folder) / "plain"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,8 @@ from stallguard.agent.job_status import recollected, unfinished
 from stallguard.errors import StallguardError
 from stallguard.storage.paths import RunDir
 
+# A disk that refuses, full or read-only, can take again; a training goes on unsupervised until then.
+FIRST_PAUSE, LONGEST_PAUSE, PATIENCE = 1.0, 60.0, 3600.0  # seconds: between two tries, and in all
 LOG_MAX = 4_000_000  # bytes of a job's log above which only the newer half of this is kept
 
 Begin = Callable[[Callable[[str], None]], None]
@@ -34,7 +37,8 @@ class JobRunner(NamedTuple):
     `begin` starts a run, and calls its argument with the id of that run.  `go_on(run, end)` continues a run, in order
     to end it if `end` is true.  Both return when the run is over.  `say` writes to the job's log, `notify` sends a
     message to the user.  `system`: the service manager, launchd or systemd.  `max_restarts`: the starts by it within an
-    hour, after stallguard died, after which the job gives up.
+    hour, after stallguard died, after which the job gives up.  `pause` waits for some seconds; it returns False if the
+    job was asked to end meanwhile.
     """
 
     name: str
@@ -47,17 +51,33 @@ class JobRunner(NamedTuple):
     notify: Callable[[str], None]
     system: str
     max_restarts: int = start_plan.MOST_RESTARTS
+    pause: Callable[[float], bool] = lambda seconds: time.sleep(seconds) or True
 
     def do(self) -> None:
-        """Do what is due; before that, end a run that was to be ended, or record one that ended without a record."""
-        first = True
-        while self._do(first=first):
-            first = False
+        """Do what is due; before that, end a run that was to be ended, or record one that ended without a record.
+
+        If the disk refuses, it tries again until it is asked to end, or for PATIENCE.
+        """
+        first, wait, waited = True, FIRST_PAUSE, 0.0
+        while True:
+            try:
+                if not self._do(first=first):
+                    return
+                first = False
+            except OSError as error:
+                if not waited:
+                    self.say(f"{self.name}: the disk refuses ({error}); trying again for an hour")
+                if waited >= PATIENCE or not self.pause(wait):
+                    self.say(f"{self.name}: gave up: the disk refuses ({error})")
+                    return
+                waited, wait = waited + wait, min(2 * wait, LONGEST_PAUSE)
 
     def _do(self, *, first: bool) -> bool:
         """Do one thing; return whether something else can be due."""
         try:
             plan, left = self._decide(first=first)
+        except OSError:
+            raise
         except Exception as error:  # noqa: BLE001 - after a crash launchd would start the job again every 30 s
             self.say(f"{self.name}: cannot determine what is due: {type(error).__name__}: {error}")
             return False
@@ -92,9 +112,14 @@ class JobRunner(NamedTuple):
             self.schedule, past, now, unfinished=left is not None, max_restarts=self.max_restarts, first=first
         )
         missed = start_plan.missed(self.schedule, past, now) if plan.action == start_plan.NOTHING else None
-        job_memory.keep(
-            self.name, replace(start_plan.remembered(past, plan, now), missed=missed or past.missed)
-        )
+        try:
+            job_memory.keep(
+                self.name, replace(start_plan.remembered(past, plan, now), missed=missed or past.missed)
+            )
+        except OSError as error:
+            if plan.action != start_plan.GO_ON:
+                raise
+            self.say(f"{self.name}: this start is not counted: {error}")
         if missed is not None and missed != past.missed:
             words = missed_starts.words(missed, self.system)
             self.say(f"{self.name}: {words}")

@@ -24,6 +24,8 @@ from stallguard.errors import USAGE, StallguardError
 from stallguard.storage.paths import RunDir
 from stallguard.supervisor.signals import deferred_signals
 
+LOOK = 0.2  # seconds between two checks for a signal
+
 
 @click.command("work", hidden=True, context_settings={"ignore_unknown_options": False})
 @click.option("--name", required=True)
@@ -57,8 +59,14 @@ def work(name: str, at: tuple[str, ...], every: str | None, words: tuple[str, ..
         def go_on(run: RunDir, end: bool) -> None:
             continue_run(words, run, kept, end=end)
 
+        def pause(seconds: float) -> bool:
+            end = time.monotonic() + seconds
+            while not kept and time.monotonic() < end:
+                time.sleep(min(LOOK, seconds))
+            return not kept
+
         command, most = command_in(words), _max_restarts(words)
-        working.JobRunner(name, command, when, now, begin, go_on, say, notify, own_system(), most).do()
+        working.JobRunner(name, command, when, now, begin, go_on, say, notify, own_system(), most, pause).do()
 
 
 def _max_restarts(words: tuple[str, ...]) -> int:

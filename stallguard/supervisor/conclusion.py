@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 
 from stallguard.config import Loaded
@@ -14,11 +15,12 @@ from stallguard.report import subprocess_writer
 from stallguard.storage import retention, run_files
 from stallguard.storage.paths import RunDir
 
+LOOK = 1.0  # seconds between two tries to write the outcome
 AnnounceTo = Callable[[str, dict[str, str]], None]  # given a key of the narrative and its facts
 
 
-def write_outcome(directory: RunDir, run: Run, why: str) -> None:
-    """Write down how the run ended.  `why`: in words."""
+def write_outcome(directory: RunDir, run: Run, why: str, patience: float = 0.0) -> None:
+    """Write down how the run ended.  `why`: in words; `patience`: seconds to try for, if the disk refuses."""
     end = run_files.Outcome(
         schema=run_files.SCHEMA,
         code=run.code,
@@ -30,8 +32,13 @@ def write_outcome(directory: RunDir, run: Run, why: str) -> None:
         attempts=run.attempt,
         lost=round(lost_time.total(run.lost, run.now), 3),
     )
-    with contextlib.suppress(OSError):  # a full disk: the journal has the same, if anything has
-        run_files.conclude(directory, end)
+    until = time.monotonic() + patience
+    while True:
+        with contextlib.suppress(OSError):  # the journal has the same, if anything has
+            return run_files.conclude(directory, end)
+        if time.monotonic() >= until or not directory.path.exists():
+            return None
+        time.sleep(LOOK)
 
 
 def announce_report(directory: RunDir, run: Run, announce: AnnounceTo) -> None:

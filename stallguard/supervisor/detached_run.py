@@ -37,6 +37,10 @@ from stallguard.supervisor.process.child import Child
 from stallguard.supervisor.run_options import RunOptions, new_sockets
 from stallguard.supervisor.session import Session
 
+# Seconds for which a job tries to write its outcome.  No program waits for its exit code, and without an outcome the
+# run would look as if stallguard had been killed.
+OUTCOME_PATIENCE = 300.0
+
 
 def reopened(run: RunDir) -> Request:
     """Return the request of a run that exists.  Raises StallguardError (exit code 3) if run.json is damaged."""
@@ -61,7 +65,9 @@ def session(
 
     `left`: what run.json says of it if an earlier stallguard left it; `end`: such a run is to be ended at once.
     """
-    options = RunOptions(output_to_file=True, start_process=_start_below_a_waiter, save_core=True)
+    options = RunOptions(
+        output_to_file=True, start_process=_start_below_a_waiter, save_core=True, outcome_patience=OUTCOME_PATIENCE
+    )  # fmt: skip
     if left is not None:
         earlier = _LeftRun(request.run, left, end=end)
         options = options._replace(announce=False, open_sockets=earlier.open_sockets, take_up=earlier.take_up)

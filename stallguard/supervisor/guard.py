@@ -128,7 +128,13 @@ class Guard:
         self.do_each(
             {
                 "keeping what the run taught": partial(self._earlier.remember, run),
-                "writing its outcome": partial(conclusion.write_outcome, directory, run, self._executor.why),
+                "writing its outcome": partial(
+                    conclusion.write_outcome,
+                    directory,
+                    run,
+                    self._executor.why,
+                    self._options.outcome_patience,
+                ),
                 "removing old runs": partial(
                     conclusion.remove_old_runs, self._context.settings.loaded, directory, announce
                 ),

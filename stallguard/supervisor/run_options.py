@@ -36,6 +36,7 @@ class RunOptions(NamedTuple):
     open_sockets: Callable[[RunDir], Path] = new_sockets
     output_to_file: bool = False  # the training writes to output.log itself
     start_process: StartProcess = start_child
+    outcome_patience: float = 0.0  # seconds to try for, if the disk refuses the outcome
     save_core: bool = False  # save the core's value beside the journal, for a later stallguard
     take_up: TakeUp | None = None  # for a run that an earlier stallguard left
     trial: Launch | None = None  # the first launch of a trial, which ignores what earlier runs showed

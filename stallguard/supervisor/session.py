@@ -53,7 +53,7 @@ class Session:
         reload: Callable[[], Loaded] | None = None,
         options: RunOptions = PLAIN,
     ) -> None:
-        """Make what must exist before the child starts; raises StallguardError, leaving nothing behind.
+        """Make what must exist before the child starts; raises StallguardError or OSError, leaving nothing behind.
 
         `env`: the user's environment; `reload`: reads the settings anew, None if they are fixed.
         """
@@ -63,16 +63,20 @@ class Session:
         clock, current, journal = SystemClock(), CurrentRun(), Recorder()
         mailbox = Mailbox(clock.monotonic, options.observe)
         self._matching = Matching(mailbox.post, clock.monotonic, lambda: current.attempt)
-        sockets = options.open_sockets(request.run)
-        self._beats = HeartbeatListener(
-            sockets, request.run.probe, mailbox.post, clock.monotonic, options.observe
-        )
         wanted, tty = loaded.config.output, terminal.look(2).kind == "terminal"
         color = wants_color(wanted.color, env, tty=tty)
         screen = Terminal(sys.stderr, quiet=wanted.quiet, color=color, verbose=wanted.verbose)
         reporter = Reporter(mailbox, clock, current, journal, screen)
         output = _output(request, loaded, options, self._matching, reporter)
         screen.fresh = output.fresh
+        try:
+            sockets = options.open_sockets(request.run)
+        except Exception:
+            output.finish()
+            raise
+        self._beats = HeartbeatListener(
+            sockets, request.run.probe, mailbox.post, clock.monotonic, options.observe
+        )
         self.context = RunContext(
             request=request, env=env, settings=CurrentSettings(loaded), sockets=sockets, clock=clock,
             began=clock.monotonic(), mailbox=mailbox, journal=journal, current=current, reporter=reporter,

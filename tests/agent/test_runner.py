@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import json
 from pathlib import Path
 
@@ -34,9 +35,11 @@ def at_work(
     notify=lambda _text: None,
     now=NOW,
     schedule=NIGHTLY,
+    pause=lambda _seconds: False,
 ) -> list[str]:
     said: list[str] = []
-    JobRunner("night", ("train.py",), schedule, lambda: now, begin, go_on, said.append, notify, LAUNCHD).do()
+    edges = (lambda: now, begin, go_on, said.append, notify, LAUNCHD)
+    JobRunner("night", ("train.py",), schedule, *edges, pause=pause).do()
     return said
 
 
@@ -127,7 +130,49 @@ def test_what_cannot_be_started_is_said_and_remembered_for_status(kept):
 
 def test_a_memory_that_cannot_be_kept_does_not_become_a_loop(kept):
     (kept / "agents").write_text("a file in its place")
-    assert any("cannot determine what is due" in line for line in at_work())
+    pauses: list[float] = []
+
+    said = at_work(pause=lambda seconds: pauses.append(seconds) is None)
+
+    refusals = [line for line in said if "the disk refuses" in line]
+    assert len(refusals) == 2
+    assert refusals[1].startswith("night: gave up")
+    assert (pauses[:3], max(pauses)) == ([1.0, 2.0, 4.0], 60.0)
+    assert 3600 <= sum(pauses) <= 3660
+
+
+def test_a_disk_that_takes_again_costs_no_night(kept):
+    (kept / "agents").write_text("a file in its place")
+    begun = []
+
+    def pause(_seconds):
+        (kept / "agents").unlink()
+        return True
+
+    at_work(begin=lambda remember: (begun.append(1), remember("run-1")), pause=pause)
+
+    assert begun == [1]
+
+
+def test_a_training_is_supervised_again_although_the_start_cannot_be_counted(kept, monkeypatch):
+    run = RunDir(kept / "runs" / "run-1")
+    run.path.mkdir(parents=True)
+    ended_process = run_files.Identity(pid=1, started=0.0)
+    asked = run_files.RunRequest(
+        schema=1, id="run-1", command=[], argv=[], cwd="/", began="", supervisor=ended_process
+    )
+    run_files.write(run.asked, asked)
+    job_memory.keep("night", job_memory.JobMemory(run="run-1", started=NOW))
+    found = []
+
+    def refuse(_name, _memory):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(job_memory, "keep", refuse)
+    said = at_work(go_on=lambda run, _end: found.append(run))
+
+    assert found == [run]
+    assert any("this start is not counted" in line for line in said)
 
 
 def test_a_damaged_memory_is_begun_anew(kept):
