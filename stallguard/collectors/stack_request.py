@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from stallguard.collectors import EvidenceContext, Nothing
+from stallguard.host import system
 from stallguard.host.psutil_errors import ERRORS
 from stallguard.storage import run_files
 
@@ -40,6 +41,8 @@ def stacks(context: EvidenceContext, seconds: float) -> str:
         raise Nothing("the process is stopped: it handles no signal until it is continued")
     if status == psutil.STATUS_ZOMBIE:
         raise Nothing("the process is over")
+    if system.catches(context.pid, context.signal) is False:
+        raise Nothing("the script removed the handler of the stack-dump signal, which would end the process")
     before = _size(context.stacks)
     os.kill(context.pid, context.signal)
     until = time.monotonic() + seconds

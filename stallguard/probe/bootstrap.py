@@ -104,6 +104,7 @@ class Probe:
         if self._cpu():
             device.hide(self.environment)
         self.mail.place = self.context.place
+        stack_signal.watch()
         if "STALLGUARD_SEED" in self.environment:
             self._load("seeds")
         self.mail.version("python", "%d.%d.%d" % sys.version_info[:3])

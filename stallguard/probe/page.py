@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 
 from . import wire
 
@@ -34,7 +35,9 @@ def shared(path: str, size: int = wire.SIZE) -> memoryview:
     try:
         if os.write(descriptor, bytes(size)) != size:
             return private(size)
-        slots = memoryview(mmap.mmap(descriptor, size)).cast("q")
+        # Before 3.13 a mapping keeps a descriptor of its own, which the program can close.
+        how = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+        slots = memoryview(mmap.mmap(descriptor, size, **how)).cast("q")
         os.rename(draft, path)
     except (OSError, ValueError):
         return private(size)

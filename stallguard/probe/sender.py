@@ -15,13 +15,14 @@ import _socket
 import sys
 from _thread import allocate_lock
 from errno import EAGAIN, ENOBUFS, EWOULDBLOCK
+from os import fstat
 from time import sleep
 
 from . import beats as phases
 from . import native_threads, wire
 from .monotonic import monotonic_ns
 from .notebooks import service_threads
-from .stack_signal import is_caught
+from .stack_signal import is_caught, still_ours
 from .wait_evidence import WaitEvidence
 
 TYPE_CHECKING = False
@@ -54,6 +55,7 @@ class Sender:
         self._mail = mail
         self._address = address
         self._socket: Optional[_socket.socket] = None
+        self._inode = 0  # of the socket
         self._changes = -1  # of the last record that was sent
         self._sent = 0
         self._tried = 0
@@ -138,6 +140,8 @@ class Sender:
             self._beats.enter(phases.FINISHING)
         if self._beats.slots[_COMMAND]:
             self._beats.attend()
+        if self._mail.armed and not still_ours(self._signal, self._handler):
+            self._disarm()
         if now - self._looked < SECOND:
             return
         self._looked = now
@@ -146,10 +150,14 @@ class Sender:
             # From the dictionary: an attribute of the module itself can start one of TensorFlow's lazy imports.
             self._mail.version(name, vars(sys.modules.get(name, wire)).get("__version__"))
         self._mail.service_threads(service_threads())
-        if self._mail.armed and not still_ours(self._signal, self._handler):
-            self._mail.arm(False)
-            self._beats.flag(wire.FLAG_STACKS_ARMED, False)
-            self._mail.note("signal", "the script replaced the handler of the stack-dump signal", {})
+        if self._mail.armed and is_caught(self._signal) is False:
+            self._disarm()
+
+    def _disarm(self) -> None:
+        """Report that the stack-dump signal must not be sent: the script handles it, or nothing does."""
+        self._mail.arm(False)
+        self._beats.flag(wire.FLAG_STACKS_ARMED, False)
+        self._mail.note("signal", "the script replaced the handler of the stack-dump signal", {})
 
     def send_record(self, kind: int, now: int) -> bool:
         """Stamp and send the record; return whether it was sent."""
@@ -199,8 +207,23 @@ class Sender:
 
     def _hang_up(self) -> None:
         link, self._socket = self._socket, None
-        if link is not None:
+        if link is None:
+            return
+        if self._is_open(link):
             link.close()  # the garbage collector would raise a ResourceWarning in the user's program
+        else:
+            link.detach()
+
+    def _is_open(self, link: _socket.socket) -> bool:
+        """Return whether the socket's descriptor is still its own.
+
+        A program can close all descriptors that it does not know, as daemons do: the number then belongs to the next
+        file that it opens, which must be neither written nor closed.
+        """
+        try:
+            return fstat(link.fileno()).st_ino == self._inode
+        except OSError:
+            return False
 
     def _connect(self, now: int) -> bool:
         if self._tried and now - self._tried < SECOND:
@@ -210,6 +233,7 @@ class Sender:
         try:
             link.setblocking(False)
             link.connect(self._address)
+            self._inode = fstat(link.fileno()).st_ino
         except OSError:
             link.close()
             return False
@@ -223,6 +247,9 @@ class Sender:
         link = self._socket
         if link is None:
             return False
+        if not self._is_open(link):
+            self._hang_up()
+            return False
         try:
             link.send(data)
         except OSError as error:
@@ -230,12 +257,3 @@ class Sender:
                 self._hang_up()
             return False
         return True
-
-
-def still_ours(number: int, before: object) -> bool:
-    """Return whether the script left the signal's handler in place; `before`: Python's handler at its registration.
-
-    Python's table shows a handler of the script.  On Linux the kernel's mask also shows whether any handler is
-    installed: a signal without one would end the process.
-    """
-    return _signal.getsignal(number) == before and is_caught(number) is not False

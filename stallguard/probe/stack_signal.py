@@ -14,9 +14,12 @@ from _thread import get_ident
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import Any, Optional
 
 DEFAULT = int(_signal.SIGUSR1)
+_theirs: set[int] = set()  # signals that the program has registered for stacks of its own
+_register = getattr(faulthandler, "register", None)
+_file = {"descriptor": -1, "inode": 0}  # of the stacks
 
 
 def arm(number: int, path: str, *, again: bool = False) -> bool:
@@ -29,6 +32,8 @@ def arm(number: int, path: str, *, again: bool = False) -> bool:
     """
     try:
         before = _signal.getsignal(number)
+        if number in _theirs:
+            return False
         if before != _signal.SIG_DFL and not (again and before == _signal.SIG_IGN):
             return False
         if not again and is_caught(number):
@@ -37,10 +42,41 @@ def arm(number: int, path: str, *, again: bool = False) -> bool:
             _signal.signal(number, _signal.SIG_IGN)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
         descriptor = os.open(path, flags, 0o600)
-        faulthandler.register(number, file=descriptor, all_threads=True, chain=False)
-    except (OSError, ValueError, RuntimeError, AttributeError):
+        _file.update(descriptor=descriptor, inode=os.fstat(descriptor).st_ino)
+        _register(number, file=descriptor, all_threads=True, chain=False)  # type: ignore[misc]
+    except (OSError, ValueError, RuntimeError, TypeError):
         return False
     return True
+
+
+def watch() -> None:
+    """Notice for which signals the program registers stacks of its own: no table of signals shows that."""
+    register = getattr(faulthandler, "register", None)
+    if register is None:
+        return
+
+    def registering(*words: Any, **named: Any) -> None:
+        number = words[0] if words else named.get("signum")
+        if isinstance(number, int):
+            _theirs.add(int(number))
+        register(*words, **named)
+
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(registering, name, getattr(register, name))
+    faulthandler.register = registering
+
+
+def still_ours(number: int, before: object) -> bool:
+    """Return whether the program left the signal's handler in place; `before`: Python's handler at its registration.
+
+    Python's table shows a handler of the program.  Nor is it ours if the program has closed the file of the stacks:
+    they would be written into the one that has its number now.
+    """
+    try:
+        is_open = os.fstat(_file["descriptor"]).st_ino == _file["inode"]
+    except OSError:
+        is_open = False
+    return is_open and number not in _theirs and _signal.getsignal(number) == before
 
 
 def _main_thread() -> int:

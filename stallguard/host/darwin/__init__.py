@@ -32,6 +32,7 @@ __all__ = [
     "alive",
     "asleep",
     "boot",
+    "catches",
     "census",
     "facts",
     "has_gpu",
@@ -60,6 +61,11 @@ def monotonic() -> float:
     if sys.platform != "darwin":
         return time.monotonic()  # no other system has this clock
     return time.clock_gettime(time.CLOCK_UPTIME_RAW)
+
+
+def catches(_pid: int, _number: int) -> bool | None:
+    """Return whether a process has a handler for a signal; None: macOS does not say."""
+    return None
 
 
 @functools.cache

@@ -92,6 +92,13 @@ def stat(pid: int) -> Stat | None:
     return parse_stat(line) if line else None
 
 
+def catches(pid: int, number: int) -> bool | None:
+    """Return whether a process has a handler for a signal; None if it is gone, or another user's."""
+    lines = (slurp(f"/proc/{pid}/status") or b"").splitlines()
+    masks = [line.split()[1] for line in lines if line.startswith(b"SigCgt:")]
+    return bool(int(masks[0], 16) >> (number - 1) & 1) if masks else None
+
+
 def all_pids() -> list[int]:
     """Return the ids of all processes that this user may see."""
     with contextlib.suppress(OSError):
