@@ -148,7 +148,8 @@ class StackSampler:
         """Restore the switch interval: after a sample, and in a process that was forked during one."""
         usual, self._usual = self._usual, 0.0
         if usual and sys.getswitchinterval() <= SWITCH:  # else the script has set its own meanwhile
-            sys.setswitchinterval(usual)
+            # It is kept in whole microseconds, cut off: without the half a script's own one would shrink each time.
+            sys.setswitchinterval(usual + 5e-7)
 
     def _add(self, frames: dict[int, FrameType], passed: int) -> None:
         """Add `passed` ns to the stack of each thread that counts."""
