@@ -28,7 +28,12 @@ def deferred_signals() -> Iterator[list[int]]:
 
     Without it a run that is ended in its first or last moment leaves its directories behind.  A second signal acts at
     once, as without stallguard.
+
+    Some launchers ignore SIGCHLD, and a program that is started inherits that: the kernel then throws away how a child
+    ended, and no wait returns before the last child is gone.
     """
+    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     kept: list[int] = []
 
     def keep(number: int, _frame: FrameType | None) -> None:

@@ -181,14 +181,16 @@ class Child:
         self._process.poll()
 
     def _watch(self) -> None:
-        end = persistently(lambda: wait_unreaped(self.pid))
-        self._gone = end.reaped
+        end = None
         try:
+            end = persistently(lambda: wait_unreaped(self.pid))
+            self._gone = end.reaped
             if self._asked or end.code != 0:
                 sweep(self.pid)
             self._before_post()
         finally:  # also after a failure: without this the run would wait for ever
-            persistently(lambda: self._post(end.code, end.memory_kill))
+            self._gone = self._gone or end is None
+            persistently(lambda: self._post(end.code if end else None, end.memory_kill if end else None))
 
 
 def identity_of(pid: int) -> Identity:
