@@ -27,6 +27,8 @@ from stallguard.storage.paths import RunDir
 # Bytes.  15 threads, each with a stack of 8 MB and up to 64 MB reserved by the C library: 1.2 GB were measured, and
 # below 0.4 GB threads cannot start.  macOS does not enforce such a limit.
 ADDRESSES = 1e9
+# Open files: a run has 29 in the middle, and an attempt, its evidence and the verbs of a user need some at a time.
+DESCRIPTORS = 64
 
 
 class Request(NamedTuple):
@@ -60,6 +62,7 @@ def prepare(
     """
     command = command_of(words, loaded, env, cwd)
     _refuse_too_little_memory()
+    _refuse_too_few_descriptors()
     reached = (
         reach(command.argv, Disk(env, str(cwd)))
         if loaded.config.run.probe
@@ -87,6 +90,20 @@ def _refuse_too_little_memory() -> None:
         "a training framework reserves more",
         cure="raise the limit (ulimit -v), or set it for the training alone: "
         "stallguard run -- sh -c 'ulimit -v KILOBYTES; exec python train.py'",
+        code=CANNOT_RUN,
+    )
+
+
+def _refuse_too_few_descriptors() -> None:
+    """With fewer, the run could not begin, or the training's end would be lost."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if most == resource.RLIM_INFINITY or most >= DESCRIPTORS:
+        return
+    raise StallguardError(
+        f"the number of open files is limited to {most}",
+        why=f"stallguard needs {DESCRIPTORS}",
+        cure="raise the limit (ulimit -n), or set it for the training alone: "
+        f"stallguard run -- sh -c 'ulimit -n {most}; exec python train.py'",
         code=CANNOT_RUN,
     )
 
