@@ -299,21 +299,28 @@ class HeartbeatListener:
         if now - self._searched < PAGE_AFTER:
             return
         self._searched = now
-        for path in self._pages.glob("*.page"):
-            if not path.stem.isdigit() or int(path.stem) in self._tracks:
+        for record in self._unknown_pages():
+            path = self._pages / f"{record['pid']}.page"
+            if now - record["began_ns"] / 1e9 < PAGE_AFTER or system.start_time(record["pid"]) is None:
                 continue
-            try:
-                record = wire.unpack(path.read_bytes())
-                if record is None or record["token"] != self._token:
+            if system.has_open(record["pid"], str(path)) is not False:
+                self._post(self._begin(record).event(now, page=True))
+
+    def _unknown_pages(self) -> list[Record]:
+        """Return the records in the pages of programs of this attempt that are not followed."""
+        records: list[Record] = []
+        # A page can vanish, and for a moment there can be no descriptor.
+        with contextlib.suppress(OSError):
+            for path in self._pages.glob("*.page"):
+                if not path.stem.isdigit() or int(path.stem) in self._tracks:
                     continue
-                pid, began = record["pid"], record["began_ns"]
-                if now - began / 1e9 < PAGE_AFTER or (pid, began) in self._over:
-                    continue
-                if system.start_time(pid) is None or system.has_open(pid, str(path)) is False:
-                    continue
-            except OSError:
-                continue
-            self._post(self._begin(record).event(now, page=True))
+                with contextlib.suppress(OSError):
+                    record = wire.unpack(path.read_bytes())
+                    if record is None or record["token"] != self._token:
+                        continue
+                    if (record["pid"], record["began_ns"]) not in self._over:
+                        records.append(record)
+        return records
 
     def _end(self, track: Track, how: str) -> None:
         """Post that a program is over, after its last record."""
@@ -330,6 +337,8 @@ class HeartbeatListener:
     def _post_the_last(self) -> None:
         """Post what was received and what only the pages show, and which programs have ended."""
         self._drain()
+        for record in self._unknown_pages():  # of a program that was too short to be found
+            self._post(self._begin(record).event(self._now(), page=True))
         for track in list(self._tracks.values()):
             track.read_page_once_more()
             if track.pending:

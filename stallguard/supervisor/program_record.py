@@ -162,8 +162,13 @@ class Track:
         return self.event(now, page=True)
 
     def read_page_once_more(self) -> None:
-        """Take what was stored in the page and not sent, at the end of the program."""
+        """Take what was stored in the page and not sent, at the end of the program.
+
+        Only the page shows how a program left that could send nothing.
+        """
         self.pending = self._read() or self.pending
+        if not self.sent_record and self.record["phase"] == _FINISHING:
+            self.leaving = HOW_LEFT[bool(self.record["flags"] & wire.FLAG_FAILED)]
 
     def _read(self) -> bool:
         """Take the record in the page if it is of this program and new; return whether it is."""
