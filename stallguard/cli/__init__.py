@@ -19,6 +19,7 @@ from stallguard.errors import OWN_FAILURE, StallguardError
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line and exit."""
     words = sys.argv[1:] if arguments is None else arguments
+    _prefer_own_packages()
     if os.environ.get(COMPLETION, "").endswith("_complete"):
         from stallguard.cli import _complete, _verbs
 
@@ -47,6 +48,18 @@ def main(arguments: list[str] | None = None) -> Any:
     except Exception as error:  # noqa: BLE001 - the last resort: a user never meets a bare trace
         code = _own_failure(error, debug="--debug" in words)
     sys.exit(code)
+
+
+def _prefer_own_packages() -> None:
+    """Search the places that are the training's last: PYTHONPATH, and the working directory (`python -m stallguard`).
+
+    A module there, such as a click.py of the user's, would otherwise be imported in place of a package of stallguard.
+    """
+    try:
+        theirs = {os.path.abspath(name) for name in ("", *os.environ.get("PYTHONPATH", "").split(os.pathsep))}  # noqa: PTH100 - importing pathlib takes 5 ms
+    except OSError:  # the working directory is gone
+        return
+    sys.path.sort(key=(theirs | {""}).__contains__)
 
 
 def _run(words: list[str]) -> int | None:
