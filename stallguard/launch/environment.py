@@ -17,6 +17,7 @@ from stallguard.probe import process_key
 
 INJECT = Path(__file__).resolve().parent.parent / "probe" / "inject"
 OURS = "STALLGUARD_"
+HOME = "STALLGUARD_HOME"
 # Slurm and Lightning use it too: the probe reports if a script handles it.
 STACKS_SIGNAL = int(signal.SIGUSR1)
 
@@ -45,7 +46,12 @@ class ProbeConfig(msgspec.Struct, frozen=True):
 
 def child_environment(user: Mapping[str, str], wish: ProbeConfig, inject: Path = INJECT) -> dict[str, str]:
     """Return the child's environment: the user's, the probe's directory first on PYTHONPATH, and `wish`."""
-    kept = {name: value for name, value in user.items() if not name.startswith(OURS) or "__" in name}
+    # What a `stallguard run` inside of this one needs: the settings, and where the runs are.
+    kept = {
+        name: value
+        for name, value in user.items()
+        if not name.startswith(OURS) or "__" in name or name == HOME
+    }
     path = user.get("PYTHONPATH")
     kept["PYTHONPATH"] = str(inject) if not path else f"{inject}{os.pathsep}{path}"
     kept |= {
