@@ -1,0 +1,1 @@
+"""The parts of the bench `chaos`: one row a fault, and the stage on which a fault is made."""

@@ -1,0 +1,259 @@
+"""Several processes: forks, daemons, workers, recycled numbers, two guards, runs inside runs."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import msgspec
+import psutil
+
+from stallguard.storage import attempt_file, run_files
+from stallguard.storage.paths import list_runs
+
+from .fault import Table
+from .stage import BATCHES, Stage, expect, same, until, whole
+
+TABLE = Table()
+FORKS = """
+import os, sys, time, stallguard
+{first}
+for number in range(10):
+    stallguard.beat()
+    print("step", number, flush=True)
+    time.sleep(0.02)
+{end}
+"""
+LATER = """
+if os.fork() == 0:
+    {session}
+    time.sleep(1.5)
+    open("later", "w").write("done")
+    os._exit(0)
+"""
+
+
+@TABLE.row(
+    "forks-and-ends",
+    "a training forks a process that works on, and ends with 0",
+    "0 at once; what it left on purpose comes to its own end",
+)
+def forks(stage: Stage) -> str:
+    text = FORKS.format(first="", end=LATER.format(session="pass"))
+    began = time.monotonic()
+    ended = stage.guard(stage.script(text)).ended()
+    took = time.monotonic() - began
+    whole(ended, 10, 0)
+    expect(not (stage.work / "later").exists(), "it was waited for")
+    until((stage.work / "later").exists, "the end of what was left")
+    return f"exit code 0 after {took:.1f} s, the other process ended by itself"
+
+
+@TABLE.row(
+    "daemonises",
+    "a training becomes a daemon: forks twice, a new session, all descriptors closed; its parent ends with 0",
+    "0; the daemon trains on to its end",
+)
+def daemonises(stage: Stage) -> str:
+    text = """
+import os, sys, time
+if os.fork(): os._exit(0)
+os.setsid()
+if os.fork(): os._exit(0)
+os.closerange(0, 256)
+os.open(os.devnull, os.O_RDWR); os.dup(0); os.dup(0)
+import stallguard
+file = open("log", "w")
+for number in range(40):
+    stallguard.beat()
+    print("step", number, file=file, flush=True)
+    time.sleep(0.05)
+open("later", "w").write("done")
+"""
+    ended = stage.guard(stage.script(text)).ended()
+    expect(ended.code == 0, f"exit code {ended.code}")
+    until((stage.work / "later").exists, "the daemon's end")
+    written = (stage.work / "log").read_text().splitlines()
+    expect(written == [f"step {number}" for number in range(40)], f"{len(written)} lines: {written[-2:]}")
+    return "exit code 0, the daemon ended by itself, its file is whole"
+
+
+@TABLE.row(
+    "forks-and-fails",
+    "a training forks a process that would live for a minute, and ends with 3",
+    "3; what it left in its group is ended: no orphan",
+)
+def forks_and_fails(stage: Stage) -> str:
+    later = LATER.format(session="pass").replace("1.5", "60")
+    text = FORKS.format(first=later, end="sys.exit(3)")
+    return whole(stage.guard(stage.script(text)).ended(), 10, 3)
+
+
+@TABLE.row(
+    "output-held-open",
+    "a process that a training leaves behind holds its output open for 5 s",
+    "the run ends when the training does",
+)
+def output_held(stage: Stage) -> str:
+    text = FORKS.format(first="", end="import subprocess; subprocess.Popen(['sleep', '5'])")
+    began = time.monotonic()
+    whole(stage.guard(stage.script(text)).ended(), 10, 0)
+    took = time.monotonic() - began
+    sleeping = [one for one in stage.living() if one.name() == "sleep"]
+    expect(sleeping, "what was left on purpose was ended")
+    sleeping[0].kill()
+    return f"ended after {took:.1f} s, the other process lived"
+
+
+@TABLE.row(
+    "forks-while-training",
+    "a training forks ten times while it trains; each child counts batches too and ends",
+    "the batches of the training alone are counted; same output",
+)
+def forks_while_training(stage: Stage) -> str:
+    text = """
+import os, time, stallguard
+for number in range(30):
+    stallguard.beat()
+    print("step", number, flush=True)
+    if number % 3 == 0:
+        child = os.fork()
+        if child == 0:
+            for _ in range(5): stallguard.beat()
+            os._exit(0)
+        os.waitpid(child, 0)
+    time.sleep(0.03)
+raise SystemExit(7)
+"""
+    seen = whole(stage.guard(stage.script(text)).ended(), 30)
+    expect(stage.outcome().batches == 30, f"{stage.outcome().batches} batches counted of 30")
+    return f"{seen}, exactly 30 counted"
+
+
+@TABLE.row(
+    "hundred-workers",
+    "a training has 100 forked workers",
+    "output and exit code as without stallguard; the training alone is counted; nothing is left",
+)
+def workers(stage: Stage) -> str:
+    text = """
+import multiprocessing, sys, time, stallguard
+def work(number):
+    time.sleep(0.2)
+    return number * number
+if __name__ == "__main__":
+    stallguard.beat()
+    with multiprocessing.get_context("fork").Pool(100) as pool:
+        for number in range(5):
+            stallguard.beat()
+            print("step", number, sum(pool.map(work, range(200), chunksize=1)), flush=True)
+    sys.exit(7)
+"""
+    ended = same(stage, stage.script(text))
+    expect(ended.code == 7, f"exit code {ended.code}")
+    expect(stage.outcome().batches == 6, f"{stage.outcome().batches} batches counted of 6")
+    return "same output, exit code 7, 6 batches counted"
+
+
+@TABLE.row(
+    "thousand-children",
+    "a training starts 300 programs, one after the other, and waits for none",
+    "output and exit code as without stallguard",
+)
+def zombies(stage: Stage) -> str:
+    text = FORKS.format(
+        first="import subprocess\nleft = [subprocess.Popen(['true']) for _ in range(300)]",
+        end="raise SystemExit(7)",
+    )
+    return whole(same(stage, stage.script(text)), 10)
+
+
+@TABLE.row(
+    "number-recycled",
+    "stallguard and its training are killed; the training's pid belongs to another process when `stop` comes",
+    "the other is not touched; `stop` says that the run is over",
+)
+def recycled(stage: Stage) -> str:
+    live = stage.guard(stage.script(BATCHES), "9000", "0.05")
+    training = live.training()
+    live.signal(signal.SIGKILL)
+    live.ended()
+    training.kill()
+    until(lambda: not psutil.pid_exists(training.pid) or training.status() == psutil.STATUS_ZOMBIE, "its end")
+    other = stage.start(["sleep", "30"], start_new_session=True)
+    run = stage.run()
+    noted = attempt_file.recall(run)
+    assert noted is not None  # noqa: S101 - `training` waited for it
+    dead = msgspec.structs.replace(noted.process, pid=other.pid)  # started when the one before did
+    run_files.write(attempt_file.file(run), msgspec.structs.replace(noted, process=dead))
+    asked = run_files.asked(run)
+    assert asked is not None  # noqa: S101 - a run has one
+    supervisor = msgspec.structs.replace(asked.supervisor, pid=other.pid)
+    run_files.write(run.asked, msgspec.structs.replace(asked, supervisor=supervisor))
+    stopped = stage.verb("stop")
+    lives = other.process.poll() is None
+    other.process.kill()
+    expect(lives, "the other was ended")
+    expect(stopped.code in (1, 3), f"stop: exit code {stopped.code}: {stopped.err}")
+    stage.remove_sockets()
+    return f"exit code {stopped.code}: {stopped.err.splitlines()[0][:60]}"
+
+
+@TABLE.row(
+    "two-guards",
+    "two `stallguard run` of one script in one directory at once",
+    "each has its own run, its own output and its own exit code",
+)
+def two_guards(stage: Stage) -> str:
+    script = stage.script(BATCHES)
+    both = [stage.guard(script, "40", "0.05") for _ in range(2)]
+    for live in both:
+        whole(live.ended(), 40)
+    runs = list_runs(stage.home / "runs")
+    counted = [end.batches for run in runs if (end := run_files.outcome(run))]
+    expect(counted == [40, 40], f"batches counted: {counted}")
+    return "two runs, 40 batches each, exit code 7 each"
+
+
+@TABLE.row(
+    "two-guards-of-one-run",
+    "a run is resumed while it lives",
+    "refused (2): its checkpoints are not given to a second training",
+)
+def resumed_while_alive(stage: Stage) -> str:
+    script = stage.script(BATCHES)
+    live = stage.guard(script, "100", "0.05")
+    live.training()
+    (stage.run().checkpoints / "place" / "fit" / "g1").mkdir(parents=True)
+    again = stage.start(stage.guarding([script, "5", "0"], ("--resume", stage.run().id))).ended()
+    expect(again.code == 2, f"exit code {again.code}: {again.err}")
+    return f"{again.err.splitlines()[0][:70]}; {whole(live.ended(), 100)}"
+
+
+@TABLE.row(
+    "run-in-a-run",
+    "`stallguard run stallguard run train.py`",
+    "the training's own output and exit code, through both",
+)
+def nested(stage: Stage) -> str:
+    script = stage.script(BATCHES)
+    inner = stage.guarding([script, "40", "0.02"])
+    ended = stage.start(stage.guarding(inner)).ended()
+    seen = whole(ended, 40)
+    expect(len(list_runs(stage.home / "runs")) == 2, "not two runs")
+    return seen
+
+
+@TABLE.row(
+    "run-in-a-run-stopped",
+    "SIGTERM to the outer of two runs",
+    "both end, and the training: 143, nothing is left",
+)
+def nested_stopped(stage: Stage) -> str:
+    script = stage.script(BATCHES)
+    live = stage.start(stage.guarding(stage.guarding([script, "9000", "0.05"])))
+    live.reached(10)
+    live.signal(signal.SIGTERM)
+    ended = live.ended()
+    expect(ended.code == 143, f"exit code {ended.code}: {ended.err[-300:]}")
+    return "exit code 143, nothing left"

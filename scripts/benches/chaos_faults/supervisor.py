@@ -1,0 +1,223 @@
+"""Faults of stallguard itself: killed, stopped, out of memory, out of descriptors."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import time
+
+import psutil
+
+from .fault import Table, linux
+from .stage import BATCHES, SHARP, Stage, expect, limit, steps, until, whole
+
+TABLE = Table()
+# Writes to a file of its own, so that it needs no reader.
+SILENT = """
+import sys, time, stallguard
+with open("steps", "w") as file:
+    for number in range(int(sys.argv[1])):
+        stallguard.beat()
+        print("step", number, file=file, flush=True)
+        time.sleep(0.05)
+with open("end", "w") as file:
+    file.write("whole")
+"""
+UNTIL_ENOUGH = """
+import os, sys, time, stallguard
+number = 0
+while not os.path.exists("enough"):
+    stallguard.beat()
+    print("step", number, flush=True)
+    number += 1
+    time.sleep(0.05)
+sys.exit(3)
+"""
+
+
+@TABLE.row(
+    "supervisor-killed",
+    "kill -9 of stallguard while a training writes to a file",
+    "the training ends by itself with all its results; `ps` names its pid until then",
+)
+def killed(stage: Stage) -> str:
+    live = stage.guard(stage.script(SILENT), "60")
+    pid = live.training().pid
+    live.signal(signal.SIGKILL)
+    live.ended()
+    named = stage.verb("ps")
+    expect(str(pid) in named.out.decode(), f"ps does not name pid {pid}: {named.out!r}")
+    until((stage.work / "end").exists, "the training's end")
+    written = (stage.work / "steps").read_text().splitlines()
+    expect(written == steps(60), f"{len(written)} of 60 lines")
+    until(lambda: not stage.living(), "the end of all processes")
+    stage.remove_sockets()
+    return "60 batches to their end, named by ps"
+
+
+@TABLE.row(
+    "supervisor-killed-and-stopped-by-hand",
+    "kill -9 of stallguard, then `stallguard stop`",
+    "the training that is left is ended with its group; the run has an outcome",
+)
+def stopped_by_hand(stage: Stage) -> str:
+    live = stage.guard(stage.script(SILENT), "6000", options=("--grace", "2s"))
+    live.training()
+    live.signal(signal.SIGKILL)
+    live.ended()
+    stopped = stage.verb("stop")
+    expect(stopped.code == 0, f"stop: exit code {stopped.code}: {stopped.err}")
+    expect(not stage.living(), f"it lives on: {stage.living()}")
+    expect(stage.outcome().code == 143, f"outcome {stage.outcome().code}")
+    stage.remove_sockets()
+    return "ended, outcome 143"
+
+
+@TABLE.row(
+    "supervisor-killed-at-start",
+    "kill -9 of stallguard as soon as its run has a directory",
+    "the training ends by itself or never began; the next run begins and finds nothing in its way",
+)
+def killed_at_start(stage: Stage) -> str:
+    script = stage.script(SILENT)
+    live = stage.guard(script, "10")
+    stage.run(wait=True)
+    live.signal(signal.SIGKILL)
+    live.ended()
+    until(lambda: not stage.living(), "the end of all processes")
+    again = stage.guard(script, "10").ended()
+    expect(again.code == 0, f"the next run: exit code {again.code}: {again.err[-300:]}")
+    stage.remove_sockets()
+    return "the next run ended with 0"
+
+
+@TABLE.row(
+    "job-killed-three-times",
+    "kill -9 of the stallguard of a job, three times, restarted as by its service manager",
+    "the training goes on each time, is guarded again, and its own exit code is the run's",
+)
+def job_killed(stage: Stage) -> str:
+    job = stage.job(stage.script(UNTIL_ENOUGH))
+    live = job()
+    pid = live.training().pid
+    for times in range(3):
+        live.signal(signal.SIGKILL)
+        live.ended()
+        live = job()
+        until(lambda: len(stage.events("run.taken_over")) > times, "that it is taken over")  # noqa: B023 - now
+    (stage.work / "enough").touch()
+    live.ended()
+    end = stage.outcome()
+    expect((end.code, end.attempts) == (3, 1), f"exit code {end.code} after {end.attempts} attempts")
+    printed = stage.run().output.read_text().splitlines()
+    expect(printed == steps(len(printed)), "its output has a hole")
+    expect(end.batches == len(printed), f"{end.batches} batches counted of {len(printed)}")
+    return f"pid {pid and 'the same'} in 4 lives of stallguard, {len(printed)} batches, exit code 3"
+
+
+@TABLE.row(
+    "job-killed-and-training-ends",
+    "kill -9 of the stallguard of a job; the training ends with 3 before stallguard is back",
+    "the exit code is known, and nothing is trained again",
+)
+def job_training_ends(stage: Stage) -> str:
+    job = stage.job(stage.script(UNTIL_ENOUGH))
+    live = job()
+    training = live.training()
+    live.signal(signal.SIGKILL)
+    live.ended()
+    (stage.work / "enough").touch()
+    until(lambda: not training.is_running() or training.status() == psutil.STATUS_ZOMBIE, "its end")
+    job().ended()
+    end = stage.outcome()
+    expect((end.code, end.attempts) == (3, 1), f"exit code {end.code} after {end.attempts} attempts")
+    return "exit code 3 after 1 attempt"
+
+
+@TABLE.row(
+    "job-and-training-killed",
+    "kill -9 of the stallguard of a job and of its training",
+    "the next stallguard starts the training again, once",
+)
+def job_and_training_killed(stage: Stage) -> str:
+    job = stage.job(stage.script(UNTIL_ENOUGH))
+    live = job()
+    training = live.training()
+    live.signal(signal.SIGKILL)
+    live.ended()
+    training.kill()
+    until(lambda: not training.is_running() or training.status() == psutil.STATUS_ZOMBIE, "its end")
+    (stage.work / "enough").touch()
+    job().ended()
+    end = stage.outcome()
+    expect((end.code, end.attempts) == (3, 2), f"exit code {end.code} after {end.attempts} attempts")
+    return "exit code 3 after 2 attempts"
+
+
+@TABLE.row(
+    "supervisor-stopped",
+    "SIGSTOP to stallguard for 4 s while batches end",
+    "the training keeps its pace, is not judged, and ends with its own code",
+)
+def stopped(stage: Stage) -> str:
+    live = stage.guard(stage.script(SILENT), "100", options=SHARP)
+    live.training()
+    live.signal(signal.SIGSTOP)
+    file = stage.work / "steps"
+    before = len(file.read_text().splitlines())
+    time.sleep(4)
+    done = len(file.read_text().splitlines()) - before
+    live.signal(signal.SIGCONT)
+    expect(done >= 15, f"only {done} batches in 4 s")  # 80 on a quiet machine
+    ended = live.ended()
+    expect(ended.code == 0, f"exit code {ended.code}: {ended.err}")
+    expect(not stage.events("training.stalled"), "it was judged to be stalled")
+    expect(stage.outcome().batches == 100, f"{stage.outcome().batches} batches counted of 100")
+    return f"{done} batches meanwhile, all 100 counted, no stall"
+
+
+@TABLE.row(
+    "supervisor-stopped-at-the-end",
+    "SIGSTOP to stallguard; the training ends with 7; SIGCONT",
+    "its exit code and its last output arrive",
+)
+def stopped_at_the_end(stage: Stage) -> str:
+    live = stage.guard(stage.script(BATCHES), "40", "0.03")
+    training = live.training()
+    live.signal(signal.SIGSTOP)
+    until(lambda: training.status() == psutil.STATUS_ZOMBIE, "the training's end")
+    live.signal(signal.SIGCONT)
+    return whole(live.ended(), 40)
+
+
+@TABLE.row(
+    "supervisor-out-of-memory",
+    "the address space of a running stallguard is limited to what it has",
+    "the training ends with its own code and output",
+    needs=linux,
+)
+def out_of_memory(stage: Stage) -> str:
+    live = stage.guard(stage.script(BATCHES), "60", "0.05")
+    live.training()
+    used = psutil.Process(live.pid).memory_info().vms
+    limit(live.pid, resource.RLIMIT_AS, (used, used))
+    return whole(live.ended(), 60)
+
+
+@TABLE.row(
+    "supervisor-out-of-descriptors",
+    "a running stallguard can open no descriptor any more",
+    "the training ends with its own code and output",
+    needs=linux,
+)
+def out_of_descriptors(stage: Stage) -> str:
+    live = stage.guard(stage.script(BATCHES), "80", "0.05")
+    live.training()
+    until(lambda: stage.events("probe.note"), "that what goes on beside the run has begun")
+    opened = {int(name) for name in os.listdir(f"/proc/{live.pid}/fd")}  # noqa: PTH208 - bare names
+    lowest = next(number for number in range(1000) if number not in opened)
+    limit(live.pid, resource.RLIMIT_NOFILE, (lowest, 1000))
+    seen = whole(live.ended(), 80)
+    expect(stage.outcome().batches == 80, f"{stage.outcome().batches} batches counted")
+    return seen
