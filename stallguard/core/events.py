@@ -161,6 +161,15 @@ class ClockGap(Event, frozen=True, tag="clock.gap"):
     why: str = "asleep"  # asleep | starved
 
 
+class SupervisorRestarted(Event, frozen=True, tag="supervisor.restarted"):
+    """A later stallguard continues the run: the one before it was killed, or the machine was started anew."""
+
+    seconds: float  # in which no stallguard was there
+    # When the one before it last wrote, seconds on its clock; after a boot that is another clock than that of `at`.
+    until: float = msgspec.field(name="until_clock")
+    rebooted: bool = False  # the machine was started anew
+
+
 class Ticked(Event, frozen=True, tag="clock.ticked"):
     """Time passed."""
 
@@ -201,5 +210,5 @@ class UserCommand(Event, frozen=True, tag="user.command"):
 
 AnyEvent = (
     Launched | Failed | ProbeConnected | Heartbeat | ProbeNote | Profiled | ProcessLeft | Sampled | SensorBlocked
-    | Matched | ClockGap | Ticked | Exited | Collected | Unkillable | UserCommand
+    | Matched | ClockGap | SupervisorRestarted | Ticked | Exited | Collected | Unkillable | UserCommand
 )  # fmt: skip

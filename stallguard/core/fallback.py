@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from stallguard.core import ledger
 from stallguard.core.actions import Announce, Conclude, Signal
 from stallguard.core.events import Event, Exited, Failed, Launched, UserCommand
 from stallguard.core.lifecycle import ALIVE, ENDED, UNGUARDED
@@ -38,7 +39,8 @@ def refuses(run: Run, verb: str) -> str:
 def begin(run: Run, event: Event, error: str) -> Step:
     """Take over at `event`, on which the core failed; without a child the run is over, with OWN_FAILURE."""
     announced = Announce("run.unguarded", {"error": error})
-    run, actions = follow(replace(run, interrupts=0), event)
+    unknown = ledger.after(run.ledger, max(event.at, run.now), announced)
+    run, actions = follow(replace(run, interrupts=0, ledger=unknown), event)
     if run.state in ENDED:
         return run, [announced, *actions]
     if run.state in ALIVE:

@@ -17,8 +17,8 @@ from stallguard.core import (
     advisories,
     grace_period,
     history,
+    ledger,
     lifecycle,
-    lost_time,
     messages,
     regrow,
     shutdown,
@@ -81,7 +81,7 @@ def begin(
     outside = Training(history.History(), detector.start(limits.detector, learned))
     run = Run(
         trainings=(outside,), past=attempts.AttemptHistory(), now=at, began=at, ended=at, factor=factor, sizes=sizes,
-        inherited=learned,
+        inherited=learned, ledger=ledger.begin(at),
     )  # fmt: skip
     return run, [Launch(attempt=1, factor=factor)]
 
@@ -95,7 +95,7 @@ def advance(run: Run, event: Event, limits: Limits) -> Step:
         return run, []
     at = max(event.at, run.now)
     seen = event if event.at == at else replace(event, at=at)
-    run = replace(run, now=at, lost=lost_time.after(run.lost, at, seen))
+    run = replace(run, now=at, ledger=ledger.after(run.ledger, at, seen))
     run = trainings.focused(trainings.observe(run, seen, limits.detector))
     handler = HANDLERS.get(type(event))
     run, actions = handler(run, seen, limits) if handler else (run, [])
@@ -103,7 +103,7 @@ def advance(run: Run, event: Event, limits: Limits) -> Step:
     run, more = _converge(run, limits)
     run, announced = advisories.look(run)
     actions = actions + more + announced
-    return replace(run, lost=lost_time.after_all(run.lost, at, actions)), actions
+    return replace(run, ledger=ledger.after_all(run.ledger, at, actions)), actions
 
 
 # ---- one handler an event ----------------------------------------------------------------------------------

@@ -5,16 +5,18 @@ This module must not decide anything; the sentences themselves are report.narrat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from stallguard.core import lost_time
+from stallguard.core import ledger, time_spent
 from stallguard.core.actions import Announce
 from stallguard.core.bottlenecks.kinds import KINDS
 from stallguard.core.diagnosis import causes, signatures
 from stallguard.core.events import DUMP, Collected, Matched, ProbeNote
 from stallguard.core.limits import LEAST_PATIENCE, NEVER
 from stallguard.core.text import HOW, WHILE, counted, cut, duration
+from stallguard.core.time_spent import Spent
 from stallguard.errors import STOPPED_ON_TIME
 
 if TYPE_CHECKING:  # a caller that needs only words must not import the whole core
@@ -24,6 +26,7 @@ if TYPE_CHECKING:  # a caller that needs only words must not import the whole co
 
 __all__ = ["HOW", "WHILE", "counted", "duration"]
 
+LEAST_SECONDS, LEAST_SHARE = 0.05, 0.001  # of a category that is named
 ALSO = 0.3  # confidence from which a second cause is announced too
 LINE = 120  # characters of a line of the output
 STREAM = "UNCLASSIFIED"  # the detector's row for beats without phases
@@ -86,7 +89,7 @@ def trained_again(run: Run, event: ProbeNote) -> str:
     if event.kind != "resume" or not {"fit", "epoch", "batch"} <= facts.keys():
         return ""
     position = int(facts["fit"]), int(facts["epoch"]), int(facts["batch"])
-    number = lost_time.trained_again(run.lost, event.pid, position)
+    number = ledger.trained_again(run.ledger, event.pid, position)
     if number is None:
         return ""
     return f"; {number} batches are trained again" if number != 1 else "; 1 batch is trained again"
@@ -117,6 +120,7 @@ def silence(run: Run, training: Training | None = None) -> dict[str, str]:
     stopped = judgement.step == "stopped"
     what = STOPPED if stopped else DOING.get(judgement.evidence, DOING["unknown"])
     whose = {"pid": str(training.pid)} if training.pid else {}
+    whose |= {"judged": "stopped"} if stopped else {}
     return whose | {
         "silence": f"{of_one(run, training.pid)}no progress for {duration(judgement.gap)} "
         f"{place(judgement.row, judgement.phase)}",
@@ -192,13 +196,38 @@ def ending(decision_code: int, code: int) -> str:
 
 def totals(run: Run, beats: int, now: float) -> dict[str, str]:
     """Return the sums for the end of a run."""
-    stalls = run.totals.incidents
+    stalls, times = run.totals.incidents, ledger.spent(run.ledger, now)
     trouble = f", {run.begun} trainings" if run.begun > 1 else ""
     if stalls or run.attempt > 1:
-        sums = (
-            counted(stalls, "stall"),
-            counted(run.attempt, "attempt"),
-            f"{duration(lost_time.total(lost_time.concluded(run.lost, now), now))} lost",
-        )
-        trouble += f", {', '.join(sums)}"
-    return {"batches": str(beats), "duration": duration(now - run.began), "trouble": trouble}
+        trouble += f", {counted(stalls, 'stall')}, {counted(run.attempt, 'attempt')}"
+    time = effective_time(times)
+    return {
+        "batches": str(beats),
+        "duration": duration(time_spent.total(times)),
+        "trouble": trouble + (f"; {time}" if time else ""),
+    }
+
+
+def effective_time(times: Spent) -> str:
+    """Return how much of the time of a run was effective, and what took the rest; "" if that is not known."""
+    share, rest = time_spent.effective(times), ineffective_time(times)
+    if share is None:
+        return ""
+    return f"{percent(share)} effective training time" + (f" ({rest})" if rest else "")
+
+
+def percent(share: float) -> str:
+    """Return a share with one decimal, rounded down: 100 % means that nothing else took time."""
+    return f"{math.floor(share * 1000 + 1e-6) / 10:g} %"
+
+
+def category(name: str) -> str:
+    """Return a category of the ledger as it is written."""
+    return "start-up" if name == "start_up" else name.replace("_", " ")
+
+
+def ineffective_time(times: Spent) -> str:
+    """Return what took the time that was not effective, worst first, without trifles."""
+    least = max(LEAST_SECONDS, time_spent.total(times) * LEAST_SHARE)
+    rest = [(name, seconds) for name, seconds in time_spent.ineffective(times) if seconds >= least]
+    return ", ".join(f"{category(name)} {duration(seconds)}" for name, seconds in rest)

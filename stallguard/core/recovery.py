@@ -12,10 +12,10 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from stallguard.core import fold, lifecycle, lost_time, trainings
+from stallguard.core import fold, lifecycle, trainings
 from stallguard.core.actions import Launch
 from stallguard.core.detection.learned import Learned
-from stallguard.core.events import Event
+from stallguard.core.events import Event, SupervisorRestarted
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run, beats
 from stallguard.core.sizes import UNKNOWN, Sizes
@@ -33,6 +33,8 @@ def rebuilt(
     for event in events:
         if run is None:
             run, _ = fold.begin(limits, event.at, learned=learned, sizes=sizes)
+        if isinstance(event, SupervisorRestarted) and event.rebooted:
+            run, _ = on_a_new_clock(run, limits, event.at)
         with contextlib.suppress(Exception):  # an event on which the core fails was skipped then, too
             run, _ = fold.advance(run, event, limits)
     return run
@@ -63,7 +65,7 @@ def on_a_new_clock(run: Run, limits: Limits, at: float) -> Step:
         beyond=run.beyond,
         learned=run.learned,
         whole=run.whole,
-        lost=lost_time.moved(run.lost, run.now, at),
+        ledger=run.ledger,  # SupervisorRestarted, which is the first event, moves it to the new clock
         totals=replace(run.totals, beats=beats(run)),
     )
     return kept, [Launch(attempt=run.attempt + 1, factor=run.factor, device=run.device, resume=True)]

@@ -13,7 +13,7 @@ from stallguard.core import lifecycle
 from stallguard.core.detection.detector import DetectorState
 from stallguard.core.detection.learned import Learned
 from stallguard.core.history import History
-from stallguard.core.lost_time import NOTHING, LostTime
+from stallguard.core.ledger import Ledger
 from stallguard.core.policy.attempts import AttemptHistory
 from stallguard.core.sizes import Sizes
 from stallguard.core.training import OUTSIDE, EndedTraining, Training
@@ -87,7 +87,7 @@ class Run(msgspec.Struct, frozen=True):
     interrupted: tuple[float, int] | None = None
     quiet_until: float = 0.0  # muted by the user: judged, never acted upon
     totals: Totals = Totals()
-    lost: LostTime = NOTHING
+    ledger: Ledger = Ledger()  # where the time went
     code: int = 0
 
     @property

@@ -27,7 +27,7 @@ def end(run: RunDir, attempt: AttemptRecord) -> list[int]:
     import shutil
 
     from stallguard.config.sections import Config
-    from stallguard.core import lost_time, recovery
+    from stallguard.core import ledger, recovery, time_spent
     from stallguard.core.run import beats
     from stallguard.host.process_group import GRACE, sweep
     from stallguard.storage import journal  # imports the core, which `ps` and `status` do not need
@@ -40,16 +40,13 @@ def end(run: RunDir, attempt: AttemptRecord) -> list[int]:
         was = recovery.rebuilt(journal.events(run.journal), Config().limits())
         run_files.conclude(
             run,
-            run_files.Outcome(
-                schema=run_files.SCHEMA,
-                code=SIGNALLED + signal.SIGTERM,
-                why=WHY,
-                ended=run_files.utc(),
-                seconds=round(was.now - was.began, 3) if was else 0.0,
+            run_files.ended(
+                SIGNALLED + signal.SIGTERM,
+                WHY,
+                ledger.spent(was.ledger, was.now) if was else time_spent.Spent(),
                 batches=beats(was) if was else 0,
                 incidents=was.totals.incidents if was else 0,
                 attempts=attempt.number,
-                lost=round(lost_time.total(was.lost, was.now), 3) if was else 0.0,
             ),
         )
     return left

@@ -6,18 +6,16 @@ Pure: what happened, in order, becomes values.  Must not read the evidence on th
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
-from itertools import pairwise
-from typing import NamedTuple
 
 import msgspec
 
-from stallguard.core import lost_time
+from stallguard.core import ledger
 from stallguard.core.actions import Announce, Collect, Conclude, Diagnosed, Signal
-from stallguard.core.events import ClockGap, Collected, Exited, Launched
-from stallguard.core.lost_time import LostTime
+from stallguard.core.events import Collected, Exited, Launched
+from stallguard.core.time_spent import LOST, total
 from stallguard.core.verdicts import Decision, Finding
+from stallguard.report import run_ledger
 from stallguard.report.journal_record import Happening, Record, ago
 
 STALL, CRASH = "stall", "crash"
@@ -56,52 +54,32 @@ class Incident(msgspec.Struct, omit_defaults=True):
     findings: tuple[Finding, ...] = ()
     decision: Decision | None = None
     announced: list[Announcement] = []
-    lost: float = 0.0  # seconds that it cost (core.lost_time)
+    lost: float = 0.0  # seconds that it cost (core.time_spent.LOST)
 
 
 def incidents(record: Record) -> list[Incident]:
-    """Return the incidents in order."""
-    reader = _Reader(record)
-    for at, what in record.happened:
+    """Return the incidents in order.
+
+    Each costs what the ledger counts as lost from its last progress on, until the training is as far again or the last
+    progress before the next one.
+    """
+    reader, last = _Reader(record), ledger.begin(record.clock_span[0])
+    paying: Incident | None = None
+    paid = 0.0  # what was lost before the incident that is paying
+    for at, what, now in run_ledger.steps(record):
+        settled, noticed = total(last.spent, LOST), len(reader.found)
         how = _TAKE.get(type(what))
         if how is not None:
             how(reader, at, what)
-    # Each span is divided among the incidents noticed in it: each costs what passes until the next one begins.
-    interrupted = interruptions(record)
-    for span in interrupted.lost.spans:
-        end = interrupted.now if span.ended is None else span.ended
-        mine = [one for one in reader.found if span.began <= interrupted.awake(one.noticed) <= end]
-        begins = [span.began, *(max(span.began, interrupted.awake(one.began)) for one in mine[1:]), end]
-        for one, (begin, until) in zip(mine, pairwise(begins), strict=False):
-            one.lost = max(0.0, until - begin)
+        new = reader.found[noticed:]
+        if paying is not None and (new or not last.is_interrupted):
+            paying.lost, paying = settled - paid, None
+        if new:
+            paying, paid = new[0], settled
+        last = now
+    if paying is not None:
+        paying.lost = total(ledger.spent(last, record.clock_span[1]), LOST) - paid
     return reader.found
-
-
-class Interruptions(NamedTuple):
-    """What interrupted a run, on a clock that stands still while the machine sleeps, as the supervisor's does.
-
-    `naps`: (when it was noticed, seconds slept in all until then); `now`: the end of the journal, on that clock.
-    """
-
-    lost: LostTime
-    naps: list[tuple[float, float]]
-    now: float
-
-    def awake(self, at: float) -> float:
-        """Return a time of the wall's clock on that clock."""
-        return at - max((slept for when, slept in self.naps if when <= at), default=0.0)
-
-
-def interruptions(record: Record) -> Interruptions:
-    """Return the interruptions of a run, from its journal."""
-    known, slept = lost_time.NOTHING, 0.0
-    naps: list[tuple[float, float]] = []
-    for at, what in heapq.merge(record.heartbeat, record.happened, key=lambda pair: pair[0]):
-        if isinstance(what, ClockGap) and what.why == "asleep":
-            slept += what.seconds
-            naps.append((at, slept))
-        known = lost_time.after(known, at - slept, what)
-    return Interruptions(known, naps, record.last - slept)
 
 
 class _Reader:

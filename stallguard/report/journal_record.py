@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import bisect
 import datetime as dt
+from array import array
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +31,8 @@ class Record(NamedTuple):
     """A journal in memory.  All times are seconds since the epoch, never falling.
 
     `happened`: everything but records of the probe and readings, in order; `readings`: by the sensor's name.
+    `in_order`: the probe's records and what happened, as the journal has them, and `clocks` their times on the
+    supervisor's clock; `clock_span`: those of the first and the last line.
     """
 
     heartbeat: list[tuple[float, Heartbeat]]
@@ -36,6 +40,9 @@ class Record(NamedTuple):
     happened: list[tuple[float, Happening]]
     first: float
     last: float
+    in_order: list[tuple[float, Happening]]
+    clocks: Sequence[float]
+    clock_span: tuple[float, float]
 
     def heartbeat_before(self, at: float, pid: int = 0) -> tuple[float, Heartbeat] | None:
         """Return the newest record of a probe at a time: that of process `pid`, or of any (0)."""
@@ -47,6 +54,7 @@ class Record(NamedTuple):
 class _Line(msgspec.Struct):
     time: dt.datetime
     event: str
+    clock: float = 0.0
     facts: dict[str, str] = {}
 
 
@@ -60,7 +68,9 @@ def read(path: Path) -> Record:
     heartbeat: list[tuple[float, Heartbeat]] = []
     readings: dict[str, list[tuple[float, AnyReading]]] = defaultdict(list)
     happened: list[tuple[float, Happening]] = []
+    in_order: list[tuple[float, Happening]] = []
     first, last = 0.0, 0.0
+    clocks, clock_span = array("d"), (0.0, 0.0)
     for raw in (raw for part in journal.parts(path) for raw in journal.lines(part)):
         value: Any
         try:
@@ -70,14 +80,19 @@ def read(path: Path) -> Record:
         except (OverflowError, *UNREADABLE):
             continue
         last = max(last, at)
+        clock_span = (clock_span[0] if first else line.clock, line.clock)
         first = first or last
         if isinstance(value, Heartbeat):
             heartbeat.append((last, value))
+            in_order.append(heartbeat[-1])
+            clocks.append(line.clock)
         elif isinstance(value, Sampled):
             readings[str(value.reading.__struct_config__.tag)].append((last, value.reading))
         elif not isinstance(value, Ticked):
             happened.append((last, value))
-    return Record(heartbeat, dict(readings), happened, first, last)
+            in_order.append(happened[-1])
+            clocks.append(line.clock)
+    return Record(heartbeat, dict(readings), happened, first, last, in_order, clocks, clock_span)
 
 
 def ago(at: float, now: float, then: float) -> float:

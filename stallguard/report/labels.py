@@ -9,8 +9,9 @@ import datetime as dt
 from typing import TYPE_CHECKING, NamedTuple
 
 from stallguard.core.diagnosis.causes import CAUSES
-from stallguard.core.messages import exit_facts
+from stallguard.core.messages import category, exit_facts, percent
 from stallguard.core.text import HOW, count, counted, duration, quantity
+from stallguard.core.time_spent import EFFECTIVE, ineffective
 from stallguard.report.evidence_files import IncidentEvidence, KeptItem
 from stallguard.report.incidents import OPEN, OVER, RECOVERED, RESTARTED, STALL
 from stallguard.report.narrative import DOES, batch, prose, sentence
@@ -73,11 +74,10 @@ def figures(totals: RunTotals) -> list[tuple[str, str]]:
     in_each = f"{totals.rows} rows" if totals.rows else ""
     parts = ", then ".join(batch(factor) for factor in totals.factors) if totals.factors != (1,) else ""
     of_epochs = f" of {totals.epochs}" if totals.epochs else ""
+    spent = [(name, getattr(totals.spent, name)) for name in EFFECTIVE] + ineffective(totals.spent)
     rows = [
-        ("training", _worth(totals.training)),
-        ("starting", _worth(totals.starting)),
-        ("lost", _worth(totals.lost)),
-        ("asleep", _worth(totals.slept)),
+        ("effective training", "" if totals.effective is None else percent(totals.effective)),
+        *((category(name), _worth(seconds)) for name, seconds in spent),
         ("in all", duration(totals.seconds)),
         ("batches", done + rate),
         ("trained twice", count(totals.repeated or 0, "batch", "batches") if totals.repeated else ""),

@@ -151,7 +151,8 @@ STORY = {
     "story restarted": "it was started again {times}, {last}with {batch}{device}",
     "story cost": "{lost} were lost in all to stalls and restarts{repeated}",
     "story repeated": ", with {count} trained a second time",
-    "story slept": "the machine slept for {duration} in all; that time does not count",
+    "story effective": "{share} of the time was effective training{rest}",
+    "story slept": "the machine slept for {duration} in all; that is no stall",
     "bottleneck": "{what}{where}: {share} of the time, {duration}",
     "story slow": "what made it slow: {headline}",
     "flame graph": "each bar is a call, as wide as the time of all samples in it; below it are the calls that it made, "

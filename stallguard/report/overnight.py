@@ -9,7 +9,8 @@ import datetime as dt
 
 import msgspec
 
-from stallguard.core.messages import duration
+from stallguard.core.messages import duration, effective_time
+from stallguard.core.time_spent import Spent
 
 SCHEMA = 1
 
@@ -31,7 +32,9 @@ class Night(msgspec.Struct, frozen=True, omit_defaults=True):
     stalls: int = 0
     crashes: int = 0
     restarts: int = 0
-    lost: float = 0.0  # seconds
+    lost: float = 0.0  # seconds that stalls, crashes and restarts cost
+    effective: float | None = None  # share of the time that an undisturbed run needs as well, 0..1
+    spent: Spent = Spent()  # where the time went
     causes: tuple[str, ...] = ()
     advice: str = ""
     continues: str = ""  # the run that it went on from
@@ -108,12 +111,11 @@ def lines(night: Night) -> list[str]:
     ]
     if losses and night.causes:
         losses[0] += f" ({', '.join(dict.fromkeys(night.causes))})"
-    if losses and night.lost >= 1:
-        losses.append(f"{duration(night.lost)} lost")
+    time = effective_time(night.spent)
     return [
         f"{night.command}: {ending}  ({night.run}{before})",
         f"  {progress}",
-        f"  {', '.join(losses) or 'no stalls'}" + (f"; {to_do}" if to_do else ""),
+        "  " + "; ".join(filter(None, (", ".join(losses) or "no stalls", time, to_do))),
     ]
 
 

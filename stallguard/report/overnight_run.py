@@ -56,6 +56,8 @@ def night(
         crashes=sums.crashes,
         restarts=sums.restarts,
         lost=sums.lost,
+        effective=sums.effective,
+        spent=sums.spent,
         causes=tuple(causes),
         advice=advice[0] if advice else "",
         continues=asked.continues if asked else "",

@@ -17,6 +17,7 @@ from stallguard.core.lifecycle import COLLECTING, FAILED, HOLDING, MEANING, UNGU
 from stallguard.core.messages import NO_LIMIT
 from stallguard.core.profile import Spot
 from stallguard.core.text import HOW, WHILE, count, duration, quantity
+from stallguard.core.time_spent import Spent, effective
 from stallguard.core.verdicts import Bottleneck
 from stallguard.report.narrative import batch, sentence
 from stallguard.report.sanitize import plain
@@ -64,6 +65,7 @@ def rows(snapshot: Snapshot, last_words: str = "", where: str = "") -> Rows:
         *_resources(snapshot),
         *_time(snapshot),
         ("stalls", f"{count(stalls, 'stall', 'stalls')}{cost}" if stalls else ""),
+        ("effective", _effective(snapshot)),
         ("why", f"most likely {causes.title(findings[0]['cause'])}" if findings else ""),
         ("hangs at", "" if is_well(snapshot) else plain(where)),
         ("last words", plain(last_words)),
@@ -78,6 +80,15 @@ def muted(snapshot: Snapshot, now: dt.datetime | None = None) -> str:
         return ""
     until = (now or dt.datetime.now()) + dt.timedelta(seconds=left)  # noqa: DTZ005 - the clock on the user's wall
     return f"stall handling paused until {until:%H:%M}"
+
+
+def _effective(snapshot: Snapshot) -> str:
+    """Return the effective share of the time so far, and what took the rest; "" if it is not known."""
+    times = msgspec.convert(snapshot.get("spent", {}), Spent)
+    share, rest = effective(times), messages.ineffective_time(times)
+    if share is None:
+        return ""
+    return f"{messages.percent(share)} of the time" + (f"; the rest: {rest}" if rest else "")
 
 
 def _silence(judgement: Snapshot, silent: float | None) -> str:

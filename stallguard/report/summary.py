@@ -126,12 +126,16 @@ def _deeds(totals: RunTotals, attempts: Sequence[AttemptRow]) -> Iterator[str]:
             "device": sentence("on cpu", {}) if attempts[-1].device == "cpu" else "",
         }
         yield sentence("story restarted", facts)
-    if totals.lost >= ENOUGH_TO_SAY:
+    if totals.effective is not None:
+        rest = messages.ineffective_time(totals.spent)
+        facts = {"share": messages.percent(totals.effective), "rest": f"; the rest: {rest}" if rest else ""}
+        yield sentence("story effective", facts)
+    if totals.lost >= ENOUGH_TO_SAY and (totals.stalls or totals.crashes or totals.restarts):
         number = totals.repeated or 0
         twice = sentence("story repeated", {"count": count(number, "batch", "batches")}) if number else ""
         yield sentence("story cost", {"lost": duration(totals.lost), "repeated": twice})
-    if totals.slept >= ENOUGH_TO_SAY:
-        yield sentence("story slept", {"duration": duration(totals.slept)})
+    if totals.spent.machine_asleep >= ENOUGH_TO_SAY:
+        yield sentence("story slept", {"duration": duration(totals.spent.machine_asleep)})
 
 
 def advice(incidents: Sequence[Incident]) -> list[str]:

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stallguard.core.events import ClockGap, ProbeNote
-from stallguard.core.lost_time import total
+from stallguard.core import time_spent
+from stallguard.core.events import ProbeNote
+from stallguard.core.time_spent import Spent
+from stallguard.report import run_ledger
 from stallguard.report.attempt_rows import AttemptRow, repeated
-from stallguard.report.incidents import STALL, Incident, interruptions
+from stallguard.report.incidents import STALL, Incident
 from stallguard.report.journal_record import Record
 from stallguard.storage.run_files import Outcome
 
@@ -20,15 +22,13 @@ from stallguard.storage.run_files import Outcome
 class RunTotals(msgspec.Struct, frozen=True):
     """Seconds, batches and counts of a whole run; None if it cannot be known.
 
-    `seconds` is the sum of `starting` (before the first batch), `training`, `lost` (to stalls, crashes and restarts, by
-    core.lost_time) and `slept`.
+    `seconds` is the sum of `spent`, `lost` that of its categories in core.time_spent.LOST.
     """
 
     seconds: float
-    training: float
-    starting: float
+    effective: float | None  # share of the time that an undisturbed run needs as well, 0..1; null: not known
+    spent: Spent
     lost: float
-    slept: float
     batches: int
     rate: float | None
     repeated: int | None
@@ -50,16 +50,9 @@ def totals(
     record: Record, attempts: Sequence[AttemptRow], incidents: Sequence[Incident], end: Outcome | None = None
 ) -> RunTotals:
     """Return the sums.  `end`: what the run itself wrote of them, with the supervisor's clock."""
-    found = interruptions(record)
-    seconds = end.seconds if end else record.last - record.first
-    lost = end.lost if end else total(found.lost, found.now)
-    slept = sum(
-        what.seconds for _, what in record.happened if isinstance(what, ClockGap) and what.why == "asleep"
-    )
-    firsts = [attempt.first_beat for attempt in attempts if attempt.first_beat is not None]
-    begun = [span.began for span in found.lost.spans[:1]]
-    starting = max(0.0, min([*firsts[:1], *begun, record.first + seconds]) - record.first)
-    training = max(0.0, seconds - starting - lost - slept) if firsts else 0.0
+    # The outcome is of the whole run; of a long one, the journal may have lost its oldest part.
+    times = end.spent if end and end.spent != Spent() else run_ledger.spent(record)
+    training = time_spent.total(times, time_spent.TRAINED)
     batches, twice = sum(attempt.batches for attempt in attempts), repeated(attempts)
     last = next(
         (attempt for attempt in reversed(attempts) if attempt.batches), AttemptRow(number=0, began=0.0)
@@ -71,11 +64,10 @@ def totals(
     rows = next((int(number) for number in given if number.isdecimal()), None)
     stalls = sum(one.kind == STALL for one in incidents)
     return RunTotals(
-        seconds=seconds,
-        training=training,
-        starting=starting,
-        lost=lost,
-        slept=slept,
+        seconds=time_spent.total(times),
+        effective=time_spent.effective(times),
+        spent=times,
+        lost=time_spent.total(times, time_spent.LOST),
         batches=batches,
         rate=(batches - (twice or 0)) / training if training > 0 and batches > 1 else None,
         repeated=twice,

@@ -23,7 +23,7 @@ from stallguard.storage import journal
 from stallguard.storage.journal import JournalPosition
 from stallguard.storage.paths import RunDir
 
-SCHEMA = 1
+SCHEMA = 2
 EVERY = 300.0  # seconds between two: folding the events of that time takes a tenth of a second
 
 

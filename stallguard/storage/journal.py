@@ -281,6 +281,19 @@ def parts(path: Path) -> list[Path]:
     return [*old, path] if path.exists() else old
 
 
+def last_written(path: Path) -> float | None:
+    """Return when the last line of a journal was written, seconds since the epoch; None if there is none."""
+    decode = msgspec.json.Decoder(JournalLine).decode
+    for part in reversed(parts(path)):
+        last: float | None = None
+        for raw in lines(part):
+            with contextlib.suppress(*UNREADABLE):
+                last = datetime.datetime.fromisoformat(decode(raw).time).timestamp()
+        if last is not None:
+            return last
+    return None
+
+
 def events(path: Path, since: JournalPosition | None = None) -> Iterator[AnyEvent]:
     """Yield the events of a journal, as the core took them; `since`: those after it."""
     decode = msgspec.json.Decoder(AnyEvent).decode

@@ -15,6 +15,8 @@ from typing import Any, BinaryIO
 import msgspec
 
 from stallguard import jsontext
+from stallguard.core import time_spent
+from stallguard.core.time_spent import Spent
 from stallguard.errors import GAVE_UP, STOPPED_ON_TIME, UNREADABLE
 from stallguard.host import system
 from stallguard.storage.paths import RunDir
@@ -68,8 +70,23 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     batches: int
     incidents: int
     attempts: int
-    # What stalls, crashes and restarts cost (core.lost_time).
+    # What stalls, crashes and restarts cost (core.time_spent.LOST).
     lost: float = msgspec.field(name="lost_seconds")
+    effective: float | None = None  # share of the time, 0..1; null: not known
+    spent: Spent = Spent()  # where the time went
+
+
+def ended(
+    code: int, why: str, times: Spent, *, batches: int = 0, incidents: int = 0, attempts: int = 1
+) -> Outcome:
+    """Return the outcome of a run that ends now; `times`: where its time went."""
+    rounded = Spent(**{name: round(seconds, 3) for name, seconds in msgspec.structs.asdict(times).items()})
+    share = time_spent.effective(times)
+    return Outcome(
+        schema=SCHEMA, code=code, why=why, ended=utc(), seconds=round(time_spent.total(times), 3), batches=batches,
+        incidents=incidents, attempts=attempts, lost=round(time_spent.total(times, time_spent.LOST), 3),
+        effective=None if share is None else round(share, 4), spent=rounded,
+    )  # fmt: skip
 
 
 def utc() -> str:

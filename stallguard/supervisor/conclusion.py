@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from stallguard.config import Loaded
-from stallguard.core import lost_time
+from stallguard.core import ledger
 from stallguard.core.messages import counted
 from stallguard.core.run import Run, beats
 from stallguard.errors import STOPPED_ON_TIME
@@ -21,17 +21,10 @@ AnnounceTo = Callable[[str, dict[str, str]], None]  # given a key of the narrati
 
 def write_outcome(directory: RunDir, run: Run, why: str, patience: float = 0.0) -> None:
     """Write down how the run ended.  `why`: in words; `patience`: seconds to try for, if the disk refuses."""
-    end = run_files.Outcome(
-        schema=run_files.SCHEMA,
-        code=run.code,
-        why=why,
-        ended=run_files.utc(),
-        seconds=round(run.now - run.began, 3),
-        batches=beats(run),
-        incidents=run.totals.incidents,
+    end = run_files.ended(
+        run.code, why, ledger.spent(run.ledger, run.now), batches=beats(run), incidents=run.totals.incidents,
         attempts=run.attempt,
-        lost=round(lost_time.total(run.lost, run.now), 3),
-    )
+    )  # fmt: skip
     until = time.monotonic() + patience
     while True:
         with contextlib.suppress(OSError):  # the journal has the same, if anything has

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import msgspec
 from stallguard.config import Loaded
 from stallguard.core import lifecycle, recovery
 from stallguard.core.actions import Collect, Conclude
-from stallguard.core.events import Launched, UserCommand
+from stallguard.core.events import Launched, SupervisorRestarted, UserCommand
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run
 from stallguard.core.transitions import Step
@@ -122,7 +123,9 @@ class _LeftRun:
         run = found or new
         if run.state in lifecycle.ENDED:
             return run, [Conclude(code=run.code, why="")]
-        if run_files.is_of_another_boot(self._left.supervisor) and not self._end:
+        rebooted = run_files.is_of_another_boot(self._left.supervisor)
+        context.mailbox.post_next(_restarted(context, run, rebooted=rebooted, ends=self._end))
+        if rebooted and not self._end:
             has_checkpoint = directory.has_checkpoints()
             onward = "resuming from the last checkpoint" if has_checkpoint else "it left no checkpoint"
             _report(context, f"the machine was started anew; {onward}")
@@ -155,6 +158,20 @@ class _LeftRun:
         # The evidence that was being collected is lost; nothing is decided without it.
         collect = Collect(incident=run.totals.incidents, attempt=run.attempt)
         return run, [collect] if run.state == lifecycle.COLLECTING else []
+
+
+def _restarted(context: RunContext, run: Run, *, rebooted: bool, ends: bool) -> SupervisorRestarted:
+    """Return how long no stallguard was there.  `ends`: the run is not to go on.
+
+    The clocks of two boots do not compare, so the wall's clock counts then.  Within one boot the longer time of both
+    counts: the supervisor's clock stands still in a sleep, and the wall's can be set back.
+    """
+    now, before = context.clock.monotonic(), journal.last_written(context.directory.journal)
+    absent = 0.0 if before is None else max(0.0, time.time() - before)
+    absent = absent if rebooted else max(absent, now - run.now)
+    return SupervisorRestarted(
+        at=now, seconds=round(absent, 3), until=run.now, rebooted=rebooted and not ends
+    )
 
 
 def _report(context: RunContext, what: str) -> None:

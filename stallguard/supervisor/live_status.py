@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from stallguard.core import lost_time
+from stallguard.core import ledger, time_spent
 from stallguard.core.bottlenecks import find
 from stallguard.core.diagnosis import metrics
 from stallguard.core.events import Heartbeat
@@ -14,6 +14,7 @@ from stallguard.core.messages import limit
 from stallguard.core.profile import Spot
 from stallguard.core.readings import AnyReading
 from stallguard.core.run import Run, beats, is_muted
+from stallguard.core.time_spent import Spent
 from stallguard.core.training import Training
 from stallguard.core.verdicts import Bottleneck, Finding, Judgement
 
@@ -87,6 +88,8 @@ class LiveStatus(msgspec.Struct, frozen=True):
     watched: float | UnsetType = UNSET  # seconds of training that their samples cover
     incidents: int | UnsetType = UNSET  # stalls so far
     lost: float | UnsetType = UNSET  # seconds that stalls, crashes and restarts cost
+    effective: float | UnsetType | None = UNSET  # share of the time, 0..1; null: not known
+    spent: Spent | UnsetType = UNSET  # where the time went
     muted: float | UnsetType | None = UNSET  # seconds for which stall handling is still paused
     trainings: list[Shown] | UnsetType = UNSET
     why: str | UnsetType = UNSET  # why nothing more is known
@@ -103,7 +106,7 @@ def snapshot(name: str, run: Run | None, now: float) -> LiveStatus:
     """Return what `stallguard status` shows.  `now`: monotonic seconds."""
     if run is None:
         return LiveStatus(SCHEMA, name, "new")
-    judgement = run.detector_state.judgement
+    judgement, times = run.detector_state.judgement, ledger.spent(run.ledger, now)
     return LiveStatus(
         schema=SCHEMA,
         run=name,
@@ -112,7 +115,7 @@ def snapshot(name: str, run: Run | None, now: float) -> LiveStatus:
         pid=run.pid,
         factor=run.factor,
         device=run.device,
-        seconds=round(now - run.began, 1),
+        seconds=round(time_spent.total(times), 1),
         batches=beats(run),
         silent=round(max(0.0, now - judgement.since), 1) if judgement.since else None,
         judgement=judged(judgement),
@@ -124,7 +127,9 @@ def snapshot(name: str, run: Run | None, now: float) -> LiveStatus:
         spots=run.history.stages[-1].profile.spots[:SHOWN] if run.history.stages else (),
         watched=run.history.stages[-1].profile.seconds if run.history.stages else 0.0,
         incidents=run.totals.incidents,
-        lost=round(lost_time.total(run.lost, now), 1),
+        lost=round(time_spent.total(times, time_spent.LOST), 1),
+        effective=time_spent.effective(times),
+        spent=times,
         muted=round(run.quiet_until - now, 1) if is_muted(run) else None,
         trainings=[
             *(

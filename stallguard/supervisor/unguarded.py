@@ -10,6 +10,7 @@ import contextlib
 import math
 
 from stallguard.core.events import Exited, Failed, UserCommand
+from stallguard.core.time_spent import Spent
 from stallguard.errors import GAVE_UP, SIGNALLED
 from stallguard.storage import run_files
 from stallguard.supervisor import internal_error
@@ -35,10 +36,8 @@ def wait(context: RunContext, launcher: Launcher, error: Exception) -> int:
     code = event.code if event.code >= 0 else SIGNALLED - event.code
     code = code if event.known else GAVE_UP
     # What was not counted is zero here, as in a run without a probe.
-    end = run_files.Outcome(
-        schema=run_files.SCHEMA, code=code, why=f"it went on unguarded: {why}", ended=run_files.utc(),
-        seconds=round(context.clock.monotonic() - context.began, 3), batches=0, incidents=0, attempts=1, lost=0.0,
-    )  # fmt: skip
+    times = Spent(unknown=context.clock.monotonic() - context.began)
+    end = run_files.ended(code, f"it went on unguarded: {why}", times)
     with contextlib.suppress(OSError):  # a full disk
         run_files.conclude(context.directory, end)
     return code

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallguard.core import fold, lifecycle, lost_time, recovery, wakeups
+from stallguard.core import fold, ledger, lifecycle, recovery, wakeups
 from stallguard.core.actions import Launch
-from stallguard.core.events import Event, Exited, Heartbeat, Launched, Ticked
+from stallguard.core.events import Event, Exited, Heartbeat, Launched, SupervisorRestarted, Ticked
 from stallguard.core.limits import Limits
 from stallguard.core.run import beats
+from stallguard.core.time_spent import total
 from tests.simulation.simulation import Simulation
 
 LIMITS = Limits()
@@ -80,7 +81,10 @@ def test_after_a_reboot_the_next_attempt_resumes_and_the_counts_go_on():
 
     assert actions == [Launch(attempt=3, factor=before.factor, device=before.device, resume=True)]
     assert beats(run) == beats(before) == 40
-    assert lost_time.total(run.lost, 3.0) == pytest.approx(lost_time.total(before.lost, before.now))
+    back = SupervisorRestarted(at=3.5, seconds=600.0, until=before.now, rebooted=True)
+    times = ledger.spent(fold.advance(run, back, LIMITS)[0].ledger, 3.5)
+    assert times.supervisor_absent == 600.0
+    assert total(times) == pytest.approx(before.now - before.began + 600.0)
     assert (run.now, run.state) == (3.0, lifecycle.NEW)
     assert run.now - run.began == before.now - before.began, "the time spent before counts"
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from stallguard.core import lost_time
+from stallguard.core import ledger
 from stallguard.core.actions import Announce, Signal
 from stallguard.core.detection import detector
 from stallguard.core.events import Matched
 from stallguard.core.limits import Limits
+from stallguard.core.time_spent import LOST, total
 from tests.simulation.alone import Alone
 from tests.simulation.simulation import LIMITS, Simulation
 
@@ -36,7 +37,9 @@ def test_it_is_left_alone_while_it_is_stopped_and_when_it_goes_on(seconds):
     world.train(60)
 
     assert world.actions(Signal) == []
-    assert lost_time.total(world.run.lost, world.now) == 0
+    times = ledger.spent(world.run.ledger, world.now)
+    assert total(times, LOST) == 0
+    assert times.stopped_by_user == pytest.approx(seconds, abs=5)
     [stall] = [one for one in world.actions(Announce) if one.message == "training.stalled"]
     assert stall.facts["what"] == "the process was stopped (SIGSTOP)"
 
@@ -69,7 +72,7 @@ def test_a_stall_after_it_went_on_is_one_of_its_own():
     assert world.announced().count("training.stalled") == 2
     ended = next(at for at, action in world.done if isinstance(action, Signal))
     assert ended - resumed >= 6, "its silence begins when it goes on"
-    assert 6 <= lost_time.total(world.run.lost, world.now) <= world.now - resumed, (
+    assert 6 <= total(ledger.spent(world.run.ledger, world.now), LOST) <= world.now - resumed, (
         "the time for which it was stopped is not lost by a stall"
     )
 

@@ -5,12 +5,26 @@ from __future__ import annotations
 import datetime as dt
 from types import SimpleNamespace
 
+import msgspec
+import pytest
+
 from stallguard.core.actions import Announce, Collect, Conclude, Diagnosed, Signal
 from stallguard.core.events import ClockGap, Collected, Exited, Heartbeat, Launched
+from stallguard.core.time_spent import total
 from stallguard.core.verdicts import Decision, Finding
-from stallguard.report import attempt_rows, document, incidents, journal_record, labels, summary, totals
+from stallguard.report import (
+    attempt_rows,
+    document,
+    incidents,
+    journal_record,
+    labels,
+    run_ledger,
+    summary,
+    totals,
+)
 from stallguard.storage.paths import RunDir
 from tests.report.nights import journal
+from tests.storage.lines import encoded
 
 SILENT = {"silence": "no progress for 75 s inside a training step", "what": "the processor is idle"}
 WAIT = Finding(
@@ -88,10 +102,15 @@ def test_a_stall_that_recovers_is_over_without_a_deed(tmp_path):
 
 
 def test_a_stall_at_the_end_of_the_journal_still_lasts(tmp_path):
-    _, _, [one] = read(tmp_path, *STALL[:5], (200, ClockGap(0.0, 1.0)))
+    path = journal(tmp_path / "j.jsonl", *STALL[:5])
+    with path.open("ab") as file:
+        file.write(encoded(ClockGap(0.0, 1.0), "2026-03-07T10:03:20.000Z", 299.0))
+    known = journal_record.read(path)
+    [one] = incidents.incidents(known)
 
     assert one.outcome == incidents.OPEN
     assert round(one.lost) == 149, "a second of sleep is not lost"
+    assert total(run_ledger.spent(known)) == known.last - known.first == 200
 
 
 def test_a_crash_is_an_incident_and_a_crash_inside_a_stall_is_not_another(tmp_path):
@@ -156,15 +175,16 @@ def test_the_sums_tell_training_from_starting_and_from_silence(tmp_path):
     known, tries, troubles = read(tmp_path, *STALL, *END)
     sums = totals.totals(known, tries, troubles)
 
-    assert [round(x) for x in (sums.seconds, sums.starting, sums.training, sums.lost)] == [
-        190,
-        10,
-        48,
-        132,
-    ]
-    assert sum(one.lost for one in troubles) == sums.lost
+    assert {name: taken for name, taken in msgspec.structs.asdict(sums.spent).items() if taken} == pytest.approx(
+        {
+            "start_up": 10, "training": 40 + 8, "stalled": 75, "collecting_evidence": 2, "ending": 3, "backoff": 2,
+            "restart": 10, "redone_batches": 40,
+        }
+    )  # fmt: skip
+    assert (sums.seconds, sums.lost, sums.effective) == pytest.approx((190, 132, 58 / 190))
+    assert sum(one.lost for one in troubles) == pytest.approx(sums.lost)
     assert (sums.batches, sums.epoch, sums.epochs, sums.first_loss, sums.loss) == (290, 3, 3, 0.5, 0.25)
-    assert sums.rate == (290 - 9) / sums.training, "what is trained again is time lost"
+    assert sums.rate == pytest.approx((290 - 9) / 48), "what is trained again is time lost"
 
 
 def test_a_silence_that_ended_by_itself_is_no_training(tmp_path):
@@ -176,7 +196,8 @@ def test_a_silence_that_ended_by_itself_is_no_training(tmp_path):
         heartbeat(190, 200),
     )
 
-    assert round(totals.totals(known, tries, troubles).training) == (190 - 10) - (140 - 50)
+    times = totals.totals(known, tries, troubles).spent
+    assert (round(times.training), round(times.stalled)) == ((190 - 10) - (140 - 50), 90 - 2)
 
 
 def test_the_story_says_what_when_where_why_what_was_done_and_what_helps(tmp_path):

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from stallguard.core.time_spent import Spent
 from stallguard.report.overnight import STATES, TO_DO, Night, far, lines
 
 GOOD = Night(
@@ -26,11 +27,13 @@ def test_a_good_night_has_nothing_to_do():
 def test_a_hard_night_tells_the_causes_once_the_loss_and_the_advice():
     night = Night(
         run="r", command="train.py", state="finished", seconds=3600.0, batches=1, stalls=3, restarts=2, lost=840.0,
+        spent=Spent(training=2760.0, stalled=600.0, redone_batches=240.0),
         causes=("device wait", "memory", "device wait"), advice="a smaller batch: model.fit(batch_size=64)",
     )  # fmt: skip
+    time = "76.6 % effective training time (stalled 10 min, redone batches 4 min)"
     assert lines(night)[1:] == [
         "  1 batch",
-        "  3 stalls (device wait, memory), 2 restarts, 14 min lost; a smaller batch: model.fit(batch_size=64)",
+        f"  3 stalls (device wait, memory), 2 restarts; {time}; a smaller batch: model.fit(batch_size=64)",
     ]
 
 

@@ -94,7 +94,7 @@ def of_another_run(directory: RunDir) -> None:
 
 
 def of_a_later_form(directory: RunDir) -> None:
-    changed(directory, schema=2)
+    changed(directory, schema=core_snapshot.SCHEMA + 1)
 
 
 def damaged(directory: RunDir) -> None:

@@ -1,12 +1,14 @@
-"""What interruptions cost: one function, fed by the core as things happen and by the report from the journal."""
+"""Where the time of a run went: one function, fed by the core as things happen and by the report from the journal."""
 
 from __future__ import annotations
 
 import pytest
 
-from stallguard.core import lost_time
+from stallguard.core import ledger
 from stallguard.core.actions import Announce, Conclude
 from stallguard.core.events import Event, Exited, Heartbeat, Launched, ProbeConnected, ProbeNote
+from stallguard.core.redone import Position
+from stallguard.core.time_spent import LOST, Spent, total
 from tests.simulation.simulation import Simulation
 
 
@@ -20,11 +22,15 @@ def heartbeat(
 
 
 def spent(*happened: Event | tuple[float, object], now: float) -> float:
-    known = lost_time.NOTHING
+    return total(times(*happened, now=now), LOST)
+
+
+def times(*happened: Event | tuple[float, object], now: float) -> Spent:
+    known = ledger.begin(0.0)
     for what in happened:
         at, value = what if isinstance(what, tuple) else (what.at, what)
-        known = lost_time.after(known, at, value)
-    return lost_time.total(known, now)
+        known = ledger.after(known, at, value)
+    return ledger.spent(known, now)
 
 
 BEGUN = (
@@ -96,20 +102,19 @@ def test_the_core_counts_what_it_sees() -> None:
     world.silent(120)
     assert world.run.attempt > 1
 
-    assert lost_time.total(world.run.lost, world.now) == pytest.approx(world.now - silent, abs=1.0)
+    lost = total(ledger.spent(world.run.ledger, world.now), LOST)
+    assert lost == pytest.approx(world.now - silent, abs=1.0)
 
 
 @pytest.mark.parametrize(
     ("resumed", "number"), [((1, 0, 40), 50), ((1, 0, 90), 0), ((2, 0, 0), None), ((1, 0, 95), 0)]
 )
-def test_a_resume_says_how_many_batches_are_trained_again(
-    resumed: lost_time.Position, number: int | None
-) -> None:
-    known = lost_time.NOTHING
+def test_a_resume_says_how_many_batches_are_trained_again(resumed: Position, number: int | None) -> None:
+    known = ledger.begin(0.0)
     for what in (*BEGUN, *AGAIN):
-        known = lost_time.after(known, what.at, what)
+        known = ledger.after(known, what.at, what)
 
-    assert lost_time.trained_again(known, 8, resumed) == number
+    assert ledger.trained_again(known, 8, resumed) == number
 
 
 def test_the_note_of_a_resume_is_reported_with_that_number() -> None:
