@@ -148,6 +148,9 @@ def night(place: Place, faults: list[Fault], plain: Path, epochs: int, every: fl
     finally:
         service.close()
         player.close()
+        for pid in outcome.processes(place):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def judged(

@@ -31,6 +31,11 @@ Begin = Callable[[Callable[[str], None]], None]
 GoOn = Callable[[RunDir, bool], None]
 
 
+def _sleep(seconds: float) -> bool:
+    time.sleep(seconds)
+    return True
+
+
 class JobRunner(NamedTuple):
     """One start of a job.
 
@@ -51,7 +56,7 @@ class JobRunner(NamedTuple):
     notify: Callable[[str], None]
     system: str
     max_restarts: int = start_plan.MOST_RESTARTS
-    pause: Callable[[float], bool] = lambda seconds: time.sleep(seconds) or True
+    pause: Callable[[float], bool] = _sleep
 
     def do(self) -> None:
         """Do what is due; before that, end a run that was to be ended, or record one that ended without a record.

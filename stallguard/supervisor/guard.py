@@ -36,6 +36,7 @@ from stallguard.supervisor.run_options import RunOptions
 from stallguard.supervisor.sensing import Watching
 
 SPARE = 4  # descriptors that are kept for the end of a run, when there can be no other
+NAME_EVERY = 5.0  # seconds between two tries to write which process guards the run
 
 
 class Guard:
@@ -86,6 +87,8 @@ class Guard:
         launch; `control`: path of the socket.
         """
         self.loop.start(*begun, done)
+        name = SupervisorName(self._context, control)
+        self.loop.after.append(name.look)
         with self.loop.continue_on_error(f"doing what is next ({Launch.__name__})"):
             if failed is not None:
                 raise failed
@@ -95,7 +98,7 @@ class Guard:
                 "keeping room for its outcome": partial(_keep_room, self._context),
                 "keeping descriptors for its outcome": self._keep_descriptors,
                 "opening the file of its own stacks": self._open_stacks,
-                "saying where its socket is": partial(_name_supervisor, self._context, control),
+                "saying where its socket is": name.write,
                 "starting the sensors": self._sensing.start,
                 "looking after the machine": self._background.open,
                 "preparing notifications": partial(self._notifications.open, self._context.settings.config),
@@ -172,12 +175,30 @@ def _keep_room(context: RunContext) -> None:
         run_files.keep_room(context.directory)
 
 
-def _name_supervisor(context: RunContext, control: Path) -> None:
-    """Write to run.json which process guards the run, and where its control socket is."""
-    with contextlib.suppress(OSError):  # a full disk: the run is only harder to find
-        asked_for = run_files.asked(context.directory)
-        if asked_for is not None:
-            named = msgspec.structs.replace(
-                asked_for, supervisor=run_files.identity(os.getpid()), control=str(control)
-            )
-            run_files.write(context.directory.asked, named)
+class SupervisorName:
+    """Writes to run.json which process guards the run, and where its control socket is.
+
+    Else the run looks as if stallguard had been killed, and a verb cannot reach it.  So it is written later if the disk
+    refuses.
+    """
+
+    def __init__(self, context: RunContext, control: Path) -> None:
+        """`control`: path of the socket."""
+        self._directory, self._now = context.directory, context.clock.monotonic
+        self._control, self._is_written, self._tried = control, False, 0.0
+
+    def write(self) -> None:
+        """Write it, unless the disk refuses."""
+        self._tried = self._now()
+        with contextlib.suppress(OSError):
+            asked_for = run_files.asked(self._directory)
+            if asked_for is not None:
+                who = run_files.identity(os.getpid())
+                named = msgspec.structs.replace(asked_for, supervisor=who, control=str(self._control))
+                run_files.write(self._directory.asked, named)
+            self._is_written = True
+
+    def look(self, _run: Run) -> None:
+        """Write it now if that was not possible before."""
+        if not self._is_written and self._now() - self._tried >= NAME_EVERY:
+            self.write()

@@ -151,13 +151,19 @@ def _first_difference(one: Path, other: Path) -> str:
     return f"{len(lines[1])} lines and not {len(lines[0])}"
 
 
-def remains(place: Place) -> list[str]:
-    """Return the processes, sockets and temporary files that are left."""
-    found = []
+def processes(place: Place) -> dict[int, str]:
+    """Return the processes of a night that live, with their commands."""
+    found = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if process.pid != os.getpid() and process.environ().get("STALLGUARD_HOME") == str(place.home):
-                found.append(f"process {process.pid}: {' '.join(process.cmdline())[:100]}")
+                found[process.pid] = " ".join(process.cmdline())[:100]
+    return found
+
+
+def remains(place: Place) -> list[str]:
+    """Return the processes, sockets and temporary files that are left."""
+    found = [f"process {pid}: {command}" for pid, command in processes(place).items()]
     found += [
         f"temporary file {path.name}"
         for path in place.temporary.iterdir()

@@ -14,11 +14,15 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from stallguard.host import part
 from stallguard.storage import rotation
 from stallguard.supervisor.output.log import PARTS
 
 LOOK = 0.5  # seconds between two looks
 CHUNK = 1 << 16
+ROOM = (
+    256 << 10
+)  # bytes of the disk that are reserved ahead: print fails in a script whose output has no space
 MOST = 8 << 20  # bytes read at one look: a flood is skipped, not chewed
 
 
@@ -36,6 +40,8 @@ class OutputFile:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._seen = os.fstat(self._descriptor).st_size
         self._is_reported = False
+        self._reserved = 0  # bytes of the file for which there is space
+        self._reserve(self._seen)
         self._ended = threading.Event()
         self._looking = threading.Lock()  # settle looks from another thread
         self._thread = threading.Thread(target=self._watch, name="output", daemon=True)
@@ -95,6 +101,7 @@ class OutputFile:
     def _show_and_turn(self) -> None:
         """Give the tap what was written since the last look; turn the file if it is full.  Raises OSError."""
         size = os.fstat(self._descriptor).st_size
+        self._reserve(size)
         seen = min(self._seen, size)
         self._seen = max(seen, size - MOST)
         skipped = self._seen - seen
@@ -110,7 +117,14 @@ class OutputFile:
         number, too_old = rotation.plan(rotation.numbers(self._path), PARTS)
         shutil.copyfile(self._path, rotation.part(self._path, number))
         os.ftruncate(self._descriptor, 0)
-        self._seen = 0
+        self._seen = self._reserved = 0
+        self._reserve(0)
         for old in too_old:
             with contextlib.suppress(FileNotFoundError):  # the user tidied up
                 rotation.part(self._path, old).unlink()
+
+    def _reserve(self, size: int) -> None:
+        """Keep space for what follows the first `size` bytes, as far as the disk has any."""
+        begin, end = max(size, self._reserved), size + ROOM
+        if end - begin >= ROOM // 2 and part("disk_room").reserve(self._descriptor, begin, end - begin):
+            self._reserved = end

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 
 import pytest
 
@@ -40,6 +42,27 @@ def test_what_is_written_is_shown_once_and_in_order(filed):
     output.finish()
 
     assert bytes(output.shown) == b"one\ntwo\n"
+
+
+def test_a_script_can_print_on_a_disk_that_is_full(filed, tmp_path):
+    """As a job's training does: unbuffered, into the file itself."""
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", tmp_path], check=False, capture_output=True
+    ).returncode:
+        pytest.skip("no small file system can be mounted here")
+    try:
+        output = filed()
+        os.write(output.stdout, b"begun\n")
+        with (tmp_path / "ballast").open("wb", buffering=0) as ballast, contextlib.suppress(OSError):
+            while ballast.write(bytes(4096)):
+                pass
+        for number in range(1000):
+            os.write(output.stdout, b"epoch %d, loss 0.0123, accuracy 0.987\n" % number)
+        assert output.settle(1)
+        assert output.shown.endswith(b"epoch 999, loss 0.0123, accuracy 0.987\n")
+        output.finish()
+    finally:
+        subprocess.run(["umount", "--lazy", tmp_path], check=False)
 
 
 def test_what_an_earlier_stallguard_saw_is_not_shown_again(filed, tmp_path):
