@@ -19,8 +19,9 @@ import stallguard.cli.agent as verbs
 from stallguard.agent import job_memory, plist
 from stallguard.agent.job import Job
 from stallguard.core.events import Collected, Heartbeat
+from stallguard.core.time_spent import total
 from stallguard.errors import GAVE_UP
-from stallguard.report import narrative
+from stallguard.report import journal_record, narrative, run_ledger
 from stallguard.storage import attempt_file, journal, run_files
 from stallguard.storage.paths import RunDir, list_runs
 from tests.agent.little_launchd import LittleLaunchd
@@ -130,6 +131,16 @@ def test_a_training_goes_on_while_stallguard_is_dead_and_is_guarded_again(launch
     assert (end.code, end.attempts, end.batches) == (0, 1, len(steps))
     assert steps == list(range(len(steps)))
     assert little.codes == [-signal.SIGKILL, 0]
+    check_ledger(run, end)
+
+
+def check_ledger(run: RunDir, end: run_files.Outcome) -> None:
+    """Check that stallguard's absence has its place, and that outcome and journal have the same seconds."""
+    known = journal_record.read(run.journal)
+    read = run_ledger.spent(known)
+    assert 0 < end.spent.supervisor_absent < end.seconds
+    assert msgspec.structs.asdict(read) == pytest.approx(msgspec.structs.asdict(end.spent), abs=0.1)
+    assert total(end.spent) == pytest.approx(known.last - known.first, rel=1e-3, abs=0.1)
 
 
 def test_a_death_before_anything_was_noted_starts_no_second_training(launchd, place):
@@ -231,6 +242,7 @@ def test_after_a_reboot_the_next_attempt_resumes(launchd, place):
     assert little.wait(60)
     end = run_files.outcome(run)
     assert (end.code, end.attempts) == (0, 2)
+    check_ledger(run, end)
     lines = [msgspec.json.decode(entry.raw) for entry in journal.read(run.journal)]
     assert [
         line["resume"]
