@@ -46,9 +46,8 @@ def test_what_is_written_is_shown_once_and_in_order(filed):
 
 def test_a_script_can_print_on_a_disk_that_is_full(filed, tmp_path):
     """As a job's training does: unbuffered, into the file itself."""
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", tmp_path], check=False, capture_output=True
-    ).returncode:
+    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(tmp_path)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("no small file system can be mounted here")
     try:
         output = filed()
