@@ -15,6 +15,7 @@ import glob
 import os
 from typing import TYPE_CHECKING, Any
 
+from .generations import no_link
 from .pipelines import name_of, stages
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Locks:
         new = [name for name in dict.fromkeys(names(datasets)) if name not in noted]
         if new:
             os.makedirs(self._folder, exist_ok=True)
-            with open(self._path, "a", encoding="utf-8", errors="surrogateescape") as file:
+            with open(self._path, "a", encoding="utf-8", errors="surrogateescape", opener=no_link) as file:
                 file.writelines(name + "\n" for name in new)
 
     def release(self) -> list[str]:

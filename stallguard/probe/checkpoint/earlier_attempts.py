@@ -32,7 +32,13 @@ class Records:
         for facts, blobs in self.store(ordinal).found(complaints):
             try:
                 yield Saved(facts, blobs)
-            except (StartOver, LookupError) as error:
+            except (
+                StartOver,
+                LookupError,
+                TypeError,
+                ValueError,
+                AttributeError,
+            ) as error:  # not ours, or edited
                 complaints.append("a checkpoint of fit %d cannot be used (%s)" % (ordinal, error))
 
     def later(self, ordinal: int) -> bool:
@@ -51,4 +57,4 @@ class Records:
             names = os.listdir(self.folder)
         except OSError:
             return []
-        return sorted(int(name[4:]) for name in names if name[:4] == "fit-" and name[4:].isdigit())
+        return sorted(int(name[4:]) for name in names if name[:4] == "fit-" and name[4:].isdecimal())

@@ -1,5 +1,7 @@
 """Converts plain values to JSON and back: numbers, texts, containers, arrays, random generators.  No code is run.
 
+Functions and classes are kept by their names; names.py says which of them can come back.
+
 Arrays go into a separate list of tensors; the JSON holds their indices.  They are not copied, and the script can change
 them at any time: the caller copies what it keeps.  Long lists of numbers of one type become arrays too: a callback that
 keeps the loss of every batch has a million of them.  A value that contains anything else (a model, a file, a lambda) is
@@ -14,9 +16,9 @@ from __future__ import annotations
 import sys
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
-from typing import Any
+from typing import Any, Callable
 
-from . import python_generators
+from . import names, python_generators
 
 ENTRIES = 200_000  # of one container whose entries differ in type; a larger one is data, not state
 LONG = 64  # entries from which a list of numbers of one type is kept as an array
@@ -41,7 +43,7 @@ _FROM_ISO = ("datetime", "date", "time")
 
 
 class NotPlain(Exception):
-    """A value that cannot be stored."""
+    """A value that cannot be stored, or that a checkpoint must not bring."""
 
 
 def encode(value: Any, tensors: list[Any]) -> Any:
@@ -78,10 +80,16 @@ def encode(value: Any, tensors: list[Any]) -> Any:
     return {"#": "scalar" if isinstance(value, numpy.generic) else "array", "at": len(tensors) - 1}
 
 
-def decode(code: Any, tensors: list[Any], existing: Any = None) -> Any:
-    """Return the value that `encode` converted to `code`: `existing`, changed, if it has the right type."""
+def decode(
+    code: Any, tensors: list[Any], existing: Any = None, allowed: Callable[[Any], bool] = names.can_be_kept
+) -> Any:
+    """Return the value that `encode` converted to `code`: `existing`, changed, if it has the right type.
+
+    `allowed`: whether a named function or class can be in it.  Raises NotPlain if one cannot, or for a kind of value
+    that `encode` does not know; and what a type raises for an unfit text.
+    """
     if isinstance(code, list):
-        return _filled(existing, [decode(item, tensors) for item in code])
+        return _filled(existing, [decode(item, tensors, None, allowed) for item in code])
     if not isinstance(code, dict):
         return code
     kind, content = code["#"], code["at"]
@@ -99,21 +107,53 @@ def decode(code: Any, tensors: list[Any], existing: Any = None) -> Any:
         items = list(found) if code["own"] else found.tolist()  # numbers of numpy's, or Python's
         return _filled(existing, _built(code["of"], items, code))
     if kind in _BY_NAME:
-        return _filled(existing, _built(kind, [decode(item, tensors) for item in content], code))
+        return _filled(
+            existing, _built(kind, [decode(item, tensors, None, allowed) for item in content], code)
+        )
     if kind in _DICT_BY_NAME:
-        return _mapping(existing, kind, [[decode(part, tensors) for part in pair] for pair in content], code)
+        pairs = [[decode(part, tensors, None, allowed) for part in pair] for pair in content]
+        return _mapping(existing, kind, pairs, code, allowed)
     if kind == "generator":
-        return python_generators.write(code["of"], decode(content, tensors), existing)
+        return python_generators.write(code["of"], decode(content, tensors, None, allowed), existing)
     if kind == "name":
-        return named(content)
-    if kind == "member":
-        return getattr(named(code["of"]), content)
+        return _named(content, allowed)
     if kind == "complex":
         return complex(*content)
     if kind in ("bytes", "bytearray"):
         return bytes.fromhex(content) if kind == "bytes" else bytearray.fromhex(content)
-    made = named(code["of"])
-    return made.fromisoformat(content) if made.__name__ in _FROM_ISO else made(content)
+    if kind == "member":
+        members = getattr(_named(code["of"], _is_enum), "__members__", {})
+        return members[content]
+    module, _, name = str(code.get("of")).partition(":")
+    if kind != "value" or (module, name) not in _VALUES or not isinstance(content, str):
+        raise NotPlain(str(kind))
+    made = names.resolved("%s:%s" % (module, name))
+    return made.fromisoformat(content) if name in _FROM_ISO else made(content)
+
+
+def refused(code: Any) -> str:
+    """Return the first name in the JSON of a value that `decode` refuses, "" if there is none."""
+    if isinstance(code, list):
+        return next(filter(None, map(refused, code)), "")
+    if not isinstance(code, dict):
+        return ""
+    name = code.get("factory") if code.get("#") == "defaultdict" else code.get("at")
+    is_name = code.get("#") in ("name", "defaultdict") and isinstance(name, str) and name not in ("", "?")
+    if is_name and not names.can_be_kept(names.resolved(str(name))):
+        return str(name)
+    return next(filter(None, map(refused, code.values())), "")
+
+
+def _named(name: str, allowed: Callable[[Any], bool]) -> Any:
+    found = names.resolved(name)
+    if not allowed(found):
+        raise NotPlain(name)
+    return found
+
+
+def _is_enum(value: Any) -> bool:
+    enum = sys.modules.get("enum")
+    return enum is not None and isinstance(value, enum.EnumMeta)
 
 
 def name_of(value: Any) -> str:
@@ -128,15 +168,6 @@ def name_of(value: Any) -> str:
         if isinstance(name, str) and getattr(sys.modules.get(module), name, None) is value:
             return "%s:%s" % (module, name)
     return ""
-
-
-def named(name: str) -> Any:
-    """Return the object of a name from `name_of`, None if it does not exist."""
-    module, _, path = name.partition(":")
-    found: Any = sys.modules.get(module)
-    for part in path.split("."):
-        found = getattr(found, part, None)
-    return found
 
 
 def _list(value: Any, kind: type, tensors: list[Any]) -> Any:
@@ -216,7 +247,9 @@ def _filled(existing: Any, value: Any) -> Any:
     return existing
 
 
-def _mapping(existing: Any, kind: str, pairs: list[Any], code: dict[str, Any]) -> Any:
+def _mapping(
+    existing: Any, kind: str, pairs: list[Any], code: dict[str, Any], allowed: Callable[[Any], bool]
+) -> Any:
     if isinstance(existing, _DICT_BY_NAME[kind]):
         existing.clear()
         existing.update(dict(pairs))
@@ -224,6 +257,6 @@ def _mapping(existing: Any, kind: str, pairs: list[Any], code: dict[str, Any]) -
     if kind == "defaultdict":
         if code["factory"] == "?":
             raise NotPlain("a defaultdict whose factory has no name")
-        factory = named(code["factory"]) if code["factory"] else None
+        factory = _named(code["factory"], allowed) if code["factory"] else None
         return _DICT_BY_NAME[kind](factory, dict(pairs))
     return _DICT_BY_NAME[kind](dict(pairs))

@@ -227,8 +227,8 @@ class Fit:
         def undo() -> None:
             variables.assign(groups, before)
             data, state = self.walk()
-            Return(entries, copies, state).apply()
-            Return(kept, copies_of_data, data).apply()
+            Return(entries, copies, state, own=True).apply()
+            Return(kept, copies_of_data, data, own=True).apply()
             random_state.restore(random)
 
         return undo

@@ -39,7 +39,7 @@ class Generations:
             entries = os.listdir(self.folder)
         except OSError:
             return []
-        numbers = sorted(int(name[1:]) for name in entries if name[:1] == "g" and name[1:].isdigit())
+        numbers = sorted(int(name[1:]) for name in entries if name[:1] == "g" and name[1:].isdecimal())
         return ["g%d" % number for number in reversed(numbers)]
 
     def candidates(self) -> list[str]:
@@ -101,7 +101,7 @@ class Generations:
 
     def _point_at(self, name: str, kind: str) -> None:
         pointer = os.path.join(self.folder, kind)
-        with open(pointer + ".tmp", "w", encoding="ascii") as file:
+        with open(pointer + ".tmp", "w", encoding="ascii", opener=no_link) as file:
             file.write(name)
             flush(file)
         os.replace(pointer + ".tmp", pointer)
@@ -120,9 +120,14 @@ def read_facts(folder: str, kind: str = "facts") -> dict[str, Any]:
 
 def _write(path: str, facts: dict[str, Any]) -> None:
     text = json.dumps(facts).encode()
-    with open(path, "wb") as file:
+    with open(path, "wb", opener=no_link) as file:
         file.write(b"%08x\n" % zlib.crc32(text) + text)
         flush(file)
+
+
+def no_link(path: Any, flags: int) -> int:
+    """Open a file for `open(..., opener=no_link)`; a link, which another user can have placed there, is OSError."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o600)
 
 
 def flush(file: Any) -> None:

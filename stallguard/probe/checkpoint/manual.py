@@ -48,7 +48,15 @@ class Manual:
             try:
                 facts = read_facts(folder)
                 _verify(folder, facts["files"])
-            except (Damaged, OSError, KeyError, ValueError) as error:
+            except (
+                Damaged,
+                OSError,
+                LookupError,
+                ValueError,
+                TypeError,
+                AttributeError,
+                RecursionError,
+            ) as error:
                 self._context.note("resume", announcements.DAMAGED % (os.path.basename(folder), error))
                 continue
             if facts.get("of") != self._identity():

@@ -17,7 +17,7 @@ import math
 import sys
 from typing import Any
 
-from . import encoding, object_kinds, object_walk, tensors
+from . import encoding, names, object_kinds, object_walk, tensors
 from .object_walk import ALIAS, PLAIN, STRUCTURE, TENSOR, VARIABLE, Slot, Walk
 
 Entry = list[Any]
@@ -78,6 +78,8 @@ def keep(
         else:
             most -= size
             entries.append(_entry(slot, walked, record))
+            if record["k"] == PLAIN and encoding.refused(record["v"]):  # only an undo can bring it back
+                unkept[path] = type(slot.value).__name__
     return entries, unkept
 
 
@@ -129,8 +131,9 @@ def _record(slot: Slot, walked: Walk, arrays: list[Any]) -> Any:
 class Return:
     """Restores entries in this process."""
 
-    def __init__(self, entries: list[Entry], arrays: list[Any], walked: Walk) -> None:
-        self._entries = entries
+    def __init__(self, entries: list[Entry], arrays: list[Any], walked: Walk, *, own: bool = False) -> None:
+        """`own`: this process made the entries; those of a checkpoint can be another user's."""
+        self._entries, self._own = entries, own
         self._arrays = arrays
         self._walked = walked
         self._objects = dict(walked.objects)
@@ -140,9 +143,11 @@ class Return:
         made = {path for path, _, _, _, record in self._entries if record["k"] == STRUCTURE}
         for path, holder, way, _, record in self._entries:
             slot = self._walked.slots.get(path)
+            refused = encoding.refused(record.get("v"))
+            if refused:
+                raise NoPlace("%s: a checkpoint must not contain %s" % (path, refused))
             if slot is None:
-                module = holder[7:] if holder.startswith("module ") else ""
-                has_holder = holder in self._objects or holder in made or module in sys.modules
+                has_holder = holder in self._objects or holder in made or _space(holder) is not None
                 if way not in (object_walk.ATTRIBUTE, object_walk.ENTRY) or not has_holder:
                     raise NoPlace(path)
             if record["k"] == VARIABLE and slot is not None and slot.kind == VARIABLE:
@@ -170,10 +175,7 @@ class Return:
         for path, holder, way, key, record in self._entries:
             slot = self._walked.slots.get(path)
             if slot is None:
-                if holder.startswith("module "):
-                    owner: Any = vars(sys.modules[holder[7:]])
-                else:
-                    owner = self._objects.get(holder)
+                owner: Any = self._objects.get(holder, _space(holder))
                 if owner is None:
                     continue
                 slot = Slot(path, owner, encoding.decode(key, []), way, None)
@@ -190,13 +192,17 @@ class Return:
                 slot.holder.pop(slot.key, None)
             return
         if kind == PLAIN:
-            value = encoding.decode(record["v"], self._arrays, existing)
+            allowed = _anything if self._own else names.can_be_kept
+            value = encoding.decode(record["v"], self._arrays, existing, allowed)
         elif kind == ALIAS:
             value = self._objects.get(record["to"], existing)
         elif kind == STRUCTURE:
             # A container of the right length, or an object without attributes.
-            wanted = encoding.named(record["of"])
-            value = existing if isinstance(existing, wanted) else wanted.__new__(wanted)
+            wanted = names.resolved(record["of"])
+            fits = isinstance(wanted, type) and isinstance(existing, wanted)
+            if not fits and not _can_be_new(record):
+                return
+            value = existing if fits else wanted.__new__(wanted)
             if "entries" in record and isinstance(value, list):
                 value[:] = (list(value) + [None] * record["entries"])[: record["entries"]]
             elif "keys" in record:  # new keys have entries of their own
@@ -213,8 +219,20 @@ class Return:
             slot.put(value)
 
 
+def _anything(_value: Any) -> bool:
+    return True
+
+
+def _space(holder: str) -> Any:
+    """Return the globals of a module of the script, None if `holder` names none: those of libraries are not state."""
+    module = sys.modules.get(holder[7:]) if holder.startswith("module ") else None
+    file = getattr(module, "__file__", None)
+    is_scripts = holder == "module __main__" or (isinstance(file, str) and object_kinds.is_users(file))
+    return vars(module) if module is not None and is_scripts else None
+
+
 def _can_be_new(record: dict[str, Any]) -> bool:
-    kind: Any = encoding.named(record["of"])
+    kind: Any = names.resolved(record["of"])
     if kind in (list, dict):
         return True
     if not isinstance(kind, type) or object_kinds.is_librarys(kind):

@@ -40,11 +40,9 @@ def write(kind: str, state: Any, existing: Any) -> Any:
     elif kind == "Random" and "random" in sys.modules:
         made = sys.modules["random"].Random(0)
     elif kind == "Generator" and isinstance(state, dict):
-        made = numpy.Generator(getattr(numpy, state["bit_generator"])(0))  # type: ignore[union-attr]
-    elif hasattr(numpy, kind):
-        made = getattr(numpy, kind)(0)
+        made = numpy.Generator(_class(numpy, state["bit_generator"])(0))  # type: ignore[union-attr]
     else:
-        raise LookupError("no generator of the kind %s can be made" % kind)
+        made = _class(numpy, kind)(0)
     if hasattr(made, "setstate"):
         made.setstate((state[0], tuple(state[1]), state[2]))
     elif kind == "Generator" and type(made).__module__ == "torch._C":
@@ -56,3 +54,11 @@ def write(kind: str, state: Any, existing: Any) -> Any:
     else:
         made.state = state
     return made
+
+
+def _class(numpy: Any, kind: Any) -> Any:
+    """Return a generator's class of numpy.random; nothing else of that module: a checkpoint only names it."""
+    found = getattr(numpy, kind, None) if isinstance(kind, str) else None
+    if isinstance(found, type) and issubclass(found, (numpy.BitGenerator, numpy.RandomState)):
+        return found
+    raise LookupError("no generator of the kind %s can be made" % kind)

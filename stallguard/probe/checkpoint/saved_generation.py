@@ -25,10 +25,16 @@ class Saved:
     """The content of one generation.  Its arrays are mapped files; `drop` releases them."""
 
     def __init__(self, facts: dict[str, Any], blobs: list[memoryview]) -> None:
-        """Raises StartOver for a generation of another format, LookupError for an incomplete one."""
+        """Raises StartOver for a generation of another format, or with names of functions that it must not contain.
+
+        LookupError, TypeError, ValueError or AttributeError for an incomplete one.
+        """
         if facts.get("format") != FORMAT:
             raise StartOver("it was written by another version of stallguard")
         self.facts = facts
+        refused = encoding.refused([facts["random"], facts["history"]])
+        if refused:
+            raise StartOver("it must not contain %s" % refused)
         self.arrays = tensors.unpack(facts["tensors"], blobs)
         self.identity: dict[str, Any] = facts["identity"]
         self.epoch: int = facts["epoch"]  # the first unfinished one, from 0

@@ -15,7 +15,7 @@ import os
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from .generations import Damaged, Generations, flush, read_facts
+from .generations import Damaged, Generations, flush, no_link, read_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ class Store:
 
         def fill(folder: str) -> dict[str, Any]:
             places = []
-            with open(os.path.join(folder, _BLOBS), "wb") as file:
+            with open(os.path.join(folder, _BLOBS), "wb", opener=no_link) as file:
                 for blob in blobs:
                     places.append([file.tell(), len(blob), _check(blob)])
                     file.write(blob)
@@ -64,7 +64,15 @@ class Store:
             try:
                 facts = read_facts(folder)
                 blobs = _read_blobs(os.path.join(folder, _BLOBS), facts.pop("blobs"))
-            except (Damaged, OSError, KeyError, ValueError) as error:
+            except (
+                Damaged,
+                OSError,
+                LookupError,
+                ValueError,
+                TypeError,
+                AttributeError,
+                RecursionError,
+            ) as error:
                 complaints.append("checkpoint %s is damaged (%s)" % (os.path.basename(folder), error))
                 continue
             try:

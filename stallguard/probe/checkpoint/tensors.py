@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import zlib
 from typing import Any
+
+_NAME = re.compile(r"[A-Za-z]\w*(?:\[\w+\])?\Z", re.ASCII)  # of a dtype; numpy parses more than names
 
 
 def pack(arrays: list[Any]) -> tuple[list[list[Any]], list[Any]]:
@@ -21,6 +24,8 @@ def unpack(meta: list[list[Any]], blobs: list[memoryview]) -> list[Any]:
     numpy = sys.modules["numpy"]
     arrays = []
     for (name, shape), blob in zip(meta, blobs):
+        if not isinstance(name, str) or not _NAME.match(name):
+            raise ValueError("%r names no type" % (name,))
         try:
             dtype = numpy.dtype(name)
         except TypeError:  # bfloat16 and similar types are in ml_dtypes, which Keras requires

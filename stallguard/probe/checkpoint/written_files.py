@@ -6,6 +6,9 @@ the previous save is copied), and a resumed fit restores that content.  What it 
 
 The length of such a file when a fit first opened it is recorded at once: a fit that starts over cuts it to that length.
 
+Another user can have made a checkpoint, so it names no file that is written: a handle of a callback says which file is
+meant, and any other file gets its content back at the moment at which the script itself opens it for appending.
+
 Such files are those that are opened for appending while a fit runs, those of an open handle that a callback refers to,
 and those of Keras' CSVLogger.  A file that is always rewritten as a whole needs no handling.
 """
@@ -19,6 +22,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from . import object_kinds
+from .generations import no_link
 
 if TYPE_CHECKING:
     from .object_walk import Walk
@@ -36,6 +40,8 @@ class WrittenFiles:
         self.folder = folder
         self.appended: dict[str, int] = {}  # opened for appending since the fit began: size before
         self._copies: dict[str, str] = {}  # name of a file: its copy
+        self._due: dict[str, bytes] = {}  # content that a file has to have when the script opens it
+        self._cuts: dict[str, int] = {}  # length that a file has to have then
 
     # ---- registering ----------------------------------------------------------------------------------------
 
@@ -67,12 +73,13 @@ class WrittenFiles:
         else:
             return
         path = os.path.abspath(os.fsdecode(file))
+        if frame is not None:
+            self._bring_back(path)
         if frame is not None and path not in self.appended:
             self.appended[path] = os.path.getsize(path) if os.path.isfile(path) else 0
             os.makedirs(self.folder, exist_ok=True)
-            with open(
-                os.path.join(self.folder, BASE), "a", encoding="utf-8", errors="surrogateescape"
-            ) as known:
+            base = os.path.join(self.folder, BASE)
+            with open(base, "a", encoding="utf-8", errors="surrogateescape", opener=no_link) as known:
                 known.write("%d %s\n" % (self.appended[path], path))
 
     def rewind(self) -> None:
@@ -82,15 +89,26 @@ class WrittenFiles:
             return
         with open(base, encoding="utf-8", errors="surrogateescape") as known:
             lines = [line.rstrip("\n").partition(" ") for line in known]
-        for size, _, path in reversed(lines):  # the first record of a file is applied last
-            if os.path.isfile(path) and os.path.getsize(path) > int(size):
-                self._cut(path, int(size))
+        self._due.clear()
+        # The first record of a file holds.
+        self._cuts = {path: int(size) for size, _, path in reversed(lines) if size.isdecimal()}
+
+    def _bring_back(self, path: str) -> None:
+        """Give a file that the script opens the content of the checkpoint; raises OSError."""
+        content, size = self._due.pop(path, None), self._cuts.pop(path, None)
+        if content is not None:
+            self._set(path, content)
+            self.appended.setdefault(path, len(content))
+        elif size is not None and os.path.isfile(path) and os.path.getsize(path) > size:
+            self._cut(path, size)
 
     # ---- saving and restoring -------------------------------------------------------------------------------
 
     def keep(self, state: Walk, callbacks: list[Any]) -> list[list[Any]]:
         """Return [name, copy, size] of each file as it is now; raises OSError."""
-        found = []
+        found: list[list[Any]] = [
+            [path, self._copies[path], len(content)] for path, content in self._due.items()
+        ]
         for name, path, handle in self._written(state, callbacks):
             if handle is not None:
                 handle.flush()
@@ -102,20 +120,24 @@ class WrittenFiles:
     def restore(self, kept: list[list[Any]], state: Walk, callbacks: list[Any]) -> int:
         """Restore the content of each kept file, and move its handle to the end; raises OSError.
 
-        Return how many files had a different content.
+        A file that the script has not opened in this process waits for that.  Return how many files had a different
+        content.
         """
         there = {name: (path, handle) for name, path, handle in self._written(state, callbacks)}
         changed = 0
         for name, copy, size in kept:
             path, handle = there.get(name, (name, None))
-            if not os.path.isabs(path):
+            if not os.path.isabs(path) or not copy.isdecimal():
                 continue  # a handle that does not exist in this process
             if handle is not None:
                 handle.flush()
             with open(os.path.join(self.folder, copy), "rb") as file:
                 content = file.read(size)
-            changed += self._set(path, content, name)
             self._copies[name] = copy
+            if name not in there:
+                self._due[path] = content
+                continue
+            changed += self._set(path, content)
             if name == path:
                 self.appended.setdefault(path, size)
             if handle is None:
@@ -156,12 +178,12 @@ class WrittenFiles:
             before = self._grown(copy, source, size) if copy is not None else -1
             if before < 0:
                 number = 1
-                while os.path.exists(os.path.join(self.folder, "%d" % number)):
+                while os.path.lexists(os.path.join(self.folder, "%d" % number)):
                     number += 1
                 copy, before = "%d" % number, 0
                 self._copies[name] = copy
             source.seek(before)
-            with open(os.path.join(self.folder, str(copy)), "ab") as target:
+            with open(os.path.join(self.folder, str(copy)), "ab", opener=no_link) as target:
                 target.write(source.read(size - before))
         return str(copy)
 
@@ -177,7 +199,7 @@ class WrittenFiles:
             file.seek(begin)
             return length if file.read() == source.read(length - begin) else -1
 
-    def _set(self, path: str, content: bytes, name: str) -> bool:
+    def _set(self, path: str, content: bytes) -> bool:
         """Set the content of a file, and keep what it had beyond it.  Return whether it was different."""
         now = b""
         if os.path.exists(path):
@@ -198,7 +220,7 @@ class WrittenFiles:
         with open(path, "rb") as file:
             file.seek(size)
             end = file.read()
-        with open(os.path.join(self.folder, CUT), "ab") as file:
+        with open(os.path.join(self.folder, CUT), "ab", opener=no_link) as file:
             file.write(("--- of %s\n" % path).encode("utf-8", "replace") + end)
         os.truncate(path, size)
 

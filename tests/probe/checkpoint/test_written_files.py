@@ -46,7 +46,9 @@ def files(tmp_path):
 
 def again(tmp_path):
     """Return what another start has."""
-    return WrittenFiles(str(tmp_path / "copies"))
+    found = WrittenFiles(str(tmp_path / "copies"))
+    found.begin()
+    return found
 
 
 def append(path, text):
@@ -61,7 +63,8 @@ def test_lines_after_the_checkpoint_are_cut_and_kept_elsewhere(tmp_path, files):
     kept = files.keep(walked(), [])
     append(log, "3\n")
     again(tmp_path).restore(kept, walked(), [])
-    assert log.read_text() == "before\n1\n2\n"
+    append(log, "3 again\n")
+    assert log.read_text() == "before\n1\n2\n3 again\n"
     assert (tmp_path / "copies" / "cut-off").read_text().endswith("3\n")
 
 
@@ -139,7 +142,38 @@ def test_a_fit_that_starts_over_appends_to_what_was_there_before_it(tmp_path, fi
     append(log, "1\n")
     append(log, "2\n")
     again(tmp_path).rewind()
-    assert log.read_text() == "the fit before\n"
+    append(log, "1 again\n")
+    assert log.read_text() == "the fit before\n1 again\n"
+
+
+def test_a_checkpoint_writes_no_file_that_the_script_does_not_open(tmp_path, files):
+    """A checkpoint that somebody else made names a file of the user."""
+    profile, log = tmp_path / ".profile", tmp_path / "log.txt"
+    append(log, "evil\n")
+    ((_, copy, size),) = files.keep(walked(), [])
+    profile.write_text("mine\n")
+    (tmp_path / "copies" / "base").write_text(f"0 {profile}\n")
+    other = again(tmp_path)
+    other.restore([[str(profile), copy, size], [str(log), str(profile), 5]], walked(), [])
+    append(log, "1\n")
+    assert log.read_text() == "evil\n1\n"  # not the content of a file that is no copy
+    other.rewind()
+    append(log, "2\n")
+    with open(profile) as file:
+        assert file.read() == "mine\n"
+
+
+def test_a_file_that_is_not_opened_yet_is_in_the_next_checkpoint_too(tmp_path, files):
+    log = tmp_path / "log.txt"
+    append(log, "1\n")
+    kept = files.keep(walked(), [])
+    append(log, "2\n")
+    second = again(tmp_path)
+    second.restore(kept, walked(), [])
+    third = again(tmp_path)
+    third.restore(second.keep(walked(), []), walked(), [])
+    append(log, "2 again\n")
+    assert log.read_text() == "1\n2 again\n"
 
 
 def test_what_is_written_as_a_whole_or_read_is_left_alone(tmp_path, files):
