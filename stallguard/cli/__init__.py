@@ -92,7 +92,9 @@ def _own_failure(error: Exception, *, debug: bool) -> int:
     if debug:
         import traceback
 
-        traceback.print_exception(error)
+        from stallguard.report.sanitize import plain
+
+        sys.stderr.write(plain("".join(traceback.format_exception(error))))
     say_error(
         StallguardError(
             f"stallguard itself failed: {type(error).__name__}: {error}",

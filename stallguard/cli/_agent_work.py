@@ -18,6 +18,7 @@ from stallguard.agent import job_memory
 from stallguard.agent.job import command_in
 from stallguard.agent.job import schedule as schedule_of
 from stallguard.agent.service_manager import own_places, own_system
+from stallguard.cli._console import echo
 from stallguard.cli._options import given
 from stallguard.config.sections import AgentSettings
 from stallguard.errors import USAGE, StallguardError
@@ -44,7 +45,7 @@ def work(name: str, at: tuple[str, ...], every: str | None, words: tuple[str, ..
         return dt.datetime.now().astimezone()
 
     def say(line: str) -> None:
-        click.echo(line, err=True)
+        echo(line, err=True)
 
     try:
         when = schedule_of(at, every)

@@ -279,7 +279,10 @@ class Fish(_InOneWord, FishComplete):
 
 
 def _with(item: CompletionItem[str], value: str) -> CompletionItem[str]:
-    return CompletionItem(value, type=item.type, help=" ".join(item.help.split()) if item.help else None)
+    from stallguard.report.sanitize import plain
+
+    text = plain(" ".join(item.help.split())) if item.help else None
+    return CompletionItem(plain(value), type=item.type, help=text)
 
 
 for _shell in (Bash, Zsh, Fish):

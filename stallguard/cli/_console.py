@@ -1,4 +1,9 @@
-"""The console of verbs that print tables: as wide as the terminal, without colours if they are off."""
+"""How verbs print: the one place through which text and tables reach a terminal.
+
+Arguments, names, paths and messages are other programs' text, and can contain what steers a terminal.  So everything is
+made visible here, by `report.sanitize`, and a test holds that no verb prints past it.  The console of tables is as wide
+as the terminal, and without colours if they are off.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +13,57 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stallguard.report import sanitize
+
 if TYPE_CHECKING:  # completion must not wait for this import
     from collections.abc import Iterable
 
-    from rich.console import Console, RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
 PIPED = 100  # columns if there is no terminal
+
+
+def echo(text: object, *, err: bool = False, nl: bool = True) -> None:
+    """Print text, or JSON given as bytes."""
+    if isinstance(text, bytes):
+        click.echo(sanitize.json_text(text), err=err, nl=nl)
+    else:
+        click.echo(sanitize.plain(str(text)), err=err, nl=nl)
+
+
+def write(data: bytes, *, lines: bool = False) -> None:
+    """Write bytes to standard output as they are; on a terminal, as visible text.
+
+    `lines`: they are the output of a program, in whole lines: of a progress bar its last state is shown, no colours.
+    """
+    if sys.stdout.isatty():
+        text = "\n".join(sanitize.drawn(data)) if lines else sanitize.plain(data.decode(errors="replace"))
+        data = text.encode(errors="replace")
+    sys.stdout.buffer.write(data)
+    sys.stdout.flush()
 
 
 def console() -> Console:
     """Return the console for standard output."""
     from rich.console import Console
+    from rich.segment import Segment
+
+    class PlainConsole(Console):
+        """Makes text visible before it is drawn; the styles and the movements of the cursor are rich's own."""
+
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterable[Segment]:
+            for text, style, control in super().render(renderable, options):
+                yield Segment(text if control else sanitize.plain(text), style, control)
 
     columns = os.environ.get("COLUMNS", "")
-    width = None if sys.stdout.isatty() else int(columns) if columns.isdigit() and int(columns) > 0 else PIPED
+    width = (
+        None if sys.stdout.isatty() else int(columns) if columns.isdecimal() and int(columns) > 0 else PIPED
+    )
     plain = bool(os.environ.get("NO_COLOR")) or click.get_current_context().color is False
-    return Console(width=width, color_system=None if plain else "auto")
+    return PlainConsole(width=width, color_system=None if plain else "auto")
 
 
 def show(blocks: Iterable[RenderableType]) -> None:

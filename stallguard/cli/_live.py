@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from stallguard.errors import NO_SUCH_RUN, StallguardError
@@ -41,6 +43,20 @@ def ask(run: RunDir, verb: str, argument: str = "") -> dict[str, Any]:
     if answer.get("ok") is False:
         raise StallguardError(f"the run refused to {verb}", why=str(answer.get("why", "")), code=NO)
     return answer
+
+
+@contextlib.contextmanager
+def readable(run: RunDir) -> Iterator[None]:
+    """Raise StallguardError (exit code 3) if the block cannot make sense of a run's answer."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise StallguardError(
+            f"the answer of run {run.id} cannot be read",
+            why=f"{type(error).__name__}: {error}; it is of another version of stallguard, or damaged",
+            cure=f"stallguard logs {run.id} shows what it reported",
+            code=NO_SUCH_RUN,
+        ) from error
 
 
 def only_live(text: str | None, *, or_unguarded: bool = False) -> RunDir:

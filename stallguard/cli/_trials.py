@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import click
-
 from stallguard import config
+from stallguard.cli._console import echo
 
 if TYPE_CHECKING:  # completion must not wait for these imports
     from stallguard.core.actions import Launch
@@ -71,4 +70,4 @@ def report_trial(label: str, trial: Trial, good: str) -> None:
     """Print the outcome of one trial, while others follow."""
     outcome = f"fails: {trial.trouble}" if trial.trouble else good
     notes = "; ".join(filter(None, (f"{trial.batches} batches", trial.note, f"run {trial.run}")))
-    click.echo(f"stallguard: {label}: {outcome} ({notes})", err=True)
+    echo(f"stallguard: {label}: {outcome} ({notes})", err=True)

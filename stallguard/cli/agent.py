@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 from msgspec.structs import replace
 
-from stallguard import config
+from stallguard import config, jsontext
 from stallguard.agent import job_memory, job_status
 from stallguard.agent.job import DEFAULT_NAME, Schedule, checked_name, command_in, read_back
 from stallguard.agent.job import schedule as schedule_of
@@ -24,6 +23,7 @@ from stallguard.agent.manager_protocol import Manager
 from stallguard.agent.service_manager import manager, own_places, own_system
 from stallguard.cli import _complete
 from stallguard.cli._agent_work import continue_run, work
+from stallguard.cli._console import echo, write
 from stallguard.cli._json import prints_json
 from stallguard.cli._options import as_words, given, settings
 from stallguard.cli.run import RunCommand
@@ -130,7 +130,7 @@ def install(
     if at_once:
         own.start(name)
     for line in [*job_status.lines(job_status.status(own, name, _now()), _now()), *own.advice(made.job)]:
-        click.echo(line, err=True)
+        echo(line, err=True)
 
 
 @command.command("uninstall")
@@ -154,7 +154,7 @@ def uninstall(name: str | None) -> None:
         with deferred_signals() as kept:  # stallguard was killed, and no service manager starts it again
             continue_run(back.run, left, kept, end=True)
     job_memory.forget(which)
-    click.echo(f"{which}: removed; its runs are listed by stallguard ls", err=True)
+    echo(f"{which}: removed; its runs are listed by stallguard ls", err=True)
 
 
 @command.command("start")
@@ -201,9 +201,9 @@ def show_status(name: str | None, as_json: bool) -> None:
     own = _own()
     job = job_status.status(own, _which(own, name), _now())
     if as_json:
-        click.echo(msgspec.json.encode(job_status.OneJob(job_status.SCHEMA, job)))
+        echo(jsontext.readable(job_status.OneJob(job_status.SCHEMA, job)))
     else:
-        click.echo(plain("\n".join(job_status.lines(job, _now()))))
+        echo(plain("\n".join(job_status.lines(job, _now()))))
     sys.exit(0 if job.loaded else 1 if job.installed else NO_SUCH_RUN)
 
 
@@ -214,13 +214,13 @@ def show_list(as_json: bool) -> None:
     own = _own()
     jobs = [job_status.status(own, name, _now()) for name in _ours(own)]
     if as_json:
-        click.echo(msgspec.json.encode(job_status.AllJobs(job_status.SCHEMA, jobs)))
+        echo(jsontext.readable(job_status.AllJobs(job_status.SCHEMA, jobs)))
         return
     for job in jobs:
         state = "running" if job.running else "waiting" if job.loaded else "not loaded"
-        click.echo(f"{job.name:<20}  {state:<10}  {job.schedule:<20}  {one_line(' '.join(job.command))}")
+        echo(f"{job.name:<20}  {state:<10}  {job.schedule:<20}  {one_line(' '.join(job.command))}")
     if not jobs:
-        click.echo("no jobs; install one: stallguard agent install --at 23:00 -- train.py", err=True)
+        echo("no jobs; install one: stallguard agent install --at 23:00 -- train.py", err=True)
 
 
 def _ours(own: Manager) -> list[str]:
@@ -266,8 +266,7 @@ def logs(name: str | None, follow: bool) -> None:
         raise StallguardError(f"there is no log {path}", why="the job was never started", code=NO_SUCH_RUN)
     with path.open("rb") as file:
         while True:
-            sys.stdout.buffer.write(file.read())
-            sys.stdout.flush()
+            write(file.read())
             if not follow:
                 return
             time.sleep(POLL)
@@ -292,13 +291,13 @@ def show(
     which = manager(system or own_system(), os.environ)
     if not rest.get("words"):
         _installed(which, name)
-        click.echo(which.places.definition(name).read_text(), nl=False)
+        echo(which.places.definition(name).read_text(), nl=False)
         return
     files = which.render(_made(name, at, every, environment, which.places.system, rest).job)
     for file, data in files.items():
         if len(files) > 1:
-            click.echo(f"# {which.places.definitions / file}")
-        click.echo(data, nl=False)
+            echo(f"# {which.places.definitions / file}")
+        echo(data, nl=False)
 
 
 command.add_command(work)

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
+from stallguard import jsontext
 from stallguard.cli import _complete
+from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
-from stallguard.errors import CANNOT_RUN, StallguardError
+from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, find_run
 
@@ -32,12 +33,19 @@ def command(run: str | None, output: str | None, as_json: bool) -> None:
 
     which = find_run(run)
     if output == "-":
+        if sys.stdout.isatty():
+            raise StallguardError(
+                "a bundle is not text, and is not written to a terminal",
+                cure="choose a file: -o FILE",
+                code=USAGE,
+            )
         pack(which, _redactor(which), sys.stdout.buffer)
         return
     path = Path(output or f"{which.id}.tar.gz")
     draft = path.with_name(f".{path.name}.part")
     try:
-        with draft.open("wb") as file:
+        draft.unlink(missing_ok=True)
+        with draft.open("xb") as file:  # never through a link: this can be /tmp
             contents = pack(which, _redactor(which), file)
         draft.replace(path)
     except OSError as error:
@@ -49,11 +57,11 @@ def command(run: str | None, output: str | None, as_json: bool) -> None:
             code=CANNOT_RUN,
         ) from error
     if as_json:
-        click.echo(msgspec.json.encode(Packed(contents.schema, str(path), contents)))
+        echo(jsontext.readable(Packed(contents.schema, str(path), contents)))
         return
-    click.echo(path)
+    echo(path)
     removed = ", ".join(f"{count} x {rule}" for rule, count in sorted(contents.removed.items()))
-    click.echo(
+    echo(
         f"{len(contents.files)} files; removed: {removed or 'nothing'}; check it before you send it", err=True
     )
 

@@ -13,7 +13,9 @@ from typing import Any
 import click
 import msgspec
 
+from stallguard import jsontext
 from stallguard.cli import _trials
+from stallguard.cli._console import echo
 from stallguard.cli._errors import INTERRUPTED
 from stallguard.cli._json import prints_json
 from stallguard.cli._options import as_words, given, settings
@@ -136,7 +138,7 @@ def command(
             equal=[found[index].setting for index in choice.equal] if choice else None,
             apply=apply if choice else None,
         )  # fmt: skip
-        click.echo(msgspec.json.encode(output))
+        echo(jsontext.readable(output))
     else:
         lines = trial_table.table("setting", [(one.setting, one) for one in found], MEASURED)
         if choice:
@@ -146,7 +148,7 @@ def command(
             lines.append(f"interrupted after {len(found)} of {comparison.count} trials: nothing is chosen")
         else:
             lines.append("no setting could be measured")
-        click.echo("\n".join(lines))
+        echo("\n".join(lines))
     sys.exit(INTERRUPTED if is_interrupted else 0 if choice else NONE_MEASURED)
 
 
@@ -243,7 +245,7 @@ class Comparison:
         from stallguard.core.text import count
 
         what = "what the script writes, it writes in each of them"
-        click.echo(f"stallguard: {count(self.count, 'trial', 'trials')} of this script: {what}", err=True)
+        echo(f"stallguard: {count(self.count, 'trial', 'trials')} of this script: {what}", err=True)
         for one in self._wanted:
             label = self._label(one)
             flags = {BATCH: one.batch} if one.batch else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from stallguard.cli._console import echo
 from stallguard.cli._errors import COMPLETION
 
 SHELLS = ("bash", "zsh", "fish")
@@ -24,4 +25,4 @@ def command(ctx: click.Context, /, shell: str) -> None:
     """  # noqa: D301 - click wants the real backspace
     source = get_completion_class(shell)
     assert source is not None  # noqa: S101 - click knows the three
-    click.echo(source(ctx.find_root().command, {}, "stallguard", COMPLETION).source())
+    echo(source(ctx.find_root().command, {}, "stallguard", COMPLETION).source())

@@ -11,8 +11,9 @@ from typing import Any
 import click
 import msgspec
 
-from stallguard import config
+from stallguard import config, jsontext
 from stallguard.cli import _complete
+from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
 from stallguard.config import layers, schema
 from stallguard.config.table import EVERYDAY, KEYS, Key, value_of
@@ -57,16 +58,16 @@ def show(everything: bool, as_json: bool) -> None:
         for key in KEYS.values():
             value = value_of(loaded.config, key.path)
             rows[key.path] = Row(value, key.kind.show(value), loaded.origins[key.path], key.default)
-        click.echo(msgspec.json.encode(Output(SCHEMA, rows)))
+        echo(jsontext.readable(Output(SCHEMA, rows)))
         return
     for text in loaded.ignored:
-        click.echo(f"stallguard: {text}", err=True)
+        echo(f"stallguard: {text}", err=True)
     changed = {path for path, origin in loaded.origins.items() if origin != config.DEFAULT}
     wanted = [key for key in KEYS.values() if everything or key in EVERYDAY or key.path in changed]
     width = max(len(key.path) for key in wanted)
     for key in wanted:
         shown = key.kind.show(value_of(loaded.config, key.path))
-        click.echo(f"{key.path:<{width}}  {shown:<16}  {loaded.origins[key.path]}".rstrip())
+        echo(f"{key.path:<{width}}  {shown:<16}  {loaded.origins[key.path]}".rstrip())
 
 
 @command.command("path")
@@ -74,8 +75,8 @@ def path() -> None:
     """Print the files that settings are read from; later ones override earlier ones."""
     project = layers.project_file(Path.cwd())
     user = layers.user_file(os.environ)
-    click.echo(f"{user}{'' if user.exists() else '  (not there)'}")
-    click.echo(
+    echo(f"{user}{'' if user.exists() else '  (not there)'}")
+    echo(
         project or f"no {layers.OWN} here or above, nor [{layers.TABLE}] in a {layers.SHARED}",
         err=not project,
     )
@@ -84,7 +85,7 @@ def path() -> None:
 @command.command("schema")
 def print_schema() -> None:
     """Print the JSON schema of stallguard.toml, for editors."""
-    click.echo(msgspec.json.format(msgspec.json.encode(schema.schema()), indent=2))
+    echo(msgspec.json.format(msgspec.json.encode(schema.schema()), indent=2))
 
 
 @command.command("get")
@@ -92,7 +93,7 @@ def print_schema() -> None:
 def get(name: str) -> None:
     """Print the value of the setting NAME in force in this directory."""
     key = _key(name)
-    click.echo(key.kind.show(value_of(_loaded().config, key.path)))
+    echo(key.kind.show(value_of(_loaded().config, key.path)))
 
 
 @command.command("set")
@@ -109,7 +110,7 @@ def set_(name: str, value: str, user: bool) -> None:
             f"the settings of this project are in {target}", cure=f"edit [{layers.TABLE}] there", code=USAGE
         )
     _write(target, edited(target.read_text() if target.exists() else "", key.path, _toml(key, value)))
-    click.echo(f"{key.path} = {value} in {target}", err=True)
+    echo(f"{key.path} = {value} in {target}", err=True)
 
 
 @command.command("init")
@@ -125,7 +126,7 @@ def init() -> None:
         sections.setdefault(section, []).append(f"# {key.help}\n# {name} = {shown}")
     blocks = (f"[{section}]\n" + "\n".join(lines) for section, lines in sections.items())
     _write(target, "\n\n".join(blocks) + "\n")
-    click.echo(f"wrote {target}", err=True)
+    echo(f"wrote {target}", err=True)
 
 
 def _key(name: str) -> Key:

@@ -10,7 +10,8 @@ from typing import Any
 import click
 import msgspec
 
-from stallguard import config
+from stallguard import config, jsontext
+from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
 from stallguard.cli._options import given, settings
 from stallguard.config.table import KEYS
@@ -53,11 +54,11 @@ def command(ctx: click.Context, /, *, as_json: bool, deep: bool, **parameters: A
     findings = checks.examine(facts)
     verdict = worst(findings)
     if as_json:
-        click.echo(msgspec.json.encode(Output(SCHEMA, verdict, findings, facts)))
+        echo(jsontext.readable(Output(SCHEMA, verdict, findings, facts)))
     else:
         for finding in findings:
             click.echo("\n".join(lines(finding)), color=False if "NO_COLOR" in os.environ else None)
-        click.echo(summary(findings))
+        echo(summary(findings))
     ctx.exit(1 if verdict == FAIL else 0)
 
 

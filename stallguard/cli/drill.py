@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from stallguard import config
+from stallguard.cli._console import echo
 from stallguard.cli._guard import guard
 from stallguard.cli._options import given, settings
 from stallguard.config.table import KEYS
@@ -45,7 +46,7 @@ def command(kind: str, **parameters: Any) -> None:
     require_tensorflow(loaded.config.run.python)
     ours = "the drill sets policy.on_stall = halve and detector.act_after = 1s, so that it is over soon"
     if not loaded.config.output.quiet:
-        click.echo(f"stallguard: {ours}", err=True)
+        echo(f"stallguard: {ours}", err=True)
     sys.exit(guard((str(TRAIN), "--kind", kind), loaded))
 
 

@@ -12,6 +12,7 @@ import click
 
 from stallguard import jsontext
 from stallguard.cli import _complete
+from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
 from stallguard.cli._live import pick
 from stallguard.errors import NO_SUCH_RUN, StallguardError
@@ -44,26 +45,26 @@ def command(what: str | None, output: Path | None, deep: bool, again: float, as_
     context = training_process.context(found, directory)
     manifest = evidence_bundle.gather(dataclasses.replace(context, deep=deep, again=again))
     if as_json:
-        click.echo(jsontext.readable(manifest))
+        echo(jsontext.readable(manifest))
     else:
         stacks = next((item for item in manifest.items if item.name == "stacks"), None)
         if manifest.fingerprint:
             for line in stack_lines((directory / "stacks.txt").read_text(errors="replace"), context.cwd):
-                click.echo(line)
+                echo(line)
         elif stacks is not None:
-            click.echo(f"no Python stacks: {stacks.why}", err=True)
+            echo(f"no Python stacks: {stacks.why}", err=True)
         if manifest.where:
-            click.echo(f"process {manifest.pid} is at {manifest.where}", err=True)
+            echo(f"process {manifest.pid} is at {manifest.where}", err=True)
         if manifest.moved is not None:
-            click.echo("it went on in between" if manifest.moved else "it did not go on in between", err=True)
-        click.echo(f"evidence kept in {directory}", err=True)
+            echo("it went on in between" if manifest.moved else "it did not go on in between", err=True)
+        echo(f"evidence kept in {directory}", err=True)
     sys.exit(0 if manifest.fingerprint else 1)
 
 
 def _training(what: str | None) -> training_process.TrainingProcess:
     from stallguard.collectors import training_process
 
-    by_pid = what is not None and what.isdigit()
+    by_pid = what is not None and what.isdecimal()
     runs = list(reversed(list_runs())) if by_pid else [pick(what)]
     for run in runs:
         found = training_process.find(run, int(what or 0) if by_pid else 0)

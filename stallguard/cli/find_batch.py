@@ -10,6 +10,8 @@ from typing import Any
 import click
 import msgspec
 
+from stallguard import jsontext
+from stallguard.cli._console import echo
 from stallguard.cli._errors import INTERRUPTED
 from stallguard.cli._json import prints_json
 from stallguard.cli._options import given, settings
@@ -80,20 +82,20 @@ def command(ctx: click.Context, /, steps: int, most: int | None, as_json: bool, 
         except Interrupted:
             is_interrupted = True
     if as_json:
-        click.echo(msgspec.json.encode(Output(SCHEMA, finder.tries, **found)))
+        echo(jsontext.readable(Output(SCHEMA, finder.tries, **found)))
     else:
         tried = sorted(finder.tries, key=lambda one: (one.rows or 0, -one.factor))
-        click.echo("\n".join(table("size", [(one.size, one) for one in tried], SURVIVES)))
+        echo("\n".join(table("size", [(one.size, one) for one in tried], SURVIVES)))
         if is_interrupted:
-            click.echo("interrupted before the largest batch was known")
+            echo("interrupted before the largest batch was known")
         elif not any(found.values()):
-            click.echo("no batch size survives")
+            echo("no batch size survives")
         elif finder.limits.gives_size:
-            click.echo(f"the largest batch that survives: {found['rows']} rows")
+            echo(f"the largest batch that survives: {found['rows']} rows")
         elif found["factor"] == 1:
-            click.echo("the whole batch survives")
+            echo("the whole batch survives")
         else:
-            click.echo(f"batches survive in {found['factor']} parts")
+            echo(f"batches survive in {found['factor']} parts")
     sys.exit(INTERRUPTED if is_interrupted else 0 if any(found.values()) else NONE_SURVIVES)
 
 
@@ -170,4 +172,4 @@ class Finder:
 
 
 def _say(words: str) -> None:
-    click.echo(f"stallguard: {words}", err=True)
+    echo(f"stallguard: {words}", err=True)

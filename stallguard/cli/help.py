@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from stallguard.cli import _complete
+from stallguard.cli._console import echo
 
 
 @click.command("help")
@@ -20,4 +21,4 @@ def command(ctx: click.Context, words: tuple[str, ...]) -> None:
         name, found, _ = group.resolve_command(context, [word])
         assert found is not None  # noqa: S101 - resolve_command raises instead
         context = click.Context(found, info_name=name, parent=context, **found.context_settings)
-    click.echo(context.get_help())
+    echo(context.get_help())

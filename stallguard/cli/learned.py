@@ -9,6 +9,7 @@ import msgspec
 
 from stallguard import jsontext
 from stallguard.cli import _complete
+from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
 from stallguard.core.messages import counted
 from stallguard.errors import NO_SUCH_RUN, StallguardError
@@ -47,14 +48,14 @@ def show(as_json: bool) -> None:
     kept = learned_store.everything()
     if as_json:
         rows = [Row(one.name, one.saved, one.what, list(one.key.command), one.key.directory) for one in kept]
-        click.echo(jsontext.readable(Output(SCHEMA, rows)))
+        echo(jsontext.readable(Output(SCHEMA, rows)))
         return
     for one in kept:
         script = one_line(f"{' '.join(one.key.command)}  ({one.key.directory})")
         day = dt.datetime.fromtimestamp(one.saved).astimezone()
-        click.echo(f"{one.name}  {day:%Y-%m-%d}  {one.what:<34}  {script}")
+        echo(f"{one.name}  {day:%Y-%m-%d}  {one.what:<34}  {script}")
     if not kept:
-        click.echo("nothing has been learned yet", err=True)
+        echo("nothing has been learned yet", err=True)
 
 
 @command.command("forget")
@@ -75,4 +76,4 @@ def forget(name: str | None, everything: bool) -> None:
         )
     for one in gone:
         one.path.unlink(missing_ok=True)
-    click.echo(f"forgot {counted(len(gone), 'file')}", err=True)
+    echo(f"forgot {counted(len(gone), 'file')}", err=True)

@@ -16,6 +16,7 @@ import click
 import msgspec
 
 from stallguard.cli import _complete
+from stallguard.cli._console import echo, write
 from stallguard.cli._json import prints_json
 from stallguard.errors import UNREADABLE
 from stallguard.report.sanitize import plain
@@ -31,7 +32,12 @@ CHUNK = 1 << 16
 @click.argument("run", required=False, shell_complete=_complete.runs)
 @click.option("-f", "--follow", is_flag=True, help="Follow the log while the run is alive.")
 @click.option("-n", "most", type=click.IntRange(0), metavar="COUNT", help="Only the last COUNT lines.")
-@click.option("--output", "output", is_flag=True, help="The output of the script, byte for byte.")
+@click.option(
+    "--output",
+    "output",
+    is_flag=True,
+    help="The output of the script, byte for byte; on a terminal as visible text.",
+)
 @prints_json("The journal: JSON lines.", "stallguard.storage.journal:JournalLine")
 def command(run: str | None, follow: bool, most: int | None, output: bool, as_json: bool) -> None:
     """Show what happened in RUN (default: the newest): stallguard's messages, one per line."""
@@ -45,14 +51,13 @@ def command(run: str | None, follow: bool, most: int | None, output: bool, as_js
             began = dt.datetime.fromisoformat(first.line.time).timestamp()
     if most is not None:
         last = _last(path, most, raw=raw, began=began)
-        sys.stdout.buffer.write(b"".join(last))
-        sys.stdout.flush()
+        write(b"".join(last), lines=output)
     for chunk in _chunks(which, path, follow=follow, new=most is not None):
         if raw:
-            sys.stdout.buffer.write(chunk)
+            write(chunk, lines=output)
         else:
             for words in filter(None, (as_text(line, began) for line in chunk.splitlines())):
-                click.echo(words)
+                echo(words)
         sys.stdout.flush()
 
 

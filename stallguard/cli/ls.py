@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from stallguard import jsontext
+from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
 from stallguard.core.text import counted, duration
 from stallguard.report.sanitize import one_line
@@ -46,12 +47,12 @@ def command(most: int | None, trials: bool, as_json: bool) -> None:
     shown = [run for run in list_runs() if trials or not run.is_trial]
     rows = [row(run) for run in shown[-(most or len(shown)) :]]
     if as_json:
-        click.echo(jsontext.readable(Output(SCHEMA, rows)))
+        echo(jsontext.readable(Output(SCHEMA, rows)))
         return
     for fields in rows:
-        click.echo(line(fields))
+        echo(line(fields))
     if not rows:
-        click.echo("no runs yet; start one: stallguard run train.py", err=True)
+        echo("no runs yet; start one: stallguard run train.py", err=True)
 
 
 def row(run: RunDir) -> Row:

@@ -12,6 +12,7 @@ import click
 
 from stallguard import __version__
 from stallguard.cli import _manual
+from stallguard.cli._console import echo
 
 
 @click.command("man")
@@ -30,10 +31,10 @@ def command(ctx: click.Context, /, roff: bool) -> None:
     text = _manual.page(root, __version__)
     reader = shutil.which("man")
     if roff:
-        click.echo(text, nl=False)
+        echo(text, nl=False)
         return
     if reader is None or not sys.stdout.isatty():
-        click.echo(_manual.readable(text, shutil.get_terminal_size((80, 24)).columns), nl=False)
+        echo(_manual.readable(text, shutil.get_terminal_size((80, 24)).columns), nl=False)
         return
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "stallguard.1"

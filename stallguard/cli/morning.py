@@ -8,6 +8,7 @@ import os
 import click
 
 from stallguard import jsontext, units
+from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
 from stallguard.errors import USAGE, StallguardError
 from stallguard.report.sanitize import plain
@@ -44,14 +45,14 @@ def command(since: str, as_json: bool) -> None:
     over = missed_starts.since(began, manager(own_system(), os.environ), dt.datetime.now().astimezone())
     if as_json:
         missed = [MissedStart(one.job, one.at, one.words) for one in over]
-        click.echo(jsontext.readable(OvernightOutput(SCHEMA, nights, missed)))
+        echo(jsontext.readable(OvernightOutput(SCHEMA, nights, missed)))
         return
     for one in over:
-        click.echo(f"{one.job}: {one.words}")
+        echo(f"{one.job}: {one.words}")
     for done in nights:
-        click.echo(plain("\n".join(lines(done))))
+        echo(plain("\n".join(lines(done))))
     if not nights and not over:
-        click.echo(f"no run in the last {since}", err=True)
+        echo(f"no run in the last {since}", err=True)
 
 
 def _last_lived(run: RunDir) -> dt.datetime:

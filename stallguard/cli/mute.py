@@ -6,6 +6,7 @@ import click
 
 from stallguard import units
 from stallguard.cli import _complete
+from stallguard.cli._console import echo
 from stallguard.cli._live import ask, only_live
 from stallguard.core.text import duration as said
 from stallguard.errors import USAGE, StallguardError
@@ -29,4 +30,4 @@ def command(duration: str, run: str | None) -> None:
     which = only_live(run)
     ask(which, "mute", str(seconds))
     state = f"paused for {said(seconds)}" if seconds else "on again"
-    click.echo(f"run {which.id}: stall handling is {state}", err=True)
+    echo(f"run {which.id}: stall handling is {state}", err=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
-from stallguard import config
+from stallguard import config, jsontext
+from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
 from stallguard.cli._options import given, settings
 from stallguard.errors import USAGE, StallguardError
@@ -41,11 +41,11 @@ def command(is_test: bool, as_json: bool, **parameters: Any) -> None:
     results = notify.test(notify.channels(wanted, os.environ, failed.append), TITLE, TEXT)
     results += [notify.SendResult("Apprise", why) for why in failed]
     if as_json:
-        click.echo(msgspec.json.encode(notify.Tested(notify.SCHEMA, results)))
+        echo(jsontext.readable(notify.Tested(notify.SCHEMA, results)))
     for one in results if not as_json else ():
-        click.echo(f"{one.channel}: {f'failed: {one.why}' if one.why else 'sent'}")
+        echo(f"{one.channel}: {f'failed: {one.why}' if one.why else 'sent'}")
     if not results:
-        click.echo("no channel is configured: notify.desktop, notify.command, notify.urls", err=True)
+        echo("no channel is configured: notify.desktop, notify.command, notify.urls", err=True)
     if sys.platform == "darwin" and wanted.desktop:
-        click.echo(f"if no notification appears: {notify.ALLOW_ON_MAC}", err=True)
+        echo(f"if no notification appears: {notify.ALLOW_ON_MAC}", err=True)
     sys.exit(1 if not results or any(one.why for one in results) else 0)

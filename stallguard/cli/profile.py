@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import click
 
 from stallguard import jsontext
 from stallguard.cli import _complete
-from stallguard.cli._console import show
+from stallguard.cli._console import echo, show
 from stallguard.cli._json import prints_json
 from stallguard.cli._live import pick
 from stallguard.errors import CANNOT_RUN, StallguardError
@@ -60,7 +59,7 @@ def command(run: str | None, speedscope_file: str | None, as_json: bool) -> None
             return
     made = profile_document.make(which, found, os.environ)
     if as_json:
-        click.echo(jsontext.readable(made))
+        echo(jsontext.readable(made))
         return
     from stallguard.report import profile_table
 
@@ -78,12 +77,14 @@ def _export(run: RunDir, found: Sampled, target: str, *, err: bool) -> None:
     file = speedscope.make(run.id, found.trainings)
     text = jsontext.readable(profile_document.cleaned(file, profile_document.redactor_of(run, os.environ)))
     if target == STDOUT:
-        sys.stdout.buffer.write(text + b"\n")
+        echo(text)
         return
     path = Path(target)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        draft.write_bytes(text)
+        draft.unlink(missing_ok=True)
+        with draft.open("xb") as out:  # never through a link: this can be /tmp
+            out.write(text)
         draft.replace(path)
     except OSError as error:
         raise StallguardError(
@@ -94,4 +95,4 @@ def _export(run: RunDir, found: Sampled, target: str, *, err: bool) -> None:
         ) from error
     finally:
         draft.unlink(missing_ok=True)
-    click.echo(path, err=err)
+    echo(path, err=err)

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from stallguard import config
+from stallguard import config, jsontext
+from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
 from stallguard.core.text import quantity
 from stallguard.storage import retention
@@ -53,10 +54,10 @@ def command(runs: str | None, age: str | None, size: str | None, dry_run: bool, 
     removals = retention.prune(settings, runs_dir(), dry=dry_run)
     if as_json:
         rows = [Row(item.run.id, item.size, item.why) for item in removals]
-        click.echo(msgspec.json.encode(Output(SCHEMA, not dry_run, rows)))
+        echo(jsontext.readable(Output(SCHEMA, not dry_run, rows)))
         return
     for item in removals:
-        click.echo(f"{item.run.id:<36}  {quantity(item.size, 'bytes'):>8}  {item.why}")
+        echo(f"{item.run.id:<36}  {quantity(item.size, 'bytes'):>8}  {item.why}")
     done = "would be removed" if dry_run else "removed"
     room = quantity(sum(item.size for item in removals), "bytes")
-    click.echo(f"{len(removals)} runs {done}, {room}", err=True)
+    echo(f"{len(removals)} runs {done}, {room}", err=True)

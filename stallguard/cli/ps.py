@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import click
-import msgspec
 
+from stallguard import jsontext
+from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
 from stallguard.cli._live import ask
 from stallguard.core.text import duration
 from stallguard.errors import StallguardError
 from stallguard.launch import orphan
-from stallguard.report.sanitize import plain
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, list_runs
 
@@ -26,14 +26,17 @@ def command(as_json: bool) -> None:
     runs = list_runs()
     snapshots = [one for one in map(_snapshot, runs) if one is not None]
     if as_json:
-        click.echo(msgspec.json.encode({"schema": 1, "runs": snapshots}))
+        echo(jsontext.readable({"schema": 1, "runs": snapshots}))
         return
     for snapshot in snapshots:
-        click.echo(plain(line(snapshot)))
-        for name, text in trainings(snapshot):
-            click.echo(plain(f"    {name}: {text}"))
+        try:
+            rows = [line(snapshot), *(f"    {name}: {text}" for name, text in trainings(snapshot))]
+        except (LookupError, TypeError, ValueError, AttributeError):  # of another version, or damaged
+            rows = [f"{snapshot.get('run', '')}: its answer cannot be read"]
+        for row in rows:
+            echo(row)
     if not snapshots:
-        click.echo("no run is alive", err=True)
+        echo("no run is alive", err=True)
 
 
 def _snapshot(run: RunDir) -> dict[str, Any] | None:

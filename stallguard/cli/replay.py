@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
-from stallguard import config
+from stallguard import config, jsontext
 from stallguard.cli import _complete
+from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, find_run
@@ -47,15 +47,15 @@ def command(what: str | None, sets: tuple[str, ...], compare: bool, as_json: boo
         limits = config.load({**then, **choice}, os.environ, Path.cwd()).config.limits()
         found.append((choice, replay_output.decide(source, limits)))
     if as_json:
-        click.echo(msgspec.json.encode(replay_output.output(source, found, compare=compare)))
+        echo(jsontext.readable(replay_output.output(source, found, compare=compare)))
         return
     if title := replay_output.title(source):
-        click.echo(title)
+        echo(title)
     for choice, result in found:
         if compare:
-            click.echo(
+            echo(
                 "with "
                 + (", ".join(f"{key}={raw}" for key, raw in choice.items()) or "the settings as they are")
             )
         for line in replay_output.lines(source, result):
-            click.echo(f"  {line}" if compare else line)
+            echo(f"  {line}" if compare else line)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import webbrowser
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import click
 
 from stallguard import jsontext
 from stallguard.cli import _complete
-from stallguard.cli._console import console
+from stallguard.cli._console import console, echo, write
 from stallguard.cli._json import prints_json
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.storage.paths import NEWEST, RunDir, find_run, list_runs
@@ -54,7 +53,7 @@ def command(run: str | None, html_file: str | None, as_json: bool, show: bool) -
         from stallguard.report import document, html_page
 
         page = html_page.render(document.make(which, os.environ))
-        sys.stdout.buffer.write(page.encode(errors="replace"))
+        write(page.encode(errors="replace"))
         return
     if html_file is not None or show:
         from stallguard.report import html_page
@@ -69,7 +68,7 @@ def command(run: str | None, html_file: str | None, as_json: bool, show: bool) -
                 cure="choose another: --html FILE",
                 code=CANNOT_RUN,
             ) from error
-        click.echo(path, err=as_json)
+        echo(path, err=as_json)
         if show:
             webbrowser.open(path.resolve().as_uri())
     if as_json or (html_file is None and not show):
@@ -88,7 +87,7 @@ def _print(run: RunDir, *, as_json: bool) -> None:
 
     made = document.make(run, os.environ)
     if as_json:
-        click.echo(jsontext.readable(made))
+        echo(jsontext.readable(made))
         return
     from stallguard.report import terminal_page
 

@@ -7,8 +7,10 @@ import sys
 import click
 
 from stallguard.cli import _complete
+from stallguard.cli._console import echo
 from stallguard.cli._live import NO, ask, only_live
 from stallguard.errors import USAGE, StallguardError
+from stallguard.report.sanitize import plain
 
 
 @click.command("restart")
@@ -27,10 +29,10 @@ def command(run: str | None, from_scratch: bool) -> None:
             raise StallguardError(
                 lost, cure="to restart from scratch: stallguard restart --from-scratch", code=USAGE
             )
-        if not click.confirm(f"{lost}. Restart it?", err=True):
+        if not click.confirm(plain(f"{lost}. Restart it?"), err=True):
             sys.exit(NO)
     ask(which, "restart", FROM_SCRATCH if from_scratch else "")
     start = (
         "again from its last checkpoint" if which.has_checkpoints() and not from_scratch else "from scratch"
     )
-    click.echo(f"run {which.id} is being started {start}", err=True)
+    echo(f"run {which.id} is being started {start}", err=True)

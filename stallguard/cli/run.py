@@ -12,6 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from stallguard import config
+from stallguard.cli._console import echo
 from stallguard.cli._guard import guard
 from stallguard.cli._options import given, settings
 
@@ -74,7 +75,7 @@ def command(ctx: click.Context, /, name: str, dry_run: bool, **parameters: Any) 
         return config.load(flags, os.environ, cwd)
 
     if dry_run:
-        click.echo(_plan(words, load(), cwd))
+        echo(_plan(words, load(), cwd))
         return
     sys.exit(guard(words, load(), load, name))
 

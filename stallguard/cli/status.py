@@ -8,9 +8,11 @@ from typing import Any
 import click
 import msgspec
 
+from stallguard import jsontext
 from stallguard.cli import _complete
+from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
-from stallguard.cli._live import NO, ask, pick
+from stallguard.cli._live import NO, ask, pick, readable
 from stallguard.launch import orphan
 from stallguard.report.sanitize import plain
 from stallguard.storage import run_files
@@ -50,13 +52,16 @@ def command(run: str | None, as_json: bool) -> None:
         from stallguard.report import status_rows
 
         snapshot = ask(which, "status")
-        well = status_rows.is_well(snapshot)
-        output: Any = (
-            msgspec.json.encode(snapshot) if as_json else "\n".join(lines(which, live_rows(which, snapshot)))
-        )
+        with readable(which):
+            well = status_rows.is_well(snapshot)
+            output: Any = (
+                jsontext.readable(snapshot)
+                if as_json
+                else "\n".join(lines(which, live_rows(which, snapshot)))
+            )
     else:
         well, output = _over(which, as_json=as_json)
-    click.echo(output if as_json else plain(output))
+    echo(output if as_json else plain(output))
     sys.exit(0 if well else NO)
 
 
@@ -89,7 +94,7 @@ def _over(run: RunDir, *, as_json: bool) -> tuple[bool, Any]:
         output = Over(SCHEMA, run.id, state, end)
         if attempt is not None:
             output = Over(SCHEMA, run.id, "unguarded", end, attempt.process.pid)
-        return state == "finished", msgspec.json.encode(output)
+        return state == "finished", jsontext.readable(output)
     from stallguard.core.text import count, duration
 
     rows = [("state", state)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from stallguard.cli import _complete
+from stallguard.cli._console import echo
 from stallguard.cli._live import ask, only_live
 from stallguard.errors import GAVE_UP, StallguardError
 from stallguard.launch import orphan
@@ -18,10 +19,10 @@ def command(run: str | None) -> None:
     attempt = orphan.find(which)
     if attempt is None:
         ask(which, "stop")
-        click.echo(f"run {which.id} is being ended", err=True)
+        echo(f"run {which.id} is being ended", err=True)
         return
     pid = attempt.process.pid
-    click.echo(f"stallguard was killed in run {which.id}; its training (pid {pid}) is being ended", err=True)
+    echo(f"stallguard was killed in run {which.id}; its training (pid {pid}) is being ended", err=True)
     left = orphan.end(which, attempt)
     if left:
         raise StallguardError(
@@ -30,4 +31,4 @@ def command(run: str | None) -> None:
             cure="a process that is stuck in the kernel ends only when the machine restarts",
             code=GAVE_UP,
         )
-    click.echo(f"the training of run {which.id} was ended", err=True)
+    echo(f"the training of run {which.id} was ended", err=True)

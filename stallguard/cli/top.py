@@ -14,7 +14,8 @@ from typing import Any
 import click
 
 from stallguard.cli import _complete, status
-from stallguard.cli._live import ask, pick
+from stallguard.cli._console import console
+from stallguard.cli._live import ask, pick, readable
 from stallguard.errors import StallguardError
 from stallguard.report.sanitize import plain
 from stallguard.storage import run_files
@@ -39,13 +40,14 @@ def command(ctx: click.Context, run: str | None) -> None:
     from rich.live import Live
 
     said = ""
-    with _keys(), Live(screen=True, auto_refresh=False) as screen:
+    with _keys(), Live(screen=True, auto_refresh=False, console=console()) as screen:
         while True:
             try:
                 snapshot = ask(which, "status")
             except StallguardError:
                 break  # it is over, which is printed below
-            screen.update(_screen(which, snapshot, said), refresh=True)
+            with readable(which):
+                screen.update(_screen(which, snapshot, said), refresh=True)
             key = ""
             if select.select([sys.stdin], [], [], EVERY)[0]:  # the end of the input is a ^D
                 key = os.read(sys.stdin.fileno(), 1).decode(errors="replace") or "\x04"

@@ -48,7 +48,9 @@ def write(run_dir: Path, target: Path | None = None, environment: Mapping[str, s
     text = render(document.make(RunDir(run_dir), environment))
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        draft.write_text(text, "utf-8", errors="replace")
+        draft.unlink(missing_ok=True)
+        with draft.open("x", encoding="utf-8", errors="replace") as file:  # never through a link
+            file.write(text)
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)

@@ -30,6 +30,12 @@ def one_line(text: str) -> str:
     return plain(text).replace("\n", "\u240a")
 
 
+def json_text(data: bytes) -> bytes:
+    """Return JSON with the same values, in which such characters are escapes: for JSON on a terminal."""
+    text = data.decode(errors="replace")
+    return re.sub(_UNSAFE, lambda match: f"\\u{ord(match[0]):04x}", text).encode()
+
+
 def _visible(match: re.Match[str]) -> str:
     code = ord(match[0])
     if code < 0x20:  # noqa: PLR2004 - the C0 controls
@@ -42,9 +48,13 @@ def screen(data: bytes, lines: int, columns: int) -> list[str]:
 
     Of a progress bar that was drawn again and again its last state is kept.  A longer line ends in an ellipsis.
     """
+    kept = [line for line in drawn(data) if line][-lines:]
+    return [cut(line, columns) for line in kept]
+
+
+def drawn(data: bytes) -> list[str]:
+    """Return the lines of an output as `screen` does: all of them, in their whole length."""
     text = re.sub(_COLOUR, "", data.decode(errors="replace").replace("\r\n", "\n"))
     # Of a line whose beginning is written again, by carriage returns or backspaces, the last writing stays.
     redrawn = (re.split(r"[\r\x08]+", line.rstrip("\r\x08"))[-1] for line in text.split("\n"))
-    shown = [plain(line).rstrip() for line in redrawn]
-    kept = [line for line in shown if line][-lines:]
-    return [cut(line, columns) for line in kept]
+    return [plain(line).rstrip() for line in redrawn]
