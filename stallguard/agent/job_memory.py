@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from stallguard.errors import UNREADABLE
-from stallguard.storage import paths, run_files
+from stallguard.storage import paths, private, run_files
 
 Moment = dt.datetime
 
@@ -56,7 +56,7 @@ def recall(name: str) -> JobMemory:
 def keep(name: str, memory: JobMemory) -> None:
     """Write the state of a job; a file that could not be read is kept beside it.  Raises OSError."""
     path = file(name)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private.own(path.parent)
     if memory.damaged:
         with contextlib.suppress(OSError):
             path.replace(path.with_suffix(".damaged"))

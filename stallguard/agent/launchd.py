@@ -28,6 +28,7 @@ from stallguard.agent.manager_protocol import KnownJob
 from stallguard.agent.service_tool import Said
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.host.preferences import sleep, wakes
+from stallguard.storage import private
 
 PATIENCE = 30.0  # seconds for one answer of launchctl
 START_TRIES = 20  # of kickstart while launchd is busy with the job
@@ -84,7 +85,7 @@ class Launchd:
         file = self.places.definition(job.name)
         self._refuse_foreign(job.name)
         is_new = not file.exists()
-        self.places.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private.own(self.places.logs)
         _write(file, plist.render(job))
         names = {"domain": self._domain, "target": self._target(job.name), "file": str(file)}
         try:

@@ -7,10 +7,16 @@ from __future__ import annotations
 
 import plistlib
 from typing import Any
+from xml.parsers.expat import ExpatError
 
 from stallguard import units
 from stallguard.agent.job import Job, label
 
+# What plistlib raises for bytes that are no property list: it documents one of them (Python 3.11 to 3.14).
+DAMAGED = (
+    plistlib.InvalidFileException, ExpatError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError,
+    RecursionError, MemoryError,
+)  # fmt: skip
 OPEN_FILES = 4096  # launchd's own soft limit is 256; TensorFlow opens one descriptor per data shard
 
 
@@ -58,6 +64,6 @@ def program(data: bytes) -> tuple[str, ...]:
     """Return the command line in a property list; () if it is damaged or has none."""
     try:
         arguments = plistlib.loads(data).get("ProgramArguments", [])
-    except (plistlib.InvalidFileException, ValueError, AttributeError, OverflowError):
+    except DAMAGED:
         return ()
     return tuple(map(str, arguments)) if isinstance(arguments, list) else ()

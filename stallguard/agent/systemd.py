@@ -19,11 +19,13 @@ from stallguard.agent.manager_protocol import KnownJob
 from stallguard.agent.service_tool import Said
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.host.preferences import sleep, wakes
+from stallguard.storage import private
 
 PATIENCE = 30.0  # seconds for one answer
 PAUSE = 0.25  # seconds between two checks of a job that ends
 ASKED = ("LoadState", "ActiveState", "SubState", "MainPID", "ExecMainCode", "ExecMainStatus")
 KILLED = frozenset({"2", "3"})  # ExecMainCode: CLD_KILLED, CLD_DUMPED
+DIGITS = 10  # of a pid or an exit code, at most
 # systemd's exit codes for a process that it could not start: systemd.exec(5), "Process Exit Codes".
 STARTLESS = {
     200: "the working directory does not exist",
@@ -88,7 +90,7 @@ class Systemd:
 
     def _write(self, job: Job) -> None:
         try:
-            self.places.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+            private.own(self.places.logs)
             self.places.definitions.mkdir(parents=True, exist_ok=True)
             for name, data in self.render(job).items():
                 draft = self.places.definitions / f".{name}.draft"
@@ -172,22 +174,25 @@ def parse_show(text: str) -> KnownJob:
     """Return the values of the properties; absent ones count as unknown."""
     said = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     active = said.get("ActiveState", "")
-    pid = said.get("MainPID", "0")
+    pid = _number(said.get("MainPID", ""))
     return KnownJob(
         loaded=said.get("LoadState") == "loaded",
-        running=active in ("active", "deactivating", "reloading") and pid != "0",
+        running=active in ("active", "deactivating", "reloading") and bool(pid),
         state=f"{active} ({said.get('SubState', '')})" if active else "",
-        pid=int(pid) if pid.isdigit() and pid != "0" else None,
+        pid=pid or None,
         starts=None,
         ending=_ending(said),
     )
 
 
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() and len(text) <= DIGITS else None
+
+
 def _ending(said: dict[str, str]) -> str:
-    status = said.get("ExecMainStatus", "")
-    if said.get("ExecMainCode", "0") == "0" or not status.isdigit():
+    number = _number(said.get("ExecMainStatus", ""))
+    if said.get("ExecMainCode", "0") == "0" or number is None:
         return ""
-    number = int(status)
     if said["ExecMainCode"] in KILLED:
         return launchctl_codes.ending(PrintedService(signal=number))
     return STARTLESS.get(number) or launchctl_codes.ending(PrintedService(exit_code=number))

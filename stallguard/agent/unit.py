@@ -94,7 +94,7 @@ def timer(job: Job) -> str | None:
 
 def stop_timeout(text: str) -> int:
     """Return the seconds that a service has to end; systemd's default of 90 if it does not say."""
-    match = re.search(r"^TimeoutStopSec=(\d+)$", text, re.MULTILINE)
+    match = re.search(r"^TimeoutStopSec=(\d{1,9})$", text, re.MULTILINE)
     return int(match[1]) if match else 90
 
 

@@ -25,6 +25,7 @@ from stallguard.collectors.evidence_text import File, Sheet
 from stallguard.collectors.redact import Redactor
 from stallguard.core.events import Collected
 from stallguard.host import system
+from stallguard.storage import private
 
 __all__ = ["EvidenceContext", "Item", "Manifest", "collect", "gather"]
 
@@ -79,7 +80,7 @@ def gather(context: EvidenceContext, collectors: Sequence[Collector] | None = No
     began = time.monotonic()
     broken: list[Item] = []
     with contextlib.suppress(OSError):  # every collector reports why it could not write
-        context.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private.ensure(context.directory)
     if collectors is None:
         # This import takes 20 ms, which must not delay the start of the training.
         from stallguard.collectors import collector_registry
@@ -211,7 +212,7 @@ def _write(directory: Path, manifest: Manifest) -> None:
     """Write manifest.json, whole or not at all; the files are useful without it."""
     draft = directory / ".manifest.json"
     try:
-        draft.write_bytes(msgspec.json.format(jsontext.readable(manifest), indent=1) + b"\n")
+        private.write(draft, msgspec.json.format(jsontext.readable(manifest), indent=1) + b"\n")
         draft.replace(directory / "manifest.json")
     except OSError:
         return  # a full disk: the event has the main facts

@@ -13,6 +13,7 @@ import msgspec
 
 from stallguard import jsontext
 from stallguard.collectors.redact import Redactor
+from stallguard.storage import private
 
 HALF_SECRET = 512  # bytes left out at a cut in a text without lines
 
@@ -74,7 +75,7 @@ class Sheet:
             return
         draft = self._directory / f".{name}.part"
         try:
-            draft.write_bytes(data)
+            private.write(draft, data)
             os.replace(draft, self._directory / name)  # noqa: PTH105 - both are paths already
         except OSError as error:
             self.trouble = f"{name}: {error.strerror}"

@@ -1,7 +1,8 @@
 """Secrets are removed by rules, the same for arguments, environment and every text of a bundle.
 
     secret      the value after a name such as password, api_key, --token, Authorization, AWS_SECRET_ACCESS_KEY
-    known       that value wherever else it occurs: a secret of the environment that the script printed
+    known       that value wherever else it occurs: a secret of the environment that the script printed, also the
+                password of an address in it or in an argument
     url         user and password in an address: scheme://user:password@host
     token       text of a known form: AWS, GitHub, GitLab, Hugging Face, OpenAI, Slack, Google, PyPI, npm, JWT
     key         a private key in PEM form
@@ -73,6 +74,7 @@ SHAPES = (
     Shape("e-mail", re.compile(r"(?<![\w.+-])[\w.+-]++@[A-Za-z0-9-]++(?:\.[A-Za-z0-9-]++)++")),
 )
 
+_PASSWORD = re.compile(r"://[^\s:@/]*+:([^\s@/]++)@")
 _URL = re.compile(r"(?<=://)[^\s\"'<>]++")
 # `--name value`, `--name=value`, "--name", "value"; then name=value, name: value, "name": value.
 _NAME = re.compile(
@@ -118,6 +120,10 @@ class Redactor:
             value
             for word, value in pairwise(arguments)
             if word.startswith("-") and "=" not in word and is_secret_name(word) and not value.startswith("-")
+        ]
+        # A script that connects with the password of an address can print it alone.
+        values += [
+            found[1] for word in (*environment.values(), *arguments) for found in _PASSWORD.finditer(word)
         ]
         known = sorted({value for value in values if len(value) >= SHORTEST_KNOWN}, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, known))) if known else None

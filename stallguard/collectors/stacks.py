@@ -21,6 +21,7 @@ _THREAD = re.compile(
     r"(?P<current>Current thread|Thread) (?P<ident>0x[0-9a-f]+)(?: \[(?P<name>.*)\])? \(most recent"
 )
 _FRAME = re.compile(r'  File (?:"(?P<file>.*)"|\?\?\?), line (?P<line>\d+|\?\?\?) in (?P<function>.*)')
+DIGITS = 9  # of a number of a line, at most
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")
 
 
@@ -53,7 +54,7 @@ def parse(text: str) -> list[Thread]:
             current = head["current"].startswith("Current")
             threads.append(Thread(head["ident"], current=current, name=head["name"] or ""))
         elif frame and threads:
-            number = int(frame["line"]) if frame["line"].isdigit() else 0
+            number = int(frame["line"]) if frame["line"].isdecimal() and len(frame["line"]) <= DIGITS else 0
             found.append(Frame(_unescaped(frame["file"] or "?"), number, _unescaped(frame["function"])))
             threads[-1] = msgspec.structs.replace(threads[-1], frames=tuple(found))
     return threads

@@ -111,6 +111,18 @@ COMMANDS = (
     "stop",  # end the training cleanly after this batch, with a checkpoint
     "regrow",  # train in half as many parts from the end of this epoch on
 )
+# What a sound record has: a process, numbers that only grow from 0, and indices of what exists.
+PID_MAX = (1 << 31) - 1
+_PID = SLOT["pid"]
+_COUNTED = tuple(
+    SLOT[name] for name in "sequence sent_ns beats beat_ns phase_ns progress_ns changes began_ns".split()
+)
+_INDICES = (
+    (SLOT["kind"], len(KINDS)),
+    (SLOT["phase"], len(PHASES)),
+    (SLOT["source"], len(SOURCES)),
+    (SLOT["wait"], len(WAITS)),
+)
 FLAG_STACKS_ARMED = 1  # the stack-dump signal is registered: it can be sent
 FLAG_SMALLER_BATCH = 2  # micro-batches are in effect
 FLAG_STOP_ASKED = 4  # the script was asked to end at the next batch
@@ -125,11 +137,19 @@ def pack(values: Sequence[int]) -> bytes:
 
 
 def unpack(data: bytes) -> dict[str, int] | None:
-    """Return the record as a dict by field name, None if `data` is no record of this version."""
-    if len(data) < SIZE:
+    """Return the record as a dict by field name, None if `data` is no record of this version, or not a sound one."""
+    if len(data) != SIZE:
         return None
-    values = _CODEC.unpack_from(data)
-    return dict(zip(FIELDS, values)) if values[0] == MAGIC else None
+    values = _CODEC.unpack(data)
+    if values[0] != MAGIC or not 0 < values[_PID] <= PID_MAX:
+        return None
+    for slot in _COUNTED:
+        if values[slot] < 0:
+            return None
+    for slot, most in _INDICES:
+        if not 0 <= values[slot] < most:
+            return None
+    return dict(zip(FIELDS, values))
 
 
 def profile_text(data: bytes) -> bytes | None:

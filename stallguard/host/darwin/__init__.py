@@ -22,6 +22,7 @@ from stallguard.host.darwin.process_tree import (
     start_time,
     throttled,
 )
+from stallguard.host.darwin.socket_peers import name_senders, peer_user, receive
 from stallguard.host.darwin.system import Gpu, MachineWatch, MemoryKill, facts, has_gpu, memory
 
 __all__ = [
@@ -41,7 +42,10 @@ __all__ = [
     "main_site",
     "memory",
     "monotonic",
+    "name_senders",
     "overcount",
+    "peer_user",
+    "receive",
     "start_time",
     "throttled",
     "user_data",

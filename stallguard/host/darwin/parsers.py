@@ -47,7 +47,13 @@ def accelerators(text: str) -> list[Accelerator]:
 def _accelerators_plist(text: str) -> list[Accelerator]:
     """Return the GPUs in a property list; none if one node of it has another shape."""
     with contextlib.suppress(
-        plistlib.InvalidFileException, ExpatError, ValueError, TypeError, AttributeError, IndexError
+        plistlib.InvalidFileException,
+        ExpatError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        LookupError,
+        RecursionError,
     ):
         found = []
         for node in plistlib.loads(text.encode()):

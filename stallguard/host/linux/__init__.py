@@ -16,13 +16,15 @@ from stallguard.host.linux.nvml import Gpu, has_gpu
 from stallguard.host.linux.process_tree import Tree, alive, overcount, start_time
 from stallguard.host.linux.processor_limits import throttled
 from stallguard.host.linux.procfs import catches, slurp
+from stallguard.host.linux.socket_peers import name_senders, peer_user, receive
 from stallguard.host.linux.thread_census import census, has_open, is_remote, main_site
 
 assert sys.platform != "darwin"  # noqa: S101 - for type checkers, which take one half
 
 __all__ = [
     "Gpu", "MachineWatch", "MemoryKill", "Tree", "alive", "asleep", "boot", "catches", "census", "facts", "has_gpu",
-    "has_open", "is_remote", "main_site", "memory", "monotonic", "overcount", "start_time", "throttled", "user_data",
+    "has_open", "is_remote", "main_site", "memory", "monotonic", "name_senders", "overcount", "peer_user", "receive",
+    "start_time", "throttled", "user_data",
 ]  # fmt: skip
 
 

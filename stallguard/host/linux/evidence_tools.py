@@ -82,7 +82,7 @@ def threads(pid: int) -> str:
         if stat is not None:
             where = _text(pid, thread, "wchan").strip("\0\n") or "-"
             number = _text(pid, thread, "syscall").partition(" ")[0].strip()
-            call = SITES.get(int(number), number) if number.isdigit() else number or "?"
+            call = SITES.get(int(number), number) if number.isdecimal() else number or "?"
             rows.append(
                 f"{thread:>8}  {stat.state:<15}  {stat.own_cpu:>9.2f}  {call:<10}  {where:<28}  {stat.name}"
             )
@@ -111,7 +111,7 @@ def summed(maps: str) -> Counter[str]:
     for line in maps.splitlines():
         fields = line.split(maxsplit=5)
         begin, _, end = fields[0].partition("-") if fields else ("", "", "")
-        if end:
+        with contextlib.suppress(ValueError):  # cut, or of another form
             sizes[fields[5] if len(fields) > 5 else "[anonymous]"] += int(end, 16) - int(begin, 16)  # noqa: PLR2004
     return sizes
 

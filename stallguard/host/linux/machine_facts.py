@@ -14,7 +14,7 @@ from collections.abc import Collection
 
 from stallguard.core.readings import Machine
 from stallguard.host.linux import procfs
-from stallguard.host.linux.procfs import slurp
+from stallguard.host.linux.procfs import DIGITS, slurp, whole
 
 BUSY = 0.05  # of a core; who uses less is not "busy"
 TOP = 3
@@ -84,7 +84,7 @@ def parse_times(text: bytes) -> tuple[int, int] | None:
     if (
         line[:1] != [b"cpu"]
         or len(ticks) < len(_KINDS)
-        or not all(field.isdigit() for field in ticks.values())
+        or not all(field.isdigit() and len(field) <= DIGITS for field in ticks.values())
     ):
         return None
     return int(ticks["idle"]) + int(ticks["iowait"]), sum(int(field) for field in ticks.values())
@@ -92,7 +92,7 @@ def parse_times(text: bytes) -> tuple[int, int] | None:
 
 def _number(path: str) -> int | None:
     text = (slurp(path, 64) or b"").strip()
-    return int(text) if text.isdigit() else None
+    return whole(text)
 
 
 def _power() -> str | None:

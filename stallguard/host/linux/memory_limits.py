@@ -41,8 +41,8 @@ def memory(pid: int | None = None) -> Memory:
 def _counter(path: str, name: bytes) -> int | None:
     for line in (slurp(path, 1 << 16) or b"").splitlines():
         word, _, value = line.partition(b" ")
-        if word == name and value.strip().isdigit():
-            return int(value)
+        if word == name:
+            return procfs.whole(value.strip())
     return None
 
 
@@ -144,8 +144,8 @@ def parse_limits(text: str) -> dict[str, int]:
     found = {}
     for line in text.splitlines():
         name, soft = line[:26].strip(), line[26:].split()[:1]
-        if name in _RLIMITS and soft and soft[0].isdigit() and int(soft[0]) > 0:
-            found[name] = int(soft[0])
+        if name in _RLIMITS and soft and procfs.whole(soft[0]):
+            found[name] = procfs.whole(soft[0]) or 0
     return found
 
 

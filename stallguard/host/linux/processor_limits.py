@@ -6,7 +6,7 @@ A container with `--cpus=2`, or a service with CPUQuota=, gets that much of each
 from __future__ import annotations
 
 from stallguard.host.linux.memory_limits import CGROUPS
-from stallguard.host.linux.procfs import slurp
+from stallguard.host.linux.procfs import slurp, whole
 
 V2 = 2
 # Of cpu.stat, by version of the hierarchy: the counter, and the seconds of its unit.
@@ -54,6 +54,7 @@ def parse_throttled(text: bytes, version: int) -> float | None:
     name, unit = _COUNTERS[version]
     for line in text.splitlines():
         key, _, value = line.partition(b" ")
-        if key == name.encode() and value.strip().isdigit():
-            return round(int(value) * unit, 4)
+        count = whole(value.strip())
+        if key == name.encode() and count is not None:
+            return round(count * unit, 4)
     return None

@@ -12,6 +12,7 @@ import os
 from typing import NamedTuple
 
 TICKS = os.sysconf("SC_CLK_TCK")  # of utime and stime, a second
+DIGITS = 20  # of a number of 64 bits
 PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
 _FIELDS = 22  # that are used of those after the name
 PF_EXITING = 0x4  # include/linux/sched.h
@@ -56,6 +57,11 @@ def slurp(path: str, size: int = 4096) -> bytes | None:
         os.close(fd)
 
 
+def whole(text: str | bytes) -> int | None:
+    """Return a number in plain digits, as the kernel prints one of 64 bits; None for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS else None
+
+
 def parse_stat(line: bytes) -> Stat | None:
     """Return a stat line as values; None if it is not one.  The name may hold spaces and parentheses."""
     begin, end = line.find(b"("), line.rfind(b")")
@@ -65,6 +71,8 @@ def parse_stat(line: bytes) -> Stat | None:
     try:
         number = [int(text) for text in field[1:_FIELDS]]
     except ValueError:
+        return None
+    if any(abs(one) > 1 << 64 for one in number):
         return None
     letter = field[0].decode(errors="replace")
     exiting = number[5] & PF_EXITING and letter != "Z"
@@ -102,7 +110,7 @@ def catches(pid: int, number: int) -> bool | None:
 def all_pids() -> list[int]:
     """Return the ids of all processes that this user may see."""
     with contextlib.suppress(OSError):
-        return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - hundreds
+        return [int(name) for name in os.listdir("/proc") if name.isdecimal()]  # noqa: PTH208 - hundreds
     return []
 
 
