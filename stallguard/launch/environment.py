@@ -14,6 +14,7 @@ import msgspec
 
 from stallguard.launch import run_seed
 from stallguard.probe import process_key
+from stallguard.storage import private
 
 INJECT = Path(__file__).resolve().parent.parent / "probe" / "inject"
 OURS = "STALLGUARD_"
@@ -89,9 +90,5 @@ def keep_reference(pages: Path, environment: Mapping[str, str]) -> None:
     """
     lines = (f"{digest} {name}\n" for name, digest in process_key.digests(environment).items())
     file = pages / process_key.REFERENCE
-    with open(file, "w", encoding="utf-8", errors="surrogateescape", opener=_privately) as out:
+    with open(file, "w", encoding="utf-8", errors="surrogateescape", opener=private.opener) as out:
         out.writelines(lines)
-
-
-def _privately(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

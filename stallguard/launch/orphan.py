@@ -7,11 +7,12 @@ it is ended here its run has an outcome, so that does not happen.
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 from stallguard.errors import SIGNALLED
 from stallguard.storage import attempt_file, run_files
 from stallguard.storage.attempt_file import AttemptRecord
-from stallguard.storage.paths import RunDir
+from stallguard.storage.paths import RunDir, remove_sockets
 
 WHY = "you requested a stop; stallguard had been killed before"
 
@@ -24,8 +25,6 @@ def find(run: RunDir) -> AttemptRecord | None:
 
 def end(run: RunDir, attempt: AttemptRecord) -> list[int]:
     """End the attempt's group: SIGTERM, the run's grace, SIGKILL; write the outcome; return what did not end."""
-    import shutil
-
     from stallguard.config.sections import Config
     from stallguard.core import ledger, recovery, time_spent
     from stallguard.core.run import beats
@@ -36,7 +35,7 @@ def end(run: RunDir, attempt: AttemptRecord) -> list[int]:
     grace = asked.config.get("stop", {}).get("grace", GRACE) if asked else GRACE
     left = sweep(attempt.process.pid, grace)
     if not left and run_files.state(run) == "lost":
-        shutil.rmtree(attempt.place, ignore_errors=True)  # the directory of its sockets
+        remove_sockets(Path(attempt.place))
         was = recovery.rebuilt(journal.events(run.journal), Config().limits())
         run_files.conclude(
             run,

@@ -9,6 +9,7 @@ import os
 from _blake2 import blake2b  # hashlib also loads OpenSSL: milliseconds before the start of the training
 from pathlib import Path
 
+from stallguard.storage import private
 from stallguard.storage.paths import SEED
 
 BYTES = 16
@@ -24,11 +25,11 @@ def seed(folder: Path) -> str:
         kept = file.read_text("ascii").strip()
     except (FileNotFoundError, UnicodeDecodeError):
         kept = ""
-    if kept.isdigit():
+    if kept.isdecimal():
         return kept
-    folder.mkdir(parents=True, exist_ok=True)
+    private.ensure(folder)
     drawn, new = drawn_seed(), file.with_name(f"{SEED}.new")
-    new.write_text(drawn, "ascii")
+    private.write(new, drawn.encode("ascii"))
     new.replace(file)
     return drawn
 

@@ -29,7 +29,11 @@ def shared(path: str, size: int = wire.SIZE) -> memoryview:
     """
     draft = path + "~"  # of this process only: the name contains its number
     try:
-        descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o600)
+        descriptor = os.open(
+            draft,
+            os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0),
+            0o600,
+        )
     except OSError:
         return private(size)
     try:

@@ -44,7 +44,11 @@ def of(environment: MutableMapping[str, str]) -> str:
     folder = os.path.join(environment["STALLGUARD_RUN"], FOLDER)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     path = os.path.join(folder, "%s-%s" % (name, environment.get("STALLGUARD_TOKEN", "")))
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o600)
+    file = os.open(
+        path,
+        os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0),
+        0o600,
+    )
     try:
         os.write(file, b".")
         number = os.lseek(file, 0, os.SEEK_CUR)

@@ -40,7 +40,13 @@ def arm(number: int, path: str, *, again: bool = False) -> bool:
             return False
         if not again and get_ident() == _main_thread():
             _signal.signal(number, _signal.SIG_IGN)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+        flags = (
+            os.O_WRONLY
+            | os.O_CREAT
+            | os.O_APPEND
+            | getattr(os, "O_CLOEXEC", 0)
+            | getattr(os, "O_NOFOLLOW", 0)
+        )
         descriptor = os.open(path, flags, 0o600)
         _file.update(descriptor=descriptor, inode=os.fstat(descriptor).st_ino)
         _register(number, file=descriptor, all_threads=True, chain=False)  # type: ignore[misc]

@@ -13,7 +13,7 @@ import msgspec
 
 from stallguard import jsontext
 from stallguard.errors import UNREADABLE
-from stallguard.storage import run_files
+from stallguard.storage import private, run_files
 from stallguard.storage.paths import RunDir
 from stallguard.storage.run_files import Identity
 
@@ -73,7 +73,9 @@ def keep(run: RunDir, attempt: AttemptRecord) -> None:
 
 
 def recall(run: RunDir) -> AttemptRecord | None:
-    """Return it, or None if there is none or it is damaged."""
+    """Return it, or None if there is none, it is damaged, or another user wrote it: its process would be ended."""
     with contextlib.suppress(OSError, *UNREADABLE):
-        return jsontext.decode(file(run).read_bytes(), AttemptRecord)
+        path = file(run)
+        if private.is_ours(path):
+            return jsontext.decode(path.read_bytes(), AttemptRecord)
     return None

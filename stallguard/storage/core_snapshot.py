@@ -19,7 +19,7 @@ import msgspec
 from stallguard import __version__
 from stallguard.core.run import Run
 from stallguard.errors import UNREADABLE
-from stallguard.storage import journal
+from stallguard.storage import journal, private
 from stallguard.storage.journal import JournalPosition
 from stallguard.storage.paths import RunDir
 
@@ -47,7 +47,7 @@ def save(directory: RunDir, run: Run, place: JournalPosition) -> None:
     kept = _Saved(SCHEMA, __version__, directory.id, place, _digest(value), value)
     path = file(directory)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_bytes(msgspec.msgpack.encode(kept))
+    private.write(draft, msgspec.msgpack.encode(kept))
     draft.replace(path)
 
 

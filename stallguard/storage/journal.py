@@ -29,7 +29,7 @@ import msgspec
 from stallguard import jsontext
 from stallguard.core.events import AnyEvent, Launched
 from stallguard.errors import UNREADABLE
-from stallguard.storage import rotation
+from stallguard.storage import private, rotation
 
 SCHEMA = 2  # of the lines; 1 was {"schema", "utc", "at", "kind", "data"}
 PARTS = 4  # a part is a quarter of the room at most
@@ -136,7 +136,7 @@ class Journal:
         self._open()
 
     def _open(self) -> None:
-        self._file: BinaryIO = self._path.open("ab", buffering=0)
+        self._file: BinaryIO = open(self._path, "ab", buffering=0, opener=private.opener)  # noqa: SIM115
         self._number = max(rotation.numbers(self._path), default=0) + 1
         self._whole = _Whole(self._file)
         self._torn = not _ends_whole(self._path)

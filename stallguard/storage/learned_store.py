@@ -22,6 +22,7 @@ from stallguard import jsontext
 from stallguard.core.detection.learned import Learned
 from stallguard.core.sizes import Sizes
 from stallguard.errors import UNREADABLE
+from stallguard.storage import private
 from stallguard.storage.paths import home
 
 SCHEMA = 2  # 1 had other names of phases
@@ -195,11 +196,12 @@ def _path(key: CommandKey, prefix: str = "") -> Path:
 
 
 def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private.own(path.parent)
     import tempfile  # imports random: 2 ms that must not delay the start of a training
 
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".learned-")
     try:
+        os.fchmod(handle, private.FILE)  # the umask can have taken the owner's rights
         with os.fdopen(handle, "wb") as file:
             file.write(data)
         Path(temporary).replace(path)

@@ -5,6 +5,7 @@ Builds paths and creates directories; must not read or interpret files.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import re
@@ -15,12 +16,14 @@ from typing import NamedTuple
 
 from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, StallguardError, nearest
 from stallguard.host import system
+from stallguard.storage import private
 
 LATEST = "latest"
 NEWEST = ("last", LATEST)  # names for the newest run
 TRIAL = "trial"  # an empty file
 SEED = "seed"  # file in the checkpoints' directory: the run's seed
 SOCKETS, OWNER = "stallguard-", "run"  # prefix of socket directories; the file that names the run of one
+BEATS, CONTROL, TRY = "beats", "control", "try"  # sockets in it
 SOCKET_PATH_MAX = 103  # bytes; sun_path is 104 with its NUL on macOS (108 on Linux)
 
 
@@ -77,7 +80,7 @@ class RunDir(NamedTuple):
 
         aside = self.path / f"checkpoints-before-{attempt}"
         self.checkpoints.rename(aside)
-        self.checkpoints.mkdir(mode=0o700)
+        private.make(self.checkpoints)
         if (aside / SEED).exists():
             shutil.copy2(aside / SEED, self.checkpoints / SEED)
 
@@ -112,11 +115,11 @@ def new_run(name: str, stamp: str, runs: Path | None = None, *, trial: bool = Fa
     base = runs or runs_dir()
     plain = re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-.")[:40] or "run"
     try:
-        base.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private.own(base)
         run = _claim(base, f"{stamp}-{plain}")
-        run.probe.mkdir(mode=0o700)
+        private.make(run.probe)
         if trial:
-            (run.path / TRIAL).touch()
+            private.write(run.path / TRIAL, b"")
     except OSError as error:
         raise StallguardError(
             f"cannot make a run directory in {base}",
@@ -136,7 +139,7 @@ def _claim(base: Path, stem: str) -> RunDir:
     for number in range(1, 1000):
         path = base / (stem if number == 1 else f"{stem}-{number}")
         try:
-            path.mkdir(mode=0o700)
+            private.make(path)
         except FileExistsError:
             continue
         return RunDir(path)
@@ -150,7 +153,10 @@ def list_runs(runs: Path | None = None) -> list[RunDir]:
         if not base.is_dir():
             return []
         found = [path for path in base.iterdir() if path.is_dir() and not path.is_symlink()]
-        return [RunDir(path) for path in sorted(found) if (path / "run.json").exists()]
+        # A name that cannot be printed is not one that `new_run` gives, and would steer a terminal.
+        return [
+            RunDir(path) for path in sorted(found) if path.name.isprintable() and (path / "run.json").exists()
+        ]
     except PermissionError as error:
         raise StallguardError(
             f"cannot read {error.filename or base}",
@@ -213,14 +219,16 @@ def socket_dir(base: str | None = None, owner: Path | None = None) -> Path:
     for place in [Path(base)] if base else sockets_dirs():
         try:
             if place.parent == home():
-                place.mkdir(mode=0o700, parents=True, exist_ok=True)
+                private.own(place)
+            if not private.is_safe(place):
+                continue
             path = place / f"{SOCKETS}{os.urandom(4).hex()}"
-            path.mkdir(mode=0o700)
+            private.make(path)
         except OSError:
             continue  # try the next one, then raise one error for all
-        if len(os.fsencode(path / "control")) <= SOCKET_PATH_MAX and _takes_sockets(path):
+        if len(os.fsencode(path / CONTROL)) <= SOCKET_PATH_MAX and _takes_sockets(path):
             if owner is not None:
-                (path / OWNER).write_bytes(os.fsencode(owner))
+                private.write(path / OWNER, os.fsencode(owner))
             return path
         path.rmdir()
     raise StallguardError(
@@ -231,11 +239,25 @@ def socket_dir(base: str | None = None, owner: Path | None = None) -> Path:
     )
 
 
+def remove_sockets(place: Path) -> None:
+    """Remove a directory of sockets, and nothing that does not belong in one.
+
+    Its path can be read from a file of a run, which another user can have written.
+    """
+    if not private.is_ours_alone(place):
+        return
+    for name in (BEATS, CONTROL, TRY, OWNER):
+        with contextlib.suppress(OSError):
+            (place / name).unlink()
+    with contextlib.suppress(OSError):  # gone, or not empty: then it is no directory of sockets
+        place.rmdir()
+
+
 def _takes_sockets(place: Path) -> bool:
     """Return whether the file system has sockets: some network file systems have none."""
     import socket
 
-    path = place / "try"
+    path = place / TRY
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
             made.bind(str(path))

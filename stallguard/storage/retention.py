@@ -126,5 +126,5 @@ def sweep(places: Sequence[Path] | None = None) -> None:
             with contextlib.suppress(OSError):  # of another user
                 owner = RunDir(Path(os.fsdecode((found / paths.OWNER).read_bytes())))
                 old = time.time() - found.stat().st_mtime > SWEEP_AFTER
-                if old and found.stat().st_uid == os.getuid() and not is_alive(owner):
-                    shutil.rmtree(found, ignore_errors=True)
+                if old and not is_alive(owner):
+                    paths.remove_sockets(found)

@@ -10,6 +10,8 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from stallguard.storage import private
+
 PACKED = ".gz"
 
 
@@ -71,7 +73,12 @@ def pack(path: Path, number: int) -> None:
     import shutil
 
     try:
-        with plain.open("rb") as source, gzip.open(draft, "wb", compresslevel=6) as target:
+        draft.unlink(missing_ok=True)
+        with (
+            plain.open("rb") as source,
+            open(draft, "wb", opener=private.opener) as file,
+            gzip.open(file, "wb", compresslevel=6) as target,
+        ):
             shutil.copyfileobj(source, target, 1 << 16)
         draft.replace(packed)
     finally:

@@ -19,6 +19,7 @@ from stallguard.core import time_spent
 from stallguard.core.time_spent import Spent
 from stallguard.errors import GAVE_UP, STOPPED_ON_TIME, UNREADABLE
 from stallguard.host import system
+from stallguard.storage import private
 from stallguard.storage.paths import RunDir
 
 SCHEMA = 2
@@ -128,7 +129,8 @@ def write(path: Path, value: msgspec.Struct) -> None:
     """Write `value` as JSON, atomically, so that it survives a loss of power.  Raises OSError."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with draft.open("wb") as file:
+        draft.unlink(missing_ok=True)
+        with open(draft, "wb", opener=private.opener) as file:
             file.write(_text(value))
             _sync(file)
         draft.replace(path)
@@ -159,7 +161,7 @@ def _sync_directory(path: Path) -> None:
 
 def keep_room(run: RunDir) -> None:
     """Reserve the disk space of the outcome.  Raises OSError."""
-    with _room(run).open("wb") as file:
+    with open(_room(run), "wb", opener=private.opener) as file:
         file.write(b" " * ROOM)
         _sync(file)
 
@@ -181,7 +183,7 @@ def conclude(run: RunDir, end: Outcome) -> None:
 
 def _write_into(room: Path, text: bytes, path: Path) -> None:
     """Write `text` over the beginning of `room`, which is padded with spaces, and rename it to `path`."""
-    with room.open("r+b") as file:
+    with open(room, "r+b", opener=private.opener) as file:
         if len(text) > ROOM:
             raise OSError(errno.ENOSPC, "the reserved space is too small")
         file.write(text)

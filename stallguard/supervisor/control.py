@@ -3,6 +3,9 @@
 A question is one JSON line {"verb", "argument"}; the answer is one JSON line.  The thread only posts events and
 returns the newest snapshot; it must not decide anything and must not change the run.  It serves all clients at a time,
 so a slow one delays no other.
+
+Both ends ask the kernel for the user at the other end: the directory of the socket keeps other users out, and this
+holds if that directory was opened to them, and for an address that a copied or shared directory of a run contains.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import msgspec
 from stallguard import jsontext
 from stallguard.core.events import Event, UserCommand
 from stallguard.errors import NO_SUCH_RUN, UNREADABLE, StallguardError
+from stallguard.host import system
 from stallguard.supervisor import internal_error
 from stallguard.supervisor.sockets import LOOK, Named
 
@@ -30,6 +34,9 @@ VERBS = ("stop", "restart", "mute", "dump")
 LINE_MAX = 4096  # bytes of a question
 PATIENCE = 2.0  # seconds for a client in all: to say its line and to take our answer
 MOST_CLIENTS = 32  # at once
+ANSWER_MAX = 8 << 20  # bytes of an answer; a run with a hundred trainings takes 60 kB
+ANSWER = 20.0  # seconds for a whole answer
+ROOT = 0
 FULL = 0.02  # seconds until a full queue is tried again
 
 
@@ -114,9 +121,11 @@ class Control:
     def _admit(self, selector: selectors.BaseSelector, closing: contextlib.ExitStack) -> None:
         """Accept a client; dismiss the oldest if there are too many."""
         with contextlib.suppress(OSError):  # it has gone away
-            client = _Client(
-                closing.enter_context(self._named.socket.accept()[0]), time.monotonic() + PATIENCE
-            )
+            accepted = self._named.socket.accept()[0]
+            if not is_trusted(accepted):
+                accepted.close()
+                return
+            client = _Client(closing.enter_context(accepted), time.monotonic() + PATIENCE)
             client.socket.setblocking(False)
             self._clients.append(client)
             selector.register(client.socket, selectors.EVENT_READ, client)
@@ -176,6 +185,11 @@ class Control:
         return {"schema": 1, "ok": True}
 
 
+def is_trusted(connection: socket.socket) -> bool:
+    """Return whether the process at the other end is this user's or root's, or the system does not say."""
+    return system.peer_user(connection) in (None, ROOT, os.geteuid())
+
+
 def _is_span(text: str) -> bool:
     with contextlib.suppress(ValueError):
         return 0.0 <= float(text) < math.inf
@@ -205,12 +219,10 @@ def ask(path: str, verb: str, argument: str = "") -> dict[str, Any]:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
             _connect(server, path, time.monotonic() + PATIENCE * 2)
+            if not is_trusted(server) and os.geteuid() != ROOT:
+                raise PermissionError(1, "another user has it")
             server.sendall(msgspec.json.encode(Question(verb=verb, argument=argument)) + b"\n")
-            data = b""
-            while not data.endswith(b"\n") and (chunk := server.recv(1 << 16)):
-                data += chunk
-            answer: dict[str, Any] = msgspec.json.decode(data)
-            return answer
+            return decoded(_line(server, time.monotonic() + ANSWER))
     except (OSError, *UNREADABLE) as error:
         raise StallguardError(
             "the run does not answer",
@@ -218,3 +230,18 @@ def ask(path: str, verb: str, argument: str = "") -> dict[str, Any]:
             cure="stallguard ls shows which runs live; stallguard logs shows what one said last",
             code=NO_SUCH_RUN,
         ) from error
+
+
+def _line(server: socket.socket, deadline: float) -> bytes:
+    """Return the answer.  Raises OSError if it is too long, or not complete by `deadline`."""
+    data = bytearray()
+    while not data.endswith(b"\n") and (chunk := server.recv(1 << 16)):
+        data += chunk
+        if len(data) > ANSWER_MAX or time.monotonic() > deadline:
+            raise OSError(27, f"its answer has no end after {len(data)} bytes")
+    return bytes(data)
+
+
+def decoded(line: bytes) -> dict[str, Any]:
+    """Return an answer.  Raises errors.UNREADABLE."""
+    return msgspec.json.decode(line, type=dict[str, Any])

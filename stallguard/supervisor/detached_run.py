@@ -7,8 +7,6 @@ the run can begin as an earlier stallguard left it.  Must not decide what to do:
 from __future__ import annotations
 
 import contextlib
-import os
-import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,8 +25,8 @@ from stallguard.errors import NO_SUCH_RUN, StallguardError
 from stallguard.launch import interpreter
 from stallguard.launch.command import Command, Reach
 from stallguard.launch.request import Request
-from stallguard.storage import attempt_file, core_snapshot, journal, run_files
-from stallguard.storage.paths import RunDir
+from stallguard.storage import attempt_file, core_snapshot, journal, private, run_files
+from stallguard.storage.paths import BEATS, CONTROL, RunDir
 from stallguard.storage.run_files import RunRequest
 from stallguard.supervisor.context import RunContext
 from stallguard.supervisor.earlier_runs import EarlierRuns
@@ -180,10 +178,11 @@ def _report(context: RunContext, what: str) -> None:
 
 def _cleared(place: Path) -> Path:
     """Make `place` fit for our sockets again.  Raises OSError if it is not ours alone."""
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    facts = place.lstat()
-    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or stat.S_IMODE(facts.st_mode) & 0o077:
+    with contextlib.suppress(FileExistsError):
+        private.ensure(place.parent)
+        private.make(place)
+    if not private.is_ours_alone(place):
         raise PermissionError(f"{place} is not ours alone")
-    for name in ("beats", "control"):
+    for name in (BEATS, CONTROL):
         (place / name).unlink(missing_ok=True)
     return place

@@ -19,7 +19,7 @@ from stallguard.core.actions import Launch
 from stallguard.core.events import UserCommand
 from stallguard.core.run import Run
 from stallguard.core.transitions import Step
-from stallguard.storage import core_snapshot, run_files
+from stallguard.storage import core_snapshot, private, run_files
 from stallguard.storage.journal import Journal
 from stallguard.supervisor import conclusion
 from stallguard.supervisor.background import Surroundings
@@ -119,7 +119,8 @@ class Guard:
 
     def _open_stacks(self) -> None:
         path = self._context.directory.path / "stallguard.stacks"
-        self.loop.stacks = self._files.enter_context(path.open("w"))
+        file = open(path, "w", opener=private.opener)  # noqa: SIM115 - closed with the other files
+        self.loop.stacks = self._files.enter_context(file)
 
     def _keep_descriptors(self) -> None:
         for _ in range(SPARE):

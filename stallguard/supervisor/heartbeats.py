@@ -7,7 +7,8 @@ because the socket had no name when it began.  It finds out when a program has e
 all of them once more after the child's end, before it posts the exit.  Must not judge anything.
 
 Any process of this user can write to the socket.  So the token is compared before anything is decoded, what does not
-carry it is counted and dropped, and an error in one message never ends the thread.
+carry it is counted and dropped, and an error in one message never ends the thread.  On Linux the kernel says the user
+of each sender, and what another user sends is dropped as well.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from stallguard import jsontext
 from stallguard.core.events import Event, Exited, Heartbeat, ProbeConnected, ProbeNote, ProcessLeft
 from stallguard.host import system
 from stallguard.probe import wire
+from stallguard.storage.paths import BEATS
 from stallguard.supervisor import internal_error
 from stallguard.supervisor.profile_watch import ProfileWatch
 from stallguard.supervisor.program_record import (
@@ -48,6 +50,8 @@ RECEIVE_BUFFER = 1 << 16  # bytes; macOS' default of 4096 holds a dozen records
 REST = 0.4
 STICKY = ("stop",)  # commands that hold for every program of the attempt, one that begins later too
 FOREIGN, UNREADABLE = "without this attempt's token", "that cannot be read"
+ANOTHERS = "of another user"
+ROOT = 0
 NOWHERE = "?"  # the place of a process that could not determine its own
 
 
@@ -80,16 +84,21 @@ class HeartbeatListener:
 
         `observe` gets the records that are merged with the next one, and so are not posted.
         """
-        self.path, self._observe = directory / "beats", observe
+        self.path, self._observe = directory / BEATS, observe
         self._pages, self._post, self._now = pages, post, now
         self._named = Named(self.path, socket.SOCK_DGRAM, buffer=RECEIVE_BUFFER)
-        self._named.socket.setblocking(False)
+        self._prepare()
         self._bound_at, self._unbound = now(), False
         self._ended, self._wake = os.pipe()
         self._thread: threading.Thread | None = None
         self._tracks: dict[int, Track] = {}
         self._profiles = ProfileWatch(pages, post)
         self._reset(0, 0)
+
+    def _prepare(self) -> None:
+        self._named.socket.setblocking(False)
+        with contextlib.suppress(OSError):  # the directory and the token hold without it
+            system.name_senders(self._named.socket)
 
     def _reset(self, attempt: int, token: int) -> None:
         self._drop_all()
@@ -213,7 +222,7 @@ class HeartbeatListener:
             self._unbound = True
         else:
             selector.unregister(before)
-            self._named.socket.setblocking(False)
+            self._prepare()
             selector.register(self._named.socket, selectors.EVENT_READ)
             self._unbound = False
         self._post(ProbeNote(at=now, attempt=self._attempt, kind="trouble", text=text))
@@ -221,8 +230,12 @@ class HeartbeatListener:
     def _drain(self) -> None:
         for _ in range(1000):  # a flood must not keep us from the exit
             data: bytes | None = None
+            user: int | None = None
             with contextlib.suppress(BlockingIOError, InterruptedError):
-                data = self._named.socket.recv(4096)
+                data, user = system.receive(self._named.socket, 4096)
+            if user not in (None, ROOT, os.geteuid()):
+                self._dropped[ANOTHERS] += 1
+                continue
             try:
                 if data is None:
                     self._post_news()
@@ -312,7 +325,7 @@ class HeartbeatListener:
         # A page can vanish, and for a moment there can be no descriptor.
         with contextlib.suppress(OSError):
             for path in self._pages.glob("*.page"):
-                if not path.stem.isdigit() or int(path.stem) in self._tracks:
+                if not path.stem.isdecimal() or int(path.stem) in self._tracks:
                     continue
                 with contextlib.suppress(OSError):
                     record = wire.unpack(path.read_bytes())

@@ -16,6 +16,7 @@ from typing import Any
 from stallguard.core.events import Heartbeat
 from stallguard.host import system
 from stallguard.probe import wire
+from stallguard.storage import private
 
 # Seconds between two merged records while beats come.  With the pause of the receiver, which comes on top, it is less
 # than the second without progress from which on the detector wants closer readings (detector.wanted).
@@ -96,7 +97,7 @@ class Page:
 
     def __init__(self, path: Path) -> None:
         """Map `path`.  Raises OSError or ValueError if it is not there or too short."""
-        with path.open("r+b") as file:
+        with open(path, "r+b", opener=private.opener) as file:
             self._map = mmap.mmap(file.fileno(), wire.SIZE)
 
     def read(self) -> Record | None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from stallguard.config import Loaded
 from stallguard.host.clock import SystemClock
 from stallguard.launch.request import Request
+from stallguard.storage.paths import CONTROL, remove_sockets
 from stallguard.supervisor import signals
 from stallguard.supervisor.context import CurrentSettings, RunContext
 from stallguard.supervisor.control import Control
@@ -87,7 +88,7 @@ class Session:
             self.context, self._beats, self._matching, self._earlier, options.start_process
         )
         self._control = Control(
-            sockets / "control", mailbox.post, clock.monotonic, self._status, self._refuses, reporter.trouble
+            sockets / CONTROL, mailbox.post, clock.monotonic, self._status, self._refuses, reporter.trouble
         )
 
     def _status(self) -> Any:
@@ -131,9 +132,7 @@ class Session:
             }.items():
                 with closing(doing):
                     step()
-            import shutil
-
-            shutil.rmtree(context.sockets, ignore_errors=True)
+            remove_sockets(context.sockets)
             threading.excepthook = before
 
     def _run(self) -> int:

@@ -12,6 +12,8 @@ import os
 import socket
 from pathlib import Path
 
+from stallguard.storage import private
+
 LOOK = 5.0  # seconds between two looks at a name
 
 
@@ -34,6 +36,7 @@ class Named:
                 with contextlib.suppress(OSError):  # a smaller one only loses records, and those are absolute
                     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._buffer)
             made.bind(str(self.path))
+            self.path.chmod(private.FILE)  # the umask can be 0, or 0777
             if self._backlog:
                 made.listen(self._backlog)
         except OSError:
@@ -45,7 +48,13 @@ class Named:
         """Bind the name again if it is gone; return whether it was.  Raises OSError if that is not possible."""
         if identity(self.path) == self._is:
             return False
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place = self.path.parent
+        with contextlib.suppress(FileExistsError):
+            private.ensure(place.parent)
+            private.make(place)
+        # In /tmp, each user can take the name of a directory that was removed.
+        if not private.is_ours_alone(place):
+            raise PermissionError(1, "another directory has its name")
         self.path.unlink(missing_ok=True)
         before, self.socket = self.socket, self._bound()
         self._is = identity(self.path)

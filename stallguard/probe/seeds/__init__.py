@@ -68,7 +68,7 @@ def targets(context: Context) -> Targets:
         own = getattr(environment, "_data", None)  # of os.environ, without unsetenv()
         if own is not None:
             own.pop(environment.encodekey(VARIABLE), None)
-    elif not hash_seed.isdigit():
+    elif not hash_seed.isdecimal():
         context.beyond(HASHES % hash_seed)
     obstacle = "" if context.place else NO_PLACE
     if any(word.startswith(WORKERS) for word in getattr(sys, "orig_argv", sys.argv)):

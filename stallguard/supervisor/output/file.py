@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stallguard.host import part
-from stallguard.storage import rotation
+from stallguard.storage import private, rotation
 from stallguard.supervisor.output.log import PARTS
 
 LOOK = 0.5  # seconds between two looks
@@ -37,7 +37,7 @@ class OutputFile:
         `tap` gets what comes, and how many bytes before it are skipped; `trouble`: called once if the disk refuses.
         """
         self._path, self._trouble, self._part_max, self._tap = path, trouble, part_max, tap
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._descriptor = private.descriptor(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         self._seen = os.fstat(self._descriptor).st_size
         self._is_reported = False
         self._reserved = 0  # bytes of the file for which there is space

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from stallguard.storage import rotation
+from stallguard.storage import private, rotation
 
 PART_MAX = 64 << 20  # bytes of one part
 PARTS = 3  # files at most
@@ -36,8 +36,7 @@ class OutputLog:
             rest = memoryview(data)
             try:
                 if self._descriptor < 0:
-                    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-                    self._descriptor = os.open(self._path, flags, 0o600)
+                    self._descriptor = private.descriptor(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
                     self._size = os.fstat(self._descriptor).st_size
                 if self._lost:
                     self._put(b"\n[stallguard: %d bytes could not be written here]\n" % self._lost)

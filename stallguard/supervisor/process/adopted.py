@@ -24,7 +24,7 @@ from typing import Any
 
 from stallguard.host import kqueue_exit
 from stallguard.host.process_group import signal_group, sweep
-from stallguard.storage import run_files
+from stallguard.storage import private, run_files
 from stallguard.storage.run_files import Identity
 from stallguard.supervisor.internal_error import persistently
 from stallguard.supervisor.process import waiter
@@ -90,7 +90,7 @@ def start_waiter(
     `output`: the descriptors for standard output and error.  Raises StallguardError (126 or 127) if the system refuses
     to start `argv`, OSError if there is no room for `file`, or the waiter cannot be started.
     """
-    file.write_bytes(ROOM)
+    private.write(file, ROOM)
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+
 from stallguard.storage import rotation
 from stallguard.supervisor.output.log import OutputLog
 
@@ -33,16 +35,15 @@ def test_a_full_disk_makes_a_marked_hole_and_one_complaint(tmp_path):
     path = tmp_path / "output.log"
     log = OutputLog(path, troubles.append)
     log.write(b"before\n")
-    log.close()
-    path.rename(tmp_path / "kept")
-    path.symlink_to("/dev/full")
-    log.write(b"lost\n")
-    log.write(b"lost too\n")
-    log.close()
-    path.unlink()
-    (tmp_path / "kept").rename(path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, before[1]))
+    try:
+        log.write(b"lost\n")
+        log.write(b"lost too\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     log.write(b"after\n")
     log.close()
     assert path.read_bytes() == b"before\n\n[stallguard: 14 bytes could not be written here]\nafter\n"
     assert len(troubles) == 1
-    assert "No space left" in troubles[0]
+    assert "File too large" in troubles[0]
