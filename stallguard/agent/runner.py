@@ -31,7 +31,8 @@ Begin = Callable[[Callable[[str], None]], None]
 GoOn = Callable[[RunDir, bool], None]
 
 
-def _sleep(seconds: float) -> bool:
+def wait(seconds: float) -> bool:
+    """Wait without being asked to end: True."""
     time.sleep(seconds)
     return True
 
@@ -56,7 +57,7 @@ class JobRunner(NamedTuple):
     notify: Callable[[str], None]
     system: str
     max_restarts: int = start_plan.MOST_RESTARTS
-    pause: Callable[[float], bool] = _sleep
+    pause: Callable[[float], bool] = wait
 
     def do(self) -> None:
         """Do what is due; before that, end a run that was to be ended, or record one that ended without a record.
