@@ -37,13 +37,17 @@ def shared(path: str, size: int = wire.SIZE) -> memoryview:
     except OSError:
         return private(size)
     try:
-        if os.write(descriptor, bytes(size)) != size:
-            return private(size)
+        os.write(descriptor, bytes(size))
         # Before 3.13 a mapping keeps a descriptor of its own, which the program can close.
         how = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+        # ValueError if the disk took only a part.
         slots = memoryview(mmap.mmap(descriptor, size, **how)).cast("q")
         os.rename(draft, path)
     except (OSError, ValueError):
+        try:
+            os.unlink(draft)
+        except OSError:
+            pass
         return private(size)
     else:
         return slots

@@ -306,3 +306,13 @@ def test_the_page_is_what_another_process_reads(tmp_path):
     beats.add(b.HAND, 4)
     record = wire.unpack((tmp_path / "1.page").read_bytes())
     assert (record["token"], record["pid"], record["beats"], record["epoch"]) == (11, 22, 4, -1)
+
+
+def test_a_page_that_cannot_be_made_leaves_no_draft(tmp_path):
+    path = tmp_path / "7.page"
+    path.mkdir()  # no file can take its place
+
+    slots = page.shared(str(path))
+
+    assert slots.nbytes == wire.SIZE
+    assert list(tmp_path.iterdir()) == [path]
