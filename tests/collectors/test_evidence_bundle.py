@@ -86,6 +86,7 @@ def test_a_second_dump_tells_whether_it_moved(stuck, moves):
 def test_the_count_of_batches_decides_where_the_stacks_are_the_same(stuck):
     process = stuck("lock")
     values = [wire.MAGIC] + [0] * (wire.SLOTS - 1)
+    values[wire.SLOT["pid"]] = process.process.pid
     page = process.stacks.with_suffix(".page")
 
     def train(*_):

@@ -119,29 +119,31 @@ def test_sockets_are_not_put_where_another_user_can_exchange_them(home: Path) ->
 
 @AS_ROOT
 @pytest.mark.parametrize("how", ["directory", "link", "wide"])
-def test_a_name_that_another_user_took_gets_no_socket(tmp_path: Path, how: str) -> None:
+def test_a_name_that_another_user_took_gets_no_socket(how: str) -> None:
     """In /tmp anybody can make a directory of the name of one that a cleaner removed."""
-    tmp_path.chmod(0o755)
-    place, elsewhere = tmp_path / "stallguard-12345678", tmp_path / "elsewhere"
-    private.make(place)
-    control = Control(place / "control", lambda _event: None, time.monotonic, dict)
-    try:
-        shutil.rmtree(place)
-        elsewhere.mkdir()
-        if how == "link":
-            place.symlink_to(elsewhere)
-        else:
-            place.mkdir()
-            place.chmod(0o700)
-            if how == "directory":
-                os.chown(place, ANOTHER, ANOTHER)
+    with tempfile.TemporaryDirectory() as short:  # the path of a socket has 104 bytes on macOS
+        folder = Path(short)
+        folder.chmod(0o755)
+        place, elsewhere = folder / "stallguard-12345678", folder / "elsewhere"
+        private.make(place)
+        control = Control(place / "control", lambda _event: None, time.monotonic, dict)
+        try:
+            shutil.rmtree(place)
+            elsewhere.mkdir()
+            if how == "link":
+                place.symlink_to(elsewhere)
             else:
-                place.chmod(0o770)
-        with pytest.raises(PermissionError):
-            control._named.renew()
-    finally:
-        control.close()
-    assert not any(elsewhere.iterdir())
+                place.mkdir()
+                place.chmod(0o700)
+                if how == "directory":
+                    os.chown(place, ANOTHER, ANOTHER)
+                else:
+                    place.chmod(0o770)
+            with pytest.raises(PermissionError):
+                control._named.renew()
+        finally:
+            control.close()
+        assert not any(elsewhere.iterdir())
 
 
 def test_only_what_belongs_in_it_is_removed_from_a_directory_of_sockets(tmp_path: Path) -> None:
