@@ -212,18 +212,16 @@ def test_an_own_error_with_its_trace_steers_nothing(night: RunDir, monkeypatch: 
 
 def test_completion_shows_no_escapes(night: RunDir) -> None:
     """A shell shows the help of what it offers, and inserts the word."""
-    for words in ("stallguard report ", "stallguard learned forget "):
-        place = {
-            "_STALLGUARD_COMPLETE": "zsh_complete",
-            "COMP_WORDS": words,
-            "COMP_CWORD": str(words.count(" ")),
-        }
-        env = os.environ | place
-        done = subprocess.run(
-            [sys.executable, "-m", "stallguard"], env=env, capture_output=True, check=True, timeout=120
-        )
-        assert b"train" in done.stdout or b"over" in done.stdout
-        assert not steers(done.stdout.decode())
+    words = {"_STALLGUARD_COMPLETE": "zsh_complete", "COMP_WORDS": "stallguard report ", "COMP_CWORD": "2"}
+    done = subprocess.run(
+        [sys.executable, "-m", "stallguard"],
+        env=os.environ | words,
+        capture_output=True,
+        check=True,
+        timeout=120,
+    )
+    assert b"over" in done.stdout
+    assert not steers(done.stdout.decode())
 
 
 def test_every_verb_prints_through_the_one_place_that_makes_text_visible() -> None:
