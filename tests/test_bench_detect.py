@@ -100,3 +100,45 @@ def test_a_missed_goal_is_named_in_the_last_line():
     assert verdict([Goal("false alarms", 0.0, 2.0)]) == "all 1 goals hold"
     assert "slow 80 > 70" in verdict([Goal("slow", 80.0, 70.0), Goal("other", 1.0, 2.0)])
     assert "nothing nan" in verdict([Goal("nothing", math.nan, 2.0)])
+
+
+def test_four_stalls_cost_each_rule_its_silence_a_start_and_the_batches_since_the_checkpoint():
+    from detection.effective import DEFAULT, IMPORT, OFTEN
+    from detection.plans import KINDS
+    from detection.simulation import OURS, simulate
+
+    [scores] = simulate(world(), 8.0, 3, KINDS[1:2]).values()
+    often, seldom = (scores[OURS].accounts[every] for every in (OFTEN, DEFAULT))
+    fixed = scores["fixed 10 min"].accounts[OFTEN]
+
+    assert often.stalls == seldom.stalls == fixed.stalls == 4
+    assert fixed.spent.stalled == pytest.approx(4 * 600.0, rel=0.05)
+    assert 4 * 10 < often.spent.stalled < fixed.spent.stalled, "found sooner"
+    assert often.spent.restart >= 4 * IMPORT
+    assert often.spent.redone_batches <= 4 * OFTEN + 60 < seldom.spent.redone_batches <= 4 * DEFAULT + 60
+    assert 0.9 < fixed.share < often.share < 1.0
+
+
+def test_a_false_alarm_costs_a_restart():
+    from detection.effective import FourStalls
+    from detection.plans import Plan
+
+    class Rules:
+        alarms = 0
+        rules = ()
+
+    class Watched:
+        alarms: dict[str, int] = {}  # noqa: RUF012 - read only
+        rules = ()
+
+    one = Rules()
+    night = FourStalls(
+        Plan(batch=1.0, epoch_steps=10, first=20.0), DetectorLimits(), np.random.default_rng(1), 1.0, 60.0
+    )
+    night.charge_alarms({"ours": one}, Watched())
+    one.alarms = 2
+    night.charge_alarms({"ours": one}, Watched())
+    account = night.close(["ours"])["ours"]
+
+    assert (account.needless, account.stalls) == (2, 0)
+    assert account.spent.restart == 2 * (8.0 + 20.0 + 1.0)

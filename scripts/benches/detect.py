@@ -21,7 +21,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from detection import cost, real, simulation, slow, tables
+from detection import cost, effective_table, real, simulation, slow, tables
 from detection.detectors import KINDS_OF_STALL
 from detection.figures import number, quantile, table, upper_bound
 from detection.goals import Goal, verdict
@@ -180,6 +180,8 @@ def nights(recordings: list[Trace], hours: float, seed: int) -> list[Goal]:
     print(_by_rule(scores))
     print()
     print(_by_kind(scores))
+    if world.peers:
+        print(f"\n{effective_table.text(scores)}")
     print(f"\nwere remote hosts not seen: {_unseen(world, hours / 8, seed)}")
     return _night_goals(scores, peers=world.peers)
 
@@ -236,6 +238,7 @@ def _night_goals(scores: Scores, *, peers: bool) -> list[Goal]:
         goals.append(Goal(f"false alarms, {rule}", float(alarms), max(2.0, rate * played / 1000.0)))
         if peers:
             goals.append(Goal(f"median latency, {rule}, s", quantile(latencies, 0.5), 31.0))
+            goals.append(effective_table.goal(scores, rule))
     return goals
 
 

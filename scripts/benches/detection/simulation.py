@@ -9,6 +9,7 @@ import numpy as np
 
 from detection import nights
 from detection.detectors import KINDS_OF_STALL, REACTION, Ours, as_records, latency
+from detection.effective import DEFAULT, OFTEN, Account, FourStalls
 from detection.nights import Gap, Steps
 from detection.peers import Watch, all_rules
 from detection.plans import KINDS, Kind, Plan, with_waiting
@@ -28,6 +29,8 @@ class Score:
     alarms: int = 0
     suspicions: int = 0
     latencies: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    # Of the same nights with four stalls each, by the seconds between two checkpoints.
+    accounts: dict[float, Account] = dataclasses.field(default_factory=dict)
     reasons: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def add(self, kind: str, seconds: float) -> None:
@@ -64,11 +67,24 @@ def simulate(world: World, hours: float, seed: int, kinds: Sequence[Kind] = KIND
             rng = np.random.default_rng([seed, number, index])
             # Of its own, so that what frames show is added to the same nights.
             frames = np.random.default_rng([seed, number, index, 1])
-            _night(world, with_waiting(kind.draw(rng), frames), rng, scores[kind.name])
+            plan = with_waiting(kind.draw(rng), frames)
+            four_stalls = [
+                FourStalls(
+                    plan, world.limits, np.random.default_rng([seed, number, index, 2]), HOURS * 3600.0, every
+                )
+                for every in ((OFTEN, DEFAULT) if world.peers else ())
+            ]  # of their own, for the same reason
+            _night(world, plan, rng, four_stalls, scores[kind.name])
     return scores
 
 
-def _night(world: World, plan: Plan, rng: np.random.Generator, scores: dict[str, Score]) -> None:
+def _night(
+    world: World,
+    plan: Plan,
+    rng: np.random.Generator,
+    four_stalls: Sequence[FourStalls],
+    scores: dict[str, Score],
+) -> None:
     table = world.made_up.get(plan.table) or world.recorded[rng.integers(len(world.recorded))]
     remote = plan.remote and world.remote_seen
     ours = {
@@ -79,12 +95,18 @@ def _night(world: World, plan: Plan, rng: np.random.Generator, scores: dict[str,
     stalls = Stalls(rng, STALLS if world.stalls else 0)
     for segment in nights.play(plan, table, rng, HOURS):
         stalls.strike(segment, ours, watch, scores)
+        for one in four_stalls:
+            one.see(segment, ours, watch)
         records = as_records(segment.seconds) if isinstance(segment, Steps) else ()
         for detector_state in ours.values():
             detector_state.see(segment, records)
         if world.peers:
             _feed_peers(segment, watch)
     _note(ours, watch, scores)
+    for one in four_stalls:
+        one.charge_alarms(ours, watch)
+        for name, account in one.close(ours).items():
+            scores[name].accounts[one.every] = scores[name].accounts.get(one.every, Account()).plus(account)
 
 
 def _feed_peers(segment: nights.Segment, watch: Watch) -> None:
