@@ -148,7 +148,10 @@ class WaitEvidence:
                 self._store(NONE, 0, -1)
                 self._stored = False
             return
-        self._store(self.kind(frame), self._since, wakers)
+        kind = self.kind(frame)
+        self._store(
+            NONE if kind == _PROBE else kind, self._since, wakers
+        )  # a save of ours is no wait of the script
         self._stored = True
 
     def _store(self, kind: int, since: int, wakers: int) -> None:

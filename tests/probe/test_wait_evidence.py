@@ -84,6 +84,21 @@ def assert_all_known(found: list[tuple[str, int, str, int]]) -> None:
     assert {since for kind, _, _, since in found if kind != "none"} == {10}
 
 
+def test_a_training_thread_that_stands_in_code_of_the_probe_makes_a_sound_record(watched: Watched) -> None:
+    """It saves a checkpoint, say: the record must not show an internal number as the kind of wait."""
+    lock = threading.Lock()
+
+    def saves() -> None:
+        lock.acquire()
+
+    saves.__code__ = saves.__code__.replace(co_filename=f"{Path(page.__file__).parent}/checkpoint/save.py")
+    with lock:
+        watched.thread(saves, trains=True)
+        found = watched.look(3)
+    assert found[0] == "none"
+    assert wire.unpack(wire.pack(list(watched.beats.slots))) is not None
+
+
 def test_every_kind_of_wait_is_known_in_this_python() -> None:
     assert_all_known(children_of(sys.executable))
 
