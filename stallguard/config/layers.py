@@ -66,7 +66,7 @@ def from_file(path: Path) -> list[Setting]:
         table = tomllib.loads(text)
         own = table.get("tool", {}).get("stallguard", {}) if path.name == SHARED else table
         return [Setting(key, raw, f"{path}{_at(text, key)}") for key, raw in _flat(own, "")]
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError, or a number with thousands of digits
         raise _unreadable(path, f"it is not TOML: {error}", "https://toml.io describes TOML") from error
 
 

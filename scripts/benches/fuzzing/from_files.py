@@ -1,0 +1,342 @@
+"""Decoders of files that another user or a crash can have written: runs, journals, settings, jobs, checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fuzzing.targets import RECORDINGS, Target, encoded, filed, text
+from stallguard import config, jsontext, units
+from stallguard.agent import job_memory, plist, systemd, unit
+from stallguard.agent.job import Job, Schedule, read_back
+from stallguard.cli import logs
+from stallguard.collectors import gpu_reports, native, stacks
+from stallguard.collectors.redact import Redactor
+from stallguard.config import layers
+from stallguard.config.table import KEYS
+from stallguard.core.detection.learned import Learned
+from stallguard.core.sizes import Sizes
+from stallguard.errors import UNREADABLE, StallguardError
+from stallguard.probe.checkpoint import encoding, generations, names, store, tensors
+from stallguard.probe.checkpoint.earlier_attempts import Records
+from stallguard.probe.checkpoint.encoding import NotPlain
+from stallguard.probe.process_key import key as process_key
+from stallguard.report import evidence_files, sanitize, stack_groups
+from stallguard.sensors.log_matcher import Matcher
+from stallguard.storage import attempt_file, core_snapshot, journal, learned_store, run_files, traces
+from stallguard.storage.paths import RunDir
+
+WHO = run_files.Identity(4321, 12.5, "a-boot")
+STEERS = frozenset(map(chr, (*range(9), *range(11, 32), *range(127, 160), 0x202E, 0x2066, 0x200B, 0xFEFF)))
+FORMAT = 2  # of a checkpoint
+
+
+def targets(place: Path) -> Iterator[Target]:
+    """Yield the decoders of files."""
+    yield from _of_runs(place)
+    yield from _of_journals(place)
+    yield from _of_settings(place)
+    yield from _of_jobs()
+    yield from _of_checkpoints(place)
+    yield from _of_evidence(place)
+
+
+def _of_runs(place: Path) -> Iterator[Target]:
+    run = RunDir(place / "run")
+    run.path.mkdir()
+    asked = run_files.RunRequest(
+        2, "a-run", ["train.py", "--lr", "0.1"], ["python", "train.py"], "/home/me", run_files.utc(), WHO,
+        control="/x/control", config={"stop": {"grace": 10.0}}, origins={"stop.grace": "default"},
+    )  # fmt: skip
+    end = run_files.Outcome(2, 1, "gave up: no progress", run_files.utc(), 60.5, 900, 2, 3, 12.5)
+    yield Target("run.json", encoded(asked), filed(run.asked, lambda _path: run_files.asked(run)))
+    with contextlib.suppress(OSError):
+        run.asked.unlink()
+    outcome = run.path / "outcome.json"
+    yield Target(
+        "outcome.json",
+        encoded(end),
+        filed(outcome, lambda _path: (run_files.outcome(run), run_files.state(run))),
+    )
+    with contextlib.suppress(OSError):
+        outcome.unlink()
+    attempt = attempt_file.AttemptRecord(1, 2, WHO, 77, "/x/stallguard-12345678")
+    yield Target(
+        "attempt.json",
+        encoded(attempt),
+        filed(attempt_file.file(run), lambda _path: attempt_file.recall(run)),
+    )
+    key = learned_store.CommandKey(("train.py", "--lr"), "/home/me", "digest", "machine")
+    learned = [
+        learned_store.KeptSizes(1, key, 1e9, Sizes(rows=8)),
+        learned_store.KeptGaps(1, key, 1e9, Learned()),
+    ]
+
+    def kept(data: bytes) -> Any:
+        kinds = (learned_store.KeptSizes, learned_store.KeptGaps)
+        return [_or_none(lambda kind=kind: jsontext.decode(data, kind)) for kind in kinds]
+
+    yield Target("what was learned", encoded(*learned), kept)
+    memory = job_memory.JobMemory(run="a-run", trouble="it failed", wanted=True)
+    yield Target(
+        "job's memory",
+        encoded(memory),
+        lambda data: _or_none(lambda: jsontext.decode(data, job_memory.JobMemory)),
+    )
+    saved = core_snapshot._Saved(1, "0", run.id, journal.JournalPosition(1, 10, b"x"), b"d" * 32, b"v" * 40)
+    path = core_snapshot.file(run)
+    yield Target(
+        "saved core", [msgspec.msgpack.encode(saved)], filed(path, lambda _path: core_snapshot.load(run))
+    )
+
+
+def _or_none(decode: Any) -> Any:
+    with contextlib.suppress(*UNREADABLE):
+        return decode()
+    return None
+
+
+def _of_journals(place: Path) -> Iterator[Target]:
+    recorded = (RECORDINGS / "journals" / "h200_keras_torch_lock.jsonl").read_bytes().splitlines()
+    lines = sorted({line for line in recorded[:: max(1, len(recorded) // 60)] if len(line) < 1500})
+    path = place / "journal.jsonl"
+
+    def read(path: Path) -> Any:
+        return [*journal.read(path)], [*journal.events(path)]
+
+    yield Target("journal, events", lines, filed(path, read))
+    yield Target("journal, shown line", lines, lambda data: logs.as_text(data, 0.0), (), _is_visible)
+    path.unlink(missing_ok=True)
+    trace = min((RECORDINGS / "traces").glob("*.jsonl")).read_bytes()
+    heads = [
+        b"\n".join(trace.splitlines()[:5]),
+        b"\n".join(trace.splitlines()[:1] + trace.splitlines()[40:48]),
+    ]
+
+    def replayed(path: Path) -> Any:
+        return [*traces.events(traces.read(path))] if traces.is_trace(path) else None
+
+    yield Target("trace for replay", heads, filed(place / "trace.jsonl", replayed), (StallguardError,))
+
+
+def _is_visible(_data: bytes, shown: Any) -> None:
+    assert not shown or not STEERS & set(shown), "text that steers a terminal"
+
+
+def _of_settings(place: Path) -> Iterator[Target]:
+    whole = b"".join(
+        f"# a remark\n[{section}]\n".encode()
+        + b"".join(
+            f"{key.path.rpartition('.')[2]} = {json.dumps(key.kind.show(key.default))}\n".encode()
+            for key in KEYS.values() if key.path.rpartition(".")[0] == section
+        )
+        for section in ("policy", "stop", "notify", "run")
+    )  # fmt: skip
+    short = (
+        b'[policy]\non_stall = "halve"\nmax_restarts = 5\n[notify]\nurls = ["mailto://x"]\non = ["stall"]\n'
+    )
+
+    def load(path: Path) -> Any:
+        return config.load({}, {}, path.parent)
+
+    project = place / "project"
+    project.mkdir()
+    yield Target("settings, TOML", [short, whole], filed(project / layers.OWN, load), (StallguardError,))
+    pyproject = b"[tool.stallguard.run]\nresume = \"last\"\n[project]\nname = 'x'\n"
+    (project / layers.OWN).unlink(missing_ok=True)
+    yield Target("settings, pyproject", [pyproject], filed(project / layers.SHARED, load), (StallguardError,))
+    values = [b"90s", b"1h30m", b"2d", b"1.5GB", b"512 MiB", b"50%", b"23:30", b"0", b"never"]
+
+    def measured(word: str) -> Any:
+        return [
+            _or_none(lambda read=read: read(word))
+            for read in (units.duration, units.size, units.share, units.clock)
+        ]
+
+    yield Target("settings, values", values, text(measured))
+    given = [
+        b"run.resume=last",
+        b"policy.causes=lock=halve,oom=cpu",
+        b"detector.grace=2s",
+        b"notify.on=stall,finish",
+    ]
+
+    def from_option(word: str) -> Any:
+        return config.load(config.parse_set([word]), {}, project)
+
+    (project / layers.SHARED).unlink(missing_ok=True)
+    yield Target("settings, --set", given, text(from_option), (StallguardError,))
+
+
+def _of_jobs() -> Iterator[Target]:
+    job = Job(
+        "night",
+        "/bin/python",
+        ("train.py", "--lr"),
+        "/home/me",
+        "/x/night.log",
+        Schedule(("23:00",)),
+        {"A": "b c"},
+    )
+
+    def program(data: bytes) -> Any:
+        return read_back(plist.program(data))
+
+    binary = b"bplist00\xd1\x01\x02_\x10\x10ProgramArguments\xa1\x03Qx\x08\x0b\x1e \x00\x00\x00\x00\x00\x00\x01\x01"
+    yield Target("property list of a job", [plist.render(job), binary + bytes(24)], program)
+    unit_text = unit.service(job).encode()
+
+    def service(word: str) -> Any:
+        return read_back(unit.program(word)), unit.stop_timeout(word)
+
+    yield Target("unit of a job", [unit_text], text(service))
+    shown = b"LoadState=loaded\nActiveState=active\nSubState=running\nMainPID=123\nExecMainStatus=1\nExecMainCode=1\n"
+    yield Target("systemctl show", [shown], text(systemd.parse_show))
+
+
+def _of_checkpoints(place: Path) -> Iterator[Target]:
+    import numpy
+
+    values = [
+        {"a": [1, 2.5, "x", None, True], "b": {1, 2}, "c": (1, b"x", 2j)}, [0.5] * 80, numpy.less, [numpy.float32(1)],
+        numpy.random.default_rng(3), numpy.random.RandomState(3), {"deep": [{"er": [list]}]},
+    ]  # fmt: skip
+    samples = []
+    for value in values:
+        arrays: list[Any] = []
+        samples.append(json.dumps(encoding.encode(value, arrays)).encode())
+    samples += [
+        json.dumps({"#": kind, "of": of, "at": at}).encode()
+        for kind, of, at in (
+            ("value", "pathlib:PosixPath", "/a"), ("value", "datetime:date", "2026-11-22"),
+            ("member", "re:RegexFlag", "A"),
+            ("value", "os:system", "true"), ("name", "", "os:system"), ("generator", "test", [1]),
+        )
+    ]  # fmt: skip
+    held = [numpy.arange(6.0), numpy.zeros((2, 3), "int64"), numpy.arange(80.0)]
+
+    def decoded(data: bytes) -> Any:
+        code = json.loads(data)
+        encoding.refused(code)
+        return encoding.decode(code, held)
+
+    bad = (NotPlain, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+    words = (
+        b"os:system",
+        b"builtins:eval",
+        b"subprocess:Popen",
+        b'"#":',
+        b'"at":',
+        b'"of":',
+        b"numpy:load",
+        b"shutil:rmtree",
+    )
+    yield Target("checkpoint, values", samples, decoded, bad, None, words)
+    facts = {
+        "format": FORMAT, "tensors": [["float32", [2]]], "identity": {"rate": 0.1}, "epoch": 1, "executions": 3,
+        "drawn": 3,
+        "ends": [[True, 3]], "epochs": 5, "finished": False, "stop": False, "unkept": {}, "prints": {}, "entries": [],
+        "random": {"now": {"#": "dict", "at": []}}, "history": [], "blobs": [[0, 8, zlib.crc32(bytes(8))]],
+    }  # fmt: skip
+    folder = place / "process" / "fit-0001" / "g1"
+    folder.mkdir(parents=True)
+    (folder / "tensors.bin").write_bytes(bytes(8))
+    records = Records(str(place), "process", resuming=True)
+
+    def found(data: bytes) -> Any:
+        (folder / "facts.json").write_bytes(
+            b"%08x\n" % zlib.crc32(data) + data
+        )  # so that it comes past the checksum
+        return [saved.groups() if "groups" in saved.facts else saved for saved in records.found(1, [])]
+
+    yield Target("checkpoint, facts", encoded(facts), found, (LookupError, TypeError))
+    whole = generations.read_facts, b"%08x\n" % zlib.crc32(b"{}") + b"{}"
+
+    def annotated(data: bytes) -> Any:
+        (folder / "next.json").write_bytes(data)
+        return whole[0](str(folder), store.NEXT)
+
+    yield Target(
+        "checkpoint, annotation", [whole[1]], annotated, (generations.Damaged, ValueError, RecursionError)
+    )
+    meta = [["float32", [2]], ["int64", []], ["bfloat16", [4]]]
+
+    def unpacked(data: bytes) -> Any:
+        return tensors.unpack(json.loads(data), [memoryview(bytes(8))] * 3)
+
+    yield Target("checkpoint, arrays", encoded(meta, [["object", [1]]], [["float64", [1]]]), unpacked, bad)
+    yield Target("checkpoint, names", [b"numpy:less", b"os:system", b"keras.ops:less", b"__main__:x"],
+                 text(lambda word: names.can_be_kept(names.resolved(word))))  # fmt: skip
+
+
+def _of_evidence(place: Path) -> Iterator[Target]:
+    dumps = [path.read_bytes()[:1500] for path in sorted((RECORDINGS / "stacks").glob("*.txt"))[:6]]
+
+    def grouped(word: str) -> Any:
+        return stacks.parse(word), stacks.read(word, "/home/me"), [*stack_groups.fold(word, "/home/me")]
+
+    yield Target("stacks of faulthandler", dumps, text(grouped))
+    samples = [path.read_bytes()[:1200] for path in sorted((RECORDINGS / "macos").glob("sample_*"))]
+    yield Target("sample (macOS)", samples, text(native.parse_sample))
+    gdb = b"Thread 1 (LWP 7):\n#0  0x00007f in futex_wait () from /lib/libc.so.6\n#1  0x55 in main (argc=1) at a.c:3\n"
+    yield Target("gdb", [gdb], text(native.parse_gdb))
+    reports = [
+        path.read_bytes()
+        for path in sorted((RECORDINGS / "macos").glob("*"))
+        if path.suffix in (".ips", ".json")
+    ]
+    yield Target("crash reports (macOS)", reports, text(gpu_reports.parse))
+    manifest = {
+        "seconds": 1.5,
+        "size": 10,
+        "where": "train.py:3",
+        "removed": {"known": 1},
+        "items": [{"name": "x", "state": "y"}],
+    }
+    incident = place / "incident"
+    incident.mkdir()
+    yield Target(
+        "manifest of evidence",
+        encoded(manifest),
+        filed(incident / "manifest.json", lambda _p: evidence_files.manifest(incident)),
+    )
+    lines = b"Epoch 3/10\r 12/400 [==>...] - loss: 0.5\nRESOURCE_EXHAUSTED: OOM when allocating tensor\nTraceback:\n"
+
+    def fed(data: bytes) -> Any:
+        matcher = Matcher()
+        return matcher.feed(data[: len(data) // 2], 1.0) + matcher.feed(data[len(data) // 2 :], 2.0)
+
+    yield Target(
+        "output, searched", [lines, *(path.read_bytes() for path in (RECORDINGS / "macos").glob("std*"))], fed
+    )
+
+    def shown(data: bytes) -> str:
+        word = data.decode(errors="replace")
+        return (
+            sanitize.plain(word)
+            + "\n".join(sanitize.screen(data, 20, 100))
+            + sanitize.json_text(data).decode()
+        )
+
+    yield Target(
+        "output, shown", [lines, b"\x1b[31mred\x1b[0m \x9b2J \xe2\x80\xae\n"], shown, (), _is_visible
+    )
+    redactor = Redactor({"API_TOKEN": "planted-token-1"}, ["--password", "planted-word-2"], "/home/me")
+
+    def cleaned(data: bytes) -> bytes:
+        return redactor.data(data)
+
+    def has_no_secret(_data: bytes, clean: Any) -> None:
+        assert b"planted-token-1" not in clean, "a known secret"
+        assert b"planted-word-2" not in clean, "a known secret"
+
+    printed = b"token=abc planted-token-1 https://u:pw@host/x\n--password planted-word-2 a@b.com"
+    yield Target("output, redacted", [printed], cleaned, (), has_no_secret)
+    words = [b"train.py --lr 0.1", b"-m pkg --rows=8"]
+    yield Target("words of a process", words, text(lambda word: process_key(word.split(), "/", {}, {})))
