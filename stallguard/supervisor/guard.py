@@ -35,7 +35,6 @@ from stallguard.supervisor.output.matching import Matching
 from stallguard.supervisor.run_options import RunOptions
 from stallguard.supervisor.sensing import Watching
 
-SPARE = 4  # descriptors that are kept for the end of a run, when there can be no other
 NAME_EVERY = 5.0  # seconds between two tries to write which process guards the run
 
 
@@ -63,7 +62,6 @@ class Guard:
         self._is_stopping = False  # options.stop_when has become true
         self.loop.after = [self._sensing.tune, launcher.look, self._background.look, self._stop_if_wanted]
         self._files = contextlib.ExitStack()  # open until the last error can have been reported
-        self._spare = contextlib.ExitStack()  # descriptors for the outcome
         context.settings.follow(self._notifications.open)
 
     def _stop_if_wanted(self, run: Run) -> None:
@@ -96,7 +94,6 @@ class Guard:
             {
                 "opening the journal": self._open_journal,
                 "keeping room for its outcome": partial(_keep_room, self._context),
-                "keeping descriptors for its outcome": self._keep_descriptors,
                 "opening the file of its own stacks": self._open_stacks,
                 "saying where its socket is": name.write,
                 "starting the sensors": self._sensing.start,
@@ -122,10 +119,6 @@ class Guard:
         file = open(path, "w", opener=private.opener)  # noqa: SIM115 - closed with the other files
         self.loop.stacks = self._files.enter_context(file)
 
-    def _keep_descriptors(self) -> None:
-        for _ in range(SPARE):
-            self._spare.callback(os.close, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-
     def do_each(self, steps: Mapping[str, Callable[[], None]]) -> None:
         """Do all `steps`, by what is reported if one fails: none may cost the training or its exit code."""
         for doing, step in steps.items():
@@ -139,7 +132,6 @@ class Guard:
         assert run is not None  # noqa: S101 - concluded
         self.do_each(
             {
-                "giving back its spare descriptors": self._spare.close,
                 "keeping what the run taught": partial(self._earlier.remember, run),
                 "writing its outcome": partial(
                     conclusion.write_outcome,
@@ -167,7 +159,6 @@ class Guard:
 
     def close_files(self) -> None:
         """Close the journal, when nothing more can be reported."""
-        self._spare.close()
         self._files.close()
 
 

@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import psutil
+
 from .fault import Table
 from .stage import BATCHES, SHARP, Live, Stage, expect, until, whole
 
@@ -146,7 +148,9 @@ def logout(stage: Stage) -> str:
 def ctrl_z(stage: Stage) -> str:
     with terminal(stage, _batches(stage, 60, *SHARP)) as screen:
         screen.shows(b"step 20")
+        training = screen.live.training()
         screen.types(b"\x1a")
+        until(lambda: training.status() == psutil.STATUS_STOPPED, "that the training is stopped")
         time.sleep(0.5)
         before = len(screen.read())
         time.sleep(3.5)
