@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
+import sys
+import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -17,6 +20,7 @@ from detection.tables import Table
 from stallguard.core.limits import DetectorLimits
 
 HOURS = 8.0  # a night
+NIGHTS_A_MESSAGE = 5000
 STALLS = 16  # injected a night, one at a time
 OURS, OURS_BLIND = "stallguard, Linux", "stallguard, no census (macOS)"
 
@@ -32,6 +36,18 @@ class Score:
     # Of the same nights with four stalls each, by the seconds between two checkpoints.
     accounts: dict[float, Account] = dataclasses.field(default_factory=dict)
     reasons: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    def include(self, other: Score) -> None:
+        """Add what the same rule did in other nights."""
+        self.hours += other.hours
+        self.alarms += other.alarms
+        self.suspicions += other.suspicions
+        for kind, latencies in other.latencies.items():
+            self.latencies.setdefault(kind, []).extend(latencies)
+        for every, account in other.accounts.items():
+            self.accounts[every] = self.accounts.get(every, Account()).plus(account)
+        for reason, count in other.reasons.items():
+            self.reasons[reason] = self.reasons.get(reason, 0) + count
 
     def add(self, kind: str, seconds: float) -> None:
         """Note the latency of a stall."""
@@ -57,25 +73,54 @@ class World:
     remote_seen: bool = True  # the sensor knows that the job talks to other hosts
 
 
-def simulate(world: World, hours: float, seed: int, kinds: Sequence[Kind] = KINDS) -> Scores:
-    """Return the scores of about `hours` simulated hours."""
+def simulate(
+    world: World, hours: float, seed: int, kinds: Sequence[Kind] = KINDS, processes: int = 1
+) -> Scores:
+    """Return the scores of about `hours` simulated hours, the same for any number of `processes`.
+
+    Prints to stderr how far a long simulation is.
+    """
     total = sum(kind.weight for kind in kinds)
-    scores: Scores = {}
-    for number, kind in enumerate(kinds):
-        scores[kind.name] = {}
-        for index in range(max(1, round(hours * kind.weight / total / HOURS))):
-            rng = np.random.default_rng([seed, number, index])
-            # Of its own, so that what frames show is added to the same nights.
-            frames = np.random.default_rng([seed, number, index, 1])
-            plan = with_waiting(kind.draw(rng), frames)
-            four_stalls = [
-                FourStalls(
-                    plan, world.limits, np.random.default_rng([seed, number, index, 2]), HOURS * 3600.0, every
-                )
-                for every in ((OFTEN, DEFAULT) if world.peers else ())
-            ]  # of their own, for the same reason
-            _night(world, plan, rng, four_stalls, scores[kind.name])
+    drawn = [
+        (seed, number, index, kind)
+        for number, kind in enumerate(kinds)
+        for index in range(max(1, round(hours * kind.weight / total / HOURS)))
+    ]
+    scores: Scores = {kind.name: {} for kind in kinds}
+    began = time.monotonic()
+    # Forked processes have the world already: the tables need not be sent to them.
+    with multiprocessing.get_context("fork").Pool(processes, _live_in, (world,)) as pool:
+        for done, (name, night) in enumerate(pool.imap(_play, drawn, chunksize=8), start=1):
+            for rule, score in night.items():
+                scores[name].setdefault(rule, Score()).include(score)
+            if done % NIGHTS_A_MESSAGE == 0:
+                print(f"{done:,} of {len(drawn):,} nights, {time.monotonic() - began:.0f} s", file=sys.stderr)
     return scores
+
+
+_world: World  # of a process of the pool
+
+
+def _live_in(world: World) -> None:
+    global _world  # noqa: PLW0603 - the only way in which a pool hands something to its processes once
+    _world = world
+
+
+def _play(drawn: tuple[int, int, int, Kind]) -> tuple[str, dict[str, Score]]:
+    """Return the scores of one night."""
+    seed, number, index, kind = drawn
+    rng = np.random.default_rng([seed, number, index])
+    # Of its own, so that what frames show is added to the same nights.
+    plan = with_waiting(kind.draw(rng), np.random.default_rng([seed, number, index, 1]))
+    four_stalls = [
+        FourStalls(
+            plan, _world.limits, np.random.default_rng([seed, number, index, 2]), HOURS * 3600.0, every
+        )
+        for every in ((OFTEN, DEFAULT) if _world.peers else ())
+    ]  # of their own, for the same reason
+    scores: dict[str, Score] = {}
+    _night(_world, plan, rng, four_stalls, scores)
+    return kind.name, scores
 
 
 def _night(
@@ -106,7 +151,7 @@ def _night(
     for one in four_stalls:
         one.charge_alarms(ours, watch)
         for name, account in one.close(ours).items():
-            scores[name].accounts[one.every] = scores[name].accounts.get(one.every, Account()).plus(account)
+            scores[name].accounts[one.every] = account
 
 
 def _feed_peers(segment: nights.Segment, watch: Watch) -> None:
@@ -123,15 +168,11 @@ def _feed_peers(segment: nights.Segment, watch: Watch) -> None:
 def _note(ours: dict[str, Ours], watch: Watch, scores: dict[str, Score]) -> None:
     for name, detector_state in ours.items():
         score = scores.setdefault(name, Score())
-        score.hours += HOURS
-        score.alarms += detector_state.alarms
-        score.suspicions += detector_state.suspicions
-        for reason, count in detector_state.reasons.items():
-            score.reasons[reason] = score.reasons.get(reason, 0) + count
+        score.hours, score.alarms = HOURS, detector_state.alarms
+        score.suspicions, score.reasons = detector_state.suspicions, dict(detector_state.reasons)
     for name, alarms in watch.alarms.items():
         score = scores.setdefault(name, Score())
-        score.hours += HOURS
-        score.alarms += alarms
+        score.hours, score.alarms = HOURS, alarms
 
 
 class Stalls:
