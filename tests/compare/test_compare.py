@@ -62,6 +62,20 @@ def compared(home: Path, *words: str, env: dict[str, str] | None = None) -> tupl
     return done, conforms(done.out, Output) if done.out else {}
 
 
+def highest(trial: dict[str, Any]) -> float:
+    """Return the most rows a second that a trial leaves possible."""
+    return trial["rate"] * trial["rows"] * (1 + doubt(trial))
+
+
+def lowest(trial: dict[str, Any]) -> float:
+    return trial["rate"] * trial["rows"] * (1 - doubt(trial))
+
+
+def doubt(trial: dict[str, Any]) -> float:
+    """Return the share of its pace by which a trial can be wrong: its own spread, or 50 % on a busy machine."""
+    return max(0.5, trial["spread"] / trial["rate"])
+
+
 def test_a_variable_that_makes_steps_three_times_slower_is_measured_so_and_not_chosen(
     tmp_path: Path, loop: str
 ) -> None:
@@ -166,5 +180,8 @@ def test_batches_that_a_keras_script_takes_are_compared_by_rows(tmp_path: Path) 
     assert large["memory"] > 50_000_000
     # A step of this model costs the loop more than the rows: 64 times as many take less than 20 times as long.
     assert large["rate"] * 512 > 3 * small["rate"] * 8
-    assert found["chosen"] == "512 rows"
-    assert "--batch 512 --" in found["apply"][0]
+    if highest(small) < lowest(large):  # else the machine was too busy for an answer
+        assert found["chosen"] == "512 rows"
+        assert "--batch 512 --" in found["apply"][0]
+    else:
+        assert found["equal"] == ["512 rows"]

@@ -33,12 +33,12 @@ KINDS, PHASES, SOURCES, WAITS = 5, 14, 10, 6  # of wire.VERSION 1, counted by ha
 class Receiver:
     """The receiver of the probe's messages without its thread."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, pages: Path) -> None:
         self.posted: list[Event] = []
         self._sockets = paths.socket_dir("/tmp")  # noqa: S108 - private, and its path is short
-        private.make(place / "pages")
+        private.make(pages)
         self._beats = HeartbeatListener(
-            self._sockets, place / "pages", self.posted.append, time.monotonic, self.posted.append
+            self._sockets, pages, self.posted.append, time.monotonic, self.posted.append
         )
         self._beats._reset(1, TOKEN)
 
@@ -110,11 +110,13 @@ def notes() -> list[bytes]:
 
 def targets(place: Path) -> Iterator[Target]:
     """Yield the decoders of messages."""
-    receiver = Receiver(place)
+    # What a record counted can be posted a moment later, so notes have a receiver without one.
+    receiver, other = Receiver(place / "pages"), Receiver(place / "pages of notes")
     records = [record(), record(kind=3, beats=0), record(kind=4, flags=48), record(source=9, phase=0, wait=1)]
     yield Target("wire record", records, receiver.take, (), counts_no_false_beat)
-    yield Target("probe note, hello", notes(), receiver.take, UNREADABLE, counts_nothing)
+    yield Target("probe note, hello", notes(), other.take, UNREADABLE, counts_nothing)
     receiver.close()
+    other.close()
     lines = [stack_samples.CodeLine("/home/me/train.py", 3, "work"), stack_samples.CodeLine("x.py", 1, "f")]
     stacks = [stack_samples.StackTime("training", "step", (0, 1), 500)]
     body = encoded(stack_samples.StackSamples(1, 1, 500, lines, stacks))[0]
