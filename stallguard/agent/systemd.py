@@ -17,6 +17,7 @@ from stallguard.agent.job_files import Places
 from stallguard.agent.launchctl_output import PrintedService
 from stallguard.agent.manager_protocol import KnownJob
 from stallguard.agent.service_tool import Said
+from stallguard.core.text import whole_number
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.host.preferences import sleep, wakes
 from stallguard.storage import private
@@ -25,7 +26,6 @@ PATIENCE = 30.0  # seconds for one answer
 PAUSE = 0.25  # seconds between two checks of a job that ends
 ASKED = ("LoadState", "ActiveState", "SubState", "MainPID", "ExecMainCode", "ExecMainStatus")
 KILLED = frozenset({"2", "3"})  # ExecMainCode: CLD_KILLED, CLD_DUMPED
-DIGITS = 10  # of a pid or an exit code, at most
 # systemd's exit codes for a process that it could not start: systemd.exec(5), "Process Exit Codes".
 STARTLESS = {
     200: "the working directory does not exist",
@@ -174,7 +174,7 @@ def parse_show(text: str) -> KnownJob:
     """Return the values of the properties; absent ones count as unknown."""
     said = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     active = said.get("ActiveState", "")
-    pid = _number(said.get("MainPID", ""))
+    pid = whole_number(said.get("MainPID", ""))
     return KnownJob(
         loaded=said.get("LoadState") == "loaded",
         running=active in ("active", "deactivating", "reloading") and bool(pid),
@@ -185,12 +185,8 @@ def parse_show(text: str) -> KnownJob:
     )
 
 
-def _number(text: str) -> int | None:
-    return int(text) if text.isdecimal() and len(text) <= DIGITS else None
-
-
 def _ending(said: dict[str, str]) -> str:
-    number = _number(said.get("ExecMainStatus", ""))
+    number = whole_number(said.get("ExecMainStatus", ""))
     if said.get("ExecMainCode", "0") == "0" or number is None:
         return ""
     if said["ExecMainCode"] in KILLED:

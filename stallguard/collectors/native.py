@@ -15,9 +15,9 @@ from stallguard.collectors import frames
 
 STUCK = 0.95  # of a thread's samples in its innermost frame: it waits there, or spins
 
-_SAMPLED = re.compile(r"(?P<lead>[ +!:|]*)(?P<count>\d+) (?P<what>\S.*)")
+_SAMPLED = re.compile(r"(?P<lead>[ +!:|]*)(?P<count>\d{1,9}) (?P<what>\S.*)")
 _TAIL = re.compile(r"(\s+\+ [\d,. ]+)?(\s+\[0x[0-9a-f,x.]+\])?\s*$")
-_GDB_THREAD = re.compile(r"Thread (?P<number>\d+) \((?P<name>.*)\)")
+_GDB_THREAD = re.compile(r"Thread (?P<number>\d{1,9}) \((?P<name>.*)\)")
 _GDB_FRAME = re.compile(r"#\d+\s+(?:0x[0-9a-f]+ in )?(?P<symbol>.+?) \(.*?(?: from (?P<image>\S+))?$")
 
 

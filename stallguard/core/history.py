@@ -32,7 +32,7 @@ from stallguard.core.events import (
 )
 from stallguard.core.profile import Profile
 from stallguard.core.readings import Device, Files, Machine, Memory, Process, Reading
-from stallguard.core.text import cut
+from stallguard.core.text import cut, whole_number
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -197,11 +197,11 @@ def _matched(history: History, event: Matched) -> History:
 
 
 def _noted(history: History, event: ProbeNote) -> History:
-    rows = event.facts.get("batch", "")
+    rows = whole_number(event.facts.get("batch"))
     return replace(
         history,
         noted=(*history.noted[1 - NOTES :], event),
-        rows=int(rows) if rows.isdecimal() else history.rows,
+        rows=history.rows if rows is None else rows,
         dtype=event.facts.get("dtype", history.dtype),
     )
 

@@ -50,6 +50,7 @@ from stallguard.core.events import (
     SupervisorRestarted,
 )
 from stallguard.core.redone import Interruption, Position, ProcessPosition
+from stallguard.core.text import whole_number
 from stallguard.core.time_spent import Spent
 
 PROCESSES = 64  # of an attempt whose positions are kept, the newest
@@ -238,8 +239,7 @@ def _on_exited(ledger: Ledger, at: float, _event: Exited | Failed) -> Ledger:
 
 
 def _on_announced(ledger: Ledger, at: float, action: Announce) -> Ledger:
-    pid = action.facts.get("pid", "")
-    subject = int(pid) if pid.isdecimal() else 0
+    subject = whole_number(action.facts.get("pid")) or 0
     match action.message:
         case "training.suspected" if ledger.state == AT_WORK:
             return replace(ledger, state="suspected", suspected=at, subject=subject)

@@ -18,6 +18,7 @@ from stallguard.core.limits import Limits, PolicyLimits
 from stallguard.core.policy import decide
 from stallguard.core.run import Run
 from stallguard.core.sizes import Sizes, label, leave
+from stallguard.core.text import whole_number
 from stallguard.core.verdicts import Decision
 
 TWICE = 2  # once can be another program's load; a size that was left twice is too large
@@ -50,10 +51,10 @@ def ask(run: Run, limits: Limits) -> tuple[Run, list[Action]]:
 
 def grown(run: Run, event: ProbeNote) -> Run:
     """Return the run after the probe's note; any other note leaves it as it is."""
-    factor = event.facts.get("factor", "")
-    if event.kind != GROWN or not factor.isdecimal():
+    factor = whole_number(event.facts.get("factor"))
+    if event.kind != GROWN or factor is None:
         return run
-    return replace(run, factor=max(1, int(factor)), sized=run.now, regrowing=False)
+    return replace(run, factor=max(1, factor), sized=run.now, regrowing=False)
 
 
 def restart(run: Run, event: ProbeNote, limits: Limits) -> Decision | None:

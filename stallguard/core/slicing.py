@@ -13,6 +13,7 @@ from stallguard.core.actions import Action, Announce
 from stallguard.core.events import Heartbeat, ProbeNote
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run
+from stallguard.core.text import whole_number
 
 CUT, WHOLE = "micro", "whole"  # kinds of the probe's notes
 # Sources of beats (probe/wire.py) in loops of the script's own; slices are made in Keras' train_step.
@@ -25,8 +26,8 @@ IN_A_LOOP = (
 
 def factor(event: ProbeNote) -> int | None:
     """Return in how many parts batches are trained from this note on; None if it does not say."""
-    said = event.facts.get("factor", "")
-    return max(1, int(said)) if said.isdecimal() else None
+    number = whole_number(event.facts.get("factor"))
+    return None if number is None else max(1, number)
 
 
 def noted(run: Run, event: ProbeNote, limits: Limits) -> tuple[Run, list[Action]]:

@@ -36,6 +36,17 @@ STEPS = {
 }
 
 
+DIGITS = 20  # of a number of 64 bits
+
+
+def whole_number(text: str | bytes | None) -> int | None:
+    """Return a number in plain decimal digits, of 64 bits at most; None for anything else.
+
+    For text from outside: `int` raises ValueError from 4301 digits on, and `str.isdecimal` takes other scripts' digits.
+    """
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) <= DIGITS else None
+
+
 def duration(seconds: float) -> str:
     """Return seconds in readable form: 0.4 s, 12 s, 3 min 5 s, 7 h 30 min."""
     if seconds < 9.95:  # noqa: PLR2004 - below ten, one decimal is worth reading

@@ -78,7 +78,7 @@ TRAPS = (
 
 def release(version: str) -> Release:
     """Return the numbers of a version: 2.16.2rc1 is (2, 16, 2); empty if it has none."""
-    match = re.match(r"\d+(?:\.\d+)*", version)
+    match = re.match(r"\d{1,9}(?:\.\d{1,9})*", version)
     return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 

@@ -13,6 +13,7 @@ import msgspec
 from stallguard.core import ledger
 from stallguard.core.actions import Announce, Collect, Conclude, Diagnosed, Signal
 from stallguard.core.events import Collected, Exited, Launched
+from stallguard.core.text import whole_number
 from stallguard.core.time_spent import LOST, total
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.report import run_ledger
@@ -97,8 +98,7 @@ class _Reader:
             announced.message == "attempt.crashed" and self._open is None
         ):
             self._end(at, OVER)
-            pid = announced.facts.get("pid", "")
-            before = self._record.heartbeat_before(at, int(pid) if pid.isdecimal() else 0)
+            before = self._record.heartbeat_before(at, whole_number(announced.facts.get("pid")) or 0)
             began = at if before is None else ago(before[0], before[1].at, before[1].progress_at)
             kind = STALL if announced.message == "training.stalled" else CRASH
             self._open = Incident(kind, self._attempt, began, at, facts=announced.facts)

@@ -11,6 +11,7 @@ import msgspec
 
 from stallguard.core import time_spent
 from stallguard.core.events import ProbeNote
+from stallguard.core.text import whole_number
 from stallguard.core.time_spent import Spent
 from stallguard.report import run_ledger
 from stallguard.report.attempt_rows import AttemptRow, repeated
@@ -58,10 +59,9 @@ def totals(
         (attempt for attempt in reversed(attempts) if attempt.batches), AttemptRow(number=0, began=0.0)
     )
     losses = [attempt.first_loss for attempt in attempts if attempt.first_loss is not None]
-    given = (
-        what.facts.get("batch", "") for _, what in reversed(record.happened) if isinstance(what, ProbeNote)
-    )
-    rows = next((int(number) for number in given if number.isdecimal()), None)
+    notes = (what for _, what in reversed(record.happened) if isinstance(what, ProbeNote))
+    given = (whole_number(note.facts.get("batch")) for note in notes)
+    rows = next((number for number in given if number is not None), None)
     stalls = sum(one.kind == STALL for one in incidents)
     return RunTotals(
         seconds=time_spent.total(times),

@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from stallguard.core.text import whole_number
 from stallguard.storage import private
 
 PACKED = ".gz"
@@ -59,7 +60,7 @@ def number(part: Path) -> int:
     """Return the number of an older part; 0 if it is none."""
     name = part.name.removesuffix(PACKED)
     middle = name.rpartition(".")[0].rpartition(".")[2]
-    return int(middle) if middle.isdecimal() else 0
+    return whole_number(middle) or 0
 
 
 def pack(path: Path, number: int) -> None:

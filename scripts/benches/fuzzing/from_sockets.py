@@ -25,6 +25,7 @@ from stallguard.supervisor.control import Control
 from stallguard.supervisor.heartbeats import HeartbeatListener
 
 TOKEN = 0x1234_5678_9ABC_DEF
+SOUND = 10_000  # records whose batches can still be posted
 PIDS = 64  # programs that a receiver follows before it begins anew
 _RECORD = struct.Struct("<40q")
 KINDS, PHASES, SOURCES, WAITS = 5, 14, 10, 6  # of wire.VERSION 1, counted by hand
@@ -57,24 +58,45 @@ class Receiver:
         paths.remove_sockets(self._sockets)
 
 
-def counts_no_false_beat(data: bytes, posted: Any) -> None:
-    """A batch is counted only if magic, token, pid and structure of the record hold; decoded a second time here."""
-    beats = [event for event in posted if isinstance(event, Heartbeat)]
-    if not beats:
-        return
-    assert len(data) == _RECORD.size, "a record of another length"
+class NoFalseBeat:
+    """A batch is counted only if a sound record says so; records are decoded a second time here.
+
+    What a sound record counts can be posted with a later message.
+    """
+
+    def __init__(self) -> None:
+        self._sound: dict[tuple[int, int], None] = {}  # pid and batches of the newest sound records
+
+    def __call__(self, data: bytes, posted: Any) -> None:
+        """Raise AssertionError if a batch was counted that no sound record up to `data` has."""
+        wrong = unsound(data)
+        if not wrong:
+            slots = _RECORD.unpack(data)
+            self._sound[slots[2], slots[6]] = None
+        if len(self._sound) > SOUND:
+            del self._sound[next(iter(self._sound))]
+        for beat in posted:
+            counted = isinstance(beat, Heartbeat) and (beat.pid, beat.beats) not in self._sound
+            assert not counted, wrong or "another number of batches"
+
+
+def unsound(data: bytes) -> str:
+    """Return why a record must not count, "" if it is sound."""
+    if len(data) != _RECORD.size:
+        return "a record of another length"
     slots = _RECORD.unpack(data)
     magic, token, pid, sequence, sent, kind, count, beat_ns, phase = slots[:9]
-    assert magic == 0x53544C47 << 32 | 1, "another magic"
-    assert token == TOKEN, "another token"
-    assert 0 < pid < 1 << 31, "no pid"
-    assert min(sequence, sent, count, beat_ns) >= 0, "a negative number"
-    assert 0 <= kind < KINDS, "no kind"
-    assert 0 <= phase < PHASES, "no phase"
-    assert 0 <= slots[25] < SOURCES, "no source"
-    assert 0 <= slots[36] < WAITS, "no wait"
-    # Before it, what an earlier program of that pid had not reported yet can be posted.
-    assert (beats[-1].pid, beats[-1].beats) == (pid, count), "another number of batches"
+    wrong = {
+        "another magic": magic != 0x53544C47 << 32 | 1,
+        "another token": token != TOKEN,
+        "no pid": not 0 < pid < 1 << 31,
+        "a negative number": min(sequence, sent, count, beat_ns) < 0,
+        "no kind": not 0 <= kind < KINDS,
+        "no phase": not 0 <= phase < PHASES,
+        "no source": not 0 <= slots[25] < SOURCES,
+        "no wait": not 0 <= slots[36] < WAITS,
+    }
+    return next((why for why, is_so in wrong.items() if is_so), "")
 
 
 def counts_nothing(_data: bytes, posted: Any) -> None:
@@ -113,7 +135,7 @@ def targets(place: Path) -> Iterator[Target]:
     # What a record counted can be posted a moment later, so notes have a receiver without one.
     receiver, other = Receiver(place / "pages"), Receiver(place / "pages of notes")
     records = [record(), record(kind=3, beats=0), record(kind=4, flags=48), record(source=9, phase=0, wait=1)]
-    yield Target("wire record", records, receiver.take, (), counts_no_false_beat)
+    yield Target("wire record", records, receiver.take, (), NoFalseBeat())
     yield Target("probe note, hello", notes(), other.take, UNREADABLE, counts_nothing)
     receiver.close()
     other.close()

@@ -8,6 +8,7 @@ from typing import Any
 
 from fuzzing.targets import Target, recorded, text
 from stallguard.agent import launchctl_codes, launchctl_output
+from stallguard.core.text import whole_number
 from stallguard.host.darwin import parsers
 from stallguard.host.darwin import preferences as mac
 
@@ -47,7 +48,7 @@ def _macos() -> Iterator[Target]:
 
     def sysctl(word: str) -> Any:
         found = parsers.sysctl(word)
-        return [(parsers.whole(value), parsers.swap_used(value)) for value in found.values()]
+        return [(whole_number(value), parsers.swap_used(value)) for value in found.values()]
 
     yield Target("sysctl", recorded("sysctl_*"), text(sysctl))
 

@@ -12,6 +12,8 @@ import re
 from typing import NamedTuple
 from xml.parsers.expat import ExpatError
 
+from stallguard.core.text import whole_number
+
 PERCENT = 100
 
 
@@ -133,12 +135,6 @@ def sysctl(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, colon, value in pairs if colon and " " not in name.strip()}
 
 
-def whole(text: str | None) -> int | None:
-    """Return a number in plain digits; None for anything else."""
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
-
-
-_DIGITS = 20  # of a 64-bit number
 _USED = re.compile(r"\bused\s*=\s*(\d{1,12})(?:[.,](\d{1,6}))?\s*([KMGT])")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -234,7 +230,7 @@ def ps(text: str) -> list[ProcessRow]:
     found = []
     for line in lines[1:]:
         row = dict(zip(heads, line.split(None, len(heads) - 1), strict=False))
-        pid = whole(row.get("PID"))
+        pid = whole_number(row.get("PID"))
         if len(row) == len(heads) and pid is not None:
             percent = re.fullmatch(r"(\d{1,6})(?:[.,](\d{1,3}))?", row["%CPU"])
             cpu = float(f"{percent[1]}.{percent[2] or 0}") / PERCENT if percent else None

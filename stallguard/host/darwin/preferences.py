@@ -10,6 +10,7 @@ import re
 
 import msgspec
 
+from stallguard.core.text import whole_number
 from stallguard.errors import UNREADABLE
 from stallguard.host import tool
 from stallguard.host.types import ListedGpu, Sleep
@@ -83,8 +84,7 @@ def parse_displays(text: str) -> tuple[ListedGpu, ...] | None:
             if isinstance(entry, dict):
                 # _name can be an untranslated key such as kHW_AppleM1Item; sppci_model is absent on some systems.
                 name = str(entry.get("sppci_model") or entry.get("_name") or "unknown")
-                cores = str(entry.get("sppci_cores", ""))  # a string, if it is there at all
-                number = int(cores) if cores.isdecimal() else None
+                number = whole_number(str(entry.get("sppci_cores", "")))  # a string, if it is there at all
                 found.append(ListedGpu(name, number, virtual="paravirtual" in name.lower()))
         return tuple(found)
     return None

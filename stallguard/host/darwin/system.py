@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from stallguard.core.readings import Device, Machine, Memory
+from stallguard.core.text import whole_number
 from stallguard.host import kqueue_exit, tool
 from stallguard.host.darwin import libproc, preferences
 from stallguard.host.darwin import parsers as parse
@@ -53,12 +54,12 @@ def memory(_pid: int | None = None) -> Memory:
 def memory_reading(sysctl: Mapping[str, str], pages: parse.Pages | None) -> Memory:
     """Return the reading that sysctl's values and the page counts make."""
     return Memory(
-        total=parse.whole(sysctl.get("hw.memsize")),
+        total=whole_number(sysctl.get("hw.memsize")),
         available=pages.bytes("Pages free", "Pages inactive", "Pages speculative") if pages else None,
         pressure=parse.PRESSURE.get(sysctl.get("kern.memorystatus_vm_pressure_level", "")),
         swap_used=parse.swap_used(sysctl.get("vm.swapusage")),
         swap_outs=pages.bytes("Swapouts") if pages else None,
-        compressed=parse.whole(sysctl.get("vm.compressor_bytes_used")),
+        compressed=whole_number(sysctl.get("vm.compressor_bytes_used")),
     )
 
 
@@ -194,8 +195,8 @@ def facts_from(sysctl: Mapping[str, str], version: Mapping[str, str]) -> dict[st
         "machine": platform.machine(),
         "model": sysctl.get("hw.model"),
         "chip": sysctl.get("machdep.cpu.brand_string"),
-        "cores": parse.whole(sysctl.get("hw.ncpu")) or os.cpu_count(),
-        "memory": parse.whole(sysctl.get("hw.memsize")),
+        "cores": whole_number(sysctl.get("hw.ncpu")) or os.cpu_count(),
+        "memory": whole_number(sysctl.get("hw.memsize")),
         "rosetta": None if translated is None else translated == "1",
         "python": sys.version.split()[0],
     }

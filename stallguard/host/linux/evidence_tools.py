@@ -12,6 +12,7 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
+from stallguard.core.text import whole_number
 from stallguard.host.evidence_rows import Table, Tool
 from stallguard.host.linux import procfs
 from stallguard.host.linux.thread_census import SITES, wait_site
@@ -82,7 +83,8 @@ def threads(pid: int) -> str:
         if stat is not None:
             where = _text(pid, thread, "wchan").strip("\0\n") or "-"
             number = _text(pid, thread, "syscall").partition(" ")[0].strip()
-            call = SITES.get(int(number), number) if number.isdecimal() else number or "?"
+            known = whole_number(number)
+            call = (number or "?") if known is None else SITES.get(known, number)
             rows.append(
                 f"{thread:>8}  {stat.state:<15}  {stat.own_cpu:>9.2f}  {call:<10}  {where:<28}  {stat.name}"
             )

@@ -13,8 +13,9 @@ from collections import defaultdict
 from collections.abc import Collection
 
 from stallguard.core.readings import Machine
+from stallguard.core.text import whole_number
 from stallguard.host.linux import procfs
-from stallguard.host.linux.procfs import DIGITS, slurp, whole
+from stallguard.host.linux.procfs import slurp
 
 BUSY = 0.05  # of a core; who uses less is not "busy"
 TOP = 3
@@ -80,19 +81,16 @@ _KINDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 def parse_times(text: bytes) -> tuple[int, int] | None:
     """Return (idle, all) ticks of all cores from /proc/stat's first line; time that a host stole is busy."""
     line = text.partition(b"\n")[0].split()
-    ticks = dict(zip(_KINDS, line[1:], strict=False))
-    if (
-        line[:1] != [b"cpu"]
-        or len(ticks) < len(_KINDS)
-        or not all(field.isdigit() and len(field) <= DIGITS for field in ticks.values())
-    ):
+    ticks = {kind: whole_number(field) for kind, field in zip(_KINDS, line[1:], strict=False)}
+    known = {kind: count for kind, count in ticks.items() if count is not None}
+    if line[:1] != [b"cpu"] or len(known) < len(_KINDS):
         return None
-    return int(ticks["idle"]) + int(ticks["iowait"]), sum(int(field) for field in ticks.values())
+    return known["idle"] + known["iowait"], sum(known.values())
 
 
 def _number(path: str) -> int | None:
     text = (slurp(path, 64) or b"").strip()
-    return whole(text)
+    return whole_number(text)
 
 
 def _power() -> str | None:

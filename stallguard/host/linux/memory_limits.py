@@ -10,6 +10,7 @@ import contextlib
 from typing import NamedTuple
 
 from stallguard.core.readings import Memory
+from stallguard.core.text import whole_number
 from stallguard.host.linux import procfs
 from stallguard.host.linux.procfs import slurp
 
@@ -42,7 +43,7 @@ def _counter(path: str, name: bytes) -> int | None:
     for line in (slurp(path, 1 << 16) or b"").splitlines():
         word, _, value = line.partition(b" ")
         if word == name:
-            return procfs.whole(value.strip())
+            return whole_number(value.strip())
     return None
 
 
@@ -127,7 +128,7 @@ def _group_limits(group: ControlGroup | None) -> list[Limit]:
 
 def _number(path: str) -> int | None:
     text = (slurp(path, 64) or b"").strip()
-    return int(text) if text.isdigit() else None  # "max" is no number
+    return whole_number(text)  # "max" is no number
 
 
 def oom_kills(group: ControlGroup | None) -> int | None:
@@ -144,8 +145,8 @@ def parse_limits(text: str) -> dict[str, int]:
     found = {}
     for line in text.splitlines():
         name, soft = line[:26].strip(), line[26:].split()[:1]
-        if name in _RLIMITS and soft and procfs.whole(soft[0]):
-            found[name] = procfs.whole(soft[0]) or 0
+        if name in _RLIMITS and soft and whole_number(soft[0]):
+            found[name] = whole_number(soft[0]) or 0
     return found
 
 

@@ -5,8 +5,9 @@ A container with `--cpus=2`, or a service with CPUQuota=, gets that much of each
 
 from __future__ import annotations
 
+from stallguard.core.text import whole_number
 from stallguard.host.linux.memory_limits import CGROUPS
-from stallguard.host.linux.procfs import slurp, whole
+from stallguard.host.linux.procfs import slurp
 
 V2 = 2
 # Of cpu.stat, by version of the hierarchy: the counter, and the seconds of its unit.
@@ -54,7 +55,7 @@ def parse_throttled(text: bytes, version: int) -> float | None:
     name, unit = _COUNTERS[version]
     for line in text.splitlines():
         key, _, value = line.partition(b" ")
-        count = whole(value.strip())
+        count = whole_number(value.strip())
         if key == name.encode() and count is not None:
             return round(count * unit, 4)
     return None

@@ -11,8 +11,9 @@ import contextlib
 import os
 from typing import NamedTuple
 
+from stallguard.core.text import whole_number
+
 TICKS = os.sysconf("SC_CLK_TCK")  # of utime and stime, a second
-DIGITS = 20  # of a number of 64 bits
 PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
 _FIELDS = 22  # that are used of those after the name
 PF_EXITING = 0x4  # include/linux/sched.h
@@ -55,11 +56,6 @@ def slurp(path: str, size: int = 4096) -> bytes | None:
         return None
     finally:
         os.close(fd)
-
-
-def whole(text: str | bytes) -> int | None:
-    """Return a number in plain digits, as the kernel prints one of 64 bits; None for anything else."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS else None
 
 
 def parse_stat(line: bytes) -> Stat | None:
@@ -144,8 +140,9 @@ def sizes(text: bytes) -> dict[str, int]:
     for line in text.splitlines():
         name, _, value = line.partition(b":")
         number, _, unit = value.strip().partition(b" ")
-        if number.isdigit():  # a line of another shape is not a number of ours
-            found[name.strip().decode(errors="replace")] = int(number) * (1024 if unit == b"kB" else 1)
+        count = whole_number(number)
+        if count is not None:  # a line of another shape is not a number of ours
+            found[name.strip().decode(errors="replace")] = count * (1024 if unit == b"kB" else 1)
     return found
 
 

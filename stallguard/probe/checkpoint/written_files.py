@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 TAIL = 4096  # bytes before the end that are compared to decide whether a file has only grown
 FRAMES = 8  # between the script's code and open(): pathlib, a logger
 CSV = "CSVLogger"
+DIGITS = 20  # of a size, at most
 CUT, BASE = "cut-off", "base"
 
 
@@ -91,7 +92,9 @@ class WrittenFiles:
             lines = [line.rstrip("\n").partition(" ") for line in known]
         self._due.clear()
         # The first record of a file holds.
-        self._cuts = {path: int(size) for size, _, path in reversed(lines) if size.isdecimal()}
+        self._cuts = {
+            path: int(size) for size, _, path in reversed(lines) if size.isdecimal() and len(size) <= DIGITS
+        }
 
     def _bring_back(self, path: str) -> None:
         """Give a file that the script opens the content of the checkpoint; raises OSError."""

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stallguard.core.text import whole_number
 from stallguard.host.darwin import parsers as parse
 from stallguard.host.darwin.parsers import Accelerator, Client, ProcessRow, Thermal
 
@@ -81,10 +82,10 @@ def test_memory_sysctls_are_read() -> None:
     announced = parse.sysctl(recorded("sysctl_memory_loaded_48g_18core.txt"))
     assert parse.PRESSURE[announced["kern.memorystatus_vm_pressure_level"]] == "warn"
     assert parse.swap_used(announced["vm.swapusage"]) == int(11625.69 * (1 << 20))
-    assert parse.whole(announced["hw.ncpu"]) == 18
-    assert parse.whole(announced["vm.loadavg"]) is None
+    assert whole_number(announced["hw.ncpu"]) == 18
+    assert whole_number(announced["vm.loadavg"]) is None
     model = parse.sysctl(recorded("sysctl_hw_model_memsize_m2pro.txt"))
-    assert (model["hw.model"], parse.whole(model["hw.memsize"])) == ("Mac14,12", 32 << 30)
+    assert (model["hw.model"], whole_number(model["hw.memsize"])) == ("Mac14,12", 32 << 30)
     assert parse.sysctl(recorded("sysctl_iogpu_wired_limit_default.txt")) == {"iogpu.wired_limit_mb": "0"}
 
 
@@ -201,7 +202,7 @@ PARSERS: list[Any] = [
     parse.lid_closed,
     parse.ps,
     parse.versions,
-    parse.whole,
+    whole_number,
 ]
 OURS = re.compile(r"ioreg|sysctl|vm_|mem|pmset|ps")
 TEXTS = [path.read_text() for path in sorted(RECORDINGS.iterdir()) if OURS.match(path.name)]
