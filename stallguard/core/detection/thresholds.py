@@ -44,7 +44,8 @@ def thresholds(name: str, base: Baseline, where: Circumstances, limits: Detector
     learning = base.count < limits.learning_beats
     middle, high = quantiles(base, (0.5, 0.99))
     body = max((10.0 if base.count >= _KNOWN else 20.0) * middle, 5.0 * high)
-    multiple = 3.0 if base.count >= _WELL_KNOWN else 5.0
+    # What is known is of the old shape while a row is unsettled: its gaps can be several times as long from now on.
+    multiple = 3.0 if base.count >= _WELL_KNOWN and not base.unsettled else 5.0
     usual = max(body, multiple * recent(base), 1.5 * base.longest)  # what the gaps alone call too long
 
     floor = row.working if settled else row.prior_working

@@ -42,6 +42,14 @@ def test_busy_silence_may_last_a_multiple_of_what_batches_take():
     assert thresholds("STEP", known(60.0, 40), HERE, LIMITS).spin > 600.0
 
 
+def test_after_a_new_shape_was_compiled_steps_may_be_five_times_as_long_as_before_and_not_three():
+    base = known(30.0, spin=90.0)
+    new_shape = msgspec.structs.replace(base, unsettled=10)
+
+    assert thresholds("STEP", base, HERE, LIMITS).spin < 350.0
+    assert thresholds("STEP", new_shape, HERE, LIMITS).spin == 450.0
+
+
 def test_statistics_never_add_more_than_the_cap_to_the_working_floor():
     assert thresholds("STEP", known(120.0, 40), HERE, LIMITS).working <= 900.0
     assert thresholds("STEP", known(600.0, 40), HERE, LIMITS).working <= 1500.0
