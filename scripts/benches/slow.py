@@ -9,6 +9,7 @@ about other processes is not counted if there were any.
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import tempfile
 import time
@@ -156,6 +157,7 @@ def main() -> int:
     )
     parser.add_argument("--list", action="store_true", help="list the programs, and run nothing")
     parser.add_argument("--samples", action="store_true", help="print the samples of each program too")
+    parser.add_argument("--keep", type=Path, help="where the runs stay that were judged wrong")
     asked = parser.parse_args()
     if asked.list:
         for case in CASES:
@@ -169,6 +171,8 @@ def main() -> int:
             except Unavailable as error:
                 left_out.append(f"{case.name} is not run: {error}")
                 continue
+            if asked.keep and not all(one.is_cause_right for one in found):
+                shutil.copytree(place, asked.keep / case.name, dirs_exist_ok=True)
         judged += found
         for one in found:
             print(*one.row(), sep=" | ", flush=True)

@@ -16,4 +16,4 @@ model = keras.Sequential(
     ]
 )
 model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
-model.fit(x, y, batch_size=128, epochs=60, verbose=2)
+model.fit(x, y, batch_size=128, epochs=120, verbose=2)

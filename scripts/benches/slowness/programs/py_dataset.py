@@ -27,4 +27,4 @@ table = chance.random((2000, 2001))
 lines = [",".join(f"{cell:.6f}" for cell in row) for row in table]
 model = keras.Sequential([keras.layers.Input((2000,)), keras.layers.Dense(8), keras.layers.Dense(1)])
 model.compile(keras.optimizers.SGD(1e-4), "mse")
-model.fit(Rows(lines, 50), epochs=10, verbose=2)
+model.fit(Rows(lines, 50), epochs=40, verbose=2)

@@ -17,4 +17,4 @@ x, y = chance.random((6400, 64), dtype=np.float32), chance.random((6400, 1), dty
 x_test, y_test = x[:3200], y[:3200]
 model = keras.Sequential([keras.layers.Input((64,)), keras.layers.Dense(256), keras.layers.Dense(1)])
 model.compile(keras.optimizers.SGD(1e-4), "mse")
-model.fit(x, y, batch_size=32, epochs=6, verbose=2, callbacks=[Validation()])
+model.fit(x, y, batch_size=32, epochs=14, verbose=2, callbacks=[Validation()])
