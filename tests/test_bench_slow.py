@@ -116,3 +116,31 @@ for number in range(80):
     time.sleep(0.1)  # slow
     stallguard.beat()
 """
+
+
+PY_SPY = """#!/bin/sh
+[ "$1 $2 $3 $4" = "dump --json --pid 7" ] || exit 1
+cat << END
+[{"pid": 7, "thread_id": 2, "thread_name": "MainThread", "frames": [
+  {"name": "load", "filename": "train.py", "line": 3, "locals": null},
+  {"name": "<module>", "filename": "train.py", "line": 9, "locals": null}]},
+ {"pid": 7, "thread_id": 5, "frames": [{"name": "read", "filename": "train.py", "line": 5}]}]
+END
+"""
+
+
+def test_the_stacks_of_py_spy_are_counted_like_those_of_a_signal(tmp_path):
+    from slowness.independent import PySpySampler, seen
+
+    program = tmp_path / "py-spy"
+    program.write_text(PY_SPY)
+    program.chmod(0o700)
+    sampler = PySpySampler(tmp_path / "run", str(program))
+    sampler.sample()
+    assert list(sampler.dumps()) == [], "nothing trains"
+    sampler.pid = 7
+    sampler.sample()
+    sampler.pid = 8
+    sampler.sample()
+
+    assert seen(sampler.dumps(), Path("train.py")) == {(TRAINING, 3): 1.0, (FEEDER, 5): 1.0}

@@ -157,6 +157,7 @@ def main() -> int:
     )
     parser.add_argument("--list", action="store_true", help="list the programs, and run nothing")
     parser.add_argument("--samples", action="store_true", help="print the samples of each program too")
+    parser.add_argument("--py-spy", default="", metavar="PATH", help="sample with py-spy beside the probe")
     parser.add_argument("--keep", type=Path, help="where the runs stay that were judged wrong")
     asked = parser.parse_args()
     if asked.list:
@@ -167,7 +168,7 @@ def main() -> int:
     for case in [case for case in CASES if case.name in (asked.only or names)]:
         with tempfile.TemporaryDirectory(prefix="sg-slow-") as place:
             try:
-                found = [judge(case, ran) for ran in run(case, Path(place))]
+                found = [judge(case, ran) for ran in run(case, Path(place), asked.py_spy)]
             except Unavailable as error:
                 left_out.append(f"{case.name} is not run: {error}")
                 continue

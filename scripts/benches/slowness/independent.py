@@ -1,18 +1,22 @@
-"""A sampler that shares no code with the probe's: the stacks that a signal makes Python's faulthandler write.
+"""Samplers that share no code with the probe's: the stacks that a signal makes Python's faulthandler write, or py-spy.
 
-Its handler runs in C without the interpreter's lock, at moments that this process chooses.  (py-spy would do the same
-from outside; this project does not require it.)
+The signal's handler runs in C without the interpreter's lock, at moments that this process chooses.  py-spy reads the
+memory of the process from outside; this project does not require it, and `--py-spy PATH` names one that is installed.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import msgspec
+
 from stallguard.collectors import stacks
+from stallguard.collectors.frames import Frame
 from stallguard.core.events import Heartbeat, ProbeConnected
 from stallguard.core.profile import FEEDER, TRAINING, Profile
 from stallguard.storage import journal
@@ -21,6 +25,20 @@ StackDump = list[stacks.Thread]
 Lines = dict[tuple[str, int], float]  # role and line of the program -> its share of the time
 LEAST = 0.2  # share of the time from which a thread's first line is compared
 NEAR = 0.15  # shares that two samplers cannot separate: two deviations of 60 samples at one half
+
+
+class _PySpyFrame(msgspec.Struct, frozen=True):
+    filename: str
+    line: int
+    name: str
+
+
+class _PySpyThread(msgspec.Struct, frozen=True):
+    thread_id: int
+    frames: tuple[_PySpyFrame, ...]
+
+
+_PY_SPY = msgspec.json.Decoder(list[_PySpyThread])
 
 
 class IndependentSampler:
@@ -64,6 +82,36 @@ class IndependentSampler:
             if isinstance(event, Heartbeat) and event.beats and event.pid in armed:
                 return event.pid
         return 0
+
+
+class PySpySampler(IndependentSampler):
+    """Takes the same samples with `py-spy dump`."""
+
+    def __init__(self, directory: Path, program: str) -> None:
+        """`program`: py-spy."""
+        super().__init__(directory)
+        self._program = program
+        self._dumps: list[StackDump] = []
+
+    def sample(self) -> None:
+        """Let py-spy read the stacks of the training, if it can."""
+        if not self.pid:
+            self.pid = self._trains()
+            return
+        command = [self._program, "dump", "--json", "--pid", str(self.pid)]
+        done = subprocess.run(command, capture_output=True, check=False)
+        if done.returncode == 0:  # else the training has ended
+            threads = [
+                stacks.Thread(
+                    hex(one.thread_id), tuple(Frame(at.filename, at.line, at.name) for at in one.frames)
+                )
+                for one in _PY_SPY.decode(done.stdout)
+            ]
+            self._dumps.append(threads[::-1])  # the oldest last, as faulthandler has them
+
+    def dumps(self) -> Iterator[StackDump]:
+        """Yield what was read."""
+        return iter(self._dumps)
 
 
 def _is_caught(pid: int) -> bool:

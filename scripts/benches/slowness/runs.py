@@ -16,7 +16,7 @@ import msgspec
 import psutil
 
 from slowness.cases import Case
-from slowness.independent import IndependentSampler, StackDump
+from slowness.independent import IndependentSampler, PySpySampler, StackDump
 from slowness.surroundings import AROUND, Surroundings
 from stallguard.core.events import AnyEvent, Heartbeat, Profiled
 from stallguard.core.profile import Profile
@@ -69,12 +69,18 @@ class Ran(NamedTuple):
         return beats[-1] if beats else None
 
 
-def run(case: Case, place: Path) -> list[Ran]:
-    """Run a case in the directory `place`; return its runs, the one that is judged first.  Raises Unavailable."""
+def run(case: Case, place: Path, py_spy: str = "") -> list[Ran]:
+    """Run a case in the directory `place`; return its runs, the one that is judged first.  Raises Unavailable.
+
+    `py_spy`: the program that samples beside the probe; "": the stacks that a signal writes.
+    """
     with AROUND[case.around]() as around:
         began, busy = time.monotonic(), _busy()
         homes = [place / str(number) for number in range(around.copies)]
-        samplers = [IndependentSampler(directory(home)) for home in homes]
+        samplers = [
+            PySpySampler(directory(home), py_spy) if py_spy else IndependentSampler(directory(home))
+            for home in homes
+        ]
         with contextlib.ExitStack() as stack:
             guards = [stack.enter_context(_guard(case, around, home)) for home in homes]
             _wait(guards, samplers, around)
