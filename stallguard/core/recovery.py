@@ -12,10 +12,10 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from stallguard.core import fold, lifecycle, trainings
+from stallguard.core import fold, ledger, lifecycle, trainings
 from stallguard.core.actions import Launch
 from stallguard.core.detection.learned import Learned
-from stallguard.core.events import Event, SupervisorRestarted
+from stallguard.core.events import Event, Launched, SupervisorRestarted
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run, beats
 from stallguard.core.sizes import UNKNOWN, Sizes
@@ -35,6 +35,8 @@ def rebuilt(
             run, _ = fold.begin(limits, event.at, learned=learned, sizes=sizes)
         if isinstance(event, SupervisorRestarted) and event.rebooted:
             run, _ = on_a_new_clock(run, limits, event.at)
+        if isinstance(event, Launched):
+            run = before_attempt(run, limits, event)
         with contextlib.suppress(Exception):  # an event on which the core fails was skipped then, too
             run, _ = fold.advance(run, event, limits)
     return run
@@ -56,16 +58,35 @@ def on_a_new_clock(run: Run, limits: Limits, at: float) -> Step:
     The monotonic clock began again, so every time in the old value is meaningless.  What was learned and counted
     stays, and the elapsed time counts as elapsed before `at`.
     """
+    # SupervisorRestarted, which is the first event, moves the ledger to the new clock.
+    kept = replace(_without_attempt(run, limits, at), began=at - (run.now - run.began))
+    return kept, [Launch(attempt=run.attempt + 1, factor=run.factor, device=run.device, resume=True)]
+
+
+def before_attempt(run: Run, limits: Limits, event: Launched) -> Run:
+    """Return the run as it was before an attempt that began.
+
+    It is another one than `run` if the journal does not say how the attempt before ended, or why: lines are lost if
+    the disk is full.  Then what is known of that attempt is an error at best: that it still lives, or that its end was
+    the end of the run.
+    """
+    if run.state in (lifecycle.NEW, lifecycle.BACKOFF) or event.attempt <= run.attempt:
+        return run
+    known = run.ledger if run.ledger.state != ledger.OVER else replace(run.ledger, state=ledger.EXITED)
+    kept = _without_attempt(run, limits, event.at)
+    return replace(kept, began=run.began, attempt=event.attempt - 1, ledger=known)
+
+
+def _without_attempt(run: Run, limits: Limits, at: float) -> Run:
+    """Return a run that has only what does not belong to its present attempt."""
     fresh, _ = fold.begin(limits, at, run.factor, trainings.taught(run), run.sizes)
-    kept = replace(
+    return replace(
         fresh,
-        began=at - (run.now - run.began),
         attempt=run.attempt,
         device=run.device,
         beyond=run.beyond,
         learned=run.learned,
         whole=run.whole,
-        ledger=run.ledger,  # SupervisorRestarted, which is the first event, moves it to the new clock
+        ledger=run.ledger,
         totals=replace(run.totals, beats=beats(run)),
     )
-    return kept, [Launch(attempt=run.attempt + 1, factor=run.factor, device=run.device, resume=True)]

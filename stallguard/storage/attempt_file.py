@@ -66,10 +66,13 @@ def found(run: RunDir) -> AttemptRecord | None:
     return None
 
 
-def keep(run: RunDir, attempt: AttemptRecord) -> None:
-    """Write it atomically; on a full disk a later stallguard cannot guard this attempt again."""
-    with contextlib.suppress(OSError):
+def keep(run: RunDir, attempt: AttemptRecord) -> bool:
+    """Write it atomically; return whether that was possible.  Without it, only a live attempt can be found."""
+    try:
         run_files.write(file(run), attempt)
+    except OSError:  # a full disk
+        return False
+    return True
 
 
 def recall(run: RunDir) -> AttemptRecord | None:

@@ -25,6 +25,8 @@ from stallguard.storage.paths import RunDir
 
 SCHEMA = 2
 EVERY = 300.0  # seconds between two: folding the events of that time takes a tenth of a second
+# Seconds after which saving is tried again if lines of the journal are lost: folding the others gives another run.
+AFTER_A_LOSS = 1.0
 
 
 class _Saved(msgspec.Struct, frozen=True):
@@ -47,8 +49,12 @@ def save(directory: RunDir, run: Run, place: JournalPosition) -> None:
     kept = _Saved(SCHEMA, __version__, directory.id, place, _digest(value), value)
     path = file(directory)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    private.write(draft, msgspec.msgpack.encode(kept))
-    draft.replace(path)
+    try:
+        private.write(draft, msgspec.msgpack.encode(kept))
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def _digest(value: bytes) -> bytes:
@@ -69,7 +75,7 @@ def load(directory: RunDir) -> tuple[Run, JournalPosition] | None:
 
 
 class SnapshotSaver:
-    """Saves at intervals."""
+    """Saves at intervals, and as soon as lines can be written again after some were lost."""
 
     def __init__(self, directory: RunDir, journal: journal.Journal) -> None:
         self._directory, self._journal = directory, journal
@@ -77,10 +83,12 @@ class SnapshotSaver:
 
     def look(self, run: Run) -> None:
         """Save if a snapshot is due; call it after all lines of the event that led to `run` are written."""
-        if run.now - self._last >= EVERY:
+        has_lost = self._journal.has_lost
+        if run.now - self._last >= (AFTER_A_LOSS if has_lost else EVERY):
             first, self._last = not self._last, run.now
-            place = None if first else self._journal.place()
+            place = None if first and not has_lost else self._journal.place()
             if place is not None:
                 # A full disk, or text that is not UTF-8, which msgpack cannot encode: more is folded then.
                 with contextlib.suppress(OSError, UnicodeEncodeError):
                     save(self._directory, run, place)
+                    self._journal.has_lost = False

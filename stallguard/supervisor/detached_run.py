@@ -17,7 +17,7 @@ import msgspec
 from stallguard.config import Loaded
 from stallguard.core import lifecycle, recovery
 from stallguard.core.actions import Collect, Conclude
-from stallguard.core.events import Launched, SupervisorRestarted, UserCommand
+from stallguard.core.events import Exited, Launched, SupervisorRestarted, UserCommand
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run
 from stallguard.core.transitions import Step
@@ -119,7 +119,7 @@ class _LeftRun:
         if found is None and self._before is None:
             return None
         run = found or new
-        if run.state in lifecycle.ENDED:
+        if run.state in lifecycle.ENDED and not self._is_newer(run):
             return run, [Conclude(code=run.code, why="")]
         rebooted = run_files.is_of_another_boot(self._left.supervisor)
         context.mailbox.post_next(_restarted(context, run, rebooted=rebooted, ends=self._end))
@@ -128,27 +128,37 @@ class _LeftRun:
             onward = "resuming from the last checkpoint" if has_checkpoint else "it left no checkpoint"
             _report(context, f"the machine was started anew; {onward}")
             return recovery.on_a_new_clock(run, limits, context.clock.monotonic())
-        step = self._find_the_training(context, launcher, run)
+        step = self._find_the_training(context, launcher, run, limits)
         if self._end:
             context.mailbox.post(UserCommand(at=context.clock.monotonic(), verb="stop"))
         return step
 
-    def _find_the_training(self, context: RunContext, launcher: Launcher, run: Run) -> Step:
+    def _is_newer(self, run: Run) -> bool:
+        """Return whether an attempt lives that the journal does not have, so that it has not ended the run."""
+        before = self._before
+        return before is not None and run_files.lives(before.process) and before.process.pid != run.pid
+
+    def _find_the_training(self, context: RunContext, launcher: Launcher, run: Run, limits: Limits) -> Step:
         now, before = context.clock.monotonic(), self._before
-        # The record of a process without a number: of the run's own attempt, or of the next one if that had ended.
+        # A process without a number is that of the run's own attempt, or of a later one that the journal does not have.
         if before is not None and not before.number:
-            number = run.attempt if run.state in lifecycle.ALIVE else run.attempt + 1
+            is_own = run.state in lifecycle.ALIVE and before.process.pid == run.pid
+            number = run.attempt if is_own else run.attempt + 1
             before = msgspec.structs.replace(before, number=number)
         if before is not None and before.number > run.attempt:  # stallguard died before the journal had it
             resumed = before.number > 1 and context.directory.has_checkpoints()
             launched = Launched(
                 at=now, attempt=before.number, pid=before.process.pid, factor=run.factor, resumed=resumed
             )
+            run = recovery.before_attempt(run, limits, launched)
             context.mailbox.post_next(launched)
         elif run.state not in lifecycle.ALIVE:
             _report(context, "between two attempts")
             return recovery.between_attempts(run)
-        if before is not None:
+        if before is None or before.number < run.attempt:  # a full disk: nothing says how the attempt ended
+            _report(context, "the training has ended")
+            context.mailbox.post_next(Exited(at=now, attempt=run.attempt, code=0, known=False))
+        else:
             lives, pid = run_files.lives(before.process), before.process.pid
             _report(context, f"the training (pid {pid}) went on" if lives else "the training has ended")
             known = [training.pid for training in run.trainings if training.pid and not training.over]

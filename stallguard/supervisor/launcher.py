@@ -74,6 +74,7 @@ class Launcher:
         self.environment_of_child: dict[str, str] = {}
         self._memory: system.MemoryKill | None = None
         self._looked = 0.0
+        self._unkept: AttemptRecord | None = None  # could not be written yet
         self._drawn = ""  # the run's seed, once an attempt needs it
 
     def signal(self, name: str) -> None:
@@ -132,7 +133,7 @@ class Launcher:
         )  # fmt: skip
         self._observe(child.pid)
         attempt = AttemptRecord(attempt_file.SCHEMA, action.attempt, child.identity, token, sockets)
-        attempt_file.keep(context.directory, attempt)
+        self._unkept = None if attempt_file.keep(context.directory, attempt) else attempt
         if given.whole is not None:
             text, facts = f"the script is given batches of {given.rows} rows", {"batch": str(given.whole)}
             context.mailbox.post(
@@ -189,11 +190,18 @@ class Launcher:
             self._beats.exited(code, memory_kill)
 
     def look(self, run: Run) -> None:
-        """Look now and then whether the child is still in the control group whose kills are counted."""
-        watch, now = self._memory, run.now
-        if watch is not None and now - self._looked >= LOOK_EVERY:
-            self._looked = now
-            watch.look()
+        """Do now and then what the present attempt needs.
+
+        Look whether the child is still in the control group whose kills are counted; write the file of the attempt
+        if the disk was full.
+        """
+        if run.now - self._looked < LOOK_EVERY:
+            return
+        self._looked = run.now
+        if self._unkept is not None and attempt_file.keep(self._context.directory, self._unkept):
+            self._unkept = None
+        if self._memory is not None:
+            self._memory.look()
 
     def _seed(self) -> str:
         """Return the run's seed, "" if what the script leaves unseeded is drawn anew in each attempt."""

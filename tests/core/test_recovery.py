@@ -96,3 +96,31 @@ def test_the_new_clock_runs():
 
     assert (run.attempt, run.state, run.now) == (3, lifecycle.RUNNING, 5.0)
     assert beats(run) == 41
+
+
+def stalled_night() -> tuple[list[Event], int, int, Simulation]:
+    """Return the events of a run that was ended for a stall, where the stall begins, and where the attempt ends."""
+    world = Simulation(LIMITS, tick=1.0, batch=1.0, pid=11).train(60)
+    silent = len(world.events)
+    world.silent(60, "deadlock").train(30)
+    ended = next(number for number, event in enumerate(world.events) if isinstance(event, Exited))
+    return world.events, silent, ended, world
+
+
+@pytest.mark.parametrize(
+    "has_end", [True, False], ids=["the stall is lost", "the end of the attempt is lost too"]
+)
+def test_lines_that_a_full_disk_cost_do_not_end_the_run_or_keep_it_in_an_attempt_that_is_over(
+    has_end: bool,
+) -> None:
+    events, silent, ended, world = stalled_night()
+    kept = events[:silent] + events[ended if has_end else ended + 1 :]
+    if has_end:  # without the stall, the end by SIGTERM looks like that of the user
+        assert folded([*events[:silent], events[ended]]).state in lifecycle.ENDED
+    run = recovery.rebuilt(kept, LIMITS)
+
+    assert run is not None
+    assert (run.attempt, run.pid, run.state) == (2, world.run.pid, lifecycle.RUNNING)
+    assert beats(run) > 60, "the batches of the first attempt count"
+    assert total(ledger.spent(run.ledger, run.now)) == pytest.approx(run.now - events[0].at, abs=2.0)
+    assert run.ledger.state == ledger.AT_WORK

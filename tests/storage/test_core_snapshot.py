@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -169,3 +172,36 @@ def test_a_training_whose_command_is_not_utf_8_is_not_saved_and_nothing_fails(di
     book.close()
 
     assert core_snapshot.load(directory) is None
+
+
+@contextlib.contextmanager
+def no_room(path: Path) -> Iterator[None]:
+    """Let no file of this process grow beyond the size of `path`: writing fails as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_after_lines_were_lost_the_value_is_saved_as_soon_as_there_is_room(directory: RunDir) -> None:
+    troubles: list[str] = []
+    book = journal.Journal(directory.journal, troubles.append)
+    saver = core_snapshot.SnapshotSaver(directory, book)
+    events = night(60)
+    run, _ = fold.begin(LIMITS, events[0].at)
+    for number, event in enumerate(events):
+        is_full = 40 <= number < 80
+        with no_room(directory.journal) if is_full else contextlib.nullcontext():
+            book.write(event.at, *line(event))
+            run, _ = fold.advance(run, event, LIMITS)
+            saver.look(run)
+    book.close()
+
+    assert len(troubles) == 1
+    assert not list(directory.path.glob(".*")), "no draft is left"
+    assert recovery.rebuilt(journal.events(directory.journal), LIMITS) != run, (
+        "the journal alone is not enough"
+    )
+    assert taken_up(directory) == run

@@ -145,8 +145,11 @@ class Player:
         place = Path(asked.control).parent
         if fault.share < 0.5:
             shutil.rmtree(place, ignore_errors=True)
-        for name in ("beats", "control"):
-            (place / name).unlink(missing_ok=True)
+        try:
+            for name in ("beats", "control"):
+                (place / name).unlink(missing_ok=True)
+        except OSError:  # the disk is read-only
+            return False
         return True
 
     def _damage(self, fault: Fault) -> bool:
