@@ -10,6 +10,8 @@ import zlib
 
 import psutil
 
+from stallguard.storage import run_files
+
 from .fault import Table
 from .stage import BATCHES, Stage, expect, same, whole
 
@@ -292,11 +294,18 @@ def developer_mode(stage: Stage) -> str:
 
 
 @TABLE.row(
-    "isolated", "a training runs with -I -S", "it is guarded from outside: its own output and exit code"
+    "isolated",
+    "a training runs with -I -S",
+    "it is guarded from outside, and the run says why: its own output and exit code",
 )
 def isolated(stage: Stage) -> str:
     text = BATCHES.replace(", stallguard", "").replace("    stallguard.beat()\n", "")
-    return whole(same(stage, sys.executable, "-I", "-S", stage.script(text), "20", "0.02"), 20)
+    seen = whole(same(stage, sys.executable, "-I", "-S", stage.script(text), "20", "0.02"), 20)
+    asked = run_files.asked(stage.run())
+    expect(
+        asked is not None and "-I" in asked.outside, f"why the probe is not in: {asked and asked.outside!r}"
+    )
+    return f"{seen}, the reason is in run.json"
 
 
 @TABLE.row(

@@ -190,7 +190,7 @@ faulthandler.dump_traceback_later(0.5, file=late)
 def _ends_by(stage: Stage, end: str, code: int) -> str:
     """Run a training that always ends in the same way; return after how many attempts that was the run's end."""
     text = f"import os, signal, stallguard\nfor _ in range(5): stallguard.beat()\n{end}\n"
-    live = stage.guard(stage.script(text), options=AGAIN_SOON)
+    live = stage.guard(stage.script(text), options=AGAIN_SOON, process_group=0)
     ended = live.ended()
     expect(ended.code == code, f"exit code {ended.code}: {ended.err[-300:]}")
     attempts = stage.outcome().attempts
@@ -216,7 +216,9 @@ def kills_itself(stage: Stage) -> str:
     "group-signalled", "a training sends SIGTERM to its process group", "143; stallguard itself is not in it"
 )
 def kills_its_group(stage: Stage) -> str:
-    return _ends_by(stage, "os.killpg(0, signal.SIGTERM)\nsignal.pause()", 143)
+    seen = _ends_by(stage, "os.killpg(0, signal.SIGTERM)\nsignal.pause()", 143)
+    expect("you asked" not in stage.outcome().why, f"stallguard got the signal: {stage.outcome().why}")
+    return seen
 
 
 @TABLE.row("fails-always", "a training raises an exception", "its traceback and 1 after one attempt")

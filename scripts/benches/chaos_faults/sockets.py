@@ -6,8 +6,11 @@ import contextlib
 import os
 import shutil
 import socket
+import struct
 import time
 from pathlib import Path
+
+from stallguard.probe import wire
 
 from .fault import Table, linux
 from .stage import BATCHES, Stage, expect, until, whole
@@ -171,7 +174,7 @@ def garbage(stage: Stage) -> str:
 
 @TABLE.row(
     "false-beats",
-    "a record with another token, and the record of an earlier attempt, are sent to the probe's socket",
+    "records with another token, that count a million batches, are sent to the probe's socket",
     "no batch is counted by them",
 )
 def false_beats(stage: Stage) -> str:
@@ -180,12 +183,12 @@ def false_beats(stage: Stage) -> str:
     place, run = _sockets(stage), stage.run()
     page = until(lambda: next(run.probe.glob("*.page"), None), "the page of the training")
     record = bytearray(page.read_bytes())
-    token = run_token(bytes(record))
-    at = bytes(record).find(token.to_bytes(8, "little"))
-    record[at : at + 8] = (token ^ 1).to_bytes(8, "little")
+    token, more = run_token(bytes(record)), 1_000_000  # batches that it did not train
+    for field, value in (("token", token ^ 1), ("beats", more), ("changes", more)):
+        struct.pack_into("<q", record, wire.SLOT[field] * 8, value)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one:
         for number in range(9):  # what the queue holds
-            record[at + 16] = number
+            struct.pack_into("<q", record, wire.SLOT["sequence"] * 8, more + number)
             one.sendto(bytes(record), str(place / "beats"))
     seen = whole(live.ended(), 60)
     expect(stage.outcome().batches == 60, f"{stage.outcome().batches} batches counted of 60")
@@ -195,8 +198,6 @@ def false_beats(stage: Stage) -> str:
 
 def run_token(record: bytes) -> int:
     """Return the token in a record."""
-    from stallguard.probe import wire
-
     found = wire.unpack(record)
     expect(found is not None, "the page cannot be read")
     return int(found["token"])  # type: ignore[index]

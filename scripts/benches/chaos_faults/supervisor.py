@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import subprocess
 import time
 
 import psutil
@@ -179,16 +180,23 @@ def stopped(stage: Stage) -> str:
 
 @TABLE.row(
     "supervisor-stopped-at-the-end",
-    "SIGSTOP to stallguard; the training ends with 7; SIGCONT",
+    "SIGSTOP to stallguard; the training prints 200 kB, ends with 7; SIGCONT; the reader takes nothing for 2 s",
     "its exit code and its last output arrive",
 )
 def stopped_at_the_end(stage: Stage) -> str:
-    live = stage.guard(stage.script(BATCHES), "40", "0.03")
-    training = live.training()
+    text = BATCHES.replace("raise", "print('x' * 200_000, flush=True)\nraise")
+    live = stage.guard(stage.script(text), "40", "0.03", stdout=subprocess.PIPE)
+    training, pipe = live.training(), live.process.stdout
+    assert pipe is not None  # noqa: S101 - a pipe
     live.signal(signal.SIGSTOP)
     until(lambda: training.status() == psutil.STATUS_ZOMBIE, "the training's end")
     live.signal(signal.SIGCONT)
-    return whole(live.ended(), 40)
+    time.sleep(2)
+    out = pipe.read()
+    pipe.close()
+    ended = live.ended()._replace(out=out)
+    expect(out.count(b"x") == 200_000, f"{out.count(b'x')} of 200000 bytes at its end")
+    return whole(ended, 40)
 
 
 @TABLE.row(
