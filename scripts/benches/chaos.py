@@ -5,7 +5,8 @@ small scripts that count their batches through the probe without a training libr
 second; a few train with Keras.  A fault that cannot be made on this machine is named and not counted.  Every row is
 also a test (tests/test_bench_chaos.py), the long ones excepted.
 
-`--only NAME,...` and `--list` choose; `--keep` keeps the folders of the rows that failed.
+`--only NAME,...` and `--list` choose; `--keep` keeps the folders of the rows that failed.  `--without-guards` takes the
+guard of each row out of a copy of stallguard, and expects that the promise is broken then (guardless.py).
 """
 
 from __future__ import annotations
@@ -41,8 +42,26 @@ class Result(NamedTuple):
     seconds: float
 
 
+def made(fault: Fault, folder: Path, package: Path | None = None) -> tuple[str, bool]:
+    """Make one fault in `folder`; return what was seen, and whether the promise was kept.
+
+    `package`: the directory of a copy of stallguard that runs in place of ours.
+    """
+    try:
+        with Stage(folder, package) as stage:
+            seen = fault.check(stage)
+            left = stage.left_over()
+            if left:
+                raise Broken(f"left behind: {', '.join(left)}")  # noqa: TRY301 - as a check does
+    except Broken as broken:
+        return str(broken), False
+    except Exception as error:  # noqa: BLE001 - a check that fails is a row that is not ok
+        return f"{type(error).__name__}: {error} ({traceback.extract_tb(error.__traceback__)[-1]})", False
+    return seen, True
+
+
 def tried(fault: Fault, keep: bool = False) -> Result:
-    """Make one fault; return what was seen."""
+    """Make one fault in a folder of its own; return what was seen."""
     began = time.monotonic()
     missing = fault.needs()
     if missing:
@@ -50,16 +69,7 @@ def tried(fault: Fault, keep: bool = False) -> Result:
     folder = Path(tempfile.mkdtemp(prefix="sgc-", dir="/tmp"))  # short, for the paths of sockets
     seen, ok = "", False
     try:
-        with Stage(folder) as stage:
-            seen = fault.check(stage)
-            left = stage.left_over()
-            if left:
-                raise Broken(f"left behind: {', '.join(left)}")  # noqa: TRY301 - as a check does
-        ok = True
-    except Broken as broken:
-        seen = str(broken)
-    except Exception as error:  # noqa: BLE001 - a check that fails is a row that is not ok
-        seen = f"{type(error).__name__}: {error} ({traceback.extract_tb(error.__traceback__)[-1]})"
+        seen, ok = made(fault, folder)
     finally:
         if ok or not keep:
             shutil.rmtree(folder, ignore_errors=True)
@@ -70,24 +80,30 @@ def tried(fault: Fault, keep: bool = False) -> Result:
 
 def shown(results: Sequence[Result]) -> str:
     """Return the table: fault, promise, what was seen, and whether it is what was promised."""
+    marks = {True: "ok", False: "BROKEN", None: "-"}
+    return table(
+        ("fault", "promised", "seen", "ok"),
+        [
+            (f"{one.fault.name}: {one.fault.done}", one.fault.promised, one.seen, marks[one.ok])
+            for one in results
+        ],
+    )
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table of three columns that are wrapped, and one that is not."""
     lines = []
-    for result in results:
-        mark = {True: "ok", False: "BROKEN", None: "-"}[result.ok]
-        name = f"{result.fault.name}: {result.fault.done}"
-        cells = [
-            textwrap.wrap(text, width)
-            for text, width in zip((name, result.fault.promised, result.seen), WIDTHS, strict=True)
-        ]
+    for *texts, mark in rows:
+        cells = [textwrap.wrap(text, width) for text, width in zip(texts, WIDTHS, strict=True)]
         for number in range(max(map(len, cells))):
             parts = [
                 (cell[number] if number < len(cell) else "").ljust(width)
                 for cell, width in zip(cells, WIDTHS, strict=True)
             ]
             lines.append(" | ".join([*parts, mark if number == 0 else ""]).rstrip())
-    head = " | ".join(
-        [*(name.ljust(w) for name, w in zip(("fault", "promised", "seen"), WIDTHS, strict=True)), "ok"]
-    )
-    return "\n".join([head, "-" * len(head), *lines])
+    *names, last = head
+    top = " | ".join([*(name.ljust(width) for name, width in zip(names, WIDTHS, strict=True)), last])
+    return "\n".join([top, "-" * len(top), *lines])
 
 
 def chosen(only: str) -> list[Fault]:
@@ -106,6 +122,7 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="NAME,...")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--keep", action="store_true", help="keep the folders of rows that fail")
+    parser.add_argument("--without-guards", action="store_true", help="expect that each row fails")
     options = parser.parse_args()
     faults = chosen(options.only)
     if options.list:
@@ -113,6 +130,10 @@ def main() -> int:
             print(f"{fault.name}: {fault.done}\n    {fault.promised}")
         return 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if options.without_guards:
+        from chaos_faults import guardless
+
+        return guardless.main(faults, table)
     began, results = time.monotonic(), []
     for number, fault in enumerate(faults, 1):
         result = tried(fault, options.keep)

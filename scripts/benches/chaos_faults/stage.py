@@ -27,7 +27,8 @@ from stallguard.storage.paths import RunDir, list_runs
 from stallguard.supervisor.control import ask
 
 MARK = "CHAOS_STAGE"
-LONG = 60.0  # seconds that something can take on a slow machine
+LONGEST = "CHAOS_SECONDS"  # a variable with another value of LONG
+LONG = float(os.environ.get(LONGEST, "60"))  # seconds that something can take on a slow machine
 KEYS = [
     f"detector.rows.{row}.{prior}{kind}"
     for row in ("step", "unclassified", "importing", "idle")
@@ -93,6 +94,18 @@ class Ended(NamedTuple):
         return kept
 
 
+def living(folder: Path) -> list[psutil.Process]:
+    """Return the processes of the stage in `folder` that run."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            if process.environ().get(MARK) == str(folder):
+                found.append(process)
+    return found
+
+
 class Live:
     """A run that goes on, or a plain process."""
 
@@ -139,17 +152,21 @@ class Live:
 class Stage:
     """Use it in a `with`: at its end all its processes are ended."""
 
-    def __init__(self, folder: Path) -> None:
-        """Make the directories of the stage in `folder`."""
+    def __init__(self, folder: Path, package: Path | None = None) -> None:
+        """Make the directories of the stage in `folder`.
+
+        `package`: the directory of a copy of stallguard that runs in place of ours, in all processes of the stage.
+        """
         self.folder, self.home, self.work = folder, folder / "home", folder / "work"
         self.work.mkdir(parents=True)
         (folder / "tmp").mkdir()
         kept = {name: value for name, value in os.environ.items() if not name.startswith("STALLGUARD_")}
         self.env = {
             **kept, "STALLGUARD_HOME": str(self.home), MARK: str(folder), "TMPDIR": str(folder / "tmp"),
-            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "XDG_DATA_HOME": str(folder / "data"), "TF_CPP_MIN_LOG_LEVEL": "3",
         }  # fmt: skip
         self.env.pop("PYTHONPATH", None)
+        self.copy = str(package) if package else ""
         self._count = 0
         self._opened: list[subprocess.Popen[bytes]] = []
 
@@ -169,14 +186,7 @@ class Stage:
 
     def living(self) -> list[psutil.Process]:
         """Return the processes of this stage that run."""
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error, OSError):
-                if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
-                    continue
-                if process.environ().get(MARK) == str(self.folder):
-                    found.append(process)
-        return found
+        return living(self.folder)
 
     def script(self, text: str, name: str = "train.py") -> str:
         """Write a script into the working directory; return its path."""
@@ -195,9 +205,16 @@ class Stage:
         out, err = (self.folder / f"{kind}-{self._count}" for kind in ("out", "err"))
         with out.open("wb") as to, err.open("wb") as to_errors:
             how = {"stdin": subprocess.DEVNULL, "stdout": to, "stderr": to_errors, "cwd": self.work, **how}
-            process = subprocess.Popen(command, env={**self.env, **(env or {})}, **how)
+            process = subprocess.Popen(command, env=self._environment(env or {}), **how)
         self._opened.append(process)
         return Live(self, process, out, err, before)
+
+    def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of a process: the stage's and `more`, with the copy of stallguard in front."""
+        whole = {**self.env, **more}
+        if self.copy:
+            whole["PYTHONPATH"] = os.pathsep.join(filter(None, (self.copy, whole.get("PYTHONPATH"))))
+        return whole
 
     def guard(self, *words: str, options: Sequence[str] = (), **how: Any) -> Live:
         """Start a run."""

@@ -1,0 +1,254 @@
+"""The guards against what trainings do to themselves, and against signals and terminals."""
+
+from __future__ import annotations
+
+from .fault import Change, Guards
+
+_SWEEP = "if self._asked or end.code != 0:"
+_CHILD = "supervisor/process/child.py"
+_ASKS = 'ASKS = {signal.SIGINT: "interrupt", signal.SIGTERM: "stop", signal.SIGHUP: "stop", signal.SIGQUIT: "stop"}'
+_NO_RUNG = "    rung = _rung(remedy, past, last, limits, ordered=ordered)\n"
+_TRIES_ON = Change("core/policy/decide.py", _NO_RUNG, "    rung: str | None = SAME\n")
+# An end that the script chose itself is taken for one that a restart helps against.
+_NO_OWN_END = (
+    Change("core/policy/decide.py", "    if remedy.instead == FINISH:\n", "    if False:\n"),
+    Change(
+        "core/policy/decide.py", "    if remedy.instead:\n        return _give_up(remedy.why, last)\n", ""
+    ),
+    _TRIES_ON,
+)
+_STILL_OURS = Change(
+    "probe/stack_signal.py",
+    "return is_open and number not in _theirs and _signal.getsignal(number) == before",
+    "return True",
+)
+_SEES_HANDLERS = Change(
+    "probe/stack_signal.py",
+    """        if before != _signal.SIG_DFL and not (again and before == _signal.SIG_IGN):
+            return False
+        if not again and is_caught(number):
+            return False
+""",
+    "",
+)
+_IS_OPEN = Change("probe/sender.py", "return fstat(link.fileno()).st_ino == self._inode", "return True")
+_NOT_BLOCKED = Change(
+    "supervisor/output/carrier.py",
+    "return max((now - at for at in since if at is not None), default=0.0)",
+    "return 0.0",
+)
+
+# ---- programs ---------------------------------------------------------------------------------------------------
+
+_PROGRAMS: Guards = {
+    "descriptors-closed": (_IS_OPEN,),
+    "directory-deleted-and-crashed": (
+        Change(_CHILD, "if cwd is not None and error.filename == cwd:", "if False:"),
+    ),
+    "becomes-another-program": _NO_OWN_END,
+    "environment-emptied": _NO_OWN_END,
+    "becomes-itself": (
+        Change("supervisor/heartbeats.py", "if track is not None and not track.is_of(record):", "if False:"),
+    ),
+    "output-of-1-gb": (
+        Change("supervisor/output/carrier.py", "if len(self._waiting) > TAP_CHUNKS:", "if False:"),
+    ),
+    "line-of-1-gb": (
+        Change("supervisor/output/carrier.py", "if len(self._waiting) > TAP_CHUNKS:", "if False:"),
+    ),
+    "line-of-50-mb": (Change("supervisor/output/log.py", "if self._size >= self._part_max:", "if False:"),),
+    "output-not-text": (
+        Change("report/sanitize.py", "    if text.isascii() and text.isprintable():\n", "    if True:\n"),
+    ),
+    "functions-replaced": (
+        Change(
+            "probe/monotonic.py",
+            "    from time import monotonic_ns  # CLOCK",
+            "    monotonic_ns = lambda: time.monotonic_ns()  # CLOCK",
+        ),
+    ),
+    "tracing": (
+        Change(
+            "probe/native_threads.py",
+            "start_new_thread(_begin, (runs, run, args))",
+            "__import__('threading').Thread(target=_begin, args=(runs, run, args), daemon=True).start()",
+        ),
+    ),
+    "developer-mode": (
+        Change(
+            "probe/stack_signal.py",
+            'with open("/proc/self/status", "rb") as status:\n            line = next((line for line in status',
+            'if True:\n            line = next((line for line in open("/proc/self/status", "rb")',
+        ),
+    ),
+    "isolated": (Change("launch/command.py", "return Reach(False, _SHUT[shut])", "pass"),),
+    "training-out-of-descriptors": (
+        Change(
+            "probe/bootstrap.py",
+            'except Exception as error:\n            self.context.surprise("appearing", error)',
+            'except ZeroDivisionError as error:\n            self.context.surprise("appearing", error)',
+        ),
+    ),
+    "own-sitecustomize": (
+        Change(
+            "probe/inject/sitecustomize.py",
+            "    import sitecustomize  # noqa: F401  # type: ignore[import-not-found]",
+            "    pass",
+        ),
+    ),
+    "training-out-of-memory": (
+        Change("core/policy/decide.py", "if made >= min(limits.max_restarts, KEPT - 1):", "if False:"),
+        _TRIES_ON,
+    ),
+}
+
+# ---- signals ----------------------------------------------------------------------------------------------------
+
+_SIGNALS: Guards = {
+    "sigterm-ignored": (
+        Change(
+            "core/transitions.py", "deadline=run.now + limits.stop.grace, still", "deadline=math.inf, still"
+        ),
+    ),
+    "sigterm-handled": (
+        Change(
+            "core/transitions.py",
+            'Signal(attempt=run.attempt, name="TERM")',
+            'Signal(attempt=run.attempt, name="KILL")',
+        ),
+    ),
+    "signals-blocked": (
+        Change(
+            "core/transitions.py", "deadline=run.now + limits.stop.grace, still", "deadline=math.inf, still"
+        ),
+    ),
+    "signals-reset": (
+        _STILL_OURS,
+        Change("probe/sender.py", "if self._mail.armed and is_caught(self._signal) is False:", "if False:"),
+        Change(
+            "collectors/stack_request.py",
+            "if system.catches(context.pid, context.signal) is False:",
+            "if False:",
+        ),
+    ),
+    "signals-reset-just-now": (
+        Change(
+            "collectors/stack_request.py",
+            "if system.catches(context.pid, context.signal) is False:",
+            "if False:",
+        ),
+    ),
+    "own-usr1-handler": (_STILL_OURS,),
+    "own-usr1-handler-from-the-start": (_SEES_HANDLERS,),
+    "own-faulthandler": (
+        Change("probe/stack_signal.py", "            _theirs.add(int(number))", "            pass"),
+    ),
+    "crashes-always": (_TRIES_ON,),
+    "killed-always": (_TRIES_ON,),
+    "group-signalled": (Change(_CHILD, "start_new_session=True", "start_new_session=False"),),
+    "fails-always": _NO_OWN_END,
+    "exits-abruptly": (
+        Change("supervisor/program_record.py", "self.pending = self._read() or self.pending", "pass"),
+    ),
+    "training-killed": (Change("launch/environment.py", "    if wish.resume:\n", "    if False:\n"),),
+    "training-stopped": (Change("core/detection/verdict.py", 'if seen.state == "stopped":', "if False:"),),
+    "both-stopped": (
+        Change("core/limits.py", "longest_tick: float = 1.0", "longest_tick: float = 1e9"),
+        Change("core/limits.py", "starved: float = 2.0", "starved: float = 1e9"),
+    ),
+    "asked-twice": (
+        Change(
+            "core/user_commands.py",
+            '    if event.verb == "interrupt":\n        return kill(run, limits)\n',
+            "",
+        ),
+    ),
+}
+
+# ---- several processes ------------------------------------------------------------------------------------------
+
+_PROCESSES: Guards = {
+    "forks-and-ends": (Change(_CHILD, _SWEEP, "if True:"),),
+    "daemonises": (_IS_OPEN,),
+    "forks-and-fails": (Change(_CHILD, _SWEEP, "if False:"),),
+    "output-held-open": (
+        Change("supervisor/output/carrier.py", "in waiter.wait(LAST_PAUSE)[0]:", "in waiter.wait(None)[0]:"),
+    ),
+    "forks-while-training": (Change("probe/bootstrap.py", ", after_in_child=self.forked)", ")"),),
+    "hundred-workers": (Change("probe/bootstrap.py", ", after_in_child=self.forked)", ")"),),
+    "number-recycled": (
+        Change(
+            "host/linux/process_tree.py",
+            "return start is None or stat.start / procfs.TICKS == start",
+            "return True",
+        ),
+    ),
+    "two-guards": (
+        Change(
+            "storage/paths.py",
+            "        except FileExistsError:\n            continue\n        return RunDir(path)",
+            "        except FileExistsError:\n            pass\n        return RunDir(path)",
+        ),
+    ),
+    "two-guards-of-one-run": (
+        Change(
+            "launch/resume.py",
+            'if run_files.state(run) == "running":\n        raise',
+            "if False:\n        raise",
+        ),
+    ),
+    "run-in-a-run": (Change("launch/environment.py", ' or "__" in name or name == HOME', ""),),
+    "run-in-a-run-stopped": (
+        Change("supervisor/signals.py", _ASKS, _ASKS.replace(' signal.SIGTERM: "stop",', "")),
+    ),
+}
+
+# ---- terminals and clocks ---------------------------------------------------------------------------------------
+
+_TERMINALS: Guards = {
+    "terminal-hang-up": (
+        Change("supervisor/signals.py", _ASKS, _ASKS.replace(' signal.SIGHUP: "stop",', "")),
+    ),
+    "terminal-hang-up-nohup": (
+        Change("supervisor/signals.py", " if signal.getsignal(number) != signal.SIG_IGN}", "}"),
+    ),
+    "logout": (Change("supervisor/signals.py", _ASKS, _ASKS.replace(' signal.SIGHUP: "stop",', "")),),
+    "ctrl-z": (Change("supervisor/signals.py", '        pass_on("STOP")', "        pass"),),
+    "ctrl-s": (_NOT_BLOCKED,),
+    "ctrl-c": (Change("supervisor/signals.py", _ASKS, _ASKS.replace('signal.SIGINT: "interrupt", ', "")),),
+    "terminal-is-one": (
+        Change("supervisor/output/terminal.py", '{"terminal": "terminal", ', '{"terminal": "pipe", '),
+    ),
+    "reader-gone": (
+        Change(
+            "supervisor/output/carrier.py",
+            "                if gone:\n                    raise BrokenPipeError\n",
+            "",
+        ),
+        Change(
+            "supervisor/output/carrier.py",
+            "        except BrokenPipeError:\n            raise\n        except OSError",
+            "        except OSError",
+        ),
+    ),
+    "reader-slow": (_NOT_BLOCKED,),
+    "clock-steps": (
+        Change("host/clock.py", "return system.monotonic()", "return __import__('time').time()"),
+    ),
+}
+
+# ---- Keras ------------------------------------------------------------------------------------------------------
+
+_KERAS: Guards = {
+    "keras-killed": (Change("launch/environment.py", "    if wish.resume:\n", "    if False:\n"),),
+    "keras-checkpoint-damaged": (
+        Change("probe/checkpoint/generations.py", 'if check != b"%08x" % zlib.crc32(text):', "if False:"),
+        Change("probe/checkpoint/store.py", "if len(blob) != length or _check(blob) != check:", "if False:"),
+    ),
+    "keras-handlers-and-stops": (
+        _SEES_HANDLERS,
+        _STILL_OURS,
+    ),
+}
+
+GUARDS: Guards = _PROGRAMS | _SIGNALS | _PROCESSES | _TERMINALS | _KERAS
