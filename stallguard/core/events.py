@@ -161,6 +161,12 @@ class ClockGap(Event, frozen=True, tag="clock.gap"):
     why: str = "asleep"  # asleep | starved
 
 
+class OutputHeld(Event, frozen=True, tag="output.held"):
+    """Nothing takes the training's output (Ctrl-S, a pager that is not read): a training that prints waits for that."""
+
+    seconds: float  # since when, up to now
+
+
 class SupervisorRestarted(Event, frozen=True, tag="supervisor.restarted"):
     """A later stallguard continues the run: the one before it was killed, or the machine was started anew."""
 
@@ -210,5 +216,5 @@ class UserCommand(Event, frozen=True, tag="user.command"):
 
 AnyEvent = (
     Launched | Failed | ProbeConnected | Heartbeat | ProbeNote | Profiled | ProcessLeft | Sampled | SensorBlocked
-    | Matched | ClockGap | SupervisorRestarted | Ticked | Exited | Collected | Unkillable | UserCommand
+    | Matched | ClockGap | OutputHeld | SupervisorRestarted | Ticked | Exited | Collected | Unkillable | UserCommand
 )  # fmt: skip

@@ -31,6 +31,7 @@ from stallguard.supervisor.heartbeats import HeartbeatListener
 from stallguard.supervisor.launcher import Launcher
 from stallguard.supervisor.loop import Loop
 from stallguard.supervisor.notifications import Notifications
+from stallguard.supervisor.output.held import HeldOutput
 from stallguard.supervisor.output.matching import Matching
 from stallguard.supervisor.run_options import RunOptions
 from stallguard.supervisor.sensing import Watching
@@ -60,7 +61,14 @@ class Guard:
         self._background = Surroundings(context, reload)
         self._sensing = Watching(context, launcher.target, matching, options.sensor_periods)
         self._is_stopping = False  # options.stop_when has become true
-        self.loop.after = [self._sensing.tune, launcher.look, self._background.look, self._stop_if_wanted]
+        held = HeldOutput(context.output, context.mailbox.post, context.clock.monotonic)
+        self.loop.after = [
+            self._sensing.tune,
+            launcher.look,
+            self._background.look,
+            held.look,
+            self._stop_if_wanted,
+        ]
         self._files = contextlib.ExitStack()  # open until the last error can have been reported
         context.settings.follow(self._notifications.open)
 

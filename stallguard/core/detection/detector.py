@@ -17,7 +17,16 @@ from stallguard.core.detection.baseline import Baseline
 from stallguard.core.detection.learned import Learned
 from stallguard.core.detection.python_wait import PythonWait
 from stallguard.core.detection.state import DetectorState, move
-from stallguard.core.events import ClockGap, Event, Exited, Heartbeat, Launched, ProbeConnected, Sampled
+from stallguard.core.events import (
+    ClockGap,
+    Event,
+    Exited,
+    Heartbeat,
+    Launched,
+    OutputHeld,
+    ProbeConnected,
+    Sampled,
+)
 from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Device, Memory, Process
 from stallguard.core.verdicts import Judgement
@@ -151,6 +160,10 @@ def observe(detector_state: DetectorState, event: Event, limits: DetectorLimits)
         case ClockGap():
             detector_state = without_readings(
                 replace(detector_state, clock=watched_clock.defer_kill(detector_state.clock, limits))
+            )
+        case OutputHeld():  # the time for which it waited for its reader is no gap of the training
+            detector_state = without_readings(
+                replace(detector_state, began=clock.now, began_at=clock.at or 0.0)
             )
         case Exited():
             ended = replace(detector_state.judgement, step="exited", certain=True)

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from stallguard.core.detection import detector
+from stallguard.core.events import OutputHeld
 from tests.simulation.alone import Alone
 
 # ---- how fast, inside a step of a local job
@@ -51,6 +52,16 @@ def test_suspicion_comes_at_half_the_threshold_and_certainty_with_a_deadlock():
     assert not scene.detector_state.judgement.certain
     scene.silent_until("stalled")
     assert scene.detector_state.judgement.certain
+
+
+def test_the_time_for_which_a_training_waits_for_its_reader_is_no_gap():
+    scene = Alone().train(60)
+
+    for _ in range(100):
+        scene.silent(2, "sleeper").tell(OutputHeld, seconds=2.0)
+
+    assert {"suspect", "stalled"}.isdisjoint(scene.steps)
+    assert 28 <= scene.silent_until("stalled", "sleeper") <= 31
 
 
 def test_a_stopped_process_is_reported_after_five_seconds():

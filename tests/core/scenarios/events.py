@@ -13,6 +13,7 @@ from stallguard.core.events import (
     Heartbeat,
     Launched,
     Matched,
+    OutputHeld,
     ProbeConnected,
     ProbeNote,
     Sampled,
@@ -77,6 +78,7 @@ ANY: st.SearchStrategy[Event] = st.one_of(
         TIMES, st.sampled_from(sorted(BY_ID)), st.text(),
     ),
     st.builds(ClockGap, at=TIMES, seconds=TIMES, why=st.sampled_from(["asleep", "starved"])),
+    st.builds(OutputHeld, at=TIMES, seconds=TIMES),
     st.builds(Ticked, at=TIMES),
     st.builds(
         Collected, at=TIMES, incident=st.just(1), seconds=TIMES,
