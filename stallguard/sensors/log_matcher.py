@@ -59,9 +59,14 @@ class Matcher:
         self._tail, self._searched, self._reported_to, self._before, self._block = b"", 0, 0, b"", None
 
     def finish(self, at: float) -> list[Matched]:
-        """Return the matches in the unfinished last line; call when the output ends."""
+        """Return the matches in the unfinished last line; call when the output of an attempt ends.
+
+        In the next attempt a signature is news again: by it the end of that attempt is explained.
+        """
         body, searched, self._tail, self._searched = self._tail, self._searched, b"", 0
-        return self._search(body, searched, len(body), at)
+        found = self._search(body, searched, len(body), at)
+        self._said.clear()
+        return found
 
     def _search(self, body: bytes, begin: int, end: int, at: float) -> list[Matched]:
         found: list[Matched] = []

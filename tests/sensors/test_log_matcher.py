@@ -152,6 +152,13 @@ def test_what_is_said_again_and_again_is_reported_now_and_then() -> None:
     assert 12 <= sum(reported) <= 16  # once in ten seconds after that
 
 
+def test_what_an_attempt_said_again_and_again_is_reported_of_the_next_one_too() -> None:
+    matcher = Matcher()
+    for attempt in range(10):  # all within the pause between two reports
+        assert len(matcher.feed(TIMEOUT + b"\n", attempt / 10)) == 1, attempt
+        matcher.finish(attempt / 10)
+
+
 def test_a_sign_in_a_line_of_many_megabytes_is_found_once() -> None:
     line = b"x" * 3_000_000
     matcher = Matcher()
