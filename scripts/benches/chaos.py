@@ -129,7 +129,8 @@ def main() -> int:
         for fault in faults:
             print(f"{fault.name}: {fault.done}\n    {fault.promised}")
         return 0
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for one in (signal.SIGTERM, signal.SIGINT):  # SIGINT is ignored in the background of a script
+        signal.signal(one, signal.default_int_handler)
     if options.without_guards:
         from chaos_faults import guardless
 

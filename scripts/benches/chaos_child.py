@@ -13,6 +13,7 @@ from pathlib import Path
 import chaos
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGINT):  # SIGINT is ignored in the background of a script
+        signal.signal(number, signal.default_int_handler)
     name, folder, package = sys.argv[1:]
     print(json.dumps(chaos.made(chaos.chosen(name)[0], Path(folder), Path(package))), flush=True)

@@ -31,11 +31,14 @@ _SEES_HANDLERS = Change(
 """,
     "",
 )
+_APPEARS = Change(
+    "probe/bootstrap.py",
+    '        except Exception as error:\n            self.context.surprise("appearing", error)',
+    '        except KeyError as error:\n            self.context.surprise("appearing", error)',
+)
 _IS_OPEN = Change("probe/sender.py", "return fstat(link.fileno()).st_ino == self._inode", "return True")
-_NOT_BLOCKED = Change(
-    "supervisor/output/carrier.py",
-    "return max((now - at for at in since if at is not None), default=0.0)",
-    "return 0.0",
+_NOT_HELD = Change(
+    "supervisor/output/held.py", "if held >= HELD and now - self._posted >= EVERY:", "if False:"
 )
 
 # ---- programs ---------------------------------------------------------------------------------------------------
@@ -82,13 +85,7 @@ _PROGRAMS: Guards = {
         ),
     ),
     "isolated": (Change("launch/command.py", "return Reach(False, _SHUT[shut])", "pass"),),
-    "training-out-of-descriptors": (
-        Change(
-            "probe/bootstrap.py",
-            'except Exception as error:\n            self.context.surprise("appearing", error)',
-            'except ZeroDivisionError as error:\n            self.context.surprise("appearing", error)',
-        ),
-    ),
+    "training-out-of-descriptors": (_APPEARS,),
     "own-sitecustomize": (
         Change(
             "probe/inject/sitecustomize.py",
@@ -96,10 +93,7 @@ _PROGRAMS: Guards = {
             "    pass",
         ),
     ),
-    "training-out-of-memory": (
-        Change("core/policy/decide.py", "if made >= min(limits.max_restarts, KEPT - 1):", "if False:"),
-        _TRIES_ON,
-    ),
+    "training-out-of-memory": (_TRIES_ON,),
 }
 
 # ---- signals ----------------------------------------------------------------------------------------------------
@@ -155,6 +149,7 @@ _SIGNALS: Guards = {
     "both-stopped": (
         Change("core/limits.py", "longest_tick: float = 1.0", "longest_tick: float = 1e9"),
         Change("core/limits.py", "starved: float = 2.0", "starved: float = 1e9"),
+        Change("supervisor/loop.py", "if gap is not None:", "if False:"),
     ),
     "asked-twice": (
         Change(
@@ -169,7 +164,14 @@ _SIGNALS: Guards = {
 
 _PROCESSES: Guards = {
     "forks-and-ends": (Change(_CHILD, _SWEEP, "if True:"),),
-    "daemonises": (_IS_OPEN,),
+    "daemonises": (
+        Change(
+            "probe/sender.py",
+            "        except OSError:\n            link.close()\n",
+            "        except KeyError:\n            link.close()\n",
+        ),
+        _APPEARS,
+    ),
     "forks-and-fails": (Change(_CHILD, _SWEEP, "if False:"),),
     "output-held-open": (
         Change("supervisor/output/carrier.py", "in waiter.wait(LAST_PAUSE)[0]:", "in waiter.wait(None)[0]:"),
@@ -178,9 +180,9 @@ _PROCESSES: Guards = {
     "hundred-workers": (Change("probe/bootstrap.py", ", after_in_child=self.forked)", ")"),),
     "number-recycled": (
         Change(
-            "host/linux/process_tree.py",
-            "return start is None or stat.start / procfs.TICKS == start",
-            "return True",
+            "launch/orphan.py",
+            "attempt is not None and run_files.lives(attempt.process)",
+            "attempt is not None",
         ),
     ),
     "two-guards": (
@@ -214,7 +216,7 @@ _TERMINALS: Guards = {
     ),
     "logout": (Change("supervisor/signals.py", _ASKS, _ASKS.replace(' signal.SIGHUP: "stop",', "")),),
     "ctrl-z": (Change("supervisor/signals.py", '        pass_on("STOP")', "        pass"),),
-    "ctrl-s": (_NOT_BLOCKED,),
+    "ctrl-s": (_NOT_HELD,),
     "ctrl-c": (Change("supervisor/signals.py", _ASKS, _ASKS.replace('signal.SIGINT: "interrupt", ', "")),),
     "terminal-is-one": (
         Change("supervisor/output/terminal.py", '{"terminal": "terminal", ', '{"terminal": "pipe", '),
@@ -231,7 +233,7 @@ _TERMINALS: Guards = {
             "        except OSError",
         ),
     ),
-    "reader-slow": (_NOT_BLOCKED,),
+    "reader-slow": (_NOT_HELD,),
     "clock-steps": (
         Change("host/clock.py", "return system.monotonic()", "return __import__('time').time()"),
     ),

@@ -50,17 +50,21 @@ _SUPERVISOR: Guards = {
     ),
     "supervisor-out-of-memory": (
         Change(
-            "supervisor/internal_error.py",
-            "except NO_MEMORY:\n            time.sleep(RETRY)",
-            "except NO_MEMORY:\n            raise",
+            "supervisor/evidence_collector.py",
+            "        except RuntimeError as error:",
+            "        except KeyError as error:",
         ),
-        Change("supervisor/loop.py", "with contextlib.suppress(MemoryError):", "with contextlib.suppress():"),
-    ),
-    "supervisor-out-of-descriptors": (
         Change(
             "supervisor/loop.py",
             "            yield\n        except Exception as error:",
-            "            yield\n        except ZeroDivisionError as error:",
+            "            yield\n        except KeyError as error:",
+        ),
+    ),
+    "supervisor-out-of-descriptors": (
+        Change(
+            "supervisor/heartbeats.py",
+            "        with contextlib.suppress(OSError):\n            for path in self._pages.glob",
+            "        with contextlib.suppress():\n            for path in self._pages.glob",
         ),
     ),
 }
@@ -83,7 +87,9 @@ _CONDITIONS: Guards = {
     ),
     "warnings-are-errors": (
         Change(
-            "supervisor/sockets.py", "        self.socket.close()\n        if identity", "        if identity"
+            "storage/private.py",
+            '    with open(path, "wb", opener=opener) as file:\n        file.write(data)',
+            '    open(path, "wb", opener=opener).write(data)',
         ),
     ),
     "packages-hidden": (Change("cli/__init__.py", "    _prefer_own_packages()\n", ""),),
@@ -142,9 +148,9 @@ _SOCKETS: Guards = {
         Change(
             "supervisor/control.py",
             "except Exception as error:  # noqa: BLE001 - the next client must be served",
-            "except ZeroDivisionError as error:",
+            "except KeyError as error:",
         ),
-        Change("supervisor/control.py", "except UNREADABLE as error:", "except ZeroDivisionError as error:"),
+        Change("supervisor/control.py", "except UNREADABLE as error:", "except KeyError as error:"),
     ),
     "false-beats": (
         Change(
@@ -163,7 +169,7 @@ _DISKS: Guards = {
         Change(
             "launch/request.py",
             "    except OSError as error:\n        import shutil",
-            "    except ZeroDivisionError as error:\n        import shutil",
+            "    except KeyError as error:\n        import shutil",
         ),
     ),
     "disk-read-only": (
@@ -173,7 +179,7 @@ _DISKS: Guards = {
         Change(
             "storage/paths.py",
             '    except OSError as error:\n        raise StallguardError(\n            f"cannot make',
-            '    except ZeroDivisionError as error:\n        raise StallguardError(\n            f"cannot make',
+            '    except KeyError as error:\n        raise StallguardError(\n            f"cannot make',
         ),
     ),
     "disk-out-of-inodes": (_NO_ROOM,),
@@ -181,7 +187,7 @@ _DISKS: Guards = {
         Change(
             "supervisor/output/log.py",
             "            except OSError as error:\n                self._lost",
-            "            except ZeroDivisionError as error:\n                self._lost",
+            "            except KeyError as error:\n                self._lost",
         ),
     ),
     "run-directory-removed": (
@@ -203,7 +209,7 @@ _DISKS: Guards = {
             """        except StallguardError as error:
             return [f"the settings did not change: {'; '.join(error.lines())}"]
         except Exception as error:""",
-            "        except ZeroDivisionError as error:",
+            "        except KeyError as error:",
         ),
     ),
     "files-of-a-job-damaged": (

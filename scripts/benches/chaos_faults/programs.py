@@ -353,7 +353,7 @@ raise ValueError("end")
 @TABLE.row(
     "training-out-of-memory",
     "a training limits its own address space and allocates beyond it",
-    "its MemoryError and exit code; a bounded number of attempts",
+    "its MemoryError and exit code after at most 4 attempts",
 )
 def out_of_memory(stage: Stage) -> str:
     text = """
@@ -365,7 +365,7 @@ held = [bytes(50_000_000) for _ in range(100)]
     ended = stage.guard(stage.script(text), options=("--set", "policy.backoff=0.1s")).ended()
     expect(ended.code == 1, f"exit code {ended.code}")
     expect("MemoryError" in ended.err, ended.err[-300:])
-    expect(stage.outcome().attempts <= 8, f"{stage.outcome().attempts} attempts")
+    expect(stage.outcome().attempts <= 4, f"{stage.outcome().attempts} attempts")
     return f"exit code 1 after {stage.outcome().attempts} attempts"
 
 

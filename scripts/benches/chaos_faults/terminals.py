@@ -166,18 +166,19 @@ def ctrl_z(stage: Stage) -> str:
 
 @TABLE.row(
     "ctrl-s",
-    "Ctrl-S on the terminal of a run for 4 s: it takes no output",
+    "Ctrl-S on the terminal of a run for 8 s: it takes no output, and the training fills what is in between",
     "the training is not judged; all its output arrives; own exit code",
 )
 def ctrl_s(stage: Stage) -> str:
-    with terminal(stage, _batches(stage, 80, *SHARP)) as screen:
+    text = BATCHES.replace("flush", '"x" * 3000, flush')
+    with terminal(stage, stage.guarding([stage.script(text), "80", "0.05"], SHARP)) as screen:
         screen.shows(b"step 20")
         screen.types(b"\x13")
-        time.sleep(4)
+        time.sleep(8)
         screen.types(b"\x11")
         code = screen.ended()
-        text = screen.read()
-    expect((code, text.count(b"step")) == (7, 80), f"exit code {code}, {text.count(b'step')} lines")
+        text = screen.read().decode()
+    expect((code, text.count("step")) == (7, 80), f"exit code {code}, {text.count('step')} lines")
     expect(not stage.events("training.stalled"), "it was judged to be stalled")
     return "80 batches, exit code 7"
 
@@ -235,7 +236,7 @@ def reader_gone(stage: Stage) -> str:
 
 @TABLE.row(
     "reader-slow",
-    "the reader of a run's output takes nothing for 3 s while 4 MB are printed",
+    "the reader of a run's output takes nothing for 8 s while 4 MB are printed",
     "the training waits as without stallguard, is not judged; every byte arrives",
 )
 def reader_slow(stage: Stage) -> str:
@@ -243,7 +244,8 @@ def reader_slow(stage: Stage) -> str:
     live = stage.guard(stage.script(text), "40", "0", options=SHARP, stdout=subprocess.PIPE)
     pipe = live.process.stdout
     assert pipe is not None  # noqa: S101 - a pipe
-    time.sleep(3)
+    live.training()
+    time.sleep(8)
     data = pipe.read()
     pipe.close()
     ended = live.ended()
@@ -295,6 +297,7 @@ def clock_steps(stage: Stage) -> str:
         expect(stage.ask("status") is not None, "the run does not answer")
         seen = whole(live.ended(), 80)
         expect(not stage.events("training.suspected"), "it was suspected")
+        expect(not stage.events("run.end_is_due"), "it was asked to end")
     return f"{seen}, both ways"
 
 
