@@ -244,7 +244,6 @@ _TERMINALS: Guards = {
 _KERAS: Guards = {
     "keras-killed": (Change("launch/environment.py", "    if wish.resume:\n", "    if False:\n"),),
     "keras-checkpoint-damaged": (
-        Change("probe/checkpoint/generations.py", 'if check != b"%08x" % zlib.crc32(text):', "if False:"),
         Change("probe/checkpoint/store.py", "if len(blob) != length or _check(blob) != check:", "if False:"),
     ),
     "keras-handlers-and-stops": (
