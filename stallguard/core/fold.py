@@ -209,7 +209,8 @@ def _collected(run: Run, event: Collected, limits: Limits) -> Step:
 def _exited(run: Run, event: Exited, limits: Limits) -> Step:
     run = trainings.end_all(replace(run, ended=event.at), limits.detector)
     if run.decision is not None and not shutdown.came_otherwise(run, event):
-        decided = event.known or run.decision.action == "finish"
+        # Of a stalled training that ended after our SIGKILL, no code is needed to know that it did not finish.
+        decided = event.known or run.decision.action == "finish" or run.state == lifecycle.KILLING
         return _after(run, run.decision if decided else UNSEEN, event)
     if not event.known:
         return _after(run, UNSEEN, event)

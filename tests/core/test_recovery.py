@@ -124,3 +124,12 @@ def test_lines_that_a_full_disk_cost_do_not_end_the_run_or_keep_it_in_an_attempt
     assert beats(run) > 60, "the batches of the first attempt count"
     assert total(ledger.spent(run.ledger, run.now)) == pytest.approx(run.now - events[0].at, abs=2.0)
     assert run.ledger.state == ledger.AT_WORK
+
+
+def test_a_stalled_training_that_sigkill_ended_is_started_again_without_its_exit_code() -> None:
+    world = Simulation(LIMITS, tick=1.0, batch=1.0, pid=11, ends_on_term=False, ends_on_kill=False).train(60)
+    while world.run.state != lifecycle.KILLING:
+        world.silent(1, "deadlock")
+    world.tell(Exited, attempt=1, code=0, known=False)
+
+    assert (world.run.attempt, world.alive) == (2, True)
