@@ -44,6 +44,7 @@ _SUPERVISOR: Guards = {
     "supervisor-stopped": (
         Change("core/limits.py", "longest_tick: float = 1.0", "longest_tick: float = 1e9"),
         Change("core/limits.py", "starved: float = 2.0", "starved: float = 1e9"),
+        Change("supervisor/loop.py", "if gap is not None:", "if False:"),
     ),
     "supervisor-stopped-at-the-end": (
         Change("supervisor/output/carrier.py", "LAST = 1 << 20  # bytes", "LAST = 0  # bytes"),

@@ -7,14 +7,10 @@ import signal
 import time
 
 from .fault import Table
-from .stage import BATCHES, SHARP, Stage, expect, same, until, whole
+from .stage import BATCHES, SHARP, SHARPER, Stage, expect, same, until, whole
 
 TABLE = Table()
 AGAIN_SOON = ("--set", "policy.backoff=0.1s")
-# Silence is judged by its length as well, also if the process is at work.
-SHARPER = (
-    "--set", "detector.rows.unclassified.working=3s", "--set", "detector.rows.unclassified.prior_working=3s",
-)  # fmt: skip
 MOST = 4  # attempts at a training that crashes each time in the same way: a crash of native code is retried three times
 
 

@@ -37,6 +37,10 @@ KEYS = [
 ]
 # A stall is judged after 3 s without progress, and acted upon at once.
 SHARP = ("--set", "detector.act_after=1s", *(word for key in KEYS for word in ("--set", f"{key}=3s")))
+# Silence is judged by its length as well, also if the process is at work.
+SHARPER = (
+    "--set", "detector.rows.unclassified.working=3s", "--set", "detector.rows.unclassified.prior_working=3s",
+)  # fmt: skip
 # N batches of S seconds, each with a line; the exit code shows that the script itself came to its end.
 BATCHES = """
 import sys, time, stallguard

@@ -11,7 +11,7 @@ import time
 import psutil
 
 from .fault import Table, linux
-from .stage import BATCHES, SHARP, Stage, expect, limit, steps, until, whole
+from .stage import BATCHES, SHARP, SHARPER, Stage, expect, limit, steps, until, whole
 
 TABLE = Table()
 # Writes to a file of its own, so that it needs no reader.
@@ -162,7 +162,7 @@ def job_and_training_killed(stage: Stage) -> str:
     "the training keeps its pace, is not judged, and ends with its own code",
 )
 def stopped(stage: Stage) -> str:
-    live = stage.guard(stage.script(SILENT), "100", options=SHARP)
+    live = stage.guard(stage.script(SILENT), "100", options=(*SHARP, *SHARPER))
     live.training()
     live.signal(signal.SIGSTOP)
     file = stage.work / "steps"
