@@ -113,7 +113,7 @@ class _Whole:
 
 
 class Journal:
-    """Appends lines to a file.  `trouble` is called once, with a message, when writing fails."""
+    """Appends lines to a file.  `trouble` is called once, with a message, when writing fails; each line is tried."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class Journal:
             self._torn = self.has_lost = True
             if self._trouble is not None:
                 self._trouble(
-                    f"the journal cannot be written ({error.strerror}); the training continues without a journal"
+                    f"the journal cannot be written ({error.strerror}); the training goes on, lines are lost meanwhile"
                 )
             self._trouble = None
 

@@ -27,6 +27,10 @@ class Damaged(Exception):
     """A generation fails its checks; the text gives the reason."""
 
 
+# What reading a generation can raise: one that another program or person wrote can hold values of any kind.
+DAMAGE = (Damaged, OSError, LookupError, ValueError, TypeError, AttributeError, RecursionError)
+
+
 class Generations:
     """The generations in one folder."""
 

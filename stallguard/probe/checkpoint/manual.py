@@ -15,7 +15,7 @@ import zlib
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import announcements, identity
-from .generations import Damaged, Generations, flush, read_facts
+from .generations import DAMAGE, Damaged, Generations, flush, read_facts
 from .schedule import CheckpointSchedule
 
 if TYPE_CHECKING:
@@ -48,15 +48,7 @@ class Manual:
             try:
                 facts = read_facts(folder)
                 _verify(folder, facts["files"])
-            except (
-                Damaged,
-                OSError,
-                LookupError,
-                ValueError,
-                TypeError,
-                AttributeError,
-                RecursionError,
-            ) as error:
+            except DAMAGE as error:
                 self._context.note("resume", announcements.DAMAGED % (os.path.basename(folder), error))
                 continue
             if facts.get("of") != self._identity():

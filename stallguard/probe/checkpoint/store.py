@@ -15,7 +15,7 @@ import os
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from .generations import Damaged, Generations, flush, no_link, read_facts
+from .generations import DAMAGE, Damaged, Generations, flush, no_link, read_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,15 +64,7 @@ class Store:
             try:
                 facts = read_facts(folder)
                 blobs = _read_blobs(os.path.join(folder, _BLOBS), facts.pop("blobs"))
-            except (
-                Damaged,
-                OSError,
-                LookupError,
-                ValueError,
-                TypeError,
-                AttributeError,
-                RecursionError,
-            ) as error:
+            except DAMAGE as error:
                 complaints.append("checkpoint %s is damaged (%s)" % (os.path.basename(folder), error))
                 continue
             try:
