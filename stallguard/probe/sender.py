@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 LIBRARIES = ("tensorflow", "keras", "tf_keras", "torch", "jax")  # their versions are in the hello
 TICK = 0.05  # s: 20 records a second
-TICK_NS = 50_000_000
 GREETING = 500_000_000  # ns between two hellos: while a library is imported it changes with every module
 SAMPLE = 500_000_000  # ns between two looks at the frames of all threads
 SECOND = 1_000_000_000  # ns between pulses, and between attempts to reconnect
@@ -79,34 +78,38 @@ class Sender:
     def _run(self) -> None:
         self._mail.own_thread()
         while not self.closed:
-            due = monotonic_ns() + TICK_NS
-            sleep(TICK)
+            sleep(self._pause())
             try:
                 with self._turning:
                     if not self.closed:
                         now = monotonic_ns()
-                        self._sample(now, now - due)
+                        self._sample(now)
                         self.turn(now)
             except Exception:
                 # The interpreter shuts down, or the page is gone: send nothing more.
                 self.closed = True
 
-    def _sample(self, now: int, late: int) -> None:
-        """Look at the frames of all threads, each sampler twice a second; one that fails does so no more.
+    def _pause(self) -> float:
+        """Return how long to sleep, s: a tick, or until the next sample of the stacks."""
+        try:
+            return TICK if self.sampler is None else self.sampler.pause(monotonic_ns(), TICK)
+        except Exception:
+            self.sampler = None
+            return TICK
 
-        `late`: ns between the end of the thread's sleep and `now`.
-        """
+    def _sample(self, now: int) -> None:
+        """Look at the frames of all threads, each sampler twice a second; one that fails does so no more."""
+        try:
+            if self.sampler is not None:  # first: other threads go on meanwhile
+                self.sampler.turn(now)
+        except Exception:
+            self.sampler = None
         try:
             if self.waits is not None and now - self._sampled >= SAMPLE:
                 self._sampled = now
                 self.waits.look(sys._current_frames(), now)
         except Exception:
             self.waits = None
-        try:
-            if self.sampler is not None:
-                self.sampler.turn(now, late)
-        except Exception:
-            self.sampler = None
 
     def turn(self, now: int) -> None:
         """Send what is due at `now` (CLOCK_MONOTONIC ns)."""

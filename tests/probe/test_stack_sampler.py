@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 import threading
@@ -15,6 +14,7 @@ from stallguard.collectors import stack_profile
 from stallguard.core.profile import FEEDER, TRAINING
 from stallguard.probe import beats as b
 from stallguard.probe import page, stack_sampler, wire
+from stallguard.probe.sender import TICK
 from stallguard.probe.stack_sampler import LONGEST, MOST, PERIOD, StackSampler
 from stallguard.storage import stack_samples
 
@@ -105,62 +105,69 @@ def test_a_thread_that_runs_the_scripts_code_counts_and_an_idle_one_of_a_pool_do
     assert not any("_worker" in names for names in functions)
 
 
-def test_python_code_that_runs_for_a_millisecond_at_a_time_gets_its_share(sampler, beats, tmp_path):
-    def sample():
-        for number in range(1, 150):
-            time.sleep(0.02)
-            sampler._due = 0
-            sampler.turn(number * SECOND)
+def shares(sampler, monkeypatch, tmp_path, function: str, work, pause: float, seconds: float = 4.0):
+    """Return the share of the samples in which `work` was found, and the true one, of a thread that also sleeps.
 
-    usual = sys.getswitchinterval()
+    Sampled ten times a second by a thread like the sender's.
+    """
+    monkeypatch.setattr(stack_sampler, "PERIOD", SECOND // 10)
+    monkeypatch.setattr(stack_sampler, "SHARE", 10)
+    sampler._times.clear()
+    ended = threading.Event()
+
+    def sample():
+        while not ended.is_set():
+            time.sleep(sampler.pause(time.monotonic_ns(), TICK))
+            sampler.turn(time.monotonic_ns())
+        sampler.restore()
+
     helper = threading.Thread(target=sample)
     helper.start()
-    works = waits = 0.0
-    while helper.is_alive():
-        began = time.perf_counter()
-        sum(number * number for number in range(12_000))
-        middle = time.perf_counter()
-        time.sleep(0.001)
-        works += middle - began
-        waits += time.perf_counter() - middle
+    works, began = 0.0, time.perf_counter()
+    while time.perf_counter() < began + seconds:
+        start = time.perf_counter()
+        work()
+        works += time.perf_counter() - start
+        time.sleep(pause)
+    passed = time.perf_counter() - began
+    ended.set()
     helper.join()
-    # Without the short switch interval each sample falls on the sleep; on a busy machine most still do.
-    assert share_of("<genexpr>", taken(sampler, tmp_path)) > works / (works + waits) / 10
+    return share_of(function, taken(sampler, tmp_path)), works / passed
+
+
+def test_python_code_that_runs_for_milliseconds_at_a_time_gets_its_share(sampler, monkeypatch, tmp_path):
+    def work():
+        sum(number * number for number in range(50_000))
+
+    # It runs for 2 to 4 ms.  With the usual switch interval each sample falls on the sleep.
+    usual = sys.getswitchinterval()
+    of_three = (shares(sampler, monkeypatch, tmp_path, "<genexpr>", work, 0.002) for _ in range(3))
+    assert any(found > true / 4 for found, true in of_three)
     assert sys.getswitchinterval() == usual
 
 
-def test_native_code_that_keeps_the_lock_for_long_gets_its_share(sampler, tmp_path):
+def test_batches_that_last_half_as_long_as_a_tick_are_not_sampled_in_step_with_it(
+    sampler, monkeypatch, tmp_path
+):
+    def work():
+        end = time.perf_counter() + 0.02
+        while time.perf_counter() < end:
+            pass
+
+    # Two batches, of 20 ms of Python and 7 ms of sleep, last as long as a tick and a wait for the lock.  If the thread
+    # sleeps from tick to tick, it always wakes up in the last 5 ms of the Python code, and finds what follows.
+    of_three = (shares(sampler, monkeypatch, tmp_path, "work", work, 0.007) for _ in range(3))
+    assert any(abs(found - true) < 0.25 for found, true in of_three)
+
+
+def test_native_code_that_keeps_the_lock_for_long_gets_its_share(sampler, monkeypatch, tmp_path):
     numbers = [number * 0.618 % 1.0 for number in range(600_000)]  # some 25 to 150 ms
-    seconds = itertools.count(1)
 
     def sort():
         sorted(numbers)
 
-    def sample():
-        for _ in range(40):
-            began = time.monotonic_ns()
-            time.sleep(0.05)
-            sampler._due = 0
-            sampler.turn(next(seconds) * SECOND, time.monotonic_ns() - began - 50_000_000)
-
-    def shares():
-        """Return the share that was found, and the true one."""
-        helper = threading.Thread(target=sample)
-        helper.start()
-        sorts = waits = 0.0
-        while helper.is_alive():
-            began = time.perf_counter()
-            sort()
-            middle = time.perf_counter()
-            time.sleep(0.01)
-            sorts += middle - began
-            waits += time.perf_counter() - middle
-        helper.join()
-        return share_of("sort", taken(sampler, tmp_path)), sorts / (sorts + waits)
-
-    # Of 0.8, 0.3 to 0.6 is found: the lock is handed over after the call, sometimes in the line that follows.  Samples
-    # some milliseconds after that fall on the sleep: 0.06 to 0.12.
-    assert any(found > true / 4 for found, true in (shares() for _ in range(3)))
+    of_three = (shares(sampler, monkeypatch, tmp_path, "sort", sort, 0.02) for _ in range(3))
+    assert any(abs(found - true) < 0.3 for found, true in of_three)
 
 
 def test_a_stack_too_deep_for_a_table_keeps_the_line_of_the_script(sampler, tmp_path):
@@ -245,17 +252,47 @@ def test_a_sample_costs_less_than_a_thousandth_of_a_core(sampler):
     assert self_cost[0] < 0.0005, "two a second must stay below 0.1 % of a core"
 
 
-def test_a_process_that_is_forked_during_a_sample_has_the_usual_switch_interval(sampler, monkeypatch):
-    found = []
-
-    def fork_instead(_seconds):
-        assert sys.getswitchinterval() < 0.001
-        if (child := os.fork()) == 0:
-            sampler.restore()  # as the probe does in each forked process
-            os._exit(0 if sys.getswitchinterval() > 0.001 else 1)
-        found.append(os.waitpid(child, 0)[1])
-
-    monkeypatch.setattr(stack_sampler, "sleep", fork_instead)
+def test_a_process_that_is_forked_before_a_sample_has_the_usual_switch_interval(sampler):
+    usual = sys.getswitchinterval()
     sampled_by_another(sampler, SECOND)
-    assert found == [0]
-    assert sys.getswitchinterval() > 0.001
+    sampler.pause(sampler._due - SECOND // 100, TICK)
+    assert sys.getswitchinterval() < usual / 10
+    if (child := os.fork()) == 0:
+        sampler.restore()  # as the probe does in each forked process
+        os._exit(0 if sys.getswitchinterval() == usual else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    sampled_by_another(sampler, sampler._due)
+    assert sys.getswitchinterval() == usual
+
+
+def test_a_script_that_read_the_interval_before_a_sample_and_sets_it_later_does_not_keep_it(sampler):
+    usual = sys.getswitchinterval()
+    sampled_by_another(sampler, SECOND)
+    sampler.pause(sampler._due - SECOND // 100, TICK)
+    read = sys.getswitchinterval()
+    sampled_by_another(sampler, sampler._due)
+    sys.setswitchinterval(read)
+    sampler.pause(sampler._due - SECOND // 100, TICK)
+    sampled_by_another(sampler, sampler._due)
+    assert sys.getswitchinterval() == usual
+
+
+def test_an_interval_that_the_script_sets_before_a_sample_stays(sampler):
+    usual = sys.getswitchinterval()
+    sampled_by_another(sampler, SECOND)
+    sampler.pause(sampler._due - SECOND // 100, TICK)
+    sys.setswitchinterval(0.02)
+    try:
+        sampled_by_another(sampler, sampler._due)
+        assert sys.getswitchinterval() == 0.02
+    finally:
+        sys.setswitchinterval(usual)
+
+
+def test_the_thread_sleeps_until_the_next_sample_and_for_a_tick_if_that_is_far(sampler):
+    assert sampler.pause(SECOND, TICK) == TICK, "no sample has been taken"
+    sampled_by_another(sampler, SECOND)
+    assert sampler.pause(SECOND, TICK) == TICK
+    assert sampler.pause(sampler._due - 20_000_000, TICK) == 0.02
+    assert sampler.pause(sampler._due + SECOND, TICK) == stack_sampler.SHORTEST
+    sampler.restore()

@@ -26,7 +26,9 @@ def share(threads: int, place: Path) -> float:
     def sample() -> None:
         began = time.thread_time()
         for tick in range(int(SPAN / TICK)):
-            sampler.turn(int((1.0 + tick * TICK) * 1e9))
+            now = int((1.0 + tick * TICK) * 1e9)
+            sampler.pause(now, TICK)
+            sampler.turn(now)
         spent.append(time.thread_time() - began)
 
     def call(depth: int) -> None:

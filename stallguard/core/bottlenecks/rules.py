@@ -30,7 +30,7 @@ LIKELY_INPUT = 0.4  # the same, if nothing computes beside them
 IDLE_CORES = 1.4  # below it, nothing but the one thread that prepares the input computes
 IDLE_GPU = 0.5  # utilisation
 SMALL_BATCH, SHORT_STEP = 4, 0.005  # rows, seconds: a step in which the device has next to nothing to compute
-# Of the time of tracing that goes into making models, after the first profile.  Small models take 10 %, a training that
+# Of the time of tracing after the first profile that goes into making models.  Small models take 10 %, a training that
 # keeps its model none; the samples of half a minute show it to a few percent.
 REBUILDING = 0.03
 FALLEN = 0.6  # of the earlier pace
@@ -190,25 +190,31 @@ def checking(work: Work) -> Bottleneck | None:
 
 def tracing(work: Work) -> Bottleneck | None:
     """Graphs that are traced again and again; a model that is built anew each time is the reason, or arguments are."""
-    built = work.of_training(_builds)
-    spent = work.phases(TRACING) + seconds(built)
+    spent, building = _tracing_time(work)
     traces, beats = work.heartbeat.traces, work.heartbeat.beats
     if spent < TRACING_FROM * work.total or traces < LEAST_TRACES or traces < TRACES * beats:
         return None
     numbers = f"{count(traces, 'graph', 'graphs')} for {count(beats, 'batch', 'batches')}"
-    # What is built once, before the first batch, is in the first profile already.
-    first = Work(work.history, work.stages[:1]) if len(work.stages) > 1 else None
-    later = seconds(built) - (seconds(first.of_training(_builds)) if first else 0.0)
-    if later > REBUILDING * spent:
+    built = work.of_training(_builds)
+    # What is built once, before the first batch, is in the first profile already: only what comes later counts.
+    first = Work(work.history, work.stages[:1])
+    before, built_before = _tracing_time(first) if len(work.stages) > 1 else (0.0, 0.0)
+    if building - built_before > REBUILDING * (spent - before):
         return _found(kinds.REBUILT, work, spent, heaviest(built), numbers)
     spots = work.of_training(lambda spot: spot.phase in TRACING)
     return _found(kinds.RETRACING, work, spent, heaviest(spots) or heaviest(built), numbers)
 
 
+def _tracing_time(work: Work) -> tuple[float, float]:
+    """Return the time of tracing graphs and making models, and that of making models alone, s."""
+    building = seconds(work.of_training(_builds))
+    return work.phases(TRACING) + building, building
+
+
 def _builds(spot: Spot) -> bool:
     """Return whether a model or a layer is made there.  A call of a model can be the training itself."""
     module, _, function = spot.calls.rpartition(".")
-    makes = function in ("__init__", "__new__", "add", "build", "compile", "clone_model")
+    makes = function in ("__init__", "__new__", "Input", "add", "build", "compile", "clone_model")
     is_model = module.startswith(KERAS) and (
         ".models" in module or ".layers" in module or ".trainer" in module
     )

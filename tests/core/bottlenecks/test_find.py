@@ -204,6 +204,21 @@ def test_a_model_that_is_built_once_or_called_in_the_step_is_not_rebuilt() -> No
     assert worst(once) == (kinds.REBUILT, 8)
 
 
+def test_models_are_rebuilt_if_a_part_of_the_later_tracing_makes_them() -> None:
+    """Numbers of a real run whose first profile has two thirds of the time: 0.6 of 8 s after it, of 22 s in all."""
+    first = (
+        spot(12.4, 20, phase="tracing", calls="keras.src.backend.tensorflow.trainer.train_on_batch"),
+        spot(1.2, 9, phase="between", calls="keras.src.models.sequential.__init__", function="built"),
+    )
+    last = tuple(
+        replace(one, seconds=one.seconds + more) for one, more in zip(first, (7.2, 0.6), strict=True)
+    )
+    seen = story(*last, seconds=23.2, counts={"traces": 600})
+    earlier = story(*first, seconds=15.4).stages[-1].profile
+    stages = (replace(seen.stages[0], profile=earlier), *seen.stages[1:])
+    assert worst(replace(seen, stages=stages)) == (kinds.REBUILT, 9)
+
+
 def test_float64_costs_half_of_the_computing() -> None:
     found = bottlenecks(story(spot(50.0, 30, **FIT), dtype="float64"))
     assert [(one.kind, one.seconds) for one in found] == [(kinds.DOUBLE, 25.0)]
