@@ -80,10 +80,12 @@ class SnapshotSaver:
     def __init__(self, directory: RunDir, journal: journal.Journal) -> None:
         self._directory, self._journal = directory, journal
         self._last = 0.0
+        self._losses = 0  # of the journal, that a snapshot covers
 
     def look(self, run: Run) -> None:
         """Save if a snapshot is due; call it after all lines of the event that led to `run` are written."""
-        has_lost = self._journal.has_lost
+        losses = self._journal.losses
+        has_lost = losses > self._losses
         if run.now - self._last >= (AFTER_A_LOSS if has_lost else EVERY):
             first, self._last = not self._last, run.now
             place = None if first and not has_lost else self._journal.place()
@@ -91,4 +93,4 @@ class SnapshotSaver:
                 # A full disk, or text that is not UTF-8, which msgpack cannot encode: more is folded then.
                 with contextlib.suppress(OSError, UnicodeEncodeError):
                     save(self._directory, run, place)
-                    self._journal.has_lost = False
+                    self._losses = losses

@@ -131,7 +131,7 @@ class Journal:
         self._path, self._most, self._part_size = path, most, min(most // PARTS, PART_MAX)
         self._now = now
         self._trouble: Callable[[str], None] | None = trouble
-        self.has_lost = False  # lines are missing, and no snapshot was saved since
+        self.losses = 0  # lines that could not be written
         self._structlog = _import_structlog()  # 20 ms that must not delay the start of the training
         self._packing: threading.Thread | None = None
         self._open()
@@ -160,7 +160,8 @@ class Journal:
             if self._file.tell() >= self._part_size:
                 self._turn()
         except OSError as error:
-            self._torn = self.has_lost = True
+            self._torn = True
+            self.losses += 1
             if self._trouble is not None:
                 self._trouble(
                     f"the journal cannot be written ({error.strerror}); the training goes on, lines are lost meanwhile"

@@ -88,6 +88,15 @@ class Pump:
         os.write(self._wake, b"s")
         return self._settled.wait(seconds)
 
+    def is_full(self) -> bool:
+        """Return whether what the child writes now would wait: the user's end takes nothing, and the line is full."""
+        if self.blocked_since is None or self._closing:
+            return False
+        try:
+            return not select.select([], [self.line.theirs], [], 0)[1]  # poll(2) of macOS knows no terminals
+        except ValueError:  # a number beyond FD_SETSIZE
+            return True
+
     def finish(self) -> None:
         """Carry what is there, then end.  The child must have ended.
 
@@ -285,8 +294,11 @@ class OutputCarrier:
         return self._err is None or self._err.last == b"\n"
 
     def blocked(self, now: float) -> float:
-        """Return for how many seconds the user's end has taken nothing (Ctrl-S, a pager): evidence."""
-        since = [pump.blocked_since for pump in self._pumps]
+        """Return for how many seconds the user's end has taken nothing (Ctrl-S, a pager) and the child cannot write.
+
+        0 while there is room for more output: until then a child that stands still has another reason.
+        """
+        since = [pump.blocked_since for pump in self._pumps if pump.is_full()]
         return max((now - at for at in since if at is not None), default=0.0)
 
     def settle(self, seconds: float) -> bool:

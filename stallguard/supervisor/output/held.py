@@ -1,6 +1,7 @@
 """Notices that nothing takes the training's output, so that a training that waits for its reader is not judged.
 
-Ctrl-S on a terminal, or a pager that is not read: the training stands still in its next line, as without stallguard.
+Ctrl-S on a terminal, or a pager that is not read: when the line to stallguard is full, the training stands still in its
+next line of output, as without stallguard.  Until then it goes on, and what stops it is a stall.
 This module must not decide what follows.
 """
 
@@ -19,7 +20,7 @@ class Output(Protocol):
     """The output of a run: supervisor.output.carrier, or a file."""
 
     def blocked(self, now: float, /) -> float:
-        """Return for how many seconds the user's end has taken nothing."""
+        """Return for how many seconds the user's end has taken nothing; 0 while there is room for more output."""
 
 
 class HeldOutput:

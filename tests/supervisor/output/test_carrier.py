@@ -128,11 +128,11 @@ def test_a_descriptor_that_another_process_made_nonblocking_loses_nothing(stage,
     side = Side("pipe", read=False)
     os.set_blocking(side.given, False)
     show = stage(side)
-    child = show.start(python("import sys; sys.stdout.write('n' * 300_000)"))
+    child = show.start(python("import sys; sys.stdout.write('n' * 1_000_000)"))
     show.until_blocked()
     side._thread.start()
     assert child.wait(LONG) == 0
-    assert finished(show) == b"n" * 300_000
+    assert finished(show) == b"n" * 1_000_000
 
 
 def test_a_terminal_is_closed_when_nothing_is_unread(stage, finished, monkeypatch):
@@ -179,7 +179,7 @@ def test_a_silent_orphan_cannot_hold_the_end_either(stage, finished):
 def test_the_end_can_be_bounded_when_nothing_reads(stage):
     side = Side("pipe", read=False)
     show = stage(side)
-    show.start(python("print('w' * 100_000)"))
+    show.start(python("print('w' * 1_000_000)"))
     show.until_blocked()
     assert show.output.finish(0.1) is False
     side._thread.start()
@@ -346,3 +346,21 @@ def test_no_terminal_of_ours_is_left_open(stage, finished):
     show.run(["echo", "x"])
     finished(show)
     assert len(list(Path("/dev/fd").iterdir())) == before
+
+
+def test_output_that_still_has_room_is_not_held(stage, finished):
+    """A training that prints a line each epoch is not held up by a pager, so its stalls are stalls."""
+    side = Side("pipe", read=False)
+    show = stage(side)
+    child = show.start(python("print('m' * 100_000)"))
+    [pump] = show.output._pumps
+    until = time.monotonic() + LONG
+    while (pump.blocked_since is None or time.monotonic() < pump.blocked_since + 0.05) and (
+        time.monotonic() < until
+    ):
+        time.sleep(0.005)
+    assert pump.blocked_since is not None
+    assert show.output.blocked(time.monotonic()) == 0
+    side._thread.start()
+    assert child.wait(LONG) == 0
+    assert finished(show) == b"m" * 100_000 + b"\n"
