@@ -162,7 +162,7 @@ class ClockGap(Event, frozen=True, tag="clock.gap"):
 
 
 class OutputHeld(Event, frozen=True, tag="output.held"):
-    """Nothing takes the training's output (Ctrl-S, a pager) and nothing more fits in between: a line that it prints waits."""
+    """Nothing takes the training's output (Ctrl-S, a pager), and there is no room for more: what it prints waits."""
 
     seconds: float  # since when, up to now
 
