@@ -95,6 +95,7 @@ def test_samplers_differ_if_their_first_lines_are_clearly_not_the_same():
     assert not agree({}, {(TRAINING, 9): 0.95})
 
 
+@pytest.mark.live
 def test_a_program_is_run_under_guard_and_both_samplers_see_its_slow_line(tmp_path):
     from slowness import independent, runs
     from slowness.cases import Case

@@ -105,12 +105,12 @@ def test_a_thread_that_runs_the_scripts_code_counts_and_an_idle_one_of_a_pool_do
     assert not any("_worker" in names for names in functions)
 
 
-def shares(sampler, monkeypatch, tmp_path, function: str, work, pause: float, seconds: float = 4.0):
+def shares(sampler, monkeypatch, tmp_path, function: str, work, pause: float, seconds: float = 2.5):
     """Return the share of the samples in which `work` was found, and the true one, of a thread that also sleeps.
 
-    Sampled ten times a second by a thread like the sender's.
+    Sampled sixteen times a second by a thread like the sender's.
     """
-    monkeypatch.setattr(stack_sampler, "PERIOD", SECOND // 10)
+    monkeypatch.setattr(stack_sampler, "PERIOD", SECOND // 16)
     monkeypatch.setattr(stack_sampler, "SHARE", 10)
     sampler._times.clear()
     ended = threading.Event()
