@@ -65,14 +65,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the cheap tests first, of several workers last, so that all end together; say why a test cannot run here."""
+    """Put the cheap tests first, of several workers last, so that all end together; say why a test cannot run here.
+
+    Of several workers each takes whole files.
+    """
     for item in items:
         if _is_of_whole_runs(item):
             item.add_marker(pytest.mark.live)
-    items.sort(
-        key=lambda item: bool(item.get_closest_marker("tf")) + 2 * bool(item.get_closest_marker("live")),
-        reverse=hasattr(config, "workerinput"),
-    )
+    items.sort(key=_weight, reverse=hasattr(config, "workerinput"))
     no_tensorflow = importlib.util.find_spec("tensorflow") is None
     for item in items:
         if no_tensorflow and item.get_closest_marker("tf"):
@@ -83,6 +83,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(
                 pytest.mark.skip(reason="needs a Mac with Apple silicon and its user's consent: scripts/live")
             )
+
+
+LONGEST = (  # files that take minutes: if one of them is begun last, the other workers wait for it
+    "guarded/test_stalls.py", "guarded/test_trainings.py", "guarded/test_waits.py",
+    "probe/checkpoint/test_callbacks.py", "probe/checkpoint/test_resume.py",
+    "probe/microbatch/test_same_in_slices.py", "probe/microbatch/test_training_in_slices.py",
+    "test_bench_chaos.py",
+)  # fmt: skip
+
+
+def _weight(item: pytest.Item) -> int:
+    """Return a number that is larger for a test that takes longer."""
+    tf, live, waits = (item.get_closest_marker(name) is not None for name in ("tf", "live", "waits"))
+    is_long = item.path.relative_to(ROOT / "tests").as_posix() in LONGEST
+    return 4 * is_long + 2 * live + (tf or waits)
 
 
 STARTERS = ("tests.guarded.runs", "tests.agent.little_launchd")  # modules whose functions start whole runs
