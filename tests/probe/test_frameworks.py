@@ -104,7 +104,7 @@ class TestKeras3:
         unseen = {"idle", "prediction", "named", "importing"}  # too short here, or not there
         assert set(wire.PHASES) - unseen <= seen
         assert keras3.phases()[0] == "importing"
-        assert keras3.last()["input_ns"] > 0.6e9  # the generator of slow_everywhere
+        assert keras3.last()["input_ns"] > 0.3e9  # of 0.6 s in which the generator of slow_everywhere sleeps
         assert keras3.last()["iterations"] >= 0
         assert keras3.last()["poll_ns"] > 0
         assert keras3.last()["step_ns"] > 0
