@@ -35,9 +35,20 @@ def file(run: RunDir) -> Path:
     return run.path / "attempt.json"
 
 
-def exit_file(run: RunDir, token: int) -> Path:
-    """Return where the waiter of the attempt with that token writes its exit code."""
-    return run.path / f"exit-{token:x}"
+def exit_file(run: RunDir, token: int, number: int) -> Path:
+    """Return where the waiter of an attempt writes its exit code.  `number`: of the attempt, as far as it is known."""
+    return next(run.path.glob(f"exit-{token:x}.*"), run.path / f"exit-{token:x}.{number}")
+
+
+def exit_files(number: int) -> str:
+    """Return the pattern of the name of that file for the attempt `number`."""
+    return f"exit-*.{number}"
+
+
+def ended(run: RunDir, number: int, pid: int, file: Path) -> AttemptRecord:
+    """Return the record of an attempt that is over and was never recorded.  `file`: its waiter's."""
+    token = int(file.name.removeprefix("exit-").partition(".")[0], 16)
+    return AttemptRecord(SCHEMA, number, Identity(pid=pid, started=-1.0, boot="?"), token, str(run.path))
 
 
 def current(run: RunDir) -> AttemptRecord | None:

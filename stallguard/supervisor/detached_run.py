@@ -31,6 +31,7 @@ from stallguard.storage.run_files import RunRequest
 from stallguard.supervisor.context import RunContext
 from stallguard.supervisor.earlier_runs import EarlierRuns
 from stallguard.supervisor.launcher import Launcher, start_child
+from stallguard.supervisor.process import adopted
 from stallguard.supervisor.process.adopted import Adopted
 from stallguard.supervisor.process.child import Child
 from stallguard.supervisor.run_options import RunOptions, new_sockets
@@ -155,9 +156,13 @@ class _LeftRun:
         elif run.state not in lifecycle.ALIVE:
             _report(context, "between two attempts")
             return recovery.between_attempts(run)
-        if before is None or before.number < run.attempt:  # a full disk: nothing says how the attempt ended
+        if before is None or before.number < run.attempt:  # the disk was full when this attempt began
             _report(context, "the training has ended")
-            context.mailbox.post_next(Exited(at=now, attempt=run.attempt, code=0, known=False))
+            file = adopted.written(context.directory.path, attempt_file.exit_files(run.attempt))
+            if file is not None:
+                launcher.adopt(attempt_file.ended(context.directory, run.attempt, run.pid, file), ())
+            else:
+                context.mailbox.post_next(Exited(at=now, attempt=run.attempt, code=0, known=False))
         else:
             lives, pid = run_files.lives(before.process), before.process.pid
             _report(context, f"the training (pid {pid}) went on" if lives else "the training has ended")

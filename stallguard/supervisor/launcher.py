@@ -95,7 +95,7 @@ class Launcher:
         self._beats.follow(attempt.number, attempt.token, known)
         # The job's, then as now: its secrets are removed from evidence.
         self.environment_of_child = dict(self._context.env)
-        file = attempt_file.exit_file(self._context.directory, attempt.token)
+        file = attempt_file.exit_file(self._context.directory, attempt.token, attempt.number)
         self.child = Adopted(attempt.process, file, self._ended, self.settle)
         self._observe(self.child.pid)
 
@@ -168,7 +168,7 @@ class Launcher:
                 keep_reference(directory.probe, environment)
         self.environment_of_child = environment
         self.child = self._start_process(
-            given.argv, attempt_file.exit_file(directory, token), context.reporter.trouble,
+            given.argv, attempt_file.exit_file(directory, token, action.attempt), context.reporter.trouble,
             env=environment, cwd=str(context.request.cwd), stdout=context.output.stdout,
             stderr=context.output.stderr, post=self._ended, before_post=self.settle,
         )  # fmt: skip

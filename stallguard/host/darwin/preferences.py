@@ -26,7 +26,8 @@ _WAKE = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 # One setting a line, indented by a space in most versions; names may hold spaces ("Sleep On Power Button").
-_SETTING = re.compile(r"\s*([A-Za-z]\w*)\s+(-?\d+)\b(?:\s+\((?:\w+ prevented by )([^)]*)\))?")
+# Nine digits at most: int() refuses thousands of them, and no setting has more.
+_SETTING = re.compile(r"\s*([A-Za-z]\w*)\s+(-?\d{1,9})\b(?:\s+\((?:\w+ prevented by )([^)]*)\))?", re.ASCII)
 
 
 def sleep() -> Sleep | None:

@@ -1,8 +1,9 @@
 """A training that outlives the stallguard that started it: it is the child of a waiter (supervisor/process/waiter.py).
 
 The supervisor of that moment notices its end; its exit code is in the file that the waiter writes, also if no
-supervisor ran when it ended.  If the waiter was killed as well, macOS reports the end to a process that is not the
-parent (kqueue), Linux does not: then the code is None, and means nothing.  Offers what supervisor.process.child offers.
+supervisor ran when it ended; a supervisor that started the waiter reads it from a pipe.  If the waiter was killed as
+well, macOS reports the end to a process that is not the parent (kqueue), Linux does not: then the code is None, and
+means nothing.  Offers what supervisor.process.child offers.
 Must not decide when anything is ended.
 """
 
@@ -20,19 +21,19 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from stallguard.host import kqueue_exit
 from stallguard.host.process_group import signal_group, sweep
-from stallguard.storage import private, run_files
+from stallguard.storage import run_files
 from stallguard.storage.run_files import Identity
 from stallguard.supervisor.internal_error import persistently
 from stallguard.supervisor.process import waiter
 from stallguard.supervisor.process.child import SHELL, Ended, Post, Watcher, from_kevent, identity_of, refused
 
 LOOK = 0.5  # seconds between two checks if the system does not report the end of a process
-ROOM = b" " * 8  # in an exit code's file, so that a disk that is full later has room for it
 UNLOCKED = 2.0  # seconds for a waiter to write, on a file system without locks
+AGAIN = 0.2  # seconds between two looks for the file of a waiter that has no room for it yet
 
 
 def wait_by_kqueue(who: Identity, kernel: Any = select) -> Ended | None:
@@ -69,8 +70,10 @@ def look_until_gone(who: Identity) -> Ended | None:
 def exit_code(file: Path) -> int | None:
     """Return the exit code that a waiter wrote to `file`; None if it was killed before, or there was none.
 
-    Waits until the waiter has ended: it writes within moments of the training's end.
+    Waits until the waiter has ended: it writes within moments of the training's end, or as soon as the disk has room.
     """
+    while not file.exists() and awaited(file.parent, file.name):
+        time.sleep(AGAIN)
     try:
         with file.open("rb") as kept:
             try:
@@ -82,21 +85,70 @@ def exit_code(file: Path) -> int | None:
         return None
 
 
+def written(directory: Path, pattern: str) -> Path | None:
+    """Return the newest file in `directory` whose name matches, or one that a living waiter is to write."""
+    files = sorted(directory.glob(pattern), key=lambda one: one.stat().st_mtime)
+    return files[-1] if files else awaited(directory, pattern)
+
+
+def awaited(directory: Path, pattern: str) -> Path | None:
+    """Return the file in `directory`, of a name that matches, that a waiter of ours is to write; None if none lives."""
+    import psutil  # 10 ms, for the rare case that the file is missing
+
+    from stallguard.host.psutil_errors import ERRORS
+
+    for process in psutil.process_iter():
+        with contextlib.suppress(*ERRORS):  # gone, or of another user
+            words = process.cmdline()
+            if waiter.__file__ in words and process.uids().real == os.getuid():
+                file = Path(words[words.index(waiter.__file__) + 1])
+                if file.parent == directory and file.match(pattern):
+                    return file
+    return None
+
+
+class Waited(NamedTuple):
+    """A waiter, the pid of what it started, and the descriptor from which the exit code can be read."""
+
+    process: subprocess.Popen[bytes]
+    pid: int
+    code: int
+
+
 def start_waiter(
     argv: Sequence[str], env: Mapping[str, str], cwd: str, output: tuple[int | None, int | None], file: Path
-) -> tuple[subprocess.Popen[bytes], int]:
-    """Start `argv` below a waiter that writes to `file`; return the waiter and the pid of `argv`.
+) -> Waited:
+    """Start `argv` below a waiter that writes to `file`.
 
     `output`: the descriptors for standard output and error.  Raises StallguardError (126 or 127) if the system refuses
-    to start `argv`, OSError if there is no room for `file`, or the waiter cannot be started.
+    to start `argv`, OSError if the waiter cannot be started.
     """
-    private.write(file, ROOM)
+    read, write = os.pipe()
+    waited = None
+    try:
+        waited = _started(argv, env, cwd, output, file, (read, write))
+        return waited
+    finally:
+        os.close(write)
+        if waited is None or waited.code != read:
+            os.close(read)
+
+
+def _started(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: str,
+    output: tuple[int | None, int | None],
+    file: Path,
+    pipe: tuple[int, int],
+) -> Waited:
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
-            words = [sys.executable, "-I", "-S", waiter.__file__, str(file), str(theirs.fileno())]
+            given = (theirs.fileno(), pipe[1])
+            words = [sys.executable, "-I", "-S", waiter.__file__, str(file), *map(str, given)]
             process = subprocess.Popen(
-                words, stdout=output[0], stderr=output[1], pass_fds=(theirs.fileno(),), start_new_session=True
+                words, stdout=output[0], stderr=output[1], pass_fds=given, start_new_session=True
             )
         order = [cwd, str(len(argv)), *argv, *(f"{name}={value}" for name, value in env.items())]
         said: list[bytes] = []
@@ -105,7 +157,7 @@ def start_waiter(
             ours.shutdown(socket.SHUT_WR)
             said = b"".join(iter(lambda: ours.recv(64), b"")).split()
     if len(said) == 1:
-        return process, int(said[0])
+        return Waited(process, int(said[0]), pipe[0])
     process.wait()
     if not said:
         raise OSError(errno.ECHILD, "it ended before it started the training")
@@ -124,16 +176,16 @@ class Adopted:
         file: Path,
         post: Post,
         before_post: Callable[[], None] = lambda: None,
-        parent: subprocess.Popen[bytes] | None = None,
+        waited: Waited | None = None,
         watcher: Watcher | None = None,
     ) -> None:
-        """Watch the process `who`, whose waiter writes to `file` and is `parent`, if it is our child.
+        """Watch the process `who`, whose waiter writes to `file` and is `waited`, if it is our child.
 
         `post` and `before_post` are called as Child's; the code is None if it is not known.  `watcher`: what
         does it, else one is started.  Raises StallguardError if there can be none.
         """
         self.pid, self.identity = who.pid, who
-        self._file, self._post, self._before_post, self._parent = file, post, before_post, parent
+        self._file, self._post, self._before_post, self._waited = file, post, before_post, waited
         self._asked = False
         watcher = watcher or Watcher("adopted")
         self._thread = watcher.thread
@@ -154,8 +206,8 @@ class Adopted:
     ) -> Adopted:
         """Start `argv` in a session of its own, below a waiter that writes to `file`.  Raises as start_waiter."""
         with Watcher("adopted") as watcher:
-            process, pid = start_waiter(argv, env, cwd, (stdout, stderr), file)
-            return cls(identity_of(pid), file, post, before_post, process, watcher)
+            waited = start_waiter(argv, env, cwd, (stdout, stderr), file)
+            return cls(identity_of(waited.pid), file, post, before_post, waited, watcher)
 
     def signal(self, name: str) -> bool:
         """Send a signal to the whole group; False if it is empty."""
@@ -171,15 +223,24 @@ class Adopted:
         end, code = None, None
         try:
             end = persistently(lambda: wait(self.identity))
-            code = exit_code(self._file)
-            if self._parent is not None:
-                self._parent.wait()
+            code = self._code()
             code = end.code if code is None and end is not None else code
             if (self._asked or code != 0) and not is_anothers(self.pid):
                 sweep(self.pid)
             self._before_post()
         finally:
             persistently(lambda: self._post(code, end.memory_kill if end else None))
+
+    def _code(self) -> int | None:
+        """Return the exit code that the waiter says or has written; None if it was killed before."""
+        if self._waited is None:
+            return exit_code(self._file)
+        try:
+            said = os.read(self._waited.code, 8)
+        finally:
+            os.close(self._waited.code)
+        self._waited.process.wait()
+        return int(said) if said else exit_code(self._file)
 
 
 def is_anothers(group: int) -> bool:

@@ -17,7 +17,7 @@ from stallguard.errors import StallguardError
 from stallguard.storage import run_files
 from stallguard.storage.run_files import Identity
 from stallguard.supervisor.process import waiter
-from stallguard.supervisor.process.adopted import Adopted, exit_code
+from stallguard.supervisor.process.adopted import Adopted, awaited, exit_code, written
 
 LONG = 60.0  # seconds; only a broken test waits that long
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -49,7 +49,7 @@ class Scene:
     """A training that a stallguard started which was then killed."""
 
     def __init__(self, argv: tuple[str, ...], directory: Path) -> None:
-        self.file = directory / "exit"
+        self.file = directory / "exit-1f.2"
         self.posted: list[tuple[int | None, bool | None]] = []
         self.there = threading.Event()
         first = subprocess.Popen(
@@ -100,8 +100,8 @@ class Scene:
 def scene(tmp_path):
     made = []
 
-    def start(*argv):
-        made.append(Scene(argv, tmp_path))
+    def start(*argv, directory=tmp_path):
+        made.append(Scene(argv, directory))
         return made[-1]
 
     yield start
@@ -216,3 +216,46 @@ def test_a_waiter_that_cannot_be_started_is_an_error_of_ours(tmp_path, monkeypat
     monkeypatch.setattr(waiter, "__file__", str(tmp_path / "gone.py"))
     with pytest.raises(OSError, match="before it started the training"):
         Adopted.start(["/bin/sh"], env={}, file=tmp_path / "exit", post=print, cwd="/")
+
+
+class TestWithoutRoom:
+    """The directory of the exit code cannot be written when the training begins, as on a full or read-only disk."""
+
+    def test_a_stallguard_that_lives_learns_the_code_all_the_same(self, tmp_path):
+        codes, ended = [], threading.Event()
+
+        def post(code, _memory_kill):
+            codes.append(code)
+            ended.set()
+
+        absent = tmp_path / "absent" / "exit-1f.2"
+        adopted = Adopted.start(["/bin/sh", "-c", "exit 9"], env={}, file=absent, post=post, cwd="/")
+        assert ended.wait(LONG)
+        adopted._thread.join()
+        assert codes == [9]
+        assert not psutil.pid_exists(adopted._waited.process.pid), "the waiter has ended"
+
+    def test_the_code_is_written_once_there_is_room_after_the_end(self, scene, tmp_path):
+        one = scene(*ENDINGS["sys.exit(3)"][0], directory=tmp_path / "later")
+        one.end()
+        one.until_it_is_gone()
+        assert awaited(tmp_path / "later", "exit-*.2") == one.file
+        assert awaited(tmp_path / "later", "exit-*.1") is None
+        threading.Timer(0.5, (tmp_path / "later").mkdir).start()
+        assert one.adopt() == 3
+        assert written(tmp_path / "later", "exit-*.2") == one.file
+
+    def test_the_file_is_there_before_the_end_if_there_is_room_by_then(self, scene, tmp_path):
+        one = scene(*ENDINGS["SIGKILL"][0], directory=tmp_path / "later")
+        (tmp_path / "later").mkdir()
+        until = time.monotonic() + LONG
+        while not one.file.exists():
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        assert one.file.stat().st_mode & 0o777 == 0o600
+        one.end()
+        assert one.adopt() == -9
+
+    def test_of_an_attempt_without_a_waiter_no_code_is_awaited(self, tmp_path):
+        assert written(tmp_path, "exit-*.2") is None
+        assert exit_code(tmp_path / "exit-1f.2") is None
