@@ -30,14 +30,14 @@ _SUPERVISOR: Guards = {
     "job-killed-and-training-ends": (
         Change(
             "supervisor/process/waiter.py",
-            'os.pwrite(kept, b"%d\\n" % os.waitstatus_to_exitcode(status), 0)',
+            "os.pwrite(kept, code, 0)",
             "pass",
         ),
     ),
     "job-and-training-killed": (
         Change(
             "supervisor/process/waiter.py",
-            'os.pwrite(kept, b"%d\\n" % os.waitstatus_to_exitcode(status), 0)',
+            "os.pwrite(kept, code, 0)",
             "pass",
         ),
     ),
