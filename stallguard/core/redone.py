@@ -17,10 +17,9 @@ Position = tuple[int, int, int]  # fit, epoch, batch; of a loop without epochs: 
 
 
 class ProcessPosition(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A process of the present attempt.  `entered`: the epoch that it began with, in which batches are skipped."""
+    """A process of the present attempt."""
 
     place: str = ""
-    entered: int = -1
     position: Position | None = None
     size: int = 0  # batches of an epoch; 0: not known
     progress: float = 0.0  # when it last made progress, seconds on the supervisor's clock
@@ -37,15 +36,13 @@ class Interruption(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def moved_on(process: ProcessPosition, heartbeat: Heartbeat) -> ProcessPosition:
     """Return where a process is after a record of its probe."""
-    entered = heartbeat.epoch if process.entered < 0 else process.entered
     position = process.position
     if heartbeat.beats and heartbeat.epoch < 0:
         position = heartbeat.fits, -1, max(heartbeat.iterations, heartbeat.beats + heartbeat.skipped)
     elif heartbeat.beats:
-        skipped = heartbeat.skipped if heartbeat.epoch == entered else 0  # Keras counts from 0 after a resume
-        position = heartbeat.fits, heartbeat.epoch, max(heartbeat.batch, 0) + skipped
+        position = heartbeat.fits, heartbeat.epoch, max(heartbeat.batch, 0)
     return replace(
-        process, entered=entered, position=position, size=max(heartbeat.batches, 0),
+        process, position=position, size=max(heartbeat.batches, 0),
         progress=heartbeat.progress_at, input_s=heartbeat.input_s,
     )  # fmt: skip
 

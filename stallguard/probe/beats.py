@@ -47,8 +47,8 @@ _RUNS_NEXT = frozenset((STEP, VALIDATION, PREDICTION, FIRST_RUN))
 class Beats:
     """Writes the fields of the record that the hooks count; `slots` is the mapped page."""
 
-    __slots__ = ("_base", "_beats", "_changes", "_credit", "_epoch_from", "_fit_from", "_last",
-                 "_last_of_epoch", "_longest", "_main", "_phase", "_thread", "ahead", "attention", "began", "calls",
+    __slots__ = ("_base", "_beats", "_before", "_changes", "_credit", "_epoch_from", "_fit_from", "_last",
+                 "_last_of_epoch", "_longest", "_main", "_pending", "_phase", "_thread", "ahead", "attention", "began", "calls",
                  "claim", "claimed", "cold", "due", "ended", "fitting", "hot", "index", "inside", "own", "plain",
                  "polled", "restores", "saving", "slots", "step", "stride", "tracing")  # fmt: skip
 
@@ -74,6 +74,8 @@ class Beats:
         self._fit_from = -1  # beats when the fit began, -1 outside of one
         self._epoch_from = -1  # beats when the epoch began
         self._last_of_epoch = -1  # beats when it will end, -1 if that is not known
+        self._before = 0  # batches of the epoch that an earlier attempt trained
+        self._pending = 0  # those of the epoch that begins next
         self.plain = False  # each end of a batch in Keras' loop is one batch
         self.index = -1  # Keras' own number of the batch that ended last in this epoch, -1 before the first
         self.step = 0  # ns inside steps, summed
@@ -182,7 +184,7 @@ class Beats:
         if self._fit_from >= 0:
             slots[_FIT_BEATS] = beats - self._fit_from
         if self._epoch_from >= 0:
-            slots[_BATCH] = beats - self._epoch_from
+            slots[_BATCH] = beats - self._epoch_from + self._before
         if self.hot is not _NO_LIST and not self.attention:
             self.due = now + STALE
 
@@ -208,6 +210,7 @@ class Beats:
         slots[_FITS] += 1
         slots[_FIT_BEATS] = 0
         slots[_EPOCH] = slots[_BATCH] = -1
+        self._pending = 0
         self._credit.forget()
         return before
 
@@ -223,11 +226,24 @@ class Beats:
         self.enter(EPOCH_START)
         self._epoch_from = self._beats
         self._last_of_epoch = self._beats + batches if batches > 0 else -1
+        self._before = 0
         self.plain = bool(self.fitting) and self.stride == 1
         slots = self.slots
         slots[_EPOCH], slots[_EPOCHS], slots[_BATCH], slots[_BATCHES] = epoch, epochs, 0, batches
         if self.fitting:
             slots[_SOURCE] = CALLBACKS
+        if self._pending:
+            self.epoch_goes_on(self._pending)
+
+    def epoch_goes_on(self, before: int) -> None:
+        """Note that earlier attempts trained `before` batches of this epoch; of the next one if none has begun."""
+        if self._epoch_from < 0:  # Keras 2 moves the data to their position before it begins the epoch
+            self._pending = before
+            return
+        self._pending, self._before = 0, before
+        self.slots[_BATCH] = before
+        if self._last_of_epoch > 0:
+            self._last_of_epoch -= before
 
     def epoch_begun(self) -> None:
         """Enter the phase before the first batch, after the script's callbacks have begun the epoch."""
@@ -320,7 +336,7 @@ class Beats:
             if credit:
                 self.slots[_SOURCE] = CALLBACKS
             return credit
-        first = self._beats - self._epoch_from
+        first = self._beats - self._epoch_from + self._before
         count = index - first + 1
         if count <= 1:
             count = self.stride  # Keras 3.0 to 3.5 gives the first index of an execution, not the last

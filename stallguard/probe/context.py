@@ -124,6 +124,10 @@ class Context:
         """Have `after_batch` called at the end of the next batch."""
         self.beats.attend()
 
+    def epoch_goes_on(self, before: int) -> None:
+        """Note that earlier attempts trained `before` batches of the epoch that is resumed."""
+        self.beats.epoch_goes_on(before)
+
     def restored(self) -> None:
         """Note that optimizers got their saved state: the jump of their counters is no training."""
         self.beats.restores += 1

@@ -108,9 +108,7 @@ def _count(counts: Counts, began: float, at: float, heartbeat: Heartbeat) -> Non
     if heartbeat.epoch >= 0 and heartbeat.batches > 0 and heartbeat.beats > 0:
         here = heartbeat.epoch * heartbeat.batches + min(max(heartbeat.batch, 0), heartbeat.batches)
         if counts.resumed_at is None:
-            counts.resumed_at = max(0, here + heartbeat.skipped - heartbeat.fit_beats)
-        # Batches that a resume passes over are none of their epoch's count.
-        here += heartbeat.skipped if heartbeat.epoch == counts.resumed_at // heartbeat.batches else 0
+            counts.resumed_at = max(0, here - heartbeat.fit_beats)
         counts.reached = max(counts.reached or 0, here)
 
 

@@ -12,12 +12,10 @@ from stallguard.core.time_spent import LOST, Spent, total
 from tests.simulation.simulation import Simulation
 
 
-def heartbeat(
-    at: float, batch: int, attempt: int = 1, skipped: int = 0, epoch: int = 0, pid: int = 7
-) -> Heartbeat:
+def heartbeat(at: float, batch: int, attempt: int = 1, epoch: int = 0, pid: int = 7) -> Heartbeat:
     return Heartbeat(
         at=at, attempt=attempt, pid=pid, beats=max(1, batch), beat_at=at, progress_at=at, fits=1, epoch=epoch,
-        batch=batch, batches=100, skipped=skipped,
+        batch=batch, batches=100,
     )  # fmt: skip
 
 
@@ -47,8 +45,8 @@ AGAIN = (
 
 
 def test_a_stall_costs_silence_ending_restart_and_the_batches_that_are_trained_again() -> None:
-    resumed = (heartbeat(90.0, 10, 2, skipped=40, pid=8), heartbeat(95.0, 30, 2, skipped=40, pid=8))
-    caught_up = heartbeat(99.0, 50, 2, skipped=40, pid=8)
+    resumed = (heartbeat(90.0, 50, 2, pid=8), heartbeat(95.0, 70, 2, pid=8))
+    caught_up = heartbeat(99.0, 90, 2, pid=8)
 
     assert spent(*STALLED, now=72.0) == 22, "from the last progress on"
     assert spent(*STALLED, *AGAIN, *resumed, now=96.0) == 46, "70 of 90 batches are trained"

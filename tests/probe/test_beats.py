@@ -31,21 +31,28 @@ def dispatch(beats, callback=lambda: None):
     return beats.around_batch_end(lambda self, batch, logs: callback(), lambda callbacks, logs: None)
 
 
-def fit(beats, ends, batches=-1, stride=1, epochs=1):
-    """Run Keras' loop: `ends` are the indices that it shows at the end of each execution."""
-    before = beats.fit_begins()
+def fit(beats, ends, batches=-1, stride=1, epochs=1, before=0, early=False):
+    """Run Keras' loop: `ends` are the indices that it shows at the end of each execution.
+
+    `before`: batches of the first epoch that an earlier attempt trained; `early`: said before the epoch begins.
+    """
+    entered = beats.fit_begins()
     beats.fitting += 1
     beats.own = LIST
     beats.stride = stride
     end = dispatch(beats)
     for epoch in range(epochs):
+        if before and early and not epoch:
+            beats.epoch_goes_on(before)
         beats.epoch_begins(epoch, epochs, batches)
         beats.epoch_begun()
-        for index in ends:
+        if before and not early and not epoch:
+            beats.epoch_goes_on(before)
+        for index in ends if epoch else (index for index in ends if index >= before):
             end(LIST, index, None)
     beats.fitting -= 1
     beats.fit_ends()
-    beats.leave(before)
+    beats.leave(entered)
 
 
 def test_each_batch_of_keras_is_a_beat(beats):
@@ -68,6 +75,28 @@ def test_each_batch_of_keras_is_a_beat(beats):
 def test_an_execution_of_several_batches_counts_each(beats, ends, batches, expected):
     fit(beats, ends, batches, stride=4)
     assert field(beats, "beats") == expected
+
+
+@pytest.mark.parametrize("early", [False, True])  # Keras 3; Keras 2
+@pytest.mark.parametrize(
+    ("ends", "stride", "before", "trained"),
+    [
+        (range(10), 1, 4, 6),
+        (range(10), 1, 10, 0),
+        ((3, 7, 9), 4, 4, 6),
+        ((3, 7, 11), 4, 4, 6),
+        ((0, 4, 8), 4, 4, 6),
+    ],
+)
+def test_a_resumed_epoch_counts_on_and_only_what_is_trained_is_a_beat(
+    beats, ends, stride, before, trained, early
+):
+    fit(beats, ends, 10, stride, before=before, early=early)
+    assert (field(beats, "beats"), field(beats, "batch")) == (trained, 10)
+    fit(beats, ends, 10, stride, epochs=2, before=before, early=early)
+    assert (field(beats, "beats"), field(beats, "batch")) == (2 * trained + 10, 10), (
+        "the next epoch begins at 0"
+    )
 
 
 def test_calls_inside_keras_loop_do_not_count(beats):

@@ -151,9 +151,9 @@ def test_batches_that_a_resume_passes_over_are_not_trained_twice(tmp_path):
     place = {"epochs": 4, "batches": 40, "skipped": 10}
     resumed = (
         (132, Launched(0.0, 2, 8, resumed=True)),
-        heartbeat(140, 0, 2, epoch=2, batch=0, **place),
-        heartbeat(142, 2, 2, epoch=2, batch=2, fit_beats=2, **place),
-        heartbeat(150, 30, 2, epoch=2, batch=30, fit_beats=30, **place),
+        heartbeat(140, 0, 2, epoch=2, batch=10, **place),
+        heartbeat(142, 2, 2, epoch=2, batch=12, fit_beats=2, **place),
+        heartbeat(150, 30, 2, epoch=2, batch=40, fit_beats=30, **place),
     )
     first = heartbeat(50, 90, epoch=2, epochs=4, batch=10, batches=40, fit_beats=90)
     _, tries, _ = read(tmp_path, (0, Launched(0.0, 1, 7)), first, (130, Exited(0.0, 1, -15)), *resumed)

@@ -266,6 +266,7 @@ class CheckpointSession:
         """Handle the end of the resume: all state is restored, and the next batch is trained."""
         fit.resumed = True
         batches = fit.executions * fit.per_execution
+        self.context.epoch_goes_on(batches)
         place = fit.place()
         # The batch that would have been trained next is compared with its fingerprint.
         if place in fit.past.prints:
