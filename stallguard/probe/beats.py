@@ -48,8 +48,8 @@ class Beats:
     """Writes the fields of the record that the hooks count; `slots` is the mapped page."""
 
     __slots__ = ("_base", "_beats", "_before", "_changes", "_credit", "_epoch_from", "_fit_from", "_last",
-                 "_last_of_epoch", "_longest", "_main", "_pending", "_phase", "_thread", "ahead", "attention", "began", "calls",
-                 "claim", "claimed", "cold", "due", "ended", "fitting", "hot", "index", "inside", "own", "plain",
+                 "_last_of_epoch", "_longest", "_main", "_pending", "_phase", "_thread", "ahead", "attention",
+                 "began", "calls", "claim", "claimed", "cold", "due", "ended", "fitting", "hot", "index", "inside", "own", "plain",
                  "polled", "restores", "saving", "slots", "step", "stride", "tracing")  # fmt: skip
 
     def __init__(self, slots: memoryview) -> None:
