@@ -16,6 +16,7 @@ from _thread import get_ident
 
 from . import wire
 from .beat_source import Credit
+from .loop_position import LoopPosition
 from .monotonic import monotonic_ns
 
 TYPE_CHECKING = False
@@ -47,10 +48,10 @@ _RUNS_NEXT = frozenset((STEP, VALIDATION, PREDICTION, FIRST_RUN))
 class Beats:
     """Writes the fields of the record that the hooks count; `slots` is the mapped page."""
 
-    __slots__ = ("_base", "_beats", "_before", "_changes", "_credit", "_epoch_from", "_fit_from", "_last",
-                 "_last_of_epoch", "_longest", "_main", "_pending", "_phase", "_thread", "ahead", "attention",
-                 "began", "calls", "claim", "claimed", "cold", "due", "ended", "fitting", "hot", "index", "inside", "own", "plain",
-                 "polled", "restores", "saving", "slots", "step", "stride", "tracing")  # fmt: skip
+    __slots__ = ("_base", "_beats", "_changes", "_credit", "_last", "_longest", "_loop", "_main", "_phase",
+                 "_thread", "ahead", "attention", "began", "calls", "claim", "claimed", "cold", "due", "ended",
+                 "fitting", "hot", "index", "inside", "own", "plain", "polled", "restores", "saving", "slots",
+                 "step", "stride", "tracing")  # fmt: skip
 
     def __init__(self, slots: memoryview) -> None:
         self.claim: Callable[[], object] = str  # called once, as training begins; `str` has no effect
@@ -71,11 +72,7 @@ class Beats:
         self.ended = self.began = self._last
         self._base = 0  # beats before the batch of index 0, while hot
         self.due = 0  # ns: when the hot path must publish or call `attend`
-        self._fit_from = -1  # beats when the fit began, -1 outside of one
-        self._epoch_from = -1  # beats when the epoch began
-        self._last_of_epoch = -1  # beats when it will end, -1 if that is not known
-        self._before = 0  # batches of the epoch that an earlier attempt trained
-        self._pending = 0  # those of the epoch that begins next
+        self._loop = LoopPosition()
         self.plain = False  # each end of a batch in Keras' loop is one batch
         self.index = -1  # Keras' own number of the batch that ended last in this epoch, -1 before the first
         self.step = 0  # ns inside steps, summed
@@ -153,7 +150,7 @@ class Beats:
         inside = self.ended > self.began
         self._beats = self._base + self.index + 1 + inside
         self._last = self.ended if inside else self.began
-        between = inside or self._beats == self._last_of_epoch
+        between = inside or self._beats == self._loop.last
         self._phase = BETWEEN if between else STEP
         slots = self.slots
         slots[_PHASE] = self._phase
@@ -172,7 +169,7 @@ class Beats:
             last = ended if inside else began
             slots[_BEATS] = max(slots[_BEATS], beats)
             slots[_BEAT_NS] = max(slots[_BEAT_NS], ended)
-            slots[_PHASE] = BETWEEN if inside or beats == self._last_of_epoch else STEP
+            slots[_PHASE] = BETWEEN if inside or beats == self._loop.last else STEP
             if self.hot is _NO_LIST:
                 slots[_PHASE] = self._phase  # the training thread has entered this phase meanwhile
             elif inside and now - ended > self._longest:
@@ -181,10 +178,11 @@ class Beats:
         slots[_PROGRESS_NS] = max(slots[_PROGRESS_NS], last)
         slots[_CHANGES] = self._changes + beats
         slots[_STEP_NS] = self.step
-        if self._fit_from >= 0:
-            slots[_FIT_BEATS] = beats - self._fit_from
-        if self._epoch_from >= 0:
-            slots[_BATCH] = beats - self._epoch_from + self._before
+        fit, epoch = self._loop.fit, self._loop.epoch
+        if fit >= 0:
+            slots[_FIT_BEATS] = beats - fit
+        if epoch is not None:
+            slots[_BATCH] = beats - epoch
         if self.hot is not _NO_LIST and not self.attention:
             self.due = now + STALE
 
@@ -205,12 +203,11 @@ class Beats:
         self.trains()
         before = self.enter(EPOCH_START)
         self._thread = get_ident()
-        self._fit_from = self._beats
+        self._loop.fit_begins(self._beats)
         slots = self.slots
         slots[_FITS] += 1
         slots[_FIT_BEATS] = 0
         slots[_EPOCH] = slots[_BATCH] = -1
-        self._pending = 0
         self._credit.forget()
         return before
 
@@ -218,32 +215,23 @@ class Beats:
         """End the fit; its counts stay as they are."""
         self.settle()
         self.publish()
-        self._fit_from = self._epoch_from = -1
+        self._loop.fit_ends()
         self.plain = False
 
     def epoch_begins(self, epoch: int, epochs: int, batches: int) -> None:
         """Begin an epoch; unknown numbers are -1."""
         self.enter(EPOCH_START)
-        self._epoch_from = self._beats
-        self._last_of_epoch = self._beats + batches if batches > 0 else -1
-        self._before = 0
+        before = self._loop.epoch_begins(self._beats, batches)
         self.plain = bool(self.fitting) and self.stride == 1
         slots = self.slots
-        slots[_EPOCH], slots[_EPOCHS], slots[_BATCH], slots[_BATCHES] = epoch, epochs, 0, batches
+        slots[_EPOCH], slots[_EPOCHS], slots[_BATCH], slots[_BATCHES] = epoch, epochs, before, batches
         if self.fitting:
             slots[_SOURCE] = CALLBACKS
-        if self._pending:
-            self.epoch_goes_on(self._pending)
 
     def epoch_goes_on(self, before: int) -> None:
         """Note that earlier attempts trained `before` batches of this epoch; of the next one if none has begun."""
-        if self._epoch_from < 0:  # Keras 2 moves the data to their position before it begins the epoch
-            self._pending = before
-            return
-        self._pending, self._before = 0, before
-        self.slots[_BATCH] = before
-        if self._last_of_epoch > 0:
-            self._last_of_epoch -= before
+        self._loop.goes_on(before)
+        self.publish()
 
     def epoch_begun(self) -> None:
         """Enter the phase before the first batch, after the script's callbacks have begun the epoch."""
@@ -310,7 +298,7 @@ class Beats:
         if now - self._last > self._longest:
             self._pause(now - self._last, self._phase)
         self._last, self.index = now, batch
-        if self._beats == self._last_of_epoch:
+        if self._beats == self._loop.last:
             return
         self._phase = self.slots[_PHASE] = self.ahead
         if self.plain and callbacks is self.own and self.ahead == STEP:
@@ -336,13 +324,7 @@ class Beats:
             if credit:
                 self.slots[_SOURCE] = CALLBACKS
             return credit
-        first = self._beats - self._epoch_from + self._before
-        count = index - first + 1
-        if count <= 1:
-            count = self.stride  # Keras 3.0 to 3.5 gives the first index of an execution, not the last
-        if self._last_of_epoch > 0:  # the last execution of an epoch can be shorter than `stride`
-            count = min(count, self._last_of_epoch - self._beats)
-        return count
+        return self._loop.ended(self._beats, index, self.stride)
 
     # --- every other loop -------------------------------------------------------------------------------------
 

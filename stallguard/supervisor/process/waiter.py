@@ -21,7 +21,7 @@ import sys
 import time
 
 EVERY = 1.0  # seconds between two attempts to make the file
-LONGEST = 3600  # of them after the training's end: then nobody comes for the code
+LONGEST = 3600  # of them after the training's end: no stallguard comes for the code after that
 PASSED_ON = (
     signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGCONT, signal.SIGUSR1, signal.SIGUSR2,
 )  # fmt: skip
