@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from stallguard.config.kinds import COUNT, DURATION, POSITIVE, SWITCH, TEXT, Kind, choice, pairs
 from stallguard.core.diagnosis import causes
-from stallguard.core.limits import ON_STALL, SCALINGS
+from stallguard.core.limits import MEMORY_AHEAD, ON_STALL, SCALINGS
 
 CAUSES = pairs("cause", causes.CAUSES, "order", ON_STALL)
 # Name, kind, meaning, option of `run`.
@@ -35,6 +35,10 @@ KEYS: list[tuple[str, Kind, str, str]] = [
         "--really-smaller-batch",
     ),
     ("scale_lr", choice(*SCALINGS), "How the learning rate changes if fit trains on fewer rows.", "--scale-lr"),
+    (
+        "memory_ahead", choice(*MEMORY_AHEAD),
+        "What to do before memory runs out: restart from a checkpoint, only notify, or off.", "--memory-ahead",
+    ),
     ("regrow", SWITCH, "Try the larger batch again after a stable time, at the end of an epoch.", "--regrow"),
     ("regrow_after", DURATION, "Time of progress at one size before a larger one is tried.", ""),
 ]  # fmt: skip

@@ -19,6 +19,7 @@ from stallguard.core import (
     history,
     ledger,
     lifecycle,
+    memory_ahead,
     messages,
     regrow,
     shutdown,
@@ -53,11 +54,11 @@ from stallguard.core.events import (
 from stallguard.core.lifecycle import ENDED, HOLDING, WATCHED
 from stallguard.core.limits import Limits
 from stallguard.core.policy import attempts, decide
-from stallguard.core.run import Review, Run, beats, is_muted
+from stallguard.core.run import MemoryWatch, Review, Run, beats, is_muted
 from stallguard.core.sizes import UNKNOWN, Sizes
 from stallguard.core.training import Training
-from stallguard.core.transitions import UNSEEN, Step, defer_kill, exit_code, kill, move, stop
-from stallguard.core.verdicts import Decision, Finding
+from stallguard.core.transitions import UNSEEN, Step, attempts_so_far, defer_kill, exit_code, kill, move, stop
+from stallguard.core.verdicts import Decision
 from stallguard.errors import GAVE_UP
 
 # Seconds until a stall on which no action was taken is diagnosed again; that costs a millisecond.
@@ -102,7 +103,8 @@ def advance(run: Run, event: Event, limits: Limits) -> Step:
     run = trainings.focused(run)
     run, more = _converge(run, limits)
     run, announced = advisories.look(run)
-    actions = actions + more + announced
+    run, ahead = memory_ahead.look(run, limits)
+    actions = actions + more + announced + ahead
     return replace(run, ledger=ledger.after_all(run.ledger, at, actions)), actions
 
 
@@ -115,6 +117,7 @@ def _launched(run: Run, event: Launched, limits: Limits) -> Step:
         launched=event.at, deadline=math.inf, decision=None, findings=(), urgent=False, interrupts=0, step="off",
         interrupted=None, arranged=False,
         stop_acknowledged=False, saved=(), kill_deferred=0.0, declined=-math.inf, review=Review(),
+        memory=MemoryWatch(grown=run.memory.grown),
         sized=event.at, regrowing=False, cut=False,
     )  # fmt: skip
     run, announced = training_changes.announce(run, limits.policy)
@@ -195,7 +198,7 @@ def _collected(run: Run, event: Collected, limits: Limits) -> Step:
     announced = [Announce("evidence.collected", messages.evidence(event)), *messages.diagnosis(findings)]
     due, next_step = (
         wakeups.acts_at(run, limits),
-        decide.decide(findings, _past(run, findings), limits.policy),
+        decide.decide(findings, attempts_so_far(run, findings), limits.policy),
     )
     if limits.observe or is_muted(run):
         announced.append(Announce("stall.observed"))
@@ -215,7 +218,7 @@ def _exited(run: Run, event: Exited, limits: Limits) -> Step:
     if not event.known:
         return _after(run, UNSEEN, event)
     findings = diagnose.diagnose_exit(run.history, event)
-    tried = _past(run, findings)
+    tried = attempts_so_far(run, findings)
     decision = decide.decide(findings, tried, limits.policy)
     announced: list[Action] = []
     if event.code != 0:
@@ -326,7 +329,7 @@ def _act_when_due(run: Run, limits: Limits) -> Step:
     if limits.observe or is_muted(run) or history.is_saving(run.history, run.now):
         return run, []
     findings = diagnose.diagnose(run.history, run.detector_state.judgement, run.now)
-    tried = _past(run, findings)
+    tried = attempts_so_far(run, findings)
     decision = decide.decide(findings, tried, limits.policy)
     if decision.action in LEAVES_ALONE:
         return replace(run, declined=run.now), []
@@ -373,13 +376,6 @@ def _deadline_passed(run: Run, limits: Limits) -> Step:
 
 
 # ---- after the end of an attempt ---------------------------------------------------------------------------------
-
-
-def _past(run: Run, findings: tuple[Finding, ...]) -> attempts.AttemptHistory:
-    return attempts.add_attempt(
-        run.past, run.history, findings, run.factor, run.device, run.launched, run.now, trainings.reached(run),
-        whole=bool(run.whole),
-    )  # fmt: skip
 
 
 def _after(run: Run, decision: Decision, event: Exited) -> Step:

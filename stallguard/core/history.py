@@ -45,7 +45,7 @@ SIGNATURES = 64  # different lines of the output
 NOTES, BLOCKED, PAUSES = 16, 8, 16
 PAUSE = 10.0  # seconds from which a gap that ended is kept
 STAGES = 16
-GROWTH_POINTS, GROWTH_SPACING = 64, 5.0  # when full, every second point goes and the spacing doubles
+GROWTH_POINTS, GROWTH_SPACING = 64, 5.0  # when full, each two points become one and the spacing doubles
 SAVE_FRESH = 10.0  # seconds for which "a checkpoint is being written" stays true without a new reading
 LINE = 400  # characters kept of a line
 
@@ -77,10 +77,16 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 class Growth(msgspec.Struct, frozen=True):
-    """The footprint (bytes) over the training so far, as (time, bytes), with fewer points the longer it lasts."""
+    """The footprint over the training so far, with fewer points the longer it lasts.
 
-    points: tuple[tuple[float, int], ...] = ()
+    A point: when it begins, the lowest and highest footprint (bytes) from then until the next one, and the highest
+    that the system saw by its end, between two readings as well; 0 if it does not say.
+    """
+
+    points: tuple[tuple[float, int, int, int], ...] = ()
     spacing: float = GROWTH_SPACING
+    first_pass: tuple[int, int] | None = None  # fit and epoch of the first batch
+    settled: float | None = None  # when another epoch or fit began: what is cached once is cached by then
 
 
 class Stage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -180,7 +186,17 @@ def _on_heartbeat(history: History, event: Heartbeat) -> History:
         heartbeat=event,
         pauses=pauses,
         heartbeats=_thin(history.heartbeats, event, HEARD_SPACING, HEARD),
+        growth=_passed(history.growth, event),
     )
+
+
+def _passed(growth: Growth, event: Heartbeat) -> Growth:
+    """Return the growth with the end of the first pass over the data noted."""
+    if growth.settled is not None or not event.beats:
+        return growth
+    if growth.first_pass is None:
+        return replace(growth, first_pass=(event.fits, event.epoch))
+    return replace(growth, settled=event.at) if (event.fits, event.epoch) != growth.first_pass else growth
 
 
 def _sampled(history: History, event: Sampled) -> History:
@@ -255,16 +271,27 @@ _KEEPERS: dict[type, Callable[..., History]] = {
 
 def _process(history: History, at: float, reading: Process) -> History:
     growth = history.growth
-    trains = history.heartbeat is not None and history.heartbeat.beats > 0
-    due = not growth.points or at - growth.points[-1][0] >= growth.spacing
-    if reading.footprint is not None and trains and due:
-        points = (*growth.points, (at, reading.footprint))
-        if len(points) <= GROWTH_POINTS:
-            growth = replace(growth, points=points)
-        else:
-            growth = Growth(points=points[::2], spacing=2.0 * growth.spacing)
+    if reading.footprint is not None and history.heartbeat is not None and history.heartbeat.beats > 0:
+        growth = _grown(growth, at, reading.footprint, reading.peak or 0)
     died = at if reading.workers else history.workers_died_at
     return replace(history, process=_keep(history.process, at, reading), growth=growth, workers_died_at=died)
+
+
+def _grown(growth: Growth, at: float, footprint: int, peak: int) -> Growth:
+    """Return the growth with a footprint; if it is full, each two points become one, and the spacing doubles."""
+    points = growth.points
+    if points and at - points[-1][0] < growth.spacing:
+        began, low, high, before = points[-1]
+        last = (began, min(low, footprint), max(high, footprint), max(before, peak))
+        return replace(growth, points=(*points[:-1], last))
+    points = (*points, (at, footprint, footprint, peak))
+    if len(points) <= GROWTH_POINTS:
+        return replace(growth, points=points)
+    pairs = [points[index : index + 2] for index in range(0, len(points), 2)]
+    merged = tuple(
+        (pair[0][0], min(one[1] for one in pair), max(one[2] for one in pair), pair[-1][3]) for pair in pairs
+    )
+    return replace(growth, points=merged, spacing=2.0 * growth.spacing)
 
 
 def _device(history: History, at: float, reading: Device) -> History:

@@ -136,6 +136,7 @@ class DetectorLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 ON_STALL = ("auto", "restart", "halve", "cpu", "stop", "notify")
 SCALINGS = ("off", "linear", "sqrt")
+MEMORY_AHEAD = ("restart", "notify", "off")
 
 
 class PolicyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -157,6 +158,7 @@ class PolicyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     batch_env: str = ""  # the variable that the script reads it from
     really_smaller_batch: bool = False  # if Keras takes the batch size: fewer rows instead of slices
     scale_lr: str = "off"  # one of SCALINGS: what the learning rate does then
+    memory_ahead: str = "restart"  # one of MEMORY_AHEAD: what follows if memory is about to run out
     regrow: bool = False
     regrow_after: float = 1800.0  # s of good progress at one size before a larger one is tried
 

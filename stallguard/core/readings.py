@@ -32,6 +32,8 @@ class Process(Reading, frozen=True, tag="process"):
     instructions: int | None = None
     # phys_footprint on macOS; PSS (or RSS) + swap on Linux.
     footprint: int | None = msgspec.field(default=None, name="footprint_bytes")
+    # Highest footprint so far: the present one, and by how much that of one process was higher once.
+    peak: int | None = msgspec.field(default=None, name="peak_bytes")
     rss: int | None = msgspec.field(default=None, name="rss_bytes")
     swap: int | None = msgspec.field(default=None, name="swap_bytes")
     # Seconds runnable but not running, summed over live threads.

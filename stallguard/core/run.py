@@ -31,6 +31,19 @@ class Review(msgspec.Struct, frozen=True, omit_defaults=True):
     announced: tuple[str, ...] = ()  # causes, and kinds of bottleneck
 
 
+class MemoryWatch(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was done in the present attempt before its memory runs out.  Times: seconds on the supervisor's clock."""
+
+    at: float = 0.0  # of the last look
+    is_near: bool = False  # readings are wanted as they come
+    announced: bool = False
+    left_alone: bool = False  # it was announced why the training is not started again
+    asked: float = -math.inf  # when the probe was asked for a checkpoint
+    saves: int = 0  # checkpoints by then
+    # Of the last attempt that was ended for its memory: footprint when it began and ended (bytes), bytes a second.
+    grown: tuple[int, int, float] | None = None
+
+
 class Totals(msgspec.Struct, frozen=True):
     """Counts over all attempts."""
 
@@ -82,6 +95,7 @@ class Run(msgspec.Struct, frozen=True):
     stop_acknowledged: bool = False  # the probe has asked the framework to end after the batch
     saved: tuple[int, ...] = ()  # pids of trainings that were saved for the end, and wait for SIGTERM
     review: Review = Review()
+    memory: MemoryWatch = MemoryWatch()
     interrupts: int = 0
     # When the first interrupt was passed on, and the batches until then.
     interrupted: tuple[float, int] | None = None

@@ -1,4 +1,4 @@
-"""An end at a set time: an hour of the day, or the end of a segment (for a script that leaks memory).
+"""An end that is arranged: at an hour of the day, after a segment, or before memory runs out.
 
 The training ends after its batch, with a checkpoint.  If the checkpoint is complete the probe keeps the training
 waiting until SIGTERM ends the whole run: the code after `fit` must not continue with a half-trained model, and a
@@ -7,6 +7,8 @@ its own end.  This module must not look at a clock.
 """
 
 from __future__ import annotations
+
+import math
 
 from msgspec.structs import replace
 
@@ -32,7 +34,7 @@ def time_is_up(run: Run, why: str, limits: Limits) -> Step:
         return move(run, "ended", code=STOPPED_ON_TIME), [announced, Conclude(code=STOPPED_ON_TIME, why=why)]
     end = Decision(action="finish", why=why, code=STOPPED_ON_TIME)
     if run.decision is None or (run.interrupted is not None and run.state in WATCHED):
-        return _arrange(run, end, limits) if run.state in WATCHED else (run, [])
+        return arrange(run, end, end.why, limits) if run.state in WATCHED else (run, [])
     if run.decision.action != "restart":
         return run, []
     # It is being ended already, for a restart: no attempt follows now.
@@ -54,7 +56,7 @@ def next_segment(run: Run, limits: Limits) -> Step:
             f"attempt {run.attempt}, a segment of {messages.duration(limits.segment)}, made no new progress, and "
             "another would make none: the training resumes from no checkpoint, or the segment is too short"
         )
-        return _arrange(run, Decision(action="give_up", why=why, code=GAVE_UP), limits)
+        return arrange(run, Decision(action="give_up", why=why, code=GAVE_UP), why, limits)
     why = (
         f"a segment of {messages.duration(limits.segment)} is over, and a new process gives back what leaked"
     )
@@ -62,7 +64,7 @@ def next_segment(run: Run, limits: Limits) -> Step:
         action="restart", why=why, factor=run.factor, device=run.device, delay=limits.cool_down,
         mathematics=decide.mathematics(run.factor, run.device, limits.policy),
     )  # fmt: skip
-    return _arrange(run, decision, limits)
+    return arrange(run, decision, why, limits)
 
 
 def _may_have_gone_on(run: Run) -> bool:
@@ -80,17 +82,20 @@ def _may_have_gone_on(run: Run) -> bool:
     return saved or history.wrote_since(run.history, run.launched)
 
 
-def _arrange(run: Run, decision: Decision, limits: Limits) -> Step:
-    """End the training after its batch, with a checkpoint; by signal if no probe can do that, or it takes too long."""
+def arrange(run: Run, decision: Decision, why: str, limits: Limits, longest: float = math.inf) -> Step:
+    """End the training after its batch, with a checkpoint; by signal if no probe can do that, or it takes too long.
+
+    `longest`: seconds that it can take; limits.stop.batch_wait if that is less.
+    """
     run = replace(run, arranged=True, decision=decision)
-    announced = Announce("run.end_is_due", {"why": decision.why})
+    announced = Announce("run.end_is_due", {"why": why})
     if all(one.heartbeat is None for one in trainings.judged(run)) or run.state in (
         lifecycle.COLLECTING,
         HOLDING,
     ):
         run, actions = stop(run, decision, limits)
         return run, [announced, *actions]
-    run = replace(run, deadline=run.now + limits.stop.batch_wait)
+    run = replace(run, deadline=run.now + min(longest, limits.stop.batch_wait))
     return run, [announced, Ask(attempt=run.attempt, command="stop")]
 
 

@@ -14,8 +14,10 @@ from stallguard.core.actions import Action, Signal
 from stallguard.core.events import Exited
 from stallguard.core.lifecycle import next_state
 from stallguard.core.limits import Limits
+from stallguard.core.policy import attempts
+from stallguard.core.policy.attempts import AttemptHistory
 from stallguard.core.run import Run
-from stallguard.core.verdicts import Decision
+from stallguard.core.verdicts import Decision, Finding
 from stallguard.errors import GAVE_UP, SIGNALLED
 
 Step = tuple[Run, list[Action]]
@@ -33,6 +35,14 @@ UNSEEN = Decision(
 def move(run: Run, trigger: str, **changes: object) -> Run:
     """Return the run after `trigger`, as the table of the lifecycle has it, with `changes`."""
     return replace(run, state=next_state(run.state, trigger), **changes)
+
+
+def attempts_so_far(run: Run, findings: tuple[Finding, ...]) -> AttemptHistory:
+    """Return the attempts of the run with the present one, which is over or about to be ended for `findings`."""
+    return attempts.add_attempt(
+        run.past, run.history, findings, run.factor, run.device, run.launched, run.now, trainings.reached(run),
+        whole=bool(run.whole),
+    )  # fmt: skip
 
 
 def stop(run: Run, decision: Decision, limits: Limits) -> Step:

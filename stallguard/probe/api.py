@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .context import Context
 
 _EXPECT = wire.SLOT["expect_ns"]
-STOP = wire.COMMANDS.index("stop")
+STOP, SAVE = wire.COMMANDS.index("stop"), wire.COMMANDS.index("save")
 
 
 class ScriptApi:
@@ -56,10 +56,8 @@ class ScriptApi:
         """Count `count` finished batches; save a checkpoint if one is due, or if the training is to stop."""
         self._context.beats.trains()
         self._context.beats.beat(HAND, count)
-        stopping = (
-            self._checkpoints and not self._context.beats.fitting and self._context.get("command") == STOP
-        )
-        if stopping and not self._ending:
+        command = self._context.get("command") if self._checkpoints and not self._ending else 0
+        if command == STOP and not self._context.beats.fitting:
             import signal  # 2 ms at the start of each process, and needed once in a run
 
             self._ending = True
@@ -68,8 +66,10 @@ class ScriptApi:
             self._context.flag(wire.FLAG_STOP_ASKED)
             self._context.note("stop", "saved the loop's state, and sent SIGTERM to the script", saved=1)
             os.kill(os.getpid(), signal.SIGTERM)  # nothing else ends a loop of the script's own
+        if command == SAVE:
+            self._context.set("command", 0)
         for checkpoint in self._checkpoints:
-            checkpoint.tick()
+            checkpoint.tick(asked=command == SAVE)
 
     def checkpoint(self, save: Callable[[str], Any], load: Callable[[str], Any], name: str) -> bool:
         """Have `save` write checkpoints from now on; return whether `load` read one of an earlier attempt."""

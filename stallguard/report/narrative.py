@@ -114,6 +114,14 @@ MESSAGES = {
         "forwarded your interrupt to the training; a second interrupt ends it at once"
     ),
     "interrupt.unused": Message("the training continued after your interrupt: guarding it as before"),
+    "memory.trend": Message(
+        "memory runs out {when} if it goes on like this: {what} by {hourly} an hour, and {room} are left",
+        level="warning",
+    ),
+    "memory.checkpoint": Message("memory is short: asked the training for a checkpoint"),
+    "memory.left_alone": Message(
+        "memory is about to run out, and the training is not started again: {why}", level="warning"
+    ),
     "machine.slept": Message("the machine slept for {duration}; that time does not count"),
     "output.known_line": Message("output: {line} ({meaning})", level="warning"),
     "sensor.silent": Message("sensor {sensor} does not respond", level="warning", terminal=False),

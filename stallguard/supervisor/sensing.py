@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from stallguard.core import trainings
 from stallguard.core.limits import DetectorLimits
+from stallguard.core.memory_ahead import CLOSE
 from stallguard.core.run import Run
-from stallguard.sensors import SensedTraining, Target
+from stallguard.sensors import SensedTraining, Sensor, Target
 from stallguard.sensors.log_matcher import Matcher
 from stallguard.sensors.sampler import Samplers
 from stallguard.sensors.sensor_registry import sensors
@@ -28,6 +29,8 @@ class Watching:
         self._periods = periods
         self._context, self._target, self._matching = context, target, matching
         self._samplers: Samplers | None = None
+        self._memory: Sensor | None = None
+        self._memory_period = 0.0
         self._tuned: tuple[Run | None, DetectorLimits | None] = (None, None)  # what the sensors are tuned to
 
     def start(self) -> None:
@@ -36,6 +39,8 @@ class Watching:
         watched = sensors(self._target, self._context.clock, self._report)
         for sensor in watched:
             sensor.period = self._periods.get(sensor.name, sensor.period)
+            if sensor.name == "memory":
+                self._memory, self._memory_period = sensor, sensor.period
         self._samplers = Samplers(watched, self._context.mailbox.post, self._context.clock, self._report)
         self._samplers.start()
 
@@ -50,6 +55,10 @@ class Watching:
         self._tuned = (run, limits)
         wanted = trainings.wanted(run, limits)
         self._samplers.urgent(any(want.period < 1.0 for _, want in wanted))
+        if self._memory is not None:
+            self._memory.period = (
+                min(CLOSE, self._memory_period) if run.memory.is_near else self._memory_period
+            )
         target, greeted = self._target, run.history.greeted
         target.main, target.probe_threads = (greeted.pid, greeted.threads) if greeted else (None, ())
         target.census_wanted = any(want.census for _, want in wanted)

@@ -145,4 +145,5 @@ def test_what_follows_is_what_the_cause_asks_for(name: str) -> None:
 
 def test_every_remedy_was_met() -> None:
     met = {cause for cause, _, _ in darwin.MANY.values()} | {cause for cause, _ in linux.MANY.values()}
-    assert met == set(causes.CAUSES) - {causes.UNKNOWN}
+    forecast = {causes.MEMORY_RUNS_OUT, causes.STEPS_NEED_MORE}  # tests/core/test_memory_ahead.py
+    assert met == set(causes.CAUSES) - {causes.UNKNOWN} - forecast

@@ -63,7 +63,9 @@ def test_the_growth_of_a_week_fits_into_64_points() -> None:
     story = after(*(process(60.0 * n, footprint=n) for n in range(10_000)), start=start)
     points = story.growth.points
     assert len(points) <= history.GROWTH_POINTS
-    assert points[0] == (0.0, 0)
+    assert points[0][:2] == (0.0, 0)
+    assert all(low <= high for _, low, high, _ in points)
+    assert points[-1][2] == 9_999
     assert points[-1][0] > 0.95 * 600_000
 
 

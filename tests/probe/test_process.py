@@ -243,6 +243,15 @@ def test_a_loop_of_the_scripts_own_that_is_asked_to_end_saves_first(receiver):
     assert again.out == "kept\nwent on\n"
 
 
+def test_a_loop_of_the_scripts_own_that_is_asked_to_save_saves_once_and_goes_on(receiver):
+    checkpoints = str(receiver.folder / "checkpoints")
+    save = {"STALLGUARD_TEST_COMMAND": str(wire.COMMANDS.index("save"))}
+    asked = receiver.run(
+        python(ENDS + "stallguard.beat()\n"), STALLGUARD_CHECKPOINTS=checkpoints, STALLGUARD_TOKEN="1", **save
+    )
+    assert (asked.code, asked.out, asked.last()["saves"]) == (0, "went on\n", 1)
+
+
 def test_the_loops_checkpoints_come_as_often_as_was_asked(receiver):
     asks = "import stallguard, sys\nstallguard.checkpoint(print, print)\n"
     asks += "print(sys.modules['_stallguard_probe'].voice._checkpoints[0]._pace.every)"

@@ -138,7 +138,7 @@ class Simulation(Kept):
                 self.launch(action)
             case Collect(incident=incident) if self.evidence:
                 self.tell(Collected, incident=incident, seconds=0.1)
-            case Ask(attempt=attempt) if self.alive and self.ends_if_asked:
+            case Ask(attempt=attempt, command="stop") if self.alive and self.ends_if_asked:
                 self.tell(ProbeNote, attempt=attempt, kind="stop", text="asked to end this fit")
                 self.exit(0)
             case Signal(name="TERM") if self.alive and self.ends_on_term:

@@ -11,8 +11,8 @@ from stallguard.core import fold
 from stallguard.core.events import Event, Heartbeat, Launched, ProbeConnected, Sampled, Ticked, UserCommand
 from stallguard.core.limits import Limits
 from stallguard.core.readings import Memory, Process
-from stallguard.core.run import Run
-from stallguard.supervisor.sample_summary import HOLD, SampleSummary
+from stallguard.core.run import MemoryWatch, Run
+from stallguard.supervisor.sample_summary import HOLD, SampleSummary, is_calm
 
 LIMITS = Limits()
 RATE = 200  # batches a second
@@ -114,6 +114,13 @@ def test_the_first_steps_are_not_summed_up_until_the_timers_of_the_runtime_are_k
 
     assert summing.held == ()
     assert taken[-1][1].detector_state.stepping
+
+
+def test_readings_come_singly_while_memory_is_short() -> None:
+    run = plain([*begin(), *healthy(1.0, 60)])[-1][1]
+
+    assert is_calm(run)
+    assert not is_calm(replace(run, memory=MemoryWatch(is_near=True)))
 
 
 def test_a_healthy_minute_is_half_of_the_events_at_most_and_no_moment_of_doubt() -> None:

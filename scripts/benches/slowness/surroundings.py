@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import http.server
+import itertools
 import os
 import signal
 import subprocess
@@ -26,7 +27,8 @@ MEMORY = 900_000_000  # bytes: TensorFlow takes 600 MB of them
 ENDING = 10.0  # seconds until a process that stays in a group is killed
 PERIOD = 100_000  # microseconds, the kernel's default
 GROUPS = Path("/sys/fs/cgroup")
-NAME = "stallguard-bench-slow"
+NAME = "stallguard-bench"
+_NUMBER = itertools.count()  # of the groups of this process
 
 
 class Unavailable(Exception):
@@ -74,7 +76,7 @@ def server() -> Iterator[Surroundings]:
 def group(controller: str, limits: dict[str, str], unified: dict[str, str]) -> Iterator[Surroundings]:
     """Make a control group; `limits` are the files of version 1 and what they get, `unified` those of version 2."""
     is_unified = (GROUPS / "cgroup.controllers").exists()
-    place = (GROUPS if is_unified else GROUPS / controller) / f"{NAME}-{os.getpid()}"
+    place = (GROUPS if is_unified else GROUPS / controller) / f"{NAME}-{os.getpid()}-{next(_NUMBER)}"
     try:
         place.mkdir()
     except OSError as error:

@@ -132,6 +132,17 @@ MEMORY_GROWTH = _cause(
     advice=(BUILD_ONCE, SEGMENTS, NO_CACHE),
     advisory=True,
 )
+# The next two are found by core.memory_ahead, while the training still trains.
+MEMORY_RUNS_OUT = _cause(
+    "memory-runs-out", "a leak that is about to use up the memory",
+    Remedy((SAME,), "a new process frees the leaked memory", persists=True),
+    advice=(BUILD_ONCE, SEGMENTS),
+)
+STEPS_NEED_MORE = _cause(
+    "steps-need-more", "steps that need more and more memory",
+    Remedy((HALF,), "half the batch needs less memory", persists=True),
+    advice=(SMALLER, HALF_PRECISION),
+)
 GPU_ERROR = _cause(
     "gpu-error", "an error of the GPU",
     Remedy((SAME, HALF, CPU), "a GPU error breaks the process, not the machine"),

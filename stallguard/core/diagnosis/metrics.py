@@ -179,8 +179,8 @@ def pace(history: History) -> tuple[float, float] | None:
 
 
 def growth(history: History) -> Trend | None:
-    """Return how the footprint grew over the training, its warm-up left out; None if too little is known."""
-    points = history.growth.points
+    """Return how the lowest footprint grew over the training, its warm-up left out; None if too little is known."""
+    points = [(at, low) for at, low, *_ in history.growth.points]
     points = points[int(len(points) * SETTLED) :]
     if len(points) < TREND_POINTS:
         return None

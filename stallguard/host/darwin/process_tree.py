@@ -113,10 +113,22 @@ class Tree:
             major_faults=count("major", _sum([one.pageins + one.child_pageins for one in used])),
             instructions=count("instructions", _sum([one.instructions for one in used])),
             footprint=_sum([one.phys_footprint for one in used]),
+            peak=_peak(used),
             rss=_sum([one.resident_size for one in used]),
             run_queue=_rounded(self._rising.total("queue", _sum(queued))),
             workers=died,
         )
+
+
+def _peak(used: list[libproc.Rusage]) -> int | None:
+    """Return the footprint, and by how much that of one process was higher once (rusage_info_v4; 0: not known)."""
+    once = [
+        one.lifetime_max_phys_footprint - one.phys_footprint
+        for one in used
+        if one.lifetime_max_phys_footprint
+    ]
+    footprint = _sum([one.phys_footprint for one in used])
+    return None if footprint is None or not once else footprint + max(0, *once)
 
 
 def _rank(seen: ProcessSample) -> dict[str, int | bool | None]:

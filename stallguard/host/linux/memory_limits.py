@@ -1,7 +1,10 @@
 """Memory on Linux: the machine's, the limits that hold for a process, and whether one was killed for it.
 
 Limits are the control group's (version 1 or 2, every level up to the root) and the process' own rlimits; the
-one that is nearest to full is returned.  This module must not judge how near is too near.
+one that is nearest to full is returned.  Of a group, pages of files that the kernel drops when it needs them do not
+count as used: a training that reads its data fills every group with them.
+
+This module must not judge how near is too near.
 """
 
 from __future__ import annotations
@@ -59,7 +62,7 @@ def parse_pressure(text: bytes) -> dict[str, float]:
 
 
 class Limit(NamedTuple):
-    """A limit in force, in bytes, and how much of it is used."""
+    """A limit in force, in bytes, and how much of it is used for good."""
 
     most: int
     used: int
@@ -121,9 +124,22 @@ def _group_limits(group: ControlGroup | None) -> list[Limit]:
     while path.startswith(root):  # every level above has its own limit, and each holds
         most, used = _number(f"{path}/{limit_file}"), _number(f"{path}/{usage_file}")
         if most is not None and used is not None and 0 < most < NO_LIMIT:
-            known.append(Limit(most, used))
+            cached = parse_file_pages(slurp(f"{path}/memory.stat", 1 << 14) or b"")
+            known.append(Limit(most, max(0, used - cached)))
         path = path.rpartition("/")[0]
     return known
+
+
+def parse_file_pages(stat: bytes) -> int:
+    """Return the bytes of file pages in a memory.stat, which the kernel drops when it needs them.
+
+    Version 1 has the sums with the groups below under names of their own, version 2 has no other.  Shared memory is
+    not among them: the kernel counts it as anonymous.
+    """
+    lines = (line.split(b" ") for line in stat.splitlines())
+    sizes = {words[0]: whole_number(words[1]) or 0 for words in lines if len(words) == 2}  # noqa: PLR2004 - name, value
+    names = (b"inactive_file", b"active_file")
+    return sum(sizes.get(b"total_" + name, sizes.get(name, 0)) for name in names)
 
 
 def _number(path: str) -> int | None:

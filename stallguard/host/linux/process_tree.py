@@ -45,6 +45,7 @@ class Tree:
         self._members = Members(root)
         self._rising = Rising()
         self._swap: int | None = None
+        self._highest: dict[int, int] = {}  # RSS of each process, the highest of its life
         self._shared = 0
 
     def members(self) -> tuple[int, ...]:
@@ -60,7 +61,7 @@ class Tree:
             for pid in (root, *fresh):
                 stat = procfs.stat(pid)
                 self._members.add(pid, stat.start if stat else None)
-            self._swap = _swap(self._members.started)
+            self._swap, self._highest = _swap_and_highest(self._members.started)
         read = {pid: procfs.stat(pid) for pid in self._members.started}
         living = {pid: stat for pid, stat in read.items() if stat is not None}
         self._members.keep({pid: stat.start for pid, stat in living.items()})
@@ -83,6 +84,8 @@ class Tree:
         if threads <= THREADS_MAX:
             queued = _total(procfs.schedstat(pid, thread) for pid in stats for thread in procfs.threads(pid))
         rss = sum(one.rss for one in each)
+        footprint = max(0, rss - self._shared) + (self._swap or 0)
+        once = [most - stats[pid].rss for pid, most in self._highest.items() if pid in stats]
         return Process(
             state=state,
             cpu=_rounded(self._rising.total("cpu", sum(one.cpu for one in each))),
@@ -94,7 +97,8 @@ class Tree:
             disk=count("disk", moved[1]),
             minor_faults=count("minor", sum(one.minor_faults for one in each)),
             major_faults=count("major", sum(one.major_faults for one in each)),
-            footprint=max(0, rss - self._shared) + (self._swap or 0),
+            footprint=footprint,
+            peak=footprint + max(0, *once) if once else None,
             rss=rss,
             swap=self._swap,
             run_queue=_rounded(self._rising.total("queue", queued[0]), NS),
@@ -111,10 +115,12 @@ def _total(pairs: Iterable[tuple[int, int] | None]) -> tuple[int | None, int | N
     return (sum(pair[0] for pair in known), sum(pair[1] for pair in known)) if known else (None, None)
 
 
-def _swap(pids: Iterable[int]) -> int | None:
-    sizes = [procfs.size(procfs.slurp(f"/proc/{pid}/status") or b"", b"VmSwap") for pid in pids]
-    known = [swap for swap in sizes if swap is not None]
-    return sum(known) if known else None
+def _swap_and_highest(pids: Iterable[int]) -> tuple[int | None, dict[int, int]]:
+    """Return the swapped bytes of the processes together, and the highest RSS of each (proc_pid_status(5))."""
+    read = {pid: procfs.slurp(f"/proc/{pid}/status") or b"" for pid in pids}
+    swaps = [swap for text in read.values() if (swap := procfs.size(text, b"VmSwap")) is not None]
+    highest = {pid: most for pid, text in read.items() if (most := procfs.size(text, b"VmHWM")) is not None}
+    return sum(swaps) if swaps else None, highest
 
 
 def _has_children_files() -> bool:

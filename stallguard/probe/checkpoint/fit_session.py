@@ -15,6 +15,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Callable
 
+from .. import wire
 from ..lookahead import Lookahead
 from . import announcements, dataset_caches, earlier_attempts, fingerprint, identity, pipelines, schedule
 from .fit import Fit, callbacks_of
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ..context import Context
     from .fit_call import Call
 
+SAVE = wire.COMMANDS.index("save")
 SOON = 1.0  # s before a save is due, from which on each batch is checked; before that, one a second
 FINGERPRINT_EVERY = 2.0  # s at least between two fingerprints of the first batch of an epoch
 MOST = 1_000_000_000  # bytes at most of the callbacks' own data in a checkpoint
@@ -291,6 +293,9 @@ class CheckpointSession:
         if fit.saved is not None and fit.resumed and fit.saved.arrays:  # trained since: no undo after this
             fit.saved.drop()
             self._undo = None
+        if self.context.get("command") == SAVE:
+            self.context.set("command", 0)
+            self.pace.ask(time.monotonic())
         if self._stops_after_batch or self.sigterm_handler.asked:
             self._save_and_end(fit)
         elif time.monotonic() >= self.pace.next and not fit.is_last_batch_of_epoch():

@@ -66,10 +66,10 @@ class Manual:
             return True
         return False
 
-    def tick(self) -> None:
-        """Save after a batch, if a checkpoint is due."""
+    def tick(self, asked: bool = False) -> None:
+        """Save after a batch, if a checkpoint is due, or the supervisor has asked for one."""
         now = time.monotonic()
-        if now >= self._pace.next:
+        if asked or now >= self._pace.next:
             self.save(now)
 
     def save(self, began: float) -> None:

@@ -42,6 +42,10 @@ class CheckpointSchedule:
         self._credit -= self.cost
         return True
 
+    def ask(self, now: float) -> None:
+        """Have the next checkpoint be due now; what the last one cost does not count."""
+        self.next = now
+
     def saved(self, begin: float, end: float) -> None:
         """Register a save or a failed one: the next one is due no earlier than its cost allows."""
         self.cost = end - begin

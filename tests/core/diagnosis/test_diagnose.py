@@ -83,7 +83,8 @@ def test_every_cause_has_every_column(key: str) -> None:
 
 
 def test_every_cause_has_a_pattern_and_its_own_title() -> None:
-    assert {pattern.cause for pattern in PATTERNS} == set(causes.CAUSES) - {causes.UNKNOWN}
+    forecast = {causes.MEMORY_RUNS_OUT, causes.STEPS_NEED_MORE}  # found by core.memory_ahead
+    assert {pattern.cause for pattern in PATTERNS} == set(causes.CAUSES) - {causes.UNKNOWN} - forecast
     assert len({row.title for row in causes.CAUSES.values()}) == len(causes.CAUSES)
 
 

@@ -58,6 +58,15 @@ STUCK = {
     causes.NATIVE_CRASH: [SAME, SAME, (1, "cpu")],
     causes.KILLED: [SAME, SAME],
     causes.UNKNOWN: [SAME, SAME],
+    causes.MEMORY_RUNS_OUT: [SAME, SAME],
+    causes.STEPS_NEED_MORE: [
+        HALF,
+        QUARTER,
+        (8, "default"),
+        (16, "default"),
+        (32, "default"),
+        (64, "default"),
+    ],
 }
 # cause: action and exit code at once, for a process that ended with code 3, or stalled
 AT_ONCE = {

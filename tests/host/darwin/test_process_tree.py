@@ -112,7 +112,7 @@ class Kernel:
             20: "background",
             29: "instructions",
         }
-        order[34] = "ready"
+        order |= {34: "ready", 28: "highest"}
         numbers = [one.get(order.get(index, ""), 0) for index in range(35)]
         self._fill(buffer, b"\0" * 16 + struct.pack("<35Q", *numbers))
         return 0
@@ -206,6 +206,20 @@ def test_ticks_become_seconds_and_the_tree_is_summed(kernel: Kernel) -> None:
     assert (reading.footprint, reading.disk, reading.instructions) == (1500, 11, 77)
     assert (reading.switches, reading.minor_faults) == (3, 9)
     assert (reading.io, reading.swap, reading.census) == (None, None, None)
+
+
+def test_the_highest_footprint_of_the_past_is_known(kernel: Kernel) -> None:
+    kernel.add(10, footprint=1000, highest=5000)
+    kernel.add(11, parent=10, footprint=500, highest=600)
+    reading = process_tree.Tree(10).read()
+    assert (reading.footprint, reading.peak) == (1500, 5500), (
+        "they need not have been at their highest together"
+    )
+
+
+def test_a_kernel_that_does_not_say_the_highest_footprint_leaves_it_unknown(kernel: Kernel) -> None:
+    kernel.add(10, footprint=1000)
+    assert process_tree.Tree(10).read().peak is None
 
 
 def test_a_counter_that_the_kernel_holds_at_its_greatest_is_unknown_and_not_at_rest(kernel: Kernel) -> None:

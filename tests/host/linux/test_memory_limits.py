@@ -15,6 +15,7 @@ from stallguard.host.linux.memory_limits import (
     Limit,
     MemoryKill,
     memory,
+    parse_file_pages,
     parse_group,
     parse_limits,
     parse_pressure,
@@ -83,6 +84,27 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_limit_above_the_group_holds_too(groups: Path) -> None:
     assert memory_limits._group_limits(ControlGroup(f"{groups}/slice/job", 2)) == [Limit(1000, 900)]
+
+
+def test_pages_of_files_that_the_kernel_drops_are_not_used_for_good(groups: Path) -> None:
+    (groups / "slice" / "memory.stat").write_text(
+        "anon 300\nfile 560\nshmem 60\ninactive_file 400\nactive_file 100\n"
+    )
+    assert memory_limits._group_limits(ControlGroup(f"{groups}/slice/job", 2)) == [Limit(1000, 400)]
+
+
+@pytest.mark.parametrize(
+    ("stat", "cached"),
+    [
+        # Version 1 counts the groups below in names of their own.
+        (b"inactive_file 4\nactive_file 3\ntotal_inactive_file 40\ntotal_active_file 30\n", 70),
+        (b"inactive_file 4\nactive_file 3\n", 7),
+        (b"inactive_file x\nactive_file 3 4\n\nfile", 0),
+        (b"", 0),
+    ],
+)
+def test_the_file_pages_of_a_group_are_read_in_both_versions(stat: bytes, cached: int) -> None:
+    assert parse_file_pages(stat) == cached
 
 
 def test_kills_are_counted_from_the_right_line(groups: Path) -> None:

@@ -157,6 +157,15 @@ with open("/dev/zero", "rb", buffering=0) as zero:
         assert eventually(lambda: (tree.read().io or 0) - before > 500_000)
 
 
+def test_the_highest_memory_of_the_past_is_known() -> None:
+    source = "import time; data = bytearray(200 << 20); del data; print(flush=True); time.sleep(60)"
+    with running(source) as child:
+        reading = process_tree.Tree(child.pid).read()
+        assert reading.footprint is not None
+        assert reading.peak is not None
+        assert 190 << 20 < reading.peak - reading.footprint < 260 << 20
+
+
 def test_run_queue_grows_when_threads_compete_for_a_core() -> None:
     source = """
 import os, threading, time

@@ -1,0 +1,306 @@
+"""Acting before memory runs out: what follows from the forecast, on a machine that would freeze or kill the training.
+
+On unified memory a leak ends in swapping, a frozen Mac or a kernel panic, after which no program saves anything; on
+Linux in a SIGKILL.  So a training is ended in time, with a checkpoint, and a new process goes on from it.
+
+    memory runs out within    what is done
+    30 min (`latest`)         it is announced, once an attempt
+    10 min (`earliest`)       the probe is asked for a checkpoint; at the pressure "critical" as well
+    30 s (`earliest`)         the training is started again: the same batch after a leak, half of it if single steps
+                              need more and more
+
+Nothing is ended without a checkpoint to go on from, nor if the policy would give up: then it is announced, and the
+training goes on.  The budgets of the policy hold as for a stall.  `policy.memory_ahead` switches all of it off.
+
+While the first epoch lasts, a cache that fills looks like a leak, and shortly after it other things still settle.  So
+until the training is three times as old as its first pass, and ten minutes, only the last half minute counts, and only
+if little is left.  Without epochs, that holds for an hour.  Growth in steps counts sooner: caches have none.
+
+macOS calls its memory pressure normal until half of the memory is wired or compressed [xnu
+doc/vm/memorystatus_notify.md], so nothing is ended while it does: the pages that vm_stat counts as available are few
+there long before memory is short.  Swap is not counted as room: a training in swap crawls.
+
+Pure, as core.fold.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+from msgspec.structs import replace
+
+from stallguard.core import lifecycle, shutdown, trainings
+from stallguard.core.actions import Announce, Ask, Diagnosed
+from stallguard.core.diagnosis import causes, metrics
+from stallguard.core.history import History
+from stallguard.core.limits import Limits
+from stallguard.core.memory_forecast import LEAK, MARGIN, Forecast, forecast
+from stallguard.core.policy import decide
+from stallguard.core.readings import Memory
+from stallguard.core.run import Run, is_muted
+from stallguard.core.text import duration, quantity
+from stallguard.core.training import Training
+from stallguard.core.transitions import Step, attempts_so_far
+from stallguard.core.verdicts import Decision, Finding
+
+OFF, NO_RESTART = "off", ("notify", "stop")  # values of policy.memory_ahead and policy.on_stall
+TELL, SAVE, END = 1800.0, 600.0, 30.0  # seconds until memory runs out
+EVERY, CLOSE = 5.0, 1.0  # seconds between two looks, usually and while it is near
+SAVED_WITHIN = (
+    15.0  # seconds that the training has for the checkpoint that it was asked for, before SIGTERM asks again
+)
+ENDED_WITHIN = 10.0  # seconds that it then has to end after a batch, before SIGTERM
+AGAIN = 600.0  # seconds between two requests for a checkpoint
+PASSES, YOUNG, LONG = 3.0, 600.0, 3600.0  # x the first pass; seconds; seconds without epochs
+TIGHT = 0.12  # of what there is: the room, and END the seconds, from which growth counts before that
+WARM_UP = 0.25  # of an attempt's growth that does not count while it is in its first epoch
+FAST = 0.01  # of what there is, within FAST_WITHIN: a growth that is looked at closely
+FAST_WITHIN = 15.0  # seconds
+READ = 3  # readings of the memory that are compared with the footprint
+FRESH = 60.0  # seconds for which a reading of the memory counts
+BACK = 0.5  # of an earlier attempt's growth: more than that is back, besides what a leak grew since
+MOST = 32.0  # hours; more is not worth a number
+
+
+def look(run: Run, limits: Limits) -> Step:
+    """Return the run, and what is to be done before its memory runs out."""
+    watch = run.memory
+    every = CLOSE if watch.is_near else EVERY
+    way = limits.policy.memory_ahead
+    if way == OFF or run.state != lifecycle.RUNNING or run.decision is not None or run.now - watch.at < every:
+        return run, []
+    training, ahead = _nearest(run)
+    pressure = _pressure(run.history, run.now)
+    near = ahead is not None and ahead.earliest <= SAVE
+    watch = replace(watch, at=run.now, is_near=near or _grows_fast(run.history, run.now))
+    run = replace(run, memory=watch)
+    if ahead is None:
+        return run, []
+    run, actions = _told(run, ahead)
+    if near or pressure == "critical":
+        run, asked = _asked_to_save(run, training, limits)
+        actions += asked
+    # The system knows better than a forecast: what it calls normal is not about to freeze, what it calls critical is.
+    is_due = ahead.earliest <= END and pressure != "normal"
+    if is_due or pressure == "critical":
+        run, ended = _ended(run, training, ahead, limits)
+        actions += ended
+    return run, actions
+
+
+# ---- the forecast ---------------------------------------------------------------------------------------------------
+
+
+def _nearest(run: Run) -> tuple[Training, Forecast | None]:
+    """Return the training whose memory runs out first, and when."""
+    found = [
+        (one, ahead)
+        for one in trainings.judged(run)
+        if (ahead := _returned(run, one.history) or expected(one.history, run.now))
+    ]
+    return min(found, key=lambda pair: pair[1].earliest) if found else (run.training, None)
+
+
+def _returned(run: Run, history: History) -> Forecast | None:
+    """Return when memory runs out if the growth for which an earlier attempt was ended is back; None if it is not.
+
+    A leak begins at nothing in a new process.  Steps that need more and more go on from where they were.  They look
+    like a leak if an allocator keeps what it has, or if they follow each other so closely that no reading falls between
+    them: then the lowest footprint grows as well.
+    """
+    ceiling, points = _ceiling(history, run.now), history.growth.points
+    if run.memory.grown is None or ceiling is None or not points:
+        return None
+    if sum(one.at >= points[0][0] for one in history.memory[-READ:]) < READ:
+        return None  # what was left before the first batches says nothing
+    first, last, rate = run.memory.grown
+    began, mark = points[0][0], max(high for _, _, high, _ in points)
+    if mark < first + BACK * (last - first) + rate * (run.now - began) or not _rises(history, rate, run.now):
+        return None
+    room = max(0.0, ceiling * (1.0 - MARGIN) - mark)
+    return Forecast(room / rate, room / rate, rate, room, leaks=False)
+
+
+def _rises(history: History, rate: float, now: float) -> bool:
+    """Return whether the highest footprint rose in the attempt's second half, at half of `rate` (bytes/s) at least."""
+    began = history.growth.points[0][0]
+    middle = (began + now) / 2.0
+    seen = [(one.at, one.reading.footprint or 0) for one in history.process]
+    trail = seen if seen[0][0] <= began else [(at, high) for at, _, high, _ in history.growth.points]
+    early = max((used for at, used in trail if began <= at <= middle), default=0)
+    late = max((used for at, used in trail if at > middle), default=0)
+    return early > 0 and late - early >= LEAK.even * rate * (now - middle)
+
+
+def expected(history: History, now: float) -> Forecast | None:
+    """Return when the memory of a training runs out; None if there is no reason to think that it does.
+
+    Over the whole attempt, and over its newest readings: a growth that began lately shows there alone.
+    """
+    growth, ceiling = history.growth, _ceiling(history, now)
+    if ceiling is None or not growth.points:
+        return None
+    began, settled = growth.points[0][0], growth.settled
+    recent = tuple(
+        (seen.at, footprint, footprint, seen.reading.peak or 0)
+        for seen in history.process
+        if (footprint := seen.reading.footprint) is not None and seen.at >= began
+    )
+    since = settled if settled is not None else began + WARM_UP * (now - began)
+    found = []
+    for trail in (growth.points, recent):
+        counted = [point for point in trail if point[0] >= since]
+        first = counted[0][0] if counted else now
+        mark = max((high for at, _, high, _ in growth.points if at < first - growth.spacing), default=0)
+        ahead = forecast([point[:3] for point in counted], ceiling, mark) or forecast(
+            [(at, low, max(high, peak)) for at, low, high, peak in counted], ceiling
+        )
+        if ahead is not None and (
+            now - began >= _settling(history, steps=ahead.earliest == 0.0)
+            or (ahead.earliest <= END and ahead.room <= TIGHT * ceiling)
+        ):
+            found.append(ahead)
+    return min(found, key=lambda one: one.earliest, default=None)
+
+
+def _settling(history: History, *, steps: bool) -> float:
+    """Return the age in seconds from which growth counts, or growth in steps."""
+    growth, heartbeat = history.growth, history.heartbeat
+    if heartbeat is None or heartbeat.epoch < 0:
+        return YOUNG if steps else LONG
+    if growth.settled is None:
+        return math.inf
+    passes = PASSES * (growth.settled - growth.points[0][0])
+    return passes if steps else max(YOUNG, passes)
+
+
+def _ceiling(history: History, now: float) -> float | None:
+    """Return the footprint at which nothing is left: what was left, and the footprint at the same time.
+
+    The median of the last readings, because two sensors never read at quite the same time.
+    """
+    used = [
+        (seen.at, seen.reading.footprint) for seen in history.process if seen.reading.footprint is not None
+    ]
+    memory = [seen for seen in history.memory[-READ:] if now - seen.at <= FRESH]
+    rooms = [(seen.at, left) for seen in memory if (left := room(seen.reading)) is not None]
+    if not used or not rooms:
+        return None
+    return statistics.median_low(left + min(used, key=lambda one: abs(one[0] - at))[1] for at, left in rooms)
+
+
+def room(memory: Memory | None) -> float | None:
+    """Return the bytes that can still be had, of the machine and of the limit in force; None if neither is known."""
+    if memory is None:
+        return None
+    left = [] if memory.available is None else [memory.available]
+    if memory.limit is not None and memory.limit_used is not None:
+        left.append(max(0, memory.limit - memory.limit_used))
+    return min(left, default=None)
+
+
+def _pressure(history: History, now: float) -> str | None:
+    newest = metrics.newest(history.memory, now, FRESH)
+    return None if newest is None else newest.pressure
+
+
+def _grows_fast(history: History, now: float) -> bool:
+    """Return whether the footprint grows so fast that the next readings must come singly (sample_summary.py)."""
+    ceiling = _ceiling(history, now)
+    rise = metrics.rise(history.process, lambda seen: seen.footprint, now, FAST_WITHIN)
+    return ceiling is not None and rise is not None and rise >= FAST * ceiling
+
+
+# ---- what follows -----------------------------------------------------------------------------------------------
+
+
+def _told(run: Run, ahead: Forecast) -> Step:
+    if run.memory.announced or min(ahead.latest, ahead.earliest + SAVE) > TELL:
+        return run, []
+    run = replace(run, memory=replace(run.memory, announced=True))
+    finding = _finding(ahead)
+    return run, [
+        Diagnosed(incident=0, findings=(finding,)),
+        Announce("memory.trend", _facts(ahead)),
+        Announce("stall.advice", {"text": finding.advice[0]}),
+    ]
+
+
+def _asked_to_save(run: Run, training: Training, limits: Limits) -> Step:
+    """Ask for a checkpoint, if the training can make one, and was not asked lately."""
+    watch, heartbeat, greeted = run.memory, training.heartbeat, training.history.greeted
+    can = (heartbeat is not None and heartbeat.saves > 0) or (
+        greeted is not None and "checkpoint" in greeted.hooks
+    )
+    if limits.observe or not can or run.now - watch.asked < AGAIN:
+        return run, []
+    run = replace(run, memory=replace(watch, asked=run.now, saves=heartbeat.saves if heartbeat else 0))
+    return run, [Ask(attempt=run.attempt, command="save"), Announce("memory.checkpoint")]
+
+
+def _ended(run: Run, training: Training, ahead: Forecast, limits: Limits) -> Step:
+    """Start the training again, once the checkpoint is there."""
+    watch = run.memory
+    saves = training.heartbeat.saves if training.heartbeat is not None else 0
+    if saves <= watch.saves and run.now - watch.asked < SAVED_WITHIN:
+        return run, []
+    found = (_finding(ahead),)
+    tried = attempts_so_far(run, found)
+    decision = decide.decide(found, tried, replace(limits.policy, on_stall="auto"))  # it is no stall
+    why = _obstacle(run, saves, decision, limits)
+    if why:
+        if watch.left_alone:
+            return run, []
+        return replace(run, memory=replace(watch, left_alone=True)), [
+            Announce("memory.left_alone", {"why": why})
+        ]
+    points = training.history.growth.points
+    grown = (points[0][2], max(high for _, _, high, _ in points), ahead.rate)
+    run = replace(run, findings=found, past=tried, memory=replace(watch, grown=grown))
+    why = f"memory runs out {_when(ahead)}; {decision.why}"
+    run, actions = shutdown.arrange(run, decision, why, limits, ENDED_WITHIN)
+    return run, [Diagnosed(incident=0, findings=found, decision=decision), *actions]
+
+
+def _obstacle(run: Run, saves: int, decision: Decision, limits: Limits) -> str:
+    """Return why the training is not started again; "" if it is."""
+    if limits.observe:
+        return "observe mode"
+    if is_muted(run):
+        return "stall handling is paused"
+    for setting, value in (
+        ("memory_ahead", limits.policy.memory_ahead),
+        ("on_stall", limits.policy.on_stall),
+    ):
+        if value in NO_RESTART:
+            return f"the setting policy.{setting} is {value}"
+    if not saves:
+        return "there is no checkpoint of this attempt to go on from"
+    return "" if decision.action == "restart" else decision.why
+
+
+def _finding(ahead: Forecast) -> Finding:
+    cause = causes.MEMORY_RUNS_OUT if ahead.leaks else causes.STEPS_NEED_MORE
+    facts = _facts(ahead)
+    evidence = f"{facts['what']} by {facts['hourly']} an hour, and {facts['room']} are left"
+    return Finding(
+        cause=cause, confidence=0.9 if ahead.latest <= TELL else 0.6, evidence=(evidence,),
+        advice=tuple(one.sentence() for one in causes.CAUSES[cause].advice),
+    )  # fmt: skip
+
+
+def _facts(ahead: Forecast) -> dict[str, str]:
+    what = "the memory of the training grows" if ahead.leaks else "the most that a step needs grows"
+    hourly, left = quantity(ahead.rate * 3600, "bytes"), quantity(ahead.room, "bytes")
+    return {"when": _when(ahead), "what": what, "hourly": hourly, "room": left}
+
+
+def _when(ahead: Forecast) -> str:
+    """Return the two times in words."""
+    early, late = duration(ahead.earliest), duration(ahead.latest) if math.isfinite(ahead.latest) else ""
+    if ahead.earliest < CLOSE:
+        return "at any moment"
+    if not late or ahead.latest > MOST * 3600:
+        return f"in {early} at the earliest"
+    return f"in {early}" if early == late else f"in {early} to {late}"

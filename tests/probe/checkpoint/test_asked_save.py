@@ -1,0 +1,52 @@
+"""A fit that is asked for a checkpoint, because memory is short: it is made after the batch, and the fit goes on."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import pytest
+
+from stallguard.probe import wire
+
+# Asks itself for a checkpoint in the first epoch, as the supervisor does through the page, and dies once it was made.
+SCRIPT = """
+import os, signal, time
+import keras, numpy as np
+keras.utils.set_random_seed(3)
+x = np.random.rand(4000, 4).astype("float32")
+first = os.environ["STALLGUARD_RESUME"] == "0"
+class Asks(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        if not first or batch < 5:
+            return
+        with open(os.path.join(os.environ["STALLGUARD_RUN"], "%d.page" % os.getpid()), "r+b") as page:
+            page.seek(SLOT * 8)
+            if batch == 5:
+                page.write((COMMAND).to_bytes(8, "little"))
+            elif not any(page.read(8)):
+                print("saved before batch", batch, flush=True)
+                os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.01)
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(x, x.sum(1), 4, epochs=2, verbose=0, callbacks=[Asks()])
+""".replace("SLOT", str(wire.SLOT["command"])).replace("COMMAND", str(wire.COMMANDS.index("save")))
+
+
+@pytest.mark.tf
+def test_the_checkpoint_that_was_asked_for_is_made_after_the_batch_also_if_none_is_due(receiver):
+    (receiver.folder / "train.py").write_text(SCRIPT)
+    script = [sys.executable, str(receiver.folder / "train.py")]
+    kept = {
+        "STALLGUARD_CHECKPOINTS": str(receiver.folder / "checkpoints"),
+        "STALLGUARD_CHECKPOINT_EVERY": "3600",
+    }
+    asked = receiver.run(script, timeout=120, STALLGUARD_TOKEN="1", STALLGUARD_RESUME="0", **kept)
+    assert asked.code == -signal.SIGKILL, asked.err
+    batch = asked.out.split()[-1]
+
+    again = receiver.run(script, timeout=120, STALLGUARD_TOKEN="2", STALLGUARD_RESUME="1", **kept)
+    assert again.code == 0, again.err
+    told = [note["text"] for note in again.notes if note["kind"] == "resume"]
+    assert [text.partition("checkpoint ")[2] for text in told] == [f"(epoch 1, batch {batch})"]
