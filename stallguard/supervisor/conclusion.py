@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import time
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ from stallguard.core import ledger
 from stallguard.core.messages import counted
 from stallguard.core.run import Run, beats
 from stallguard.errors import STOPPED_ON_TIME
+from stallguard.host import system
 from stallguard.report import subprocess_writer
 from stallguard.storage import retention, run_files
 from stallguard.storage.paths import RunDir
@@ -32,6 +34,17 @@ def write_outcome(directory: RunDir, run: Run, why: str, patience: float = 0.0) 
         if time.monotonic() >= until or not directory.path.exists():
             return None
         time.sleep(LOOK)
+
+
+def remove_unfinished_checkpoints(directory: RunDir) -> None:
+    """Remove what a process that was killed in a save left half written; no later save of its training removes it.
+
+    A directory of such a name ends in the pid of its process: one that is alive keeps it.
+    """
+    for draft in directory.checkpoints.glob("*/*/tmp-*"):
+        pid = draft.name.rpartition("-")[2]
+        if pid.isdecimal() and system.start_time(int(pid)) is None:
+            shutil.rmtree(draft, ignore_errors=True)
 
 
 def announce_report(directory: RunDir, run: Run, announce: AnnounceTo) -> None:

@@ -148,6 +148,9 @@ class Guard:
                     self._executor.why,
                     self._options.outcome_patience,
                 ),
+                "removing unfinished checkpoints": partial(
+                    conclusion.remove_unfinished_checkpoints, directory
+                ),
                 "removing old runs": partial(
                     conclusion.remove_old_runs, self._context.settings.loaded, directory, announce
                 ),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -33,3 +36,16 @@ def test_a_run_whose_exit_code_is_awaited_or_whose_directory_is_gone_does_not_wa
     conclusion.write_outcome(RunDir(tmp_path), RUN, "the end")
     conclusion.write_outcome(RunDir(tmp_path / "gone"), RUN, "the end", patience=60.0)
     assert time.monotonic() - began < 10.0
+
+
+def test_what_a_killed_process_left_of_a_checkpoint_is_removed_and_that_of_a_living_one_stays(tmp_path):
+    fit = tmp_path / "checkpoints" / "process" / "fit-0001"
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    for name in (f"tmp-g7-{ended.pid}", f"tmp-g7-{os.getpid()}", "g6"):
+        (fit / name).mkdir(parents=True)
+        (fit / name / "facts.json").touch()
+
+    conclusion.remove_unfinished_checkpoints(RunDir(tmp_path))
+
+    assert sorted(path.name for path in fit.iterdir()) == ["g6", f"tmp-g7-{os.getpid()}"]
