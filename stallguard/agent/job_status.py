@@ -126,7 +126,7 @@ def unfinished(run_id: str) -> RunDir | None:
 
 def next_start(schedule: Schedule, past: JobMemory, now: Moment) -> Moment | None:
     """Return the next time by the schedule; None if a job starts at login or by hand."""
-    a_day = dt.timedelta(days=1)
+    past, a_day = start_plan.believed(past, now), dt.timedelta(days=1)
     times = [start_plan.latest(time, now) + a_day for time in schedule.at]
     if schedule.every and past.started:
         times.append(max(past.started + dt.timedelta(seconds=schedule.every), now))

@@ -33,7 +33,8 @@ class MissedNight(NamedTuple):
 
 def newest(schedule: Schedule, past: JobMemory, now: Moment) -> Moment | None:
     """Return the newest missed start, a recorded one included; None if there is none."""
-    known = [moment for moment in (start_plan.missed(schedule, past, now), past.missed) if moment is not None]
+    recorded = start_plan.believed(past, now).missed
+    known = [moment for moment in (start_plan.missed(schedule, past, now), recorded) if moment is not None]
     return max(known, default=None)
 
 

@@ -2,7 +2,12 @@
 
 A service manager does not say why it starts a job: the time of day is reached, the machine woke after it, the job was
 just loaded (KeepAlive implies a start), the user started it, or stallguard crashed.  Only the job's state file
-distinguishes these.  Pure: times are values, local and with their offset.
+distinguishes these.
+
+A time of day is what a clock on the wall shows: if clocks are put back, 02:30 comes twice in a night and is one start.
+The machine's clock can be wrong for a while, after a boot above all: moments that lie in the future are not believed.
+
+Pure: times are values, local and with their offset.
 """
 
 from __future__ import annotations
@@ -49,7 +54,7 @@ def plan(
     """
     if unfinished and memory.halted:
         return StartPlan(END, "you stopped the job while stallguard was not running")
-    why = _due(schedule, memory, now, first=first)
+    why = _due(schedule, believed(memory, now), now, first=first)
     if not unfinished and not why:
         return StartPlan(NOTHING, f"nothing is due; this job starts {schedule.words()}")
     if (count := len(recent(memory, now))) >= max_restarts:
@@ -64,7 +69,7 @@ def _due(schedule: Schedule, memory: JobMemory, now: Moment, *, first: bool) -> 
     for time in schedule.at:
         appointed = latest(time, now)
         is_new = memory.installed is None or memory.installed < appointed
-        is_next = memory.started is None or memory.started < appointed - EARLY
+        is_next = memory.started is None or _is_before(memory.started, appointed)
         if now - appointed <= LATE and is_new and is_next:
             return f"it is {time}"
     if schedule.every:
@@ -80,15 +85,27 @@ def missed(schedule: Schedule, memory: JobMemory, now: Moment) -> Moment | None:
 
     A job that was still running then has missed no start.
     """
+    memory = believed(memory, now)
     if memory.started is not None and (memory.ended is None or memory.ended < memory.started):
         return None
     known = [moment for moment in (memory.installed, memory.started, memory.ended) if moment is not None]
     if not known:
         return None
-    idle_since = max(known)
     times = (latest(time, now) for time in schedule.at)
     over = (time if now - time > LATE else time - dt.timedelta(days=1) for time in times)
-    return max((time for time in over if idle_since < time - EARLY), default=None)
+    return max((time for time in over if all(_is_before(moment, time) for moment in known)), default=None)
+
+
+def believed(memory: JobMemory, now: Moment) -> JobMemory:
+    """Return the state without moments that lie in the future by more than LATE: a clock was wrong then, or is now."""
+    past = {name: getattr(memory, name) for name in ("installed", "started", "ended", "missed")}
+    return replace(memory, **{name: None for name, at in past.items() if at is not None and at > now + LATE})
+
+
+def _is_before(moment: Moment, appointed: Moment) -> bool:
+    """Return whether a moment is before an appointed one, in time and by the clock on the wall."""
+    shown = moment.replace(tzinfo=None) < appointed.replace(tzinfo=None) - EARLY
+    return shown and moment < appointed - EARLY
 
 
 def latest(time: str, now: Moment) -> Moment:

@@ -76,6 +76,20 @@ def test_a_job_that_was_installed_just_before_its_hour_starts_then_and_once():
     )
 
 
+def test_an_hour_that_comes_twice_in_a_night_is_one_start():
+    """The clocks are put back from 03:00 to 02:00, and the job is loaded again, by a login for example."""
+    schedule = Schedule(at=("02:30",))
+    first = dt.datetime.fromisoformat("2026-10-25T02:30:01+02:00")
+    second = dt.datetime.fromisoformat("2026-10-25T02:45:00+01:00")
+    morning = dt.datetime.fromisoformat("2026-10-25T09:00:00+01:00")
+    started = JobMemory(
+        installed=at("2026-10-20 15:00"), started=first, ended=first + dt.timedelta(minutes=1)
+    )
+
+    assert plan(schedule, started, second, unfinished=False).action == NOTHING
+    assert missed(schedule, started, morning) is None
+
+
 def test_two_times_a_day_are_two_starts():
     twice = Schedule(at=("03:00", "23:00"))
     started = JobMemory(installed=at("2026-11-02 15:00"), started=at("2026-11-02 23:00"))
