@@ -33,6 +33,7 @@ from stallguard.storage import private, rotation
 
 SCHEMA = 2  # of the lines; 1 was {"schema", "utc", "at", "kind", "data"}
 PARTS = 4  # a part is a quarter of the room at most
+IN_WORK = 3  # parts at most beside the compressed ones: that is written, that is compressed, and its compressed copy
 PART_MAX = 4 << 20  # bytes of the part that is written; older ones are compressed
 LONGEST_WAIT = 3600.0  # seconds that a line may have waited for being written
 TAIL = 256  # bytes that identify a place
@@ -202,7 +203,7 @@ class Journal:
         with contextlib.suppress(OSError):  # no space: it stays uncompressed until the next part
             for number in rotation.numbers(self._path):
                 rotation.pack(self._path, number)
-        rotation.shrink(self._path, self._most - self._part_size)
+        rotation.shrink(self._path, self._most - IN_WORK * self._part_size)
 
     def _join(self, seconds: float) -> None:
         if self._packing is not None:

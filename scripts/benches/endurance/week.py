@@ -88,6 +88,7 @@ class World:
         """The run begins now and trains for `seconds`."""
         self._clock, self._end = clock, clock.now + seconds
         self._pid, self.answers = 0, list[tuple[float, int, Event]]()
+        self._trained = 0.0  # seconds of training before this attempt, which it resumes after
         self._numbers = itertools.count()
         self._attempt: Iterator[Event] = iter(())
         self._next: Event | None = None
@@ -134,17 +135,18 @@ class World:
             at = begin + number * RECORD
             if at >= min(crash, self._end):
                 break
-            last = _record(last, at, at - begin, attempt, pid)
+            last = _record(last, at, at - begin, self._trained, attempt, pid)
             for name in [name for name, when in due.items() if when < at]:
                 due[name] += PERIODS[name]
                 yield Sampled(at=max(last.at - RECORD + 0.01, begin), reading=_reading(name, pid, at - begin))
             yield last
+        self._trained += at - begin
         yield Exited(at=at, attempt=attempt, code=0 if at >= self._end else -9)
 
 
-def _record(before: Heartbeat, at: float, age: float, attempt: int, pid: int) -> Heartbeat:
-    """Return the record at `at`.  `age`: seconds since the attempt began."""
-    place, epoch = age % EPOCH, int(age // EPOCH)
+def _record(before: Heartbeat, at: float, age: float, trained: float, attempt: int, pid: int) -> Heartbeat:
+    """Return the record at `at`.  `age`, `trained`: seconds of training in this attempt and before it."""
+    place, epoch = (trained + age) % EPOCH, int((trained + age) // EPOCH)
     if age % PAUSES > PAUSES - PAUSE:  # a pause of the device: it will recover
         return replace(before, at=at, sent_at=at, longest=0.0)
     phase = "validation" if place < VALIDATION else "checkpoint" if place < VALIDATION + SAVE else "step"
@@ -153,7 +155,7 @@ def _record(before: Heartbeat, at: float, age: float, attempt: int, pid: int) ->
         at=at, attempt=attempt, pid=pid, trains=True, beats=beats, beat_at=at, phase=phase, phase_at=at,
         progress_at=at - 0.01, changes=before.changes + round(2 * RECORD * RATE), sent_at=at, longest=0.006,
         longest_phase=phase, fits=1, fit_beats=beats, epoch=epoch, epochs=1 << 20, batch=round(place * RATE),
-        batches=round(EPOCH * RATE), checks=epoch, saves=epoch, factor=1, source="callbacks",
+        batches=round(EPOCH * RATE), checks=int(age // EPOCH), saves=int(age // EPOCH), factor=1, source="callbacks",
         iterations=beats, iterations_at=at, loss=1.0 / (1.0 + age), step_s=0.9 * age,
     )  # fmt: skip
 
