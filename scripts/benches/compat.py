@@ -160,8 +160,8 @@ def probed(version: str, folder: Path) -> Row:
 
 
 def errors(text: str) -> list[str]:
-    """Return what is on standard error, without addresses in memory."""
-    return re.sub(r"0x[0-9a-f]+", "", text).splitlines()
+    """Return what is on standard error, without addresses in memory and process numbers."""
+    return re.sub(r"0x[0-9a-f]+|pid=\d+", "", text).splitlines()
 
 
 def main() -> int:

@@ -123,6 +123,14 @@ def fitted(made, *words, **named):
     }
 
 
+# TensorFlow puts the traceback of a Python function that fails in a graph into the text of its own error.
+FRAME_OF_A_HOOK = re.compile(r'\n  File "[^"\n]*/stallguard/probe/hooks/[^\n]*\n(?:    [^\n]*\n)*')
+# Addresses, generated names, and the number that TensorFlow gives to a function that it traces.
+CHANGING = re.compile(
+    r"0x[0-9a-f]+|__autograph_generated_file\w+|/tmp/\S+|(?<=__inference_train_function_)\d+"
+)
+
+
 def raised(do):
     """Return what `do` raises: its type, its text and the lines of this script in its traceback, chained ones too."""
     try:
@@ -132,7 +140,7 @@ def raised(do):
         while seen is not None:
             frames = traceback.extract_tb(seen.__traceback__)
             own = [frame.lineno for frame in frames if os.path.basename(frame.filename) == HERE]
-            text = re.sub(r"0x[0-9a-f]+|__autograph_generated_file\w+|/tmp/\S+", "", str(seen))
+            text = CHANGING.sub("", FRAME_OF_A_HOOK.sub("", str(seen)))
             found.append([type(seen).__module__, type(seen).__name__, text, own])
             seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
         return found

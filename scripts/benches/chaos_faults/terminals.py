@@ -19,12 +19,11 @@ from .stage import BATCHES, SHARP, Live, Stage, expect, until, whole
 TABLE = Table()
 # Starts a command as the leader of a session whose terminal is its standard input.
 ON_A_TERMINAL = """
-import fcntl, os, sys, termios
+import fcntl, os, signal, sys, termios
 os.setsid()
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-if sys.argv[1] == "nohup":
-    import signal
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+# Also if this was started with SIGHUP ignored.
+signal.signal(signal.SIGHUP, signal.SIG_IGN if sys.argv[1] == "nohup" else signal.SIG_DFL)
 os.execvp(sys.argv[2], sys.argv[2:])
 """
 TO_A_FILE = """
@@ -130,8 +129,12 @@ def hang_up_nohup(stage: Stage) -> str:
 )
 def logout(stage: Stage) -> str:
     script = stage.script(BATCHES)
-    words = " ".join(stage.guarding([script, "9000", "0.05"]))
-    live = stage.start(["sh", "-c", f"{words}; exit $?"], start_new_session=True)
+    command = " ".join(stage.guarding([script, "9000", "0.05"]))
+    heard = (
+        "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_DFL); os.execvp('sh', sys.argv[1:])"
+    )
+    words = [sys.executable, "-c", heard, "sh", "-c", f"{command}; exit $?"]
+    live = stage.start(words, start_new_session=True)
     live.reached(5)
     os.killpg(live.pid, signal.SIGHUP)
     live.ended()
