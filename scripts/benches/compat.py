@@ -49,6 +49,7 @@ ENVIRONMENTS = (
     Environment("tensorflow", Path(sys.executable), "tensorflow"),
     Environment("keras2", ROOT / ".venvs/keras2/bin/python"),
     Environment("tf216", ROOT / ".venvs/tf216/bin/python", "tensorflow"),
+    Environment("tf218", ROOT / ".venvs/tf218/bin/python", "tensorflow"),
     Environment("jax", ROOT / ".venvs/jax/bin/python", "jax"),
     Environment("torch", ROOT / ".venvs/torch/bin/python", "torch"),
 )
