@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 import stallguard
 
 ROOT = Path(__file__).parent.parent
+WORKFLOW = ROOT / ".github" / "workflows" / "ci.yml"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -81,7 +83,7 @@ def test_continuous_integration_installs_no_plug_in_for_a_gpu_that_cannot_comput
 
     assert f" --editable {extras} " in (tmp_path / "said").read_text()
     assert "tensorflow-metal" not in str(PROJECT["project"]["optional-dependencies"]["tensorflow"])
-    assert 'WITHOUT_METAL: "1"' in (ROOT / ".github/workflows/ci.yml").read_text()
+    assert 'WITHOUT_METAL: "1"' in WORKFLOW.read_text()
 
 
 def test_the_wheel_holds_nothing_but_the_package(wheel):
@@ -217,3 +219,29 @@ def test_the_fast_half_is_asked_for_by_an_option_and_takes_arguments(tmp_path):
     assert "|-m|not tf and not live and not waits|tests/core|-x|" in said("--fast", "tests/core", "-x")
     assert "not tf" not in said()
     assert said("tests/core") == "-m|pytest|tests/core|"
+
+
+def test_all_that_the_workflow_runs_is_a_script_that_runs_here_too():
+    text = WORKFLOW.read_text()
+    commands = re.findall(r"^ *(?:- )?run: *(.*)$", text, re.MULTILINE)
+    assert sorted(set(commands)) == ["sh .ci/oldest", "sh .ci/run", "sh .ci/walk"]
+    for command in commands:
+        script = ROOT / command.removeprefix("sh ")
+        assert subprocess.run(["sh", "-n", str(script)], check=False).returncode == 0
+        assert os.access(script, os.X_OK)
+    actions = set(re.findall(r"uses: *(\S+)", text))
+    assert actions == {"actions/checkout@v4", "actions/setup-python@v5", "actions/upload-artifact@v4"}
+
+
+def test_macs_of_both_kinds_run_the_suite_and_the_walk_and_the_walks_zip_is_kept():
+    jobs = re.split(r"^  (?=\S)", WORKFLOW.read_text().partition("\njobs:\n")[2], flags=re.MULTILINE)
+    suite = next(job for job in jobs if "sh .ci/run" in job)
+    walk = next(job for job in jobs if "sh .ci/walk" in job)
+    for job in (suite, walk):
+        assert {"ubuntu-latest", "macos-14", "macos-15", "macos-15-intel"} <= set(
+            re.findall(r"os: ([\w.-]+),", job)
+        )
+    assert "if: always()" in walk
+    kept = re.search(r"path: (\S+)", walk)
+    assert kept is not None
+    assert f"--zip {kept[1]}" in (ROOT / ".ci/walk").read_text()

@@ -123,9 +123,8 @@ def fitted(made, *words, **named):
     }
 
 
-# TensorFlow puts the traceback of a Python function that fails in a graph into the text of its own error.
+# In the text of TensorFlow's error for a Python function that fails in a graph.
 FRAME_OF_A_HOOK = re.compile(r'\n  File "[^"\n]*/stallguard/probe/hooks/[^\n]*\n(?:    [^\n]*\n)*')
-# Addresses, generated names, and the number that TensorFlow gives to a function that it traces.
 CHANGING = re.compile(
     r"0x[0-9a-f]+|__autograph_generated_file\w+|/tmp/\S+|(?<=__inference_train_function_)\d+"
 )

@@ -1,7 +1,8 @@
-"""Walk a Mac through all that stallguard relies on: python scripts/walks/walk.py [--only NAME]...
+"""Walk a Mac through all that stallguard relies on: scripts/live [--only NAME]... [--zip FILE] | --import ZIP.
 
-Prints a table of what held and saves what the tools said as recordings for the tests.  Exit code 1 where something
-did not hold, 2 where this is no Mac or there is no such check.  What is installed is removed again.
+Prints a table of what held, and leaves one zip (mac/archive.py).  `--import` makes tests of such a zip.  Exit code 1
+where something did not hold, 2 where the walk cannot work here, or there is no such check or zip.  What is installed is
+removed again.  On Linux and on Intel Macs, the checks are made that can be made there.
 """
 
 from __future__ import annotations
@@ -12,21 +13,23 @@ import getpass
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from mac import checks, recordings, table
+from mac import archive, checks, recordings, refusals, table, taken_over
 from mac.recordings import Mac
 from mac.scene import Scene, interruptible, undisturbed
+from mac.table import Row
 
 from stallguard.collectors.redact import Redactor
 from stallguard.host.darwin.system import facts
 
 ROOT = Path(__file__).resolve().parents[2]
-RECORDINGS = ROOT / "tests" / "recordings" / "macos"
+RECORDINGS, LIVE = ROOT / "tests" / "recordings" / "macos", ROOT / "tests" / "live"
 PAUSE = 4.0  # seconds between what may be noticed being said and done: time for Ctrl-C
 
 
@@ -40,53 +43,100 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def save(scene: Scene, root: Path, mac: Mac) -> Path:
-    """Write the recordings of a walk; return their directory."""
-    names = (getpass.getuser(), platform.node().partition(".")[0])
-    clean = recordings.cleaner(Redactor(os.environ, home=str(Path.home())).text, names)
-    kept = [
-        one._replace(text=clean(one.text), command=clean(one.command)) for one in scene.recordings.values()
-    ]
-    return recordings.keep(root, mac, dt.date.today().isoformat(), kept)  # noqa: DTZ011 - the user's day
-
-
-def this_mac(scene: Scene) -> Mac:
-    """Return which Mac this is."""
+def this_machine(scene: Scene) -> Mac:
+    """Return which machine this is."""
+    if sys.platform != "darwin":
+        return Mac(f"Linux {platform.release()}", platform.machine(), f"{os.cpu_count()} cores")
     known = facts()
     build = scene.tool("sw_vers", "/usr/bin/sw_vers", "-buildVersion").text.strip()
     return Mac(str(known["version"]), build, str(known["chip"]))
 
 
+def kept(scene: Scene, mac: Mac, rows: Sequence[Row], path: Path) -> None:
+    """Write the zip of a walk."""
+    more = dict(scene.files)
+    for journal in sorted(scene.home.glob("kept/runs/*/journal.jsonl")):
+        more[f"journals/{journal.parent.name}/journal.jsonl"] = journal.read_text(errors="replace")
+    if scene.tracebacks:
+        more["tracebacks.txt"] = "\n".join(scene.tracebacks)
+    today = dt.date.today().isoformat()  # noqa: DTZ011 - the user's day
+    files = archive.contents(mac, today, rows, list(scene.recordings.values()), scene.words, more)
+    archive.write(path, files, clean())
+
+
+def clean() -> Callable[[str], str]:
+    """Return the function that removes names, numbers and secrets of this machine and its user."""
+    names = (getpass.getuser(), platform.node().partition(".")[0])
+    return recordings.cleaner(Redactor(os.environ, home=str(Path.home())).text, names)
+
+
 def main(words: list[str] | None = None) -> int:
     """Walk; return the exit code."""
-    parser = argparse.ArgumentParser(description="Walk a Mac through all that stallguard relies on.")
+    parser = argparse.ArgumentParser(
+        prog="scripts/live", description="Walk a Mac through all that stallguard relies on."
+    )
     parser.add_argument(
         "--only", action="append", default=[], metavar="NAME", help="only this check (repeatable)"
     )
+    parser.add_argument(
+        "--unattended", action="store_true", help="only what needs no GPU and what no user notices"
+    )
+    parser.add_argument(
+        "--zip", type=Path, metavar="FILE", help="where the zip goes (stallguard-live-MACHINE.zip)"
+    )
+    parser.add_argument(
+        "--import", type=Path, metavar="ZIP", dest="zip_in", help="make tests of the zip of a walk"
+    )
     options = parser.parse_args(words)
+    if options.zip_in:
+        return _taken_over(options.zip_in)
     try:
         wanted = checks.chosen(options.only)
     except ValueError as error:
         parser.error(str(error))
-    if sys.platform != "darwin":
-        parser.error(f"these checks need a Mac with Apple silicon; here is {platform.system()}")
+    if options.unattended:
+        wanted = checks.unattended(wanted)
+    if why := _refusals(unattended=options.unattended):
+        say("\n".join(f"scripts/live: {line}" for line in why))
+        return 2
     home = Path(tempfile.mkdtemp(prefix=".stallguard-walk-", dir=Path.home()))
     try:
-        return _walked(Scene(home, environment(os.environ, home), say), wanted)
+        return _walked(Scene(home, environment(os.environ, home), say), wanted, options.zip)
     finally:
         with undisturbed():
             shutil.rmtree(home, ignore_errors=True)
 
 
-def _walked(scene: Scene, wanted: tuple[checks.Check, ...]) -> int:
-    mac = this_mac(scene)
-    say(
-        f"macOS {mac.version} ({mac.build}), {mac.chip}; Ctrl-C ends the walk and removes what it installed\n"
-    )
+def _refusals(*, unattended: bool) -> list[str]:
+    if sys.platform != "darwin":
+        return []
+    developer = subprocess.run(["/usr/bin/xcode-select", "-p"], capture_output=True, check=False).returncode
+    session = subprocess.run(
+        ["/bin/launchctl", "managername"], capture_output=True, text=True, check=False
+    ).stdout
+    return refusals.refusals(ROOT, Path.home(), developer, session, unattended=unattended)
+
+
+def _taken_over(path: Path) -> int:
+    try:
+        done = taken_over.take_over(archive.read(path), RECORDINGS, LIVE)
+    except (OSError, archive.Damaged) as error:
+        say(f"scripts/live: {error}")
+        return 2
+    say("\n".join(done))
+    return 0
+
+
+def _walked(scene: Scene, wanted: tuple[checks.Check, ...], path: Path | None) -> int:
+    mac = this_machine(scene)
+    say(f"{mac.system} ({mac.build}), {mac.chip}; Ctrl-C ends the walk and removes what it installed\n")
     with interruptible():
-        rows = checks.walk(scene, wanted, lambda: time.sleep(PAUSE))
+        rows = checks.walk(scene, wanted, lambda: time.sleep(PAUSE), checks.place())
+    path = path or Path.cwd() / f"stallguard-live-{mac.folder}.zip"
+    with undisturbed():
+        kept(scene, mac, rows, path)
     say("\n" + "\n".join(table.lines(rows)))
-    say(f"\n{table.summary(rows)}; the tools' words are in {save(scene, RECORDINGS, mac)}")
+    say(f"\n{table.summary(rows)}; what was seen is in {path}; send it, or: scripts/live --import {path}")
     return table.code(rows)
 
 

@@ -150,5 +150,5 @@ def test_the_tests_last_line_is_the_figure(scene, tools):
     from mac.scene import Said
 
     tools[str(machine.ROOT / "tests/live")] = Said(0, "....\n==== 9 passed in 2.00s ====\n", 2.0)
-    [row] = machine.suite(scene)
+    [row] = machine.live_tests(scene)
     assert (row.verdict, row.figure) == ("held", "9 passed in 2.00s")

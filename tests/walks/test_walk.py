@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -114,17 +113,6 @@ def test_a_second_walk_of_the_same_mac_takes_the_place_of_the_first(tmp_path):
     assert announced.count("## 26.1-25b78-m4/") == announced.count("## 26.2-25c1-m1/") == 1
 
 
-def test_saving_leaves_the_user_out(scene, tmp_path):
-    import walk
-    from mac.recordings import Mac, Recording
-
-    scene.recordings["a"] = Recording("a.txt", f"ls {Path.home()}", 0, 0.1, f"{Path.home()}/train")
-    place = walk.save(scene, tmp_path / "recordings", Mac("26.1", "25B78", "Apple M4"))
-
-    assert (place / "a.txt").read_text() == "~/train"
-    assert str(Path.home()) not in (tmp_path / "recordings" / "SOURCES.md").read_text()
-
-
 def test_a_tool_that_hangs_or_is_absent_is_an_answer_too(tmp_path):
     from mac.scene import Scene
 
@@ -160,8 +148,62 @@ def test_each_make_of_python_is_found_once(tmp_path):
     assert "Homebrew's" not in found, "it is stallguard's own"
 
 
-def test_another_system_is_refused_with_the_reason():
-    command = [sys.executable, str(ROOT / "scripts/walks/walk.py"), "--only", "sleep"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 2
-    assert "these checks need a Mac" in done.stderr
+def test_what_a_check_needs_and_this_machine_lacks_is_not_asked(scene):
+    from mac.checks import ANYWHERE, APPLE, MAC, Check, walk
+    from mac.table import judged
+
+    def look(_scene):
+        yield judged("look", holds=True, figure="", means="it looks")
+
+    checks = [
+        Check("gpu", "look", look, needs=APPLE),
+        Check("job", "look", look),
+        Check("pty", "look", look, needs=ANYWHERE),
+    ]
+    seen = {
+        here: [row.verdict for row in walk(scene, checks, lambda: None, here)]
+        for here in (ANYWHERE, MAC, APPLE)
+    }
+    assert seen[ANYWHERE] == ["not asked", "not asked", "held"]
+    assert seen[MAC] == ["not asked", "held", "held"]
+    assert seen[APPLE] == ["held", "held", "held"]
+
+
+def test_unattended_nothing_is_done_that_a_user_notices_or_that_needs_a_gpu():
+    from mac.checks import CHECKS, unattended
+
+    assert [check.name for check in unattended(CHECKS)] == [
+        "memory", "heat", "sleep", "processes", "terminal", "pythons", "samples", "caffeinate",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("where", "developer", "session", "why"),
+    [
+        ("src/stallguard", 0, "Aqua\n", ""),
+        ("Documents/stallguard", 0, "Aqua\n", "inside Documents"),
+        ("src/stallguard", 2, "Aqua\n", "xcode-select --install"),
+        ("src/stallguard", 0, "Background\n", "not logged in at the screen"),
+    ],
+)
+def test_where_a_walk_cannot_work_that_is_said_first(where, developer, session, why):
+    from mac.refusals import refusals
+
+    home = Path("/Users/ada")
+    told = refusals(home / where, home, developer, session)
+    assert len(told) == bool(why)
+    assert why in "".join(told)
+    alone = refusals(home / where, home, developer, session, unattended=True)
+    assert alone == [line for line in told if "xcode-select" in line]
+
+
+def test_under_a_terminal_a_script_behaves_as_without_stallguard(tmp_path):
+    from mac import terminal
+    from mac.scene import Scene
+
+    env = {**os.environ, "STALLGUARD_HOME": str(tmp_path / "kept"), "PYTHONPATH": str(ROOT)}
+    rows = list(terminal.checks(Scene(tmp_path, env, print)))
+
+    assert [(row.check, row.verdict) for row in rows] == [
+        ("bytes on a terminal", "held"), ("Ctrl-C", "held"), ("Ctrl-Z", "held"), ("a pipe that closes", "held"),
+    ], rows  # fmt: skip

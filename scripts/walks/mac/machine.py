@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -87,7 +88,9 @@ def pythons(home: Path, which: Callable[[str], str | None] = shutil.which) -> di
     uv = sorted((home / ".local/share/uv/python").glob("cpython-3*/bin/python3"))
     made = {
         "stallguard's": sys.executable,
-        "Apple's": "/usr/bin/python3" if Path("/usr/bin/python3").exists() else None,
+        "Apple's" if sys.platform == "darwin" else "the system's": "/usr/bin/python3"
+        if Path("/usr/bin/python3").exists()
+        else None,
         "Homebrew's": which("/opt/homebrew/bin/python3"),
         "python.org's": which("/usr/local/bin/python3"),
         "conda's": next((str(path) for path in home.glob("*conda*/bin/python3")), None),
@@ -171,12 +174,39 @@ def drill(scene: Scene) -> Iterator[Row]:
                  "a stall is noticed, reported and remedied on this Mac", said.text.strip()[-200:])  # fmt: skip
 
 
-def suite(scene: Scene) -> Iterator[Row]:
+def probes(scene: Scene) -> Iterator[Row]:
+    """Run a script that reports its batches with each Python that is here."""
+    script = scene.home / "beats_once.py"
+    script.write_text("import stallguard\nfor _ in range(20): stallguard.beat()\n")
+    for name, python in pythons(Path.home()).items():
+        said = scene.stallguard(
+            "run", "--python", python, "--set", "notify.desktop=off", str(script), seconds=60
+        )
+        beats = re.search(r"finished: (\d+) batches", said.text)
+        yield judged(f"probe in {name}", said.code == 0 and beats and beats[1] == "20",
+                     f"exit code {said.code}, {beats[1] if beats else 'no'} batches",
+                     "the probe connects in this Python", f"it does not: {said.text.strip()[-200:]}")  # fmt: skip
+
+
+def live_tests(scene: Scene) -> Iterator[Row]:
     """Run the tests that only a Mac can run."""
-    said = scene.tool(
-        "pytest_live", sys.executable, "-m", "pytest", "-q", str(ROOT / "tests/live"), seconds=1800
-    )
+    junit = scene.home / "junit-tests.xml"
+    words = (sys.executable, "-m", "pytest", "-q", f"--junitxml={junit}", str(ROOT / "tests/live"))
+    yield _tested(scene, "tests", "tests/live passes here", junit, 1800, *words)
+
+
+def suite(scene: Scene) -> Iterator[Row]:
+    """Run the whole suite in a fresh clone, whose environment is made without the Metal plug-in."""
+    junit = scene.home / "junit-suite.xml"
+    words = f"-n 5 --dist loadfile --no-loadscope-reorder --junitxml='{junit}'"
+    script = f"git clone -q '{ROOT}' suite && cd suite && WITHOUT_METAL=1 sh scripts/test {words}"
+    yield _tested(scene, "suite", "the whole suite passes here", junit, 5400, "/bin/sh", "-c", script)
+
+
+def _tested(scene: Scene, name: str, means: str, junit: Path, seconds: float, *words: str) -> Row:
+    """Run tests; their junit file is part of what is kept."""
+    said = scene.tool(f"pytest_{name}", *words, seconds=seconds)
+    if junit.exists():
+        scene.files[junit.name] = junit.read_text(errors="replace")
     lines = said.text.strip().splitlines() or [""]
-    yield judged(
-        "tests", said.code == 0, lines[-1].strip("= "), "tests/live passes here", "see pytest_live.txt"
-    )
+    return judged(name, said.code == 0, lines[-1].strip("= "), means, f"see pytest_{name}.txt")

@@ -27,6 +27,11 @@ class Mac(NamedTuple):
     chip: str
 
     @property
+    def system(self) -> str:
+        """The system with its version."""
+        return self.version if self.version.startswith("Linux") else f"macOS {self.version}"
+
+    @property
     def folder(self) -> str:
         """The name of its directory."""
         text = "-".join((self.version, self.build, self.chip.removeprefix("Apple ")))
@@ -64,7 +69,7 @@ def section(mac: Mac, day: str, recordings: Sequence[Recording]) -> str:
     return "\n".join([
         f"## {mac.folder}/",
         "",
-        f"macOS {mac.version} ({mac.build}), {mac.chip}, {day}, by scripts/live; names and serial numbers removed.",
+        f"{mac.system} ({mac.build}), {mac.chip}, {day}, by scripts/live; names and serial numbers removed.",
         "",
         "| file | command | exit code | seconds |",
         "|---|---|---|---|",

@@ -58,6 +58,9 @@ class Scene:
         """`env`: of everything that is started."""
         self.home, self.env, self.say, self._run = home, dict(env), say, run
         self.recordings: dict[str, Recording] = {}
+        self.words: list[Recording] = []  # of stallguard itself
+        self.tracebacks: list[str] = []
+        self.files: dict[str, str] = {}  # more to keep, by name
         self.uid = os.getuid()
 
     @property
@@ -73,8 +76,12 @@ class Scene:
         return said
 
     def stallguard(self, *words: str, seconds: float = 120.0) -> Said:
-        """Run a verb of stallguard; what it says is ours, and not kept."""
-        return self._run((sys.executable, "-P", "-m", "stallguard", *words), seconds, self.env, self.home)
+        """Run a verb of stallguard; what it says is kept apart from what the tools say."""
+        said = self._run((sys.executable, "-P", "-m", "stallguard", *words), seconds, self.env, self.home)
+        name = f"{len(self.words) + 1:03}-{'-'.join(words[:2]).replace('/', '-')[:40]}.txt"
+        command = " ".join(("stallguard", *words))
+        self.words.append(Recording(name, command, said.code, said.seconds, said.text))
+        return said
 
     def launchctl(self, *words: str, name: str = "") -> Said:
         """Ask launchctl; kept where it is given a name."""

@@ -12,30 +12,35 @@ HELD, FAILED, UNASKED = "held", "did not hold", "not asked"
 
 
 class Row(NamedTuple):
-    """One check.  `figure`: what was seen; `means`: what follows from it, or what to do."""
+    """One check.  `figure`: what was seen; `means`: what follows from it, or what to do.
+
+    `expected`: what holds if it holds; `seconds`: what it took.
+    """
 
     check: str
     verdict: str
     figure: str = ""
     means: str = ""
+    expected: str = ""
+    seconds: float = 0.0
 
 
 def judged(check: str, holds: object, figure: str, means: str, otherwise: str = "") -> Row:
     """Return the row of a check that could be asked.  `otherwise`: what it means where it does not hold."""
-    return Row(check, HELD if holds else FAILED, figure, means if holds else otherwise or means)
+    return Row(check, HELD if holds else FAILED, figure, means if holds else otherwise or means, means)
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
     """Return the table as lines of text."""
     heads = Row("check", "verdict", "figure", "what it means")
-    widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(3)]
+    widths = [max(len(str(row[column])) for row in (heads, *rows)) for column in range(3)]
     first, second, third = ("-" * width for width in widths)
     rule = Row(first, second, third, "-" * len(heads.means))
     return [_line(row, widths) for row in (heads, rule, *rows)]
 
 
 def _line(row: Row, widths: Sequence[int]) -> str:
-    cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+    cells = [cell.ljust(width) for cell, width in zip(row[:3], widths, strict=True)]
     return "  ".join((*cells, row.means)).rstrip()
 
 
