@@ -39,12 +39,17 @@ def write_outcome(directory: RunDir, run: Run, why: str, patience: float = 0.0) 
 def remove_unfinished_checkpoints(directory: RunDir) -> None:
     """Remove what a process that was killed in a save left half written; no later save of its training removes it.
 
-    A directory of such a name ends in the pid of its process: one that is alive keeps it.
+    A directory of such a name ends in the pid of its process: one that is alive keeps it.  A process that is alive and
+    loses a draft of a file, which it has for a millisecond, keeps the checkpoint before (generations.py).
     """
     for draft in directory.checkpoints.glob("*/*/tmp-*"):
         pid = draft.name.rpartition("-")[2]
         if pid.isdecimal() and system.start_time(int(pid)) is None:
             shutil.rmtree(draft, ignore_errors=True)
+    for pattern in ("*/*/*.tmp", "*/*/g*/*.tmp"):
+        for draft in directory.checkpoints.glob(pattern):
+            with contextlib.suppress(OSError):
+                draft.unlink()
 
 
 def announce_report(directory: RunDir, run: Run, announce: AnnounceTo) -> None:

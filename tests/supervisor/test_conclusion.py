@@ -45,7 +45,10 @@ def test_what_a_killed_process_left_of_a_checkpoint_is_removed_and_that_of_a_liv
     for name in (f"tmp-g7-{ended.pid}", f"tmp-g7-{os.getpid()}", "g6"):
         (fit / name).mkdir(parents=True)
         (fit / name / "facts.json").touch()
+    for draft in (fit / "CURRENT.tmp", fit / "g6" / "next.json.tmp"):
+        draft.touch()
 
     conclusion.remove_unfinished_checkpoints(RunDir(tmp_path))
 
     assert sorted(path.name for path in fit.iterdir()) == ["g6", f"tmp-g7-{os.getpid()}"]
+    assert [path.name for path in (fit / "g6").iterdir()] == ["facts.json"]
