@@ -54,7 +54,7 @@ from stallguard.core.events import (
 from stallguard.core.lifecycle import ENDED, HOLDING, WATCHED
 from stallguard.core.limits import Limits
 from stallguard.core.policy import attempts, decide
-from stallguard.core.run import MemoryWatch, Review, Run, beats, is_muted
+from stallguard.core.run import Review, Run, beats, is_muted
 from stallguard.core.sizes import UNKNOWN, Sizes
 from stallguard.core.training import Training
 from stallguard.core.transitions import UNSEEN, Step, attempts_so_far, defer_kill, exit_code, kill, move, stop
@@ -117,7 +117,7 @@ def _launched(run: Run, event: Launched, limits: Limits) -> Step:
         launched=event.at, deadline=math.inf, decision=None, findings=(), urgent=False, interrupts=0, step="off",
         interrupted=None, arranged=False,
         stop_acknowledged=False, saved=(), kill_deferred=0.0, declined=-math.inf, review=Review(),
-        memory=MemoryWatch(grown=run.memory.grown),
+        memory=memory_ahead.begun(run),
         sized=event.at, regrowing=False, cut=False,
     )  # fmt: skip
     run, announced = training_changes.announce(run, limits.policy)

@@ -38,7 +38,7 @@ from stallguard.core.limits import Limits
 from stallguard.core.memory_forecast import LEAK, MARGIN, Forecast, forecast
 from stallguard.core.policy import decide
 from stallguard.core.readings import Memory
-from stallguard.core.run import Run, is_muted
+from stallguard.core.run import MemoryWatch, Run, is_muted
 from stallguard.core.text import duration, quantity
 from stallguard.core.training import Training
 from stallguard.core.transitions import Step, attempts_so_far
@@ -46,6 +46,7 @@ from stallguard.core.verdicts import Decision, Finding
 
 OFF, NO_RESTART = "off", ("notify", "stop")  # values of policy.memory_ahead and policy.on_stall
 TELL, SAVE, END = 1800.0, 600.0, 30.0  # seconds until memory runs out
+FIRST = 60.0  # seconds of an attempt in which growth for which the one before was ended can be back
 EVERY, CLOSE = 5.0, 1.0  # seconds between two looks, usually and while it is near
 SAVED_WITHIN = (
     15.0  # seconds that the training has for the checkpoint that it was asked for, before SIGTERM asks again
@@ -63,6 +64,11 @@ BACK = 0.5  # of an earlier attempt's growth: more than that is back, besides wh
 MOST = 32.0  # hours; more is not worth a number
 
 
+def begun(run: Run) -> MemoryWatch:
+    """Return the watch of a new attempt; it looks closely if the one before was ended for its memory."""
+    return MemoryWatch(grown=run.memory.grown, is_near=run.memory.grown is not None)
+
+
 def look(run: Run, limits: Limits) -> Step:
     """Return the run, and what is to be done before its memory runs out."""
     watch = run.memory
@@ -73,7 +79,8 @@ def look(run: Run, limits: Limits) -> Step:
     training, ahead = _nearest(run)
     pressure = _pressure(run.history, run.now)
     near = ahead is not None and ahead.earliest <= SAVE
-    watch = replace(watch, at=run.now, is_near=near or _grows_fast(run.history, run.now))
+    again = watch.grown is not None and run.now - run.launched < FIRST
+    watch = replace(watch, at=run.now, is_near=near or again or _grows_fast(run.history, run.now))
     run = replace(run, memory=watch)
     if ahead is None:
         return run, []
