@@ -159,9 +159,11 @@ def expected(history: History, now: float) -> Forecast | None:
     for trail in (growth.points, recent):
         counted = [point for point in trail if point[0] >= since]
         first = counted[0][0] if counted else now
-        mark = max((high for at, _, high, _ in growth.points if at < first - growth.spacing), default=0)
+        before = [point for point in growth.points if point[0] < first - growth.spacing]
+        mark = max((high for _, _, high, _ in before), default=0)
+        highest = max((max(high, peak) for _, _, high, peak in before), default=0)
         ahead = forecast([point[:3] for point in counted], ceiling, mark) or forecast(
-            [(at, low, max(high, peak)) for at, low, high, peak in counted], ceiling
+            [(at, low, max(high, peak)) for at, low, high, peak in counted], ceiling, highest
         )
         if ahead is not None and (
             now - began >= _settling(history, steps=ahead.earliest == 0.0)
