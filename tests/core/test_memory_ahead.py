@@ -269,3 +269,13 @@ def test_what_a_new_process_needs_from_its_first_batches_on_is_no_growth_that_ca
     world.leak(1800, 0.0)
 
     assert [one.factor for one in world.actions(Launch)] == [1, 1]
+
+
+def test_memory_that_grows_back_to_what_was_needed_before_is_no_leak() -> None:
+    world = Machine()
+    world.use(BASE + 0.93 * FILLED * GB)
+    world.leak(200, 0.0)
+    world.use(BASE)
+    world.leak(1800, 0.9 * FILLED / 1800)
+
+    assert not [one for one in world.announced() if one.startswith("memory.")]
