@@ -6,8 +6,8 @@ Linux in a SIGKILL.  So a training is ended in time, with a checkpoint, and a ne
     memory runs out within    what is done
     30 min (`latest`)         it is announced, once an attempt
     10 min (`earliest`)       the probe is asked for a checkpoint; at the pressure "critical" as well
-    30 s (`earliest`)         the training is started again: the same batch after a leak, half of it if single steps
-                              need more and more
+    30 s (`earliest`)         the training is started again, after a batch: the same batch after a leak, half of it if
+                              single steps need more and more
 
 Nothing is ended without a checkpoint to go on from, nor if the policy would give up: then it is announced, and the
 training goes on.  The budgets of the policy hold as for a stall.  `policy.memory_ahead` switches all of it off.
@@ -48,9 +48,7 @@ OFF, NO_RESTART = "off", ("notify", "stop")  # values of policy.memory_ahead and
 TELL, SAVE, END = 1800.0, 600.0, 30.0  # seconds until memory runs out
 FIRST = 60.0  # seconds of an attempt in which growth for which the one before was ended can be back
 EVERY, CLOSE = 5.0, 1.0  # seconds between two looks, usually and while it is near
-SAVED_WITHIN = (
-    15.0  # seconds that the training has for the checkpoint that it was asked for, before SIGTERM asks again
-)
+SAVED_WITHIN = 15.0  # seconds that the training has for the checkpoint that it was asked for
 ENDED_WITHIN = 10.0  # seconds that it then has to end after a batch, before SIGTERM
 AGAIN = 600.0  # seconds between two requests for a checkpoint
 PASSES, YOUNG, LONG = 3.0, 600.0, 3600.0  # x the first pass; seconds; seconds without epochs

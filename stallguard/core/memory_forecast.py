@@ -36,9 +36,7 @@ GROWTH_SHARE = 0.02  # of what there is: a smaller growth is no trend
 NOTABLE = 0.33  # of the mean rise from point to point
 LATELY = 2.0  # x the longest time between two rises: a mark that rested for longer has come to rest
 HORIZON = 1.0  # x the seconds watched: so long, growth that levels off like a logarithm goes on as before
-MARGIN = (
-    0.03  # of what there is: the system and a checkpoint need some, and reclaim begins before the last page
-)
+MARGIN = 0.03  # of what there is: the system and a checkpoint need some; reclaim begins before the last page
 BASE_SHARE = 0.5  # of the growth of the mark that the lowest footprint shares in a leak
 SIMILAR, STEP = 0.5, 0.33  # of the largest rise: another step of its size, and the usual rise between steps
 

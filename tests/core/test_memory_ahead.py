@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Self
+from typing import Any, Self
 
 import pytest
 from msgspec.structs import replace
@@ -66,9 +66,9 @@ class Machine(Simulation):
         return [action.command for action in self.actions(Ask)]
 
 
-def settled(**how: object) -> Machine:
+def settled(**how: Any) -> Machine:
     """Return a training that is steady for a quarter of an hour."""
-    return Machine(**how).leak(900, 0.0)  # type: ignore[arg-type]
+    return Machine(**how).leak(900, 0.0)
 
 
 def test_a_leak_is_announced_saved_and_ended_in_time_and_trained_on_with_the_same_batch() -> None:

@@ -14,8 +14,9 @@ FILE = Path(__file__).with_name("failed_rows.json")
 ROWS = json.loads(FILE.read_text()) if FILE.exists() else []
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['machine']}: {row['check']}")
-def test_a_promise_that_a_machine_broke(row):
-    pytest.skip(
-        f"{row['check']} did not hold on {row['machine']} ({row['day']}): {row['seen']}, expected: {row['expected']}"
-    )
+if ROWS:  # pytest counts a test without rows as skipped
+
+    @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['machine']}: {row['check']}")
+    def test_a_promise_that_a_machine_broke(row):
+        where = f"{row['machine']} ({row['day']})"
+        pytest.skip(f"{row['check']} did not hold on {where}: {row['seen']}, expected: {row['expected']}")

@@ -112,6 +112,13 @@ def test_a_file_that_is_no_zip_of_a_walk_is_refused_in_a_sentence(tmp_path, file
         archive.read(path)
 
 
+def test_no_name_of_a_machine_leads_out_of_the_recordings():
+    from mac.recordings import Mac
+
+    assert Mac("..", "", "").folder == Mac("/", "..", "-").folder == "unknown"
+    assert "/" not in Mac("../../x", "b", "c").folder
+
+
 def test_the_command_makes_a_zip_here_and_refuses_what_is_none(tmp_path):
     walk = [sys.executable, str(ROOT / "scripts" / "walks" / "walk.py")]
     env = {**os.environ, "HOME": str(tmp_path), "STALLGUARD_HOME": str(tmp_path / "kept")}

@@ -35,7 +35,7 @@ class Mac(NamedTuple):
     def folder(self) -> str:
         """The name of its directory."""
         text = "-".join((self.version, self.build, self.chip.removeprefix("Apple ")))
-        return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-")
+        return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.") or "unknown"  # a zip's words can be ".."
 
 
 class Recording(NamedTuple):

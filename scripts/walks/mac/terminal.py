@@ -126,8 +126,7 @@ def _bytes(scene: Scene) -> Row:
     words = _guarded(scene, "shows", SHOWS)
     alone, guarded = Terminal(scene, [sys.executable, words[-1]]), Terminal(scene, words)
     codes = alone.ended(), guarded.ended()
-    same = guarded.text.startswith(alone.text) or alone.text in guarded.text
-    return judged("bytes on a terminal", same and codes == (0, 0),
+    return judged("bytes on a terminal", guarded.text == alone.text and codes == (0, 0),
                   f"{len(alone.text)} bytes alone, {len(guarded.text)} guarded, exit codes {codes}",
                   "a script's output reaches the terminal unchanged")  # fmt: skip
 

@@ -16,6 +16,7 @@ from tests.simulation.attempts import Attempt, Ending, history_of, live
 
 SAME, HALF, QUARTER = (1, "default"), (2, "default"), (4, "default")
 
+HALVING = [HALF, QUARTER, (8, "default"), (16, "default"), (32, "default"), (64, "default")]
 # cause: what is tried, in order, where it comes back at the same batch each time on a machine with a GPU
 STUCK = {
     causes.DEVICE_WAIT: [SAME, HALF, (2, "cpu")],
@@ -27,46 +28,17 @@ STUCK = {
     causes.GIL_HELD: [SAME, (1, "cpu")],
     causes.BUSY_LOOP: [SAME],
     causes.INPUT_STARVATION: [SAME, SAME],
-    causes.MEMORY_THRASH: [HALF, QUARTER, (8, "default"), (16, "default"), (32, "default"), (64, "default")],
-    causes.GPU_OUT_OF_MEMORY: [
-        HALF,
-        QUARTER,
-        (8, "default"),
-        (16, "default"),
-        (32, "default"),
-        (64, "default"),
-    ],
-    causes.OUT_OF_MEMORY_KILL: [
-        HALF,
-        QUARTER,
-        (8, "default"),
-        (16, "default"),
-        (32, "default"),
-        (64, "default"),
-    ],
-    causes.OUT_OF_MEMORY: [HALF, QUARTER, (8, "default"), (16, "default"), (32, "default"), (64, "default")],
+    causes.MEMORY_THRASH: HALVING,
+    causes.GPU_OUT_OF_MEMORY: HALVING,
+    causes.OUT_OF_MEMORY_KILL: HALVING,
+    causes.OUT_OF_MEMORY: HALVING,
     causes.SIZE_LIMIT: [HALF, QUARTER, (4, "cpu")],
-    causes.MEMORY_GROWTH: [
-        SAME,
-        HALF,
-        QUARTER,
-        (8, "default"),
-        (16, "default"),
-        (32, "default"),
-        (64, "default"),
-    ],
+    causes.MEMORY_GROWTH: [SAME, *HALVING],
     causes.NATIVE_CRASH: [SAME, SAME, (1, "cpu")],
     causes.KILLED: [SAME, SAME],
     causes.UNKNOWN: [SAME, SAME],
     causes.MEMORY_RUNS_OUT: [SAME, SAME],
-    causes.STEPS_NEED_MORE: [
-        HALF,
-        QUARTER,
-        (8, "default"),
-        (16, "default"),
-        (32, "default"),
-        (64, "default"),
-    ],
+    causes.STEPS_NEED_MORE: HALVING,
 }
 # cause: action and exit code at once, for a process that ended with code 3, or stalled
 AT_ONCE = {
