@@ -31,7 +31,7 @@ import statistics
 from msgspec.structs import replace
 
 from stallguard.core import lifecycle, shutdown, trainings
-from stallguard.core.actions import Announce, Ask, Diagnosed
+from stallguard.core.actions import Action, Announce, Ask, Diagnosed
 from stallguard.core.diagnosis import causes, metrics
 from stallguard.core.history import History
 from stallguard.core.limits import Limits
@@ -80,12 +80,14 @@ def look(run: Run, limits: Limits) -> Step:
     again = watch.grown is not None and run.now - run.launched < FIRST
     watch = replace(watch, at=run.now, is_near=near or again or _grows_fast(run.history, run.now))
     run = replace(run, memory=watch)
-    if ahead is None:
-        return run, []
-    run, actions = _told(run, ahead)
+    actions: list[Action] = []
+    if ahead is not None:
+        run, actions = _told(run, ahead)
     if near or pressure == "critical":
         run, asked = _asked_to_save(run, training, limits)
         actions += asked
+    if ahead is None:  # if memory is short for another reason, a restart does not help
+        return run, actions
     # The system knows better than a forecast: what it calls normal is not about to freeze, what it calls critical is.
     is_due = ahead.earliest <= END and pressure != "normal"
     if is_due or pressure == "critical":

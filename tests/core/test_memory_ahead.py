@@ -199,6 +199,16 @@ def test_critical_pressure_saves_a_growing_training_at_once_and_ends_it() -> Non
     assert world.asked() == ["save", "stop"]
 
 
+def test_critical_pressure_that_the_training_does_not_cause_saves_it_and_ends_nothing() -> None:
+    world = settled()
+    world.pressure = "critical"
+    world.leak(300, 0.0)
+
+    assert world.asked() == ["save"]
+    assert world.announced().count("memory.checkpoint") == 1
+    assert world.signals() == []
+
+
 def test_a_cache_that_fills_in_the_first_epoch_is_left_alone() -> None:
     world = Machine()
     world.leak(EPOCH - 5, 0.8 * FILLED / EPOCH)
