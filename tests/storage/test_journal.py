@@ -92,7 +92,7 @@ def test_rotated_parts_are_read_in_the_order_they_were_written(tmp_path: Path) -
 
 def test_a_journal_that_grows_is_compressed_in_parts_and_read_as_one(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    book = journal.Journal(path, lambda _: None, most=4 * 2000)
+    book = journal.Journal(path, lambda _: None, most=4 * 3000)  # a quarter of it is for the older parts
     for number in range(200):
         book.write(float(number), *line(Ticked(at=float(number))))
     book.close()
