@@ -10,7 +10,8 @@ import pytest
 from stallguard.launch.environment import keep_reference
 from stallguard.probe import process_key
 
-SAYS = "import os; print(os.environ['STALLGUARD_PLACE'])"
+# One write a line, also if the environment makes Python's output unbuffered: processes side by side share a pipe.
+SAYS = "import os; os.write(1, (os.environ['STALLGUARD_PLACE'] + '\\n').encode())"
 
 
 def places(receiver, shell, **environment):
