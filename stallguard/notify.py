@@ -14,12 +14,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
 from stallguard.config.sections import NotifySettings
+from stallguard.worker import Worker
 
 MISSED = "missed"  # a start of an overnight job that did not happen
 # Events of the setting notify.on, and the messages for each.
@@ -202,7 +202,7 @@ class Notifier:
         self._waiting: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
         self._sent = Sent()
         self._failed: set[str] = set()
-        self._thread = threading.Thread(target=self._work, name="notify", daemon=True)
+        self._thread = Worker(self._work, "notify")
         if self._channels:
             self._thread.start()
 

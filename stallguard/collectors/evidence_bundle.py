@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from stallguard.collectors.redact import Redactor
 from stallguard.core.events import Collected
 from stallguard.host import system
 from stallguard.storage import private
+from stallguard.worker import REFUSALS, Worker
 
 __all__ = ["EvidenceContext", "Item", "Manifest", "collect", "gather"]
 
@@ -101,7 +102,8 @@ def gather(context: EvidenceContext, collectors: Sequence[Collector] | None = No
         _write(context.directory, _manifest(context, [*(work.item() for work in works), *broken], seconds))
 
     if pending:
-        threading.Thread(target=complete, name="collect-rest", daemon=True).start()
+        with contextlib.suppress(*REFUSALS):  # what is pending stays so in the manifest
+            Worker(complete, "collect-rest").start()
     return manifest
 
 
@@ -130,17 +132,18 @@ class Collection:
         self._sheet = Sheet(
             context.directory, collector.size, Redactor(context.environment, context.argv, context.home)
         )
-        self._thread = threading.Thread(
-            target=self._gather, args=(context,), name=f"collect-{collector.name}", daemon=True
-        )
+        self._thread = Worker(partial(self._gather, context), f"collect-{collector.name}")
         self._began = self._seconds = 0.0
         self._state, self._why = LATE, "it did not end in time"
         self._facts: dict[str, Any] = {}
 
     def start(self) -> None:
-        """Begin to gather."""
+        """Begin to gather.  Without a thread this one item is missing."""
         self._began = time.monotonic()
-        self._thread.start()
+        try:
+            self._thread.start()
+        except REFUSALS as error:
+            self._state, self._why = FAILED, f"{type(error).__name__}: {error}"
 
     def wait(self, until: float) -> None:
         """Wait for the end, at most the collector's own seconds and not beyond `until`; then close the sheet."""

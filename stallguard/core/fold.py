@@ -281,7 +281,9 @@ def _converge(run: Run, limits: Limits) -> Step:
 
 def _follow_judgement(run: Run, limits: Limits) -> Step:
     step = run.detector_state.judgement.step
-    before, run = run.step, replace(run, step=step)
+    before = run.step
+    if run.state != lifecycle.COLLECTING:  # what ends meanwhile is announced once the evidence is collected
+        run = replace(run, step=step)
     if (run.urgent or step in ("stalled", "stopped")) and not run.training.over:
         return _stalled(run, limits)
     if run.state == HOLDING and run.training.over:

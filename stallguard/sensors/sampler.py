@@ -6,6 +6,7 @@ is not read again until it returns.  This module must not depend on any sensor.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable
 
@@ -13,6 +14,7 @@ from stallguard.core.events import Event, Sampled, SensorBlocked
 from stallguard.core.readings import AnyReading
 from stallguard.host.clock import Clock
 from stallguard.sensors import Sensor
+from stallguard.worker import REFUSALS, Worker
 
 DEADLINE = 5.0  # seconds
 LOOK = 1.0  # seconds between two checks of the deadlines
@@ -29,7 +31,7 @@ class Sampler:
     def __init__(self, sensor: Sensor, post: Post, clock: Clock, trouble: Trouble | None = None) -> None:
         """Prepare to read `sensor`.  `trouble` is called when it first fails."""
         self._sensor, self._post, self._clock, self._trouble = sensor, post, clock, trouble
-        self._thread = threading.Thread(target=self._run, name=f"sensor-{sensor.name}", daemon=True)
+        self._thread = Worker(self._run, f"sensor-{sensor.name}")
         self._wake = threading.Event()
         self._closing = False
         self._urgent = False
@@ -38,8 +40,12 @@ class Sampler:
         self._failures = 0
 
     def start(self) -> None:
-        """Begin to read at once, then every period."""
-        self._thread.start()
+        """Begin to read at once, then every period.  A thread that the system refuses is a failure of this sensor."""
+        try:
+            self._thread.start()
+        except REFUSALS as error:
+            if self._trouble is not None:
+                self._trouble(self._sensor.name, error)
 
     def urgent(self, on: bool) -> None:
         """Read at the sensor's urgent period, from now on or no longer."""
@@ -65,8 +71,7 @@ class Sampler:
         """End the thread; a blocked one is abandoned."""
         self._closing = True
         self._wake.set()
-        if self._thread.ident is not None:
-            self._thread.join(PATIENCE)
+        self._thread.join(PATIENCE)
         close = getattr(self._sensor, "close", None)
         if close is not None and not self._thread.is_alive():
             close()
@@ -125,13 +130,14 @@ class Samplers:
         """Prepare to read all `sensors`.  `trouble` is called when one first fails."""
         self._each = {sensor.name: Sampler(sensor, post, clock, trouble) for sensor in sensors}
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="sensor-deadlines", daemon=True)
+        self._thread = Worker(self._look, "sensor-deadlines")
 
     def start(self) -> None:
         """Begin to read them all."""
         for sampler in self._each.values():
             sampler.start()
-        self._thread.start()
+        with contextlib.suppress(*REFUSALS):  # no SensorBlocked is posted then
+            self._thread.start()
 
     def urgent(self, on: bool) -> None:
         """Read at each sensor's urgent period, from now on or no longer."""
@@ -143,8 +149,7 @@ class Samplers:
         self._closing.set()
         for sampler in self._each.values():
             sampler.close()
-        if self._thread.ident is not None:
-            self._thread.join(2 * LOOK)
+        self._thread.join(2 * LOOK)
 
     def _look(self) -> None:
         while not self._closing.wait(LOOK):

@@ -15,7 +15,6 @@ import datetime
 import gzip
 import importlib
 import sys
-import threading
 import time
 import types
 import typing
@@ -30,6 +29,7 @@ from stallguard import jsontext
 from stallguard.core.events import AnyEvent, Launched
 from stallguard.errors import UNREADABLE
 from stallguard.storage import private, rotation
+from stallguard.worker import REFUSALS, Worker
 
 SCHEMA = 2  # of the lines; 1 was {"schema", "utc", "at", "kind", "data"}
 PARTS = 4  # a part is a quarter of the room at most
@@ -134,7 +134,7 @@ class Journal:
         self._trouble: Callable[[str], None] | None = trouble
         self.losses = 0  # lines that could not be written
         self._structlog = _import_structlog()  # 20 ms that must not delay the start of the training
-        self._packing: threading.Thread | None = None
+        self._packing: Worker | None = None
         self._open()
 
     def _open(self) -> None:
@@ -196,8 +196,10 @@ class Journal:
             self._path.replace(rotation.part(self._path, self._number))
         finally:
             self._open()
-        self._packing = threading.Thread(target=self._pack, name="journal", daemon=True)
-        self._packing.start()
+        packing = Worker(self._pack, "journal")
+        with contextlib.suppress(*REFUSALS):  # the part stays uncompressed until the next one
+            packing.start()
+            self._packing = packing
 
     def _pack(self) -> None:
         with contextlib.suppress(OSError):  # no space: it stays uncompressed until the next part

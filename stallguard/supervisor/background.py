@@ -5,6 +5,7 @@ Must not fail a run or delay its start: it begins after the child does.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import os
 import sys
@@ -20,12 +21,14 @@ from stallguard.storage import run_files
 from stallguard.supervisor import deadline
 from stallguard.supervisor.context import RunContext
 from stallguard.supervisor.sockets import identity
+from stallguard.worker import REFUSALS, Worker
 
 if TYPE_CHECKING:
     from stallguard.config.watch import Watch
 
 LOOK_EVERY = 1.0  # seconds between two looks at the clock on the wall
 ASK_EVERY = 30.0  # seconds between two looks at what keeps the machine awake
+OPENS = 1.0  # seconds that the end of a run waits for a watch that is being opened
 Reload = Callable[[], Loaded]
 
 
@@ -40,6 +43,7 @@ class Surroundings:
         self._began = deadline.local(asked_for.began if asked_for else run_files.utc())
         self._awake: awake.Awake | None = None
         self._watch: Watch | None = None
+        self._opening: Worker | None = None
         self._looked = self._asked = 0.0
         self._said: set[str] = set()
         self._is_due = False  # the run was asked to end because its time is over
@@ -63,8 +67,14 @@ class Surroundings:
             for text in changes:
                 self._context.reporter.note("settings", text)
 
-        self._watch = Watch(settings.loaded.files, changed)
-        changed()  # what was changed after the run read the settings and before the watch began
+        def watch() -> None:
+            self._watch = Watch(settings.loaded.files, changed)
+            changed()  # what was changed after the run read the settings and before the watch began
+
+        # The library starts threads of its own, which can wait for ever: worker.py.
+        self._opening = Worker(watch, "settings")
+        with contextlib.suppress(*REFUSALS):
+            self._opening.start()
 
     def look(self, run: Run) -> None:
         """Look now and then at the time, the run's directory and what keeps the machine awake; deciding thread."""
@@ -101,6 +111,8 @@ class Surroundings:
 
     def close(self) -> None:
         """Let the machine sleep, and stop watching."""
+        if self._opening is not None:
+            self._opening.join(OPENS)
         if self._watch is not None:
             self._watch.close()
         if self._awake is not None:

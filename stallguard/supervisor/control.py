@@ -15,7 +15,6 @@ import math
 import os
 import selectors
 import socket
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +28,7 @@ from stallguard.errors import NO_SUCH_RUN, UNREADABLE, StallguardError
 from stallguard.host import system
 from stallguard.supervisor import internal_error
 from stallguard.supervisor.sockets import LOOK, Named
+from stallguard.worker import Worker
 
 VERBS = ("stop", "restart", "mute", "dump")
 LINE_MAX = 4096  # bytes of a question
@@ -78,7 +78,7 @@ class Control:
         self.path, self._post, self._now, self._status, self._refuses = path, post, now, status, refuses
         self._named = Named(path, socket.SOCK_STREAM, backlog=MOST_CLIENTS)
         self._ended, self._wake = os.pipe()
-        self._thread = threading.Thread(target=self._serve, name="control", daemon=True)
+        self._thread = Worker(self._serve, "control")
         self._thread.start()
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 from stallguard.collectors import evidence_bundle
@@ -15,7 +16,9 @@ from stallguard.host.psutil_errors import ERRORS
 from stallguard.launch.environment import STACKS_SIGNAL
 from stallguard.storage import run_files
 from stallguard.supervisor.context import RunContext
+from stallguard.supervisor.internal_error import persistently
 from stallguard.supervisor.launcher import Launcher
+from stallguard.worker import REFUSALS, Worker
 
 
 class EvidenceCollector:
@@ -33,11 +36,9 @@ class EvidenceCollector:
             if self._dumping.is_set():
                 return
             self._dumping.set()
-        work = threading.Thread(target=self._collect, args=(action, run), name="collect", daemon=True)
         try:
-            work.start()
-        except RuntimeError as error:
-            # No thread can start; the restart, which waits for Collected, must not fail.
+            Worker(partial(self._collect, action, run), "collect").start()
+        except REFUSALS as error:
             self._fail(action, error)
 
     def _collect(self, action: Collect, run: Run) -> None:
@@ -51,14 +52,18 @@ class EvidenceCollector:
         self._context.mailbox.post(collected)
 
     def _fail(self, action: Collect, error: Exception) -> None:
-        """Report the error, and post that everything is missing."""
-        now = self._context.clock.monotonic()
+        """Post that everything is missing, for which the restart waits, and report the error."""
         if action.incident == DUMP:
             self._dumping.clear()
+
+        def post() -> None:
+            now = self._context.clock.monotonic()
+            self._context.mailbox.post(
+                Collected(at=now, incident=action.incident, seconds=0.0, missing=("everything",))
+            )
+
+        persistently(post)
         self._context.reporter.trouble(f"the evidence is incomplete: {type(error).__name__}: {error}")
-        self._context.mailbox.post(
-            Collected(at=now, incident=action.incident, seconds=0.0, missing=("everything",))
-        )
 
     def _bundle_context(self, action: Collect, run: Run) -> evidence_bundle.EvidenceContext:
         request, directory, greeted = self._context.request, self._context.directory, run.history.greeted

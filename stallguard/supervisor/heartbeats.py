@@ -18,7 +18,6 @@ import os
 import select
 import selectors
 import socket
-import threading
 from collections import Counter
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -43,6 +42,7 @@ from stallguard.supervisor.program_record import (
     is_news,
 )
 from stallguard.supervisor.sockets import LOOK, Named
+from stallguard.worker import Worker
 
 RECEIVE_BUFFER = 1 << 16  # bytes; macOS' default of 4096 holds a dozen records
 # Seconds for which records queue after one was received: twenty a second say no more than two or three.  Linux queues
@@ -90,7 +90,7 @@ class HeartbeatListener:
         self._prepare()
         self._bound_at, self._unbound = now(), False
         self._ended, self._wake = os.pipe()
-        self._thread: threading.Thread | None = None
+        self._thread: Worker | None = None
         self._tracks: dict[int, Track] = {}
         self._profiles = ProfileWatch(pages, post)
         self._reset(0, 0)
@@ -128,7 +128,7 @@ class HeartbeatListener:
                     self._begin(record)
                     continue
             self._post(ProcessLeft(at=self._now(), attempt=attempt, pid=pid, how=VANISHED))
-        self._thread = threading.Thread(target=self._run, name="beats", daemon=True)
+        self._thread = Worker(self._run, "beats")
         self._thread.start()
 
     def exited(self, code: int | None, memory_kill: bool | None) -> None:

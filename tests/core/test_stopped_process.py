@@ -44,6 +44,22 @@ def test_it_is_left_alone_while_it_is_stopped_and_when_it_goes_on(seconds):
     assert stall.facts["what"] == "the process was stopped (SIGSTOP)"
 
 
+def test_that_it_goes_on_while_the_evidence_is_collected_is_announced_as_that():
+    world = Simulation(evidence=False)  # it takes a while
+    world.train(60)
+    stopped(world, 6)
+    stopped(world, 3, state="sleeping")
+    world.train(1)
+    world.stacks()
+    world.train(5)
+
+    [ends] = [
+        one for one in world.actions(Announce) if one.message in ("training.continued", "training.recovered")
+    ]
+    assert ends.message == "training.continued"
+    assert ends.facts["gap"].endswith(" s")
+
+
 def test_a_fault_of_the_gpu_is_no_reason_to_end_it_meanwhile():
     world = Simulation()
     world.train(60)

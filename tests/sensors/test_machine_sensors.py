@@ -6,7 +6,6 @@ import os
 import queue
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from stallguard.sensors import Target
 from stallguard.sensors.process_usage import ProcessSensor, SharingSensor
 from stallguard.sensors.sampler import Samplers
 from stallguard.sensors.sensor_registry import sensors
+from stallguard.worker import living
 from tests.host.children import eventually, running
 from tests.sensors.clocks import Hands
 
@@ -29,7 +29,7 @@ SLEEPER = "import time; print(flush=True); time.sleep(60)"
 
 @linux
 def test_within_seconds_all_that_can_be_known_of_a_child_is_known(tmp_path: Path) -> None:
-    before = set(threading.enumerate())
+    before = living()
     mailbox: queue.SimpleQueue[Event] = queue.SimpleQueue()
     troubles: list[str] = []
     with running(SLEEPER) as child:
@@ -49,7 +49,7 @@ def test_within_seconds_all_that_can_be_known_of_a_child_is_known(tmp_path: Path
         assert target.members == (child.pid,)
     assert seen >= {Process, Memory, Machine}
     assert troubles == []
-    assert set(threading.enumerate()) <= before
+    assert living() <= before
 
 
 @linux

@@ -12,6 +12,7 @@ from stallguard.core.events import Event, Sampled, SensorBlocked
 from stallguard.core.readings import Memory, Reading
 from stallguard.host.clock import SystemClock
 from stallguard.sensors.sampler import Sampler, Samplers
+from stallguard.worker import living
 
 
 class Steady:
@@ -204,10 +205,10 @@ def test_a_plug_in_that_returns_something_else_is_trouble_not_an_event() -> None
 
 
 def test_close_ends_the_threads_and_closes_the_sensors() -> None:
-    before = set(threading.enumerate())
+    before = living()
     sensor = Steady(period=60.0)
     samplers = Samplers([sensor], lambda _event: None, SystemClock())
     samplers.start()
     samplers.close()
-    assert set(threading.enumerate()) == before
+    assert living() == before
     assert sensor.closed

@@ -292,7 +292,10 @@ def training_stopped(stage: Stage) -> str:
     time.sleep(5)
     os.killpg(training.pid, signal.SIGCONT)
     seen = whole(live.ended(), 60)
-    expect(not stage.events("training.stalled"), "it was judged to be stalled")
+    judged = [event["facts"].get("judged") for event in stage.events("training.stalled")]
+    # On a busy machine it can take longer until it works again; then what is said is that it was stopped.
+    expect(set(judged) <= {"stopped"}, f"it was judged to be stalled: {judged}")
+    expect(stage.outcome().attempts == 1, f"{stage.outcome().attempts} attempts")
     return f"{seen}, no stall"
 
 

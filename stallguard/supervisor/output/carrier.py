@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 
 from stallguard.supervisor.output.log import OutputLog
 from stallguard.supervisor.output.terminal import Streams, TerminalLine, copy_settings, open_line, resize
+from stallguard.worker import Worker
 
 CHUNK = 1 << 16  # bytes; one that is read fits the processor's cache until it is written twice
 LAST = 1 << 20  # bytes read after the child's end: the most that a pipe holds, so all more is an orphan's
@@ -77,7 +78,7 @@ class Pump:
         self._woken, self._wake = os.pipe()
         self._settled = threading.Event()
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name=f"output-{name}", daemon=True)
+        self._thread = Worker(self._run, f"output-{name}")
         self._thread.start()
 
     def settle(self, seconds: float) -> bool:
@@ -192,7 +193,7 @@ class TapThread:
         self._skipped = 0  # bytes before those that wait that are not shown
         self._idle, self._closing = True, False
         self._hurried = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="output-tap", daemon=True)
+        self._thread = Worker(self._run, "output-tap")
         self._thread.start()
 
     def show(self, data: bytes) -> None:

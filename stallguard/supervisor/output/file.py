@@ -17,6 +17,7 @@ from pathlib import Path
 from stallguard.host import part
 from stallguard.storage import private, rotation
 from stallguard.supervisor.output.log import PARTS
+from stallguard.worker import Worker
 
 LOOK = 0.5  # seconds between two looks
 CHUNK = 1 << 16
@@ -44,7 +45,7 @@ class OutputFile:
         self._reserve(self._seen)
         self._ended = threading.Event()
         self._looking = threading.Lock()  # settle looks from another thread
-        self._thread = threading.Thread(target=self._watch, name="output", daemon=True)
+        self._thread = Worker(self._watch, "output")
         self._thread.start()
 
     @property

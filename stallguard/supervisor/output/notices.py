@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import threading
 from collections.abc import Callable, Mapping
 from typing import TextIO
 
 from stallguard.core.text import wrapped
 from stallguard.report.narrative import MESSAGES, sentence
 from stallguard.report.sanitize import plain
+from stallguard.worker import REFUSALS, Worker
 
 LAST_WORDS = 5.0  # seconds that a terminal which takes nothing can hold up the end
 DIM, RESET = "\x1b[2m", "\x1b[0m"
@@ -51,7 +51,7 @@ class Terminal:
         self._verbose = verbose
         self._stream, self._quiet, self._color, self.fresh = stream, quiet, color, fresh
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._writer: threading.Thread | None = None
+        self._writer: Worker | None = None
 
     def announce(self, message: str, facts: Mapping[str, str]) -> None:
         """Print a message, if it is one for the terminal."""
@@ -64,8 +64,10 @@ class Terminal:
             return
         self._lines.put(words)
         if self._writer is None:
-            self._writer = threading.Thread(target=self._write_all, name="terminal", daemon=True)
-            self._writer.start()
+            writer = Worker(self._write_all, "terminal")
+            with contextlib.suppress(*REFUSALS):  # the line waits for the next one
+                writer.start()
+                self._writer = writer
 
     def close(self) -> None:
         """Wait until all is said."""

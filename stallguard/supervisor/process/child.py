@@ -16,7 +16,6 @@ import select
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -25,6 +24,7 @@ from stallguard.host import kqueue_exit
 from stallguard.host.process_group import signal_group, sweep
 from stallguard.storage.run_files import Identity, identity
 from stallguard.supervisor.internal_error import persistently
+from stallguard.worker import REFUSALS, Worker
 
 SHELL = "/bin/sh"  # runs a script that does not begin with #!
 
@@ -98,10 +98,10 @@ class Watcher:
     def __init__(self, name: str) -> None:
         """Start the thread.  Raises StallguardError if the system grants none."""
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.thread = Worker(self._run, name)
         try:
             self.thread.start()
-        except RuntimeError as error:
+        except REFUSALS as error:
             raise StallguardError(
                 "the training cannot be started",
                 why=f"the system grants stallguard no thread to watch it ({error})",
@@ -134,7 +134,7 @@ class Child:
         process: subprocess.Popen[bytes],
         post: Post,
         before_post: Callable[[], None],
-        thread: threading.Thread,
+        thread: Worker,
     ) -> None:
         """Use `Child.start`."""
         self.pid = process.pid
