@@ -99,7 +99,11 @@ def watched(minutes: float) -> list[Reading]:
                 while (now := time.monotonic()) < end and guard.poll() is None:
                     found.append(read(process, home / "runs" / "latest" / "journal.jsonl", now - began))
                     if len(found) % 60 == 0:
-                        print(f"{found[-1].at / 60:.0f} of {minutes:g} minutes", file=sys.stderr, flush=True)
+                        print(
+                            f"{found[-1].at / 60:.0f} of {minutes:g} minutes, {found[-1].memory / 1e6:.2f} MB",
+                            file=sys.stderr,
+                            flush=True,
+                        )
                     time.sleep(EVERY)
                 if guard.wait(60):
                     sys.exit(f"bench soak: stallguard ended with {guard.returncode}")

@@ -20,7 +20,8 @@ from detection.peers import FiveTimesLongest, Fixed, Watch
 from detection.plans import Plan
 from stallguard.config.sections import CheckpointSettings
 from stallguard.core import grace_period
-from stallguard.core.limits import DetectorLimits, StopLimits
+from stallguard.core.limits import DetectorLimits, PolicyLimits, StopLimits
+from stallguard.core.policy import decide
 from stallguard.core.time_spent import Spent, effective
 
 STALLS = 4  # in the hours of a night in which the machine is awake
@@ -29,9 +30,11 @@ STALLS = 4  # in the hours of a night in which the machine is awake
 OFTEN, DEFAULT = 30.0, CheckpointSettings().every
 SHOWN = (Fixed(600.0).name, FiveTimesLongest.name)  # of the others' rules
 # Assumed, in seconds: stacks and readings of an incident (10 s at most; it fits into the two minutes in which a stall
-# that is not certain can end by itself); between two attempts; from the start of a process to its first fit (3.3 s of
-# processor time for the import of TensorFlow 2.21 on Linux).  Then the night's own first batch follows.
-EVIDENCE, BACKOFF, IMPORT = 5.0, 2.0, 8.0
+# that is not certain can end by itself); from the start of a process to its first fit (3.3 s of processor time for the
+# import of TensorFlow 2.21 on Linux).  Then the night's own first batch follows.
+EVIDENCE, IMPORT = 5.0, 8.0
+# Between two attempts: each stall is the first trouble since the training was healthy.
+BACKOFF = decide.pause(1, PolicyLimits())
 # From SIGTERM to the end of the process: core/grace_period.py, and the whole grace if the process computes.
 INERT, BUSY = grace_period.WAIT, StopLimits().grace
 IDLE = frozenset(kind for kind, (_, name, _) in KINDS_OF_STALL.items() if name in ("deadlock", "external"))
