@@ -1,8 +1,8 @@
 """The history of an attempt: what diagnosis needs to name the cause of a stall.
 
 `remember(history, event) -> History` keeps the newest of everything, a thinned trail of the last minutes, and
-the growth of the memory over the whole attempt.  Its size is bounded for any length of a run.
-core.diagnosis.metrics makes figures of it.  This module must not conclude anything.
+the growth of the memory over the whole attempt, its own and that of other processes.  Its size is bounded for any
+length of a run.  core.diagnosis.metrics makes figures of it.  This module must not conclude anything.
 """
 
 from __future__ import annotations
@@ -133,6 +133,9 @@ class History(msgspec.Struct, frozen=True):
     stages: tuple[Stage, ...] = ()  # the newest last; thinned like `growth`
     workers_died_at: float | None = None  # when a worker process last died
     growth: Growth = Growth()
+    others: Growth = (
+        Growth()
+    )  # what the machine holds beside the footprint of the training, in the same points
 
 
 def remember(history: History, event: Event) -> History:
@@ -277,6 +280,14 @@ def _process(history: History, at: float, reading: Process) -> History:
     return replace(history, process=_keep(history.process, at, reading), growth=growth, workers_died_at=died)
 
 
+def _memory(history: History, at: float, reading: Memory) -> History:
+    others, newest = history.others, history.process[-1] if history.process else None
+    held = reading.held
+    if held is not None and newest is not None and newest.reading.footprint is not None:
+        others = _grown(others, at, held - newest.reading.footprint, 0)
+    return replace(history, memory=_keep(history.memory, at, reading), others=others)
+
+
 def _grown(growth: Growth, at: float, footprint: int, peak: int) -> Growth:
     """Return the growth with a footprint; if it is full, each two points become one, and the spacing doubles."""
     points = growth.points
@@ -308,7 +319,7 @@ def _trail(field: str) -> Callable[[History, float, Reading], History]:
 _SENSORS: dict[type, Callable[..., History]] = {
     Process: _process,
     Device: _device,
-    Memory: _trail("memory"),
+    Memory: _memory,
     Machine: _trail("machine"),
     Files: _trail("files"),
 }

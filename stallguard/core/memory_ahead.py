@@ -9,6 +9,8 @@ Linux in a SIGKILL.  So a training is ended in time, with a checkpoint, and a ne
     30 s (`earliest`)         the training is started again, after a batch: the same batch after a leak, half of it if
                               single steps need more and more
 
+If other processes take the memory, the first two are done: a new process of the training would gain nothing.
+
 Nothing is ended without a checkpoint to go on from, nor if the policy would give up: then it is announced, and the
 training goes on.  The budgets of the policy hold as for a stall.  `policy.memory_ahead` switches all of it off.
 
@@ -18,7 +20,8 @@ if little is left.  Without epochs, that holds for an hour.  Growth in steps cou
 
 macOS calls its memory pressure normal until half of the memory is wired or compressed [xnu
 doc/vm/memorystatus_notify.md], so nothing is ended while it does: the pages that vm_stat counts as available are few
-there long before memory is short.  Swap is not counted as room: a training in swap crawls.
+there long before memory is short.  Swap is not counted as room of a training: it crawls there.  For other processes it
+is: the machine goes on until the compressor and the swap are full.
 
 Pure, as core.fold.
 """
@@ -35,7 +38,7 @@ from stallguard.core.actions import Action, Announce, Ask, Diagnosed
 from stallguard.core.diagnosis import causes, metrics
 from stallguard.core.history import History
 from stallguard.core.limits import Limits
-from stallguard.core.memory_forecast import LEAK, MARGIN, Forecast, forecast
+from stallguard.core.memory_forecast import LEAK, MARGIN, PEAKS, Forecast, forecast
 from stallguard.core.policy import decide
 from stallguard.core.readings import Memory
 from stallguard.core.run import MemoryWatch, Run, is_muted
@@ -75,14 +78,18 @@ def look(run: Run, limits: Limits) -> Step:
     if way == OFF or run.state != lifecycle.RUNNING or run.decision is not None or run.now - watch.at < every:
         return run, []
     training, ahead = _nearest(run)
+    alone = len(trainings.judged(run)) == 1
+    others = taken_by_others(run.history, run.now) if ahead is None and alone else None
     pressure = _pressure(run.history, run.now)
-    near = ahead is not None and ahead.earliest <= SAVE
+    near = any(one.earliest <= SAVE for one in (ahead, others) if one is not None)
     again = watch.grown is not None and run.now - run.launched < FIRST
     watch = replace(watch, at=run.now, is_near=near or again or _grows_fast(run.history, run.now))
     run = replace(run, memory=watch)
     actions: list[Action] = []
     if ahead is not None:
         run, actions = _told(run, ahead)
+    if others is not None:
+        run, actions = _told_of_others(run, others)
     if near or pressure == "critical":
         run, asked = _asked_to_save(run, training, limits)
         actions += asked
@@ -173,6 +180,20 @@ def expected(history: History, now: float) -> Forecast | None:
     return min(found, key=lambda one: one.earliest, default=None)
 
 
+def taken_by_others(history: History, now: float) -> Forecast | None:
+    """Return when the other processes of the machine have taken what is left; None if nothing shows that they do.
+
+    What they use is what the machine holds, in memory, compressed and in swap, without the footprint of the training.
+    One program that is started is no trend, however long it takes.
+    """
+    points, newest = history.others.points, metrics.newest(history.memory, now, FRESH)
+    if not points or newest is None or newest.most is None or now - points[0][0] < YOUNG:
+        return None
+    footprint = (newest.held or 0) - points[-1][2]
+    ahead = forecast([point[:3] for point in points], newest.most - footprint, sure=PEAKS)
+    return ahead if ahead is not None and ahead.leaks else None
+
+
 def _settling(history: History, *, steps: bool) -> float:
     """Return the age in seconds from which growth counts, or growth in steps."""
     growth, heartbeat = history.growth, history.heartbeat
@@ -234,6 +255,13 @@ def _told(run: Run, ahead: Forecast) -> Step:
         Announce("memory.trend", _facts(ahead)),
         Announce("stall.advice", {"text": finding.advice[0]}),
     ]
+
+
+def _told_of_others(run: Run, ahead: Forecast) -> Step:
+    if run.memory.others_announced or min(ahead.latest, ahead.earliest + SAVE) > TELL:
+        return run, []
+    run = replace(run, memory=replace(run.memory, others_announced=True))
+    return run, [Announce("memory.others", _facts(ahead))]
 
 
 def _asked_to_save(run: Run, training: Training, limits: Limits) -> Step:

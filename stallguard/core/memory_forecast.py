@@ -67,10 +67,10 @@ class Forecast(NamedTuple):
     leaks: bool
 
 
-def forecast(points: Points, ceiling: float, mark: int = 0) -> Forecast | None:
+def forecast(points: Points, ceiling: float, mark: int = 0, sure: Sure = LEAK) -> Forecast | None:
     """Return when the footprint reaches `ceiling` (bytes); None if it does not grow, or too little is known.
 
-    `points`: of the time that counts, the oldest first; `mark`: the highest footprint before them.
+    `points`: of the time that counts, the oldest first; `mark`: the highest footprint before them; `sure`: of a leak.
     """
     if len(points) < LEAST_POINTS or ceiling <= 0:
         return None
@@ -82,7 +82,7 @@ def forecast(points: Points, ceiling: float, mark: int = 0) -> Forecast | None:
     if watched <= 0 or total < max(LEAST_GROWTH, GROWTH_SHARE * ceiling):
         return None
     leaks = _leaks(points, total)
-    sure = LEAK if leaks else PEAKS
+    sure = sure if leaks else PEAKS
     whole, late = total / watched, (marks[-1] - marks[middle]) / (times[-1] - times[middle])
     if late < sure.even * whole or not _goes_on(times, marks, sure.rises):
         return None

@@ -76,11 +76,26 @@ class Memory(Reading, frozen=True, tag="memory"):
     swap_used: int | None = msgspec.field(default=None, name="swap_used_bytes")
     swap_outs: int | None = msgspec.field(default=None, name="swap_out_bytes")  # bytes, cumulative
     compressed: int | None = msgspec.field(default=None, name="compressed_bytes")
+    paged: int | None = msgspec.field(default=None, name="paged_bytes")  # bytes compressed and in swap
+    # The most that can be compressed and in swap.
+    paged_limit: int | None = msgspec.field(default=None, name="paged_limit_bytes")
     stall_some: float | None = None  # PSI avg10, 0..1
     stall_full: float | None = None
     limit: int | None = msgspec.field(default=None, name="limit_bytes")  # cgroup or rlimit in force
     limit_used: int | None = msgspec.field(default=None, name="limit_used_bytes")
     oom_kills: int | None = None  # cumulative, of the cgroup
+
+    @property
+    def held(self) -> int | None:
+        """The bytes in use, in memory, compressed and in swap; None if that is not known."""
+        if self.total is None or self.available is None:
+            return None
+        return self.total - self.available + (self.paged or 0 if self.paged_limit is not None else 0)
+
+    @property
+    def most(self) -> int | None:
+        """The bytes that can be in use; None if that is not known."""
+        return None if self.total is None else self.total + (self.paged_limit or 0)
 
 
 class Machine(Reading, frozen=True, tag="machine"):

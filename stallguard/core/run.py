@@ -37,6 +37,7 @@ class MemoryWatch(msgspec.Struct, frozen=True, omit_defaults=True):
     at: float = 0.0  # of the last look
     is_near: bool = False  # readings are wanted as they come
     announced: bool = False
+    others_announced: bool = False  # that other processes take the memory
     left_alone: bool = False  # it was announced why the training is not started again
     asked: float = -math.inf  # when the probe was asked for a checkpoint
     saves: int = 0  # checkpoints by then

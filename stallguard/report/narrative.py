@@ -118,6 +118,11 @@ MESSAGES = {
         "memory runs out {when} if it goes on like this: {what} by {hourly} an hour, and {room} are left",
         level="warning",
     ),
+    "memory.others": Message(
+        "the machine's memory runs out {when}: other processes take {hourly} more each hour, and {room} are left; "
+        "end what is not needed",
+        level="warning",
+    ),
     "memory.checkpoint": Message("memory is short: asked the training for a checkpoint"),
     "memory.left_alone": Message(
         "memory is about to run out, and the training is not started again: {why}", level="warning"

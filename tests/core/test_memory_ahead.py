@@ -30,6 +30,7 @@ class Machine(Simulation):
     ) -> None:  # fmt: skip
         limits: Limits = replace(LIMITS, policy=policy or PolicyLimits(), observe=observe)
         self.saves, self.pressure = saves, None
+        self.others, self.paged, self.paged_limit = OTHERS, 0, 0
         super().__init__(limits, batch=1.0, ends_if_asked=ends_if_asked)
 
     def first_record(self) -> dict[str, object]:
@@ -45,8 +46,14 @@ class Machine(Simulation):
     def use(self, footprint: float) -> None:
         """Set the footprint, and what is left beside it."""
         self.be(tree=replace(self.tree, footprint=int(footprint)))
-        left = max(0, TOTAL - OTHERS - int(footprint))
-        self.system.memory = Memory(total=TOTAL, available=left, pressure=self.pressure)
+        left = max(0, TOTAL - int(self.others) - int(footprint))
+        self.system.memory = Memory(
+            total=TOTAL,
+            available=left,
+            pressure=self.pressure,
+            paged=int(self.paged),
+            paged_limit=self.paged_limit,
+        )
 
     def leak(self, seconds: float, rate: float, *, peaks: bool = False) -> Self:
         """Train while `rate` GB a second are lost; `peaks`: between large steps the footprint is as before."""
@@ -56,6 +63,18 @@ class Machine(Simulation):
             if self.attempt != attempt or not self.alive:
                 break
             self.use(BASE + (0 if peaks and dice.random() < 0.5 else grown))
+            self.go_on(1.0)
+        return self
+
+    def beside(self, seconds: float, rate: float) -> Self:
+        """Train while other processes take `rate` GB a second more; what does not fit is paged out."""
+        for _ in range(int(seconds)):
+            self.others += rate * GB
+            used = self.tree.footprint or BASE
+            if (over := self.others + used - 0.97 * TOTAL) > 0 and self.paged_limit:
+                self.others -= over
+                self.paged += over
+            self.use(used)
             self.go_on(1.0)
         return self
 
@@ -289,3 +308,37 @@ def test_memory_that_grows_back_to_what_was_needed_before_is_no_leak() -> None:
     world.leak(1800, 0.9 * FILLED / 1800)
 
     assert not [one for one in world.announced() if one.startswith("memory.")]
+
+
+def test_other_processes_that_take_the_memory_are_announced_and_the_training_is_saved() -> None:
+    world = settled()
+    world.beside(3500, FILLED / 3600)
+
+    [facts] = world.facts_of("memory.others")
+    assert "min" in facts["when"]
+    assert set(world.asked()) == {"save"}, "a machine that freezes takes the training with it"
+    assert world.signals() == []
+    assert world.announced().count("memory.trend") == 0, "it is not the training"
+
+
+def test_what_the_machine_can_compress_and_swap_is_room_for_other_processes() -> None:
+    world = settled()
+    world.paged_limit = 18 * GB
+    world.beside(3500, FILLED / 3600)
+    assert world.announced().count("memory.others") == 0
+
+    world.beside(3000, FILLED / 3600)
+    assert world.announced().count("memory.others") == 1
+    [told] = [at for at, action in world.done if getattr(action, "message", "") == "memory.others"]
+    full = 100 + 900 + 3600 * (FILLED + 18) / FILLED
+    assert 20 * 60 < full - told < 40 * 60
+
+
+def test_programs_that_are_opened_and_closed_are_no_trend() -> None:
+    world = settled()
+    for _ in range(4):
+        world.beside(60, 0.1)
+        world.beside(600, 0.0)
+        world.beside(30, -0.2)
+        world.beside(600, 0.0)
+    assert world.announced().count("memory.others") == 0

@@ -46,7 +46,7 @@ def watch(night: Night) -> Seen:
         run = _read(run, night, index, at)
         run, actions = memory_ahead.look(run, LIMITS)
         names = [one.message for one in actions if isinstance(one, Announce)]
-        told = at if told is None and "memory.trend" in names else told
+        told = at if told is None and {"memory.trend", "memory.others"} & set(names) else told
         left = left or "memory.left_alone" in names
         commands = [one.command for one in actions if isinstance(one, Ask)]
         if "save" in commands:

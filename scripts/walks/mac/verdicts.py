@@ -46,8 +46,17 @@ def gpu(text: str, seconds: float) -> Row:
 def memory(sysctl: str, vm_stat: str) -> Row:
     """Whether pressure, swap and compressor are reported."""
     reading = memory_reading(parse.sysctl(sysctl), parse.pages(vm_stat))
-    absent = [name for name in ("total", "available", "pressure", "swap_used", "swap_outs", "compressed")
-              if getattr(reading, name) is None]  # fmt: skip
+    wanted = (
+        "total",
+        "available",
+        "pressure",
+        "swap_used",
+        "swap_outs",
+        "compressed",
+        "paged",
+        "paged_limit",
+    )
+    absent = [name for name in wanted if getattr(reading, name) is None]
     figure = f"not reported: {', '.join(absent)}" if absent else f"pressure {reading.pressure}"
     return judged("memory", not absent, figure, "the memory sensor sees all it needs",
                   "a finding about memory will be weaker here")  # fmt: skip

@@ -20,7 +20,8 @@ PREDICATE = (
 )
 MEMORY = (
     "kern.memorystatus_vm_pressure_level", "kern.memorystatus_level", "vm.swapusage", "vm.compressor_bytes_used",
-    "vm.loadavg", "hw.memsize", "hw.model", "machdep.cpu.brand_string", "iogpu.wired_limit_mb",
+    "vm.compressor_segment_limit", "vm.compressor_segment_buffer_size", "vm.loadavg", "hw.memsize", "hw.model",
+    "machdep.cpu.brand_string", "iogpu.wired_limit_mb",
 )  # fmt: skip
 
 

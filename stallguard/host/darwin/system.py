@@ -31,6 +31,8 @@ MEMORY_NAMES = (
     "kern.memorystatus_vm_pressure_level",
     "vm.swapusage",
     "vm.compressor_bytes_used",
+    "vm.compressor_segment_limit",
+    "vm.compressor_segment_buffer_size",
 )
 FACT_NAMES = ("hw.model", "hw.memsize", "hw.ncpu", "machdep.cpu.brand_string", "sysctl.proc_translated")
 PATIENCE = 10.0  # seconds until a tool is killed; its sensor counts as blocked long before
@@ -52,14 +54,27 @@ def memory(_pid: int | None = None) -> Memory:
 
 
 def memory_reading(sysctl: Mapping[str, str], pages: parse.Pages | None) -> Memory:
-    """Return the reading that sysctl's values and the page counts make."""
+    """Return the reading that sysctl's values and the page counts make.
+
+    The compressor keeps pages in segments of 64 KiB, in memory and in swap files, and has a limit for the number of all
+    of them [xnu osfmk/vm/vm_compressor.c, vm_compressor_out_of_space].  At that limit the machine freezes, and the
+    watchdog's panic says "100% of segments limit (BAD)", usually with 65 to 78 swap files.  A Mac of 64 GiB has
+    1,629,615 segments.  Their number cannot be read; half-empty segments make it higher than what they hold.
+    """
+    limit, size = (
+        whole_number(sysctl.get(f"vm.compressor_segment_{name}")) for name in ("limit", "buffer_size")
+    )
+    swap_used = parse.swap_used(sysctl.get("vm.swapusage"))
+    occupied = pages.bytes("Pages occupied by compressor") if pages else None
     return Memory(
         total=whole_number(sysctl.get("hw.memsize")),
         available=pages.bytes("Pages free", "Pages inactive", "Pages speculative") if pages else None,
         pressure=parse.PRESSURE.get(sysctl.get("kern.memorystatus_vm_pressure_level", "")),
-        swap_used=parse.swap_used(sysctl.get("vm.swapusage")),
+        swap_used=swap_used,
         swap_outs=pages.bytes("Swapouts") if pages else None,
         compressed=whole_number(sysctl.get("vm.compressor_bytes_used")),
+        paged=None if swap_used is None or occupied is None else swap_used + occupied,
+        paged_limit=None if limit is None or size is None else limit * size,
     )
 
 

@@ -28,10 +28,13 @@ def memory(pid: int | None = None) -> Memory:
     outs = _counter("/proc/vmstat", b"pswpout")
     tight = tightest(limits(pid))
     stalls = parse_pressure(slurp("/proc/pressure/memory") or b"")
+    swap_used = None if swap is None or swap_free is None else swap - swap_free
     return Memory(
         total=info.get("MemTotal"),
         available=info.get("MemAvailable"),
-        swap_used=None if swap is None or swap_free is None else swap - swap_free,
+        swap_used=swap_used,
+        paged=swap_used,
+        paged_limit=swap,
         swap_outs=None if outs is None else outs * procfs.PAGE,
         compressed=info.get("Zswap"),
         stall_some=stalls.get("some"),

@@ -182,3 +182,19 @@ def test_open_files_and_connections_that_psutil_cannot_tell_are_not_known(monkey
     monkeypatch.setattr("psutil.Process.net_connections", broken)
     assert process_tree.has_open(os.getpid(), "/etc/hosts") is None
     assert process_tree.is_remote([os.getpid()]) is None
+
+
+def test_what_the_compressor_and_the_swap_hold_and_can_hold() -> None:
+    pages = parse.pages((RECORDINGS / "vm_stat_m_series_32g_healthy.txt").read_text())
+    # The limits are those of a Mac with 64 GiB, as its owner published them.
+    sysctl = {
+        "vm.swapusage": "total = 13312.00M  used = 11625.69M  free = 1686.31M  (encrypted)",
+        "vm.compressor_segment_limit": "1629615",
+        "vm.compressor_segment_buffer_size": "65536",
+    }
+    reading = system.memory_reading(sysctl, pages)
+    assert reading.paged == 96636 * 16384 + round(11625.69 * 2**20)
+    assert reading.paged_limit == 1629615 * 65536
+
+    unknown = system.memory_reading({}, pages)
+    assert (unknown.paged, unknown.paged_limit) == (None, None)
