@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from scripts.benches.chaos_faults.fault import Fault
+from scripts.benches.chaos_faults.guards import GUARDS
 from scripts.benches.chaos_faults.stage import Broken, Stage, expect, whole
 from scripts.benches.chaos_faults.table import FAULTS
 
-BENCH = Path(__file__).parents[1] / "scripts" / "benches" / "chaos.py"
+ROOT = Path(__file__).parents[1]
+BENCH = ROOT / "scripts" / "benches" / "chaos.py"
 
 
 @pytest.fixture
@@ -34,6 +36,12 @@ def test_what_is_promised_for_a_fault_is_seen(stage: Stage, fault: Fault) -> Non
 def test_there_are_enough_faults_and_each_has_a_name_of_its_own() -> None:
     assert len(FAULTS) == len({fault.name for fault in FAULTS}) >= 60
     assert all(fault.done and fault.promised for fault in FAULTS)
+
+
+@pytest.mark.parametrize("name", [name for name, changes in GUARDS.items() if changes])
+def test_what_takes_a_guard_out_is_in_the_source_once(name: str) -> None:
+    for change in GUARDS[name]:
+        assert (ROOT / "stallguard" / change.file).read_text().count(change.old) == 1, change
 
 
 def test_a_promise_that_is_broken_is_said_and_counted(tmp_path: Path) -> None:

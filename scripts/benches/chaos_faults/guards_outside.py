@@ -52,7 +52,7 @@ _SUPERVISOR: Guards = {
     "supervisor-out-of-memory": (
         Change(
             "supervisor/evidence_collector.py",
-            "        except RuntimeError as error:",
+            "        except REFUSALS as error:",
             "        except KeyError as error:",
         ),
         Change(
@@ -60,6 +60,7 @@ _SUPERVISOR: Guards = {
             "            yield\n        except Exception as error:",
             "            yield\n        except KeyError as error:",
         ),
+        Change("worker.py", "if held() is None and", "if False and"),
     ),
     "supervisor-out-of-descriptors": (
         Change(
