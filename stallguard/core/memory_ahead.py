@@ -38,7 +38,7 @@ from stallguard.core.actions import Action, Announce, Ask, Diagnosed
 from stallguard.core.diagnosis import causes, metrics
 from stallguard.core.history import History
 from stallguard.core.limits import Limits
-from stallguard.core.memory_forecast import LEAK, MARGIN, PEAKS, Forecast, forecast
+from stallguard.core.memory_forecast import LEAK, MARGIN, Forecast, forecast, grows_all_the_time
 from stallguard.core.policy import decide
 from stallguard.core.readings import Memory
 from stallguard.core.run import MemoryWatch, Run, is_muted
@@ -184,14 +184,19 @@ def taken_by_others(history: History, now: float) -> Forecast | None:
     """Return when the other processes of the machine have taken what is left; None if nothing shows that they do.
 
     What they use is what the machine holds, in memory, compressed and in swap, without the footprint of the training.
-    One program that is started is no trend, however long it takes.
+    One program that is started is no trend.
     """
     points, newest = history.others.points, metrics.newest(history.memory, now, FRESH)
     if not points or newest is None or newest.most is None or now - points[0][0] < YOUNG:
         return None
     footprint = (newest.held or 0) - points[-1][2]
-    ahead = forecast([point[:3] for point in points], newest.most - footprint, sure=PEAKS)
-    return ahead if ahead is not None and ahead.leaks else None
+    trail = [point[:3] for point in points]
+    # Also over the newest half and quarter, because the growth can have begun lately.
+    for lately in (trail, trail[len(trail) // 2 :], trail[3 * len(trail) // 4 :]):
+        ahead = forecast(lately, newest.most - footprint)
+        if ahead is not None and ahead.leaks and now - lately[0][0] >= YOUNG and grows_all_the_time(lately):
+            return ahead
+    return None
 
 
 def _settling(history: History, *, steps: bool) -> float:

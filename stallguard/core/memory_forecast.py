@@ -38,6 +38,7 @@ LATELY = 2.0  # x the longest time between two rises: a mark that rested for lon
 HORIZON = 1.0  # x the seconds watched: so long, growth that levels off like a logarithm goes on as before
 MARGIN = 0.03  # of what there is: the system and a checkpoint need some; reclaim begins before the last page
 BASE_SHARE = 0.5  # of the growth of the mark that the lowest footprint shares in a leak
+QUARTERS, QUARTER_SHARE = 4, 0.33  # parts of the time; of the mean rise of a part
 SIMILAR, STEP = 0.5, 0.33  # of the largest rise: another step of its size, and the usual rise between steps
 
 
@@ -67,10 +68,18 @@ class Forecast(NamedTuple):
     leaks: bool
 
 
-def forecast(points: Points, ceiling: float, mark: int = 0, sure: Sure = LEAK) -> Forecast | None:
+def grows_all_the_time(points: Points) -> bool:
+    """Return whether the highest footprint rose in each quarter of the time: one program that is started rises once."""
+    quarter, total = len(points) // QUARTERS, points[-1][2] - points[0][2]
+    highs = [points[index * quarter][2] for index in range(QUARTERS)] + [points[-1][2]]
+    rises = [after - before for before, after in pairwise(highs)]
+    return quarter > 0 and total > 0 and min(rises) >= QUARTER_SHARE * total / QUARTERS
+
+
+def forecast(points: Points, ceiling: float, mark: int = 0) -> Forecast | None:
     """Return when the footprint reaches `ceiling` (bytes); None if it does not grow, or too little is known.
 
-    `points`: of the time that counts, the oldest first; `mark`: the highest footprint before them; `sure`: of a leak.
+    `points`: of the time that counts, the oldest first; `mark`: the highest footprint before them.
     """
     if len(points) < LEAST_POINTS or ceiling <= 0:
         return None
@@ -82,7 +91,7 @@ def forecast(points: Points, ceiling: float, mark: int = 0, sure: Sure = LEAK) -
     if watched <= 0 or total < max(LEAST_GROWTH, GROWTH_SHARE * ceiling):
         return None
     leaks = _leaks(points, total)
-    sure = sure if leaks else PEAKS
+    sure = LEAK if leaks else PEAKS
     whole, late = total / watched, (marks[-1] - marks[middle]) / (times[-1] - times[middle])
     if late < sure.even * whole or not _goes_on(times, marks, sure.rises):
         return None
