@@ -55,16 +55,20 @@ def read(directory: Path, cwd: str) -> IncidentEvidence | None:
     if not directory.is_dir():
         return None
     kept = manifest(directory)
-    stacks = _bytes(directory / "stacks.txt", STACKS_MAX).decode(errors="replace")
     return IncidentEvidence(
         place=f"{directory.parent.name}/{directory.name}",
         seconds=kept.seconds,
         size=kept.size,
         removed=kept.removed,
         items=kept.items,
-        stacks=tuple(stack_groups.fold(stacks, cwd)),
+        stacks=tuple(stack_groups.fold(stacks(directory), cwd)),
         output=tuple(last_lines(directory / "output.txt")),
     )
+
+
+def stacks(directory: Path) -> str:
+    """Return the Python stacks of an incident as faulthandler wrote them; empty if there are none."""
+    return _bytes(directory / "stacks.txt", STACKS_MAX).decode(errors="replace")
 
 
 def manifest(directory: Path) -> KeptManifest:

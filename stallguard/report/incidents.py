@@ -83,6 +83,16 @@ def incidents(record: Record) -> list[Incident]:
     return reader.found
 
 
+def noticed(record: Record) -> list[Incident]:
+    """Return the incidents in order, without what they cost; the record need not have what the sensors read."""
+    reader = _Reader(record)
+    for at, what in record.happened:
+        how = _TAKE.get(type(what))
+        if how is not None:
+            how(reader, at, what)
+    return reader.found
+
+
 class _Reader:
     """Goes through what happened; `open` is the incident that is under way."""
 
