@@ -86,6 +86,11 @@ def loop(chance: random.Random, place: Path, _port: int) -> tuple[list[str], dic
     return ["evening", "400", "0.05", str(chance.randrange(70, 110)), str(place / "memory")], {}
 
 
+def spin(chance: random.Random, _place: Path, _port: int) -> tuple[list[str], dict[str, str]]:
+    """Return the arguments of the loop of the tests that searches for ever."""
+    return [], {"AT = 80": f"AT = {chance.randrange(60, 110)}"}
+
+
 KINDS = (
     *map(drill, ("op", "lock", "gil", "spin", "stopped")),
     once("stall_once.py", "generator", "blocked generator"),
@@ -94,6 +99,7 @@ KINDS = (
     once("steps.py", "dequeue", "queue in a step"),
     *map(wait, ("lock", "with", "event", "queue", "join", "feeder")),
     Kind("lock in a loop", SCRIPTS / "loop.py", loop),
+    Kind("search without end", SCRIPTS / "search.py", spin),
 )
 
 

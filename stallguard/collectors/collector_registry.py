@@ -12,6 +12,8 @@ from pathlib import Path
 from stallguard import host, plugins
 from stallguard.collectors import (
     COUNTERS,
+    MOVING,
+    NEXT_DUMP,
     PLUGINS,
     STACKS,
     STACKS_AGAIN,
@@ -33,6 +35,10 @@ from stallguard.probe import wire
 EVIDENCE_TOOLS = host.part("evidence_tools")
 KB, MB = 1 << 10, 1 << 20
 ANSWER = 2.0  # seconds for the process to write its stacks, which takes 10 ms
+# Further dumps of a script that runs: of a loop that calls functions, only what all dumps have in common is its place.
+# If a call takes 85 % of such a loop, it is in all of 37 dumps once in 400 times.
+DUMPS, QUIET, IN_ALL = 36, 0.02, 2.0  # at most; seconds without growth that end a dump; seconds for all
+RUNS = 0.2  # of a core, from which on a process runs; a dump itself takes 10 ms
 
 OWN = (
     Collector("environment", surroundings.environment, 0.5, 64 * KB),
@@ -47,7 +53,7 @@ OWN = (
 
 def collectors(context: EvidenceContext, trouble: Callable[[str, Exception], None]) -> list[Collector]:
     """Return the collectors for `context`; `trouble` is called for plug-ins that cannot be loaded."""
-    found = [Collector(STACKS, python_stacks, ANSWER + 0.5, MB, first=True)]
+    found = [Collector(STACKS, python_stacks, ANSWER + IN_ALL + 0.5, MB, first=True)]
     found += [_table(table) for table in EVIDENCE_TOOLS.tables(context.pid)]
     found += OWN
     if context.again > 0:
@@ -58,18 +64,32 @@ def collectors(context: EvidenceContext, trouble: Callable[[str, Exception], Non
 
 
 def python_stacks(context: EvidenceContext, sheet: Sheet) -> Facts:
-    """Write the Python stacks of all threads, and read them."""
-    return _taken("stacks.txt", context, sheet)
+    """Write the Python stacks of all threads, and read them; if the script runs, several times."""
+    first, facts = _taken("stacks.txt", context, sheet)
+    dumps: list[str] = []
+    began, before = time.monotonic(), stack_request.cpu_seconds(context.pid)
+    until = began + IN_ALL
+    while len(dumps) < DUMPS and time.monotonic() < until and stacks.runs_the_script(stacks.parse(first)):
+        try:
+            dumps.append(stack_request.stacks(context, until - time.monotonic(), QUIET))
+        except (Nothing, OSError):  # it ended, or it does not answer any more
+            break
+        used, passed = stack_request.cpu_seconds(context.pid) - before, time.monotonic() - began
+        if used < RUNS * passed:
+            break
+    if any(text != first for text in dumps):
+        sheet.text(MOVING, NEXT_DUMP.join(dumps))
+    return facts
 
 
 def stacks_again(context: EvidenceContext, sheet: Sheet) -> Facts:
     """Write the Python stacks once more, some time later."""
     time.sleep(context.again)
-    return _taken("stacks-again.txt", context, sheet)
+    return _taken("stacks-again.txt", context, sheet)[1]
 
 
-def _taken(name: str, context: EvidenceContext, sheet: Sheet) -> Facts:
-    """Write a stack dump as file `name`; return its facts with the probe's count of batches and of other progress."""
+def _taken(name: str, context: EvidenceContext, sheet: Sheet) -> tuple[str, Facts]:
+    """Write a stack dump as file `name`; return it, and its facts with the probe's counts of batches and progress."""
     try:
         record = wire.unpack(context.stacks.with_suffix(".page").read_bytes())
     except OSError:
@@ -82,7 +102,7 @@ def _taken(name: str, context: EvidenceContext, sheet: Sheet) -> Facts:
         classes[0] = LOCK  # a lock for which the script waits has no frame: lock.acquire() is C
     where = sheet.redactor.text(reading.where)
     facts = {"where": where, "classes": classes, "fingerprint": reading.fingerprint}
-    return facts if record is None else facts | {counter: record[counter] for counter in COUNTERS}
+    return text, facts if record is None else facts | {counter: record[counter] for counter in COUNTERS}
 
 
 def _table(table: Table) -> Collector:

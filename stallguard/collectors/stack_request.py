@@ -22,8 +22,8 @@ QUIET = 0.1  # seconds without growth after which the text is complete
 MAX = 1 << 20  # bytes
 
 
-def stacks(context: EvidenceContext, seconds: float) -> str:
-    """Return the dump, waiting at most `seconds`.
+def stacks(context: EvidenceContext, seconds: float, quiet: float = QUIET) -> str:
+    """Return the dump, waiting at most `seconds`; it is complete after `quiet` seconds without growth.
 
     Raises Nothing if the process must not be signalled or cannot answer, TimeoutError if it does not answer.
     """
@@ -46,21 +46,21 @@ def stacks(context: EvidenceContext, seconds: float) -> str:
     before = _size(context.stacks)
     os.kill(context.pid, context.signal)
     until = time.monotonic() + seconds
-    if not _grows(context.stacks, before, until):
+    if not _grows(context.stacks, before, until, quiet):
         raise TimeoutError(f"no answer within {seconds:g} s: the process is stuck in the kernel")
     with context.stacks.open("rb") as file:
         file.seek(before)
         return file.read(MAX).decode(errors="replace")
 
 
-def _grows(path: Path, before: int, until: float) -> bool:
+def _grows(path: Path, before: int, until: float, quiet: float) -> bool:
     """Wait until the file has grown and stopped growing; False if it has not grown."""
     last, since = before, time.monotonic()
     while (now := time.monotonic()) < until:
         size = _size(path)
         if size != last:
             last, since = size, now
-        elif size > before and now - since >= QUIET:
+        elif size > before and now - since >= quiet:
             return True
         time.sleep(LOOK)
     return last > before
@@ -71,3 +71,12 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time that a process has used; 0 if the system does not show it."""
+    try:
+        times = psutil.Process(pid).cpu_times()
+    except ERRORS:
+        return 0.0
+    return float(times.user + times.system)

@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 
 import msgspec
 
@@ -99,6 +100,35 @@ def classes(threads: Sequence[Thread]) -> tuple[str, ...]:
     order += [thread for thread in threads if thread is not main and frames.speaks(thread.frames)]
     found = [frames.classify(thread.frames) for thread in order]
     return tuple(dict.fromkeys(kind for kind in found if kind))
+
+
+def runs_the_script(threads: Sequence[Thread]) -> bool:
+    """Return whether the script's own code can be running: the main thread's, or what a framework called."""
+    main = main_thread(threads)
+    relevant = [thread for thread in threads if thread is main or frames.is_called_by_library(thread.frames)]
+    return any(frames.classify(thread.frames) in (frames.USER, frames.GENERATOR) for thread in relevant)
+
+
+def common(dumps: Sequence[Sequence[Thread]]) -> list[Thread]:
+    """Return the threads of the first dump with the calls that they have in all dumps, from the outermost on.
+
+    Of a loop that calls functions these are the calls down to the loop, with none of those that only some dumps met.  A
+    thread of a dump that was cut off, or that is missing there, does not count.
+    """
+    found = []
+    for thread in dumps[0] if dumps else ():
+        shared = thread.frames
+        for dump in dumps[1:]:
+            other = next((one.frames for one in dump if one.ident == thread.ident), ())
+            pairs = zip(reversed(shared), reversed(other), strict=False)
+            same = sum(1 for _ in takewhile(_is_same_call, pairs))
+            shared = shared[len(shared) - same :] if same else shared
+        found.append(msgspec.structs.replace(thread, frames=shared))
+    return found
+
+
+def _is_same_call(pair: tuple[Frame, Frame]) -> bool:
+    return (pair[0].file, pair[0].function) == (pair[1].file, pair[1].function)
 
 
 def fingerprint(threads: Sequence[Thread]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from stallguard.collectors import MOVING, NEXT_DUMP
 from stallguard.errors import UNREADABLE
 from stallguard.report import stack_groups
 from stallguard.report.sanitize import screen
@@ -69,6 +70,12 @@ def read(directory: Path, cwd: str) -> IncidentEvidence | None:
 def stacks(directory: Path) -> str:
     """Return the Python stacks of an incident as faulthandler wrote them; empty if there are none."""
     return _bytes(directory / "stacks.txt", STACKS_MAX).decode(errors="replace")
+
+
+def dumps(directory: Path) -> list[str]:
+    """Return all dumps of the Python stacks of an incident, the first one first; none if there is none."""
+    moving = _bytes(directory / MOVING, STACKS_MAX).decode(errors="replace")
+    return [text for text in (stacks(directory), *moving.split(NEXT_DUMP)) if text]
 
 
 def manifest(directory: Path) -> KeptManifest:

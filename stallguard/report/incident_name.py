@@ -20,8 +20,8 @@ Calls are written so that only a change of the hang changes them:
   have new ones in each process.
 - Threads have no names, numbers or order.
 
-A loop that never ends moves: its innermost call is the one that was seen, so a busy loop that calls functions of the
-script can have a name for each.
+A loop that never ends moves, so its stacks are taken several times (collectors.collector_registry), and its place is what
+they have in common.  A call that takes nearly all of the time of such a loop can still be in all of them.
 
 Pure: threads and words in, text out.  Must not read files.
 """
@@ -61,7 +61,10 @@ def name(cause: str, phase: str, place: Sequence[str]) -> str:
 
 
 def stall_place(threads: Sequence[Thread]) -> tuple[str, ...]:
-    """Return where a stalled training stands, a line for each thread that matters; empty without stacks."""
+    """Return where a stalled training stands, a line for each thread that matters; empty without stacks.
+
+    `threads`: of one dump, or what several have in common.
+    """
     main = stacks.main_thread(threads)
     if main is None:
         return ()

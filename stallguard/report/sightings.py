@@ -121,7 +121,8 @@ def _name(
     if one.kind != STALL or cause not in incident_name.PLACED:
         how = one.facts.get("how", "") if one.kind != STALL else ""
         return incident_name.name(cause, phase, incident_name.end_place(printed, how, exception))
-    place = incident_name.stall_place(stacks.parse(evidence_files.stacks(run.incident(one.number))))
+    dumps = map(stacks.parse, evidence_files.dumps(run.incident(one.number)))
+    place = incident_name.stall_place(stacks.common(list(dumps)))
     return incident_name.name(cause, phase, place) if place else incident_name.UNNAMED
 
 
