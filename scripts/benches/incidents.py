@@ -1,9 +1,9 @@
 """`scripts/bench incidents`: does the same hang have the same name each time, and another hang another?
 
-Runs 16 programs that hang, RUNS times each, under a real `stallguard run`, and reads the name of the incident.  Each run
-has its own directory, working directory, home, number of lines above the code, batch size, port and length before the
-hang.  Ctrl-C ends it early, with the table of what was done.  The detector's patience is shortened, so that a run takes
-half a minute; it takes 25 minutes in all with four at a time.
+Runs 17 programs that hang, RUNS times each, under a real `stallguard run`, and reads the name of the incident.  Each
+run has its own directory, working directory, home, number of lines above the code, batch size, port and length before
+the hang.  Ctrl-C ends it early, with the table of what was done.  The detector's patience is shortened, so that a run
+takes half a minute; two cores take half an hour for all.
 """
 
 from __future__ import annotations
@@ -118,9 +118,10 @@ def settings() -> list[str]:
 def name_of(kind: Kind, seed: int) -> str:
     """Run a kind once, at a place and with sizes that depend on `seed`; return the name of its incident."""
     chance = random.Random(f"{kind.name} {seed}")
-    with tempfile.TemporaryDirectory(prefix=f"sg-{chance.randrange(10**6)}-") as made, socket.create_server(
-        ("127.0.0.1", 0)
-    ) as server:
+    with (
+        tempfile.TemporaryDirectory(prefix=f"sg-{chance.randrange(10**6)}-") as made,
+        socket.create_server(("127.0.0.1", 0)) as server,
+    ):
         home = Path(made)
         place = home.joinpath(*(f"d{chance.randrange(1000)}" for _ in range(chance.randrange(1, 5))))
         place.mkdir(parents=True)

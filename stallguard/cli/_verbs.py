@@ -34,6 +34,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "Afterwards": {
         "ls": "List all runs.",
         "morning": "Sum up each run of the last night.",
+        "incidents": "List what went wrong in all runs, by name.",
         "report": "Explain what happened in a run, and why.",
         "profile": "Show where the time of a run went.",
         "replay": "Decide a recorded run again.",
@@ -58,7 +59,7 @@ MEANT = {
     "kill": "stop", "end": "stop", "cancel": "stop", "pause": "mute", "start": "run", "exec": "run", "show": "status",
     "watch": "top", "tail": "logs", "log": "logs", "history": "ls", "runs": "ls", "rm": "prune", "clean": "prune",
     "settings": "config", "check": "doctor", "test": "drill", "stacks": "dump", "resume": "run",
-    "flame": "profile", "speedscope": "profile",
+    "stalls": "incidents", "crashes": "incidents", "flame": "profile", "speedscope": "profile",
 }  # fmt: skip
 # These print while a training runs, with their own settings.
 SUPERVISES = ("run", "drill", "find-batch", "compare", "agent")

@@ -22,6 +22,8 @@ from stallguard.storage.paths import RunDir, list_runs
 def command(since: str, as_json: bool) -> None:
     """Summarize each run of the last night: whether it finished, its progress, the lost time, and what to do.
 
+    Each incident has its name, how often it was seen before, and what helped against it.
+
     \b
     Examples:
       stallguard morning
@@ -29,6 +31,7 @@ def command(since: str, as_json: bool) -> None:
     """  # noqa: D301 - click wants the real backspace
     from stallguard.agent import job_memory, missed_starts
     from stallguard.agent.service_manager import manager, own_system
+    from stallguard.report import sightings
     from stallguard.report.overnight import SCHEMA, MissedStart, OvernightOutput, lines
     from stallguard.report.overnight_run import continuations, night
 
@@ -41,7 +44,12 @@ def command(since: str, as_json: bool) -> None:
         raise StallguardError(
             f"{since!r} is no duration", cure="write it as 16h or 3d", code=USAGE
         ) from error
-    nights = [night(run, continuations=went_on, jobs=jobs) for run in runs if _last_lived(run) >= began]
+    sighted = sightings.of_runs(runs)
+    nights = [
+        night(run, continuations=went_on, jobs=jobs, sighted=sighted)
+        for run in runs
+        if _last_lived(run) >= began
+    ]
     over = missed_starts.since(began, manager(own_system(), os.environ), dt.datetime.now().astimezone())
     if as_json:
         missed = [MissedStart(one.job, one.at, one.words) for one in over]

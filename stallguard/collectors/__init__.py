@@ -22,7 +22,10 @@ PLUGINS = "stallguard.collectors"
 BUDGET = 10.0  # seconds for all collectors together: a restart waits no longer for its evidence
 STACKS_SIGNAL = int(signal.SIGUSR1)
 STACKS, STACKS_AGAIN = "stacks", "stacks-again"  # the collectors whose facts the manifest contains
-MOVING, NEXT_DUMP = "stacks-moving.txt", "\n-------- next dump\n"  # further dumps of a script that runs, and what separates them
+MOVING, NEXT_DUMP = (
+    "stacks-moving.txt",
+    "\n-------- next dump\n",
+)  # further dumps of a script that runs, and what separates them
 COUNTERS = ("beats", "changes")  # of the probe's record: batches, and progress of any kind
 
 

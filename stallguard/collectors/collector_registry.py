@@ -38,7 +38,7 @@ ANSWER = 2.0  # seconds for the process to write its stacks, which takes 10 ms
 # Further dumps of a script that runs: of a loop that calls functions, only what all dumps have in common is its place.
 # If a call takes 85 % of such a loop, it is in all of 37 dumps once in 400 times.
 DUMPS, QUIET, IN_ALL = 36, 0.02, 2.0  # at most; seconds without growth that end a dump; seconds for all
-RUNS = 0.2  # of a core, from which on a process runs; a dump itself takes 10 ms
+LOOKED, RUNS = 0.25, 0.02  # seconds; if a process uses so many seconds of a processor in that time, it runs
 
 OWN = (
     Collector("environment", surroundings.environment, 0.5, 64 * KB),
@@ -53,7 +53,7 @@ OWN = (
 
 def collectors(context: EvidenceContext, trouble: Callable[[str, Exception], None]) -> list[Collector]:
     """Return the collectors for `context`; `trouble` is called for plug-ins that cannot be loaded."""
-    found = [Collector(STACKS, python_stacks, ANSWER + IN_ALL + 0.5, MB, first=True)]
+    found = [Collector(STACKS, python_stacks, ANSWER + LOOKED + IN_ALL + 0.5, MB, first=True)]
     found += [_table(table) for table in EVIDENCE_TOOLS.tables(context.pid)]
     found += OWN
     if context.again > 0:
@@ -67,16 +67,16 @@ def python_stacks(context: EvidenceContext, sheet: Sheet) -> Facts:
     """Write the Python stacks of all threads, and read them; if the script runs, several times."""
     first, facts = _taken("stacks.txt", context, sheet)
     dumps: list[str] = []
-    began, before = time.monotonic(), stack_request.cpu_seconds(context.pid)
-    until = began + IN_ALL
-    while len(dumps) < DUMPS and time.monotonic() < until and stacks.runs_the_script(stacks.parse(first)):
-        try:
-            dumps.append(stack_request.stacks(context, until - time.monotonic(), QUIET))
-        except (Nothing, OSError):  # it ended, or it does not answer any more
-            break
-        used, passed = stack_request.cpu_seconds(context.pid) - before, time.monotonic() - began
-        if used < RUNS * passed:
-            break
+    if stacks.runs_the_script(stacks.parse(first)):
+        before = stack_request.cpu_seconds(context.pid)
+        time.sleep(LOOKED)
+        runs = stack_request.cpu_seconds(context.pid) - before >= RUNS
+        until = time.monotonic() + IN_ALL
+        while runs and len(dumps) < DUMPS and time.monotonic() < until:
+            try:
+                dumps.append(stack_request.stacks(context, until - time.monotonic(), QUIET))
+            except (Nothing, OSError):  # it ended, or it does not answer any more
+                break
     if any(text != first for text in dumps):
         sheet.text(MOVING, NEXT_DUMP.join(dumps))
     return facts

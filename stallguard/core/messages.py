@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from stallguard.core import ledger, time_spent
 from stallguard.core.actions import Announce
 from stallguard.core.bottlenecks.kinds import KINDS
-from stallguard.core.diagnosis import causes, signatures
+from stallguard.core.diagnosis import causes, metrics, signatures
+from stallguard.core.diagnosis import known_problems as known
 from stallguard.core.events import DUMP, Collected, Matched, ProbeNote
 from stallguard.core.limits import LEAST_PATIENCE, NEVER
 from stallguard.core.text import HOW, WHILE, counted, cut, duration
@@ -20,6 +21,7 @@ from stallguard.core.time_spent import Spent
 from stallguard.errors import STOPPED_ON_TIME
 
 if TYPE_CHECKING:  # a caller that needs only words must not import the whole core
+    from stallguard.core.history import History
     from stallguard.core.run import Run
     from stallguard.core.training import Training
     from stallguard.core.verdicts import Bottleneck, Finding
@@ -150,6 +152,32 @@ def diagnosis(findings: Sequence[Finding]) -> list[Announce]:
     ]
     advice = findings[0].advice[:1] if findings else ()
     return announced + [Announce("stall.advice", {"text": text}) for text in advice]
+
+
+def known_problems(findings: Sequence[Finding], history: History, phase: str) -> list[Announce]:
+    """Return what is announced of the public report that looks most like the first finding; nothing without one."""
+    printed = {match.signature for match in history.matched}
+    found = [
+        one
+        for finding in findings[:1]
+        for one in known.alike(finding.cause, phase, printed, metal=metrics.on_metal(history))
+    ]
+    return [
+        Announce("stall.known_problem", {
+            "problem": one.problem.key, "what": one.problem.what, "cure": one.problem.cure,
+            "address": one.problem.address, "why": likeness(printed=one.printed),
+        })
+        for one in found[:1]
+    ]  # fmt: skip
+
+
+def likeness(*, printed: bool) -> str:
+    """Return why an incident looks like a public report."""
+    return (
+        "the output has a line of it"
+        if printed
+        else "the same kind of stall; no line of the output proves it"
+    )
 
 
 def soft(findings: Sequence[Finding]) -> list[Announce]:

@@ -10,6 +10,7 @@ import datetime as dt
 import gc
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 
 import msgspec
 
@@ -17,14 +18,17 @@ from stallguard.core import messages
 from stallguard.core.actions import Announce
 from stallguard.core.diagnosis import causes
 from stallguard.core.events import ProbeConnected
+from stallguard.errors import StallguardError
 from stallguard.report import (
     attempt_rows,
     evidence_files,
+    incident_history,
     incidents,
     journal_record,
     profile_document,
     programs,
     sampled_trainings,
+    sightings,
     slowness,
     summary,
     timeline,
@@ -33,22 +37,27 @@ from stallguard.report import (
 from stallguard.report.attempt_rows import AttemptRow
 from stallguard.report.evidence_files import IncidentEvidence
 from stallguard.report.flame_graph import FlameGraphs
+from stallguard.report.incident_history import KnownReport
 from stallguard.report.incidents import Announcement, Incident
 from stallguard.report.narrative import prose, sentence
 from stallguard.report.programs import TrainingRow
+from stallguard.report.sightings import Sighting
 from stallguard.report.slowness import BottleneckText
 from stallguard.report.timeline import Timeline
 from stallguard.report.totals import RunTotals
 from stallguard.report.wall_time import clock
 from stallguard.storage import run_files
-from stallguard.storage.paths import RunDir
+from stallguard.storage.paths import RunDir, list_runs
 from stallguard.storage.run_files import RunRequest
 
 SCHEMA = 1
 TOLD_MAX = 2000  # sentences
 HEADLINES = {incidents.STALL: "training.stalled", incidents.CRASH: "attempt.crashed"}
 # What the rest of an incident says already.
-SAID = ("training.stalled", "attempt.crashed", "stall.diagnosed", "stall.alternative", "stall.advice")
+SAID = (
+    "training.stalled", "attempt.crashed", "stall.diagnosed", "stall.alternative", "stall.advice",
+    "stall.known_problem",
+)  # fmt: skip
 
 
 class StoryLine(msgspec.Struct, frozen=True):
@@ -71,7 +80,11 @@ class CauseText(msgspec.Struct, frozen=True):
 
 
 class IncidentText(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An incident as it is shown.  `same_as`: number of an earlier one that hung in exactly the same stacks."""
+    """An incident as it is shown.  `same_as`: number of an earlier one that hung in exactly the same stacks.
+
+    `name`: the same for the same hang in each run, empty if too little was kept; `seen`: how often it had been seen by
+    then in the kept runs; `known`: public reports that it looks like.
+    """
 
     number: int
     kind: str
@@ -89,6 +102,9 @@ class IncidentText(msgspec.Struct, frozen=True, omit_defaults=True):
     why: str = ""
     mathematics: str = ""
     evidence: IncidentEvidence | None = None
+    name: str = ""
+    seen: str = ""
+    known: tuple[KnownReport, ...] = ()
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -184,7 +200,7 @@ def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None) -> 
         totals=sums,
         attempts=tries,
         trainings=trained,
-        incidents=_incidents(run, troubles, shown, cwd, known),
+        incidents=_incidents(run, troubles, shown, cwd, known, zone),
         bottlenecks=slow,
         advice=summary.advice(troubles),
         beyond=texts["training.limitation"],
@@ -203,10 +219,13 @@ def _incidents(
     clock: Callable[[float], str],
     cwd: str,
     known: journal_record.Record,
+    zone: dt.tzinfo | None,
 ) -> list[IncidentText]:
     seen: dict[str, int] = {}
     shown = []
-    for one in troubles:
+    sighted = sightings.of_run(run) if troubles else ()
+    all_sighted = _all_sighted(run) if sighted else []
+    for one, sighting in zip_longest(troubles, sighted[: len(troubles)]):
         same = seen.setdefault(one.fingerprint, one.number) if one.fingerprint else one.number
         kept = evidence_files.read(run.incident(one.number), cwd) if one.number else None
         fits = [
@@ -225,8 +244,20 @@ def _incidents(
             announced=[_line(line.at, line, clock) for line in one.announced if line.message not in SAID],
             same_as=same if same != one.number else 0,
             why=decided.why if decided else "", mathematics=decided.mathematics if decided else "",
+            name=sighting.name if sighting else "",
+            seen=incident_history.seen_words(sighting, all_sighted, zone) if sighting else "",
+            known=incident_history.known(sighting) if sighting else (),
         ))  # fmt: skip
     return shown
+
+
+def _all_sighted(run: RunDir) -> list[Sighting]:
+    """Return the incidents of all runs beside this one, and its own."""
+    try:
+        beside = list_runs(run.path.parent)
+    except StallguardError:
+        beside = []
+    return sightings.of_runs(beside if run in beside else [*beside, run])
 
 
 def _line(at: float, announced: Announce | Announcement, clock: Callable[[float], str]) -> StoryLine:

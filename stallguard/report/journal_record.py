@@ -62,7 +62,7 @@ class _Line(msgspec.Struct):
 def read(path: Path, *, samples: bool = True) -> Record:
     """Return what the journal at `path` holds; an empty record if there is none.
 
-    `samples`: with the probe's records and the readings, nine lines of ten; without them it takes a twentieth of the time.
+    `samples`: with the probe's records and the readings, which are nearly all lines.
     """
     # A night has a hundred thousand lines, so each is decoded by its type.
     decode_line, decode_value = (

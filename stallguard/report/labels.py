@@ -13,11 +13,12 @@ from stallguard.core.messages import category, exit_facts, percent
 from stallguard.core.text import HOW, count, counted, duration, quantity
 from stallguard.core.time_spent import EFFECTIVE, ineffective
 from stallguard.report.evidence_files import IncidentEvidence, KeptItem
+from stallguard.report.incident_history import known_words
 from stallguard.report.incidents import OPEN, OVER, RECOVERED, RESTARTED, STALL
 from stallguard.report.narrative import DOES, batch, prose, sentence
 from stallguard.report.stack_groups import GroupedStacks, Segment
 
-__all__ = ["count", "duration", "quantity"]
+__all__ = ["count", "duration", "known_words", "prose", "quantity"]
 
 if TYPE_CHECKING:  # a caller that wants words only must not wait for arrays
     from stallguard.report.document import Document, IncidentText

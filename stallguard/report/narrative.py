@@ -95,6 +95,9 @@ MESSAGES = {
     "stall.diagnosed": Message("most likely {cause} ({confidence}): {because}", level="warning"),
     "stall.alternative": Message("also possible: {cause} ({confidence}): {because}"),
     "stall.advice": Message("suggestion: {text}"),
+    "stall.known_problem": Message(
+        "this looks like {problem} ({why}): {what}; what helped, by that report: {cure}; {address}"
+    ),
     "stall.deferred": Message("it can recover by itself; acting in {seconds} unless it does"),
     "stall.left_alone": Message("no action for now: {why}", level="warning"),
     "stall.observed": Message("observe mode: no action", level="warning"),
@@ -171,6 +174,13 @@ STORY = {
     "flame graph": "each bar is a call, as wide as the time of all samples in it; below it are the calls that it made, "
     "those with the most time first; long runs of calls inside libraries are folded",
     "flames left out": "not drawn: {count} with less time",
+    "incident new": "seen for the first time",
+    "incident this week": "{ordinal} time this week; first seen {first}",
+    "incident again": "{ordinal} time in all; last seen {last}, first seen {first}",
+    "incident helped": "what helped: {remedy}",
+    "incident unhelped": "nothing helped so far: the training did not go on healthily ({times} tried)",
+    "incident without cause": "no cause was found",
+    "incident without name": "no name: its run kept too little for one",
     "same stacks": "its stacks are those of stall {number}",
     "no stacks": "no Python stacks: {why}",
     "story quiet": "never anything but zero: {names}",

@@ -1,4 +1,4 @@
-"""The morning after: each run of the night in three lines.
+"""The morning after: each run of the night in three lines, and one for each incident that has a name.
 
 Pure: a summary in, lines out.  This module must not look anything up.
 """
@@ -13,6 +13,16 @@ from stallguard.core.messages import duration, effective_time
 from stallguard.core.time_spent import Spent
 
 SCHEMA = 1
+
+
+class NightIncident(msgspec.Struct, frozen=True):
+    """An incident of a run, once for each name."""
+
+    name: str  # the same for the same hang in each run
+    count: int  # times in this run
+    seen: str  # how often it had been seen by then in the kept runs, in words
+    helped: str  # what helped against it in the kept runs, in words; empty: nothing, or not known
+    known: str  # the public report that it looks like, in words; empty: none
 
 
 class Night(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -41,6 +51,9 @@ class Night(msgspec.Struct, frozen=True, omit_defaults=True):
     continued_by: str = ""  # the run that went on from it
     resumable: bool = False  # it left a checkpoint
     job: str = ""  # the overnight job that it is the newest run of
+    incidents: tuple[
+        NightIncident, ...
+    ] = ()  # those with a name, by the time when they were first seen in this run
 
 
 class MissedStart(msgspec.Struct, frozen=True):
@@ -83,7 +96,7 @@ ANEW = "it left no checkpoint: the next start begins from scratch"
 
 
 def lines(night: Night) -> list[str]:
-    """Return the three lines: how it ended, how far it came, what was lost and what to do."""
+    """Return three lines: how it ended, how far it came, what was lost and what to do; then those of the incidents."""
     at = f" at {night.ended}" if night.ended else ""
     why = night.why or "the reason is not known"
     ending = STATES.get(night.state, "{state}").format(
@@ -116,7 +129,14 @@ def lines(night: Night) -> list[str]:
         f"{night.command}: {ending}  ({night.run}{before})",
         f"  {progress}",
         "  " + "; ".join(filter(None, (", ".join(losses) or "no stalls", time, to_do))),
+        *(text for one in night.incidents for text in _incident(one)),
     ]
+
+
+def _incident(one: NightIncident) -> list[str]:
+    often = f" ({one.count} times)" if one.count > 1 else ""
+    said = "; ".join(filter(None, (one.seen, one.helped)))
+    return [f"  {one.name}{often}: {said}", *([f"    {one.known}"] if one.known else [])]
 
 
 def far(epoch: int | None, epochs: int | None, loss: float | None, first_loss: float | None = None) -> str:

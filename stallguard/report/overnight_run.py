@@ -6,13 +6,14 @@ The words are overnight.py's.  Must not lay anything out.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from stallguard.core.diagnosis.causes import title
 from stallguard.errors import STOPPED_ON_TIME
-from stallguard.report import attempt_rows, incidents, journal_record, summary, totals
-from stallguard.report.overnight import Night
+from stallguard.report import attempt_rows, incident_history, incidents, journal_record, summary, totals
+from stallguard.report.overnight import Night, NightIncident
+from stallguard.report.sightings import Sighting
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
 
@@ -25,11 +26,13 @@ def night(
     zone: dt.tzinfo | None = None,
     continuations: Mapping[str, str] = NONE_KNOWN,
     jobs: Mapping[str, str] = NONE_KNOWN,
+    sighted: Sequence[Sighting] = (),
 ) -> Night:
     """Return the summary of a run.
 
     `zone`: of the clock that is shown, None for the system's; `continuations`: from a run's id to that which went on
-    from it; `jobs`: from a run's id to the overnight job that it is the newest run of.
+    from it; `jobs`: from a run's id to the overnight job that it is the newest run of;
+    `sighted`: the incidents of all kept runs.
     """
     known = journal_record.read(run.journal)
     tries, troubles = attempt_rows.attempts(known), incidents.incidents(known)
@@ -64,7 +67,25 @@ def night(
         continued_by=continuations.get(run.id, ""),
         resumable=run.has_checkpoints(),
         job=jobs.get(run.id, ""),
+        incidents=_incidents(run, sighted, zone),
     )
+
+
+def _incidents(run: RunDir, sighted: Sequence[Sighting], zone: dt.tzinfo | None) -> tuple[NightIncident, ...]:
+    """Return the incidents of a run that have a name, each once, as of the last time that it had them."""
+    found: dict[str, list[Sighting]] = {}
+    for one in sighted:
+        if one.run == run.id and one.name:
+            found.setdefault(one.name, []).append(one)
+    shown = []
+    for name, here in found.items():
+        [summed] = incident_history.named([one for one in sighted if one.name == name], here[-1].at)
+        shown.append(NightIncident(
+            name, len(here), incident_history.seen_words(here[-1], sighted, zone),
+            incident_history.remedy_words(summed.remedies),
+            next(map(incident_history.known_words, summed.known), ""),
+        ))  # fmt: skip
+    return tuple(shown)
 
 
 def continuations(runs: Iterable[RunDir]) -> dict[str, str]:

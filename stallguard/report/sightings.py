@@ -14,10 +14,8 @@ import msgspec
 
 from stallguard import jsontext
 from stallguard.collectors import frames, stacks
-from stallguard.core.actions import Announce
 from stallguard.core.diagnosis import signatures
 from stallguard.core.events import Launched, Matched, ProbeConnected
-from stallguard.core.text import whole_number
 from stallguard.errors import UNREADABLE
 from stallguard.report import evidence_files, incident_name, incidents, journal_record
 from stallguard.report.incidents import RECOVERED, STALL, Incident
@@ -28,7 +26,9 @@ from stallguard.storage.paths import RunDir
 KEPT = "incidents.json"
 SCHEMA = 1
 HEALTHY = 600.0  # seconds that the next attempt has to train without an incident for its remedy to count
-GOOD_ENDS = frozenset({"finished", "stopped", "interrupted"})  # states of a run whose last attempt was healthy
+GOOD_ENDS = frozenset(
+    {"finished", "stopped", "interrupted"}
+)  # states of a run whose last attempt was healthy
 ITSELF, SAME, SMALLER, CPU = "itself", "same", "smaller", "cpu"  # remedies
 ON_METAL = frozenset({frames.METAL_WAIT, frames.MPS_COMPILE})
 
@@ -112,9 +112,7 @@ def _read(run: RunDir) -> Iterator[Sighting]:
         )  # fmt: skip
 
 
-def _name(
-    run: RunDir, one: Incident, cause: str, phase: str, printed: Sequence[str], exception: str
-) -> str:
+def _name(run: RunDir, one: Incident, cause: str, phase: str, printed: Sequence[str], exception: str) -> str:
     """Return the name of an incident, UNNAMED if its cause or its place is not known."""
     if not cause:
         return incident_name.UNNAMED

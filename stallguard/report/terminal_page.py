@@ -145,6 +145,8 @@ def resampled(series: Series, timeline: Timeline, columns: int) -> list[float | 
 def _trouble(trouble: IncidentText) -> Iterator[RenderableType]:
     title = Text(f"{labels.name(trouble)}  ", style=f"{HEAD} {ACCENT}")
     yield Padding(title.append(labels.summary(trouble), DIM), (1, 0, 0, 0), expand=False)
+    if trouble.name:
+        yield _indented(Text(trouble.name, HEAD).append(f"  {trouble.seen}", DIM))
     yield _indented(Text(trouble.headline))
     if trouble.where:
         yield _indented(Text("> ", style=ACCENT).append(trouble.where, HEAD))
@@ -155,6 +157,7 @@ def _trouble(trouble: IncidentText) -> Iterator[RenderableType]:
         yield _indented(Text(cause.title).append(f"  {cause.word} ({cause.confidence:.0%})", DIM))
         yield from (_indented(_point(text, "+")) for text in cause.evidence)
         yield from (_indented(_point(text, "-")) for text in cause.against)
+    yield from (_indented(_point(prose(labels.known_words(one)), "=", ACCENT)) for one in trouble.known)
     if trouble.same_as:
         yield _indented(Text(sentence("same stacks", {"number": str(trouble.same_as)}), style=DIM))
     evidence = None if trouble.same_as else trouble.evidence

@@ -111,6 +111,7 @@ PRINTED = {
     "agent status": [["--name", "nightly"]],
     "bundle": [[]],
     "config show": [[]],
+    "incidents": [[]],
     "learned show": [[]],
     "ls": [["--all"]],
     "morning": [["--since", "9999d"]],

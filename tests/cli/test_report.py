@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -146,10 +147,14 @@ def test_the_morning_tells_each_run_of_the_night_in_three_lines(home, tmp_path):
 
     lines = stallguard(tmp_path, "morning").stdout.splitlines()
 
-    assert len(lines) == 3
+    assert len(lines) == 5
     assert lines[0].startswith("train.py --epochs 100: finished at ")
     assert "epoch 4 of 100, loss 2." in lines[1]
     assert "2 stalls (a step that waits for its device, or its library, without end), 2 restarts" in lines[2]
+    # The same two stalls in the copy of the run, in which they were at the same time.
+    assert re.match(r"  wait-[0-9a-f]{6} \(2 times\): fourth time this week; first seen ", lines[3])
+    assert "a restart" in lines[3]
+    assert "looks like tensorflow/tensorflow#50395" in lines[4]
     both = json.loads(stallguard(tmp_path, "morning", "--since", "3d", "--json").stdout)
     assert [one["run"] for one in both["runs"]] == ["night", "older"]
 

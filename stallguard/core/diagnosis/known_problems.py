@@ -12,7 +12,9 @@ from typing import NamedTuple
 from stallguard.core.diagnosis.known_problem import KnownProblem
 from stallguard.core.diagnosis.known_problems_table import TABLE
 
-MOST = 2  # reports that are named for an incident
+MOST = (
+    2  # reports with a printed line that are named for an incident; of those that are only of its kind, one
+)
 
 
 class Likeness(NamedTuple):
@@ -35,4 +37,4 @@ def alike(cause: str, phase: str, printed: Collection[str], *, metal: bool) -> l
         and (not row.phases or phase in row.phases)
         and (metal or not row.on_metal)
     ]
-    return sorted(found, key=lambda one: not one.printed)[:MOST]
+    return [one for one in found if one.printed][:MOST] or found[:1]

@@ -12,7 +12,7 @@ from stallguard.core.diagnosis.known_problem import KnownProblem
 GPU = (causes.GPU_ERROR, causes.GPU_ERROR_STICKY, causes.NATIVE_CRASH, causes.DEVICE_WAIT)
 IN_A_STEP = ("step", "between", "epoch start")
 GITHUB = "https://github.com/"
-NONE = "none is reported"
+NONE = "nothing so far"
 
 TABLE: tuple[KnownProblem, ...] = (
     KnownProblem(
@@ -48,7 +48,7 @@ TABLE: tuple[KnownProblem, ...] = (
     KnownProblem(
         "WebODM/OpenSplat#198", GITHUB + "WebODM/OpenSplat/issues/198",
         "Internal Error 0000000e, then a loss that is not a number",
-        "none is reported; the reporter asks for the step to be computed again",
+        "nothing so far; the reporter asks for the step to be computed again",
         (causes.WRONG_NUMBERS,), ("iogpu_internal",),
     ),
     KnownProblem(
@@ -115,7 +115,7 @@ TABLE: tuple[KnownProblem, ...] = (
     KnownProblem(
         "tracel-ai/cubecl#1523", GITHUB + "tracel-ai/cubecl/issues/1523",
         "the watchdog of the display ends GPU work with any number of operations in a buffer",
-        "none is reported for the batch size: it made no difference",
+        "nothing so far; a smaller batch made no difference",
         (causes.GPU_INTERACTIVITY, causes.NATIVE_CRASH), ("iogpu_interactivity",),
     ),
     KnownProblem(
@@ -157,13 +157,13 @@ TABLE: tuple[KnownProblem, ...] = (
     KnownProblem(
         "tensorflow/tensorflow#83371", GITHUB + "tensorflow/tensorflow/issues/83371",
         "malloc reports a pointer that was not allocated (TensorFlow 2.16 with its plug-in, M3 Max)",
-        "none is reported; the reporter wrote later that it was solved",
+        "the reporter wrote later that it was solved, not how",
         (causes.NATIVE_CRASH,), ("malloc_free",),
     ),
     KnownProblem(
         "tensorflow/tensorflow#64507", GITHUB + "tensorflow/tensorflow/issues/64507",
         "protobuf ends the process with target + size == res (TensorFlow 2.16.1)",
-        "none is noted here",
+        "not noted here",
         (causes.NATIVE_CRASH,), ("pb_fatal",),
     ),
     KnownProblem(
@@ -218,7 +218,7 @@ TABLE: tuple[KnownProblem, ...] = (
     KnownProblem(
         "tensorflow/tensorflow#60800", GITHUB + "tensorflow/tensorflow/issues/60800",
         "one epoch takes 10 to 200 times as long, then the training goes on as before",
-        "none is reported; it recovers by itself",
+        "nothing so far; it recovers by itself",
         (causes.TRANSIENT,), on_metal=True,
     ),
     KnownProblem(
@@ -230,7 +230,7 @@ TABLE: tuple[KnownProblem, ...] = (
     KnownProblem(
         "tensorflow/tensorflow#60616", GITHUB + "tensorflow/tensorflow/issues/60616",
         "a layer with argsort and gather_nd leaks memory on the GPU",
-        "the CPU does not leak",
+        "training on the CPU, which does not leak",
         (causes.MEMORY_GROWTH, causes.MEMORY_RUNS_OUT), on_metal=True,
     ),
     KnownProblem(
