@@ -21,6 +21,7 @@ from stallguard.config import schema
 from stallguard.config.detector_keys import EVIDENCE, PHASES
 from stallguard.config.table import EVERYDAY, KEYS
 from stallguard.core import lifecycle
+from stallguard.core.diagnosis import known_problems_table
 from stallguard.core.limits import PhaseLimits
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,11 +102,18 @@ def json_reference() -> str:
     return Reference().text(list(verbs(cli)))
 
 
+def known_problems() -> str:
+    """Return the table of public reports."""
+    rows = [f"| [{row.key}]({row.address}) | {row.what} | {row.cure} |" for row in known_problems_table.TABLE]
+    return "\n".join(["| report | what it describes | what helped there |", "|---|---|---|", *rows])
+
+
 PARTS = [
     ("docs/cli.md", "verbs", verb_table),
     ("docs/configuration.md", "keys", key_tables),
     ("ARCHITECTURE.md", "lifecycle", diagram),
     ("docs/journal.md", "json", json_reference),
+    ("docs/incidents.md", "known", known_problems),
 ]
 
 

@@ -195,11 +195,7 @@ def _collected(run: Run, event: Collected, limits: Limits) -> Step:
         return run, [Announce("evidence.dumped", messages.evidence(event))]
     findings = diagnose.diagnose(run.history, run.detector_state.judgement, run.now)
     run = move(run, "collected", findings=findings)
-    announced = [
-        Announce("evidence.collected", messages.evidence(event)),
-        *messages.diagnosis(findings),
-        *messages.known_problems(findings, run.history, run.detector_state.judgement.phase),
-    ]
+    announced = [Announce("evidence.collected", messages.evidence(event)), *messages.explained(run, findings)]
     due, next_step = (
         wakeups.acts_at(run, limits),
         decide.decide(findings, attempts_so_far(run, findings), limits.policy),
@@ -229,8 +225,7 @@ def _exited(run: Run, event: Exited, limits: Limits) -> Step:
         found = Diagnosed(incident=run.totals.incidents, findings=findings, decision=decision)
         announced = [
             Announce("attempt.crashed", messages.exit_facts(run.attempt, event.code)),
-            *messages.diagnosis(findings),
-            *messages.known_problems(findings, run.history, run.detector_state.judgement.phase),
+            *messages.explained(run, findings),
             found,
         ]
     run = replace(run, findings=findings, decision=decision, past=tried)

@@ -154,6 +154,12 @@ def diagnosis(findings: Sequence[Finding]) -> list[Announce]:
     return announced + [Announce("stall.advice", {"text": text}) for text in advice]
 
 
+def explained(run: Run, findings: Sequence[Finding]) -> list[Announce]:
+    """Return what is announced of the findings, and the public report that a run's trouble looks like."""
+    phase = run.detector_state.judgement.phase
+    return [*diagnosis(findings), *known_problems(findings, run.history, phase)]
+
+
 def known_problems(findings: Sequence[Finding], history: History, phase: str) -> list[Announce]:
     """Return what is announced of the public report that looks most like the first finding; nothing without one."""
     printed = {match.signature for match in history.matched}
