@@ -23,9 +23,10 @@ from rich.segment import Segment, Segments
 from rich.terminal_theme import TerminalTheme
 
 from stallguard.cli import drill, top
+from stallguard.cli import status as status_verb
 from stallguard.cli._live import ask
 from stallguard.errors import StallguardError
-from stallguard.report import document, terminal_page
+from stallguard.report import document, terminal_page, top_screen
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, list_runs
 
@@ -79,13 +80,15 @@ def main() -> int:
 
 def watched(process: subprocess.Popen[bytes]) -> RenderableType | None:
     """Ask the run for its status until it ends; return the last screen of `top` that shows a possible stall."""
-    last = None
+    last, samples = None, list[top_screen.Sample]()
     while process.poll() is None:
         time.sleep(EVERY)
         for run in list_runs():
             snapshot = status(run)
+            samples += [top_screen.sample(snapshot)] if snapshot else []
             if snapshot and snapshot["judgement"].get("step") == POSSIBLE_STALL:
-                last = top._screen(run, snapshot, "")  # noqa: SLF001 - the picture is of this screen
+                title, rows = status_verb.lines(run, [])[0], status_verb.live_rows(run, snapshot)
+                last = top.drawn(top_screen.run_lines(title, rows, snapshot, samples, "", (COLUMNS, LINES)))
     return last
 
 

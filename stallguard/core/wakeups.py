@@ -7,13 +7,25 @@ from __future__ import annotations
 
 import math
 
+import msgspec
+
 from stallguard.core import shutdown, trainings
 from stallguard.core.detection import detector
 from stallguard.core.diagnosis import causes
-from stallguard.core.lifecycle import ENDED, HOLDING, WATCHED
-from stallguard.core.limits import Limits
+from stallguard.core.lifecycle import BACKOFF, ENDED, HOLDING, KILLING, STOPPING, SUSPECT, WATCHED
+from stallguard.core.limits import LEAST_PATIENCE, NEVER, Limits
 from stallguard.core.policy import decide
-from stallguard.core.run import Run
+from stallguard.core.run import Run, is_muted
+
+STALL, ACT, KILL, GIVE_UP, START, SEGMENT = "stall", "act", "kill", "give up", "start", "segment"
+_AFTER_DEADLINE = {STOPPING: KILL, KILLING: GIVE_UP, BACKOFF: START}
+
+
+class NextStep(msgspec.Struct, frozen=True):
+    """What stallguard does next if nothing changes."""
+
+    step: str  # stall (the silence is one), act (on the stall), kill, give up, start (an attempt), segment (its end)
+    seconds: float  # until then; 0: now
 
 
 def next_wake(run: Run, limits: Limits) -> float:
@@ -38,6 +50,22 @@ def next_deadline(run: Run, limits: Limits) -> float:
     if due is None or due <= run.now or run.decision is not None:
         return run.deadline
     return min(run.deadline, due)
+
+
+def next_step(run: Run, limits: Limits) -> NextStep | None:
+    """Return what is done next, and when; None if nothing is due, or nothing while the run is paused or observed."""
+    step, due = _AFTER_DEADLINE.get(run.state, ""), run.deadline
+    judgement = run.detector_state.judgement
+    if run.state == SUSPECT:
+        step, due = STALL, run.now + judgement.threshold - judgement.gap
+    elif run.state == HOLDING and not (limits.observe or is_muted(run) or math.isfinite(run.declined)):
+        acts = acts_at(run, limits)
+        step, due = (ACT, acts) if acts is not None else ("", math.inf)
+    elif run.state in WATCHED and (ends := shutdown.segment_ends(run, limits)) is not None:
+        step, due = SEGMENT, ends
+    if not step or due - run.now >= NEVER * LEAST_PATIENCE:
+        return None
+    return NextStep(step, round(max(0.0, due - run.now), 1))
 
 
 def acts_at(run: Run, limits: Limits) -> float | None:

@@ -24,6 +24,15 @@ from stallguard.report.sanitize import plain
 
 Snapshot = Mapping[str, Any]
 Rows = list[tuple[str, str]]
+# What is done next, by core.wakeups.NextStep; {time} is a duration.
+NEXT = {
+    "stall": "a stall in {time}, unless a batch ends",
+    "act": "acting on the stall in {time}, unless it recovers",
+    "kill": "SIGKILL in {time}, unless it ends",
+    "give up": "giving up on the process in {time}",
+    "start": "the next attempt in {time}",
+    "segment": "the end of this segment in {time}",
+}
 UNWELL = frozenset({COLLECTING, HOLDING, UNGUARDED, FAILED})
 OVER_MAX = 8  # trainings that are over, shown with those that live
 BAR = 30  # columns of the bar that shows a silence against its threshold
@@ -57,6 +66,7 @@ def rows(snapshot: Snapshot, last_words: str = "", where: str = "") -> Rows:
     rows = [
         ("state", f"{state}: {MEANING.get(state, state)}{since}{attempt}{factor}{device}"),
         ("paused", muted(snapshot)),
+        ("next", next_step(snapshot)),
         ("doing", "" if by_hand else WHILE.get(phase, phase).removeprefix("while ")),
         ("silent", _silence(snapshot.get("judgement", {}), snapshot.get("silent"))),
         ("progress", progress(heartbeat, rate)),
@@ -71,6 +81,13 @@ def rows(snapshot: Snapshot, last_words: str = "", where: str = "") -> Rows:
         ("last words", plain(last_words)),
     ]
     return [(name, text) for name, text in rows if text]
+
+
+def next_step(snapshot: Snapshot) -> str:
+    """Return what stallguard does next, and when; "" if nothing is due."""
+    due = snapshot.get("next_step") or {}
+    text = NEXT.get(due.get("step", ""), "")
+    return text.format(time=duration(due["seconds"])) if text else ""
 
 
 def muted(snapshot: Snapshot, now: dt.datetime | None = None) -> str:
@@ -176,20 +193,29 @@ def _time(snapshot: Snapshot) -> Rows:
     return [("time", plain(", ".join(places)))]
 
 
+def footprint_of(snapshot: Snapshot) -> int | None:
+    """Return the bytes of memory that the training takes; None if they are not known."""
+    process = snapshot.get("readings", {}).get("process", {})
+    size: int | None = process.get("footprint_bytes") or process.get("rss_bytes")
+    return size
+
+
 def _resources(snapshot: Snapshot) -> Rows:
     """Return what the training takes from the machine, and what is left of it."""
     readings = snapshot.get("readings", {})
     machine, device = readings.get("machine", {}), readings.get("device", {})
-    process, memory = readings.get("process", {}), readings.get("memory", {})
-    cores, footprint = snapshot.get("rates", {}).get("cpu"), process.get("footprint") or process.get("rss")
+    memory = readings.get("memory", {})
+    cores, footprint = snapshot.get("rates", {}).get("cpu"), footprint_of(snapshot)
     processor = [f"{cores:.2f} cores"] if cores is not None else []
     processor += [f"{machine['idle']:.0%} of the machine idle"] if machine.get("idle") is not None else []
     gpu = [f"{device['utilisation']:.0%} busy"] if device.get("utilisation") is not None else []
-    gpu += [f"{quantity(device['memory'], 'bytes')} in use"] if device.get("memory") is not None else []
-    gpu += [f"{device['power']:.3g} W"] if device.get("power") is not None else []
+    used, power = device.get("memory_bytes"), device.get("power_watts")
+    gpu += [f"{quantity(used, 'bytes')} in use"] if used is not None else []
+    gpu += [f"{power:.3g} W"] if power is not None else []
     held = [f"{quantity(footprint, 'bytes')} of the training"] if footprint else []
-    if memory.get("available") is not None:
-        held.append(f"{quantity(memory['available'], 'bytes')} available")
+    if memory.get("available_bytes") is not None:
+        held.append(f"{quantity(memory['available_bytes'], 'bytes')} available")
     held += [f"pressure {memory['pressure']}"] if memory.get("pressure") else []
-    held += [f"{quantity(memory['swap_used'], 'bytes')} swapped"] if memory.get("swap_used") else []
+    swapped = memory.get("swap_used_bytes")
+    held += [f"{quantity(swapped, 'bytes')} swapped"] if swapped else []
     return [("processor", ", ".join(processor)), ("GPU", ", ".join(gpu)), ("memory", ", ".join(held))]

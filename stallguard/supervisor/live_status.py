@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
-from stallguard.core import ledger, time_spent
+from stallguard.core import ledger, time_spent, wakeups
 from stallguard.core.bottlenecks import find
 from stallguard.core.diagnosis import metrics
 from stallguard.core.events import Heartbeat
 from stallguard.core.history import History
+from stallguard.core.limits import Limits
 from stallguard.core.messages import limit
 from stallguard.core.profile import Spot
 from stallguard.core.readings import AnyReading
@@ -17,6 +19,7 @@ from stallguard.core.run import Run, beats, is_muted
 from stallguard.core.time_spent import Spent
 from stallguard.core.training import Training
 from stallguard.core.verdicts import Bottleneck, Finding, Judgement
+from stallguard.core.wakeups import NextStep
 
 SCHEMA = 1
 LATELY = 15.0  # seconds over which a pace is measured
@@ -90,6 +93,7 @@ class LiveStatus(msgspec.Struct, frozen=True):
     lost: float | UnsetType = UNSET  # seconds that stalls, crashes and restarts cost
     effective: float | UnsetType | None = UNSET  # share of the time, 0..1; null: not known
     spent: Spent | UnsetType = UNSET  # where the time went
+    next_step: NextStep | UnsetType | None = UNSET  # what stallguard does next; null: nothing that is known
     muted: float | UnsetType | None = UNSET  # seconds for which stall handling is still paused
     trainings: list[Shown] | UnsetType = UNSET
     why: str | UnsetType = UNSET  # why nothing more is known
@@ -102,8 +106,8 @@ class Living(msgspec.Struct, frozen=True):
     runs: list[LiveStatus]
 
 
-def snapshot(name: str, run: Run | None, now: float) -> LiveStatus:
-    """Return what `stallguard status` shows.  `now`: monotonic seconds."""
+def snapshot(name: str, run: Run | None, now: float, limits: Limits | None = None) -> LiveStatus:
+    """Return what `stallguard status` shows.  `now`: monotonic seconds; without `limits` the next step is not known."""
     if run is None:
         return LiveStatus(SCHEMA, name, "new")
     judgement, times = run.detector_state.judgement, ledger.spent(run.ledger, now)
@@ -130,6 +134,7 @@ def snapshot(name: str, run: Run | None, now: float) -> LiveStatus:
         lost=round(time_spent.total(times, time_spent.LOST), 1),
         effective=time_spent.effective(times),
         spent=times,
+        next_step=wakeups.next_step(replace(run, now=max(run.now, now)), limits) if limits else None,
         muted=round(run.quiet_until - now, 1) if is_muted(run) else None,
         trainings=[
             *(

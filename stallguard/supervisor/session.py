@@ -94,8 +94,9 @@ class Session:
     def _status(self) -> Any:
         from stallguard.supervisor.live_status import snapshot
 
-        run = self._guard.loop.newest() if self._guard else None
-        return snapshot(self.context.directory.id, run, self.context.clock.monotonic())
+        loop = self._guard.loop if self._guard else None
+        run, limits = (loop.newest(), loop.limits) if loop else (None, None)
+        return snapshot(self.context.directory.id, run, self.context.clock.monotonic(), limits)
 
     def _refuses(self, verb: str) -> str:
         from stallguard.core import user_commands

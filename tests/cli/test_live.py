@@ -29,9 +29,10 @@ SNAPSHOT = {
     "schema": 1, "run": "one", "state": "running", "attempt": 2, "pid": 4711, "factor": 2, "device": "default",
     "seconds": 3725.0, "batches": 12_345, "silent": 0.4, "judgement": {"step": "healthy", "threshold": 12.0},
     "progress": {"phase": "step", "epoch": 2, "epochs": 10, "batch": 50, "batches": 100, "loss": 0.25, "beats": 9},
-    "readings": {"machine": {"idle": 0.61}, "device": {"utilisation": 0.87, "memory": 6_200_000_000, "power": 21.5},
-                 "process": {"footprint": 5_100_000_000},
-                 "memory": {"available": 16_000_000_000, "pressure": "normal"}},
+    "readings": {"machine": {"idle": 0.61},
+                 "device": {"utilisation": 0.87, "memory_bytes": 6_200_000_000, "power_watts": 21.5},
+                 "process": {"footprint_bytes": 5_100_000_000},
+                 "memory": {"available_bytes": 16_000_000_000, "pressure": "normal"}},
     "rates": {"batches": 2.5, "cpu": 1.7}, "findings": [], "incidents": 1, "lost": 82.0,
 }  # fmt: skip
 STALLED = SNAPSHOT | {
