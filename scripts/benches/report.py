@@ -37,6 +37,7 @@ from stallguard.core.events import (
 )
 from stallguard.core.readings import Device, Files, Machine, Memory, Process
 from stallguard.core.verdicts import Decision, Finding
+from stallguard.report.epoch_results import TOPIC
 from stallguard.storage.run_files import Identity, Outcome, RunRequest, write
 from stallguard.supervisor import recorder
 
@@ -60,6 +61,11 @@ class Night(NamedTuple):
     def seconds(self) -> int:
         """Its length."""
         return int(self.hours * 3600)
+
+    @property
+    def per_epoch(self) -> int:
+        """Batches of an epoch."""
+        return int(EPOCH * self.rate)
 
     def stalled_at(self) -> list[int]:
         """Return the seconds at which a stall begins, spread over the night."""
@@ -103,29 +109,17 @@ class Teller:
             ),
         )
         if resumed:
-            yield (
-                at,
-                ProbeNote(
-                    at=0.0,
-                    attempt=self._attempt,
-                    kind="resume",
-                    text=self._resumed(),
-                ),
-            )
-            yield (
-                at,
-                Announce(
-                    "attempt.resumed",
-                    {"text": self._resumed()},
-                ),
-            )
+            again = (
+                self._total % self._night.per_epoch
+            )  # the checkpoint is the one at the beginning of the epoch
+            self._total -= again
+            text = f"resuming from a checkpoint (epoch {self._epoch() + 1}, batch 0)"
+            yield at, ProbeNote(at=0.0, attempt=self._attempt, kind="resume", text=text)
+            yield at, Announce("attempt.resumed", {"text": f"{text}; {again} batches are trained again"})
         self._began, self._silent, self._beats = at, -1.0, 0
 
-    def _resumed(self) -> str:
-        return f"resuming from the 21:56 checkpoint (epoch {self._epoch() + 1}, batch 0)"
-
     def _epoch(self) -> int:
-        return int(self._total / (EPOCH * self._night.rate))
+        return self._total // self._night.per_epoch
 
     def _phase(self, second: float) -> str:
         if second - self._began < STARTING:
@@ -141,11 +135,26 @@ class Teller:
         if phase == "step" and self._silent < 0:
             done = round(self._night.rate * (1 + 0.08 * math.sin(second / 900) + self._chance.gauss(0, 0.03)))
             self._progress = second + 0.99
+        before = self._epoch()
         self._beats, self._total, self._changes = (
             self._beats + done,
             self._total + done,
             self._changes + 4 * done,
         )
+        if self._epoch() > before:
+            loss = 2.3 * math.exp(-second / 9000) + 0.2
+            results = f"loss={loss:.4g} accuracy={1 / (1 + loss):.4g} val_loss={1.1 * loss:.4g}"
+            results += f" learning_rate={0.001 * 0.97**before:.4g}"
+            yield (
+                second + 1.0,
+                ProbeNote(
+                    at=0.0,
+                    attempt=self._attempt,
+                    kind=TOPIC,
+                    text="",
+                    facts={"epoch": str(before + 1), "values": results},
+                ),
+            )
         self._input += done * self._chance.uniform(0.0002, 0.0006)
         moment = MONOTONIC + self._progress
         yield second + 1.0, Heartbeat(
@@ -153,7 +162,7 @@ class Teller:
             progress_at=moment, changes=self._changes, sent_at=MONOTONIC + second + 0.99,
             longest=self._chance.expovariate(120) + 0.006 if done else 0.0, longest_phase="step", fits=1,
             fit_beats=self._beats, epoch=self._epoch(), epochs=EPOCHS,
-            batch=int(self._total % (EPOCH * self._night.rate)), batches=int(EPOCH * self._night.rate),
+            batch=self._total % self._night.per_epoch, batches=self._night.per_epoch,
             iterations=self._total, iterations_at=moment, poll_at=moment, source="callbacks", saves=self._epoch(),
             loss=2.3 * math.exp(-second / 9000) + 0.2 + self._chance.gauss(0, 0.02), input_s=self._input,
             step_s=self._beats * 0.0041,

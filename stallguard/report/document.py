@@ -19,14 +19,19 @@ from stallguard.core.actions import Announce
 from stallguard.core.diagnosis import causes
 from stallguard.core.events import ProbeConnected
 from stallguard.errors import StallguardError
+from stallguard.launch import orphan
 from stallguard.report import (
+    advice_text,
     attempt_rows,
     evidence_files,
+    first_screen,
     incident_history,
     incidents,
     journal_record,
+    made_settings,
     profile_document,
     programs,
+    run_ledger,
     sampled_trainings,
     sightings,
     slowness,
@@ -36,6 +41,7 @@ from stallguard.report import (
 )
 from stallguard.report.attempt_rows import AttemptRow
 from stallguard.report.evidence_files import IncidentEvidence
+from stallguard.report.first_screen import FirstScreen
 from stallguard.report.flame_graph import FlameGraphs
 from stallguard.report.incident_history import KnownReport
 from stallguard.report.incidents import Announcement, Incident
@@ -48,7 +54,7 @@ from stallguard.report.totals import RunTotals
 from stallguard.report.wall_time import clock
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, list_runs
-from stallguard.storage.run_files import RunRequest
+from stallguard.storage.run_files import Outcome, RunRequest
 
 SCHEMA = 1
 TOLD_MAX = 2000  # sentences
@@ -117,6 +123,7 @@ class Document(msgspec.Struct, frozen=True):
     cwd: str
     began: str
     zone: str
+    first: FirstScreen  # what is said before all else
     story: list[str]
     totals: RunTotals
     attempts: list[AttemptRow]
@@ -129,6 +136,7 @@ class Document(msgspec.Struct, frozen=True):
     output: list[str]
     versions: dict[str, str]
     removed: dict[str, int]
+    settings: dict[str, str]  # what the run was started with, other than the defaults
     timeline: Timeline
     flames: FlameGraphs  # of the sampled stacks; no graph if the run has no samples
 
@@ -160,24 +168,23 @@ def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None) -> 
     started = programs.programs(known)
     tries = attempt_rows.attempts(known, started)
     trained = programs.trainings(started)
-    troubles = incidents.incidents(known)
+    walk = list(run_ledger.steps(known))
+    troubles = incidents.incidents(known, walk)
     shown = clock(known.first, known.last, zone)
     state = run_files.state(run)
     end = run_files.outcome(run)  # after the state: a run that is over has its reason
-    sums = totals.totals(known, tries, troubles, end)
+    sums = totals.totals(known, tries, troubles, end, walk)
     slow = slowness.bottlenecks(known)
-    cwd = asked.cwd if asked else ""
+    cwd, output = asked.cwd if asked else "", evidence_files.last_lines(run.output)
     here = dt.datetime.fromtimestamp(known.first, zone).astimezone(zone)
     offset = (here.utcoffset() or dt.timedelta()).total_seconds()
     versions: dict[str, str] = {}
-    announced: list[tuple[float, Announce]] = []
+    for _, what in known.happened:
+        versions |= what.versions if isinstance(what, ProbeConnected) else {}
+    announced = [(at, what) for at, what in known.happened if isinstance(what, Announce)]
     texts: defaultdict[str, list[str]] = defaultdict(list)  # of the announcements, by their message
-    for at, what in known.happened:
-        if isinstance(what, ProbeConnected):
-            versions |= what.versions
-        elif isinstance(what, Announce):
-            announced.append((at, what))
-            texts[what.message].append(what.facts.get("text", ""))
+    for _, said in announced:
+        texts[said.message].append(said.facts.get("text", ""))
     facts = {"code": str(end.code), "why": end.why} if end else {}
     if texts["training.changed"]:
         facts["mathematics"] = texts["training.changed"][-1]
@@ -196,6 +203,7 @@ def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None) -> 
         cwd=cwd,
         began=f"{here:%A, %d %B %Y, %H:%M}" if known.first else "",
         zone=here.tzname() or "",
+        first=_first(run, asked, state, end, troubles, output),
         story=summary.story(state, facts, sums, tries, troubles, shown, trained, inexact, slow),
         totals=sums,
         attempts=tries,
@@ -205,12 +213,27 @@ def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None) -> 
         advice=summary.advice(troubles),
         beyond=texts["training.limitation"],
         announced=[_line(at, what, shown) for at, what in announced[-TOLD_MAX:]],
-        output=evidence_files.last_lines(run.output),
+        output=output,
         versions=versions,
         removed={},
-        timeline=timeline.timeline(known, tries, troubles, offset),
+        settings=made_settings.settings(asked),
+        timeline=timeline.timeline(known, tries, troubles, offset, walk),
         flames=profile_document.flames(sampled_trainings.read(run, known, started), cwd),
     )
+
+
+def _first(
+    run: RunDir,
+    asked: RunRequest | None,
+    state: str,
+    end: Outcome | None,
+    troubles: Sequence[Incident],
+    output: Sequence[str],
+) -> FirstScreen:
+    return first_screen.first_screen(
+        state, end.why if end else "", troubles, asked, output, resumable=run.has_checkpoints(),
+        alive=orphan.find(run) is not None, advice=advice_text.first_advice(summary.advice(troubles)),
+    )  # fmt: skip
 
 
 def _incidents(

@@ -18,6 +18,7 @@ from stallguard.report.stack_groups import GroupedStacks
 
 STACKS_MAX, OUTPUT_MAX = 1 << 20, 1 << 16  # bytes that are read of a file
 LINES, COLUMNS = 24, 200  # of the output
+FILES = 100  # that are named
 
 
 class KeptItem(msgspec.Struct, frozen=True):
@@ -39,6 +40,13 @@ class KeptManifest(msgspec.Struct, frozen=True):
     items: tuple[KeptItem, ...] = ()
 
 
+class KeptFile(msgspec.Struct, frozen=True):
+    """A file of the evidence."""
+
+    name: str  # its path inside the directory of the incident
+    size: int
+
+
 class IncidentEvidence(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was kept.  `place`: inside the run's directory; `seconds`: to gather it; `size`: bytes."""
 
@@ -49,6 +57,7 @@ class IncidentEvidence(msgspec.Struct, frozen=True, omit_defaults=True):
     items: tuple[KeptItem, ...] = ()
     stacks: tuple[GroupedStacks, ...] = ()
     output: tuple[str, ...] = ()
+    files: tuple[KeptFile, ...] = ()  # of the directory
 
 
 def read(directory: Path, cwd: str) -> IncidentEvidence | None:
@@ -64,6 +73,7 @@ def read(directory: Path, cwd: str) -> IncidentEvidence | None:
         items=kept.items,
         stacks=tuple(stack_groups.fold(stacks(directory), cwd)),
         output=tuple(last_lines(directory / "output.txt")),
+        files=tuple(files(directory)),
     )
 
 
@@ -76,6 +86,21 @@ def dumps(directory: Path) -> list[str]:
     """Return all dumps of the Python stacks of an incident, the first one first; none if there is none."""
     moving = _bytes(directory / MOVING, STACKS_MAX).decode(errors="replace")
     return [text for text in (stacks(directory), *moving.split(NEXT_DUMP)) if text]
+
+
+def files(directory: Path) -> list[KeptFile]:
+    """Return the files in a directory of evidence by their paths there, hidden ones left out."""
+    found = []
+    with contextlib.suppress(OSError):
+        for path in sorted(directory.rglob("*")):
+            name = path.relative_to(directory)
+            if (
+                path.is_file()
+                and not path.is_symlink()
+                and not any(part.startswith(".") for part in name.parts)
+            ):
+                found.append(KeptFile(name.as_posix(), path.stat().st_size))
+    return found[:FILES]
 
 
 def manifest(directory: Path) -> KeptManifest:

@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from stallguard import __version__, jsontext
 from stallguard.core.messages import duration
-from stallguard.report import document, labels
+from stallguard.report import document, labels, markdown
 from stallguard.report.document import Document
 from stallguard.report.subprocess_writer import NAME
 from stallguard.report.svg_chart import chart
@@ -45,7 +45,8 @@ def write(run_dir: Path, target: Path | None = None, environment: Mapping[str, s
     `environment`: whose secrets are left out.  The file is whole or not there.  Raises OSError.
     """
     path = target or run_dir / NAME
-    text = render(document.make(RunDir(run_dir), environment))
+    beside = path.resolve().parent == run_dir.resolve()
+    text = render(document.make(RunDir(run_dir), environment), beside=beside)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         draft.unlink(missing_ok=True)
@@ -57,26 +58,28 @@ def write(run_dir: Path, target: Path | None = None, environment: Mapping[str, s
     return path
 
 
-def render(made: Document) -> str:
-    """Return the report as HTML."""
+def render(made: Document, *, beside: bool = False) -> str:
+    """Return the report as HTML.  `beside`: it lies in the run's directory, so it can link to the evidence there."""
     names = ["theme", "uPlot.iife.min", "report"] + (["flame"] if made.flames.graphs else [])
     scripts = {name: _asset(f"{name}.js") for name in names}
     style = _asset("uPlot.min.css") + _asset("report.css")
     template = TEMPLATES.get_template("report.html.j2")
     return template.render(
-        report=made,
-        words=labels,
-        duration=duration,
-        title=title(made),
-        advice=[labels.advice(text) for text in made.advice],
-        sketches={panel.key: chart(panel, made.timeline) for panel in made.timeline.panels},
+        **_values(made, beside=beside, policy=policy(style, scripts.values())),
         data=data(made.timeline),
         style=Markup(style),  # noqa: S704 - our own file
         scripts={name: Markup(text) for name, text in scripts.items()},  # noqa: S704 - our own files
-        policy=policy(style, scripts.values()),
-        generated=f"{dt.datetime.now(dt.UTC):%Y-%m-%d %H:%M} UTC",
-        version=__version__,
     )
+
+
+def _values(made: Document, *, beside: bool, policy: str) -> dict[str, Any]:
+    return {
+        "report": made, "words": labels, "duration": duration, "title": title(made), "markdown": markdown.incident,
+        "advice": [labels.advice(text) for text in made.advice],
+        "sketches": {panel.key: chart(panel, made.timeline) for panel in made.timeline.panels},
+        "generated": f"{dt.datetime.now(dt.UTC):%Y-%m-%d %H:%M} UTC", "version": __version__,
+        "beside": beside, "policy": policy,
+    }  # fmt: skip
 
 
 def title(made: Document) -> str:

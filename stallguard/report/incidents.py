@@ -6,7 +6,7 @@ Pure: what happened, in order, becomes values.  Must not read the evidence on th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -58,8 +58,8 @@ class Incident(msgspec.Struct, omit_defaults=True):
     lost: float = 0.0  # seconds that it cost (core.time_spent.LOST)
 
 
-def incidents(record: Record) -> list[Incident]:
-    """Return the incidents in order.
+def incidents(record: Record, walk: Iterable[run_ledger.Step] | None = None) -> list[Incident]:
+    """Return the incidents in order.  `walk`: the steps of the ledger, if they are known.
 
     Each costs what the ledger counts as lost from its last progress on, until the training is as far again or the last
     progress before the next one.
@@ -67,7 +67,7 @@ def incidents(record: Record) -> list[Incident]:
     reader, last = _Reader(record), ledger.begin(record.clock_span[0])
     paying: Incident | None = None
     paid = 0.0  # what was lost before the incident that is paying
-    for at, what, now in run_ledger.steps(record):
+    for at, what, now in run_ledger.steps(record) if walk is None else walk:
         settled, noticed = total(last.spent, LOST), len(reader.found)
         how = _TAKE.get(type(what))
         if how is not None:

@@ -6,27 +6,28 @@ Pure; whole sentences are narrative.py's.
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from stallguard.core.diagnosis.causes import CAUSES
 from stallguard.core.messages import category, exit_facts, percent
 from stallguard.core.text import HOW, count, counted, duration, quantity
-from stallguard.core.time_spent import EFFECTIVE, ineffective
+from stallguard.core.time_spent import EFFECTIVE, LOST, ineffective
+from stallguard.report.advice_text import advice
 from stallguard.report.evidence_files import IncidentEvidence, KeptItem
 from stallguard.report.incident_history import known_words
 from stallguard.report.incidents import OPEN, OVER, RECOVERED, RESTARTED, STALL
 from stallguard.report.narrative import DOES, batch, prose, sentence
 from stallguard.report.stack_groups import GroupedStacks, Segment
 
-__all__ = ["count", "duration", "known_words", "prose", "quantity"]
+__all__ = ["advice", "count", "duration", "known_words", "prose", "quantity"]
 
 if TYPE_CHECKING:  # a caller that wants words only must not wait for arrays
     from stallguard.report.document import Document, IncidentText
     from stallguard.report.flame_graph import FlameBar, FlameGraph, FlameGraphs
-    from stallguard.report.timeline import Series, Timeline
+    from stallguard.report.timeline import Panel, Series, Timeline
     from stallguard.report.totals import RunTotals
 
-ADVISED = {piece.sentence(): piece for cause in CAUSES.values() for piece in cause.advice}
 COLLECTED = "collected"  # a state of evidence.Item
 LONG = 0.1  # seconds from which on a duration is shown
 OUTCOMES = {
@@ -68,18 +69,41 @@ def calls(segment: Segment) -> str:
     return f"{segment.package}: {count(len(segment.frames), 'call', 'calls')}"
 
 
+def own_frames(group: GroupedStacks) -> list[str]:
+    """Return the script's own frames of a stack, innermost first."""
+    return [frame for segment in group.segments if not segment.package for frame in segment.frames]
+
+
+def own_first(stacks: Sequence[GroupedStacks]) -> list[GroupedStacks]:
+    """Return stacks with the main thread first, then those with frames of the script."""
+    return sorted(stacks, key=lambda group: (not group.main, not own_frames(group)))
+
+
+def all_calls(group: GroupedStacks) -> str:
+    """Return how many calls a stack has, as one line."""
+    number = sum(len(segment.frames) for segment in group.segments)
+    return f"{count(number, 'call', 'calls')}, the innermost first"
+
+
 def figures(totals: RunTotals) -> list[tuple[str, str]]:
     """Return the sums as rows of a name and a value; what is not known is left out."""
-    done = count(totals.batches, "batch", "batches") if totals.batches else "none"
-    rate = f", {totals.rate:.3g} a second" if totals.batches and totals.rate else ""
-    in_each = f"{totals.rows} rows" if totals.rows else ""
-    parts = ", then ".join(batch(factor) for factor in totals.factors) if totals.factors != (1,) else ""
-    of_epochs = f" of {totals.epochs}" if totals.epochs else ""
     spent = [(name, getattr(totals.spent, name)) for name in EFFECTIVE] + ineffective(totals.spent)
     rows = [
         ("effective training", "" if totals.effective is None else percent(totals.effective)),
         *((category(name), _worth(seconds)) for name, seconds in spent),
         ("in all", duration(totals.seconds)),
+    ]
+    return [(row, value) for row, value in rows if value] + counts(totals)
+
+
+def counts(totals: RunTotals) -> list[tuple[str, str]]:
+    """Return the sums that are no times; what is not known is left out."""
+    done = count(totals.batches, "batch", "batches") if totals.batches else "none"
+    rate = f", {totals.rate:.3g} a second" if totals.batches and totals.rate else ""
+    in_each = f"{totals.rows} rows" if totals.rows else ""
+    parts = ", then ".join(batch(factor) for factor in totals.factors) if totals.factors != (1,) else ""
+    of_epochs = f" of {totals.epochs}" if totals.epochs else ""
+    rows = [
         ("batches", done + rate),
         ("trained twice", count(totals.repeated or 0, "batch", "batches") if totals.repeated else ""),
         ("batch", "; ".join(filter(None, (in_each, parts)))),
@@ -91,18 +115,97 @@ def figures(totals: RunTotals) -> list[tuple[str, str]]:
     return [(row, value) for row, value in rows if value]
 
 
+def effective(totals: RunTotals) -> str:
+    """Return the share of effective training time."""
+    return "not known" if totals.effective is None else percent(totals.effective)
+
+
+class TimePart(NamedTuple):
+    """A part of the bar of where the time went.  `left`, `width`: of 1000; `named`: it is worth a line of its own."""
+
+    name: str
+    value: str
+    style: str
+    left: str
+    width: str
+    named: bool
+
+
+STYLES = {
+    "training": "training", "input_wait": "training", "validation": "validation", "checkpoint": "saving",
+    "script": "outside", "start_up": "starting", "redone_batches": "redone",
+}  # fmt: skip
+
+
+def parts(totals: RunTotals) -> list[TimePart]:
+    """Return where the time of a run went: what was effective first, then the rest, worst first."""
+    found, left, whole = [], 0.0, totals.seconds or 1.0
+    effective_parts = [(name, getattr(totals.spent, name)) for name in EFFECTIVE]
+    for name, seconds in effective_parts + ineffective(totals.spent):
+        if seconds > 0:
+            style = STYLES.get(name, "lost" if name in LOST else "outside")
+            width = seconds / whole * 1000
+            found.append(
+                TimePart(
+                    category(name), duration(seconds), style, f"{left:.2f}", f"{width:.2f}", seconds >= LONG
+                )
+            )
+            left += width
+    return found
+
+
+def spent(totals: RunTotals) -> str:
+    """Return where the time of a run went as one line."""
+    return ", ".join(f"{part.name} {part.value}" for part in parts(totals) if part.named)
+
+
+TONES = {"finished": "good", "recovered": "good", "gave up": "bad", "failed": "bad", "lost": "bad"}
+
+
+def tone(badge: str) -> str:
+    """Return how a badge is coloured: good, bad or neutral."""
+    return TONES.get(badge, "neutral")
+
+
+def sections(document: Document) -> list[tuple[str, str]]:
+    """Return the sections of a page that a document fills, as (place, name)."""
+    rows = [
+        ("timeline", "Timeline", document.timeline.panels),
+        ("story", "What happened", True),
+        ("incidents", "Incidents", document.incidents),
+        ("slow", "What made it slow", document.bottlenecks),
+        ("flames", "Flame graph", document.flames.graphs),
+        ("advice", "What helps", document.advice or document.beyond),
+        ("trainings", "Trainings", document.trainings),
+        ("attempts", "Attempts", True),
+        ("settings", "Started as", True),
+    ]
+    return [(place, name) for place, name, there in rows if there]
+
+
 def _worth(seconds: float) -> str:
     return duration(seconds) if seconds >= LONG else ""
 
 
 # ---- the timeline ---------------------------------------------------------------------------------------------
 
-KINDS = ("starting", "training", "validation", "saving", "outside", "silence", "asleep")
+KINDS = {
+    "starting": "starting", "training": "training", "validation": "validation", "saving": "saving",
+    "outside": "outside of training", "redone": "trained again", "silence": "no progress", "asleep": "asleep",
+}  # fmt: skip
 
 
-def kinds(timeline: Timeline) -> list[str]:
-    """Return the kinds of bands that a timeline has."""
-    return [kind for kind in KINDS if any(band.kind == kind for band in timeline.bands)]
+def kinds(timeline: Timeline) -> list[tuple[str, str]]:
+    """Return the kinds of bands that a timeline has, each with its name."""
+    present = {band.kind for band in timeline.bands}
+    return [(kind, name) for kind, name in KINDS.items() if kind in present]
+
+
+def groups(timeline: Timeline) -> list[tuple[str, list[Panel]]]:
+    """Return the panels by the group that they stand in."""
+    return [
+        (title, list(panels)) for title, panels in groupby(timeline.panels, key=lambda panel: panel.group)
+    ]
 
 
 def top(series: Series) -> float:
@@ -140,12 +243,6 @@ def kept(evidence: IncidentEvidence) -> list[tuple[str, str]]:
 
 def _took(item: KeptItem) -> str:
     return " ".join(filter(None, (item.name, f"({took})" if (took := _worth(item.seconds)) else "")))
-
-
-def advice(text: str) -> tuple[str, str]:
-    """Return a piece of advice as its sentence and, if it has one, the line to use."""
-    piece = ADVISED.get(text)
-    return (prose(piece.text), piece.code) if piece else (prose(text), "")
 
 
 def unseen(trouble: IncidentText) -> str:

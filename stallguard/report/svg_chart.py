@@ -37,18 +37,15 @@ def chart(panel: Panel, timeline: Timeline) -> Chart:
     floor = scaled(lowest)
     span = (scaled(top) - floor) or 1.0
     silences = [band for band in timeline.bands if band.kind == "silence"]
-    breaks = [(band.began + band.ended) / 2 for band in silences] if panel.key == "batch" else []
     paths = []
     for series in panel.series:
-        line = thinned(timeline.times, series.values)
         path = ""
-        # No part of a line crosses one of the breaks: a silence has no batch time.
-        for _, part in groupby(line, key=lambda point: sum(at < point[0] for at in breaks)):
-            points = (
+        for part in thinned(timeline.times, series.values):
+            places = (
                 f"{_x(at, timeline.seconds):g},{HEIGHT - (scaled(value) - floor) / span * HEIGHT:.1f}"
                 for at, value in part
             )
-            path += f"M{'L'.join(points)}"
+            path += f"M{'L'.join(places)}"
         paths.append(path)
     return Chart(
         paths=paths,
@@ -66,12 +63,20 @@ def is_log(panel: Panel, low: float, top: float) -> bool:
     return panel.log and low > 0 and math.log10(top / low) > DECADES
 
 
-def thinned(times: Sequence[float], values: Sequence[float | None]) -> list[tuple[float, float]]:
-    """Return every so many points of a line, those with a value."""
-    known = [(at, value) for at, value in zip(times, values, strict=True) if value is not None]
-    step = max(1, math.ceil(len(known) / COLUMNS))
-    cells = groupby(enumerate(known), key=lambda pair: pair[0] // step)
-    return [max((point for _, point in cell), key=lambda point: point[1]) for _, cell in cells]
+def thinned(times: Sequence[float], values: Sequence[float | None]) -> list[list[tuple[float, float]]]:
+    """Return the parts of a line that have values, and of each the highest of every so many points."""
+    step = max(1, math.ceil(sum(value is not None for value in values) / COLUMNS))
+    parts = []
+    for known, part in groupby(zip(times, values, strict=True), key=lambda point: point[1] is not None):
+        if known:
+            cells = groupby(enumerate(part), key=lambda pair: pair[0] // step)
+            parts.append(
+                [
+                    max(((at, value or 0.0) for _, (at, value) in cell), key=lambda point: point[1])
+                    for _, cell in cells
+                ]
+            )
+    return parts
 
 
 def _x(at: float, seconds: float) -> float:

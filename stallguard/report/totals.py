@@ -48,11 +48,18 @@ class RunTotals(msgspec.Struct, frozen=True):
 
 
 def totals(
-    record: Record, attempts: Sequence[AttemptRow], incidents: Sequence[Incident], end: Outcome | None = None
+    record: Record,
+    attempts: Sequence[AttemptRow],
+    incidents: Sequence[Incident],
+    end: Outcome | None = None,
+    walk: Sequence[run_ledger.Step] | None = None,
 ) -> RunTotals:
-    """Return the sums.  `end`: what the run itself wrote of them, with the supervisor's clock."""
+    """Return the sums.
+
+    `end`: what the run itself wrote of them, with the supervisor's clock; `walk`: the steps of the ledger, if known.
+    """
     # The outcome is of the whole run; of a long one, the journal may have lost its oldest part.
-    times = end.spent if end and end.spent != Spent() else run_ledger.spent(record)
+    times = end.spent if end and end.spent != Spent() else run_ledger.spent(record, walk)
     training = time_spent.total(times, time_spent.TRAINED)
     batches, twice = sum(attempt.batches for attempt in attempts), repeated(attempts)
     last = next(

@@ -119,6 +119,33 @@ class Browser:
             "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=held, clickCount=1
         )
 
+    def click(self, selector: str) -> None:
+        """Click on the middle of an element, which is scrolled into view."""
+        left, top, width, height = self.script(
+            "const e = document.querySelector(arguments[0]); e.scrollIntoView({block: 'center'});"
+            "const b = e.getBoundingClientRect(); return [b.left, b.top, b.width, b.height]", selector,
+        )  # fmt: skip
+        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+            self.mouse(kind, left + width / 2, top + height / 2)
+
+    def key(self, name: str, text: str = "") -> None:
+        """Press a key where the focus is.  `text`: what it types."""
+        for kind in ("keyDown", "keyUp"):
+            self.devtools(
+                "Input.dispatchKeyEvent", type=kind, key=name, text=text if kind == "keyDown" else ""
+            )
+
+    def clipboard(self) -> str:
+        """Return what was copied last."""
+        self.devtools(
+            "Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"]
+        )
+        return self.script("navigator.clipboard.readText().then(arguments[arguments.length - 1])", wait=True)
+
+    def before_each_page(self, script: str) -> None:
+        """Run a script in each page before its own."""
+        self.devtools("Page.addScriptToEvaluateOnNewDocument", source=script)
+
     def pixels(self, selector: str) -> bytes:
         """Return what is drawn on the canvas of an element, as a PNG."""
         data = self.script("return document.querySelector(arguments[0]).toDataURL()", f"{selector} canvas")

@@ -75,6 +75,191 @@ def test_the_cursor_is_shared_and_tells_the_values(browser, files):
     assert all("up to" not in text for text in texts)
 
 
+def hover(browser: Browser, second: float) -> dict[str, str]:
+    """Move the mouse to a time of the run; return what each chart says of it, and the lane."""
+    left, top = browser.script("""
+        const over = document.querySelector(arguments[0] + " .u-over");
+        over.scrollIntoView({block: "center"});
+        const box = over.getBoundingClientRect();
+        const data = JSON.parse(document.getElementById("data").textContent);
+        return [box.left + box.width * arguments[1] / data.seconds, box.top + box.height / 2];
+    """, PANEL, second)  # fmt: skip
+    browser.mouse("mouseMoved", left, top)
+    return browser.script("""
+        return Object.fromEntries([...document.querySelectorAll(".panel")].map((panel) =>
+          [panel.dataset.panel || panel.id, [...panel.querySelectorAll("output > span")].map(
+            (one) => one.textContent).join(" · ")]));
+    """)  # fmt: skip
+
+
+def test_the_first_screen_has_what_a_user_asks_first(browser, files):
+    browser.show(files["ordinary"], width=1280, height=800)
+
+    lowest = browser.script("""
+        return Object.fromEntries(["#badge", "#effective", ".where-time", "#wrong", "#next", "#command", "#lane"].map(
+          (one) => [one, document.querySelector(one).getBoundingClientRect().bottom]));
+    """)  # fmt: skip
+
+    assert max(lowest.values()) < 640, lowest
+    assert browser.script("return document.getElementById('badge').textContent") == "recovered"
+    assert browser.script("return document.getElementById('effective').textContent").endswith(" %")
+    assert "train.py:88 in step" in browser.script("return document.getElementById('wrong').textContent")
+    shares = browser.script("""
+        const bar = document.querySelector(".where-time").getBoundingClientRect();
+        return [...document.querySelectorAll(".where-time rect")].reduce(
+          (sum, part) => sum + part.getBoundingClientRect().width, 0) / bar.width;
+    """)  # fmt: skip
+    assert shares == pytest.approx(1.0, abs=0.01)
+
+
+def test_values_inside_a_stall_are_those_of_the_stall(browser, files):
+    browser.show(files["ordinary"])
+    inside, before = hover(browser, 600), hover(browser, 500)  # the first stall begins after 559 s
+
+    assert "stall 1: no progress for " in inside["lane"]
+    assert 30 < float(inside["lane"].split("no progress for ")[1].split(" s")[0]) < 50
+    assert inside["loss"].startswith("loss none in the stall · val_loss 2")
+    assert inside["batch"] == "mean none in the stall · longest pause none in the stall"
+    assert inside["rate"] == "batches a second 0"
+    assert inside["gpu"] == "busy 0 %"
+    assert before["lane"].endswith("training · epoch 2 · attempt 1")
+    assert before["batch"].startswith("mean 1")
+
+
+def test_batches_that_are_trained_again_are_marked_and_named(browser, files):
+    browser.show(files["ordinary"])
+
+    assert "batches trained again" in hover(browser, 700)["lane"]
+    assert "trained again" in browser.script("return document.querySelector('#lane .key').textContent")
+
+
+def has_line(browser: Browser, key: str, second: float) -> bool:
+    """Return whether a chart has a pixel of its first line's colour at a time of the run."""
+    return browser.script("""
+        const figure = document.querySelector(`[data-panel="${arguments[0]}"]`);
+        const canvas = figure.querySelector("canvas");
+        const over = figure.querySelector(".u-over").getBoundingClientRect(), box = canvas.getBoundingClientRect();
+        const data = JSON.parse(document.getElementById("data").textContent);
+        const x = over.left - box.left + over.width * arguments[1] / data.seconds;
+        const high = Math.floor(over.bottom - box.top) - 6;  // above the marks of the epochs
+        const pixels = canvas.getContext("2d").getImageData(Math.round(x), 0, 1, high).data;
+        const ink = getComputedStyle(document.documentElement).getPropertyValue("--data").trim();
+        const want = [1, 3, 5].map((at) => parseInt(ink.slice(at, at + 2), 16));
+        for (let at = 0; at < pixels.length; at += 4)
+          if (pixels[at + 3] > 60 && want.every((part, n) => Math.abs(part - pixels[at + n]) < 50)) return true;
+        return false;
+    """, key, second)  # fmt: skip
+
+
+def test_no_line_crosses_a_stall_or_a_restart(browser, files):
+    browser.show(files["ordinary"])
+
+    for key in ("loss", "batch"):
+        seen = [has_line(browser, key, second) for second in (500, 575, 600, 630, 645, 700)]
+        assert seen == [True, False, False, False, False, True], key
+    assert has_line(browser, "idle", 600)  # the machine's own readings go on
+
+
+def test_the_command_and_an_incident_can_be_copied(browser, files):
+    browser.show(files["ordinary"])
+    browser.click("[data-copy=command]")
+    assert (
+        browser.clipboard() == browser.script("return document.getElementById('command').textContent") != ""
+    )
+    assert browser.script("return document.querySelector('[data-copy=command]').textContent") == "Copied"
+
+    browser.click("[data-copy=issue-1]")
+    text = browser.clipboard()
+    assert text.startswith("### Stall 1: Stalled: no progress for 80 s")
+    assert "train.py:88 in step" in text
+
+
+def test_the_timeline_obeys_the_keyboard(browser, files):
+    browser.show(files["ordinary"])
+    whole = browser.pixels(PANEL)
+    says = "return document.querySelector('#lane output').textContent"
+    browser.script("document.getElementById('lane').focus()")
+
+    browser.key("n")
+    assert "stall 1" in browser.script(says)
+    assert browser.script("return !document.getElementById('all').hidden")
+    browser.key("n")
+    assert "stall 2" in browser.script(says)
+    browser.key("p")
+    assert "stall 1" in browser.script(says)
+    before = browser.script(says)
+    browser.key("ArrowRight")
+    assert browser.script(says) != before
+    browser.key("Escape")
+    assert browser.script("return document.getElementById('all').hidden")
+    browser.script("document.querySelector('#lane .u-over').dispatchEvent(new MouseEvent('mouseleave'))")
+    assert browser.pixels(PANEL) == whole
+    browser.key("+")
+    zoomed = browser.pixels(PANEL)
+    assert zoomed != whole
+    browser.key("-")
+    assert browser.pixels(PANEL) != zoomed
+    is_still_and_offline(browser, files["ordinary"])
+
+
+def test_a_zoom_stays_when_the_window_changes(browser, files):
+    browser.show(files["ordinary"])
+    browser.script("document.querySelector('[data-zoom]').click()")
+    browser.devtools(
+        "Emulation.setDeviceMetricsOverride", width=900, height=700, deviceScaleFactor=1, mobile=False
+    )
+    browser.script(
+        "requestAnimationFrame(() => requestAnimationFrame(arguments[arguments.length - 1]))", wait=True
+    )
+
+    assert browser.script("return !document.getElementById('all').hidden")
+    assert has_ink(browser, PANEL)
+
+
+def test_links_to_the_evidence_lead_to_files_and_only_beside_the_run(browser, files, tmp_path):
+    browser.show(files["ordinary"])
+    links = browser.script(
+        "return [...document.querySelectorAll('.files a')].map((link) => link.getAttribute('href'))"
+    )
+
+    assert "incidents/1/stacks.txt" in links
+    assert all((files["ordinary"].parent / link).is_file() for link in links)
+    elsewhere = html_page.write(files["ordinary"].parent, tmp_path / "shared.html", environment={})
+    assert "incidents/1/stacks.txt" not in elsewhere.read_text()
+
+
+def test_the_sections_can_be_reached(browser, files):
+    browser.show(files["ordinary"])
+
+    assert browser.script("""
+        const links = [...document.querySelectorAll("nav a")].map((link) => link.getAttribute("href"));
+        return links.every((link) => document.querySelector(link));
+    """)  # fmt: skip
+    browser.click("nav a[href='#incidents']")
+    assert browser.script("return document.getElementById('incidents').getBoundingClientRect().top") < 100
+
+
+def test_a_phone_cuts_no_number_of_a_chart_and_no_cell_of_a_table(browser, files):
+    browser.before_each_page("""
+        window.cut = [];
+        const fill = CanvasRenderingContext2D.prototype.fillText;
+        CanvasRenderingContext2D.prototype.fillText = function (text, x, y, ...more) {
+          const wide = this.measureText(text).width, at = this.getTransform().transformPoint({x, y});
+          const left = at.x - {left: 0, start: 0, center: wide / 2, right: wide, end: wide}[this.textAlign];
+          if (text && (left < -1 || left + wide > this.canvas.width + 1)) window.cut.push([text, left, wide]);
+          return fill.call(this, text, x, y, ...more);
+        };
+    """)
+    for name in files:
+        browser.show(files[name], width=400, height=800)
+        assert browser.script("return window.cut") == []
+        hidden = browser.script("""
+            return [...document.querySelectorAll("td, dd, .times li, output span")].filter(
+              (one) => one.getBoundingClientRect().right > innerWidth + 1).map((one) => one.textContent);
+        """)  # fmt: skip
+        assert hidden == []
+
+
 def test_an_incident_can_be_looked_at(browser, files):
     browser.show(files["ordinary"])
     before = browser.pixels(PANEL)

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallguard.core.actions import Announce
-from stallguard.core.events import ClockGap, Exited, Heartbeat, Launched, Sampled
+from stallguard.core.events import ClockGap, Exited, Heartbeat, Launched, ProbeNote, Sampled
 from stallguard.core.readings import Machine, Memory, Process
 from stallguard.report import attempt_rows, incidents, journal_record, timeline
-from stallguard.report.timeline import FINEST, _Points, grid, rate
+from stallguard.report.time_series import FINEST, Points, grid, rate
 from tests.report.nights import journal
 
 
@@ -93,7 +93,7 @@ def test_bands_tell_phases_silence_and_sleep_and_marks_the_instants(tmp_path, tw
     kinds = [(band.kind, band.began, band.ended) for band in two_attempts.bands]
     assert ("silence", 60.0, 90.0) in kinds
     assert ("starting", 91.0, 100.0) in kinds
-    assert [(mark.kind, mark.at) for mark in two_attempts.marks] == [("stall", 88.0), ("restart", 90.0)]
+    assert [(mark.kind, mark.at) for mark in two_attempts.marks] == [("stall", 60.0), ("restart", 90.0)]
 
     slept = drawn(
         journal(tmp_path / "s.jsonl", (0, Launched(0.0, 1, 7)), heartbeat(1, 5), (500, ClockGap(0.0, 400.0)))
@@ -156,7 +156,7 @@ def test_what_the_cells_say_adds_up_to_what_the_counter_rose(steps, cells):
     counts = np.cumsum([rise for _, rise in steps])
     edges = np.linspace(moments[0], moments[-1], cells + 1)
 
-    rates = rate(_Points(moments, counts), edges)
+    rates = rate(Points(moments, counts), edges)
 
     known = np.isfinite(rates)
     if known.all():
@@ -180,3 +180,72 @@ def test_a_long_silence_is_a_throughput_of_nothing_to_its_end(tmp_path):
     rates = values(made, "rate")
     assert {rates[at(made, second)] for second in range(62, 398)} == {0.0}
     assert values(made, "batch")[at(made, 200)] is None
+
+
+def with_loss(second, beats, loss, *, attempt=1, epoch=0, beat_at=None):
+    moment = 100.0 + (second if beat_at is None else beat_at)
+    return second, Heartbeat(
+        0.0, attempt, beats=beats, beat_at=moment, progress_at=moment, phase="step", loss=loss, epoch=epoch, epochs=9,
+        batch=beats % 100, batches=100, fits=1,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def resumed(tmp_path):
+    """Epochs of 100 batches, 10 a second; a stall after 25 s, from 65 s on again from the beginning of the epoch."""
+    happened = [(0, Launched(0.0, 1, 7))]
+    happened += [with_loss(s, 10 * s, 5.0 - s / 10, epoch=s // 10) for s in range(1, 26)]
+    happened += [with_loss(s, 250, 2.5, epoch=2, beat_at=25) for s in range(26, 60)]
+    happened += [
+        (40, Announce("training.stalled", {"silence": "x"})),
+        (59, Exited(0.0, 1, -15)),
+        (60, Launched(0.0, 2, 8, resumed=True)),
+    ]
+    happened += [with_loss(65 + s, 10 * s, 3.0 - s / 10, attempt=2, epoch=2 + s // 10) for s in range(1, 30)]
+    happened += [
+        (s, Sampled(0.0, Process(cpu=float(s if s < 60 else s - 60), rss=10**9))) for s in range(1, 95)
+    ]
+    return drawn(journal(tmp_path / "j.jsonl", *sorted(happened, key=lambda pair: pair[0])))
+
+
+def test_the_loss_of_a_stall_is_not_the_last_one_before_it(resumed):
+    losses = values(resumed, "loss")
+
+    assert losses[at(resumed, 20)] == pytest.approx(3.0, abs=0.1)
+    assert {losses[at(resumed, second)] for second in range(27, 60)} == {None}
+    assert losses[at(resumed, 80)] == pytest.approx(1.5, abs=0.1)
+
+
+@pytest.mark.parametrize("key", ["loss", "batch", "rate", "cpu", "memory"])
+def test_no_line_of_a_process_goes_on_in_the_next_one(resumed, key):
+    [panel] = [panel for panel in resumed.panels if panel.key == key]
+
+    for series in panel.series:
+        assert series.values[at(resumed, 59.5)] is None
+        assert any(value is not None for value in series.values[at(resumed, 70) :])
+
+
+def test_epochs_are_marked_where_they_begin_and_again_where_they_are_resumed(resumed):
+    found = [(round(one.at), one.epoch) for one in resumed.epochs]
+
+    assert found == [(1, 1), (10, 2), (20, 3), (66, 3), (75, 4), (85, 5)]
+
+
+def test_batches_that_are_trained_again_are_marked(resumed):
+    [(began, ended)] = [(band.began, band.ended) for band in resumed.bands if band.kind == "redone"]
+
+    assert began == pytest.approx(66, abs=1)
+    assert ended == pytest.approx(70, abs=1)
+
+
+def test_the_newest_result_of_validation_stands_until_the_next(tmp_path):
+    happened = [(0, Launched(0.0, 1, 7)), *(heartbeat(s, 10 * s) for s in range(1, 61))]
+    happened += [
+        (second, ProbeNote(0.0, 1, "epoch", "", {"epoch": "1", "values": f"val_loss={loss} lr=0.1"}))
+        for second, loss in ((20, 0.6), (40, 0.7))
+    ]
+    made = drawn(journal(tmp_path / "j.jsonl", *sorted(happened, key=lambda pair: pair[0])))
+    shown = values(made, "loss")
+
+    assert [shown[at(made, second)] for second in (10, 30, 50)] == [None, 0.6, 0.7]
+    assert [panel.title for panel in made.panels if panel.key.startswith("metric")] == ["Learning rate"]

@@ -1,0 +1,126 @@
+"""What a report says first: what became of the run, what went wrong in one sentence, and what to do next.
+
+Chooses facts; the words are narrative.py's.  Pure; must not read files.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from stallguard.core import messages
+from stallguard.core.diagnosis import causes
+from stallguard.report.incidents import CRASH, STALL, Incident
+from stallguard.report.narrative import prose, sentence
+from stallguard.storage.run_files import RunRequest
+
+FINISHED, RECOVERED, RUNNING, LOST, TRIAL = "finished", "recovered", "running", "lost", "trial"
+AGAIN = ("stopped", "interrupted", "gave up", "failed", LOST)  # states after which a run can be resumed
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|^<")
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b.*")
+
+
+class FirstScreen(msgspec.Struct, frozen=True):
+    """The beginning of a report.
+
+    `badge`: finished, recovered (finished after a stall or crash), stopped, gave up, failed, running, interrupted,
+    lost or trial; `wrong`: what went wrong, as a sentence; `next`: what to do, as a sentence; `command`: to copy, empty
+    if nothing is to be done.
+    """
+
+    badge: str
+    wrong: str
+    next: str
+    command: str = ""
+
+
+def first_screen(
+    state: str,
+    why: str,
+    incidents: Sequence[Incident],
+    asked: RunRequest | None,
+    output: Sequence[str],
+    *,
+    resumable: bool,
+    alive: bool = False,
+    advice: tuple[str, str] = ("", ""),
+) -> FirstScreen:
+    """Return what is said first.
+
+    `state`, `why`: of the run's end; `output`: its last lines; `resumable`: it left a checkpoint; `alive`: a lost run's
+    training is still there; `advice`: a sentence and a line of code that help against its incidents.
+    """
+    badge = RECOVERED if state == FINISHED and incidents else state
+    wrong = " ".join(map(prose, _wrong(state, why, incidents, output)))
+    text, command = _next(state, asked, resumable=resumable, alive=alive, advice=advice)
+    return FirstScreen(badge, wrong, text, command)
+
+
+def _wrong(state: str, why: str, incidents: Sequence[Incident], output: Sequence[str]) -> Iterator[str]:
+    for kind, key in ((STALL, "first stalled"), (CRASH, "first crashed")):
+        some = [one for one in incidents if one.kind == kind]
+        if some:
+            yield sentence(key, _facts(some))
+    raised = error(output) if state == "failed" or any(one.kind == CRASH for one in incidents[-1:]) else ""
+    if raised:
+        yield sentence("first raised", {"error": raised})
+    elif state in ("gave up", "failed") and why:
+        yield sentence("first ended", {"why": why})
+    elif not incidents:
+        yield sentence("first lost" if state == LOST else "first healthy", {})
+
+
+def _facts(some: Sequence[Incident]) -> dict[str, str]:
+    places = Counter(one.where for one in some if one.where).most_common()
+    known = [one.findings[0] for one in some if one.findings]
+    named = Counter(finding.cause for finding in known).most_common(1)
+    facts = some[-1].facts
+    cause = facts.get("what", "") or facts.get("how", "")
+    if named:
+        best = max(finding.confidence for finding in known if finding.cause == named[0][0])
+        cause = sentence(
+            "first cause", {"cause": causes.title(named[0][0]), "word": messages.confidence(best)}
+        )
+    others = sentence("first others", {"count": str(len(places) - 1)}) if places[1:] else ""
+    return {
+        "times": {1: "once", 2: "twice"}.get(len(some)) or f"{len(some)} times",
+        "where": f", at {places[0][0]}{others}" if places else "",
+        "cause": cause,
+    }
+
+
+def error(output: Sequence[str]) -> str:
+    """Return the exception at the end of an output, with the script's own line: "ValueError: x, at train.py:3 in f"."""
+    raised = next((line for line in reversed(output) if _RAISED.fullmatch(line.strip())), "")
+    found = (_FRAME.search(line) for line in reversed(output))
+    own = next((frame for frame in found if frame and not _LIBRARY.search(frame["file"])), None)
+    if not raised or own is None:
+        return ""
+    name = own["file"].rpartition("/")[2]
+    return f"{raised.strip()}, at {name}:{own['line']} in {own['function']}"
+
+
+def _next(
+    state: str, asked: RunRequest | None, *, resumable: bool, alive: bool, advice: tuple[str, str]
+) -> tuple[str, str]:
+    """Return what to do as a sentence, and what to copy for it."""
+    text, code = advice
+    if state == LOST and alive and asked is not None:
+        return prose(sentence("next unguarded", {})), f"stallguard stop {asked.id}"
+    if state == RUNNING and asked is not None:
+        return prose(sentence("next running", {})), f"stallguard status {asked.id}"
+    if state not in AGAIN or asked is None or not asked.command:
+        within = text[:1].lower() + text[1:]
+        return prose(sentence("next avoid" if text else "next nothing", {"advice": within})), code
+    resume = ["--resume", asked.id] if resumable else []
+    command = shlex.join(["stallguard", "run", *resume, *asked.command])
+    key = "next resume" if resumable else "next anew"
+    first = f"{prose(sentence('next first', {'advice': text}))} " if text else ""
+    return first + prose(
+        sentence(key, {})
+    ), f"cd {shlex.quote(asked.cwd)} && {command}" if asked.cwd else command
