@@ -108,7 +108,7 @@ class Heartbeat(Event, frozen=True, tag="probe.heartbeat"):
 
 
 class ProbeNote(Event, frozen=True, tag="probe.note"):
-    """A sentence from the probe: kind (resume, micro, aside, phase, save, checkpoint ...) and text."""
+    """A sentence from the probe: kind (resume, micro, aside, phase, save, epoch, checkpoint ...) and text."""
 
     attempt: int
     kind: str = msgspec.field(name="topic")

@@ -323,6 +323,30 @@ def test_a_hooked_module_and_its_functions_look_like_their_own(receiver, like_ke
     assert "callbacks" in heartbeat.hello()["hooks"]
 
 
+EPOCHS = """
+import keras.src.callbacks.callback_list as module
+class History: history = {"loss": [0.5, 0.25], "val_loss": [0.75], "a name": [0.1], "long" * 200: [0.1], "one": [object()]}
+class Device(float): pass  # reading a number of this kind could wait for a device
+History.history["tensor"] = [Device(0.5)]
+callbacks = module.CallbackList()
+callbacks._history = History
+for epoch in range(3):
+    callbacks.on_epoch_begin(epoch)
+    callbacks.on_train_batch_end(0)
+    callbacks.on_epoch_end(epoch, {"loss": 0.25})
+"""
+
+
+def test_the_results_of_an_epoch_are_reported_every_few_seconds(receiver, like_keras):
+    heartbeat = receiver.run(python(EPOCHS), PYTHONPATH=str(like_keras))
+
+    assert (heartbeat.code, heartbeat.err) == (0, "")
+    notes = [note for note in heartbeat.notes if note["kind"] != "hello"]
+    assert [(note["kind"], note["facts"]) for note in notes] == [
+        ("epoch", {"epoch": "1", "values": "loss=0.25 val_loss=0.75"})
+    ]
+
+
 def test_a_version_that_lacks_a_hook_is_said_and_harmless(receiver, like_keras):
     file = like_keras / "keras" / "src" / "callbacks" / "callback_list.py"
     file.write_text(LIKE_KERAS.replace("on_epoch_end", "on_period_end"))

@@ -6,8 +6,11 @@ all callbacks in the main thread.
 
 from __future__ import annotations
 
+import time
+
 from .. import wire
 from ..beats import EPOCH_END, EPOCH_START, INPUT, PREDICTION, VALIDATION
+from ..outbox import TEXT
 from .wrap import around, before, keras_backend
 
 TYPE_CHECKING = False
@@ -24,6 +27,8 @@ HOMES = (
     "keras.callbacks",  # Keras 2.6 to 2.12
 )
 
+RESULTS_EVERY = 5.0  # seconds: epochs of a second must not fill the journal
+
 
 def targets(context: Context) -> Targets:
     """Return the modules that define the class."""
@@ -37,6 +42,7 @@ class CallbackHooks:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.beats = context.beats
+        self._results_due = 0.0  # when results of an epoch are reported next
         self._check = 0  # index of the batch of validation or prediction that began
 
     def patch(self, module: Any) -> None:
@@ -48,7 +54,6 @@ class CallbackHooks:
         actions: tuple[tuple[str, Any], ...] = (
             ("on_train_begin", self.train_begin),
             ("on_train_end", self.train_end),
-            ("on_epoch_end", self.epoch_end),
             ("on_test_batch_begin", self.check_begin),
             ("on_predict_batch_begin", self.check_begin),
             ("on_test_batch_end", self.test_batch_end),
@@ -59,6 +64,8 @@ class CallbackHooks:
         if keras_backend() != "tensorflow":  # each batch is fetched in Python, not inside the step's graph
             self.beats.ahead = INPUT
             taken.append(context.wrap(kind, "on_train_batch_begin", before(context, self.batch_begin)))
+        ending = around(context, self.epoch_end, self.epoch_ended, self.epoch_failed)
+        taken.append(context.wrap(kind, "on_epoch_end", ending))
         epoch = around(context, self.epoch_begins, self.epoch_begun, self.epoch_failed)
         taken.append(context.wrap(kind, "on_epoch_begin", epoch))
         if all(taken):
@@ -125,11 +132,34 @@ class CallbackHooks:
         except Exception as error:
             self.context.surprise("loss", error)
 
-    def epoch_end(self, callbacks: Any, epoch: int, logs: Any = None) -> None:
+    def epoch_end(self, callbacks: Any, epoch: int, logs: Any = None) -> tuple[Any, int]:
         """Enter the end of the epoch, before its callbacks."""
         self.beats.enter(EPOCH_END)
         if logs:
             self.beats.loss(logs.get("loss"))
+        return callbacks, epoch
+
+    def epoch_ended(self, state: tuple[Any, int], result: Any) -> None:
+        """Report what Keras' History has of the epoch: its numbers are in memory already, none waits for the device.
+
+        The learning rate is there if a callback of Keras sets it.
+        """
+        callbacks, epoch = state
+        now = time.monotonic()
+        if self.beats.fitting > 1 or now < self._results_due:
+            return
+        kept = getattr(getattr(callbacks, "_history", None), "history", None) or {}
+        words = ""
+        for name, values in kept.items():
+            value: Any = values[-1] if values else None
+            if type(value) is not float and not (type(value).__module__ == "numpy" and value.ndim == 0):
+                continue
+            word = "%s=%.6g " % (name, value)
+            if len(word.split()) == 1 and len(words) + len(word) < TEXT:
+                words += word
+        if words:
+            self._results_due = now + RESULTS_EVERY
+            self.context.note("epoch", "", epoch=epoch + 1, values=words.rstrip())
 
     def check_begin(self, callbacks: Any, batch: int, logs: Any = None) -> None:
         """Begin a batch of validation or prediction."""
