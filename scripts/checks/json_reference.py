@@ -32,6 +32,7 @@ PLAIN = {
 FILES = {
     "run.json": "stallguard.storage.run_files:RunRequest",
     "outcome.json": "stallguard.storage.run_files:Outcome",
+    "notifications.json": "stallguard.storage.run_files:Notified",
     "incidents/N/manifest.json": "stallguard.collectors.evidence_bundle:Manifest",
 }
 JOURNAL = "stallguard.storage.journal:JournalLine"

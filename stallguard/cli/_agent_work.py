@@ -6,7 +6,7 @@ import contextlib
 import datetime as dt
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -54,10 +54,18 @@ def work(name: str, at: tuple[str, ...], every: str | None, words: tuple[str, ..
         say("; ".join(error.lines()))
         return
     notify = partial(_notify, name, words, say)
+    guarded: dict[str, None] = {}  # the runs of this start, by id
     with deferred_signals() as kept:
-        begin = partial(_begin, name, words, kept)
+
+        def begin(remember: Callable[[str], None]) -> None:
+            def begun(run: str) -> None:
+                guarded[run] = None
+                remember(run)
+
+            _begin(name, words, kept, begun)
 
         def go_on(run: RunDir, end: bool) -> None:
+            guarded[run.id] = None
             continue_run(words, run, kept, end=end)
 
         def pause(seconds: float) -> bool:
@@ -68,6 +76,11 @@ def work(name: str, at: tuple[str, ...], every: str | None, words: tuple[str, ..
 
         command, most = command_in(words), _max_restarts(words)
         working.JobRunner(name, command, when, now, begin, go_on, say, notify, own_system(), most, pause).do()
+    if guarded:
+        try:
+            _send_summary(name, words, list(guarded), say)
+        except Exception as error:  # noqa: BLE001 - any exit code but 0 makes the service manager start the job again
+            say(f"{name}: the summary of the night is not sent: {type(error).__name__}: {error}")
 
 
 def _max_restarts(words: tuple[str, ...]) -> int:
@@ -78,7 +91,19 @@ def _max_restarts(words: tuple[str, ...]) -> int:
         return AgentSettings().max_restarts
 
 
-def _notify(name: str, words: tuple[str, ...], say: Callable[[str], None], text: str) -> None:
+def _send_summary(name: str, words: tuple[str, ...], runs: Sequence[str], say: Callable[[str], None]) -> None:
+    """Send what `morning` shows of the runs of this start of the job, if notify.on has it."""
+    from stallguard import notify
+    from stallguard.cli.morning import summary
+    from stallguard.storage.paths import runs_dir
+
+    if "morning" in _settings_of(words)[1].config.notify.on:
+        _notify(name, words, say, summary([RunDir(runs_dir() / run) for run in runs]), notify.SUMMARY)
+
+
+def _notify(
+    name: str, words: tuple[str, ...], say: Callable[[str], None], text: str, kind: str = "missed"
+) -> None:
     """Send a notification without a run.  Settings that cannot be read are reported in the log."""
     from stallguard import notify
 
@@ -87,8 +112,9 @@ def _notify(name: str, words: tuple[str, ...], say: Callable[[str], None], text:
     except StallguardError as error:
         say("; ".join(error.lines()))
         return
-    notifier = notify.Notifier(notify.channels(wanted, os.environ, say), say, notify.kinds(wanted.on))
-    notifier.notify(notify.MISSED, f"stallguard: {name}", text, time.monotonic())
+    notifier = notify.Notifier(notify.configured(wanted, os.environ), say, notify.kinds(wanted.on))
+    note = notify.notification(kind, f"stallguard: {name}", text, name)
+    notifier.notify(note, time.monotonic())
     notifier.close()
 
 

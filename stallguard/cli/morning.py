@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from stallguard import jsontext, units
+from stallguard import config, jsontext, units
 from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
 from stallguard.errors import USAGE, StallguardError
@@ -15,11 +19,19 @@ from stallguard.report.sanitize import plain
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, list_runs
 
+if TYPE_CHECKING:
+    from stallguard.report.overnight import Night
+
+TITLE = "stallguard: the night"
+
 
 @click.command("morning")
 @click.option("--since", default="16h", show_default=True, metavar="DURATION", help="How far back to look.")
+@click.option(
+    "--notify", "is_sent", is_flag=True, help="Send the summary over the channels of the settings too."
+)
 @prints_json("One JSON object with all of them.", "stallguard.report.overnight:OvernightOutput")
-def command(since: str, as_json: bool) -> None:
+def command(since: str, is_sent: bool, as_json: bool) -> None:
     """Summarize each run of the last night: whether it finished, its progress, the lost time, and what to do.
 
     Each incident has its name, how often it was seen before, and what helped against it.
@@ -28,39 +40,67 @@ def command(since: str, as_json: bool) -> None:
     Examples:
       stallguard morning
       stallguard morning --since 3d
+      stallguard morning --notify
     """  # noqa: D301 - click wants the real backspace
-    from stallguard.agent import job_memory, missed_starts
+    from stallguard.agent import missed_starts
     from stallguard.agent.service_manager import manager, own_system
-    from stallguard.report import sightings
-    from stallguard.report.overnight import SCHEMA, MissedStart, OvernightOutput, lines
-    from stallguard.report.overnight_run import continuations, night
+    from stallguard.report.overnight import SCHEMA, MissedStart, OvernightOutput
 
-    runs = [run for run in list_runs() if not run.is_trial]
-    went_on = continuations(runs)
-    jobs = {job_memory.recall(name).run: name for name in job_memory.names()}
     try:
         began = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=units.duration(since))
     except (ValueError, OverflowError) as error:
         raise StallguardError(
             f"{since!r} is no duration", cure="write it as 16h or 3d", code=USAGE
         ) from error
-    sighted = sightings.of_runs(runs)
-    nights = [
-        night(run, continuations=went_on, jobs=jobs, sighted=sighted)
-        for run in runs
-        if _last_lived(run) >= began
-    ]
+    done = nights([run for run in list_runs() if not run.is_trial and _last_lived(run) >= began])
     over = missed_starts.since(began, manager(own_system(), os.environ), dt.datetime.now().astimezone())
+    text = "\n".join([*(f"{one.job}: {one.words}" for one in over), *map(words, done)])
     if as_json:
         missed = [MissedStart(one.job, one.at, one.words) for one in over]
-        echo(jsontext.readable(OvernightOutput(SCHEMA, nights, missed)))
-        return
-    for one in over:
-        echo(f"{one.job}: {one.words}")
-    for done in nights:
-        echo(plain("\n".join(lines(done))))
-    if not nights and not over:
+        echo(jsontext.readable(OvernightOutput(SCHEMA, done, missed)))
+    elif text:
+        echo(text)
+    else:
         echo(f"no run in the last {since}", err=True)
+    if is_sent:
+        sys.exit(send(text or f"no run in the last {since}", os.environ))
+
+
+def nights(runs: Sequence[RunDir]) -> list[Night]:
+    """Return the summaries of runs."""
+    from stallguard.agent import job_memory
+    from stallguard.report import sightings
+    from stallguard.report.overnight_run import continuations, night
+
+    known = [run for run in list_runs() if not run.is_trial]
+    went_on, sighted = continuations(known), sightings.of_runs(known)
+    jobs = {job_memory.recall(name).run: name for name in job_memory.names()}
+    return [night(run, continuations=went_on, jobs=jobs, sighted=sighted) for run in runs]
+
+
+def words(done: Night) -> str:
+    """Return a summary as three lines."""
+    from stallguard.report.overnight import lines
+
+    return plain("\n".join(lines(done)))
+
+
+def summary(runs: Sequence[RunDir]) -> str:
+    """Return the summaries of runs as text, three lines each."""
+    return "\n".join(map(words, nights(runs)))
+
+
+def send(text: str, env: Mapping[str, str]) -> int:
+    """Send a summary over each configured channel, and report those that fail; return the exit code."""
+    from stallguard import notify
+
+    channels = notify.configured(config.load({}, env, Path.cwd()).config.notify, env)
+    results = notify.test(channels, notify.notification(notify.SUMMARY, TITLE, text))
+    for one in results:
+        echo(f"{one.channel}: {f'failed: {one.why}' if one.why else 'accepted'}", err=True)
+    if not results:
+        echo("no channel is configured: notify.desktop, notify.command, notify.urls", err=True)
+    return 0 if results and not any(one.why for one in results) else 1
 
 
 def _last_lived(run: RunDir) -> dt.datetime:

@@ -8,19 +8,29 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from stallguard import config, jsontext
 from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
 from stallguard.cli._options import given, settings
 from stallguard.errors import USAGE, StallguardError
+from stallguard.notify.notifier import SendResult
 
+SCHEMA = 2
 TITLE, TEXT = "stallguard: a test", "This is a test. No training is concerned."
+
+
+class Tested(msgspec.Struct, frozen=True):
+    """The result of each configured channel."""
+
+    schema: int
+    channels: list[SendResult]
 
 
 @click.command("notify")
 @click.option("--test", "is_test", is_flag=True, help="Send a test to each channel of the settings.")
-@prints_json("One JSON object: the result of each channel.", "stallguard.notify:Tested")
+@prints_json("One JSON object: the result of each channel.", "stallguard.cli.notify:Tested")
 @settings(())
 def command(is_test: bool, as_json: bool, **parameters: Any) -> None:
     """Send a test notification to each configured channel; exit code 1 if one fails or none is configured.
@@ -37,13 +47,13 @@ def command(is_test: bool, as_json: bool, **parameters: Any) -> None:
             "nothing to do", cure="send a test to each channel: stallguard notify --test", code=USAGE
         )
     wanted = config.load(given(parameters), os.environ, Path.cwd()).config.notify
-    failed: list[str] = []
-    results = notify.test(notify.channels(wanted, os.environ, failed.append), TITLE, TEXT)
-    results += [notify.SendResult("Apprise", why) for why in failed]
+    note = notify.notification(notify.TEST, TITLE, TEXT)
+    results = notify.test(notify.configured(wanted, os.environ), note)
     if as_json:
-        echo(jsontext.readable(notify.Tested(notify.SCHEMA, results)))
+        echo(jsontext.readable(Tested(SCHEMA, results)))
     for one in results if not as_json else ():
-        echo(f"{one.channel}: {f'failed: {one.why}' if one.why else 'sent'}")
+        ending = f"failed: {one.why}" if one.why else f"accepted, in {one.seconds:.1f} s"
+        echo(f"{one.channel}: {ending}")
     if not results:
         echo("no channel is configured: notify.desktop, notify.command, notify.urls", err=True)
     if sys.platform == "darwin" and wanted.desktop:

@@ -17,7 +17,7 @@ from stallguard.launch import orphan
 from stallguard.report.sanitize import plain
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
-from stallguard.storage.run_files import Outcome
+from stallguard.storage.run_files import ChannelRecord, Outcome
 
 SCHEMA = 1
 
@@ -29,6 +29,7 @@ class Over(msgspec.Struct, frozen=True):
     run: str
     state: str  # as in `ls`; unguarded: stallguard was killed, and the training is alive
     outcome: Outcome | None  # null: stallguard was killed before it could write it
+    notifications: list[ChannelRecord] = []  # of each channel that was tried
     pid: int | msgspec.UnsetType = msgspec.UNSET  # of the training, if it is unguarded
 
 
@@ -90,12 +91,14 @@ def lines(run: RunDir, rows: list[tuple[str, str]]) -> list[str]:
 def _over(run: RunDir, *, as_json: bool) -> tuple[bool, Any]:
     """Return whether the run has finished, and what is printed: JSON or rows."""
     end, state, attempt = run_files.outcome(run), run_files.state(run), orphan.find(run)
+    records = run_files.notifications(run)
     if as_json:
-        output = Over(SCHEMA, run.id, state, end)
+        output = Over(SCHEMA, run.id, state, end, records)
         if attempt is not None:
-            output = Over(SCHEMA, run.id, "unguarded", end, attempt.process.pid)
+            output = Over(SCHEMA, run.id, "unguarded", end, records, attempt.process.pid)
         return state == "finished", jsontext.readable(output)
     from stallguard.core.text import count, duration
+    from stallguard.report import status_rows
 
     rows = [("state", state)]
     if attempt is not None:
@@ -110,5 +113,6 @@ def _over(run: RunDir, *, as_json: bool) -> tuple[bool, Any]:
             ("batches", count(end.batches, "", "").strip()), ("attempts", str(end.attempts)),
             ("stalls", str(end.incidents)),
         ]  # fmt: skip
+    rows += status_rows.failed_notifications(msgspec.to_builtins(records))
     rows.append(("more", f"stallguard report {run.id}"))
     return state == "finished", "\n".join(lines(run, rows))

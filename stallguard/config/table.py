@@ -27,7 +27,7 @@ from stallguard.config.kinds import (
 from stallguard.config.sections import Config
 from stallguard.core.limits import LEAST_PATIENCE
 
-OCCASIONS = ("stall", "restart", "give_up", "finish")
+OCCASIONS = ("stall", "restart", "give_up", "finish", "morning")
 
 
 class Key(NamedTuple):
@@ -107,9 +107,9 @@ _EVERYDAY = [
     Key("output.verbose", SWITCH, "Print what otherwise only the journal contains.", "--verbose"),
     Key("output.color", choice("auto", "always", "never"), "Colour of stallguard's messages.", "--color"),
     Key("notify.desktop", SWITCH, "Show notifications on the desktop.", live=True),
-    Key("notify.command", TEXT, "Command to run for each notification; the text is STALLGUARD_TEXT.", live=True),
+    Key("notify.command", TEXT, "Command to run for each notification; STALLGUARD_TEXT is its text.", live=True),
     Key("notify.urls", TEXTS, "Apprise addresses to notify (needs the extra 'notify').", live=True),
-    Key("notify.on", some(*OCCASIONS), "Events to notify of.", live=True),
+    Key("notify.on", some(*OCCASIONS), "Events to notify of; `morning`: the summary of a job's night.", live=True),
     Key("notify.every", DURATION, "Least time between two notifications of one event.", live=True),
     Key("keep.runs", POSITIVE, "Runs to keep, the newest."),
     Key("keep.age", DURATION, "Age from which a run is pruned."),

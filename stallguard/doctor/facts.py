@@ -90,6 +90,7 @@ class MachineFacts(msgspec.Struct, frozen=True):
     notifies_desktop: bool = False
     notifies_addresses: bool = False
     has_apprise: bool = True
+    unusable_addresses: tuple[str, ...] = ()  # by their schemes: Apprise does not understand them
     foreign_command: str = ""  # another program `stallguard` that PATH names first
     let_sleep: bool = False  # the settings allow the machine to sleep during a run
 

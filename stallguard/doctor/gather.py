@@ -68,6 +68,7 @@ def facts(environment: Environment, variables: Mapping[str, str], config: Config
         notifies_desktop=config.notify.desktop,
         notifies_addresses=bool(config.notify.urls),
         has_apprise=notify.has_apprise(),
+        unusable_addresses=notify.unusable(config.notify.urls) if notify.has_apprise() else (),
         let_sleep=config.run.let_sleep,
     )
 

@@ -180,6 +180,11 @@ def notifications(facts: MachineFacts) -> Iterator[CheckText]:
         yield fail(
             notify.NO_APPRISE, "install the extra, or unset notify.urls; then: stallguard notify --test"
         )
+    if facts.unusable_addresses:
+        yield fail(
+            f"Apprise does not understand an address of notify.urls: {', '.join(facts.unusable_addresses)}",
+            "see docs/notifications.md for its form; then: stallguard notify --test",
+        )
     if facts.notifies_desktop and facts.system == "Darwin":
         yield note(
             "macOS shows desktop notifications only if Script Editor is allowed to send them, which cannot be checked",

@@ -6,7 +6,7 @@ Made from the snapshot that the control socket shows (supervisor.live_status).  
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -77,6 +77,7 @@ def rows(snapshot: Snapshot, last_words: str = "", where: str = "") -> Rows:
         ("stalls", f"{count(stalls, 'stall', 'stalls')}{cost}" if stalls else ""),
         ("effective", _effective(snapshot)),
         ("why", f"most likely {causes.title(findings[0]['cause'])}" if findings else ""),
+        *failed_notifications(snapshot.get("notifications", [])),
         ("hangs at", "" if is_well(snapshot) else plain(where)),
         ("last words", plain(last_words)),
     ]
@@ -97,6 +98,20 @@ def muted(snapshot: Snapshot, now: dt.datetime | None = None) -> str:
         return ""
     until = (now or dt.datetime.now()) + dt.timedelta(seconds=left)  # noqa: DTZ005 - the clock on the user's wall
     return f"stall handling paused until {until:%H:%M}"
+
+
+def failed_notifications(records: Iterable[Snapshot]) -> Rows:
+    """Return a row for each channel whose newest notification was not accepted."""
+    failed = [one for one in records if one.get("why")]
+    return [
+        ("not sent" if not index else "", plain(f"{one['channel']}, {_clock(one['at'])}: {one['why']}"))
+        for index, one in enumerate(failed)
+    ]
+
+
+def _clock(at: str) -> str:
+    """Return a time of a file as local time of day."""
+    return f"{dt.datetime.fromisoformat(at).astimezone():%H:%M}"
 
 
 def _effective(snapshot: Snapshot) -> str:

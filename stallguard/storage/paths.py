@@ -53,6 +53,11 @@ class RunDir(NamedTuple):
         return self.path / "output.log"
 
     @property
+    def notifications(self) -> Path:
+        """What became of the run's notifications, by channel; only there if one was tried."""
+        return self.path / "notifications.json"
+
+    @property
     def probe(self) -> Path:
         """Pages and stack files of the probe, one per pid."""
         return self.path / "probe"

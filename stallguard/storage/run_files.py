@@ -77,6 +77,23 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     spent: Spent = Spent()  # where the time went
 
 
+class ChannelRecord(msgspec.Struct, frozen=True):
+    """What became of the notifications of one channel."""
+
+    channel: str
+    sent: int = 0  # accepted so far
+    failed: int = 0  # not accepted so far
+    why: str = ""  # why the newest one was not accepted; empty if it was
+    at: str = ""  # when the newest one was tried, RFC 3339, UTC
+
+
+class Notified(msgspec.Struct, frozen=True):
+    """notifications.json: what became of the notifications of a run; only there if one was tried."""
+
+    schema: int
+    channels: list[ChannelRecord]
+
+
 def ended(
     code: int, why: str, times: Spent, *, batches: int = 0, incidents: int = 0, attempts: int = 1
 ) -> Outcome:
@@ -232,3 +249,16 @@ def state(run: RunDir) -> str:
         return "trial" if run.is_trial else ENDINGS.get(end.code, reason)
     start = asked(run)
     return "running" if start is not None and lives(start.supervisor) else "lost"
+
+
+def keep_notifications(run: RunDir, channels: list[ChannelRecord]) -> None:
+    """Write what became of the notifications of a run.  Raises OSError."""
+    write(run.notifications, Notified(1, channels))
+
+
+def notifications(run: RunDir) -> list[ChannelRecord]:
+    """Return what became of the notifications of a run; nothing if there is no file that can be read."""
+    try:
+        return jsontext.decode(run.notifications.read_bytes(), Notified).channels
+    except (OSError, *UNREADABLE):
+        return []

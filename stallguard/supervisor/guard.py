@@ -54,9 +54,9 @@ class Guard:
     ) -> None:
         """Make the parts.  `reload`: reads the settings anew, None if they are fixed."""
         self._context, self._launcher, self._earlier, self._options = context, launcher, earlier, options
-        self._notifications = Notifications(context)
+        self.notifications = Notifications(context)
         evidence = EvidenceCollector(context, launcher)
-        self._executor = Executor(launcher, beats, evidence, context.terminal, self._notifications)
+        self._executor = Executor(launcher, beats, evidence, context.terminal, self.notifications)
         self.loop = Loop(context, self._executor.perform)
         self._background = Surroundings(context, reload)
         self._sensing = Watching(context, launcher.target, matching, options.sensor_periods)
@@ -70,7 +70,7 @@ class Guard:
             self._stop_if_wanted,
         ]
         self._files = contextlib.ExitStack()  # open until the last error can have been reported
-        context.settings.follow(self._notifications.open)
+        context.settings.follow(self.notifications.open)
 
     def _stop_if_wanted(self, run: Run) -> None:
         stop_when = self._options.stop_when
@@ -106,7 +106,7 @@ class Guard:
                 "saying where its socket is": name.write,
                 "starting the sensors": self._sensing.start,
                 "looking after the machine": self._background.open,
-                "preparing notifications": partial(self._notifications.open, self._context.settings.config),
+                "preparing notifications": partial(self.notifications.open, self._context.settings.config),
             }
         )
         return self.loop.until_concluded()
@@ -164,7 +164,7 @@ class Guard:
             {
                 "ending the sensors": self._sensing.close,
                 "letting the machine be": self._background.close,
-                "sending the last notification": self._notifications.close,
+                "sending the last notification": self.notifications.close,
             }
         )
 

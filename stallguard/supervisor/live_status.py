@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -20,6 +22,7 @@ from stallguard.core.time_spent import Spent
 from stallguard.core.training import Training
 from stallguard.core.verdicts import Bottleneck, Finding, Judgement
 from stallguard.core.wakeups import NextStep
+from stallguard.storage.run_files import ChannelRecord
 
 SCHEMA = 1
 LATELY = 15.0  # seconds over which a pace is measured
@@ -95,6 +98,7 @@ class LiveStatus(msgspec.Struct, frozen=True):
     spent: Spent | UnsetType = UNSET  # where the time went
     next_step: NextStep | UnsetType | None = UNSET  # what stallguard does next; null: nothing that is known
     muted: float | UnsetType | None = UNSET  # seconds for which stall handling is still paused
+    notifications: list[ChannelRecord] | UnsetType = UNSET  # of each channel that was tried
     trainings: list[Shown] | UnsetType = UNSET
     why: str | UnsetType = UNSET  # why nothing more is known
 
@@ -106,8 +110,17 @@ class Living(msgspec.Struct, frozen=True):
     runs: list[LiveStatus]
 
 
-def snapshot(name: str, run: Run | None, now: float, limits: Limits | None = None) -> LiveStatus:
-    """Return what `stallguard status` shows.  `now`: monotonic seconds; without `limits` the next step is not known."""
+def snapshot(
+    name: str,
+    run: Run | None,
+    now: float,
+    limits: Limits | None = None,
+    notifications: Sequence[ChannelRecord] = (),
+) -> LiveStatus:
+    """Return what `stallguard status` shows.
+
+    `now`: monotonic seconds; without `limits` the next step is not known; `notifications`: what became of them.
+    """
     if run is None:
         return LiveStatus(SCHEMA, name, "new")
     judgement, times = run.detector_state.judgement, ledger.spent(run.ledger, now)
@@ -135,6 +148,7 @@ def snapshot(name: str, run: Run | None, now: float, limits: Limits | None = Non
         effective=time_spent.effective(times),
         spent=times,
         next_step=wakeups.next_step(replace(run, now=max(run.now, now)), limits) if limits else None,
+        notifications=list(notifications),
         muted=round(run.quiet_until - now, 1) if is_muted(run) else None,
         trainings=[
             *(

@@ -1,6 +1,8 @@
-"""Sends the sentences of a run over the channels that the settings name."""
+"""Sends the sentences of a run over the channels that the settings name, and keeps what became of them."""
 
 from __future__ import annotations
+
+import contextlib
 
 from stallguard import notify
 from stallguard.config.sections import Config
@@ -9,6 +11,8 @@ from stallguard.core.actions import Announce
 from stallguard.core.run import Run
 from stallguard.report.narrative import sentence
 from stallguard.report.overnight import far
+from stallguard.storage import run_files
+from stallguard.storage.run_files import ChannelRecord
 from stallguard.supervisor.context import RunContext
 
 FINAL = (*notify.OCCASIONS["finish"], *notify.OCCASIONS["give_up"])  # messages that end a run
@@ -22,13 +26,29 @@ class Notifications:
         self._context = context
         self._notifier: notify.Notifier | None = None
 
+    @property
+    def records(self) -> list[ChannelRecord]:
+        """What became of the notifications, by channel."""
+        return self._notifier.records if self._notifier else []
+
     def open(self, config: Config) -> None:
         """Prepare the channels that `config` names; they replace the earlier ones."""
-        before, wanted, trouble = self._notifier, config.notify, self._context.reporter.trouble
-        channels = notify.channels(wanted, self._context.env, trouble)
-        self._notifier = notify.Notifier(channels, trouble, notify.kinds(wanted.on), wanted.every)
+        before, wanted = self._notifier, config.notify
+        self._notifier = notify.Notifier(
+            notify.configured(wanted, self._context.env),
+            self._context.reporter.trouble,
+            notify.kinds(wanted.on),
+            wanted.every,
+            self._keep,
+        )
         if before is not None:
             before.close()
+
+    def _keep(self, records: list[ChannelRecord]) -> None:
+        with contextlib.suppress(
+            OSError
+        ):  # a full disk: a live run shows them, and the journal has the failures
+            run_files.keep_notifications(self._context.directory, records)
 
     def send(self, action: Announce, run: Run) -> None:
         """Send one sentence; the last one of a run says how far the training came."""
@@ -40,7 +60,8 @@ class Notifications:
             epoch = heartbeat.epoch + 1 if heartbeat.epoch >= 0 else None
             reached = far(epoch, heartbeat.epochs if heartbeat.epochs > 0 else None, heartbeat.loss)
             text = f"{text}; {reached}" if reached else text
-        self._notifier.notify(action.message, f"stallguard: {self._context.directory.id}", text, run.now)
+        name = self._context.directory.id
+        self._notifier.notify(notify.notification(action.message, f"stallguard: {name}", text, name), run.now)
 
     def close(self) -> None:
         """Wait a moment until the last notification is sent."""

@@ -94,9 +94,11 @@ class Session:
     def _status(self) -> Any:
         from stallguard.supervisor.live_status import snapshot
 
-        loop = self._guard.loop if self._guard else None
-        run, limits = (loop.newest(), loop.limits) if loop else (None, None)
-        return snapshot(self.context.directory.id, run, self.context.clock.monotonic(), limits)
+        guard, name, now = self._guard, self.context.directory.id, self.context.clock.monotonic()
+        if guard is None:
+            return snapshot(name, None, now)
+        loop = guard.loop
+        return snapshot(name, loop.newest(), now, loop.limits, guard.notifications.records)
 
     def _refuses(self, verb: str) -> str:
         from stallguard.core import user_commands

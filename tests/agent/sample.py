@@ -23,7 +23,7 @@ JOB = Job(
         "PATH": "/Users/me/train/.venv/bin:/opt/homebrew/bin:/usr/bin:/bin:/usr/sbin:/sbin",
         "PYTHONUNBUFFERED": "1",
     },
-    exit_timeout=150,
+    exit_timeout=180,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ def test_a_service_manager_waits_longer_than_our_own_way_of_ending_takes():
         + process_group.KILLED
         + launcher.LAST_OUTPUT
         + subprocess_writer.PATIENCE
-        + notify.LAST_SEND
+        + 2 * notify.LAST_SEND  # of the run, and the summary of the night
     )  # one after another
     assert exit_timeout(Config()) > the_trainings_end + our_own_end
     patient = replace(ours, saving_wait=3600.0)

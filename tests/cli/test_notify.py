@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -38,7 +40,7 @@ def stallguard(tmp_path):
 def test_each_channel_is_tried_and_its_end_is_said(stallguard, tmp_path):
     tell = f'notify.command=printf %s "$STALLGUARD_TITLE" > {tmp_path}/told'
     done = stallguard("notify", "--test", *NO_DESKTOP, "--set", tell)
-    assert (done.returncode, done.stdout) == (0, "the command: sent\n")
+    assert (done.returncode, done.stdout) == (0, "the command: accepted, in 0.0 s\n")
     assert (tmp_path / "told").read_text() == "stallguard: a test"
 
 
@@ -61,10 +63,36 @@ def test_no_channel_at_all_is_said(stallguard):
     assert stallguard("notify").returncode == 2
 
 
-@pytest.mark.waits
-def test_a_run_warns_of_addresses_to_which_nothing_can_be_sent(stallguard, tmp_path):
-    (tmp_path / "train.py").write_text("import time; time.sleep(1.5)")
+def test_a_run_shows_in_its_status_what_cannot_be_sent(stallguard, tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import os, time\nuntil = time.monotonic() + 60\n"
+        "while not os.path.exists('stop') and time.monotonic() < until: time.sleep(0.05)\n"
+    )
     options = ("--python", sys.executable, *NO_DESKTOP, "--set", "notify.urls=json://localhost")
-    done = stallguard("run", *options, "train.py")
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(stallguard, "run", *options, "train.py")
+        until = time.monotonic() + 60
+        shown = ""
+        while "not sent" not in shown and time.monotonic() < until:
+            shown = stallguard("status").stdout
+        (tmp_path / "stop").touch()
+    assert "Apprise is not installed" in shown
+    done = running.result()
     assert done.returncode == 0
-    assert "stallguard: notify.urls is set and Apprise is not installed" in done.stderr
+    assert "stallguard: notifications by Apprise are not sent: notify.urls is set and" in done.stderr
+
+
+def test_the_summary_of_the_night_is_sent_on_request(stallguard, tmp_path):
+    (tmp_path / "train.py").write_text("print('done')")
+    tell = f'printf "%s\\n" "$STALLGUARD_EVENT" "$STALLGUARD_TEXT" > {tmp_path}/told'
+    (tmp_path / "stallguard.toml").write_text(
+        f"[notify]\ndesktop = false\non = []\ncommand = {json.dumps(tell)}\n"
+    )
+    assert stallguard("run", "--python", sys.executable, "train.py").returncode == 0
+    done = stallguard("morning", "--notify")
+    assert (done.returncode, done.stderr) == (0, "the command: accepted\n")
+    assert (tmp_path / "told").read_text() == f"morning\n{done.stdout}"
+    assert "train.py: finished" in done.stdout
+    (tmp_path / "stallguard.toml").write_text('[notify]\ndesktop = false\ncommand = "exit 4"\n')
+    failed = stallguard("morning", "--notify")
+    assert (failed.returncode, failed.stderr) == (1, "the command: failed: it ended with exit code 4\n")

@@ -21,6 +21,13 @@ def test_a_last_notification_that_fails_is_reported_and_recorded(tmp_path: Path)
     journal = next((tmp_path / "home").glob("runs/2*/journal.jsonl"))
     assert words in ended.stderr
     assert words in journal.read_text()
+    for verb, shown in {"status": "the command, ", "logs": words}.items():
+        again = subprocess.run(
+            [sys.executable, "-m", "stallguard", verb], cwd=tmp_path, env=env, capture_output=True, text=True,
+            check=True,
+        )  # fmt: skip
+        assert shown in again.stdout
+        assert "it ended with exit code 3" in again.stdout
 
 
 def test_a_run_whose_directory_and_sockets_are_removed_says_so_and_trains_to_its_end(tmp_path: Path) -> None:

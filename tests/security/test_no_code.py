@@ -27,7 +27,7 @@ ARGUMENTS = {"shell": True, "allow_pickle": True, "safe_mode": False, "weights_o
 OWN_PARTS = {"probe/bootstrap.py", "probe/seeds/__init__.py"}  # import modules of their own package by name
 # The command of `notify.command` is a line for a shell because the user writes it as one; the texts of a notification
 # reach it in variables.  A script without #! is run by /bin/sh as execvp(3) does it.
-SHELLS = {"notify.py": 1, "supervisor/process/child.py": 1}
+SHELLS = {"notify/channels.py": 1, "supervisor/process/child.py": 1}
 
 
 def tree(name: str) -> ast.AST:

@@ -53,7 +53,7 @@ CHECKS = (
     Check("caffeinate", "hold the Mac awake for a moment and look whether macOS lists it", machine.caffeinate),
     Check("guarded", "look whether a job may list ~/Documents; its names are not kept", night.guarded,
           "macOS may ask whether `ls` may look into Documents: refuse"),
-    Check("notification", "send one notification", machine.notification, "a notification of Script Editor"),
+    Check("notification", "send one notification", machine.desktop_notification, "a notification of Script Editor"),
     Check("doctor", "have stallguard's doctor compute on the GPU", machine.doctor, needs=APPLE),
     Check("drill", "rehearse a stall with a small training", machine.drill, "up to ten minutes of a training",
           ANYWHERE),

@@ -19,11 +19,13 @@ from pathlib import Path
 from mac import verdicts
 from mac.scene import Scene, until
 from mac.table import UNASKED, Row, judged
-from stallguard import awake, notify
+from stallguard import awake
 from stallguard.host import system
 from stallguard.host.clock import SystemClock
 from stallguard.host.darwin import evidence_tools, libproc
 from stallguard.host.darwin.system import MEMORY_PRESSURE, PMSET, SYSCTL, VM_STAT
+from stallguard.notify import channels
+from stallguard.notify.message import TEST, notification
 
 ROOT = Path(__file__).resolve().parents[3]
 IDLE = "import time; print(flush=True); time.sleep(120)"
@@ -145,13 +147,13 @@ def caffeinate(scene: Scene) -> Iterator[Row]:
     yield verdicts.caffeinate(during, assertions("pmset_assertions_after"), os.getpid())
 
 
-def notification(_scene: Scene) -> Iterator[Row]:
+def desktop_notification(_scene: Scene) -> Iterator[Row]:
     """Send one notification."""
-    send = notify.desktop()
+    send = channels.desktop()
     if send is None:
         yield Row("notification", UNASKED, means="this system has no way to show one")
         return
-    send("stallguard", "This is what a finished night looks like")
+    send(notification(TEST, "stallguard", "This is what a finished night looks like"))
     yield judged("notification", holds=True, figure="sent",
                  means="if you saw none: System Settings > Notifications > Script Editor")  # fmt: skip
 

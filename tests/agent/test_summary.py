@@ -1,0 +1,45 @@
+"""A job sends the summary of its night when it ends, if notify.on has `morning`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from stallguard.agent import job_memory, plist
+from stallguard.agent.job import Job
+from stallguard.storage.paths import list_runs
+from tests.agent.little_launchd import LittleLaunchd
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.mark.parametrize(("on", "sent"), [("finish,morning", ["finish", "morning"]), ("finish", ["finish"])])
+def test_a_job_sends_the_summary_of_its_night_when_it_ends(on, sent, tmp_path, monkeypatch):
+    monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path / "kept"))
+    (tmp_path / "train.py").write_text("print('done')")
+    names = ("PATH", "TMPDIR", "STALLGUARD_TEST_SESSION", "STALLGUARD_HOME")
+    env = {name: os.environ[name] for name in names if name in os.environ} | {
+        "PYTHONPATH": str(ROOT), "HOME": str(tmp_path),
+    }  # fmt: skip
+    tell = f'printf \'%s: %s\\n\' "$STALLGUARD_EVENT" "$STALLGUARD_TEXT" >> {tmp_path}/sent'
+    options = ("--python", sys.executable, "--set", "notify.desktop=off", "--set", f"notify.on={on}", "--set",
+               f"notify.command={tell}")  # fmt: skip
+    job = Job(
+        name="night", python=sys.executable, run=(*options, "--", str(tmp_path / "train.py")), cwd=str(tmp_path),
+        log=str(tmp_path / "night.log"), env=env,
+    )  # fmt: skip
+    job_memory.keep("night", replace(job_memory.recall("night"), wanted=True))
+    little = LittleLaunchd(plist.render(job))
+    little.start()
+    assert little.wait(90)
+
+    (run,) = list_runs()
+    text = (tmp_path / "sent").read_text()
+    assert [line.partition(":")[0] for line in text.splitlines() if not line.startswith(" ")] == sent
+    if "morning" in sent:
+        assert "train.py: finished" in text.partition("morning: ")[2]
+        assert run.id in text.partition("morning: ")[2]
