@@ -149,3 +149,13 @@ class Receiver:
 def python(code: str, interpreter: str = sys.executable) -> list[str]:
     """Return the command for a program given as text."""
     return [interpreter, "-c", code]
+
+
+def until(receiver, heartbeat, condition, seconds=10.0):
+    """Receive until `condition(heard)` holds."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        receiver.receive(heartbeat)
+        if condition(heartbeat):
+            return
+    raise AssertionError("it never happened")

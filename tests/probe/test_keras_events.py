@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from stallguard.probe import wire
-from tests.probe.receiver import python
+from tests.probe.receiver import Heard, python, until
 
 LIKE_KERAS = """
 class CallbackList:
@@ -117,3 +117,26 @@ def test_an_import_that_fails_fails_as_ever(receiver, like_keras, error):
         python(code), env={"PYTHONPATH": str(like_keras)}, capture_output=True, text=True, check=False
     )
     assert (heartbeat.code, heartbeat.err) == (plain.returncode, plain.stderr)
+
+
+def test_a_stop_ends_the_fit_after_the_batch(receiver, like_keras):
+    loop = (
+        "import keras.src.callbacks.callback_list as module, time, sys\n"
+        "class Model: stop_training = False\n"
+        "callbacks = module.CallbackList(); callbacks.model = Model()\n"
+        "batch = 0\n"
+        "while not callbacks.model.stop_training and batch < 300:\n"
+        "    callbacks.on_train_batch_end(batch); batch += 1; time.sleep(0.02)\n"
+        "print('stopped' if callbacks.model.stop_training else 'ran on')\n"
+    )
+    heartbeat = Heard()
+    child = receiver.start(python(loop), PYTHONPATH=str(like_keras))
+    until(receiver, heartbeat, lambda heartbeat: heartbeat.records and heartbeat.last()["beats"] > 3)
+    with (receiver.folder / "probe" / f"{child.pid}.page").open("r+b") as page:
+        page.seek(wire.SLOT["command"] * 8)
+        page.write(wire.COMMANDS.index("stop").to_bytes(8, "little"))
+    out = child.communicate(timeout=20)[0]
+    assert out == "stopped\n"
+    record = receiver.pages()[child.pid]
+    assert record["flags"] & wire.FLAG_STOP_ASKED
+    assert record["beats"] < 300

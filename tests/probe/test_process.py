@@ -11,20 +11,10 @@ from itertools import pairwise
 import pytest
 
 from stallguard.probe import wire
-from tests.probe.receiver import Heard, python
+from tests.probe.receiver import Heard, python, until
 
 FINISHING = wire.PHASES.index("finishing")
 ARMED = wire.FLAG_STACKS_ARMED
-
-
-def until(receiver, heartbeat, condition, seconds=10.0):
-    """Receive until `condition(heard)` holds."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        receiver.receive(heartbeat)
-        if condition(heartbeat):
-            return
-    raise AssertionError("it never happened")
 
 
 def ready(heartbeat):
@@ -280,26 +270,3 @@ def test_without_stallguard_every_word_is_harmless(tmp_path):
 def test_the_gpu_is_hidden_where_the_attempt_says_so(receiver):
     code = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['JAX_PLATFORMS'])"
     assert receiver.run(python(code), STALLGUARD_DEVICE="cpu").out == "-1 cpu\n"
-
-
-def test_a_stop_ends_the_fit_after_the_batch(receiver, like_keras):
-    loop = (
-        "import keras.src.callbacks.callback_list as module, time, sys\n"
-        "class Model: stop_training = False\n"
-        "callbacks = module.CallbackList(); callbacks.model = Model()\n"
-        "batch = 0\n"
-        "while not callbacks.model.stop_training and batch < 300:\n"
-        "    callbacks.on_train_batch_end(batch); batch += 1; time.sleep(0.02)\n"
-        "print('stopped' if callbacks.model.stop_training else 'ran on')\n"
-    )
-    heartbeat = Heard()
-    child = receiver.start(python(loop), PYTHONPATH=str(like_keras))
-    until(receiver, heartbeat, lambda heartbeat: heartbeat.records and heartbeat.last()["beats"] > 3)
-    with (receiver.folder / "probe" / f"{child.pid}.page").open("r+b") as page:
-        page.seek(wire.SLOT["command"] * 8)
-        page.write(wire.COMMANDS.index("stop").to_bytes(8, "little"))
-    out = child.communicate(timeout=20)[0]
-    assert out == "stopped\n"
-    record = receiver.pages()[child.pid]
-    assert record["flags"] & wire.FLAG_STOP_ASKED
-    assert record["beats"] < 300
