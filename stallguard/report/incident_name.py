@@ -23,7 +23,7 @@ Calls are written so that only a change of the hang changes them:
 - Threads have no names, numbers or order.
 
 A loop that never ends moves, so its stacks are taken several times (collectors.collector_registry), and its place is
-what they have in common.  A call that takes nearly all of the time of such a loop can still be in all of them.
+what they have in common.  A call that takes nearly all of the time of such a loop can still be in all dumps.
 
 Pure: threads and words in, text out.  Must not read files.
 """

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from stallguard.core.diagnosis import known_problems_table
 from stallguard.report import document, html_page, labels
 from stallguard.report.timeline import Mark, Timeline
 from tests.report.hostile import EVIL, HEBREW, SECRET, hostile
@@ -61,9 +62,20 @@ def attacked(tmp_path_factory) -> Page:
 def test_nothing_is_fetched(written):
     assert not {"link", "img", "iframe", "object", "embed", "base", "form"} & set(written.elements)
     assert not [(tag, name) for tag, name, _ in written.attributes if name in ("src", "srcset", "style")]
-    links = [value for _, name, value in written.attributes if name == "href"]
+    # Links are followed by a click alone: into the page, to files beside it, to public reports.
+    reports = {row.address for row in known_problems_table.TABLE}
+    links = {value for _, name, value in written.attributes if name == "href"} - reports
     assert [link for link in links if not re.match(r"#[a-z]+\Z|incidents/\d/[a-z.]+\Z", link)] == []
     assert not re.search(r"@import|url\(", "".join(written.raw["style"]))
+
+
+def test_an_incident_has_its_name_its_history_and_a_link_to_the_report_that_it_looks_like(written):
+    text = " ".join(written.words)
+    assert re.search(r"\bwait-[0-9a-f]{6}\b", text)
+    assert "Seen for the first time" in text or "seen for the first time" in text
+    links = [value for tag, name, value in written.attributes if (tag, name) == ("a", "href")]
+    assert links
+    assert set(links) == {"https://github.com/tensorflow/tensorflow/issues/50395"}
 
 
 def test_the_policy_forbids_requests_and_allows_exactly_the_scripts_and_the_style_that_are_there(written):
