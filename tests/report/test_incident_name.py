@@ -78,6 +78,17 @@ def test_a_comprehension_and_the_numbers_of_a_notebook_are_no_part_of_the_name()
     assert name(dump("block_1", "<module>")) != name(dump("block_2", "<module>"))
 
 
+def test_the_function_of_the_library_that_the_script_called_is_a_part_of_the_name() -> None:
+    def inside(*calls: str) -> str:
+        library = "".join(f'  File "{SITE}/keras/src/trainer.py", line 9 in {call}\n' for call in calls)
+        return dump().replace("first):\n", f"first):\n{library}") + '  File "/x/t.py", line 1 in <module>\n'
+
+    assert name(inside("_step", "fit", "error_handler")) == name(
+        inside("_other", "_inner", "fit", "error_handler")
+    )
+    assert name(inside("_step", "fit")) != name(inside("_step", "predict"))
+
+
 def test_a_loop_that_moves_has_the_place_of_the_loop() -> None:
     dumps = [
         dump("draw", "search", "<module>"),
