@@ -75,7 +75,9 @@ def test_an_incident_has_its_name_its_history_and_a_link_to_the_report_that_it_l
     assert "Seen for the first time" in text or "seen for the first time" in text
     links = [value for tag, name, value in written.attributes if (tag, name) == ("a", "href")]
     assert links
-    assert set(links) == {"https://github.com/tensorflow/tensorflow/issues/50395"}
+    assert {link for link in links if link.startswith("http")} == {
+        "https://github.com/tensorflow/tensorflow/issues/50395"
+    }
 
 
 def test_the_policy_forbids_requests_and_allows_exactly_the_scripts_and_the_style_that_are_there(written):
