@@ -3,6 +3,10 @@
 Prints a table of what held, and leaves one zip (mac/archive.py).  `--import` makes tests of such a zip.  Exit code 1
 where something did not hold, 2 where the walk cannot work here, or there is no such check or zip.  What is installed is
 removed again.  On Linux and on Intel Macs, the checks are made that can be made there.
+
+What takes longer than about 20 minutes is asked for before the walk begins.  `--sleep`, `--logout` and `--three-days`
+make one such check alone; what the last two leave is looked at by each later walk, until it is over.  It is below
+`live/` in the home of stallguard, and `--clean` removes it.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import datetime as dt
 import getpass
 import os
 import platform
+import select
 import shutil
 import subprocess
 import sys
@@ -20,16 +25,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from mac import archive, checks, recordings, refusals, table, taken_over
+from mac import archive, checks, longer, pending, recordings, refusals, table, taken_over
 from mac.recordings import Mac
-from mac.scene import Scene, interruptible, undisturbed
+from mac.scene import Scene, interruptible, no_answer, undisturbed
 from mac.table import Row
 
 from stallguard.collectors.redact import Redactor
 from stallguard.host.darwin.system import facts
+from stallguard.storage import paths
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDINGS, LIVE = ROOT / "tests" / "recordings" / "macos", ROOT / "tests" / "live"
+ANSWER = 60.0  # seconds for an answer; a walk must end also if its user has gone
 PAUSE = 4.0  # seconds between what may be noticed being said and done: time for Ctrl-C
 
 
@@ -41,6 +48,17 @@ def environment(env: Mapping[str, str], home: Path) -> dict[str, str]:
 def say(line: str) -> None:
     """Print it for the user."""
     print(line, flush=True)
+
+
+def ask(question: str) -> bool | None:
+    """Ask the user at the terminal; None if there is none, or no answer comes in time."""
+    if not sys.stdin.isatty():
+        return None
+    print(f"{question} [y/N] ", end="", flush=True)
+    if not select.select([sys.stdin], [], [], ANSWER)[0]:
+        say(f"\nno answer within {ANSWER:.0f} s")
+        return None
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def this_machine(scene: Scene) -> Mac:
@@ -72,6 +90,45 @@ def clean() -> Callable[[str], str]:
 
 def main(words: list[str] | None = None) -> int:
     """Walk; return the exit code."""
+    parser = _parser()
+    options = parser.parse_args(words)
+    if options.zip_in:
+        return _taken_over(options.zip_in)
+    place = paths.home() / "live"
+    begun = pending.read(place)
+    asked = [name for name in OPTIONS.values() if getattr(options, name.replace("-", "_"))]
+    try:
+        wanted = () if asked else checks.chosen(options.only)
+    except ValueError as error:
+        parser.error(str(error))
+    if options.unattended:
+        wanted = checks.unattended(wanted)
+    if not options.only:
+        wanted = (*wanted, *checks.longer_ones(asked, begun))
+    if why := _refusals(unattended=options.unattended):
+        say("\n".join(f"scripts/live: {line}" for line in why))
+        return 2
+    home = Path(tempfile.mkdtemp(prefix=".stallguard-walk-", dir=Path.home()))
+    answers = no_answer if options.unattended else ask
+    scene = Scene(home, environment(os.environ, home), say, ask=answers, place=place)
+    try:
+        if options.clean:
+            say("\n".join(longer.clean(scene)) or "there is nothing to remove")
+            return 0
+        return _walked(scene, wanted, options.zip, yes=options.yes)
+    finally:
+        with undisturbed():
+            shutil.rmtree(home, ignore_errors=True)
+
+
+OPTIONS = {
+    "--sleep": "sleep-a-minute",
+    "--logout": "logout",
+    "--three-days": "three-days",
+}  # and their checks
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="scripts/live", description="Walk a Mac through all that stallguard relies on."
     )
@@ -79,7 +136,18 @@ def main(words: list[str] | None = None) -> int:
         "--only", action="append", default=[], metavar="NAME", help="only this check (repeatable)"
     )
     parser.add_argument(
-        "--unattended", action="store_true", help="only what needs no GPU and what no user notices"
+        "--unattended",
+        action="store_true",
+        help="only what needs no GPU and what no user notices; asks nothing",
+    )
+    for option, name in OPTIONS.items():
+        check = next(one for one in checks.LONGER if one.name == name)
+        parser.add_argument(option, action="store_true", dest=name.replace("-", "_"), help=check.says)
+    parser.add_argument("--yes", action="store_true", help="agree to all that takes longer")
+    parser.add_argument(
+        "--clean",
+        action="store_true",
+        help="remove what --logout and --three-days have left, and do nothing else",
     )
     parser.add_argument(
         "--zip", type=Path, metavar="FILE", help="where the zip goes (stallguard-live-MACHINE.zip)"
@@ -87,24 +155,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument(
         "--import", type=Path, metavar="ZIP", dest="zip_in", help="make tests of the zip of a walk"
     )
-    options = parser.parse_args(words)
-    if options.zip_in:
-        return _taken_over(options.zip_in)
-    try:
-        wanted = checks.chosen(options.only)
-    except ValueError as error:
-        parser.error(str(error))
-    if options.unattended:
-        wanted = checks.unattended(wanted)
-    if why := _refusals(unattended=options.unattended):
-        say("\n".join(f"scripts/live: {line}" for line in why))
-        return 2
-    home = Path(tempfile.mkdtemp(prefix=".stallguard-walk-", dir=Path.home()))
-    try:
-        return _walked(Scene(home, environment(os.environ, home), say), wanted, options.zip)
-    finally:
-        with undisturbed():
-            shutil.rmtree(home, ignore_errors=True)
+    return parser
 
 
 def _refusals(*, unattended: bool) -> list[str]:
@@ -127,11 +178,16 @@ def _taken_over(path: Path) -> int:
     return 0
 
 
-def _walked(scene: Scene, wanted: tuple[checks.Check, ...], path: Path | None) -> int:
-    mac = this_machine(scene)
-    say(f"{mac.system} ({mac.build}), {mac.chip}; Ctrl-C ends the walk and removes what it installed\n")
+def _walked(scene: Scene, wanted: Sequence[checks.Check], path: Path | None, *, yes: bool) -> int:
+    mac, here = this_machine(scene), checks.place()
+    say(f"{mac.system} ({mac.build}), {mac.chip}; Ctrl-C ends the walk and removes what it installed")
     with interruptible():
-        rows = checks.walk(scene, wanted, lambda: time.sleep(PAUSE), checks.place())
+        try:
+            agreed, rows = checks.agreed(wanted, (lambda _: True) if yes else scene.ask, here)
+        except KeyboardInterrupt:
+            return 1
+        say(f"{len(agreed)} checks, about {checks.estimate(agreed, here)} min\n")
+        rows = checks.walk(scene, agreed, lambda: time.sleep(PAUSE), here) + rows
     path = path or Path.cwd() / f"stallguard-live-{mac.folder}.zip"
     with undisturbed():
         kept(scene, mac, rows, path)

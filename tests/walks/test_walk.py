@@ -173,7 +173,8 @@ def test_unattended_nothing_is_done_that_a_user_notices_or_that_needs_a_gpu():
     from mac.checks import CHECKS, unattended
 
     assert [check.name for check in unattended(CHECKS)] == [
-        "memory", "heat", "sleep", "processes", "terminal", "pythons", "samples", "caffeinate",
+        "memory", "footprint", "heat", "thermal", "sleep", "processes", "kqueue", "bursts", "files", "sockets",
+        "terminal", "pythons", "orphan", "samples", "caffeinate",
     ]  # fmt: skip
 
 
@@ -205,5 +206,48 @@ def test_under_a_terminal_a_script_behaves_as_without_stallguard(tmp_path):
     rows = list(terminal.checks(Scene(tmp_path, env, print)))
 
     assert [(row.check, row.verdict) for row in rows] == [
-        ("bytes on a terminal", "held"), ("Ctrl-C", "held"), ("Ctrl-Z", "held"), ("a pipe that closes", "held"),
+        ("bytes on a terminal", "held"), ("all bytes", "held"), ("colours", "held"), ("resize", "held"),
+        ("Ctrl-S at the end", "held"), ("Ctrl-C", "held"), ("Ctrl-Z", "held"), ("a pipe that closes", "held"),
     ], rows  # fmt: skip
+
+
+def test_a_walk_takes_about_twenty_minutes_on_a_mac_without_what_asks_first():
+    from mac.checks import APPLE, CHECKS, estimate
+
+    assert 10 < estimate([check for check in CHECKS if not check.asks], APPLE) <= 22
+    assert {check.name for check in CHECKS if check.asks} == {"suite"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "left", "why"),
+    [
+        (True, ["quick", "long"], ""),
+        (False, ["quick"], "you said no"),
+        (None, ["quick"], "no user at a terminal agreed"),
+    ],
+)
+def test_what_takes_longer_is_asked_for_before_the_walk_and_left_out_without_a_yes(answer, left, why):
+    from mac.checks import ANYWHERE, Check, agreed
+
+    asked = []
+
+    def ask(question):
+        asked.append(question)
+        return answer
+
+    checks = [
+        Check("quick", "look", list, needs=ANYWHERE),
+        Check("long", "look", list, needs=ANYWHERE, asks="an hour"),
+    ]
+    done, rows = agreed(checks, ask, ANYWHERE)
+    assert asked == ["long: an hour. Do it?"]
+    assert [check.name for check in done] == left
+    assert [(row.check, row.verdict) for row in rows] == [("long", "not asked")][: len(checks) - len(left)]
+    assert all(row.means.startswith(why) for row in rows)
+
+
+def test_no_one_is_asked_for_what_cannot_be_done_here():
+    from mac.checks import ANYWHERE, MAC, Check, agreed
+
+    done, rows = agreed([Check("long", "look", list, needs=MAC, asks="an hour")], pytest.fail, ANYWHERE)
+    assert ([check.name for check in done], rows) == (["long"], [])

@@ -22,7 +22,7 @@ from stallguard.host.darwin.system import IOREG
 
 LOAD = Path(__file__).with_name("load.py")
 IMPORT = 180.0  # seconds for the framework to come up and do its first batches
-WATCH, EVERY = 120.0, 5.0  # seconds: of looking at the training, between two looks
+WATCH, EVERY = 60.0, 5.0  # seconds: of looking at the training, between two looks
 DUMPS = 5
 
 

@@ -43,9 +43,10 @@ STEPS = 20  # of the training, before stallguard is killed
 class Night:
     """The job of the walk, and what is known of it."""
 
-    def __init__(self, scene: Scene) -> None:
-        """Put its script in place."""
-        self.scene = scene
+    def __init__(self, scene: Scene, name: str = NAME, at: str = "") -> None:
+        """Put its script in place.  `at`: when the job starts by itself; "": not while the walk lasts."""
+        self.scene, self.name = scene, name
+        self.at = at or f"{(time.localtime().tm_hour + 12) % 24:02}:00"
         self.enough = scene.home / "enough"
         self.script = scene.home / "beats.py"
         self.script.write_text(SCRIPT)
@@ -53,12 +54,11 @@ class Night:
     @property
     def target(self) -> str:
         """Its name for launchctl."""
-        return f"{self.scene.domain}/{label(NAME)}"
+        return f"{self.scene.domain}/{label(self.name)}"
 
     def install(self, *words: str) -> Said:
         """Install it, to start at once; `words`: COMMAND."""
-        far = f"{(time.localtime().tm_hour + 12) % 24:02}:00"
-        options = ("--name", NAME, "--at", far, "--now", "--set", f"agent.throttle={THROTTLE}",
+        options = ("--name", self.name, "--at", self.at, "--now", "--set", f"agent.throttle={THROTTLE}",
                    "--set", "notify.desktop=off", "--python", sys.executable)  # fmt: skip
         return self.scene.stallguard("agent", "install", *options, "--", *words)
 
@@ -73,7 +73,7 @@ class Night:
 
     def status(self) -> dict[str, Any]:
         """Return what `agent status` says."""
-        said = self.scene.stallguard("agent", "status", "--name", NAME, "--json")
+        said = self.scene.stallguard("agent", "status", "--name", self.name, "--json")
         job: dict[str, Any] = json.loads(said.text.splitlines()[-1])["job"] if said.code in (0, 1) else {}
         return job
 
@@ -88,20 +88,20 @@ class Night:
 
     def output(self) -> list[str]:
         """Return what the training has printed."""
-        file = Path(self.scene.env["STALLGUARD_HOME"]) / "runs/latest/output.log"
+        file = self.scene.kept / "runs/latest/output.log"
         return file.read_text().splitlines() if file.exists() else []
 
     def remove(self) -> None:
         """Remove what is there of it."""
         with undisturbed():
             self.enough.touch()
-            self.scene.stallguard("agent", "uninstall", "--name", NAME)
-            for name in (NAME, BARE):
+            self.scene.stallguard("agent", "uninstall", "--name", self.name)
+            for name in (self.name, BARE):
                 self.scene.launchctl("bootout", f"{self.scene.domain}/{label(name)}")
                 self.scene.launchctl("enable", f"{self.scene.domain}/{label(name)}")
 
 
-def _removed(part: Callable[[Night], Iterator[Row]]) -> Callable[[Scene], Iterator[Row]]:
+def removed(part: Callable[[Night], Iterator[Row]]) -> Callable[[Scene], Iterator[Row]]:
     """Return the check of a part, after which nothing of the job is left, even where it was interrupted."""
 
     def check(scene: Scene) -> Iterator[Row]:
@@ -114,7 +114,7 @@ def _removed(part: Callable[[Night], Iterator[Row]]) -> Callable[[Scene], Iterat
     return check
 
 
-@_removed
+@removed
 def job(night: Night) -> Iterator[Row]:
     """Take a job through its whole life."""
     said = night.begin()
@@ -196,7 +196,7 @@ def _uninstalled(night: Night) -> Iterator[Row]:
                  "nothing is left", said.text.strip()[-200:])  # fmt: skip
 
 
-@_removed
+@removed
 def answers(night: Night) -> Iterator[Row]:
     """Ask for what is documented badly: the default time to end, the answer for a label that is switched off."""
     scene = night.scene
@@ -212,7 +212,7 @@ def answers(night: Night) -> Iterator[Row]:
     yield verdicts.disabled(refused.code, refused.text, listed.text, label(BARE))
 
 
-@_removed
+@removed
 def guarded(night: Night) -> Iterator[Row]:
     """Look into a guarded folder: stallguard refuses to install there; what would launchd's job have met?"""
     scene, folder = night.scene, f"{Path.home()}/Documents/"
@@ -243,7 +243,7 @@ def _bare(scene: Scene, *program: str) -> Path:
     return file
 
 
-@_removed
+@removed
 def gpu(night: Night) -> Iterator[Row]:
     """Look whether a training under launchd sees the GPU."""
     said = night.install(str(LOAD), str(night.scene.home / "agent.stacks"))

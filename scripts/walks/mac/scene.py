@@ -6,6 +6,7 @@ Must not judge an answer.
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import signal
 import subprocess
@@ -30,6 +31,7 @@ class Said(NamedTuple):
     seconds: float
 
 
+Ask = Callable[[str], bool | None]
 Run = Callable[[Sequence[str], float, Mapping[str, str], Path], Said]
 
 
@@ -49,19 +51,45 @@ def run(words: Sequence[str], seconds: float, env: Mapping[str, str], cwd: Path)
     return Said(code, text, time.monotonic() - began)
 
 
+def no_answer(_question: str) -> None:
+    """Answer nothing: no user is there."""
+
+
 class Scene:
     """What the checks work with.  `home`: a directory of the walk's own; `say`: to the user, a line."""
 
     def __init__(
-        self, home: Path, env: Mapping[str, str], say: Callable[[str], None], run: Run = run
+        self,
+        home: Path,
+        env: Mapping[str, str],
+        say: Callable[[str], None],
+        run: Run = run,
+        ask: Ask = no_answer,
+        place: Path | None = None,
+        now: Callable[[], float] = time.time,
     ) -> None:
-        """`env`: of everything that is started."""
-        self.home, self.env, self.say, self._run = home, dict(env), say, run
+        """`env`: of everything that is started; `ask`: puts a question to the user; None: no answer came.
+
+        `place`: a directory for what a later walk ends; `now`: seconds since the epoch.
+        """
+        self.place, self.now = place or home / "live", now
+        self.home, self.env, self.say, self.ask, self._run = home, dict(env), say, ask, run
         self.recordings: dict[str, Recording] = {}
         self.words: list[Recording] = []  # of stallguard itself
         self.tracebacks: list[str] = []
         self.files: dict[str, str] = {}  # more to keep, by name
         self.uid = os.getuid()
+
+    def keeping(self, kept: Path, home: Path) -> Scene:
+        """Return this with another home of stallguard, and of files; what is said is kept in the same places."""
+        other = copy.copy(self)
+        other.env, other.home = self.env | {"STALLGUARD_HOME": str(kept)}, home
+        return other
+
+    @property
+    def kept(self) -> Path:
+        """The home of stallguard in all that is started."""
+        return Path(self.env["STALLGUARD_HOME"])
 
     @property
     def domain(self) -> str:

@@ -30,6 +30,11 @@ def judged(check: str, holds: object, figure: str, means: str, otherwise: str = 
     return Row(check, HELD if holds else FAILED, figure, means if holds else otherwise or means, means)
 
 
+def unknown(check: str, why: str, figure: str = "", expected: str = "") -> Row:
+    """Return the row of a check that could not be made; `why`: the reason, or what to do."""
+    return Row(check, UNASKED, figure, why, expected)
+
+
 def lines(rows: Sequence[Row]) -> list[str]:
     """Return the table as lines of text."""
     heads = Row("check", "verdict", "figure", "what it means")

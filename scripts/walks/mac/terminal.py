@@ -10,6 +10,7 @@ import pty
 import select
 import signal
 import sys
+import termios
 import time
 from collections.abc import Iterator, Sequence
 
@@ -38,9 +39,38 @@ print("ready", flush=True)
 for number in range(60): time.sleep(0.05)
 print("all steps", flush=True)
 """
+ALL_BYTES = """
+import os, sys
+sys.stdout.buffer.write(bytes(range(256)) * 200); sys.stdout.flush()
+os.write(2, b"\\xff\\xfe\\x1b[31merror\\x1b[0m\\n")
+"""
+COLOURS = """
+import os, sys
+size = os.get_terminal_size()
+print([stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)], size.columns, size.lines,
+      os.environ.get("TERM"), os.environ.get("NO_COLOR"))
+print("\\033[38;2;255;100;0mcolour\\033[0m \\033[1mbold\\033[0m")
+"""
+RESIZES = """
+import os, signal, sys, time
+def changed(*_):
+    print("now %dx%d" % os.get_terminal_size(), flush=True)
+signal.signal(signal.SIGWINCH, changed)
+print("ready", flush=True)
+end = time.monotonic() + 20
+while time.monotonic() < end and not os.path.exists(sys.argv[1]): time.sleep(0.05)
+"""
+LAST_LINES = """
+import time
+print("ready", flush=True)
+time.sleep(1.0)
+for number in range(500): print("line", number, flush=True)
+print("the last line", flush=True)
+"""
 LONGEST = 60.0  # seconds for a program under a terminal
 OWN = 7  # exit code of the script that is interrupted
-CTRL_C, CTRL_Z = b"\x03", b"\x1a"
+CTRL_C, CTRL_Z, CTRL_S, CTRL_Q = b"\x03", b"\x1a", b"\x13", b"\x11"
+STOPPED = 3.0  # seconds for which a terminal takes nothing: longer than the script runs
 
 
 class Terminal:
@@ -60,6 +90,10 @@ class Terminal:
     def type(self, keys: bytes) -> None:
         """Type keys."""
         os.write(self._terminal, keys)
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Give it another size, as a window that is drawn larger does."""
+        termios.tcsetwinsize(self._terminal, (rows, columns))
 
     def shows(self, words: bytes, seconds: float = LONGEST) -> bool:
         """Read until `words` are shown; return whether they are."""
@@ -109,7 +143,17 @@ class Terminal:
 
 def checks(scene: Scene) -> Iterator[Row]:
     """Make all checks of a terminal."""
-    yield _bytes(scene)
+    yield _same(
+        scene, "bytes on a terminal", "shows", SHOWS, "a script's output reaches the terminal unchanged"
+    )
+    yield _same(
+        scene, "all bytes", "bytes", ALL_BYTES, "each byte reaches the terminal, also what is no text"
+    )
+    yield _same(
+        scene, "colours", "colours", COLOURS, "a script sees the same terminal, and its colours arrive"
+    )
+    yield _resize(scene)
+    yield _held(scene)
     yield _interrupt(scene)
     yield _stop(scene)
     yield _closed_pipe(scene)
@@ -122,13 +166,40 @@ def _guarded(scene: Scene, name: str, source: str) -> list[str]:
             "--set", "notify.desktop=off", str(script)]  # fmt: skip
 
 
-def _bytes(scene: Scene) -> Row:
-    words = _guarded(scene, "shows", SHOWS)
+def _same(scene: Scene, check: str, name: str, source: str, means: str) -> Row:
+    words = _guarded(scene, name, source)
     alone, guarded = Terminal(scene, [sys.executable, words[-1]]), Terminal(scene, words)
     codes = alone.ended(), guarded.ended()
-    return judged("bytes on a terminal", guarded.text == alone.text and codes == (0, 0),
-                  f"{len(alone.text)} bytes alone, {len(guarded.text)} guarded, exit codes {codes}",
-                  "a script's output reaches the terminal unchanged")  # fmt: skip
+    return judged(check, guarded.text == alone.text and codes == (0, 0),
+                  f"{len(alone.text)} bytes alone, {len(guarded.text)} guarded, exit codes {codes}", means)  # fmt: skip
+
+
+def _resize(scene: Scene) -> Row:
+    enough = scene.home / "resized"
+    terminal = Terminal(scene, [*_guarded(scene, "resizes", RESIZES), str(enough)])
+    ready = terminal.shows(b"ready")
+    terminal.resize(132, 43)
+    seen = terminal.shows(b"now 132x43", 10.0)
+    enough.touch()
+    code = terminal.ended()
+    return judged("resize", ready and seen and code == 0, f"seen: {seen}, exit code {code}",
+                  "a script learns of the window's new size")  # fmt: skip
+
+
+def _held(scene: Scene) -> Row:
+    """Stop the terminal with Ctrl-S until the script has ended: nothing of its last lines must be lost."""
+    terminal = Terminal(scene, _guarded(scene, "last", LAST_LINES))
+    ready = terminal.shows(b"ready")
+    terminal.type(CTRL_S)
+    time.sleep(STOPPED)
+    terminal.type(CTRL_Q)
+    code = terminal.ended()
+    lines = terminal.text.decode(errors="replace").splitlines()
+    wanted = [*(f"line {number}" for number in range(500)), "the last line"]
+    return judged("Ctrl-S at the end", ready and code == 0 and lines[-len(wanted):] == wanted,
+                  f"{len(lines)} lines of {len(wanted) + 1}, exit code {code}",
+                  "what a stopped terminal did not take is shown when it goes on",
+                  "the last lines are lost if the terminal is stopped")  # fmt: skip
 
 
 def _interrupt(scene: Scene) -> Row:
