@@ -11,6 +11,7 @@ from stallguard.core.history import History, Match
 from stallguard.core.text import WHILE
 from stallguard.core.verdicts import Finding
 from stallguard.report.narrative import sentence
+from tests.simulation.simulation import Simulation
 
 
 def alike(cause: str, phase: str = "step", *printed: str, metal: bool = True) -> list[str]:
@@ -66,3 +67,13 @@ def test_the_diagnosis_names_the_report_with_its_address_and_says_how_sure_it_is
     assert "https://github.com/apple/tensorflow_macos/issues/202" in text
     assert messages.known_problems(findings, History(), "step") == []
     assert messages.known_problems((), History(matched=(ignored,)), "step") == []
+
+
+def test_a_crash_and_a_stall_are_announced_with_the_report_that_they_look_like() -> None:
+    crashed, refused = Simulation().train(20), Simulation().train(60)
+    crashed.line("malloc_free").exit(-6)
+    refused.line("iogpu_ignored").train(3)
+
+    for world, problem in ((crashed, "tensorflow/tensorflow#83371"), (refused, "apple/tensorflow_macos#202")):
+        [facts] = world.facts_of("stall.known_problem")
+        assert facts["problem"] == problem
