@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import webbrowser
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -18,6 +20,7 @@ from stallguard.storage.paths import NEWEST, RunDir, find_run, list_runs
 IN_THE_RUN = ""  # of --html without a file: report.html in the run's directory
 PAGES = (".html", ".htm")
 STDOUT = "-"
+COMPARED = "compared.html"  # the page of --compare, in the directory of the second run
 
 
 @click.command("report")
@@ -31,9 +34,23 @@ STDOUT = "-"
     shell_complete=_complete.files,
     help="Write one self-contained HTML file.  -: standard output.  [report.html in the run's directory]",
 )
-@prints_json("The whole report as one JSON object.", "stallguard.report.document:Document")
+@prints_json(
+    "The whole report as one JSON object.",
+    "stallguard.report.document:Document",
+    "stallguard.report.comparison:Comparison",
+)
+@click.option(
+    "--compare",
+    "compare",
+    nargs=2,
+    metavar="A B",
+    shell_complete=_complete.runs,
+    help="Show two runs side by side: time, pace, loss, incidents, settings that differ.",
+)
 @click.option("--open", "show", is_flag=True, help="Write the HTML file and open it in the browser.")
-def command(run: str | None, html_file: str | None, as_json: bool, show: bool) -> None:
+def command(
+    run: str | None, html_file: str | None, as_json: bool, show: bool, compare: tuple[str, str] | None
+) -> None:
     """Explain what happened in RUN (default: the newest), why, what was done, what it cost and what to change.
 
     \b
@@ -41,15 +58,21 @@ def command(run: str | None, html_file: str | None, as_json: bool, show: bool) -
       stallguard report
       stallguard report --open
       stallguard report 2026 --html hang.html
+      stallguard report --compare 20260307 last --html
     """  # noqa: D301 - click wants the real backspace
     if run is None and html_file is not None and _names_a_run(html_file):
         run, html_file = html_file, IN_THE_RUN  # `report --html RUN`: --html without a file
+    if html_file == STDOUT and (as_json or show):
+        raise click.UsageError(
+            "--html - writes the page to standard output, so nothing else can be written there"
+        )
+    if compare:
+        if run is not None:
+            raise click.UsageError("--compare names both runs: leave out RUN")
+        _compare(find_run(compare[0]), find_run(compare[1]), html_file, as_json=as_json, show=show)
+        return
     which = find_run(run)
     if html_file == STDOUT:
-        if as_json or show:
-            raise click.UsageError(
-                "--html - writes the page to standard output, so nothing else can be written there"
-            )
         from stallguard.report import document, html_page
 
         page = html_page.render(document.make(which, os.environ))
@@ -59,20 +82,50 @@ def command(run: str | None, html_file: str | None, as_json: bool, show: bool) -
         from stallguard.report import html_page
 
         target = None if html_file in (None, IN_THE_RUN) else Path(html_file)
-        try:
+        with _writable(target):
             path = html_page.write(which.path, target)
-        except OSError as error:
-            raise StallguardError(
-                f"cannot write {error.filename or target}",
-                why=error.strerror or str(error),
-                cure="choose another: --html FILE",
-                code=CANNOT_RUN,
-            ) from error
-        echo(path, err=as_json)
-        if show:
-            webbrowser.open(path.resolve().as_uri())
+        _announce(path, as_json=as_json, show=show)
     if as_json or (html_file is None and not show):
         _print(which, as_json=as_json)
+
+
+@contextlib.contextmanager
+def _writable(target: Path | None) -> Iterator[None]:
+    """Raise StallguardError if the block cannot write its file."""
+    try:
+        yield
+    except OSError as error:
+        raise StallguardError(
+            f"cannot write {error.filename or target}",
+            why=error.strerror or str(error),
+            cure="choose another: --html FILE",
+            code=CANNOT_RUN,
+        ) from error
+
+
+def _announce(path: Path, *, as_json: bool, show: bool) -> None:
+    echo(path, err=as_json)
+    if show:
+        webbrowser.open(path.resolve().as_uri())
+
+
+def _compare(first: RunDir, second: RunDir, html_file: str | None, *, as_json: bool, show: bool) -> None:
+    """Print two runs side by side, or write them as a page: by default compared.html in the second run's directory."""
+    from stallguard.report import comparison, document, html_page, terminal_page
+
+    compared = comparison.comparison(document.make(first, os.environ), document.make(second, os.environ))
+    if html_file == STDOUT:
+        write(html_page.render_comparison(compared).encode(errors="replace"))
+        return
+    if html_file is not None or show:
+        path = Path(html_file) if html_file else second.path / COMPARED
+        with _writable(path):
+            html_page.put(path, html_page.render_comparison(compared))
+        _announce(path, as_json=as_json, show=show)
+    if as_json:
+        echo(jsontext.readable(compared))
+    elif html_file is None and not show:
+        terminal_page.show_blocks(terminal_page.comparison(compared), console())
 
 
 def _names_a_run(text: str) -> bool:

@@ -21,6 +21,7 @@ from markupsafe import Markup
 from stallguard import __version__, jsontext
 from stallguard.core.messages import duration
 from stallguard.report import document, labels, markdown
+from stallguard.report.comparison import Comparison
 from stallguard.report.document import Document
 from stallguard.report.subprocess_writer import NAME
 from stallguard.report.svg_chart import chart
@@ -42,11 +43,16 @@ ESCAPES = {character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u20
 def write(run_dir: Path, target: Path | None = None, environment: Mapping[str, str] = os.environ) -> Path:
     """Write the report of the run in `run_dir`; return its path, report.html there by default.
 
-    `environment`: whose secrets are left out.  The file is whole or not there.  Raises OSError.
+    `environment`: whose secrets are left out.  Raises OSError.
     """
     path = target or run_dir / NAME
     beside = path.resolve().parent == run_dir.resolve()
-    text = render(document.make(RunDir(run_dir), environment), beside=beside)
+    put(path, render(document.make(RunDir(run_dir), environment), beside=beside))
+    return path
+
+
+def put(path: Path, text: str) -> None:
+    """Write a page: the file is whole or not there.  Raises OSError."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         draft.unlink(missing_ok=True)
@@ -55,7 +61,6 @@ def write(run_dir: Path, target: Path | None = None, environment: Mapping[str, s
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
-    return path
 
 
 def render(made: Document, *, beside: bool = False) -> str:
@@ -72,12 +77,30 @@ def render(made: Document, *, beside: bool = False) -> str:
     )
 
 
+def render_comparison(compared: Comparison) -> str:
+    """Return two runs side by side as HTML."""
+    scripts = {name: _asset(f"{name}.js") for name in ("theme", "report")}
+    style = _asset("report.css")
+    return TEMPLATES.get_template("compare.html.j2").render(
+        compared=compared,
+        style=Markup(style),  # noqa: S704 - our own file
+        scripts={name: Markup(text) for name, text in scripts.items()},  # noqa: S704 - our own files
+        policy=policy(style, scripts.values()),
+        generated=_now(),
+        version=__version__,
+    )
+
+
+def _now() -> str:
+    return f"{dt.datetime.now(dt.UTC):%Y-%m-%d %H:%M} UTC"
+
+
 def _values(made: Document, *, beside: bool, policy: str) -> dict[str, Any]:
     return {
         "report": made, "words": labels, "duration": duration, "title": title(made), "markdown": markdown.incident,
         "advice": [labels.advice(text) for text in made.advice],
         "sketches": {panel.key: chart(panel, made.timeline) for panel in made.timeline.panels},
-        "generated": f"{dt.datetime.now(dt.UTC):%Y-%m-%d %H:%M} UTC", "version": __version__,
+        "generated": _now(), "version": __version__,
         "beside": beside, "policy": policy,
     }  # fmt: skip
 

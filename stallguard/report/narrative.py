@@ -184,6 +184,12 @@ STORY = {
     "next anew": "there is no checkpoint: the same command starts from the beginning",
     "next running": "it is under way; its present state",
     "next unguarded": "its training is still alive without stallguard; end it before you resume it",
+    "compared": "{pace}; {share}",
+    "compared pace": "the second run trains {factor} times as many batches a second",
+    "compared pace same": "both runs train equally fast",
+    "compared pace unknown": "the pace of both is not known",
+    "compared share": "{first} and {second} of the time were effective training",
+    "compared share unknown": "their effective training time is not known",
     "bottleneck": "{what}{where}: {share} of the time, {duration}",
     "story slow": "what made it slow: {headline}",
     "flame graph": "each bar is a call, as wide as the time of all samples in it; below it are the calls that it made, "

@@ -17,6 +17,8 @@ WIDTH, HEIGHT = 1000, 100  # of the drawing, stretched to its place
 COLUMNS = 250  # points of a line at most
 DECADES = 1.3  # from which span on a panel that may be logarithmic is
 
+Line = tuple[Sequence[float], Sequence[float | None]]  # times and values
+
 
 class Chart(msgspec.Struct, frozen=True):
     """`paths`: of the series, in order; `bands`: (x, width) of silences; `top`: the highest value."""
@@ -29,33 +31,40 @@ class Chart(msgspec.Struct, frozen=True):
 
 def chart(panel: Panel, timeline: Timeline) -> Chart:
     """Return the drawing of a panel."""
-    values = [value for series in panel.series for value in series.values if value is not None]
+    lines = [(timeline.times, series.values) for series in panel.series]
+    paths, top = overlaid(panel, lines, timeline.seconds)
+    silences = [band for band in timeline.bands if band.kind == "silence"]
+    bands = [
+        (_x(band.began, timeline.seconds), max(1.0, _x(band.ended - band.began, timeline.seconds)))
+        for band in silences
+    ]
+    low = min((value for _, values in lines for value in values if value is not None), default=0.0)
+    return Chart(paths=paths, bands=bands, top=top, log=is_log(panel, low, top))
+
+
+def overlaid(panel: Panel, lines: Sequence[Line], seconds: float) -> tuple[list[str], float]:
+    """Return lines with one scale as paths, and their highest value.
+
+    `panel`: how they are drawn; `lines`: the times and values of each; `seconds`: the width of the drawing.
+    """
+    values = [value for _, line in lines for value in line if value is not None]
     low, top = min(values, default=0.0), max(values, default=0.0)
     log = is_log(panel, low, top)
     lowest = low if log or panel.key == "loss" else min(low, 0.0)
     scaled: Callable[[float], float] = math.log if log else float
     floor = scaled(lowest)
     span = (scaled(top) - floor) or 1.0
-    silences = [band for band in timeline.bands if band.kind == "silence"]
     paths = []
-    for series in panel.series:
+    for times, line in lines:
         path = ""
-        for part in thinned(timeline.times, series.values):
+        for part in thinned(times, line):
             places = (
-                f"{_x(at, timeline.seconds):g},{HEIGHT - (scaled(value) - floor) / span * HEIGHT:.1f}"
+                f"{_x(at, seconds):g},{HEIGHT - (scaled(value) - floor) / span * HEIGHT:.1f}"
                 for at, value in part
             )
             path += f"M{'L'.join(places)}"
         paths.append(path)
-    return Chart(
-        paths=paths,
-        bands=[
-            (_x(band.began, timeline.seconds), max(1.0, _x(band.ended - band.began, timeline.seconds)))
-            for band in silences
-        ],
-        top=top,
-        log=log,
-    )
+    return paths, top
 
 
 def is_log(panel: Panel, low: float, top: float) -> bool:

@@ -5,7 +5,7 @@ Lays out a document.  Foreign text travels as Text objects, never as markup.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
 from rich.console import Console, RenderableType
@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stallguard.report import labels
+from stallguard.report.comparison import ComparedRow, Comparison
 from stallguard.report.document import Document, IncidentText
 from stallguard.report.incidents import CRASH
 from stallguard.report.narrative import prose, sentence
@@ -30,8 +31,13 @@ ADVICE = 2  # pieces for each bottleneck
 
 def show(document: Document, console: Console) -> None:
     """Print the report; no line of it ends in blanks."""
+    show_blocks(blocks(document, console.width), console)
+
+
+def show_blocks(parts: Iterable[RenderableType], console: Console) -> None:
+    """Print parts of a page; no line of them ends in blanks."""
     with console.capture() as captured:
-        for block in blocks(document, console.width):
+        for block in parts:
             console.print(block, highlight=False)
     console.file.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
@@ -73,6 +79,33 @@ def blocks(document: Document, width: int) -> Iterator[RenderableType]:
         yield from (_point(prose(text)) for text in document.beyond)
     yield Text("")
     yield Text(labels.secrets(document), style=DIM)
+
+
+def comparison(compared: Comparison) -> Iterator[RenderableType]:
+    """Yield two runs side by side."""
+    yield Text(" and ".join(compared.runs), style=HEAD)
+    yield Padding(Text(compared.summary), (1, 0, 0, 0), expand=False)
+    yield _heading("In numbers")
+    yield _compared(compared.rows)
+    yield _heading("What they were started with")
+    if compared.settings:
+        yield _compared(compared.settings)
+    else:
+        yield _indented(Text("command, directory, settings and versions are the same"))
+    for run, incidents in zip(compared.runs, compared.incidents, strict=True):
+        yield _heading(f"Incidents of {run}")
+        yield from (_point(text, "!", ACCENT) for text in incidents or ["none"])
+
+
+def _compared(rows: Sequence[ComparedRow]) -> RenderableType:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style=DIM, no_wrap=True)
+    for _ in range(3):
+        grid.add_column(overflow="fold")
+    grid.add_row("", *(Text(name, style=DIM) for name in ("first", "second", "change")))
+    for row in rows:
+        grid.add_row(*map(Text, (row.name, row.first, row.second, row.change)))
+    return _indented(grid)
 
 
 def _heading(text: str) -> RenderableType:

@@ -1,0 +1,161 @@
+"""Two runs side by side: how each ended, its time and pace, its loss, its incidents, and the settings that differ.
+
+Pure: two reports in, one value out.  Must not lay anything out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+
+from stallguard.core import messages
+from stallguard.core.text import duration
+from stallguard.core.time_spent import CATEGORIES
+from stallguard.report import labels, svg_chart
+from stallguard.report.document import Document
+from stallguard.report.narrative import prose, sentence
+from stallguard.report.timeline import Panel
+
+SCHEMA = 1
+NOTHING = "-"
+SAME = 0.005  # relative difference below which two numbers are called the same
+CHARTS = ("rate", "batch", "loss", "cpu", "memory", "gpu")  # panels that are drawn for both runs in one
+
+
+class ComparedRow(msgspec.Struct, frozen=True):
+    """One property of both runs.  `first`, `second`: its values as text."""
+
+    name: str  # what is compared
+    first: str
+    second: str
+    change: str = ""  # from the first run to the second, as text; empty: none, or it is no number
+
+
+class OverlaidChart(msgspec.Struct, frozen=True):
+    """A drawing of both runs, each from its own start.  `paths`: of the first and the second run."""
+
+    title: str  # what is drawn
+    top: str  # the highest value, as text
+    span: str  # the time that it is wide, as text
+    paths: tuple[str, str]
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """What `stallguard report --compare` shows."""
+
+    schema: int
+    runs: tuple[str, str]  # their ids
+    commands: tuple[str, str]  # what they ran
+    summary: str  # the difference that matters most, as a sentence
+    rows: list[ComparedRow]  # how they ended, their time, their progress
+    settings: list[ComparedRow]  # commands, settings and versions that differ
+    incidents: tuple[list[str], list[str]]  # of each run, in sentences
+    charts: list[OverlaidChart]  # what was measured of both, in one drawing each
+
+
+def comparison(first: Document, second: Document) -> Comparison:
+    """Return two reports compared."""
+    both = first, second
+    return Comparison(
+        schema=SCHEMA,
+        runs=(first.run, second.run),
+        commands=(" ".join(first.command), " ".join(second.command)),
+        summary=_summary(first, second),
+        rows=list(_rows(first, second)),
+        settings=list(_differing(first, second)),
+        incidents=(_incidents(first), _incidents(second)),
+        charts=[chart for key in CHARTS if (chart := _chart(key, *both)) is not None],
+    )
+
+
+def _summary(first: Document, second: Document) -> str:
+    paces = first.totals.rate, second.totals.rate
+    shares = first.totals.effective, second.totals.effective
+    facts = {
+        "pace": sentence("compared pace unknown", {}),
+        "share": sentence("compared share unknown", {}),
+    }
+    if paces[0] and paces[1]:
+        factor = paces[1] / paces[0]
+        key = "compared pace same" if abs(factor - 1) < SAME else "compared pace"
+        facts["pace"] = sentence(key, {"factor": f"{factor:.3g}"})
+    if shares[0] is not None and shares[1] is not None:
+        facts["share"] = sentence(
+            "compared share", {"first": messages.percent(shares[0]), "second": messages.percent(shares[1])}
+        )
+    return prose(sentence("compared", facts))
+
+
+def _rows(first: Document, second: Document) -> Iterator[ComparedRow]:
+    def numbers(
+        name: str, take: Callable[[Document], float | None], text: Callable[[float], str]
+    ) -> Iterator[ComparedRow]:
+        one, other = take(first), take(second)
+        if one is not None or other is not None:
+            shown = [NOTHING if value is None else text(value) for value in (one, other)]
+            yield ComparedRow(name, shown[0], shown[1], change(one, other))
+
+    yield ComparedRow("outcome", first.first.badge, second.first.badge)
+    yield from numbers("effective training", lambda made: made.totals.effective, messages.percent)
+    yield from numbers("time in all", lambda made: made.totals.seconds, duration)
+    for name in CATEGORIES:
+        spent: tuple[float, float] = tuple(getattr(made.totals.spent, name) for made in (first, second))
+        if max(spent) >= labels.LONG:
+            yield ComparedRow(messages.category(name), duration(spent[0]), duration(spent[1]), change(*spent))
+    yield from numbers("batches a second", lambda made: made.totals.rate, lambda value: f"{value:.3g}")
+    yield from numbers("batches", lambda made: made.totals.batches, lambda value: f"{value:.0f}")
+    yield from numbers("epoch", lambda made: made.totals.epoch, lambda value: f"{value:.0f}")
+    yield from numbers("last loss", lambda made: made.totals.loss, lambda value: f"{value:.4g}")
+    yield from numbers("stalls", lambda made: made.totals.stalls, lambda value: f"{value:.0f}")
+    yield from numbers("crashes", lambda made: made.totals.crashes, lambda value: f"{value:.0f}")
+    yield from numbers("restarts", lambda made: made.totals.restarts, lambda value: f"{value:.0f}")
+    yield from numbers("trained twice", lambda made: made.totals.repeated, lambda value: f"{value:.0f}")
+
+
+def change(first: float | None, second: float | None) -> str:
+    """Return by how much a number changed, in percent of the first; empty if that says nothing."""
+    if not first or second is None:
+        return ""
+    relative = (second - first) / abs(first)
+    return "same" if abs(relative) < SAME else f"{relative:+.0%}".replace("%", " %")
+
+
+def _differing(first: Document, second: Document) -> Iterator[ComparedRow]:
+    if first.command != second.command:
+        yield ComparedRow("command", " ".join(first.command), " ".join(second.command))
+    if first.cwd != second.cwd:
+        yield ComparedRow("directory", first.cwd, second.cwd)
+    yield from _unlike(first.settings, second.settings, "default")
+    yield from _unlike(first.versions, second.versions, NOTHING)
+
+
+def _unlike(first: Mapping[str, str], second: Mapping[str, str], absent: str) -> Iterator[ComparedRow]:
+    for name in sorted({*first, *second}):
+        one, other = first.get(name, absent), second.get(name, absent)
+        if one != other:
+            yield ComparedRow(name, one, other)
+
+
+def _incidents(made: Document) -> list[str]:
+    return [
+        f"{labels.name(trouble)}, {labels.summary(trouble)}: {trouble.headline}"
+        + (f" {trouble.where}" if trouble.where else "")
+        for trouble in made.incidents
+    ]
+
+
+def _chart(key: str, first: Document, second: Document) -> OverlaidChart | None:
+    def panel(made: Document) -> Panel | None:
+        return next((panel for panel in made.timeline.panels if panel.key == key), None)
+
+    one, other = panel(first), panel(second)
+    if one is None or other is None:
+        return None
+    seconds = max(first.timeline.seconds, second.timeline.seconds)
+    lines: list[svg_chart.Line] = [
+        (first.timeline.times, one.series[0].values), (second.timeline.times, other.series[0].values),
+    ]  # fmt: skip
+    paths, top = svg_chart.overlaid(one, lines, seconds)
+    title = one.title if len(one.series) == 1 else f"{one.title}, {one.series[0].name}"
+    return OverlaidChart(title, labels.quantity(top, one.unit), duration(seconds), (paths[0], paths[1]))
