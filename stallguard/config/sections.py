@@ -36,6 +36,12 @@ class CheckpointSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     keep_randomness: bool = True
 
 
+class TrackersSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where people look at a training: W&B, MLflow, TensorBoard."""
+
+    resume: bool = True
+
+
 class OutputSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """stallguard's messages on the terminal."""
 
@@ -88,6 +94,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stop: StopLimits = StopLimits()
     checkpoint: CheckpointSettings = CheckpointSettings()
     evidence: EvidenceSettings = EvidenceSettings()
+    trackers: TrackersSettings = TrackersSettings()
     output: OutputSettings = OutputSettings()
     notify: NotifySettings = NotifySettings()
     keep: KeepSettings = KeepSettings()

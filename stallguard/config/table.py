@@ -101,6 +101,10 @@ _EVERYDAY = [
         "checkpoint.keep_randomness", SWITCH,
         "Seed what the script leaves unseeded alike in each attempt of a run.", "--keep-randomness",
     ),
+    Key(
+        "trackers.resume", SWITCH,
+        "Let a restarted attempt go on in the W&B and MLflow runs of the attempt before.",
+    ),
     Key("evidence.budget", DURATION, "Longest time for gathering evidence before a restart.", live=True),
     Key("evidence.include_source", SWITCH, "Keep the script's text as evidence.", "--include-source", live=True),
     Key("output.quiet", SWITCH, "Print errors only.", "--quiet"),

@@ -42,6 +42,9 @@ class ProbeConfig(msgspec.Struct, frozen=True):
     divisor: int = 0  # divisor of the batch size passed to the script; 0: none is passed
     really: str = ""  # fewer rows if fit takes a batch size; how the learning rate is scaled then
     regrow: bool = False
+    trackers: str = (
+        ""  # directory of what W&B, MLflow and TensorBoard chose in earlier attempts; "": not resumed
+    )
     seed: str = ""  # of the run, for what the script leaves unseeded; "": a new one in each attempt
 
 
@@ -74,6 +77,8 @@ def child_environment(user: Mapping[str, str], wish: ProbeConfig, inject: Path =
     ):  # fmt: skip
         if value:
             kept[f"STALLGUARD_{name}"] = str(int(value) if isinstance(value, bool) else value)
+    if wish.trackers:
+        kept["STALLGUARD_TRACKERS"] = wish.trackers
     if wish.resume:
         kept["STALLGUARD_RESUME"] = "1"
     if wish.seed:

@@ -71,10 +71,12 @@ def newest(argv: Sequence[str], cwd: Path) -> RunDir | None:
 
 
 def take_over(old: RunDir, new: RunDir) -> None:
-    """Give `new` the checkpoints of `old`.  Raises OSError."""
+    """Give `new` the checkpoints of `old`, and what its trackers go on with.  Raises OSError."""
     import shutil
 
     shutil.copytree(old.checkpoints, new.checkpoints, copy_function=_link)
+    if old.trackers.is_dir():
+        shutil.copytree(old.trackers, new.trackers, copy_function=_link)
 
 
 def _link(source: str, target: str) -> None:

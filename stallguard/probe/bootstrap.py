@@ -107,6 +107,8 @@ class Probe:
         stack_signal.watch()
         if "STALLGUARD_SEED" in self.environment:
             self._load("seeds")
+        if "STALLGUARD_TRACKERS" in self.environment:
+            self._load("trackers")
         self.mail.version("python", "%d.%d.%d" % sys.version_info[:3])
         self.mail.version("machine", os.uname().machine)  # an Intel one on Apple silicon: Rosetta translates
         self.finder.first(LIBRARIES, self.equip)

@@ -67,6 +67,11 @@ class RunDir(NamedTuple):
         """Checkpoint generations, from which the run resumes."""
         return self.path / "checkpoints"
 
+    @property
+    def trackers(self) -> Path:
+        """What W&B, MLflow and TensorBoard chose, which the next attempt goes on with; the probe makes it."""
+        return self.path / "trackers"
+
     def has_checkpoints(self) -> bool:
         """Return whether the run has a checkpoint generation of a process' fit or loop."""
         return any(True for _ in self.checkpoints.glob("*/*/g*"))

@@ -162,6 +162,7 @@ class Launcher:
                 resume=action.resume, device=action.device, signal=STACKS_SIGNAL, every=settings.checkpoint.every,
                 cost=settings.checkpoint.cost, inexact=settings.checkpoint.inexact, most=settings.checkpoint.most,
                 rows=given.rows or 0, seed=self._seed(),
+                trackers=str(directory.trackers) if settings.trackers.resume else "",
             )  # fmt: skip
             environment = child_environment(given.env, wish)
             with contextlib.suppress(OSError):  # a full disk: arguments alone distinguish trainings then
