@@ -22,7 +22,7 @@ _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 # -P: a module in the working directory, such as click.py, must not be imported.
 ENTRY = ("-P", "-m", "stallguard", "agent", "work")
 # Seconds that stallguard may need once the training has ended: what it left running (3), the last output (1), the
-# report (20), the last notification (20), the summary of the night (20), old runs to remove.
+# report (20), its trace (10), the last notification (20), the summary of the night (20), old runs to remove.
 MARGIN = 90.0
 LOGIN = "login"
 AN_HOUR = 3600.0

@@ -42,6 +42,13 @@ class TrackersSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resume: bool = True
 
 
+class MetricsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the state of a run is written for other programs."""
+
+    textfile: str = ""
+    otlp: str = ""
+
+
 class OutputSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """stallguard's messages on the terminal."""
 
@@ -95,6 +102,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     checkpoint: CheckpointSettings = CheckpointSettings()
     evidence: EvidenceSettings = EvidenceSettings()
     trackers: TrackersSettings = TrackersSettings()
+    metrics: MetricsSettings = MetricsSettings()
     output: OutputSettings = OutputSettings()
     notify: NotifySettings = NotifySettings()
     keep: KeepSettings = KeepSettings()

@@ -105,6 +105,8 @@ _EVERYDAY = [
         "trackers.resume", SWITCH,
         "Let a restarted attempt go on in the W&B and MLflow runs of the attempt before.",
     ),
+    Key("metrics.textfile", TEXT, "File for the textfile collector of node_exporter; it ends in .prom."),
+    Key("metrics.otlp", TEXT, "Address to send a trace of the run to, by OTLP over HTTP (needs the extra 'otel')."),
     Key("evidence.budget", DURATION, "Longest time for gathering evidence before a restart.", live=True),
     Key("evidence.include_source", SWITCH, "Keep the script's text as evidence.", "--include-source", live=True),
     Key("output.quiet", SWITCH, "Print errors only.", "--quiet"),

@@ -33,6 +33,7 @@ CHECKS: dict[str, Check] = {
     "others": machine.others,
     "command": environment.command,
     "notifications": machine.notifications,
+    "traces": machine.traces,
     "plug-ins": machine.added,
 }
 

@@ -91,6 +91,8 @@ class MachineFacts(msgspec.Struct, frozen=True):
     notifies_addresses: bool = False
     has_apprise: bool = True
     unusable_addresses: tuple[str, ...] = ()  # by their schemes: Apprise does not understand them
+    wants_traces: bool = False  # metrics.otlp is set
+    has_otel: bool = True  # the extra of that name is installed
     foreign_command: str = ""  # another program `stallguard` that PATH names first
     let_sleep: bool = False  # the settings allow the machine to sleep during a run
 

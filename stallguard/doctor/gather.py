@@ -29,6 +29,7 @@ from stallguard.host import system
 from stallguard.host.guarded_folders import guarded
 from stallguard.host.preferences import preferences
 from stallguard.host.psutil_errors import ERRORS
+from stallguard.report import trace_sender
 from stallguard.storage import paths, run_files
 
 VARIABLES = ("HOME", "KERAS_BACKEND", "TF_USE_LEGACY_KERAS")
@@ -69,6 +70,8 @@ def facts(environment: Environment, variables: Mapping[str, str], config: Config
         notifies_addresses=bool(config.notify.urls),
         has_apprise=notify.has_apprise(),
         unusable_addresses=notify.unusable(config.notify.urls) if notify.has_apprise() else (),
+        wants_traces=bool(config.metrics.otlp),
+        has_otel=trace_sender.is_installed(),
         let_sleep=config.run.let_sleep,
     )
 

@@ -12,6 +12,7 @@ from stallguard.agent import missed_starts
 from stallguard.agent.job import Schedule
 from stallguard.doctor.facts import Heavy, MachineFacts
 from stallguard.doctor.findings import CheckText, fail, note, ok, warn
+from stallguard.report import trace_sender
 
 GB = 10**9
 NO_ROOM, LITTLE_ROOM = 1 * GB, 10 * GB  # bytes free; a checkpoint and its successor must both fit
@@ -190,6 +191,12 @@ def notifications(facts: MachineFacts) -> Iterator[CheckText]:
             "macOS shows desktop notifications only if Script Editor is allowed to send them, which cannot be checked",
             f"see: stallguard notify --test; {notify.ALLOW_ON_MAC}",
         )
+
+
+def traces(facts: MachineFacts) -> Iterator[CheckText]:
+    """Can the trace of a run be sent?"""
+    if facts.wants_traces and not facts.has_otel:
+        yield fail(trace_sender.NO_SDK, "install the extra, or unset metrics.otlp")
 
 
 def others(facts: MachineFacts) -> Iterator[CheckText]:

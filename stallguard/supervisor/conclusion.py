@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from stallguard.config import Loaded
 from stallguard.core import ledger
@@ -13,7 +13,7 @@ from stallguard.core.messages import counted
 from stallguard.core.run import Run, beats
 from stallguard.errors import STOPPED_ON_TIME
 from stallguard.host import system
-from stallguard.report import subprocess_writer
+from stallguard.report import subprocess_writer, trace_sender
 from stallguard.storage import retention, run_files
 from stallguard.storage.paths import RunDir
 
@@ -50,6 +50,21 @@ def remove_unfinished_checkpoints(directory: RunDir) -> None:
         for draft in directory.checkpoints.glob(pattern):
             with contextlib.suppress(OSError):
                 draft.unlink()
+
+
+def send_trace(
+    directory: RunDir, address: str, env: Mapping[str, str], trouble: Callable[[str], None]
+) -> None:
+    """Send the trace of the run if an address is set.  `address`: the setting metrics.otlp."""
+    if not trace_sender.is_wanted(address, env):
+        return
+    if not trace_sender.is_installed():
+        if address:  # a variable of the environment can be meant for other programs
+            trouble(trace_sender.NO_SDK)
+        return
+    why = trace_sender.send(directory.path, address, env)
+    if why:
+        trouble(f"the trace of the run is not sent: {why}")
 
 
 def announce_report(directory: RunDir, run: Run, announce: AnnounceTo) -> None:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -29,12 +30,16 @@ from stallguard.supervisor.evidence_collector import EvidenceCollector
 from stallguard.supervisor.executor import Executor
 from stallguard.supervisor.heartbeats import HeartbeatListener
 from stallguard.supervisor.launcher import Launcher
+from stallguard.supervisor.live_status import LiveStatus, snapshot
 from stallguard.supervisor.loop import Loop
 from stallguard.supervisor.notifications import Notifications
 from stallguard.supervisor.output.held import HeldOutput
 from stallguard.supervisor.output.matching import Matching
 from stallguard.supervisor.run_options import RunOptions
 from stallguard.supervisor.sensing import Watching
+
+if TYPE_CHECKING:
+    from stallguard.supervisor.metrics_file import MetricsFile
 
 NAME_EVERY = 5.0  # seconds between two tries to write which process guards the run
 
@@ -54,9 +59,10 @@ class Guard:
     ) -> None:
         """Make the parts.  `reload`: reads the settings anew, None if they are fixed."""
         self._context, self._launcher, self._earlier, self._options = context, launcher, earlier, options
-        self.notifications = Notifications(context)
+        self._notifications = Notifications(context)
+        self._metrics: MetricsFile | None = None
         evidence = EvidenceCollector(context, launcher)
-        self._executor = Executor(launcher, beats, evidence, context.terminal, self.notifications)
+        self._executor = Executor(launcher, beats, evidence, context.terminal, self._notifications)
         self.loop = Loop(context, self._executor.perform)
         self._background = Surroundings(context, reload)
         self._sensing = Watching(context, launcher.target, matching, options.sensor_periods)
@@ -70,13 +76,19 @@ class Guard:
             self._stop_if_wanted,
         ]
         self._files = contextlib.ExitStack()  # open until the last error can have been reported
-        context.settings.follow(self.notifications.open)
+        context.settings.follow(self._notifications.open)
 
     def _stop_if_wanted(self, run: Run) -> None:
         stop_when = self._options.stop_when
         if stop_when is not None and not self._is_stopping and stop_when(run):
             self._is_stopping = True
             self._context.mailbox.post(UserCommand(at=self._context.clock.monotonic(), verb="stop"))
+
+    def status(self) -> LiveStatus:
+        """Return the state of the run for `status`; from any thread."""
+        now, newest = self._context.clock.monotonic(), self.loop.newest()
+        name, limits = self._context.directory.id, self.loop.limits
+        return snapshot(name, newest, now, limits, self._notifications.records)
 
     def begin(self, first: Launch) -> Step:
         """Return the run as it begins, or as it was left, and the next actions.  `first`: a new run's first launch."""
@@ -106,7 +118,8 @@ class Guard:
                 "saying where its socket is": name.write,
                 "starting the sensors": self._sensing.start,
                 "looking after the machine": self._background.open,
-                "preparing notifications": partial(self.notifications.open, self._context.settings.config),
+                "opening the file of its metrics": self._open_metrics,
+                "preparing notifications": partial(self._notifications.open, self._context.settings.config),
             }
         )
         return self.loop.until_concluded()
@@ -121,6 +134,20 @@ class Guard:
         self._context.journal.open(journal)
         if self._options.save_core:
             self.loop.after.append(core_snapshot.SnapshotSaver(directory, journal).look)
+
+    def _open_metrics(self) -> None:
+        textfile = self._context.settings.config.metrics.textfile
+        if not textfile:
+            return
+        from stallguard.supervisor.metrics_file import MetricsFile
+
+        path = self._context.request.cwd / Path(textfile).expanduser()
+        self._metrics = MetricsFile(path, self.status, self._context.reporter.trouble)
+        self._metrics.open()
+
+    def _close_metrics(self) -> None:
+        if self._metrics is not None:
+            self._metrics.close(self._context.current.code)
 
     def _open_stacks(self) -> None:
         path = self._context.directory.path / "stallguard.stacks"
@@ -151,6 +178,13 @@ class Guard:
                 "removing unfinished checkpoints": partial(
                     conclusion.remove_unfinished_checkpoints, directory
                 ),
+                "sending its trace": partial(
+                    conclusion.send_trace,
+                    directory,
+                    self._context.settings.config.metrics.otlp,
+                    self._context.env,
+                    self._context.reporter.trouble,
+                ),
                 "removing old runs": partial(
                     conclusion.remove_old_runs, self._context.settings.loaded, directory, announce
                 ),
@@ -163,8 +197,9 @@ class Guard:
         self.do_each(
             {
                 "ending the sensors": self._sensing.close,
+                "writing the last metrics": self._close_metrics,
                 "letting the machine be": self._background.close,
-                "sending the last notification": self.notifications.close,
+                "sending the last notification": self._notifications.close,
             }
         )
 

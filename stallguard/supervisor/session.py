@@ -11,7 +11,7 @@ import gc
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stallguard.config import Loaded
 from stallguard.host.clock import SystemClock
@@ -37,6 +37,7 @@ from stallguard.supervisor.run_options import RunOptions
 
 if TYPE_CHECKING:
     from stallguard.supervisor.guard import Guard
+    from stallguard.supervisor.live_status import LiveStatus
     from stallguard.supervisor.output.file import OutputFile
 
 LAST_OUTPUT = 60.0  # seconds that a reader who takes nothing can hold up the end of the run
@@ -91,14 +92,12 @@ class Session:
             sockets / CONTROL, mailbox.post, clock.monotonic, self._status, self._refuses, reporter.trouble
         )
 
-    def _status(self) -> Any:
+    def _status(self) -> LiveStatus:
         from stallguard.supervisor.live_status import snapshot
 
-        guard, name, now = self._guard, self.context.directory.id, self.context.clock.monotonic()
-        if guard is None:
-            return snapshot(name, None, now)
-        loop = guard.loop
-        return snapshot(name, loop.newest(), now, loop.limits, guard.notifications.records)
+        if self._guard is not None:
+            return self._guard.status()
+        return snapshot(self.context.directory.id, None, self.context.clock.monotonic())
 
     def _refuses(self, verb: str) -> str:
         from stallguard.core import user_commands

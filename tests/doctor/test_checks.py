@@ -47,6 +47,10 @@ CASES = [
         MAC, foreign_command="/usr/local/bin/stallguard")),
     ("notifications", FAIL, "Apprise is not installed", "unset notify.urls", spoiled(
         MAC, notifies_addresses=True, has_apprise=False)),
+    ("notifications", FAIL, "of notify.urls: ntfy 2", "docs/notifications.md", spoiled(
+        MAC, notifies_addresses=True, unusable_addresses=("ntfy 2",))),
+    ("traces", FAIL, "OpenTelemetry is not installed", "unset metrics.otlp", spoiled(
+        MAC, wants_traces=True, has_otel=False)),
     ("notifications", NOTE, "only if Script Editor is allowed", "notify --test", spoiled(
         MAC, notifies_desktop=True)),
     ("plug-ins", NOTE, "smart (pkg:Sensor) of smart-sensors", "", spoiled(
