@@ -144,7 +144,8 @@ def name_of(kind: Kind, seed: int) -> str:
         ) as guard:  # fmt: skip
             end(guard)
         found = sightings.of_run(RunDir((home / "home" / "runs" / "latest").resolve()))
-    return found[0].name or NONE if found else NONE
+    # The last one: before it, a busy machine can make a healthy training pause for longer than the shortened patience.
+    return found[-1].name or NONE if found else NONE
 
 
 def end(guard: subprocess.Popen[bytes]) -> None:
