@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 
 import pytest
 
@@ -20,12 +21,14 @@ def quick(monkeypatch):
     monkeypatch.setattr(scene, "POLL", 0.05)
 
 
-def test_an_hour_is_one_to_two_minutes_away():
+def test_an_hour_is_about_two_minutes_away_and_further_than_a_job_starts_early():
     from mac import jobs
 
-    for second in (0, 59):
+    from stallguard.agent.start_plan import EARLY
+
+    for second in range(60):
         now = DUE.replace(second=second)
-        assert 60 <= (jobs.due(now) - now).total_seconds() <= 120
+        assert EARLY.total_seconds() + 25 <= (jobs.due(now) - now).total_seconds() <= 150
         assert jobs.due(now).second == 0
 
 
@@ -137,34 +140,24 @@ def test_without_a_service_manager_a_job_is_no_answer_on_linux_and_a_failure_on_
     assert jobs.refused("a job", said).verdict == FAILED
 
 
-@pytest.mark.waits
-def test_a_job_is_waited_for_until_its_hour_and_removed(scene, launchd, monkeypatch):
-    """Its hour is this minute; launchd starts it a second time, as it does when the hour comes."""
-    import threading
-
+@pytest.mark.live
+def test_a_job_at_its_hour_is_recorded_looked_at_and_removed(scene, launchd, monkeypatch):
+    """Its hour is so near that it starts when it is loaded; `morning` is a real program."""
     from mac import jobs
+    from mac import scene as scenes
 
-    now = dt.datetime.now().astimezone()
-    monkeypatch.setattr(
-        jobs, "due", lambda _now: now.replace(second=0, microsecond=0) + dt.timedelta(minutes=1)
-    )
-    monkeypatch.setattr(jobs, "AHEAD", 1)
-    started = threading.Event()
+    fake = scene._run
 
-    def start():
-        while not started.wait(0.2):
-            if dt.datetime.now().astimezone() >= jobs.due(now):
-                launchd.ask(["kickstart", f"gui/501/com.stallguard.{jobs.HOUR}"])
-                return
+    def run(words, seconds, env, cwd):
+        return (scenes.run if words[4:5] == ("morning",) else fake)(words, seconds, env, cwd)
 
-    thread = threading.Thread(target=start)
-    thread.start()
-    try:
-        rows = list(jobs.hour(scene))
-    finally:
-        started.set()
-        thread.join()
-    assert [(row.check, row.verdict) for row in rows][:2] == [
-        ("a start at its hour", HELD), ("a job's environment", HELD),
-    ], rows  # fmt: skip
+    monkeypatch.setattr(scene, "_run", run)
+    scene.env["USER"] = "ada"
+    monkeypatch.setattr(jobs, "AHEAD", 0)
+    if dt.datetime.now(dt.UTC).second > 50:  # the minute must not end before the job is installed
+        time.sleep(10)
+    rows = list(jobs.hour(scene))
+    assert rows[0].verdict == HELD, rows
+    assert "morning: finished, 20 batches" in rows[0].figure
+    assert (rows[1].check, "without USER" in rows[1].figure) == ("a job's environment", True), rows
     assert launchd.state["jobs"] == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import shutil
 import socket
 import sys
 import tempfile
@@ -152,7 +153,8 @@ def test_sockets_after_three_days():
     row = say.temporary("/var/folders/x/T/s/control", 0, "running", files, there=True)
     assert row.verdict == HELD
     assert row.figure.endswith("there; status: exit code 0; unused files: 1 of 2 left")
-    assert say.temporary("/tmp/control", 3, "running", files, there=False).verdict == FAILED
+    assert say.temporary("/tmp/control", 3, "running", files, there=True).verdict == FAILED
+    assert say.temporary("/tmp/control", 0, "running", files, there=False).verdict == FAILED
     assert say.temporary("/tmp/control", 3, "lost", files, there=False).verdict == UNASKED
 
 
@@ -162,6 +164,23 @@ def test_three_days_are_three_days():
     assert too_early(0.0, 3 * DAY) is None
     assert too_early(0.0, 2.5 * DAY).startswith("day 3 of 3")
     assert too_early(0.0, 0.0).startswith("day 1 of 3")
+
+
+def test_the_sockets_of_three_days_are_in_a_temporary_directory(scene):
+    from mac import longer
+
+    from stallguard.storage.paths import CONTROL, SOCKET_PATH_MAX
+
+    place = Path(tempfile.mkdtemp())
+    try:
+        scene.place = place
+        lengths = {
+            name: len(os.fsencode(longer._at(scene, name).kept / "s" / "stallguard-01234567" / CONTROL))
+            for name in ("logout", "three-days")
+        }
+    finally:
+        shutil.rmtree(place)
+    assert lengths["logout"] <= SOCKET_PATH_MAX < lengths["three-days"]
 
 
 @pytest.fixture

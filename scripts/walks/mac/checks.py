@@ -124,7 +124,7 @@ def longer_ones(asked: Collection[str], begun: Collection[str]) -> list[Check]:
 
 def unattended(checks: Sequence[Check]) -> tuple[Check, ...]:
     """Return those that need no GPU, and of which no user notices anything."""
-    return tuple(check for check in checks if not check.notice and not check.asks and check.needs != APPLE)
+    return tuple(check for check in checks if not check.notice and check.needs != APPLE)
 
 
 def chosen(only: Sequence[str]) -> tuple[Check, ...]:

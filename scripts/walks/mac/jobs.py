@@ -25,7 +25,7 @@ from stallguard.storage import attempt_file, run_files
 from stallguard.storage.paths import RunDir
 
 HOUR, SSH = "scripts-live-hour", "scripts-live-ssh"  # the jobs that are made; no user's has such a name
-AHEAD = 2  # minutes until the hour of the job
+AHEAD = 90  # seconds, at least, until the hour of the job: a start within a minute of it counts as that start
 SLACK = 60.0  # seconds that it can be late, and takes
 ENDS = 90.0  # seconds for launchd and stallguard to end a training: beyond the job's ExitTimeOut of a minute
 # ssh must not ask, and must not note this machine as known.
@@ -52,8 +52,9 @@ os.replace(sys.argv[1] + ".draft", sys.argv[1])
 
 
 def due(now: dt.datetime) -> dt.datetime:
-    """Return the full minute at which the job is to start: one to two minutes from now."""
-    return now.replace(second=0, microsecond=0) + dt.timedelta(minutes=AHEAD)
+    """Return the first full minute that is so far away that the job does not start when it is loaded."""
+    least = now + dt.timedelta(seconds=AHEAD)
+    return least.replace(second=0, microsecond=0) + dt.timedelta(minutes=1)
 
 
 def install(scene: Scene, name: str, *words: str) -> Said:
@@ -108,7 +109,7 @@ def _hour(scene: Scene) -> Iterator[Row]:
         yield refused("a start at its hour", said)
         return
     until(lambda: facts.exists() and status(scene, HOUR).get("run_state") not in ("", "running"),
-          AHEAD * 60 + SLACK)  # fmt: skip
+          (at - dt.datetime.now().astimezone()).total_seconds() + SLACK)  # fmt: skip
     file = scene.kept / "agents" / f"{HOUR}.json"
     memory = json.loads(file.read_text()) if file.exists() else {}
     morning = scene.stallguard("morning", "--since", "1h", "--json")
