@@ -34,7 +34,8 @@ def tools(scene):
     announced = {
         "IOAccelerator": recorded("ioreg_ioaccelerator_g14x_41pct_trimmed.txt"),
         "iogpu.wired_limit_mb": recorded("sysctl_memory_loaded_48g_18core.txt")
-        + "\nhw.memsize: 51539607552\nvm.compressor_bytes_used: 1\n",
+        + "\nhw.memsize: 51539607552\nvm.compressor_bytes_used: 1\n"
+        + "vm.compressor_segment_limit: 1629615\nvm.compressor_segment_buffer_size: 65536\n",
         "/usr/bin/vm_stat": recorded("vm_stat_m_series_32g_healthy.txt"),
         "therm": recorded("pmset_g_therm_apple_silicon_nominal.txt"),
         "ps": power,

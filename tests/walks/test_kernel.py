@@ -244,7 +244,7 @@ def test_a_notification_counts_if_its_user_has_seen_it(real, monkeypatch, answer
     from mac import machine
 
     sent = []
-    monkeypatch.setattr(machine.notify, "desktop", lambda: lambda title, text: sent.append((title, text)))
+    monkeypatch.setattr(machine.channels, "desktop", lambda: sent.append)
     real.ask = lambda _question: answer
-    [row] = machine.notification(real)
+    [row] = machine.desktop_notification(real)
     assert (row.verdict, len(sent)) == (verdict, 1)

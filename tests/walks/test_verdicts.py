@@ -42,7 +42,10 @@ def test_memory_names_what_is_not_reported(say):
         recorded("sysctl_memory_loaded_48g_18core.txt"),
         recorded("vm_stat_m_series_32g_healthy.txt"),
     )
-    row = say.memory(announced + "\nhw.memsize: 51539607552\nvm.compressor_bytes_used: 1\n", pages)
+    more = "\nhw.memsize: 51539607552\nvm.compressor_bytes_used: 1\n"
+    assert say.memory(announced + more, pages).figure == "not reported: paged_limit"
+    more += "vm.compressor_segment_limit: 1629615\nvm.compressor_segment_buffer_size: 65536\n"
+    row = say.memory(announced + more, pages)
     assert (row.verdict, row.figure) == (HELD, "pressure warn")
     assert "available, swap_outs" in say.memory(announced, "").figure
 
