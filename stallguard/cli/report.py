@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import webbrowser
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import msgspec
 
 from stallguard import jsontext
-from stallguard.cli import _complete
+from stallguard.cli import _complete, _live
 from stallguard.cli._console import console, echo, write
 from stallguard.cli._json import prints_json
 from stallguard.errors import CANNOT_RUN, StallguardError
+from stallguard.storage import run_files
 from stallguard.storage.paths import NEWEST, RunDir, find_run, list_runs
 
 IN_THE_RUN = ""  # of --html without a file: report.html in the run's directory
 PAGES = (".html", ".htm")
 STDOUT = "-"
+SCHEMA = 1  # of LiveAddress
 COMPARED = "compared.html"  # the page of --compare, in the directory of the second run
 
 
@@ -38,6 +42,7 @@ COMPARED = "compared.html"  # the page of --compare, in the directory of the sec
     "The whole report as one JSON object.",
     "stallguard.report.document:Document",
     "stallguard.report.comparison:Comparison",
+    "stallguard.cli.report:LiveAddress",
 )
 @click.option(
     "--compare",
@@ -48,8 +53,18 @@ COMPARED = "compared.html"  # the page of --compare, in the directory of the sec
     help="Show two runs side by side: time, pace, loss, incidents, settings that differ.",
 )
 @click.option("--open", "show", is_flag=True, help="Write the HTML file and open it in the browser.")
+@click.option(
+    "--live",
+    is_flag=True,
+    help="Serve the page on this machine while RUN goes on, and print its address; with --open, open it.",
+)
 def command(
-    run: str | None, html_file: str | None, as_json: bool, show: bool, compare: tuple[str, str] | None
+    run: str | None,
+    html_file: str | None,
+    as_json: bool,
+    show: bool,
+    compare: tuple[str, str] | None,
+    live: bool,
 ) -> None:
     """Explain what happened in RUN (default: the newest), why, what was done, what it cost and what to change.
 
@@ -59,6 +74,10 @@ def command(
       stallguard report --open
       stallguard report 2026 --html hang.html
       stallguard report --compare 20260307 last --html
+      stallguard report --live --open
+
+    \b
+    --live ends with exit code 0 when the run is over, 1 if it is over already, 130 after Ctrl-C.
     """  # noqa: D301 - click wants the real backspace
     if run is None and html_file is not None and _names_a_run(html_file):
         run, html_file = html_file, IN_THE_RUN  # `report --html RUN`: --html without a file
@@ -66,6 +85,11 @@ def command(
         raise click.UsageError(
             "--html - writes the page to standard output, so nothing else can be written there"
         )
+    if live:
+        if compare or html_file is not None:
+            raise click.UsageError("--live serves the page of one run: leave out --html and --compare")
+        _serve(_live.pick(run), as_json=as_json, show=show)
+        return
     if compare:
         if run is not None:
             raise click.UsageError("--compare names both runs: leave out RUN")
@@ -107,6 +131,33 @@ def _announce(path: Path, *, as_json: bool, show: bool) -> None:
     echo(path, err=as_json)
     if show:
         webbrowser.open(path.resolve().as_uri())
+
+
+class LiveAddress(msgspec.Struct, frozen=True):
+    """Where a live report is."""
+
+    schema: int
+    run: str  # its id
+    url: str  # address of the page, with a token that only this output names
+
+
+def _serve(run: RunDir, *, as_json: bool, show: bool) -> None:
+    """Serve the page of a live run until the run is over.  Raises StallguardError: exit code 1 if it is over."""
+    from stallguard.report import document, html_page
+    from stallguard.report.live_server import LiveServer
+
+    if run_files.state(run) != "running":
+        raise StallguardError(
+            f"run {run.id} is over: {run_files.state(run)}",
+            cure=f"stallguard report {run.id} --open",
+            code=_live.NO,
+        )
+    server = LiveServer(lambda: html_page.render_live(document.make(run, os.environ)))
+    echo(jsontext.readable(LiveAddress(SCHEMA, run.id, server.address)) if as_json else server.address)
+    sys.stdout.flush()
+    if show:
+        webbrowser.open(server.address)
+    server.serve(lambda: run_files.state(run) == "running")
 
 
 def _compare(first: RunDir, second: RunDir, html_file: str | None, *, as_json: bool, show: bool) -> None:

@@ -150,7 +150,7 @@ def make(run: RunDir, environment: Mapping[str, str], zone: dt.tzinfo | None = N
     gc.disable()  # the search for cycles: a night is a hundred thousand values, all of them needed to the end
     try:
         asked = run_files.asked(run)
-        whole = _gathered(run, asked, zone)
+        whole = _gathered(run, asked, zone, environment.get("HOME", ""))
         redactor = profile_document.redactor_of(run, environment)
         # The timeline has no text but stallguard's: its many numbers stay as they are.
         bare = msgspec.structs.replace(whole, timeline=Timeline(0.0, 0.0, 0.0, [], [], [], [], []))
@@ -162,8 +162,8 @@ def make(run: RunDir, environment: Mapping[str, str], zone: dt.tzinfo | None = N
             gc.enable()
 
 
-def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None) -> Document:
-    """Return the report with secrets and all."""
+def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None, home: str) -> Document:
+    """Return the report with secrets and all.  `home`: the user's home directory."""
     known = journal_record.read(run.journal)
     started = programs.programs(known)
     tries = attempt_rows.attempts(known, started)
@@ -203,7 +203,7 @@ def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None) -> 
         cwd=cwd,
         began=f"{here:%A, %d %B %Y, %H:%M}" if known.first else "",
         zone=here.tzname() or "",
-        first=_first(run, asked, state, end, troubles, output),
+        first=_first(run, asked, state, end, troubles, output, home),
         story=summary.story(state, facts, sums, tries, troubles, shown, trained, inexact, slow),
         totals=sums,
         attempts=tries,
@@ -229,10 +229,12 @@ def _first(
     end: Outcome | None,
     troubles: Sequence[Incident],
     output: Sequence[str],
+    home: str,
 ) -> FirstScreen:
     return first_screen.first_screen(
         state, end.why if end else "", troubles, asked, output, resumable=run.has_checkpoints(),
         alive=orphan.find(run) is not None, advice=advice_text.first_advice(summary.advice(troubles)),
+        home=home,
     )  # fmt: skip
 
 

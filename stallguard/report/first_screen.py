@@ -22,6 +22,7 @@ FINISHED, RECOVERED, RUNNING, LOST, TRIAL = "finished", "recovered", "running", 
 AGAIN = ("stopped", "interrupted", "gave up", "failed", LOST)  # states after which a run can be resumed
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|^<")
+_HOME = re.compile(r"/(?:home|Users)/")
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b.*")
 
 
@@ -49,15 +50,16 @@ def first_screen(
     resumable: bool,
     alive: bool = False,
     advice: tuple[str, str] = ("", ""),
+    home: str = "",
 ) -> FirstScreen:
     """Return what is said first.
 
     `state`, `why`: of the run's end; `output`: its last lines; `resumable`: it left a checkpoint; `alive`: a lost run's
-    training is still there; `advice`: a sentence and a line of code that help against its incidents.
+    training is still there; `advice`: a sentence and a line of code that help against its incidents; `home`: the user's home directory.
     """
     badge = RECOVERED if state == FINISHED and incidents else state
     wrong = " ".join(map(prose, _wrong(state, why, incidents, output)))
-    text, command = _next(state, asked, resumable=resumable, alive=alive, advice=advice)
+    text, command = _next(state, asked, resumable=resumable, alive=alive, advice=advice, home=home)
     return FirstScreen(badge, wrong, text, command)
 
 
@@ -106,7 +108,7 @@ def error(output: Sequence[str]) -> str:
 
 
 def _next(
-    state: str, asked: RunRequest | None, *, resumable: bool, alive: bool, advice: tuple[str, str]
+    state: str, asked: RunRequest | None, *, resumable: bool, alive: bool, advice: tuple[str, str], home: str
 ) -> tuple[str, str]:
     """Return what to do as a sentence, and what to copy for it."""
     text, code = advice
@@ -121,6 +123,13 @@ def _next(
     command = shlex.join(["stallguard", "run", *resume, *asked.command])
     key = "next resume" if resumable else "next anew"
     first = f"{prose(sentence('next first', {'advice': text}))} " if text else ""
-    return first + prose(
-        sentence(key, {})
-    ), f"cd {shlex.quote(asked.cwd)} && {command}" if asked.cwd else command
+    place = _directory(asked.cwd, home)
+    return first + prose(sentence(key, {})), f"cd {place} && {command}" if place else command
+
+
+def _directory(cwd: str, home: str) -> str:
+    """Return a directory as a shell takes it; "" for one in a home whose user's name is removed from a report."""
+    if home and f"{cwd}/".startswith(f"{home.rstrip('/')}/"):
+        inside = cwd[len(home.rstrip("/")) + 1 :]
+        return f"~/{shlex.quote(inside)}" if inside else "~"
+    return "" if _HOME.match(cwd) or not cwd else shlex.quote(cwd)

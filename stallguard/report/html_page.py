@@ -23,6 +23,7 @@ from stallguard.core.messages import duration
 from stallguard.report import document, labels, markdown
 from stallguard.report.comparison import Comparison
 from stallguard.report.document import Document
+from stallguard.report.live_server import Rendered
 from stallguard.report.subprocess_writer import NAME
 from stallguard.report.svg_chart import chart
 from stallguard.report.timeline import Timeline
@@ -77,6 +78,23 @@ def render(made: Document, *, beside: bool = False) -> str:
     )
 
 
+def render_live(made: Document) -> tuple[str, Rendered, str]:
+    """Return a page that follows its run, what an open page replaces, and the policy for the page's header."""
+    scripts = {name: _asset(f"{name}.js") for name in ("theme", "uPlot.iife.min", "report", "flame", "live")}
+    style = _asset("uPlot.min.css") + _asset("report.css")
+    values = _values(made, beside=False, policy="")
+    points = _json(made.timeline)
+    page = TEMPLATES.get_template("report.html.j2").render(
+        **values,
+        data=Markup(points),  # noqa: S704 - no markup can begin in it
+        style=Markup(style),  # noqa: S704 - our own file
+        scripts={name: Markup(text) for name, text in scripts.items()},  # noqa: S704 - our own files
+    )
+    body = TEMPLATES.get_template("report_body.html.j2").render(**values)
+    changed = Rendered(f"{title(made)} · stallguard", body, points)
+    return page, changed, f"{policy(style, scripts.values())}; connect-src 'self'; img-src data:"
+
+
 def render_comparison(compared: Comparison) -> str:
     """Return two runs side by side as HTML."""
     scripts = {name: _asset(f"{name}.js") for name in ("theme", "report")}
@@ -113,10 +131,14 @@ def title(made: Document) -> str:
 
 def data(timeline: Timeline) -> Markup:
     """Return the timeline as JSON that may stand inside a script element."""
+    return Markup(_json(timeline))  # noqa: S704 - no markup can begin in it
+
+
+def _json(timeline: Timeline) -> str:
     text = jsontext.readable(timeline).decode()
     for character, escape in ESCAPES.items():
         text = text.replace(character, escape)
-    return Markup(text)  # noqa: S704 - no markup can begin in it
+    return text
 
 
 def policy(style: str, scripts: Any) -> str:

@@ -180,7 +180,7 @@ STORY = {
     "next nothing": "nothing to do",
     "next avoid": "nothing to do for this run; to avoid it next time: {advice}",
     "next first": "{advice}",
-    "next resume": "the same command continues from its checkpoint",
+    "next resume": "the same command in the same directory continues from its checkpoint",
     "next anew": "there is no checkpoint: the same command starts from the beginning",
     "next running": "it is under way; its present state",
     "next unguarded": "its training is still alive without stallguard; end it before you resume it",

@@ -63,12 +63,14 @@ def test_an_error_of_the_script_is_named_with_its_own_line():
 
 @pytest.mark.parametrize("state", ["stopped", "interrupted", "gave up", "failed", "lost"])
 def test_a_run_that_did_not_finish_is_continued_by_a_command_that_a_shell_takes(state):
-    command = first(state, resumable=True).command
+    away = msgspec.structs.replace(ASKED, cwd="/data/my project")
+    command = first_screen(state, "", (), away, (), resumable=True).command
 
     assert shlex.split(command) == [
-        "cd", "/home/me/my project", "&&",
+        "cd", "/data/my project", "&&",
         "stallguard", "run", "--resume", "20260307-train", "train.py", "--name", "a b",
     ]  # fmt: skip
+    assert first(state, home="/home/me").command.startswith("cd ~/'my project' && stallguard run ")
     assert "--resume" not in first(state).command
     assert "no checkpoint" in first(state).next
 
@@ -94,5 +96,7 @@ def test_a_run_that_gave_up_and_left_a_checkpoint_says_so_in_its_report(tmp_path
     made = document.make(run, {})
 
     assert made.first.badge == "gave up"
-    assert f"stallguard run --resume {run.id} train.py --epochs 100" in made.first.command
+    # The name of a user is removed from a report: no path that is not there any more is offered to be copied.
+    assert made.first.command == f"stallguard run --resume {run.id} train.py --epochs 100"
+    assert document.make(run, {"HOME": "/home/me"}).first.command.startswith("cd ~/project && ")
     assert "train.py:88 in step" in made.first.wrong

@@ -89,5 +89,7 @@
     legible();
   };
 
-  document.querySelectorAll(".flame").forEach(enliven);
+  const mount = () => document.querySelectorAll(".flame").forEach(enliven);
+  mount();
+  addEventListener("stallguard:changed", mount);
 })();
