@@ -55,7 +55,8 @@ def first_screen(
     """Return what is said first.
 
     `state`, `why`: of the run's end; `output`: its last lines; `resumable`: it left a checkpoint; `alive`: a lost run's
-    training is still there; `advice`: a sentence and a line of code that help against its incidents; `home`: the user's home directory.
+    training is still there; `advice`: a sentence and a line of code that help against its incidents;
+    `home`: the user's home directory.
     """
     badge = RECOVERED if state == FINISHED and incidents else state
     wrong = " ".join(map(prose, _wrong(state, why, incidents, output)))
