@@ -103,7 +103,7 @@ _EVERYDAY = [
     ),
     Key(
         "trackers.resume", SWITCH,
-        "Let a restarted attempt go on in the W&B and MLflow runs of the attempt before.",
+        "Let a restarted attempt go on in the W&B, MLflow and TensorBoard runs of the attempt before.",
     ),
     Key("metrics.textfile", TEXT, "File for the textfile collector of node_exporter; it ends in .prom."),
     Key("metrics.otlp", TEXT, "Address to send a trace of the run to, by OTLP over HTTP (needs the extra 'otel')."),

@@ -8,9 +8,7 @@ address that Apprise itself does not show leaves this module.
 from __future__ import annotations
 
 import importlib.util
-import logging
 import re
-import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -67,9 +65,13 @@ def sender(url: str) -> Callable[[Notification], None]:
     """Return a sender for an address.  It raises OSError with what Apprise says if the message is not accepted."""
 
     def send(note: Notification) -> None:
+        import logging
+
         import apprise
 
-        service, reasons = _service(url), _Reasons()
+        from stallguard.notify.apprise_warnings import NewestWarning
+
+        service, reasons = _service(url), NewestWarning()
         if service is None:
             raise OSError(trouble(url))
         logger = logging.getLogger("apprise")
@@ -80,7 +82,7 @@ def sender(url: str) -> Callable[[Notification], None]:
         finally:
             logger.removeHandler(reasons)
         if not accepted:
-            raise OSError(without_secrets(reasons.newest or "the service did not accept it", url, service))
+            raise OSError(without_secrets(reasons.text or "the service did not accept it", url, service))
 
     return send
 
@@ -92,18 +94,6 @@ def _service(url: str) -> Any:
 
     asset = apprise.AppriseAsset(app_id="stallguard", app_desc="stallguard", app_url="")
     return apprise.Apprise.instantiate(url, asset=asset, suppress_exceptions=True)
-
-
-class _Reasons(logging.Handler):
-    """The newest warning of the thread that makes it: each channel sends on a thread of its own."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self._thread, self.newest = threading.get_ident(), ""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.thread == self._thread:
-            self.newest = record.getMessage()
 
 
 def without_secrets(text: str, url: str, service: Any) -> str:

@@ -30,7 +30,6 @@ from stallguard.supervisor.evidence_collector import EvidenceCollector
 from stallguard.supervisor.executor import Executor
 from stallguard.supervisor.heartbeats import HeartbeatListener
 from stallguard.supervisor.launcher import Launcher
-from stallguard.supervisor.live_status import LiveStatus, snapshot
 from stallguard.supervisor.loop import Loop
 from stallguard.supervisor.notifications import Notifications
 from stallguard.supervisor.output.held import HeldOutput
@@ -39,6 +38,7 @@ from stallguard.supervisor.run_options import RunOptions
 from stallguard.supervisor.sensing import Watching
 
 if TYPE_CHECKING:
+    from stallguard.supervisor.live_status import LiveStatus
     from stallguard.supervisor.metrics_file import MetricsFile
 
 NAME_EVERY = 5.0  # seconds between two tries to write which process guards the run
@@ -86,6 +86,8 @@ class Guard:
 
     def status(self) -> LiveStatus:
         """Return the state of the run for `status`; from any thread."""
+        from stallguard.supervisor.live_status import snapshot
+
         now, newest = self._context.clock.monotonic(), self.loop.newest()
         name, limits = self._context.directory.id, self.loop.limits
         return snapshot(name, newest, now, limits, self._notifications.records)

@@ -1,4 +1,4 @@
-"""A restarted attempt goes on where people already look: in the W&B and MLflow runs of the attempt before.
+"""A restarted attempt goes on where people already look: in W&B, MLflow and TensorBoard as the attempt before.
 
 Loaded only if the supervisor names a directory (STALLGUARD_TRACKERS).  Until one of the libraries is imported, nothing
 but this module is loaded, and in a first attempt nothing changes: what a library chose is only recorded, by the place
@@ -14,10 +14,15 @@ if TYPE_CHECKING:
 
     from ..context import Context, Targets
 
-PATCHES = {  # module that a script imports: module of this package
-    "wandb": "wandb_runs",
-    "mlflow.tracking.fluent": "mlflow_runs",
-    "mlflow.tracking._tracking_service.client": "mlflow_parameters",
+PATCHES = {  # module that a script imports: module of this package, and its function
+    "wandb": ("wandb_runs", "patch"),
+    "mlflow.tracking.fluent": ("mlflow_runs", "patch"),
+    "mlflow.tracking._tracking_service.client": ("mlflow_parameters", "patch"),
+    "tensorflow.python.ops.summary_ops_v2": ("log_directories", "patch_writer"),
+    "keras.src.callbacks.tensorboard": ("log_directories", "patch_callback"),
+    # Keras 2; Keras 3 has a package of the last name, whose callback is in the module above.
+    "tf_keras.src.callbacks": ("log_directories", "patch_callback"),
+    "keras.src.callbacks": ("log_directories", "patch_callback"),
 }
 
 
@@ -25,7 +30,7 @@ def targets(context: Context) -> Targets:
     """Return {module name: patch(module)}."""
     found: list[Any] = []
 
-    def lazily(part: str) -> Callable[[Any], None]:
+    def lazily(part: str, name: str) -> Callable[[Any], None]:
         def patch(module: Any) -> None:
             from importlib import import_module
 
@@ -33,8 +38,8 @@ def targets(context: Context) -> Targets:
                 from .earlier_choices import EarlierChoices
 
                 found.append(EarlierChoices(context))
-            import_module("." + part, __name__).patch(found[0], module)
+            getattr(import_module("." + part, __name__), name)(found[0], module)
 
         return patch
 
-    return {name: lazily(part) for name, part in PATCHES.items()}
+    return {module: lazily(*where) for module, where in PATCHES.items()}

@@ -27,6 +27,7 @@ class EarlierChoices:
         self._folder = context.environment.get("STALLGUARD_TRACKERS", "")
         self._counts: dict[tuple[str, str], int] = {}
         self._lock = allocate_lock()
+        self.directories: dict[str, str] = {}  # log directories in use, by what the script gave
 
     def next(self, kind: str) -> Choice:
         """Return the next choice of this kind (letters, digits, "-" and "_")."""
