@@ -2,7 +2,7 @@
 
 First a week in minutes: its own loop, journal and snapshots, with the time injected (endurance/week.py).  Then a real
 run: a program that reports 200 batches a second under `stallguard run` with every sensor, and what the process of
-stallguard takes.  `--minutes 100` is the full proof, an hour after the first 40 minutes; the slope of a shorter one is
+stallguard takes.  `--minutes 145` is the full proof, all but the first 40 minutes; the slope of a shorter one is
 scaled to an hour, and too high.
 """
 

@@ -103,7 +103,7 @@ def test_memory_that_is_short_for_a_moment_costs_no_end_of_a_training(tmp_path: 
 
 
 def test_a_training_that_no_thread_could_watch_is_not_started(tmp_path: Path) -> None:
-    done = run(tmp_path, "-c", SPOILED + NO_THREAD, "threading/Thread/start", "child")
+    done = run(tmp_path, "-c", SPOILED + NO_THREAD, "stallguard.worker/Worker/start", "child")
 
     assert done.code == 125
     assert "the system grants stallguard no thread to watch it (can't start new thread)" in done.err
@@ -123,7 +123,7 @@ def test_a_stall_is_ended_though_no_thread_gathers_its_evidence(tmp_path: Path) 
         tmp_path,
         "-c",
         SPOILED + NO_THREAD,
-        "threading/Thread/start",
+        "stallguard.worker/Worker/start",
         "collect",
         script=STALLING,
         options=stop,
