@@ -46,6 +46,7 @@ class Worker:
         self._work = work
         self._has_begun = False
         self._working = _thread.allocate_lock()  # held while it works: a lock needs no memory to be released
+        _known.add(self)
 
     def start(self) -> None:
         """Begin.  Raises RuntimeError or MemoryError if there is no thread."""
@@ -62,8 +63,7 @@ class Worker:
         except REFUSALS:
             self._working.release()
             raise
-        self._has_begun = True
-        _known.add(self)
+        self._has_begun = True  # from here on nothing is raised: the work is done
 
     def is_alive(self) -> bool:
         """Return whether it works."""

@@ -13,7 +13,8 @@ from stallguard import jsontext
 from stallguard.cli import _complete
 from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
-from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
+from stallguard.cli._writing import writing
+from stallguard.errors import USAGE, StallguardError
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, find_run
 
@@ -43,19 +44,14 @@ def command(run: str | None, output: str | None, as_json: bool) -> None:
         return
     path = Path(output or f"{which.id}.tar.gz")
     draft = path.with_name(f".{path.name}.part")
-    try:
+    with writing(path, "-o"):
         draft.unlink(missing_ok=True)
-        with draft.open("xb") as file:  # never through a link: this can be /tmp
-            contents = pack(which, _redactor(which), file)
-        draft.replace(path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise StallguardError(
-            f"cannot write {path}",
-            why=error.strerror or str(error),
-            cure="choose another: -o FILE",
-            code=CANNOT_RUN,
-        ) from error
+        try:
+            with draft.open("xb") as file:  # never through a link: this can be /tmp
+                contents = pack(which, _redactor(which), file)
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
     if as_json:
         echo(jsontext.readable(Packed(contents.schema, str(path), contents)))
         return

@@ -13,7 +13,8 @@ from stallguard.cli import _complete
 from stallguard.cli._console import echo, show
 from stallguard.cli._json import prints_json
 from stallguard.cli._live import pick
-from stallguard.errors import CANNOT_RUN, StallguardError
+from stallguard.cli._writing import writing
+from stallguard.errors import StallguardError
 
 if TYPE_CHECKING:  # completion must not wait for these imports
     from stallguard.report.sampled_trainings import Sampled
@@ -81,18 +82,12 @@ def _export(run: RunDir, found: Sampled, target: str, *, err: bool) -> None:
         return
     path = Path(target)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with writing(path, "--speedscope"):
         draft.unlink(missing_ok=True)
-        with draft.open("xb") as out:  # never through a link: this can be /tmp
-            out.write(text)
-        draft.replace(path)
-    except OSError as error:
-        raise StallguardError(
-            f"cannot write {path}",
-            why=error.strerror or str(error),
-            cure="choose another: --speedscope FILE",
-            code=CANNOT_RUN,
-        ) from error
-    finally:
-        draft.unlink(missing_ok=True)
+        try:
+            with draft.open("xb") as out:  # never through a link: this can be /tmp
+                out.write(text)
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
     echo(path, err=err)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import webbrowser
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -16,7 +14,8 @@ from stallguard import jsontext
 from stallguard.cli import _complete, _live
 from stallguard.cli._console import console, echo, write
 from stallguard.cli._json import prints_json
-from stallguard.errors import CANNOT_RUN, StallguardError
+from stallguard.cli._writing import writing
+from stallguard.errors import StallguardError
 from stallguard.storage import run_files
 from stallguard.storage.paths import NEWEST, RunDir, find_run, list_runs
 
@@ -106,25 +105,11 @@ def command(
         from stallguard.report import html_page
 
         target = None if html_file in (None, IN_THE_RUN) else Path(html_file)
-        with _writable(target):
+        with writing(target or which.path, "--html"):
             path = html_page.write(which.path, target)
         _announce(path, as_json=as_json, show=show)
     if as_json or (html_file is None and not show):
         _print(which, as_json=as_json)
-
-
-@contextlib.contextmanager
-def _writable(target: Path | None) -> Iterator[None]:
-    """Raise StallguardError if the block cannot write its file."""
-    try:
-        yield
-    except OSError as error:
-        raise StallguardError(
-            f"cannot write {error.filename or target}",
-            why=error.strerror or str(error),
-            cure="choose another: --html FILE",
-            code=CANNOT_RUN,
-        ) from error
 
 
 def _announce(path: Path, *, as_json: bool, show: bool) -> None:
@@ -170,7 +155,7 @@ def _compare(first: RunDir, second: RunDir, html_file: str | None, *, as_json: b
         return
     if html_file is not None or show:
         path = Path(html_file) if html_file else second.path / COMPARED
-        with _writable(path):
+        with writing(path, "--html"):
             html_page.put(path, html_page.render_comparison(compared))
         _announce(path, as_json=as_json, show=show)
     if as_json:

@@ -82,7 +82,12 @@ def of_run(run: RunDir) -> tuple[Sighting, ...]:
 
 
 def _state(path: Path) -> tuple[int, int]:
-    facts = [part.stat() for part in journal.parts(path)]
+    facts = []
+    for part in journal.parts(path):
+        with contextlib.suppress(
+            FileNotFoundError
+        ):  # the run is pruned, or the part compressed, at this moment
+            facts.append(part.stat())
     return sum(one.st_size for one in facts), max((one.st_mtime_ns for one in facts), default=0)
 
 

@@ -90,7 +90,7 @@ def test_a_version_that_lacks_a_hook_is_said_and_harmless(receiver, like_keras):
 
 
 def test_too_many_surprises_and_the_probe_steps_aside(receiver, like_keras):
-    """An epoch that is no number cannot be stored; the library does not mind, so nobody may notice."""
+    """The library accepts an epoch that is no number; the hook cannot store it, and must not raise or print."""
     loop = LOOP + "for _ in range(20): callbacks.on_epoch_begin('first')\n"
     loop += "print(module.CallbackList.on_epoch_begin.__code__.co_filename)\n"
     (like_keras / "torch").mkdir()

@@ -68,6 +68,7 @@ def snapshot(run: str) -> dict[str, Any]:
         "progress": {"phase": ESCAPES, "beats": 3}, "trainings": [training, {**training, "how": ESCAPES}],
         "rates": {"batches": 1.0, "cpu": 1.0}, "readings": {"memory": {"pressure": ESCAPES}}, "incidents": 1,
         "findings": [{"cause": ESCAPES}], "why": ESCAPES, "watched": 10.0,
+        "next_step": {"step": ESCAPES, "seconds": 5.0}, "notifications": [{"channel": ESCAPES, "why": ESCAPES}],
         "spots": [{"role": "training", "phase": ESCAPES, "seconds": 5.0, "where": ESCAPES}], "bottlenecks": [],
     }  # fmt: skip
 

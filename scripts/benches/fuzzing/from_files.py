@@ -27,7 +27,14 @@ from stallguard.probe.checkpoint import encoding, generations, names, store, ten
 from stallguard.probe.checkpoint.earlier_attempts import Records
 from stallguard.probe.checkpoint.encoding import NotPlain
 from stallguard.probe.process_key import key as process_key
-from stallguard.report import evidence_files, sanitize, stack_groups
+from stallguard.report import (
+    evidence_files,
+    incident_history,
+    incident_name,
+    sanitize,
+    sightings,
+    stack_groups,
+)
 from stallguard.sensors.log_matcher import Matcher
 from stallguard.storage import attempt_file, core_snapshot, journal, learned_store, run_files, traces
 from stallguard.storage.paths import RunDir
@@ -66,6 +73,24 @@ def _of_runs(place: Path) -> Iterator[Target]:
     )
     with contextlib.suppress(OSError):
         outcome.unlink()
+    channels = run_files.Notified(
+        1, [run_files.ChannelRecord("the desktop", 3, 1, "it ended with exit code 1")]
+    )
+    yield Target(
+        "notifications.json",
+        encoded(channels),
+        filed(run.notifications, lambda _path: run_files.notifications(run)),
+    )
+    seen = sightings.Sighting(
+        run.id, 1e9, "stall", "wait-3fa91c", "device-wait", "step", "train.py:3 in main", 1
+    )
+    incidents = run.path / sightings.KEPT
+    yield Target(
+        "incidents.json",
+        encoded(sightings._Kept(incident_name.VERSION, (0, 0), (seen,))),
+        filed(incidents, lambda _path: incident_history.named(sightings.of_run(run), 1e9)),
+    )
+    incidents.unlink(missing_ok=True)
     attempt = attempt_file.AttemptRecord(1, 2, WHO, 77, "/x/stallguard-12345678")
     yield Target(
         "attempt.json",
