@@ -38,7 +38,7 @@ class Output(msgspec.Struct, frozen=True):
 @click.option(
     "--deep", is_flag=True, help="Import the framework in its environment and compute on its devices."
 )
-@settings((KEYS["run.python"],))
+@settings((KEYS["run.python"], KEYS["store.url"]))
 @click.pass_context
 def command(ctx: click.Context, /, *, as_json: bool, deep: bool, **parameters: Any) -> None:
     """Check what can make a training fail: versions, GPU, memory, power, disk; exit code 1 if something will.

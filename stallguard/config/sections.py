@@ -84,6 +84,15 @@ class EvidenceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     include_source: bool = False
 
 
+class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The store that several machines share; it is used for a run that names a job."""
+
+    url: str = ""
+    job: str = ""
+    lease: float = 60.0  # seconds; a holder renews six times in it
+    cost: float = 0.01  # share of the time, as processor time of publishing
+
+
 class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The job that launchd or systemd starts."""
 
@@ -107,6 +116,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     notify: NotifySettings = NotifySettings()
     keep: KeepSettings = KeepSettings()
     agent: AgentSettings = AgentSettings()
+    store: StoreSettings = StoreSettings()
 
     def limits(self) -> Limits:
         """Return the limits for the core."""

@@ -125,6 +125,10 @@ _EVERYDAY = [
     Key("agent.exit_timeout", DURATION, "Least time that launchd or systemd waits before it kills stallguard."),
     Key("agent.throttle", DURATION, "Least time between two starts of an agent by launchd or systemd."),
     Key("agent.max_restarts", POSITIVE, "Deaths of stallguard itself within an hour after which its job gives up."),
+    Key("store.url", TEXT, "Store that machines share: file:///folder or s3://bucket/prefix.", "--store"),
+    Key("store.job", TEXT, "Name of the training in the store: one machine at a time trains it.", "--job"),
+    Key("store.lease", DURATION, "Silence after which another machine takes a job over."),
+    Key("store.cost", SHARE, "Largest share of the time for publishing checkpoints, as processor time."),
 ]  # fmt: skip
 
 _TUNING = [Key(f"detector.{name}", kind, words, live=True) for name, kind, words in detector_keys.KEYS]

@@ -35,6 +35,7 @@ CHECKS: dict[str, Check] = {
     "notifications": machine.notifications,
     "traces": machine.traces,
     "plug-ins": machine.added,
+    "store": machine.store,
 }
 
 

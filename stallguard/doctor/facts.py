@@ -67,6 +67,23 @@ class Heavy(msgspec.Struct, frozen=True):
     who: tuple[str, ...] = ()  # "train.py, pid 4242": the busiest first, at most three
 
 
+class StorePromise(msgspec.Struct, frozen=True):
+    """Whether a store keeps one of its promises."""
+
+    promise: str  # what was tried
+    kept: bool  # whether the store does it
+    seen: str  # what was seen instead, or how long it took
+
+
+class StoreFacts(msgspec.Struct, frozen=True):
+    """A store of several machines, as it was tried."""
+
+    url: str  # of the settings
+    promises: tuple[StorePromise, ...] = ()  # each that was tried
+    trouble: str = ""  # why it cannot be used at all
+    cure: str = ""  # what to do then
+
+
 class MachineFacts(msgspec.Struct, frozen=True):
     """Everything, gathered once."""
 
@@ -95,6 +112,7 @@ class MachineFacts(msgspec.Struct, frozen=True):
     has_otel: bool = True  # the extra of that name is installed
     foreign_command: str = ""  # another program `stallguard` that PATH names first
     let_sleep: bool = False  # the settings allow the machine to sleep during a run
+    store: StoreFacts | None = None  # None: the settings name none
 
     @property
     def is_metal(self) -> bool:

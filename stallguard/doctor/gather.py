@@ -23,7 +23,7 @@ from stallguard.agent.service_manager import manager, own_system
 from stallguard.config import Config
 from stallguard.core.readings import Device
 from stallguard.doctor import on_path
-from stallguard.doctor.facts import Environment, Heavy, MachineFacts, PlaceFacts
+from stallguard.doctor.facts import Environment, Heavy, MachineFacts, PlaceFacts, StoreFacts, StorePromise
 from stallguard.errors import StallguardError
 from stallguard.host import system
 from stallguard.host.guarded_folders import guarded
@@ -73,7 +73,22 @@ def facts(environment: Environment, variables: Mapping[str, str], config: Config
         wants_traces=bool(config.metrics.otlp),
         has_otel=trace_sender.is_installed(),
         let_sleep=config.run.let_sleep,
+        store=store(config.store.url) if config.store.url else None,
     )
+
+
+def store(url: str) -> StoreFacts:
+    """Return what was found when the store was tried."""
+    from stallguard.fleet.store import StoreError
+    from stallguard.fleet.store_probe import tried
+    from stallguard.fleet.store_url import open_store
+
+    try:
+        found = tried(open_store(url))
+    except (StallguardError, StoreError) as error:
+        why, cure = getattr(error, "why", ""), getattr(error, "cure", "")
+        return StoreFacts(url, trouble=f"{error}: {why}" if why else str(error), cure=cure)
+    return StoreFacts(url, tuple(StorePromise(one.promise, one.kept, one.seen) for one in found))
 
 
 def _device() -> Device | None:

@@ -232,5 +232,19 @@ def added(facts: MachineFacts) -> Iterator[CheckText]:
         yield note(f"{name} ({points_to}) of {package} is part of every run")
 
 
+def store(facts: MachineFacts) -> Iterator[CheckText]:
+    """Can several machines use the store?"""
+    if facts.store is None:
+        return
+    cure = facts.store.cure or "see docs/fleet.md: which stores are known to work, and with which options"
+    if facts.store.trouble:
+        yield fail(f"the store cannot be used: {facts.store.trouble}", cure)
+    for one in facts.store.promises:
+        if one.kept:
+            yield ok(f"{facts.store.url}: {one.promise} ({one.seen})")
+        else:
+            yield fail(f"{facts.store.url} must not be used: {one.promise}: {one.seen}", cure)
+
+
 def _size(amount: int | None) -> str:
     return "unknown" if amount is None else f"{amount / GB:.1f} GB"

@@ -6,7 +6,7 @@ import pytest
 
 from stallguard.core.readings import Device
 from stallguard.doctor.checks import CHECKS, examine
-from stallguard.doctor.facts import Deep, Heavy, PlaceFacts
+from stallguard.doctor.facts import Deep, Heavy, PlaceFacts, StoreFacts, StorePromise
 from stallguard.doctor.findings import FAIL, NOTE, OK, WARN, worst
 from stallguard.host.types import ListedGpu, Sleep
 
@@ -99,6 +99,10 @@ CASES = [
     ("others", WARN, "12.0 GB of memory", "slower", spoiled(MAC, heavy=(Heavy("vm", 1, 0.1, 12 * GB),))),
     ("others", NOTE, "also running: backupd", "", spoiled(MAC, heavy=(Heavy("backupd", 1, 0.5, GB),))),
     ("others", WARN, "another run is alive: r1", "one GPU", spoiled(MAC, runs=("r1",))),
+    ("store", FAIL, "cannot be used: it is away", "mount it", spoiled(
+        MAC, store=StoreFacts("/share", trouble="it is away", cure="mount it"))),
+    ("store", FAIL, "/share must not be used: exclusive creation: 2 succeeded", "docs/fleet.md", spoiled(
+        MAC, store=StoreFacts("/share", (StorePromise("exclusive creation", False, "2 succeeded"),)))),
 ]  # fmt: skip
 
 

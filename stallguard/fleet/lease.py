@@ -1,0 +1,114 @@
+"""The lease of a job as a state machine: who can have it, and when a holder must have ended its training.
+
+What is safe, and what is only punctual, are two things:
+
+- **Safe** is the job's log (joblog.py): an old holder cannot publish after a new claim, at any speed of any clock.
+- **Punctual** is this module: that a training ends before another machine starts it again, so that no time is spent on
+  two of them.  It relies on two machines measuring a minute about alike, and on nothing else: no clock is compared
+  with that of another machine, and a clock on the wall is not read at all.
+
+A holder renews by changing its key.  A reader takes the lease if that key did not change for `lasts` seconds *of reads
+that were answered*: while the store is away, or the reader itself stands still, no time counts, so that an outage for
+all does not make a reader overtake a holder that renews a moment later.
+
+The holder counts from the moment at which its last successful renewal *began*; no reader can have seen that renewal
+earlier.  So all orders of `judge` come before any reader is allowed to claim:
+
+    age 0          1/6        1/2                 0.7            0.85          1
+    renewal ...... renewal    end with a          SIGTERM        SIGKILL       a reader can claim
+                              checkpoint
+
+This module must not read a clock or the store.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LASTS = 60.0  # s
+PER_LEASE = 6  # renewals, of which four can fail in a row before the training is asked to end
+# Shares of a lease at which a holder that cannot renew orders: an end after the batch, SIGTERM, SIGKILL.
+LATE = (0.5, 0.7, 0.85)
+# The same after it was fenced: its training is worth nothing to the job, but the run can keep its last checkpoint.
+FENCED_SINCE = (0.0, 0.15, 0.4)
+ORDERS = ("end", "term", "kill")
+LONGEST_GAP = 1 / 3  # of a lease, between two answered reads that count as one watch
+
+HELD, ENDING, FENCED, OVER = "held", "ending", "fenced", "over"
+# (state, what happened) -> state.  What is not here changes nothing.
+TRANSITIONS = {
+    (HELD, "late"): ENDING,
+    (HELD, "fenced"): FENCED,
+    (HELD, "over"): OVER,
+    (ENDING, "fenced"): FENCED,
+    (ENDING, "over"): OVER,
+    (FENCED, "over"): OVER,
+}
+
+
+class Watch(NamedTuple):
+    """What a reader knows of another's lease.  `quiet`: seconds without change, over reads that were answered."""
+
+    mark: str
+    quiet: float
+    answered: float  # when the last read was answered
+
+
+class Tenure(NamedTuple):
+    """A holder's own view.  `renewed`: when its last successful renewal began; all times in its own seconds."""
+
+    state: str
+    number: int
+    renewed: float
+    fenced: float = 0.0  # when it noticed a later claim
+    woke: float = 0.0  # when it was last able to run again after standing still
+    ordered: int = 0  # how many of ORDERS it has given
+
+
+def watched(before: Watch | None, mark: str, now: float, lasts: float) -> Watch:
+    """Return the watch after a read.  `mark`: all that a holder changes, as one text; `now`: when it was answered."""
+    if before is None or before.mark != mark:
+        return Watch(mark, 0.0, now)
+    gap = now - before.answered
+    return Watch(mark, before.quiet + gap if 0 <= gap <= lasts * LONGEST_GAP else 0.0, now)
+
+
+def has_run_out(watch: Watch, lasts: float) -> bool:
+    """Return whether a reader can claim."""
+    return watch.quiet >= lasts
+
+
+def renewed(tenure: Tenure, began: float) -> Tenure:
+    """Return the tenure after a renewal that succeeded.  An end that was ordered stays ordered."""
+    return tenure._replace(renewed=max(tenure.renewed, began))
+
+
+def moved(tenure: Tenure, event: str, now: float) -> Tenure:
+    """Return the tenure after `event`: late, fenced, over."""
+    state = TRANSITIONS.get((tenure.state, event), tenure.state)
+    if state == tenure.state:
+        return tenure
+    changed = tenure._replace(state=state)
+    return changed._replace(fenced=now, ordered=0) if state == FENCED else changed
+
+
+def judge(tenure: Tenure, now: float, lasts: float) -> tuple[Tenure, tuple[str, ...]]:
+    """Return the tenure and the orders that are due now, mildest first; each is given once.
+
+    A holder that stood still (`woke`) has one period to renew before it orders anything: the training of a machine that
+    slept stood still too, and what a frozen supervisor missed is missed already.
+    """
+    if tenure.state == OVER or now < tenure.woke + lasts / PER_LEASE:
+        return tenure, ()
+    if tenure.state == FENCED:
+        due = sum(now - tenure.fenced >= share * lasts for share in FENCED_SINCE)
+    else:
+        due = sum(now - tenure.renewed >= share * lasts for share in LATE)
+        tenure = moved(tenure, "late", now) if due else tenure
+    orders = ORDERS[tenure.ordered : due]
+    return tenure._replace(ordered=max(due, tenure.ordered)), orders
+
+
+def publishes(tenure: Tenure) -> bool:
+    """Return whether it is of any use to publish: the log refuses what is not allowed."""
+    return tenure.state in (HELD, ENDING)

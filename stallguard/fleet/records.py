@@ -1,0 +1,141 @@
+"""What the store has of a job, as values: the entries of its log, and the card of a machine.
+
+    machines/<host>.json         Machine
+    jobs/<job>/log/<slot>        Entry, exclusive; slots are numbers from 1 on, without gaps
+    jobs/<job>/beats/<number>    changes while the holder of the lease with that number renews it
+    jobs/<job>/data/<number>/<digest>    files of generations that this holder published
+    jobs/<job>/runs/<number>/<file>      what is readable of its run: run.json, outcome.json, journal, output
+
+Must not read or write anything.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from stallguard import jsontext
+from stallguard.errors import UNREADABLE
+
+SCHEMA = 1
+LOG, BEATS, DATA, RUNS = "log", "beats", "data", "runs"
+DIGITS = 8  # of a slot's name, so that names sort; longer numbers are right all the same
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # of the path of a file: never "..", never empty
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class Damaged(ValueError):
+    """An entry that no stallguard writes; the text gives the reason."""
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """Who holds a lease.  `nonce`: random, so that no two claims are equal."""
+
+    host: str
+    boot: str
+    pid: int
+    nonce: str
+
+
+class StoredFile(msgspec.Struct, frozen=True):
+    """One file of a generation.  `path`: below the run's checkpoints; `digest`: SHA-256 of its content."""
+
+    path: str
+    size: int
+    digest: str
+
+
+class Position(msgspec.Struct, frozen=True, order=True):
+    """How far a training has come: the fit, its epoch, the batches of that epoch."""
+
+    fit: int
+    epoch: int
+    batch: int
+
+
+class _Slot(msgspec.Struct, frozen=True, kw_only=True, tag_field="entry"):
+    """Base of all entries.  `newest`: the slot of the newest generation before this one; 0: none."""
+
+    number: int  # the fencing number of the holder that wrote it
+    newest: int = 0
+    at: str = ""  # RFC 3339, UTC: for people alone
+
+
+class Claim(_Slot, frozen=True, kw_only=True, tag="claim"):
+    """From here on the lease belongs to `holder`, under a number that is one higher than the last."""
+
+    holder: Holder
+
+
+class Generation(_Slot, frozen=True, kw_only=True, tag="generation"):
+    """A state of the training, complete: all files of its checkpoints.  `claim`: the slot of its holder's claim."""
+
+    claim: int
+    run: str
+    files: tuple[StoredFile, ...]
+    position: Position | None = None  # None: not known, as for a script's own loop
+
+
+class Outcome(_Slot, frozen=True, kw_only=True, tag="outcome"):
+    """The holder's run is over, and the lease free.  `code`: its exit code; after 0 the job is not done again."""
+
+    claim: int
+    run: str
+    code: int
+    why: str
+
+
+Entry = Claim | Generation | Outcome
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine that has run a job, as it was then."""
+
+    schema: int
+    host: str
+    boot: str
+    at: str
+    version: str  # of stallguard
+    about: dict[str, Any]  # host.system.facts()
+
+
+def decode(data: bytes) -> Entry:
+    """Return the entry in `data`.  Raises Damaged."""
+    try:
+        entry: Entry = jsontext.decode(data, Entry)  # type: ignore[arg-type]  # a union is no class
+    except (*UNREADABLE, msgspec.ValidationError) as error:
+        raise Damaged(str(error)) from error
+    if isinstance(entry, Generation):
+        for file in entry.files:
+            if not all(_PART.fullmatch(part) for part in file.path.split("/")):
+                raise Damaged(f"{file.path!r} is not a path below a run's checkpoints")
+            if not _DIGEST.fullmatch(file.digest) or file.size < 0:
+                raise Damaged(f"the digest of {file.path} is not one")
+    return entry
+
+
+def encode(entry: Entry) -> bytes:
+    """Return an entry as `decode` reads it: equal entries are equal bytes."""
+    return jsontext.exact(entry)
+
+
+def slot_key(job: str, slot: int) -> str:
+    """Return the key of a slot of a job's log."""
+    return f"jobs/{job}/{LOG}/{slot:0{DIGITS}}"
+
+
+def beat_key(job: str, number: int) -> str:
+    """Return the key that the holder with that number renews."""
+    return f"jobs/{job}/{BEATS}/{number}"
+
+
+def data_folder(job: str, number: int) -> str:
+    """Return the folder of the files that the holder with that number published."""
+    return f"jobs/{job}/{DATA}/{number}"
+
+
+def data_key(job: str, number: int, digest: str) -> str:
+    """Return the key of a file's content."""
+    return f"{data_folder(job, number)}/{digest}"

@@ -1,0 +1,62 @@
+"""A store that several machines share: what it must be able to do.
+
+Everything above relies on five promises, and `store_probe` tries each of them:
+
+- `create` is exclusive: of several creations of one key, by any number of machines, one succeeds;
+- what is created, replaced or put is seen whole or not at all;
+- `read` after a write returns what was written, also on another machine;
+- `names` lists a key once it was written (a late listing costs time, never safety: joblog.py);
+- an operation that raised StoreError can still have been done, or be done later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from stallguard.errors import CANNOT_RUN, StallguardError
+
+
+class StoreError(Exception):
+    """The store did not do it, or did not say that it did; the text gives the reason."""
+
+
+class Store(Protocol):
+    """Keys are paths of plain names with "/" between them.  Each method raises StoreError."""
+
+    url: str
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Write `data` if nothing is there; return whether `key` holds `data` now.
+
+        A creation whose answer is lost and that is repeated finds its own data.  So callers that can compete for one
+        key must not write equal data.
+        """
+
+    def replace(self, key: str, data: bytes) -> None:
+        """Write `data`, in place of what is there."""
+
+    def read(self, key: str) -> bytes | None:
+        """Return what was written, None if there is nothing."""
+
+    def names(self, folder: str) -> Sequence[str]:
+        """Return the names in a folder; none if there is no such folder."""
+
+    def put(self, key: str, file: Path) -> None:
+        """Write the content of a file."""
+
+    def get(self, key: str, file: Path) -> bool:
+        """Write what was put to a new file; return False if nothing was put."""
+
+    def remove(self, key: str) -> None:
+        """Remove what is there, a folder with its content; nothing happens if nothing is there."""
+
+
+def needs_package(kind: str, error: ImportError) -> StallguardError:
+    """Return the error of a kind of store whose package is missing."""
+    return StallguardError(
+        f"a store of the kind {kind}:// needs a package that is missing: {error.name}",
+        cure="install the extra: stallguard-train[fleet]",
+        code=CANNOT_RUN,
+    )

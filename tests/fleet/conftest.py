@@ -1,0 +1,60 @@
+"""Stores to try: a folder, and a bucket of an S3 server in this process."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import pytest
+
+from stallguard.fleet.folder_store import FolderStore
+
+
+@pytest.fixture(
+    scope="session", autouse=True
+)  # before each test looks for the threads that it must not leave
+def s3_server():
+    """Yield the variables with which a process reaches a server on the loopback interface."""
+    files = pytest.importorskip("s3fs")
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(
+        ip_address="127.0.0.1", port=0, verbose=False
+    )
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server.start()
+    host, port = server.get_host_and_port()
+    files.S3FileSystem(
+        endpoint_url=f"http://{host}:{port}", key="test", secret="test", skip_instance_cache=True
+    ).mkdir("first")  # starts the threads of fsspec, which stay
+    yield {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }  # fmt: skip
+    server.stop()
+
+
+@pytest.fixture
+def bucket(s3_server, monkeypatch):
+    """Return the URL of an empty bucket; the variables of this process name its server."""
+    import s3fs
+
+    for name, value in s3_server.items():
+        monkeypatch.setenv(name, value)
+    name = f"fleet-{os.urandom(4).hex()}"
+    s3fs.S3FileSystem(skip_instance_cache=True).mkdir(name)
+    return f"s3://{name}/lab"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a store in an empty folder."""
+    (tmp_path / "store").mkdir()
+    return FolderStore(tmp_path / "store")
+
+
+@pytest.fixture(params=["file", "s3"])
+def url(request, tmp_path):
+    """Return the URL of an empty store, of each kind."""
+    if request.param == "s3":
+        return request.getfixturevalue("bucket")
+    (tmp_path / "store").mkdir()
+    return f"file://{tmp_path / 'store'}"

@@ -1,0 +1,131 @@
+"""Stores keep their promises, and the probe finds one that does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stallguard.errors import StallguardError
+from stallguard.fleet.folder_store import FolderStore
+from stallguard.fleet.store import StoreError
+from stallguard.fleet.store_probe import PROMISES, tried
+from stallguard.fleet.store_url import open_store, split
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_each_kind_of_store_keeps_each_promise(url, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    found = tried(open_store(url))
+    assert [one.promise for one in found] == list(PROMISES)
+    assert all(one.kept for one in found), found
+
+
+def test_the_probe_leaves_nothing_behind(url, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    store = open_store(url)
+    tried(store)
+    assert list(store.names("probe")) == []
+
+
+class Broken:
+    """A store whose methods are those of a good one, but for the given."""
+
+    def __init__(self, store, **changed):
+        self.url, self._store, self._changed = store.url, store, changed
+
+    def __getattr__(self, name):
+        return self._changed.get(name, getattr(self._store, name))
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "promise"),
+    [
+        ("create", lambda store: lambda key, data: store.replace(key, data) or True, "exclusive creation"),
+        ("create", lambda store: lambda key, data: store.read(key) is None and store.create(key, data),
+         "exclusive creation"),
+        ("replace", lambda store: store.create, "whole replacement"),
+        ("names", lambda store: lambda folder: [], "listing after a write"),
+        ("put", lambda store: lambda key, file: store.replace(key, file.read_bytes()[:-1]), "whole files"),
+    ],
+    ids=["overwrites", "looks before it writes", "keeps the old", "lists nothing", "cuts"],
+)  # fmt: skip
+def test_the_probe_names_the_promise_that_is_broken(folder, method, change, promise, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    found = tried(Broken(folder, **{method: change(folder)}))
+    assert promise in [one.promise for one in found if not one.kept], found
+
+
+def test_a_creation_that_is_repeated_finds_its_own_data(url):
+    store = open_store(url)
+    assert store.create("jobs/a/log/1", b"mine")
+    assert store.create("jobs/a/log/1", b"mine")
+    assert not store.create("jobs/a/log/1", b"another's")
+    assert store.read("jobs/a/log/1") == b"mine"
+
+
+def test_a_creation_that_was_done_although_it_failed_counts(folder, monkeypatch):
+    """NFS repeats a rename whose answer was lost, and then says that the draft does not exist."""
+    rename = Path.rename
+
+    def answer_is_lost(self, target):
+        rename(self, target)
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(Path, "rename", answer_is_lost)
+    assert folder.create("jobs/a/log/1", b"mine")
+
+
+def test_a_folder_that_is_away_is_an_error_and_not_an_empty_store(tmp_path):
+    store = FolderStore(tmp_path / "share" / "fleet")
+    with pytest.raises(StoreError):
+        store.read("jobs/a/log/1")
+    with pytest.raises(StoreError):
+        store.names("jobs")
+    with pytest.raises(StoreError):
+        store.create("jobs/a/log/1", b"x")
+    assert not (tmp_path / "share").exists()
+
+
+def test_a_server_that_is_away_is_an_error(bucket, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(StoreError):
+        open_store(bucket).read("jobs/a/log/1")
+
+
+def test_a_write_that_fails_leaves_what_was_there(folder, monkeypatch):
+    folder.replace("jobs/a/beats/1", b"1")
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(StoreError):
+        folder.replace("jobs/a/beats/1", b"2")
+    assert folder.read("jobs/a/beats/1") == b"1"
+
+
+def test_a_link_in_a_store_is_not_followed(folder, tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    (folder.folder / "data").symlink_to(tmp_path / "secret")
+    with pytest.raises(StoreError):
+        folder.read("data")
+    with pytest.raises(StoreError):
+        folder.get("data", tmp_path / "copy")
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("/share/fleet", ("file", "/share/fleet")),
+        ("file:///share/my%20fleet", ("file", "/share/my fleet")),
+        ("s3://bucket/lab/", ("s3", "bucket/lab")),
+    ],
+)
+def test_a_url_names_a_kind_and_a_place(url, expected):
+    assert split(url) == expected
+
+
+@pytest.mark.parametrize("url", ["gs://bucket", "fleet", "file://host/share", "s3://", "memory://x"])
+def test_another_url_is_one_clear_error(url):
+    with pytest.raises(StallguardError) as raised:
+        split(url)
+    assert raised.value.code == 2
+    assert raised.value.why
