@@ -92,6 +92,20 @@ def follow(tail: Tail, slot: int, entry: Entry | None) -> Tail:
     return tail._replace(outcome=entry)
 
 
+def is_further(entry: Generation, before: Generation | None) -> bool:
+    """Return whether a generation is beyond the newest published one: no progress is published twice.
+
+    If the position of either is not known, other content counts as further.
+    """
+    if before is None:
+        return True
+    if entry.position is None or before.position is None:
+        return {(file.path, file.digest) for file in entry.files} != {
+            (file.path, file.digest) for file in before.files
+        }
+    return entry.position > before.position
+
+
 def read_end(job: str) -> Steps[Tail]:
     """Return the end of the log.  Its last entry names the two before it that matter, so that four reads are enough."""
     names = yield Request("names", f"jobs/{job}/{records.LOG}")
@@ -144,21 +158,19 @@ def claim(job: str, tail: Tail, holder: Holder, at: str) -> Steps[tuple[Tail, bo
 
 
 def append(job: str, tail: Tail, number: int, entry: Generation | Outcome) -> Steps[Tail]:
-    """Publish an entry of the holder `number`; return the tail with it.  Raises Fenced, and StoreError.
+    """Publish an entry of the holder `number`; return the tail after it.  Raises Fenced, and StoreError.
 
-    After a StoreError the entry can be there, or come later: publishing the same entry again finds it.  What it says of
-    the entries before it is written here, because such a late entry can be one of them.
+    After a StoreError the entry can be there, or come later.  So it is decided here, from what is really before it,
+    whether a generation is further, and what it says of the entries before it.  One that is not further, and an outcome
+    that is there, is not published again.
     """
     tail = yield from catch_up(job, tail)
     while True:
         if tail.number != number:
             assert tail.claim is not None  # noqa: S101 - the holder's own is there
             raise Fenced(tail.claim)
-        there = tail.generation if isinstance(entry, Generation) else tail.outcome
-        if there is not None and there == msgspec.structs.replace(
-            entry, newest=there.newest, claim=there.claim
-        ):
-            return tail  # an earlier try has done it
+        if not is_further(entry, tail.generation) if isinstance(entry, Generation) else tail.outcome:
+            return tail
         slot = tail.slot + 1
         entry = msgspec.structs.replace(entry, newest=tail.newest, claim=tail.claimed_at)
         won = yield Request("create", records.slot_key(job, slot), records.encode(entry))

@@ -3,7 +3,7 @@
     machines/<host>.json         Machine
     jobs/<job>/log/<slot>        Entry, exclusive; slots are numbers from 1 on, without gaps
     jobs/<job>/beats/<number>    changes while the holder of the lease with that number renews it
-    jobs/<job>/data/<number>/<digest>    files of generations that this holder published
+    jobs/<job>/data/<number>/<name>      files of generations that this holder published
     jobs/<job>/runs/<number>/<file>      what is readable of its run: run.json, outcome.json, journal, output
 
 Must not read or write anything.
@@ -40,11 +40,16 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class StoredFile(msgspec.Struct, frozen=True):
-    """One file of a generation.  `path`: below the run's checkpoints; `digest`: SHA-256 of its content."""
+    """One file of a generation.
+
+    `path`: below the run's checkpoints; `digest`: SHA-256 of its content; `name`: of its content in the store, never
+    used for another upload.
+    """
 
     path: str
     size: int
     digest: str
+    name: str
 
 
 class Position(msgspec.Struct, frozen=True, order=True):
@@ -111,14 +116,19 @@ def decode(data: bytes) -> Entry:
         for file in entry.files:
             if not all(_PART.fullmatch(part) for part in file.path.split("/")):
                 raise Damaged(f"{file.path!r} is not a path below a run's checkpoints")
-            if not _DIGEST.fullmatch(file.digest) or file.size < 0:
-                raise Damaged(f"the digest of {file.path} is not one")
+            if not _DIGEST.fullmatch(file.digest) or not _PART.fullmatch(file.name) or file.size < 0:
+                raise Damaged(f"the digest or the name of {file.path} is not one")
     return entry
 
 
 def encode(entry: Entry) -> bytes:
     """Return an entry as `decode` reads it: equal entries are equal bytes."""
     return jsontext.exact(entry)
+
+
+def encode_machine(card: Machine) -> bytes:
+    """Return the card of a machine as it is written."""
+    return jsontext.exact(card)
 
 
 def slot_key(job: str, slot: int) -> str:
@@ -136,6 +146,6 @@ def data_folder(job: str, number: int) -> str:
     return f"jobs/{job}/{DATA}/{number}"
 
 
-def data_key(job: str, number: int, digest: str) -> str:
+def data_key(job: str, number: int, name: str) -> str:
     """Return the key of a file's content."""
-    return f"{data_folder(job, number)}/{digest}"
+    return f"{data_folder(job, number)}/{name}"

@@ -31,6 +31,16 @@ ADDRESSES = 1e9
 DESCRIPTORS = 64
 
 
+class Inherited(NamedTuple):
+    """Checkpoints from which a run resumes.  `run`: the run that made them, perhaps on another machine.
+
+    `files`: that run's directory, or a copy of what a new run takes over from it.
+    """
+
+    run: str
+    files: RunDir
+
+
 class Request(NamedTuple):
     """A run that is about to begin."""
 
@@ -55,10 +65,11 @@ def prepare(
     *,
     trial: bool = False,
     name: str = "",
+    inherited: Inherited | None = None,
 ) -> Request:
     """Resolve COMMAND, make the run's directory and write run.json.  Raises StallguardError without leaving files.
 
-    `trial`: of find-batch or compare; `name`: of the run, instead of the script's.
+    `trial`: of find-batch or compare; `name`: of the run, instead of the script's; `inherited`: in place of run.resume.
     """
     command = command_of(words, loaded, env, cwd)
     _refuse_too_little_memory()
@@ -69,13 +80,15 @@ def prepare(
         else Reach(False, "the probe is switched off")
     )
     wanted = loaded.config.run.resume
-    old = heritage(wanted, command.argv, cwd) if wanted not in ("", NONE) else None
+    if inherited is None and wanted not in ("", NONE):
+        old = heritage(wanted, command.argv, cwd)
+        inherited = Inherited(old.id, old)
     # UTC, so that the names sort by time across a change to or from summer time.
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%SZ")
     batch_option.given(command.argv, env, loaded.config.policy)  # raises now if the size cannot be determined
     request = Request(paths.new_run(name or name_of(words), stamp, trial=trial), words, command, reached, cwd)
-    request = request._replace(continues=old.id if old else "")
-    _write_down(request, loaded, old)
+    request = request._replace(continues=inherited.run if inherited else "")
+    _write_down(request, loaded, inherited)
     return request
 
 
@@ -122,7 +135,7 @@ def name_of(words: tuple[str, ...]) -> str:
     return Path((scripts or list(words))[0]).stem
 
 
-def _write_down(request: Request, loaded: Loaded, old: RunDir | None) -> None:
+def _write_down(request: Request, loaded: Loaded, inherited: Inherited | None) -> None:
     chosen = request.command.interpreter
     value = run_files.RunRequest(
         schema=run_files.SCHEMA,
@@ -141,8 +154,8 @@ def _write_down(request: Request, loaded: Loaded, old: RunDir | None) -> None:
     )
     try:
         run_files.keep_asked(request.run, value)
-        if old is not None:
-            take_over(old, request.run)
+        if inherited is not None:
+            take_over(inherited.files, request.run)
     except OSError as error:
         import shutil
 

@@ -133,6 +133,17 @@ MESSAGES = {
     "machine.slept": Message("the machine slept for {duration}; that time does not count"),
     "output.known_line": Message("output: {line} ({meaning})", level="warning"),
     "sensor.silent": Message("sensor {sensor} does not respond", level="warning", terminal=False),
+    "job.watched": Message(
+        "job {job} belongs to {host} (pid {pid}); it is taken over here unless that lease is renewed within {duration}"
+    ),
+    "job.taken": Message("job {job} is trained here, by holder {number}"),
+    "job.fetched": Message("job {job} goes on from the checkpoint that run {run} published at {at}"),
+    "job.done": Message("job {job} is done: run {run} finished it at {at}; nothing is trained"),
+    "job.not_concluded": Message(
+        "job {job}: the end of this run is not published ({why}); another machine can train it again from its newest "
+        "published checkpoint",
+        level="warning",
+    ),
     "report.written": Message("report: {path}"),
     "runs.pruned": Message("removed {count} to free disk space (stallguard prune --help)", terminal=False),
     "stallguard.trouble": Message("{text}", level="warning"),

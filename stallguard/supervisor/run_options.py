@@ -44,4 +44,7 @@ class RunOptions(NamedTuple):
         None  # gets each event, and each record of the probe, from any thread
     )
     sensor_periods: Mapping[str, float] = {}  # seconds between two readings, by sensor, in place of its own
+    beside: Callable[[RunContext, Launcher], None] | None = (
+        None  # called once, before the first attempt starts
+    )
     stop_when: Callable[[Run], bool] | None = None  # stop the training once this is true

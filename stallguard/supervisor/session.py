@@ -142,6 +142,8 @@ class Session:
         first = options.trial or first_launch(context, self._earlier)
         if options.announce:
             announce(context, launcher, self._earlier, first)
+        if options.beside is not None:
+            options.beside(context, launcher)
         is_new = options.take_up is None
         done, failed = None, None
         if is_new:

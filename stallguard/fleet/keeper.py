@@ -1,0 +1,115 @@
+"""Keeps the lease of a job while its training goes on, and ends the training if that is not possible.
+
+Two threads: one renews, and can stand still as long as the store does not answer; the other counts, and never touches
+the store.  They share one queue.  The second gives the orders of lease.judge to the run.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from stallguard.fleet import joblog, lease
+from stallguard.fleet.joblog import Fenced, Tail, perform
+from stallguard.fleet.lease import Tenure
+from stallguard.fleet.store import Store, StoreError
+from stallguard.worker import Worker
+
+TICKS = 10  # for each renewal: how often is counted
+RETRIES = 3  # for each renewal: how soon one that failed is repeated
+CLOSES = 2.0  # s that the end of a run waits for the thread that counts
+
+Act = Callable[[str, str], None]  # given an order of lease.ORDERS, and why
+
+
+class _Renewed(NamedTuple):
+    began: float
+
+
+class _Lost(NamedTuple):
+    why: str
+
+
+class _Attached(NamedTuple):
+    act: Act
+
+
+class LeaseKeeper:
+    """Of one holder, from `start` to `close`."""
+
+    def __init__(
+        self, store: Store, job: str, tail: Tail, began: float, lasts: float, now: Callable[[], float]
+    ) -> None:
+        """`tail`: with our claim, which was made at `began` by `now`; `lasts`: seconds of a lease."""
+        self._store, self._job, self._lasts, self._now = store, job, lasts, now
+        self._tail, self._number = tail, tail.number
+        self._tenure = Tenure(lease.HELD, tail.number, began)
+        self._news: queue.SimpleQueue[_Renewed | _Lost | _Attached] = queue.SimpleQueue()
+        self._closed = threading.Event()
+        self._trouble = ""
+        self._counter = Worker(self._count, "lease")
+        self._renewer = Worker(self._renew, "lease renewal")
+
+    def start(self) -> None:
+        """Begin.  Raises RuntimeError or MemoryError if there is no thread."""
+        self._renewer.start()
+        self._counter.start()
+
+    def attach(self, act: Act) -> None:
+        """Give all orders to `act`, also those that were due before; from the thread that counts."""
+        self._news.put(_Attached(act))
+
+    def fenced(self, why: str) -> None:
+        """Note that a publication was refused, because another holder has the lease; from any thread."""
+        self._news.put(_Lost(why))
+
+    def close(self) -> None:
+        """Stop renewing: the run is over."""
+        self._closed.set()
+        self._counter.join(CLOSES)
+        self._renewer.join(CLOSES)
+
+    def _renew(self) -> None:
+        beat, period = 0, self._lasts / lease.PER_LEASE
+        wait = 0.0  # the first at once: a claim alone does not show a reader that its holder lives
+        while not self._closed.wait(wait):
+            began, beat = self._now(), beat + 1
+            try:
+                self._tail = perform(joblog.renew(self._job, self._tail, self._number, beat), self._store)
+            except Fenced as error:
+                self._news.put(_Lost(str(error)))
+                return
+            except StoreError as error:
+                self._trouble = str(error)
+                wait = period / RETRIES
+            else:
+                self._news.put(_Renewed(began))
+                wait = max(0.0, began + period - self._now())
+
+    def _count(self) -> None:
+        act: Act | None = None
+        pending: list[str] = []
+        tick = self._lasts / lease.PER_LEASE / TICKS
+        why, counted = "", self._now()
+        while not self._closed.is_set():
+            news: _Renewed | _Lost | _Attached | None
+            try:
+                news = self._news.get(timeout=tick)
+            except queue.Empty:
+                news = None
+            now, tenure = self._now(), self._tenure
+            if now - counted > self._lasts / lease.PER_LEASE:
+                tenure = tenure._replace(woke=now)
+            counted = now
+            if isinstance(news, _Renewed):
+                tenure = lease.renewed(tenure, news.began)
+            elif isinstance(news, _Lost):
+                tenure, why = lease.moved(tenure, "fenced", now), news.why
+            elif news is not None:
+                act = news.act
+            self._tenure, orders = lease.judge(tenure, now, self._lasts)
+            pending += orders
+            while act is not None and pending:
+                act(pending.pop(0), why or f"the lease of {self._job} cannot be renewed ({self._trouble})")

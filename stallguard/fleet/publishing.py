@@ -1,0 +1,163 @@
+"""The thread that publishes the newest checkpoints of a run beside its training.
+
+It looks every LOOK seconds for a generation that is newer, skips those that were replaced meanwhile, and pauses after a
+publication so that the processor time of publishing stays below `share` of the time.  What it costs is measured for the
+whole process of stallguard, so it is rather less.  An error of the store is reported once and tried again, later each
+time; it never ends the run.  Only `conclude` is waited for.
+"""
+
+from __future__ import annotations
+
+import queue
+import shutil
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from stallguard.fleet import lineage
+from stallguard.fleet.checkpoint_files import Digests, Unstable, freeze, listing
+from stallguard.fleet.joblog import Fenced, perform
+from stallguard.fleet.publication import Publication
+from stallguard.fleet.records import RUNS
+from stallguard.fleet.store import Store, StoreError
+from stallguard.storage import run_files
+from stallguard.storage.paths import RunDir
+from stallguard.worker import Worker
+
+LOOK = 2.0  # s
+RETRY, LONGEST = 5.0, 60.0  # s until a publication that failed is tried again
+CLOSES = 2.0  # s
+FOLDER = "publishing"
+ELSEWHERE = "another machine has the lease"
+READABLE = ("run.json", "outcome.json", "job.json", "journal.jsonl*", "output.log*")
+
+
+class Reports(NamedTuple):
+    """Where it is said what happens: a problem, what the journal alone has, and that the lease is another's."""
+
+    trouble: Callable[[str], None]
+    note: Callable[[str], None]
+    fenced: Callable[[str], None]
+
+
+class _End(NamedTuple):
+    code: int
+    why: str
+    until: float
+
+
+class PublishingThread:
+    """Of one run, from `start` to `conclude` or `close`."""
+
+    def __init__(
+        self, store: Store, job: str, publication: Publication, run: RunDir, share: float, reports: Reports
+    ) -> None:
+        """`share`: of the time, as processor time."""
+        self._store, self._job, self._publication, self._run = store, job, publication, run
+        self._share, self._reports = share, reports
+        self._published: object = None
+        self._digests = Digests()
+        self._is_failing = self._is_fenced = False
+        self._failure = ""
+        self._orders: queue.SimpleQueue[_End | None] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._worker = Worker(self._work, "publishing")
+
+    def start(self) -> None:
+        """Begin.  Raises RuntimeError or MemoryError if there is no thread."""
+        self._worker.start()
+
+    def conclude(self, code: int, why: str, patience: float) -> str:
+        """Publish the last checkpoints and how the run ended; return why that was not possible, "" if it was.
+
+        `patience`: seconds to try for.
+        """
+        self._orders.put(_End(code, why, time.monotonic() + patience))
+        try:
+            return self._ended.get(timeout=patience + CLOSES)
+        except queue.Empty:
+            return "the store does not answer"
+
+    def close(self) -> None:
+        """End the thread, unless the store does not answer."""
+        self._orders.put(None)
+        self._worker.join(CLOSES)
+
+    def _work(self) -> None:
+        wait, retry = LOOK, RETRY
+        while not self._is_fenced:
+            try:
+                order = self._orders.get(timeout=wait)
+            except queue.Empty:
+                began, used = time.monotonic(), time.process_time()
+                done = self._try(self._publish_newest)
+                wait, retry = (LOOK, RETRY) if done else (retry, min(LONGEST, retry * 2))
+                wait = max(wait, (time.process_time() - used) / self._share - (time.monotonic() - began))
+                continue
+            if order is not None:
+                self._ended.put(self._conclude(order))
+            return
+        order = self._orders.get()
+        if order is not None:
+            self._ended.put(ELSEWHERE)
+
+    def _try(self, step: Callable[[], None]) -> bool:
+        """Do a step; report the first error of several in a row, and the end of them."""
+        try:
+            step()
+        except Fenced as error:
+            self._is_fenced = True
+            self._reports.fenced(str(error))
+        except (StoreError, OSError, Unstable) as error:
+            if not self._is_failing:
+                self._reports.trouble(f"a checkpoint is not published ({error}); it is tried again")
+            self._is_failing = True
+            self._failure = str(error)
+            return False
+        if self._is_failing:
+            self._reports.note("checkpoints are published again")
+        self._is_failing = False
+        return True
+
+    def _publish_newest(self) -> None:
+        now = listing(self._run.checkpoints)
+        if not now or now == self._published:
+            return
+        folder = self._run.path / FOLDER
+        try:
+            frozen = freeze(self._run.checkpoints, folder)
+            found = self._digests.found(frozen)
+            before = self._publication.tail.newest
+            steps = self._publication.publish(self._run.id, run_files.utc(), frozen.position, found)
+            perform(steps, self._store)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._published = frozen.listing
+        newest = self._publication.tail.newest
+        if newest == before:
+            return  # the training is not beyond what is published
+        lineage.keep(self._run, self._store.url, self._job, newest)
+        self._reports.note(f"published a checkpoint at slot {newest} of job {self._job}")
+        perform(self._publication.clean(), self._store)
+
+    def _conclude(self, order: _End) -> str:
+        def publish() -> None:
+            self._publish_newest()
+            perform(
+                self._publication.conclude(self._run.id, run_files.utc(), order.code, order.why), self._store
+            )
+            self._put_readable()
+
+        retry = RETRY / 5
+        while not self._try(publish):
+            if time.monotonic() + retry >= order.until:
+                return self._failure
+            time.sleep(retry)
+        return ELSEWHERE if self._is_fenced else ""
+
+    def _put_readable(self) -> None:
+        """Put the files of the run that a person reads."""
+        folder = f"jobs/{self._job}/{RUNS}/{self._publication.tail.number}"
+        for pattern in READABLE:
+            for file in sorted(self._run.path.glob(pattern)):
+                self._store.put(f"{folder}/{file.name}", file)

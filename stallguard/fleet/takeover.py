@@ -1,0 +1,70 @@
+"""How a machine gets a job: at once if it is free, after a silence if its holder is gone, not at all if it is done.
+
+Whether a holder lives cannot be asked, only watched: a live one changes its key within a sixth of the lease, so a
+second start of a job that is being trained says within seconds who has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from stallguard.fleet import joblog, lease
+from stallguard.fleet.joblog import Tail, perform
+from stallguard.fleet.records import Claim, Holder, Outcome
+from stallguard.fleet.store import Store
+
+LOOKS = 4  # for each renewal that a live holder would make
+
+
+class HeldElsewhere(Exception):
+    """The job has a holder that renews its lease."""
+
+    def __init__(self, by: Claim) -> None:
+        super().__init__(by.holder.host)
+        self.by = by
+
+
+class Taken(NamedTuple):
+    """The lease is ours.  `began`: when the claim was made, by `now`."""
+
+    tail: Tail
+    began: float
+
+
+class Watching(NamedTuple):
+    """What a watch needs.  `now`: seconds that also pass in a sleep; `says`: called once with the holder watched."""
+
+    now: Callable[[], float]
+    sleep: Callable[[float], None]
+    says: Callable[[Claim], None]
+
+
+def take(
+    store: Store, job: str, holder: Holder, lasts: float, at: Callable[[], str], watching: Watching
+) -> Taken | Outcome:
+    """Return the lease, or the outcome of a job that is done.  Raises HeldElsewhere, and StoreError.
+
+    `lasts`: seconds of a lease; `at`: the time for people.
+    """
+    tail, watch = perform(joblog.read_end(job), store), None
+    while True:
+        if tail.outcome is not None and not tail.outcome.code:
+            return tail.outcome
+        if tail.is_free or (watch is not None and lease.has_run_out(watch, lasts)):
+            began = watching.now()
+            tail, won = perform(joblog.claim(job, tail, holder, at()), store)
+            if won:
+                return Taken(tail, began)
+            watch = None
+            continue
+        before = watch
+        tail, mark = perform(joblog.look(job, tail), store)
+        watch = lease.watched(before, mark, watching.now(), lasts)
+        if tail.claim is None or tail.is_free:
+            continue
+        if before is None:
+            watching.says(tail.claim)
+        elif watch.mark != before.mark:
+            raise HeldElsewhere(tail.claim)
+        watching.sleep(lasts / lease.PER_LEASE / LOOKS)

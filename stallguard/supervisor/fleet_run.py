@@ -1,0 +1,245 @@
+"""A run of a job that several machines share: takes the job, goes on where it stopped, publishes, and gives it back.
+
+It differs from a plain run in what happens before its first attempt, beside it and after its end; the run itself knows
+nothing of a store.  Must not decide who has the job: stallguard.fleet does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import stallguard
+from stallguard.config import Loaded
+from stallguard.core.events import UserCommand
+from stallguard.core.messages import duration
+from stallguard.errors import CANNOT_RUN, OWN_FAILURE, STOPPED_ON_TIME, USAGE, StallguardError
+from stallguard.fleet import fetching, lineage, records
+from stallguard.fleet.joblog import Fenced, Tail, perform
+from stallguard.fleet.keeper import LeaseKeeper
+from stallguard.fleet.publication import Publication
+from stallguard.fleet.publishing import ELSEWHERE, PublishingThread, Reports
+from stallguard.fleet.records import Claim, Damaged, Holder, Machine, Outcome
+from stallguard.fleet.store import Store, StoreError
+from stallguard.fleet.store_url import open_store
+from stallguard.fleet.takeover import HeldElsewhere, Taken, Watching, take
+from stallguard.host import system
+from stallguard.host.clock import SystemClock
+from stallguard.launch.request import Inherited, Request, command_of, prepare
+from stallguard.launch.resume import heritage
+from stallguard.storage import paths, run_files
+from stallguard.storage.paths import RunDir
+from stallguard.supervisor.context import RunContext
+from stallguard.supervisor.launcher import Launcher
+from stallguard.supervisor.output import terminal
+from stallguard.supervisor.output.notices import Terminal, wants_color
+from stallguard.supervisor.run_options import RunOptions
+from stallguard.supervisor.session import Session
+from stallguard.supervisor.signals import deferred_signals
+
+LEAST_LEASE = 3.0  # s: a renewal, its answer and the end of a training must fit into it
+PATIENCE = 60.0  # s that the end of a run waits for a store that does not answer
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")  # of a job
+SIGNALS = {"term": "TERM", "kill": "KILL"}
+
+
+class Job(NamedTuple):
+    """A job that is ours.  `claimed`: with our claim; `now`: seconds that also pass while the machine sleeps."""
+
+    name: str
+    store: Store
+    claimed: Taken
+    lasts: float
+    now: Callable[[], float]
+
+    @property
+    def tail(self) -> Tail:
+        """The log as our claim found it."""
+        return self.claimed.tail
+
+
+def guard(
+    words: tuple[str, ...],
+    loaded: Loaded,
+    env: Mapping[str, str],
+    reload: Callable[[], Loaded] | None = None,
+    name: str = "",
+) -> int:
+    """Train the job of the settings, if it is not trained elsewhere and not done; return the exit code.
+
+    Raises StallguardError.
+    """
+    cwd = Path.cwd()
+    _refuse(loaded)
+    command_of(words, loaded, env, cwd)  # raises now if it cannot be started
+    wanted = loaded.config.output
+    color = wants_color(wanted.color, env, tty=terminal.look(2).kind == "terminal")
+    screen = Terminal(sys.stderr, quiet=wanted.quiet, color=color, verbose=wanted.verbose)
+    try:
+        job = _taken(loaded, screen)
+        if isinstance(job, Outcome):
+            facts = {"job": loaded.config.store.job, "run": job.run, "at": job.at}
+            screen.announce("job.done", facts)
+            return 0
+        screen.announce("job.taken", {"job": job.name, "number": str(job.tail.number)})
+        return _trained(job, words, loaded, env, reload, name, screen)
+    finally:
+        screen.close()
+
+
+def _refuse(loaded: Loaded) -> None:
+    store, wanted = loaded.config.store, loaded.config.run.resume
+    if not store.url:
+        raise StallguardError(
+            "store.job needs a store", cure="name one: --store file:///share/fleet", code=USAGE
+        )
+    if not NAME.fullmatch(store.job):
+        why = "it is part of a path in the store: letters, digits, dots, dashes and underscores"
+        raise StallguardError(f"{store.job!r} cannot be the name of a job", why=why, code=USAGE)
+    if wanted:
+        raise StallguardError(
+            f"run.resume ({loaded.origins['run.resume']}) and store.job contradict each other",
+            why="a job goes on from its newest published checkpoint, on any machine",
+            cure="leave out --resume; to start from scratch, choose another name for the job",
+            code=USAGE,
+        )
+    if not LEAST_LEASE <= store.lease < float("inf"):
+        raise StallguardError(
+            f"store.lease cannot be {duration(store.lease)}",
+            cure=f"choose {duration(LEAST_LEASE)} or more",
+            code=USAGE,
+        )
+
+
+def _taken(loaded: Loaded, screen: Terminal) -> Job | Outcome:
+    settings, clock = loaded.config.store, SystemClock()
+
+    def now() -> float:
+        return clock.monotonic() + clock.asleep()
+
+    def watched(by: Claim) -> None:
+        facts = {"job": settings.job, "duration": duration(settings.lease)}
+        screen.announce("job.watched", facts | _holder(by))
+
+    about = system.facts()
+    host = re.sub(r"[^A-Za-z0-9_.-]", "-", os.uname().nodename) or "unknown"
+    holder = Holder(host=host, boot=system.boot(), pid=os.getpid(), nonce=os.urandom(8).hex())
+    card = Machine(
+        schema=records.SCHEMA,
+        host=host,
+        boot=holder.boot,
+        at=run_files.utc(),
+        version=stallguard.__version__,
+        about=dict(about),
+    )
+    try:
+        store = open_store(settings.url)
+        store.replace(f"machines/{host}", records.encode_machine(card))
+        watching = Watching(now, time.sleep, watched)
+        taken = take(store, settings.job, holder, settings.lease, run_files.utc, watching)
+    except HeldElsewhere as error:
+        who = _holder(error.by)
+        raise StallguardError(
+            f"job {settings.job} is being trained by {who['host']} (pid {who['pid']})",
+            why=f"it has had the job since {error.by.at} as holder {error.by.number}, and renews its lease",
+            cure="wait for its end, or end it there: stallguard stop",
+            code=STOPPED_ON_TIME,
+        ) from error
+    except StoreError as error:
+        raise _unusable(settings.url, error) from error
+    return taken if isinstance(taken, Outcome) else Job(settings.job, store, taken, settings.lease, now)
+
+
+def _holder(claim: Claim) -> dict[str, str]:
+    return {"host": claim.holder.host, "pid": str(claim.holder.pid)}
+
+
+def _unusable(url: str, error: Exception) -> StallguardError:
+    return StallguardError(
+        f"the store {url} cannot be used",
+        why=str(error),
+        cure=f"stallguard doctor --store {url} tries it",
+        code=CANNOT_RUN,
+    )
+
+
+def _trained(
+    job: Job, words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str],
+    reload: Callable[[], Loaded] | None, name: str, screen: Terminal,
+) -> int:  # fmt: skip
+    """Train a job that is ours; give it back in any case."""
+    publication = Publication(job.name, job.tail.number, job.tail)
+    keeper = LeaseKeeper(job.store, job.name, job.tail, job.claimed.began, job.lasts, job.now)
+    keeper.start()
+    request: Request | None = None
+    is_given_back = False
+    try:
+        with deferred_signals() as kept:
+            request = _prepared(job, words, loaded, env, name, screen)
+            lineage.keep(request.run, job.store.url, job.name, job.tail.newest)
+            thread: list[PublishingThread] = []
+
+            def beside(context: RunContext, launcher: Launcher) -> None:
+                keeper.attach(lambda order, why: _obey(order, why, context, launcher))
+                reports = Reports(
+                    context.reporter.trouble, lambda text: context.reporter.note("store", text), keeper.fenced
+                )
+                share = loaded.config.store.cost
+                thread.append(
+                    PublishingThread(job.store, job.name, publication, context.directory, share, reports)
+                )
+                thread[0].start()
+
+            code = Session(request, loaded, env, reload, RunOptions(beside=beside)).guard(kept)
+            end = run_files.outcome(request.run)
+            why = thread[0].conclude(code, end.why if end else "", min(PATIENCE, job.lasts)) if thread else ""
+            thread[0].close()
+            is_given_back = True
+            if why and why != ELSEWHERE:  # that was said when it was noticed
+                screen.announce("job.not_concluded", {"job": job.name, "why": why})
+            return code
+    finally:
+        if not is_given_back:  # nothing was trained: the next one need not wait
+            with contextlib.suppress(StoreError, Fenced):
+                run = request.run.id if request else ""
+                perform(
+                    publication.conclude(run, run_files.utc(), OWN_FAILURE, "it could not begin"), job.store
+                )
+        keeper.close()
+
+
+def _obey(order: str, why: str, context: RunContext, launcher: Launcher) -> None:
+    """Do what the lease orders; from the thread that counts its time."""
+    if order == "end":
+        context.mailbox.post(UserCommand(at=context.clock.monotonic(), verb="finish", argument=why))
+    else:
+        launcher.signal(SIGNALS[order])
+
+
+def _prepared(
+    job: Job, words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], name: str, screen: Terminal
+) -> Request:
+    """Return the request of a run that goes on from the job's newest generation; fetched, if it is not here."""
+    cwd, generation = Path.cwd(), job.tail.generation
+    here = lineage.newest(job.store.url, job.name, job.tail.newest)
+    if here is not None:
+        heritage(here.id, command_of(words, loaded, env, cwd).argv, cwd)
+        return prepare(words, loaded, env, cwd, name=name, inherited=Inherited(here.id, here))
+    if generation is None:
+        return prepare(words, loaded, env, cwd, name=name)
+    screen.announce("job.fetched", {"job": job.name, "run": generation.run, "at": generation.at})
+    fetched = RunDir(paths.home() / "fetched" / f"{job.name}-{os.getpid()}")
+    try:
+        fetching.fetch(job.store, job.name, generation, fetched.checkpoints)
+        return prepare(words, loaded, env, cwd, name=name, inherited=Inherited(generation.run, fetched))
+    except (StoreError, Damaged, OSError) as error:
+        raise _unusable(job.store.url, error) from error
+    finally:
+        shutil.rmtree(fetched.path, ignore_errors=True)

@@ -1,0 +1,209 @@
+"""The lease and the log under kills, freezes, partitions, outages, steps of the wall clock and a slow store."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from stallguard.fleet import joblog, lease, publication
+from stallguard.fleet.joblog import Tail
+from tests.fleet.world import JOB, LASTS, Checker, Machine, World
+
+SCHEDULES = 1000
+SEEDS = 20  # of each schedule that is followed
+which = st.integers(0, 2)
+
+
+class Schedule(RuleBasedStateMachine):
+    """One random schedule over three machines."""
+
+    @initialize(seed=st.integers(0, 2**32), drifts=st.lists(st.floats(-0.01, 0.01), min_size=3, max_size=3))
+    def begin(self, seed, drifts):
+        self.world = World(Random(seed))
+        self.world.machines = [Machine(self.world, f"m{n}", 1 + drift) for n, drift in enumerate(drifts)]
+        self.checker = Checker(self.world)
+        self.world.machines[0].start()
+
+    def machine(self, number):
+        return self.world.machines[number]
+
+    @rule(seconds=st.integers(1, 70))
+    def time_passes(self, seconds):
+        for _ in range(seconds):
+            self.world.pass_second()
+
+    @rule(number=which)
+    def start(self, number):
+        self.machine(number).start()
+
+    @rule(number=which)
+    def kill(self, number):
+        self.machine(number).kill()
+
+    @rule(number=which)
+    def freeze_or_thaw(self, number):
+        self.machine(number).frozen = not self.machine(number).frozen
+
+    @rule(number=which)
+    def cut_off_or_reconnect(self, number):
+        self.machine(number).cut_off = not self.machine(number).cut_off
+
+    @rule(number=which, seconds=st.integers(0, 12))
+    def slow_down(self, number, seconds):
+        self.machine(number).slow = seconds
+
+    @rule()
+    def store_goes_away_or_comes_back(self):
+        self.world.away = not self.world.away
+
+    @rule(number=which, seconds=st.integers(-(10**6), 10**6))
+    def step_the_wall_clock(self, number, seconds):
+        self.machine(number).wall += seconds
+
+    @rule(number=which, code=st.sampled_from([0, 1]))
+    def training_ends(self, number, code):
+        for training in self.machine(number).trainings[-1:]:
+            if training.lives:
+                training.lives, training.end = False, code
+
+    @invariant()
+    def nothing_is_published_twice_and_nothing_fenced_is_accepted(self):
+        if hasattr(self, "checker"):
+            number, newest = self.checker.check()
+            self.readers_agree(number, newest)
+
+    def readers_agree(self, number, newest):
+        """The product's two ways to read a log find what the checker finds."""
+        for steps in (joblog.read_end(JOB), joblog.catch_up(JOB, Tail())):
+            tail = _read(steps, self.world.disk)
+            assert (tail.number, tail.newest) == (number, newest[0] if newest else 0)
+            assert tail.refused == 0
+
+
+def _read(steps, disk):
+    answer = None
+    while True:
+        try:
+            answer = disk.do(steps.send(answer))
+        except StopIteration as end:
+            return end.value
+
+
+def _run(schedules):
+    run_state_machine_as_test(
+        Schedule,
+        settings=settings(
+            max_examples=schedules,
+            stateful_step_count=30,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            phases=[Phase.explicit, Phase.generate],  # to make a schedule shorter would take minutes
+        ),
+    )
+
+
+def test_no_schedule_publishes_progress_twice_or_accepts_a_fenced_generation():
+    _run(SCHEDULES)
+
+
+def _trusts_its_memory(job, tail, number, entry):
+    """Append without fencing: after the slots that are taken the next one is tried."""
+    import msgspec
+
+    from stallguard.fleet import records
+
+    while True:
+        slot = tail.slot + 1
+        entry = msgspec.structs.replace(entry, newest=tail.newest, claim=tail.claimed_at)
+        if (yield joblog.Request("create", records.slot_key(job, slot), records.encode(entry))):
+            return joblog.follow(tail, slot, entry)
+        tail = tail._replace(slot=slot)
+
+
+def _cleans_all_but_the_newest_it_knows(self):
+    self._kept = self._kept[-1:]
+    wanted = {file.name for entry in self._kept[:-1] for file in entry.files}
+    for name in (yield joblog.Request("names", f"jobs/{JOB}/data/{self._number}")):
+        if name not in wanted:
+            yield joblog.Request("remove", f"jobs/{JOB}/data/{self._number}/{name}")
+
+
+def _take_over_from_a_frozen_one(world):
+    first, second, _ = world.machines
+    first.start()
+    yield 10
+    first.frozen = True
+    second.start()
+    yield 3 * int(LASTS)
+    first.frozen = False
+    yield 30
+
+
+def _take_over_from_one_that_is_cut_off(world):
+    first, second, _ = world.machines
+    first.start()
+    yield 10
+    first.cut_off = True  # its renewals that arrive late are taken for a sign of life
+    second.start()
+    yield 9 * int(LASTS)
+
+
+def _end_while_the_store_is_slow(world):
+    first = world.machines[0]
+    first.start()
+    yield 10
+    first.slow = 5
+    for _ in range(8):
+        yield 5
+        first.trainings[-1].progress += 1
+    first.trainings[-1].lives, first.trainings[-1].end = False, 0
+    yield 200
+
+
+def _train(world):
+    world.machines[0].start()
+    yield 30
+
+
+def _follow(schedule, seed):
+    world = World(Random(seed))
+    world.machines = [Machine(world, f"m{n}", 1.0) for n in range(3)]
+    checker = Checker(world)
+    checker.check()
+    for seconds in schedule(world):
+        for _ in range(seconds):
+            world.pass_second()
+            checker.check()
+    return checker
+
+
+def _follow_all(schedule):
+    for seed in range(SEEDS):
+        _follow(schedule, seed)
+
+
+BREAKS = {
+    "no fencing": (_take_over_from_a_frozen_one, joblog, "append", _trusts_its_memory),
+    "ends too late": (_take_over_from_one_that_is_cut_off, lease, "LATE", (0.9, 1.2, 1.6)),
+    "publishes what is behind": (
+        _end_while_the_store_is_slow,
+        joblog,
+        "is_further",
+        lambda entry, before: True,
+    ),
+    "removes too much": (_train, publication.Publication, "clean", _cleans_all_but_the_newest_it_knows),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_the_checker_finds_what_is_broken_on_purpose(name, monkeypatch):
+    schedule, where, what, broken = BREAKS[name]
+    numbers = [_follow(schedule, seed).check()[0] for seed in range(SEEDS)]
+    assert set(numbers) == {2 if "take_over" in schedule.__name__ else 1}
+    monkeypatch.setattr(where, what, broken)
+    with pytest.raises(AssertionError):
+        _follow_all(schedule)
