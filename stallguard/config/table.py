@@ -128,6 +128,10 @@ _EVERYDAY = [
     Key("store.url", TEXT, "Store that machines share: file:///folder or s3://bucket/prefix.", "--store"),
     Key("store.job", TEXT, "Name of the training in the store: one machine at a time trains it.", "--job"),
     Key("store.lease", DURATION, "Silence after which another machine takes a job over."),
+    Key(
+        "store.if_away", choice("end", "continue"),
+        "What to do with a training whose lease cannot be renewed; continue: two machines can train, one can publish.",
+    ),
     Key("store.cost", SHARE, "Largest share of the time for publishing checkpoints, as processor time."),
 ]  # fmt: skip
 

@@ -40,9 +40,14 @@ class LeaseKeeper:
     """Of one holder, from `start` to `close`."""
 
     def __init__(
-        self, store: Store, job: str, tail: Tail, began: float, lasts: float, now: Callable[[], float]
-    ) -> None:
-        """`tail`: with our claim, which was made at `began` by `now`; `lasts`: seconds of a lease."""
+        self, store: Store, job: str, tail: Tail, began: float, lasts: float, now: Callable[[], float],
+        *, ends_if_away: bool = True,
+    ) -> None:  # fmt: skip
+        """`tail`: with our claim, which was made at `began` by `now`; `lasts`: seconds of a lease.
+
+        `ends_if_away`: end the training if the lease cannot be renewed; else only if another machine has it.
+        """
+        self._ends_if_away = ends_if_away
         self._store, self._job, self._lasts, self._now = store, job, lasts, now
         self._tail, self._number = tail, tail.number
         self._tenure = Tenure(lease.HELD, tail.number, began)
@@ -109,7 +114,10 @@ class LeaseKeeper:
                 tenure, why = lease.moved(tenure, "fenced", now), news.why
             elif news is not None:
                 act = news.act
-            self._tenure, orders = lease.judge(tenure, now, self._lasts)
+            orders: tuple[str, ...] = ()
+            if self._ends_if_away or tenure.state == lease.FENCED:
+                tenure, orders = lease.judge(tenure, now, self._lasts)
+            self._tenure = tenure
             pending += orders
             while act is not None and pending:
                 act(pending.pop(0), why or f"the lease of {self._job} cannot be renewed ({self._trouble})")

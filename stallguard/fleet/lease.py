@@ -7,9 +7,9 @@ What is safe, and what is only punctual, are two things:
   two of them.  It relies on two machines measuring a minute about alike, and on nothing else: no clock is compared
   with that of another machine, and a clock on the wall is not read at all.
 
-A holder renews by changing its key.  A reader takes the lease if that key did not change for `lasts` seconds *of reads
-that were answered*: while the store is away, or the reader itself stands still, no time counts, so that an outage for
-all does not make a reader overtake a holder that renews a moment later.
+A holder renews by changing its key.  A reader takes the lease if that key did not change for `lasts` seconds.  Between
+two reads that were answered a third of that counts at most: if the store was away for all, or the reader itself stood
+still, a holder that lives has half of a lease to renew before the reader overtakes it.
 
 The holder counts from the moment at which its last successful renewal *began*; no reader can have seen that renewal
 earlier.  So all orders of `judge` come before any reader is allowed to claim:
@@ -32,7 +32,7 @@ LATE = (0.5, 0.7, 0.85)
 # The same after it was fenced: its training is worth nothing to the job, but the run can keep its last checkpoint.
 FENCED_SINCE = (0.0, 0.15, 0.4)
 ORDERS = ("end", "term", "kill")
-LONGEST_GAP = 1 / 3  # of a lease, between two answered reads that count as one watch
+LONGEST_GAP = 1 / 3  # of a lease, that counts between two answered reads
 
 HELD, ENDING, FENCED, OVER = "held", "ending", "fenced", "over"
 # (state, what happened) -> state.  What is not here changes nothing.
@@ -70,7 +70,7 @@ def watched(before: Watch | None, mark: str, now: float, lasts: float) -> Watch:
     if before is None or before.mark != mark:
         return Watch(mark, 0.0, now)
     gap = now - before.answered
-    return Watch(mark, before.quiet + gap if 0 <= gap <= lasts * LONGEST_GAP else 0.0, now)
+    return Watch(mark, before.quiet + min(gap, lasts * LONGEST_GAP) if gap >= 0 else 0.0, now)
 
 
 def has_run_out(watch: Watch, lasts: float) -> bool:

@@ -21,7 +21,7 @@ from stallguard.core.events import Exited, Launched, SupervisorRestarted, UserCo
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run
 from stallguard.core.transitions import Step
-from stallguard.errors import NO_SUCH_RUN, StallguardError
+from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.launch import interpreter
 from stallguard.launch.command import Command, Reach
 from stallguard.launch.request import Request
@@ -65,6 +65,13 @@ def session(
 
     `left`: what run.json says of it if an earlier stallguard left it; `end`: such a run is to be ended at once.
     """
+    if loaded.config.store.job:
+        raise StallguardError(
+            "a job of a service manager cannot be a job of a store",
+            why="its training outlives stallguard, and then no process renews the lease",
+            cure="leave out store.job, or start `stallguard run --store URL --job NAME` by the engine of the fleet",
+            code=USAGE,
+        )
     options = RunOptions(
         output_to_file=True, start_process=_start_below_a_waiter, save_core=True, outcome_patience=OUTCOME_PATIENCE
     )  # fmt: skip

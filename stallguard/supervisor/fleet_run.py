@@ -176,7 +176,10 @@ def _trained(
 ) -> int:  # fmt: skip
     """Train a job that is ours; give it back in any case."""
     publication = Publication(job.name, job.tail.number, job.tail)
-    keeper = LeaseKeeper(job.store, job.name, job.tail, job.claimed.began, job.lasts, job.now)
+    keeper = LeaseKeeper(
+        job.store, job.name, job.tail, job.claimed.began, job.lasts, job.now,
+        ends_if_away=loaded.config.store.if_away == "end",
+    )  # fmt: skip
     keeper.start()
     request: Request | None = None
     is_given_back = False

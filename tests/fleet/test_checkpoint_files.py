@@ -1,0 +1,205 @@
+"""The state that is published: what it has, how far it is, that it comes back."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zlib
+
+import pytest
+
+from stallguard.fleet import checkpoint_files, fetching, joblog, lineage, records
+from stallguard.fleet.checkpoint_files import Digests, Unstable, freeze, listing
+from stallguard.fleet.joblog import Fenced, perform
+from stallguard.fleet.publication import Publication
+from stallguard.fleet.records import Claim, Damaged, Generation, Holder, Position, StoredFile
+from stallguard.storage.paths import RunDir
+
+HOLDER = Holder(host="h", boot="b", pid=1, nonce="n")
+
+
+def save(checkpoints, place, number, epoch=0, batch=0, finished=False, between=False):
+    """Write a generation as the probe does."""
+    folder = checkpoints / place / f"g{number}"
+    folder.mkdir(parents=True)
+    facts = json.dumps({"epoch": epoch, "epochs": 5, "executions": batch, "finished": finished}).encode()
+    (folder / "facts.json").write_bytes(b"%08x\n" % zlib.crc32(facts) + facts)
+    (folder / "tensors.bin").write_bytes(os.urandom(100))
+    for pointer in ("CURRENT", *(["BETWEEN_EPOCHS"] if between else [])):
+        (folder.parent / pointer).write_text(f"g{number}")
+
+
+@pytest.fixture
+def checkpoints(tmp_path):
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    return tmp_path / "run" / "checkpoints"
+
+
+def test_a_frozen_state_has_what_a_resume_needs_and_nothing_else(checkpoints, tmp_path):
+    save(checkpoints, "p-1/fit-0001", 1, between=True)
+    for number in (2, 3, 4):
+        save(checkpoints, "p-1/fit-0001", number, epoch=1, batch=number)
+    (checkpoints / "seed").write_text("5")
+    (checkpoints / "p-1/fit-0001/files").mkdir()
+    (checkpoints / "p-1/fit-0001/files/1").write_text("log")
+    (checkpoints / "p-1/fit-0001/tmp-g5-77").mkdir()
+    frozen = freeze(checkpoints, tmp_path / "frozen")
+    shutil.rmtree(checkpoints)  # the training replaces its generations meanwhile
+    found = {
+        path.relative_to(frozen.folder).as_posix() for path in frozen.folder.rglob("*") if path.is_file()
+    }
+    fit = "p-1/fit-0001"
+    assert found == {
+        "seed", f"{fit}/CURRENT", f"{fit}/BETWEEN_EPOCHS", f"{fit}/files/1",
+        *(f"{fit}/{name}/{file}" for name in ("g1", "g4") for file in ("facts.json", "tensors.bin")),
+    }  # fmt: skip
+    assert frozen.listing == {fit: ("g1", "g4")}
+
+
+def test_a_state_of_two_moments_is_not_published(checkpoints, tmp_path, monkeypatch):
+    save(checkpoints, "p-1/fit-0001", 1)
+    link, number = checkpoint_files._link_fit, [1]
+
+    def and_the_training_saves(*args):
+        link(*args)
+        number[0] += 1
+        save(checkpoints, "p-1/fit-0001", number[0])
+
+    monkeypatch.setattr(checkpoint_files, "_link_fit", and_the_training_saves)
+    with pytest.raises(Unstable):
+        freeze(checkpoints, tmp_path / "frozen")
+
+
+def position(checkpoints, tmp_path):
+    return freeze(checkpoints, tmp_path / "frozen").position
+
+
+def test_each_step_of_a_run_is_further_than_the_one_before(checkpoints, tmp_path):
+    seen = []
+    steps = [
+        ("p-1/fit-0001", 1, 0, 3, False), ("p-1/fit-0001", 2, 1, 0, False), ("p-1/fit-0001", 3, 5, 0, False),
+        ("p-1/fit-0001", 4, 5, 0, True), ("p-1/fit-0002", 1, 0, 1, False), ("q-1/fit-0001", 1, 0, 0, False),
+        ("q-1/fit-0001", 2, 0, 2, False), ("p-1/fit-0002", 2, 0, 2, False),
+    ]  # fmt: skip
+    for place, number, epoch, batch, finished in steps:
+        save(checkpoints, place, number, epoch, batch, finished)
+        seen.append(position(checkpoints, tmp_path))
+    assert seen == sorted(set(seen))
+
+
+def test_the_position_of_a_loop_of_the_scripts_own_is_not_known(checkpoints, tmp_path):
+    save(checkpoints, "p-1/fit-0001", 1)
+    (checkpoints / "p-1/loop/g1").mkdir(parents=True)
+    (checkpoints / "p-1/loop/g1/facts.json").write_bytes(b"00000000\n{}")
+    assert position(checkpoints, tmp_path) is None
+
+
+def published(folder, frozen, tail=None):
+    tail = tail or perform(joblog.claim("job", joblog.Tail(), HOLDER, ""), folder)[0]
+    publication = Publication("job", tail.number, tail)
+    perform(publication.publish("run", "", frozen.position, Digests().found(frozen)), folder)
+    return publication
+
+
+def test_what_is_published_comes_back(checkpoints, folder, tmp_path):
+    save(checkpoints, "p-1/fit-0001", 1, batch=7)
+    (checkpoints / "p-1/fit-0001/g1/empty").write_bytes(b"")
+    frozen = freeze(checkpoints, tmp_path / "frozen")
+    generation = published(folder, frozen).tail.generation
+    assert generation.position == Position(1, 0, 7)
+    fetching.fetch(folder, "job", generation, tmp_path / "back")
+    assert listing(tmp_path / "back") == frozen.listing
+    for path in frozen.folder.rglob("*"):
+        if path.is_file():
+            back = tmp_path / "back" / path.relative_to(frozen.folder)
+            assert back.read_bytes() == path.read_bytes()
+            assert back.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    "harm", [lambda path: path.write_bytes(b"x" * 100), lambda path: path.unlink()], ids=["changed", "gone"]
+)
+def test_a_damaged_file_is_refused_and_leaves_nothing(checkpoints, folder, tmp_path, harm):
+    save(checkpoints, "p-1/fit-0001", 1)
+    generation = published(folder, freeze(checkpoints, tmp_path / "frozen")).tail.generation
+    name = next(file.name for file in generation.files if file.path.endswith("tensors.bin"))
+    harm(folder.folder / records.data_key("job", 1, name))
+    with pytest.raises(Damaged):
+        fetching.fetch(folder, "job", generation, tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/x", "a//b", "a/../b", "", ".", "a/."])
+def test_an_entry_cannot_name_a_file_elsewhere(path):
+    file = StoredFile(path, 1, "0" * 64, "1-x")
+    entry = Generation(number=1, claim=1, run="r", files=(file,), at="")
+    with pytest.raises(Damaged):
+        records.decode(records.encode(entry))
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b'{"entry": "x"}', b"[" * 100000, b'{"entry": "claim"}', b"\xff"]
+)
+def test_bytes_that_are_no_entry_are_damaged(data):
+    with pytest.raises(Damaged):
+        records.decode(data)
+
+
+def test_an_old_number_is_refused_when_it_publishes(checkpoints, folder, tmp_path):
+    save(checkpoints, "p-1/fit-0001", 1)
+    old = published(folder, freeze(checkpoints, tmp_path / "frozen"))
+    perform(joblog.claim("job", old.tail, HOLDER, ""), folder)
+    save(checkpoints, "p-1/fit-0001", 2, epoch=3)
+    later = freeze(checkpoints, tmp_path / "frozen")
+    with pytest.raises(Fenced):
+        perform(old.publish("run", "", later.position, Digests().found(later)), folder)
+    assert perform(joblog.read_end("job"), folder).newest == 2
+
+
+def test_an_entry_of_an_old_number_is_not_accepted_by_a_reader_either():
+    claim = Claim(number=2, holder=HOLDER)
+    tail = joblog.follow(joblog.Tail(), 1, claim)
+    stale = Generation(number=1, claim=1, run="r", files=())
+    assert joblog.follow(tail, 2, stale).generation is None
+    assert joblog.follow(tail, 2, Claim(number=2, holder=HOLDER)).refused == 1
+
+
+def test_what_is_not_further_is_not_published_again(checkpoints, folder, tmp_path):
+    save(checkpoints, "p-1/fit-0001", 1, epoch=2)
+    mine = published(folder, freeze(checkpoints, tmp_path / "frozen"))
+    shutil.rmtree(checkpoints)
+    save(checkpoints, "p-1/fit-0001", 1, epoch=1)  # another machine had to start over
+    frozen = freeze(checkpoints, tmp_path / "frozen")
+    perform(mine.publish("run", "", frozen.position, Digests().found(frozen)), folder)
+    assert mine.tail.generation.position.epoch == 2
+    assert mine.tail.slot == 2
+
+
+def test_the_store_keeps_the_newest_two_and_uploads_what_is_new(checkpoints, folder, tmp_path):
+    (checkpoints / "seed").write_text("5")
+    save(checkpoints, "p-1/fit-0001", 1, finished=True)
+    mine, digests = None, Digests()
+    for number in range(1, 6):
+        save(checkpoints, "p-1/fit-0002", number, batch=number)
+        frozen = freeze(checkpoints, tmp_path / "frozen")
+        mine = mine or published(folder, frozen)
+        perform(mine.publish("run", "", frozen.position, digests.found(frozen)), folder)
+        perform(mine.clean(), folder)
+    kept = {file.name for entry in mine._kept for file in entry.files}
+    assert set(folder.names("jobs/job/data/1")) == kept
+    seeds = {file.name for entry in mine._kept for file in entry.files if file.path == "seed"}
+    assert len(seeds) == 1  # put once
+
+
+def test_a_run_whose_checkpoints_have_the_newest_generation_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
+    for name in ("1-a", "2-b"):
+        run = RunDir(tmp_path / "runs" / name)
+        save(run.checkpoints, "p-1/fit-0001", 1)
+        (run.path / "run.json").write_text("{}")
+    lineage.keep(RunDir(tmp_path / "runs" / "1-a"), "file:///s", "job", 4)
+    lineage.keep(RunDir(tmp_path / "runs" / "2-b"), "file:///s", "job", 3)
+    assert lineage.newest("file:///s", "job", 4).id == "1-a"
+    assert lineage.newest("file:///s", "job", 5) is None
+    assert lineage.newest("file:///s", "other", 4) is None
