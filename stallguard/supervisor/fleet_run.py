@@ -202,9 +202,9 @@ def _trained(
 
             code = Session(request, loaded, env, reload, RunOptions(beside=beside)).guard(kept)
             end = run_files.outcome(request.run)
-            why = thread[0].conclude(code, end.why if end else "", min(PATIENCE, job.lasts)) if thread else ""
-            thread[0].close()
+            why = thread[0].conclude(code, end.why if end else "", min(PATIENCE, job.lasts))
             is_given_back = True
+            thread[0].close()
             if why and why != ELSEWHERE:  # that was said when it was noticed
                 screen.announce("job.not_concluded", {"job": job.name, "why": why})
             return code

@@ -37,13 +37,13 @@ class Lab:
         self.place, self.url = place, url
         self.started = []
 
-    def start(self, machine, *options, steps=STEPS, pause=PAUSE):
+    def start(self, machine, *options, steps=STEPS, pause=PAUSE, script=SCRIPT):
         (self.place / machine).mkdir(exist_ok=True)
         out = (self.place / machine / f"out-{len(self.started)}").open("w+")
         env = {**os.environ, "STALLGUARD_HOME": str(self.place / machine), "PYTHONPATH": str(ROOT)}
         process = subprocess.Popen(
             [sys.executable, "-m", "stallguard", "run", "--python", sys.executable, "--store", self.url,
-             "--job", "count", *QUICK, *options, str(SCRIPT), str(steps), str(pause)],
+             "--job", "count", *QUICK, *options, str(script), str(steps), str(pause)],
             stdout=out, stderr=subprocess.STDOUT, env=env, cwd=self.place, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         process.out = out
@@ -73,10 +73,12 @@ class Lab:
 
     def close(self):
         for process in self.started:
-            trainings = re.findall(r"pid (\d+)$", self.text(process), re.MULTILINE)
+            trainings = re.findall(r"^begins.* pid (\d+)$", self.text(process), re.MULTILINE)
             for pid in [*trainings, process.pid]:
                 with contextlib.suppress(OSError, psutil.Error):
-                    if pid == process.pid or str(SCRIPT) in psutil.Process(int(pid)).cmdline():
+                    if pid == process.pid or str(SCRIPT.parent) in " ".join(
+                        psutil.Process(int(pid)).cmdline()
+                    ):
                         os.kill(int(pid), signal.SIGKILL)
             process.wait()
             process.out.close()
@@ -131,6 +133,26 @@ def test_a_job_goes_on_elsewhere_while_its_orphan_still_trains(lab):
     assert (log[-1].code, log[-1].number) == (0, 2)
     states = [tuple((f.path, f.digest) for f in e.files) for e in log if isinstance(e, records.Generation)]
     assert len(set(states)) == len(states)  # no progress twice
+
+
+@pytest.mark.tf
+def test_a_fit_that_goes_on_elsewhere_ends_with_the_same_weights(shared_folder):
+    lab, script = shared_folder, SCRIPT.parent / "fit.py"
+    alone = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=True, cwd=lab.place
+    )
+    expected = re.search(r"digest \w+", alone.stdout)[0]
+    first = lab.start("a", script=script)
+    lab.until_published(1)
+    first.kill()
+    second = lab.start("b", script=script)
+    assert second.wait(2 * PATIENCE) == 0, lab.text(second)
+    assert "published at" in lab.text(second)
+    assert expected in lab.text(second)
+    log = lab.log()
+    assert_nothing_fenced(log)
+    positions = [e.position for e in log if isinstance(e, records.Generation)]
+    assert positions == sorted(set(positions))  # no progress twice
 
 
 def test_a_frozen_holder_wakes_and_stops_and_publishes_nothing(lab):

@@ -1,0 +1,160 @@
+"""The thread that publishes: beside the training, within its cost, and through an outage of the store."""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+import pytest
+
+from stallguard.fleet import joblog, publishing
+from stallguard.fleet.keeper import LeaseKeeper
+from stallguard.fleet.publication import Publication
+from stallguard.fleet.publishing import PublishingThread, Reports
+from stallguard.fleet.records import Holder
+from stallguard.fleet.store import StoreError
+from stallguard.storage.paths import RunDir
+from tests.fleet.test_checkpoint_files import save
+
+PATIENCE = 20.0
+HOLDER = Holder(host="h", boot="b", pid=1, nonce="n")
+
+
+class Away:
+    """A store that can be taken away, and counts what is asked."""
+
+    def __init__(self, store):
+        self.store, self.url, self.is_away = store, store.url, False
+        self.asked = 0
+
+    def __getattr__(self, name):
+        self.asked += 1
+        if self.is_away:
+            raise StoreError("it is away")
+        return getattr(self.store, name)
+
+
+@pytest.fixture
+def store(folder):
+    return Away(folder)
+
+
+@pytest.fixture
+def tail(store):
+    return joblog.perform(joblog.claim("job", joblog.Tail(), HOLDER, ""), store)[0]
+
+
+@pytest.fixture
+def thread(store, tail, tmp_path, monkeypatch):
+    """Return a function that starts the thread for a share of the time, with what it said."""
+    monkeypatch.setattr(publishing, "LOOK", 0.05)
+    monkeypatch.setattr(publishing, "RETRY", 0.05)
+    monkeypatch.setattr(publishing, "LONGEST", 0.1)
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    made = []
+
+    def start(share=1.0):
+        said = {"trouble": [], "note": [], "fenced": []}
+        reports = Reports(said["trouble"].append, said["note"].append, said["fenced"].append)
+        publication = Publication("job", tail.number, tail)
+        run = RunDir(tmp_path / "run")
+        made.append(PublishingThread(store, "job", publication, run, share, reports))
+        made[0].start()
+        return made[0], publication, run.checkpoints, said
+
+    yield start
+    made[0].close()
+
+
+def until(condition):
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_an_outage_is_reported_once_and_the_newest_is_published_after_it(thread, store):
+    _, publication, checkpoints, said = thread()
+    save(checkpoints, "p-1/fit-0001", 1, batch=1)
+    until(lambda: publication.tail.newest == 2)
+    store.is_away = True
+    for number in range(2, 6):
+        save(checkpoints, "p-1/fit-0001", number, batch=number)
+        until(lambda enough=store.asked + 2: store.asked > enough)
+    store.is_away = False
+    until(lambda: publication.tail.generation.position.batch == 5)
+    assert publication.tail.slot == 3  # those in between were skipped
+    assert len(said["trouble"]) == 1
+    assert any("again" in text for text in said["note"])
+
+
+def test_publishing_pauses_for_as_long_as_its_cost_allows(thread, monkeypatch):
+    used = iter(range(0, 1000, 2))
+    monkeypatch.setattr(publishing.time, "process_time", lambda: next(used))
+    _, publication, checkpoints, _ = thread(share=0.01)
+    save(checkpoints, "p-1/fit-0001", 1, batch=1)
+    time.sleep(0.5)
+    save(checkpoints, "p-1/fit-0001", 2, batch=2)
+    time.sleep(0.5)
+    assert publication.tail.slot <= 2  # 2 s of processor time: the next look is 200 s later
+
+
+def test_the_end_of_a_run_publishes_what_is_newest_and_its_outcome(thread, store):
+    made, _, checkpoints, _ = thread()
+    save(checkpoints, "p-1/fit-0001", 1, batch=1)
+    assert made.conclude(0, "done", PATIENCE) == ""
+    tail = joblog.perform(joblog.read_end("job"), store)
+    assert (tail.generation.position.batch, tail.outcome.code) == (1, 0)
+
+
+def test_the_end_of_a_run_does_not_wait_for_ever_for_a_store(thread, store):
+    made, *_ = thread()
+    store.is_away = True
+    began = time.monotonic()
+    assert "away" in made.conclude(0, "done", 1.0)
+    assert time.monotonic() - began < PATIENCE
+
+
+def test_a_run_directory_that_is_gone_ends_nothing(thread, tmp_path):
+    made, _, checkpoints, said = thread()
+    save(checkpoints, "p-1/fit-0001", 1, batch=1)
+    shutil.rmtree(tmp_path / "run")
+    time.sleep(0.3)
+    assert said["fenced"] == []
+    assert made.conclude(0, "done", 5.0) == ""
+
+
+@pytest.fixture
+def keeper(store, tail):
+    made = []
+
+    def start(**options):
+        orders = []
+        made.append(LeaseKeeper(store, "job", tail, time.monotonic(), 1.5, time.monotonic, **options))
+        made[0].attach(lambda order, why: orders.append((order, why)))
+        made[0].start()
+        return orders
+
+    yield start
+    made[0].close()
+
+
+def test_a_holder_that_cannot_renew_gives_each_order_once(keeper, store):
+    orders = keeper()
+    until(lambda: store.read("jobs/job/beats/1") not in (None, b"1"))
+    assert orders == []
+    store.is_away = True
+    until(lambda: len(orders) >= 3)
+    assert [order for order, _ in orders] == ["end", "term", "kill"]
+    assert "cannot be renewed (it is away)" in orders[0][1]
+
+
+def test_a_holder_that_continues_through_an_outage_still_obeys_a_later_claim(keeper, store, tail):
+    orders = keeper(ends_if_away=False)
+    store.is_away = True
+    time.sleep(2.0)
+    assert orders == []
+    store.is_away = False
+    joblog.perform(joblog.claim("job", tail, HOLDER, ""), store)
+    until(lambda: len(orders) >= 3)
+    assert "the lease was taken by h" in orders[0][1]
