@@ -24,6 +24,7 @@ from stallguard.errors import CANNOT_RUN, OWN_FAILURE, STOPPED_ON_TIME, USAGE, S
 from stallguard.fleet import fetching, lineage, records
 from stallguard.fleet.joblog import Fenced, Tail, perform
 from stallguard.fleet.keeper import LeaseKeeper
+from stallguard.fleet.orders import JOB_NAME
 from stallguard.fleet.publication import Publication
 from stallguard.fleet.publishing import ELSEWHERE, PublishingThread, Reports
 from stallguard.fleet.records import Claim, Damaged, Holder, Machine, Outcome
@@ -46,7 +47,6 @@ from stallguard.supervisor.signals import deferred_signals
 
 LEAST_LEASE = 3.0  # s: a renewal, its answer and the end of a training must fit into it
 PATIENCE = 60.0  # s that the end of a run waits for a store that does not answer
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")  # of a job
 SIGNALS = {"term": "TERM", "kill": "KILL"}
 
 
@@ -100,7 +100,7 @@ def _refuse(loaded: Loaded) -> None:
         raise StallguardError(
             "store.job needs a store", cure="name one: --store file:///share/fleet", code=USAGE
         )
-    if not NAME.fullmatch(store.job):
+    if not JOB_NAME.fullmatch(store.job):
         why = "it is part of a path in the store: letters, digits, dots, dashes and underscores"
         raise StallguardError(f"{store.job!r} cannot be the name of a job", why=why, code=USAGE)
     if wanted:

@@ -1,0 +1,101 @@
+"""The fleet file: one small file that makes a machine, or a person, a member of a fleet.
+
+`stallguard fleet init` makes it, and each machine has a copy (docs/fleet.md).  It holds the store, the scheduler's
+address, the certificates with which members prove who they are to each other, and the token with which jobs are signed
+(signing.py).  Who has it can start programs on each machine of the fleet, so only its owner can read it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from stallguard.config.layers import user_file
+from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
+from stallguard.storage import private
+
+SCHEMA = 1
+NAME = "fleet.toml"
+VARIABLE = "STALLGUARD_FLEET"  # another place of the file
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+
+
+class Membership(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of a fleet file.
+
+    `fleet`: a random name, which the store has too, so that files of two fleets are not mixed up; `scheduler`:
+    "tls://host:port"; `token`: 64 hexadecimal digits; the others are PEM texts: `ca` the authority's certificate,
+    `certificate` and `key` those of the members.
+    """
+
+    schema: int
+    fleet: str
+    store: str
+    scheduler: str
+    token: str
+    ca: str
+    certificate: str
+    key: str
+
+
+def path(env: Mapping[str, str]) -> Path:
+    """Return the place of the fleet file."""
+    return Path(env[VARIABLE]) if env.get(VARIABLE) else user_file(env).with_name(NAME)
+
+
+def recall(env: Mapping[str, str]) -> Membership | None:
+    """Return what the fleet file says, None if there is none.  Raises StallguardError for one that cannot be used."""
+    place = path(env)
+    try:
+        with place.open("rb") as file:
+            facts = os.fstat(file.fileno())
+            data = file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StallguardError(
+            f"cannot read {place}", why=error.strerror or str(error), code=CANNOT_RUN
+        ) from error
+    if facts.st_uid not in (os.geteuid(), private.ROOT) or stat.S_IMODE(facts.st_mode) & private.OTHERS:
+        raise StallguardError(
+            f"{place} is not private",
+            why="it has a secret with which programs can be started on each machine of the fleet",
+            cure=f"make it yours alone: chmod 600 {place}; if others could read it, make a new fleet",
+            code=CANNOT_RUN,
+        )
+    try:
+        found = msgspec.toml.decode(data, type=Membership)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(place, str(error)) from error
+    if found.schema != SCHEMA:
+        raise _damaged(place, f"its schema is {found.schema}; this version reads {SCHEMA}")
+    if not _NAME.fullmatch(found.fleet) or not re.fullmatch(r"[0-9a-f]{64}", found.token):
+        raise _damaged(place, "the name of the fleet or its token is not one that stallguard makes")
+    return found
+
+
+def required(env: Mapping[str, str]) -> Membership:
+    """Return what the fleet file says.  Raises StallguardError also if there is none."""
+    found = recall(env)
+    if found is None:
+        raise StallguardError(
+            "this machine is in no fleet",
+            why=f"there is no {path(env)}",
+            cure="copy that file from a machine of the fleet, or make a fleet: stallguard fleet init --store URL",
+            code=USAGE,
+        )
+    return found
+
+
+def _damaged(place: Path, why: str) -> StallguardError:
+    return StallguardError(
+        f"{place} is not a fleet file",
+        why=why,
+        cure="copy it again from a machine of the fleet, or make a new one: stallguard fleet init",
+        code=CANNOT_RUN,
+    )

@@ -1,0 +1,181 @@
+"""What the members of a fleet write for each other into the store, beside the logs of the jobs (records.py).
+
+    jobs/<job>/submission        Submission, signed, exclusive: what is to be trained
+    jobs/<job>/stop              Stop, signed: the job is to end, and not to be continued
+    jobs/<job>/refusals/<host>   Refusal: that machine cannot make the job's environment, and why
+    code/<digest>                a packed project (tar, gzip), named by the SHA-256 of its bytes
+    workers/<host>               WorkerCard: what a machine offers, renewed while its worker runs
+    cordons/<host>               Cordon: that machine takes no job until a person allows it
+
+Must not read or write anything.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from stallguard import jsontext
+from stallguard.errors import UNREADABLE
+from stallguard.fleet import signing
+from stallguard.fleet.records import Damaged
+
+SCHEMA = 1
+JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+T = TypeVar("T")
+
+
+class Code(msgspec.Struct, frozen=True, kw_only=True):
+    """A packed project.  `digest`: SHA-256 of the archive; `folder`: of the command, below the project's, "" for it.
+
+    `revision`: of git, "" if it is in none; `changed`: whether files differ from that revision.
+    """
+
+    digest: str
+    size: int
+    folder: str = ""
+    revision: str = ""
+    changed: bool = False
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """A job.  `words`: COMMAND of `stallguard run`; `options`: its options, as words.
+
+    `needs`: amounts of resources by name (metal, cuda, mlx, memory in GB); `environment`: variables to set;
+    `sweep`: the name of the sweep that it is of.
+    """
+
+    schema: int
+    job: str
+    words: tuple[str, ...]
+    options: tuple[str, ...]
+    code: Code
+    needs: dict[str, float] = {}
+    priority: int = 0
+    environment: dict[str, str] = {}
+    sweep: str = ""
+    by: str = ""  # user@host
+    at: str = ""  # RFC 3339, UTC
+
+
+class Stop(msgspec.Struct, frozen=True, kw_only=True):
+    """An order to end a job for good."""
+
+    schema: int
+    job: str
+    by: str = ""
+    at: str = ""
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a machine cannot make the environment of a job."""
+
+    schema: int
+    host: str
+    at: str
+    why: str
+
+
+class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
+    """What a machine offers.  `at` changes every minute while its worker runs.
+
+    `state`: ready, busy, closed (outside its hours, or without mains power), cordoned, gone; `why`: for people;
+    `jobs`: what it trains now; `about`: host.system.facts(); `versions`: of packages by name.
+    """
+
+    schema: int
+    host: str
+    at: str
+    state: str
+    why: str = ""
+    address: str = ""
+    resources: dict[str, float] = {}
+    jobs: tuple[str, ...] = ()
+    versions: dict[str, str] = {}
+    about: dict[str, Any] = {}
+
+
+class Cordon(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a machine takes no job.  `job`, `run`: of the incident, "" if a person did it."""
+
+    schema: int
+    host: str
+    at: str
+    why: str
+    job: str = ""
+    run: str = ""
+
+
+def submission_key(job: str) -> str:
+    """Return the key of a job's submission."""
+    return f"jobs/{job}/submission"
+
+
+def stop_key(job: str) -> str:
+    """Return the key of the order to end a job."""
+    return f"jobs/{job}/stop"
+
+
+def refusals_folder(job: str) -> str:
+    """Return the folder of the machines that cannot make a job's environment."""
+    return f"jobs/{job}/refusals"
+
+
+def code_key(digest: str) -> str:
+    """Return the key of a packed project."""
+    return f"code/{digest}"
+
+
+def worker_key(host: str) -> str:
+    """Return the key of a machine's card as a worker."""
+    return f"workers/{host}"
+
+
+def cordon_key(host: str) -> str:
+    """Return the key of a machine's cordon."""
+    return f"cordons/{host}"
+
+
+def encode_submission(value: Submission, token: str) -> bytes:
+    """Return a submission as it is stored."""
+    return signing.sign(token, "submission", _ascii(value))
+
+
+def decode_submission(data: bytes, token: str, job: str) -> Submission:
+    """Return the submission of `job`.  Raises Damaged."""
+    found = decode(signing.verified(token, "submission", data), Submission)
+    is_sound = found.job == job and found.words and _DIGEST.fullmatch(found.code.digest)
+    if not is_sound or found.schema != SCHEMA:
+        raise Damaged(f"it is not the submission of job {job}, or of another version of stallguard")
+    return found
+
+
+def encode_stop(value: Stop, token: str) -> bytes:
+    """Return an order to end a job as it is stored."""
+    return signing.sign(token, "stop", _ascii(value))
+
+
+def decode_stop(data: bytes, token: str, job: str) -> Stop:
+    """Return the order to end `job`.  Raises Damaged."""
+    found = decode(signing.verified(token, "stop", data), Stop)
+    if found.job != job:
+        raise Damaged(f"it is the order to end job {found.job}")
+    return found
+
+
+def decode(data: bytes, kind: type[T]) -> T:
+    """Return a record that is not signed.  Raises Damaged."""
+    try:
+        return jsontext.decode(data, kind)
+    except UNREADABLE as error:
+        raise Damaged(str(error)) from error
+
+
+def _ascii(value: Any) -> bytes:
+    """Return JSON of ASCII alone, so that a signature does not depend on how text is encoded."""
+    import json
+
+    return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode("ascii")
