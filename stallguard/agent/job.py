@@ -26,6 +26,9 @@ ENTRY = ("-P", "-m", "stallguard", "agent", "work")
 MARGIN = 90.0
 LOGIN = "login"
 AN_HOUR = 3600.0
+# Services: programs that run at all times, as `stallguard fleet worker` does, under the same service managers.
+SERVICE_ENTRY = ("-P", "-m", "stallguard", "fleet")
+SERVICES = ("fleet-scheduler", "fleet-worker")
 
 
 class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -59,7 +62,11 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A job.  `python`: the interpreter that has stallguard; `run`: the words after `stallguard run`."""
+    """A job.  `python`: the interpreter that has stallguard; `run`: the words after `stallguard run`.
+
+    `is_service`: it runs from login on, and is started again after each end; `run` is then what follows
+    `stallguard fleet`.
+    """
 
     name: str
     python: str
@@ -73,10 +80,13 @@ class Job(msgspec.Struct, frozen=True):
     max_restarts: int = (
         AgentSettings().max_restarts
     )  # deaths of stallguard within an hour after which the job gives up
+    is_service: bool = False
 
     @property
     def program(self) -> tuple[str, ...]:
         """The command line that the service manager starts."""
+        if self.is_service:
+            return (self.python, *SERVICE_ENTRY, *self.run)
         return (self.python, *ENTRY, "--name", self.name, *self.schedule.arguments(), "--", *self.run)
 
     @property
@@ -108,8 +118,20 @@ def unit(name: str) -> str:
     return f"stallguard-{name}"
 
 
+def is_ours(program: Sequence[str]) -> bool:
+    """Return whether stallguard wrote a command line: that of a job, or of a service."""
+    return read_back(program) is not None or tuple(program[1 : 1 + len(SERVICE_ENTRY)]) == SERVICE_ENTRY
+
+
 def checked_name(name: str) -> str:
     """Return `name` if a job can have it.  Raises StallguardError (exit code 2)."""
+    if name in SERVICES:
+        raise StallguardError(
+            f"a job cannot be named {name!r}",
+            why="it is the name of a service of the fleet",
+            cure=f"choose another name; or: stallguard {name.replace('-', ' ')} --install, --uninstall",
+            code=USAGE,
+        )
     if _NAME.fullmatch(name):
         return name
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].strip("-") or "night"

@@ -20,7 +20,7 @@ from stallguard.agent import (
     preflight,
     service_tool,
 )
-from stallguard.agent.job import Job, label, read_back
+from stallguard.agent.job import Job, is_ours, label
 from stallguard.agent.job_files import Places
 from stallguard.agent.launchctl_codes import ABSENT, BUSY, NO_SESSION, OK, answer
 from stallguard.agent.launchctl_steps import PAUSE
@@ -98,7 +98,7 @@ class Launchd:
 
     def _refuse_foreign(self, name: str) -> None:
         file = self.places.definition(name)
-        if file.exists() and read_back(plist.program(file.read_bytes())) is None:
+        if file.exists() and not is_ours(plist.program(file.read_bytes())):
             raise preflight.foreign(name, str(file))
         path = self._print(name).path
         if path and Path(path) != file:

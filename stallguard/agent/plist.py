@@ -24,6 +24,7 @@ def values(job: Job) -> dict[str, Any]:
     """Return the keys of the property list.
 
     KeepAlive on failure only: launchd does not limit starts, so stallguard counts them and exits with 0 at its limit.
+    A service is started again after each end, ThrottleInterval seconds later.
     It implies a start at load; `agent work` exits at once if nothing is due.
     ProcessType Interactive: anything else is throttled, which would slow the training and look like a stall.
     No Umask: it would apply to the training's files.  stallguard's files are private because their directories are
@@ -42,7 +43,7 @@ def values(job: Job) -> dict[str, Any]:
         "ProgramArguments": list(job.program),
         "WorkingDirectory": job.cwd,
         "EnvironmentVariables": dict(sorted(job.env.items())),
-        "KeepAlive": {"SuccessfulExit": False},
+        "KeepAlive": True if job.is_service else {"SuccessfulExit": False},
         **starts,
         "ProcessType": "Interactive",
         "ExitTimeOut": job.exit_timeout,

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from stallguard.agent import launchctl_codes, missed_starts, preflight, service_tool, unit
-from stallguard.agent.job import Job, read_back
+from stallguard.agent.job import Job, is_ours
 from stallguard.agent.job import unit as unit_name
 from stallguard.agent.job_files import Places
 from stallguard.agent.launchctl_output import PrintedService
@@ -104,7 +104,7 @@ class Systemd:
 
     def _refuse_foreign(self, name: str) -> None:
         file = self.places.definition(name)
-        if file.exists() and read_back(self.program(name)) is None:
+        if file.exists() and not is_ours(self.program(name)):
             raise preflight.foreign(name, str(file))
 
     def _off(self, name: str) -> None:

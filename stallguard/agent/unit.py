@@ -34,6 +34,9 @@ def service(job: Job) -> str:
     KillMode=process: a training survives a crash of stallguard, which then finds it again.  OOMPolicy=continue: if
     the kernel kills the training, stallguard restarts it.
 
+    A service is always started again, without a limit, and takes with it what it started (KillMode=mixed): a training
+    whose worker is gone would train beside the one that the next worker starts.
+
     No UMask: it would apply to the training's files.  stallguard's files are private because their directories are
     (0700).
     """
@@ -46,18 +49,21 @@ def service(job: Job) -> str:
         "[Unit]",
         f"Description=stallguard {job.name}: {title}",
         "Documentation=man:stallguard(1)",
-        "StartLimitIntervalSec=1h",
-        f"StartLimitBurst={most_starts}",
+        *(
+            ("StartLimitIntervalSec=0",)
+            if job.is_service
+            else ("StartLimitIntervalSec=1h", f"StartLimitBurst={most_starts}")
+        ),
         "",
         "[Service]",
         "Type=exec",
         f"WorkingDirectory={_plain(job.cwd)}",
         f"ExecStart={' '.join(map(quoted, job.program))}",
         *(f"Environment={_assigned(name, value)}" for name, value in sorted(job.env.items())),
-        "Restart=on-failure",
+        f"Restart={'always' if job.is_service else 'on-failure'}",
         f"RestartSec={job.throttle}",
         f"TimeoutStopSec={job.exit_timeout}",
-        "KillMode=process",
+        f"KillMode={'mixed' if job.is_service else 'process'}",
         "OOMPolicy=continue",
         f"StandardOutput=append:{_plain(job.log)}",
         f"StandardError=append:{_plain(job.log)}",

@@ -22,6 +22,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "mute": "Pause the handling of stalls.",
         "find-batch": "Find the largest batch that survives here.",
         "compare": "Measure a training with several settings.",
+        "submit": "Give a training to the fleet.",
+        "sweep": "Give a training with several parameters to the fleet.",
         "drill": "Rehearse a stall with a small training.",
     },
     "Watch": {
@@ -44,6 +46,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "Setup": {
         "doctor": "Check what would spoil a night.",
         "agent": "Train overnight: jobs of launchd or systemd.",
+        "fleet": "Train on several machines: a fleet.",
         "config": "Show and change the settings.",
         "learned": "Show or delete what was learned from runs.",
         "notify": "Test the notifications.",
@@ -62,7 +65,7 @@ MEANT = {
     "stalls": "incidents", "crashes": "incidents", "flame": "profile", "speedscope": "profile",
 }  # fmt: skip
 # These print while a training runs, with their own settings.
-SUPERVISES = ("run", "drill", "find-batch", "compare", "agent")
+SUPERVISES = ("run", "drill", "find-batch", "compare", "agent", "fleet")
 
 
 class Verbs(_complete.VerbGroup):

@@ -89,6 +89,7 @@ class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     url: str = ""
     job: str = ""
+    project: str = ""
     lease: float = 60.0  # seconds; a holder renews six times in it
     if_away: str = "end"
     cost: float = 0.01  # share of the time, as processor time of publishing

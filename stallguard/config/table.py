@@ -127,6 +127,10 @@ _EVERYDAY = [
     Key("agent.max_restarts", POSITIVE, "Deaths of stallguard itself within an hour after which its job gives up."),
     Key("store.url", TEXT, "Store that machines share: file:///folder or s3://bucket/prefix.", "--store"),
     Key("store.job", TEXT, "Name of the training in the store: one machine at a time trains it.", "--job"),
+    Key(
+        "store.project", TEXT,
+        "Root of the project: paths below it can differ between machines that continue each other's checkpoints.",
+    ),
     Key("store.lease", DURATION, "Silence after which another machine takes a job over."),
     Key(
         "store.if_away", choice("end", "continue"),

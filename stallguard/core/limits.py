@@ -159,6 +159,7 @@ class PolicyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     really_smaller_batch: bool = False  # if Keras takes the batch size: fewer rows instead of slices
     scale_lr: str = "off"  # one of SCALINGS: what the learning rate does then
     memory_ahead: str = "restart"  # one of MEMORY_AHEAD: what follows if memory is about to run out
+    leave_machine: bool = False  # give up if the machine is at fault: another one continues the job
     regrow: bool = False
     regrow_after: float = 1800.0  # s of good progress at one size before a larger one is tried
 

@@ -1,11 +1,13 @@
 """The table of checks, in the order of the output.
 
-To add one: write a function from facts to findings in environment_checks or machine_checks, and a row here.
+To add one: write a function from facts to findings in environment_checks, machine_checks or fleet_checks, and a row
+here.
 """
 
 from __future__ import annotations
 
 from stallguard.doctor import environment_checks as environment
+from stallguard.doctor import fleet_checks as fleet
 from stallguard.doctor import machine_checks as machine
 from stallguard.doctor.facts import MachineFacts
 from stallguard.doctor.findings import Check, CheckResult
@@ -36,6 +38,10 @@ CHECKS: dict[str, Check] = {
     "traces": machine.traces,
     "plug-ins": machine.added,
     "store": machine.store,
+    "fleet": fleet.member,
+    "certificates": fleet.certificates,
+    "scheduler": fleet.scheduler,
+    "fleet's store": fleet.store,
 }
 
 

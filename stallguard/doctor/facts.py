@@ -84,6 +84,21 @@ class StoreFacts(msgspec.Struct, frozen=True):
     cure: str = ""  # what to do then
 
 
+class FleetFacts(msgspec.Struct, frozen=True):
+    """The fleet that this machine is in, as it was tried."""
+
+    path: str  # of the fleet file
+    name: str = ""  # of the fleet
+    trouble: str = ""  # why the fleet file cannot be used
+    cure: str = ""  # what to do then
+    days: float | None = None  # that the certificates last; negative: since when they do not
+    scheduler: str = ""  # its address
+    unreachable: str = ""  # why the scheduler does not answer
+    refused: bool = False  # whether it answered, and one of both sides refused the other
+    store: StoreFacts | None = None  # the fleet's store
+    foreign: str = ""  # why it is not this fleet's
+
+
 class MachineFacts(msgspec.Struct, frozen=True):
     """Everything, gathered once."""
 
@@ -113,6 +128,7 @@ class MachineFacts(msgspec.Struct, frozen=True):
     foreign_command: str = ""  # another program `stallguard` that PATH names first
     let_sleep: bool = False  # the settings allow the machine to sleep during a run
     store: StoreFacts | None = None  # None: the settings name none
+    fleet: FleetFacts | None = None  # None: it is in none
 
     @property
     def is_metal(self) -> bool:

@@ -23,8 +23,17 @@ from stallguard.agent.service_manager import manager, own_system
 from stallguard.config import Config
 from stallguard.core.readings import Device
 from stallguard.doctor import on_path
-from stallguard.doctor.facts import Environment, Heavy, MachineFacts, PlaceFacts, StoreFacts, StorePromise
+from stallguard.doctor.facts import (
+    Environment,
+    FleetFacts,
+    Heavy,
+    MachineFacts,
+    PlaceFacts,
+    StoreFacts,
+    StorePromise,
+)
 from stallguard.errors import StallguardError
+from stallguard.fleet.membership import Membership
 from stallguard.host import system
 from stallguard.host.guarded_folders import guarded
 from stallguard.host.preferences import preferences
@@ -36,6 +45,7 @@ VARIABLES = ("HOME", "KERAS_BACKEND", "TF_USE_LEGACY_KERAS")
 SAMPLE = 0.7  # seconds between two measurements of the processes
 BUSY, LARGE = 0.25, 0.1  # of a core, of the memory: less is not reported
 LARGE_BYTES = 2e9
+REACH = 3.0  # seconds for the scheduler of a fleet
 MOST, WHO = 5, 3  # reported names; reported processes of one name
 GROUPS = (sensors.PLUGINS, collectors.PLUGINS)
 SWAP = Path("/private/var/vm")  # where macOS creates its swap files
@@ -74,6 +84,7 @@ def facts(environment: Environment, variables: Mapping[str, str], config: Config
         has_otel=trace_sender.is_installed(),
         let_sleep=config.run.let_sleep,
         store=store(config.store.url) if config.store.url else None,
+        fleet=fleet(variables),
     )
 
 
@@ -89,6 +100,47 @@ def store(url: str) -> StoreFacts:
         why, cure = getattr(error, "why", ""), getattr(error, "cure", "")
         return StoreFacts(url, trouble=f"{error}: {why}" if why else str(error), cure=cure)
     return StoreFacts(url, tuple(StorePromise(one.promise, one.kept, one.seen) for one in found))
+
+
+def fleet(variables: Mapping[str, str]) -> FleetFacts | None:
+    """Return what was found when the fleet of this machine was tried; None if it is in none."""
+    from stallguard.fleet import member_tls, membership
+
+    path = str(membership.path(variables))
+    try:
+        member = membership.recall(variables)
+        if member is None:
+            return None
+        days = member_tls.days_left(member, time.time())
+        reached = member_tls.reach(member, REACH)
+    except StallguardError as error:
+        return FleetFacts(path, trouble=": ".join(filter(None, (str(error), error.why))), cure=error.cure)
+    tried, foreign = _store_of(member)
+    return FleetFacts(
+        path, member.fleet, days=days, scheduler=member.scheduler, unreachable=reached.trouble,
+        refused=reached.lasting, store=tried, foreign=foreign,
+    )  # fmt: skip
+
+
+def _store_of(member: Membership) -> tuple[StoreFacts, str]:
+    """Return what was found of a fleet's store, and why it is another's.  What is another's is not written to."""
+    from stallguard.fleet import store_owner
+    from stallguard.fleet.store import StoreError
+    from stallguard.fleet.store_url import open_store
+
+    try:
+        opened = open_store(member.store)
+        store_owner.owner(opened)
+    except StoreError as error:
+        return StoreFacts(member.store, trouble=str(error), cure="mount it, or correct its credentials"), ""
+    except StallguardError as error:
+        why = ": ".join(filter(None, (str(error), error.why)))
+        return StoreFacts(member.store, trouble=why, cure=error.cure), ""
+    try:
+        store_owner.check(opened, member)
+    except StallguardError as error:
+        return StoreFacts(member.store), ": ".join(filter(None, (str(error), error.why)))
+    return store(member.store), ""
 
 
 def _device() -> Device | None:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from stallguard import jsontext
 from stallguard.errors import UNREADABLE
 from stallguard.fleet.publication import Found
-from stallguard.fleet.records import Position
+from stallguard.fleet.records import TRACKERS, Position
 from stallguard.storage import private
 from stallguard.storage.paths import SEED
 
@@ -55,8 +55,11 @@ def listing(checkpoints: Path) -> Listing:
     return found
 
 
-def freeze(checkpoints: Path, folder: Path) -> Frozen:
-    """Make `folder` with the files as they are at one instant.  Raises OSError, and Unstable."""
+def freeze(checkpoints: Path, folder: Path, trackers: Path | None = None) -> Frozen:
+    """Make `folder` with the files as they are at one instant.  Raises OSError, and Unstable.
+
+    `trackers`: of the run, with what W&B, MLflow and TensorBoard go on with; its files are small.
+    """
     for _ in range(TRIES):
         shutil.rmtree(folder, ignore_errors=True)
         private.make(folder)
@@ -66,7 +69,9 @@ def freeze(checkpoints: Path, folder: Path) -> Frozen:
                 _link_fit(checkpoints / fit, folder / fit, names)
             if (checkpoints / SEED).exists():
                 shutil.copyfile(checkpoints / SEED, folder / SEED)
-        except FileNotFoundError:  # a generation was replaced meanwhile
+            if trackers is not None and trackers.is_dir():
+                shutil.copytree(trackers, folder / TRACKERS, symlinks=True)
+        except (FileNotFoundError, shutil.Error):  # a file was replaced meanwhile
             continue
         if listing(checkpoints) == before:
             return Frozen(before, folder, position(folder, before))
@@ -145,7 +150,7 @@ class Digests:
         found, known = [], self._known
         self._known = {}
         for path in sorted(frozen.folder.rglob("*")):
-            if path.is_file():
+            if path.is_file() and not path.is_symlink():
                 facts = path.stat()
                 key = (facts.st_ino, facts.st_size, facts.st_mtime_ns)
                 self._known[key] = made = known.get(key) or digest(path)

@@ -10,17 +10,24 @@ from stallguard.fleet.checkpoint_files import digest
 from stallguard.fleet.records import Damaged, Generation, StoredFile
 from stallguard.fleet.store import Store
 from stallguard.storage import private
+from stallguard.storage.paths import RunDir
 
 
-def fetch(store: Store, job: str, generation: Generation, folder: Path) -> None:
-    """Make `folder` with the files of a generation.  Raises StoreError, OSError, and Damaged; leaves nothing then."""
-    private.ensure(folder.parent)
-    private.make(folder)
+def fetch(store: Store, job: str, generation: Generation, run: RunDir) -> None:
+    """Make the directory `run` with the files of a generation, as a run would have left them.
+
+    Raises StoreError, OSError, and Damaged; leaves nothing then.
+    """
+    private.ensure(run.path.parent)
+    private.make(run.path)
     try:
+        private.make(run.checkpoints)
         for file in generation.files:
-            _fetch_file(store, records.data_key(job, generation.number, file.name), file, folder / file.path)
+            is_trackers = file.path.startswith(records.TRACKERS)
+            target = (run.path if is_trackers else run.checkpoints) / file.path
+            _fetch_file(store, records.data_key(job, generation.number, file.name), file, target)
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(run.path, ignore_errors=True)
         raise
 
 

@@ -100,10 +100,12 @@ def is_further(entry: Generation, before: Generation | None) -> bool:
     if before is None:
         return True
     if entry.position is None or before.position is None:
-        return {(file.path, file.digest) for file in entry.files} != {
-            (file.path, file.digest) for file in before.files
-        }
+        return _checkpoints(entry) != _checkpoints(before)
     return entry.position > before.position
+
+
+def _checkpoints(entry: Generation) -> set[tuple[str, str]]:
+    return {(file.path, file.digest) for file in entry.files if not file.path.startswith(records.TRACKERS)}
 
 
 def read_end(job: str) -> Steps[Tail]:
@@ -113,7 +115,7 @@ def read_end(job: str) -> Steps[Tail]:
     last = max(slots, default=0)
     tail = Tail()
     while last:  # from the newest that can be read: what follows is read by `catch_up`
-        entry = yield from _entry(job, last)
+        entry = yield from entry_at(job, last)
         if entry is not None:
             tail = yield from _as_of(job, last, entry)
             break
@@ -125,11 +127,11 @@ def _as_of(job: str, slot: int, entry: Entry) -> Steps[Tail]:
     """Return the tail at an entry, from those that it names."""
     tail = Tail()
     if entry.newest:
-        generation = yield from _entry(job, entry.newest)
+        generation = yield from entry_at(job, entry.newest)
         if isinstance(generation, Generation):
             tail = tail._replace(generation=generation, newest=entry.newest)
     if not isinstance(entry, Claim):
-        claim = yield from _entry(job, entry.claim)
+        claim = yield from entry_at(job, entry.claim)
         if isinstance(claim, Claim):
             tail = tail._replace(claim=claim, claimed_at=entry.claim)
     return follow(tail, slot, entry)
@@ -199,7 +201,8 @@ def look(job: str, tail: Tail) -> Steps[tuple[Tail, str]]:
     return tail, f"{tail.slot} {(beat or b'').decode('ascii', 'replace')}"
 
 
-def _entry(job: str, slot: int) -> Steps[Entry | None]:
+def entry_at(job: str, slot: int) -> Steps[Entry | None]:
+    """Return the entry of a slot, None if there is none that can be read."""
     data = yield Request("read", records.slot_key(job, slot))
     return None if data is None else _decoded(data)
 

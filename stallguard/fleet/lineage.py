@@ -6,6 +6,8 @@ If that is still the newest of the job, the checkpoints here are the same or fur
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -18,6 +20,10 @@ SCHEMA = 1
 NAME = "job.json"
 
 
+# What results can depend on to the bit: which instructions and which kernels of the system's libraries compute.
+FACTS = ("system", "version", "machine", "chip", "rosetta")
+
+
 class Lineage(msgspec.Struct, frozen=True):
     """`slot`: of the newest generation that the run's checkpoints contain; 0: none was published."""
 
@@ -25,6 +31,12 @@ class Lineage(msgspec.Struct, frozen=True):
     store: str
     job: str
     slot: int
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return what differs between two machines' facts (host.system.facts) and can change a result, "" if nothing."""
+    pairs = [(before.get(name), now.get(name)) for name in FACTS]
+    return ", ".join(f"{then or 'unknown'} -> {here or 'unknown'}" for then, here in pairs if then != here)
 
 
 def keep(run: RunDir, store: str, job: str, slot: int) -> None:

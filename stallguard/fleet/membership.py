@@ -22,6 +22,7 @@ from stallguard.storage import private
 SCHEMA = 1
 NAME = "fleet.toml"
 VARIABLE = "STALLGUARD_FLEET"  # another place of the file
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
@@ -90,6 +91,44 @@ def required(env: Mapping[str, str]) -> Membership:
             code=USAGE,
         )
     return found
+
+
+def text(membership: Membership) -> str:
+    """Return the fleet file as it is written: TOML, each PEM text in lines of its own.
+
+    Raises StallguardError if an address has a character that no file of text can hold.
+    """
+    lines = [
+        "# A fleet of stallguard.  Who has this file can start programs on each machine of the fleet: keep it private.",
+        f"schema = {membership.schema}",
+    ]
+    for name in ("fleet", "store", "scheduler", "token", "ca", "certificate", "key"):
+        value = getattr(membership, name)
+        if _CONTROL.search(value.replace("\n", "")):
+            raise StallguardError(
+                f"the {name} {value!r} has a character that a fleet file cannot hold", code=USAGE
+            )
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        lines.append(f'{name} = """\n{escaped}"""' if "\n" in value else f'{name} = "{escaped}"')
+    return "\n".join(lines) + "\n"
+
+
+def write(place: Path, membership: Membership, *, replace: bool) -> None:
+    """Write the fleet file whole, for its owner alone.
+
+    Raises FileExistsError if there is one and `replace` is not set, and OSError.
+    """
+    content = text(membership).encode()
+    private.ensure(place.parent)
+    draft = place.with_name(f".{place.name}.{os.urandom(4).hex()}")
+    try:
+        private.write(draft, content)
+        if replace:
+            draft.replace(place)
+        else:
+            os.link(draft, place)  # unlike a rename it fails if there is a file
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _damaged(place: Path, why: str) -> StallguardError:

@@ -1,11 +1,12 @@
 """What the members of a fleet write for each other into the store, beside the logs of the jobs (records.py).
 
+    fleet                        FleetCard, exclusive: which fleet the store belongs to
     jobs/<job>/submission        Submission, signed, exclusive: what is to be trained
     jobs/<job>/stop              Stop, signed: the job is to end, and not to be continued
-    jobs/<job>/refusals/<host>   Refusal: that machine cannot make the job's environment, and why
+    jobs/<job>/refusals/<host>   Refusal: that machine cannot begin the job, and why
     code/<digest>                a packed project (tar, gzip), named by the SHA-256 of its bytes
     workers/<host>               WorkerCard: what a machine offers, renewed while its worker runs
-    cordons/<host>               Cordon: that machine takes no job until a person allows it
+    cordons/<host>               Cordon: that machine takes no job, until it is lifted
 
 Must not read or write anything.
 """
@@ -23,9 +24,18 @@ from stallguard.fleet import signing
 from stallguard.fleet.records import Damaged
 
 SCHEMA = 1
+DASK, RAY = "dask", "ray"
+FLEET_KEY = "fleet"
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 T = TypeVar("T")
+
+
+class FleetCard(msgspec.Struct, frozen=True, kw_only=True):
+    """Which fleet a store belongs to: the name in the file of its members."""
+
+    schema: int
+    fleet: str
 
 
 class Code(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +55,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """A job.  `words`: COMMAND of `stallguard run`; `options`: its options, as words.
 
     `needs`: amounts of resources by name (metal, cuda, mlx, memory in GB); `environment`: variables to set;
-    `sweep`: the name of the sweep that it is of.
+    `sweep`: the name of the sweep that it is of; `engine`: who starts it: the fleet's scheduler, or a Ray cluster.
     """
 
     schema: int
@@ -57,6 +67,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     environment: dict[str, str] = {}
     sweep: str = ""
+    engine: str = DASK
     by: str = ""  # user@host
     at: str = ""  # RFC 3339, UTC
 
@@ -71,10 +82,11 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a machine cannot make the environment of a job."""
+    """Why a machine cannot begin a job.  `worker`: the random name of its worker: a later one is asked again."""
 
     schema: int
     host: str
+    worker: str
     at: str
     why: str
 
@@ -87,26 +99,37 @@ class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     schema: int
-    host: str
-    at: str
+    host: str  # its name in the fleet
+    at: str  # RFC 3339, UTC, of its own clock
     state: str
     why: str = ""
-    address: str = ""
-    resources: dict[str, float] = {}
+    address: str = ""  # of its worker, for the scheduler
+    resources: dict[str, float] = {}  # slots, memory in GB, metal, mlx, cuda
     jobs: tuple[str, ...] = ()
     versions: dict[str, str] = {}
     about: dict[str, Any] = {}
 
 
 class Cordon(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a machine takes no job.  `job`, `run`: of the incident, "" if a person did it."""
+    """Why a machine takes no job.  `job`, `number`: of the holder that had the incident; "" and 0 if a person did it.
+
+    `lifts_itself`: whether it ends when the machine's worker is there again: for a machine that had vanished.
+    `is_lifted`: it is over; it is kept, so that the same incident does not cause another one.
+    """
 
     schema: int
-    host: str
-    at: str
+    host: str  # its name in the fleet
+    at: str  # RFC 3339, UTC
     why: str
     job: str = ""
-    run: str = ""
+    number: int = 0
+    lifts_itself: bool = False
+    is_lifted: bool = False
+
+
+def host_name(nodename: str) -> str:
+    """Return the name of a machine as a part of keys.  `nodename`: what the system calls it."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", nodename).lstrip("._-")[:100] or "unknown"
 
 
 def submission_key(job: str) -> str:
@@ -120,8 +143,13 @@ def stop_key(job: str) -> str:
 
 
 def refusals_folder(job: str) -> str:
-    """Return the folder of the machines that cannot make a job's environment."""
+    """Return the folder of the machines that cannot begin a job."""
     return f"jobs/{job}/refusals"
+
+
+def refusal_key(job: str, host: str) -> str:
+    """Return the key of why a machine cannot begin a job."""
+    return f"{refusals_folder(job)}/{host}"
 
 
 def code_key(digest: str) -> str:
@@ -164,6 +192,11 @@ def decode_stop(data: bytes, token: str, job: str) -> Stop:
     if found.job != job:
         raise Damaged(f"it is the order to end job {found.job}")
     return found
+
+
+def encode(value: Refusal | WorkerCard | Cordon) -> bytes:
+    """Return a record that is not signed as it is stored."""
+    return jsontext.exact(value)
 
 
 def decode(data: bytes, kind: type[T]) -> T:

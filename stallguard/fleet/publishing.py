@@ -44,6 +44,7 @@ class _End(NamedTuple):
     code: int
     why: str
     until: float
+    fault: str
 
 
 class PublishingThread:
@@ -67,12 +68,12 @@ class PublishingThread:
         """Begin.  Raises RuntimeError or MemoryError if there is no thread."""
         self._worker.start()
 
-    def conclude(self, code: int, why: str, patience: float) -> str:
+    def conclude(self, code: int, why: str, patience: float, fault: str = "") -> str:
         """Publish the last checkpoints and how the run ended; return why that was not possible, "" if it was.
 
-        `patience`: seconds to try for.
+        `patience`: seconds to try for; `fault`: of the machine (records.Outcome).
         """
-        self._orders.put(_End(code, why, time.monotonic() + patience))
+        self._orders.put(_End(code, why, time.monotonic() + patience, fault))
         try:
             return self._ended.get(timeout=patience + CLOSES)
         except queue.Empty:
@@ -125,7 +126,7 @@ class PublishingThread:
             return
         folder = self._run.path / FOLDER
         try:
-            frozen = freeze(self._run.checkpoints, folder)
+            frozen = freeze(self._run.checkpoints, folder, self._run.trackers)
             found = self._digests.found(frozen)
             before = self._publication.tail.newest
             steps = self._publication.publish(self._run.id, run_files.utc(), frozen.position, found)
@@ -143,9 +144,10 @@ class PublishingThread:
     def _conclude(self, order: _End) -> str:
         def publish() -> None:
             self._publish_newest()
-            perform(
-                self._publication.conclude(self._run.id, run_files.utc(), order.code, order.why), self._store
+            end = self._publication.conclude(
+                self._run.id, run_files.utc(), order.code, order.why, order.fault
             )
+            perform(end, self._store)
             self._put_readable()
 
         retry = RETRY / 5

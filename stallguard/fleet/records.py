@@ -20,7 +20,10 @@ from stallguard import jsontext
 from stallguard.errors import UNREADABLE
 
 SCHEMA = 1
+# The paths of files that are no checkpoints: what W&B, MLflow and TensorBoard go on with.
+TRACKERS = "trackers/"
 LOG, BEATS, DATA, RUNS = "log", "beats", "data", "runs"
+LONGEST_LEASE = 86400.0  # s
 DIGITS = 8  # of a slot's name, so that names sort; longer numbers are right all the same
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # of the path of a file: never "..", never empty
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -31,19 +34,24 @@ class Damaged(ValueError):
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Who holds a lease.  `nonce`: random, so that no two claims are equal."""
+    """Who holds a lease.
+
+    `nonce`: random, so that no two claims are equal; `lasts`: seconds of its lease; `about`: of host.system.facts().
+    """
 
     host: str
     boot: str
     pid: int
     nonce: str
+    lasts: float = 60.0
+    about: dict[str, Any] = {}
 
 
 class StoredFile(msgspec.Struct, frozen=True):
     """One file of a generation.
 
-    `path`: below the run's checkpoints; `digest`: SHA-256 of its content; `name`: of its content in the store, never
-    used for another upload.
+    `path`: below the run's checkpoints, or TRACKERS and below those; `digest`: SHA-256 of its content; `name`: of its
+    content in the store, never used for another upload.
     """
 
     path: str
@@ -84,12 +92,16 @@ class Generation(_Slot, frozen=True, kw_only=True, tag="generation"):
 
 
 class Outcome(_Slot, frozen=True, kw_only=True, tag="outcome"):
-    """The holder's run is over, and the lease free.  `code`: its exit code; after 0 the job is not done again."""
+    """The holder's run is over, and the lease free.  `code`: its exit code; after 0 the job is not done again.
+
+    `fault`: why the machine, not the training, is the reason for the end; "" if it is not: core.policy.machine_fault.
+    """
 
     claim: int
     run: str
     code: int
     why: str
+    fault: str = ""
 
 
 Entry = Claim | Generation | Outcome
@@ -112,6 +124,8 @@ def decode(data: bytes) -> Entry:
         entry: Entry = jsontext.decode(data, Entry)  # type: ignore[arg-type]  # a union is no class
     except (*UNREADABLE, msgspec.ValidationError) as error:
         raise Damaged(str(error)) from error
+    if isinstance(entry, Claim) and not 1 <= entry.holder.lasts <= LONGEST_LEASE:
+        raise Damaged(f"a lease of {entry.holder.lasts} s")
     if isinstance(entry, Generation):
         for file in entry.files:
             if not all(_PART.fullmatch(part) for part in file.path.split("/")):

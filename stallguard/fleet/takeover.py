@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from stallguard.fleet import joblog, lease
 from stallguard.fleet.joblog import Tail, perform
+from stallguard.fleet.lease import Watch
 from stallguard.fleet.records import Claim, Holder, Outcome
 from stallguard.fleet.store import Store
 
@@ -41,17 +42,18 @@ class Watching(NamedTuple):
 
 
 def take(
-    store: Store, job: str, holder: Holder, lasts: float, at: Callable[[], str], watching: Watching
+    store: Store, job: str, holder: Holder, at: Callable[[], str], watching: Watching, quiet: str = ""
 ) -> Taken | Outcome:
     """Return the lease, or the outcome of a job that is done.  Raises HeldElsewhere, and StoreError.
 
-    `lasts`: seconds of a lease; `at`: the time for people.
+    `at`: the time for people; `quiet`: the mark of a lease (joblog.look) that another reader has watched run out: if it
+    is still the same, its time need not be waited for again.
     """
     tail, watch = perform(joblog.read_end(job), store), None
     while True:
         if tail.outcome is not None and not tail.outcome.code:
             return tail.outcome
-        if tail.is_free or (watch is not None and lease.has_run_out(watch, lasts)):
+        if tail.is_free or (watch is not None and lease.has_run_out(watch, _lasts(tail))):
             began = watching.now()
             tail, won = perform(joblog.claim(job, tail, holder, at()), store)
             if won:
@@ -60,11 +62,21 @@ def take(
             continue
         before = watch
         tail, mark = perform(joblog.look(job, tail), store)
-        watch = lease.watched(before, mark, watching.now(), lasts)
-        if tail.claim is None or tail.is_free:
+        lasts = _lasts(tail)
+        watch = (
+            Watch(mark, lasts, watching.now())
+            if mark == quiet
+            else lease.watched(before, mark, watching.now(), lasts)
+        )
+        if tail.claim is None or tail.is_free or lease.has_run_out(watch, lasts):
             continue
         if before is None:
             watching.says(tail.claim)
         elif watch.mark != before.mark:
             raise HeldElsewhere(tail.claim)
         watching.sleep(lasts / lease.PER_LEASE / LOOKS)
+
+
+def _lasts(tail: Tail) -> float:
+    """Return the seconds of the holder's lease: it says itself how soon it renews."""
+    return tail.claim.holder.lasts if tail.claim else lease.LASTS

@@ -45,6 +45,7 @@ class ProbeConfig(msgspec.Struct, frozen=True):
     trackers: str = (
         ""  # directory of what W&B, MLflow and TensorBoard chose in earlier attempts; "": not resumed
     )
+    project: str = ""  # root of the project, if it can have another path on another machine
     seed: str = ""  # of the run, for what the script leaves unseeded; "": a new one in each attempt
 
 
@@ -79,6 +80,8 @@ def child_environment(user: Mapping[str, str], wish: ProbeConfig, inject: Path =
             kept[f"STALLGUARD_{name}"] = str(int(value) if isinstance(value, bool) else value)
     if wish.trackers:
         kept["STALLGUARD_TRACKERS"] = wish.trackers
+    if wish.project:
+        kept[process_key.PROJECT] = wish.project
     if wish.resume:
         kept["STALLGUARD_RESUME"] = "1"
     if wish.seed:

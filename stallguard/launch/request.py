@@ -17,7 +17,7 @@ import msgspec
 
 from stallguard.config import Loaded
 from stallguard.core.text import quantity
-from stallguard.errors import CANNOT_RUN, StallguardError
+from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
 from stallguard.launch import batch_option, interpreter
 from stallguard.launch.command import Command, Disk, Reach, reach, resolve
 from stallguard.launch.resume import NONE, heritage, take_over
@@ -50,6 +50,7 @@ class Request(NamedTuple):
     reach: Reach
     cwd: Path
     continues: str = ""  # the run from whose checkpoints it resumes
+    project: str = ""  # its root, if it can have another path on another machine
 
     def script(self) -> Path | None:
         """Return the file of Python that COMMAND names, None if it names none."""
@@ -72,6 +73,7 @@ def prepare(
     `trial`: of find-batch or compare; `name`: of the run, instead of the script's; `inherited`: in place of run.resume.
     """
     command = command_of(words, loaded, env, cwd)
+    project = project_of(loaded, cwd)
     _refuse_too_little_memory()
     _refuse_too_few_descriptors()
     reached = (
@@ -81,13 +83,13 @@ def prepare(
     )
     wanted = loaded.config.run.resume
     if inherited is None and wanted not in ("", NONE):
-        old = heritage(wanted, command.argv, cwd)
+        old = heritage(wanted, command.argv, cwd, project)
         inherited = Inherited(old.id, old)
     # UTC, so that the names sort by time across a change to or from summer time.
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%SZ")
     batch_option.given(command.argv, env, loaded.config.policy)  # raises now if the size cannot be determined
     request = Request(paths.new_run(name or name_of(words), stamp, trial=trial), words, command, reached, cwd)
-    request = request._replace(continues=inherited.run if inherited else "")
+    request = request._replace(continues=inherited.run if inherited else "", project=project)
     _write_down(request, loaded, inherited)
     return request
 
@@ -125,6 +127,19 @@ def command_of(words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], c
     """Return what COMMAND starts.  Raises StallguardError."""
     place, chosen = Disk(env, str(cwd)), loaded.config.run.python or None
     return resolve(words, lambda: interpreter.choose(chosen, env, place.which, cwd=cwd), place)
+
+
+def project_of(loaded: Loaded, cwd: Path) -> str:
+    """Return the root of the project as the settings name it, "" if they do not.  Raises StallguardError."""
+    named = loaded.config.store.project
+    root = cwd / named
+    if named and not cwd.resolve().is_relative_to(root.resolve()):
+        raise StallguardError(
+            f"the working directory {cwd} is not below store.project ({root})",
+            cure="name the root of the project that the command belongs to",
+            code=USAGE,
+        )
+    return str(root) if named else ""
 
 
 def name_of(words: tuple[str, ...]) -> str:

@@ -12,19 +12,22 @@ from pathlib import Path
 
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.launch import orphan
+from stallguard.probe.process_key import portable
 from stallguard.storage import run_files
 from stallguard.storage.paths import NEWEST, RunDir, find_run, list_runs
+from stallguard.storage.run_files import RunRequest
 
 NONE = "no"
 
 
-def heritage(wanted: str, argv: Sequence[str], cwd: Path) -> RunDir:
+def heritage(wanted: str, argv: Sequence[str], cwd: Path, project: str = "") -> RunDir:
     """Return the run to resume from.  `wanted`: its id, or `last` for the newest of the same command.
 
+    `project`: its root, if paths below that can differ (store.project).
     Raises StallguardError: exit code 3 if there is none, 2 if it is still alive, or ran another command:
     its checkpoints belong to that (probe/process_key.py).
     """
-    run = newest(argv, cwd) if wanted in NEWEST else find_run(wanted)
+    run = newest(argv, cwd, project) if wanted in NEWEST else find_run(wanted)
     if run is None or not run.has_checkpoints():
         raise StallguardError(
             f"run {run.id} left no checkpoint" if run else "there is no earlier run of this command with a checkpoint",
@@ -42,7 +45,7 @@ def heritage(wanted: str, argv: Sequence[str], cwd: Path) -> RunDir:
             code=USAGE,
         )
     asked = run_files.asked(run)
-    if asked is not None and (asked.argv[1:], asked.cwd) != (list(argv)[1:], str(cwd)):
+    if asked is not None and _of_request(asked) != _identity(argv, str(cwd), project):
         raise StallguardError(
             f"the checkpoints of run {run.id} belong to another command: {shlex.join(asked.command)}, in {asked.cwd}",
             cure="give that command, there; or start from the beginning: leave out --resume",
@@ -60,14 +63,26 @@ def unfinished(run_id: str, words: Sequence[str], cwd: Path) -> RunDir | None:
     return run if run_files.state(run) not in ("finished", "running") and run.has_checkpoints() else None
 
 
-def newest(argv: Sequence[str], cwd: Path) -> RunDir | None:
+def newest(argv: Sequence[str], cwd: Path, project: str = "") -> RunDir | None:
     """Return the newest run of that command in that directory that left a checkpoint."""
     for run in reversed(list_runs()):
         asked = run_files.asked(run)
-        same = asked is not None and asked.argv == list(argv) and asked.cwd == str(cwd)
-        if same and run.has_checkpoints():
+        if asked is None or _of_request(asked) != _identity(argv, str(cwd), project):
+            continue
+        # An environment has another path on another machine.
+        if (asked.argv[0] == argv[0] or project) and run.has_checkpoints():
             return run
     return None
+
+
+def _of_request(asked: RunRequest) -> tuple[list[str], str]:
+    root = asked.config.get("store", {}).get("project", "")
+    return _identity(asked.argv, asked.cwd, str(Path(asked.cwd, root)) if root else "")
+
+
+def _identity(argv: Sequence[str], cwd: str, project: str) -> tuple[list[str], str]:
+    """Return what checkpoints belong to, as in probe/process_key.py: without the interpreter and the project's path."""
+    return [portable(word, project) for word in argv[1:]], portable(cwd, project)
 
 
 def take_over(old: RunDir, new: RunDir) -> None:

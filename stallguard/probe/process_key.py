@@ -5,6 +5,10 @@ one of them must never reach another.  So each process has a place: a key made o
 arguments, its directory, the variables that the script or launcher set for it, the place of the Python process that
 started it), and its number among the processes of that key in this attempt, in the order of their starts.
 
+A job moves between machines, on which the same project has another path.  If its root is set (PROJECT), paths below it
+are part of the key as seen from there, those in the interpreter's environment as seen from that, and variables that
+describe the machine or its user are none.
+
 The number is the length of a file to which each process appends one byte: appending is atomic.  Standard library only,
 Python 3.9 grammar, and only imports that every start of Python makes.  `of` can raise; the caller handles that.
 """
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 
 FOLDER = "places"  # in the directory of the pages
 VARIABLE = "STALLGUARD_PLACE"  # of the process that started this one
+PROJECT = "STALLGUARD_PROJECT"  # the root of the project, if it can have another path on another machine
 REFERENCE = "environment"  # in the directory of the pages: the digests of the attempt's first process
 _DIGITS = str.maketrans("", "", "0123456789")
 # Set at each start by shells, terminals, launchers and service managers: they do not identify a training.
@@ -30,6 +35,15 @@ _VOLATILE = frozenset((
     "PYTHONHASHSEED", "__PYVENV_LAUNCHER__",
 ))  # fmt: skip
 _VOLATILE_STARTS = ("STALLGUARD_", "JPY_", "TORCHELASTIC_", "WANDB_", "XPC_", "TERM", "LC_", "KMP_")
+# Of a machine, its user, or an environment that is elsewhere there; left out if the project's root is set.
+_OF_MACHINE = frozenset((
+    "HOME", "PATH", "USER", "LOGNAME", "USERNAME", "SHELL", "HOST", "HOSTNAME", "MAIL", "MANPATH", "INFOPATH",
+    "PYTHONHOME", "VIRTUAL_ENV", "VIRTUAL_ENV_PROMPT", "LD_LIBRARY_PATH", "SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY",
+))  # fmt: skip
+_OF_MACHINE_STARTS = ("CONDA_", "UV_", "DYLD_", "XDG_", "HOMEBREW_", "PYENV_")
+# Of the environment that Python runs in; "" for a Python of the system, in whose folders there are also other files.
+PREFIX = sys.prefix if sys.prefix != sys.base_prefix else ""
+_ROOT, _ENVIRONMENT = "{project}", "{environment}"
 _VOLATILE_ENDS = ("_PID", "_PORT", "_SOCK", "_SOCKET", "_RUN_ID", "_SESSION_ID")
 
 
@@ -62,21 +76,59 @@ def of(environment: MutableMapping[str, str]) -> str:
 def key(arguments: list[str], folder: str, delta: Mapping[str, str], environment: Mapping[str, str]) -> str:
     """Return the key of a process: 16 hexadecimal digits.  `delta`: the digests of variables that only it has."""
     rows = environment.get("STALLGUARD_ROWS", "")  # the batch size that stallguard writes into arguments
-    words = [_steady(word, rows) for word in arguments]
-    parts = [*words, "", folder, environment.get(VARIABLE, "")]
+    root = environment.get(PROJECT, "")
+    words = [_steady(portable(word, root, PREFIX), rows) for word in arguments]
+    parts = [*words, "", portable(folder, root), environment.get(VARIABLE, "")]
     parts += ["%s=%s" % pair for pair in sorted(delta.items())]
     return _digest("\0".join(parts))
 
 
 def digests(environment: Mapping[str, str]) -> dict[str, str]:
     """Return {name: digest of the value} of the variables that identify a process."""
+    root = environment.get(PROJECT, "")
     return {
-        name: _digest(value)
+        name: _digest(portable(value, root))
         for name, value in environment.items()
         if name not in _VOLATILE
         and not name.startswith(_VOLATILE_STARTS)
         and not name.endswith(_VOLATILE_ENDS)
+        and not (root and (name in _OF_MACHINE or name.startswith(_OF_MACHINE_STARTS)))
     }
+
+
+def portable(text: str, root: str, prefix: str = "") -> str:
+    """Return a text with each path below `root`, and below `prefix`, as seen from there: "{project}/data".
+
+    `root`: of the project, "" if nothing is to change; `prefix`: of the interpreter's environment.
+    """
+    if not root:
+        return text
+    places = {root: _ROOT, os.path.realpath(root): _ROOT}  # a working directory has no links, an argument can
+    if prefix:
+        places.setdefault(prefix, _ENVIRONMENT)
+    for place in sorted(places, key=len, reverse=True):  # one can be inside of the other
+        text = _replaced(text, place, places[place])
+    return text
+
+
+def native(text: str, root: str) -> str:
+    """Return a path as it is on this machine: what `portable` made of it, undone."""
+    is_below = root and (text == _ROOT or text.startswith(_ROOT + "/"))
+    return root + text[len(_ROOT) :] if is_below else text
+
+
+def _replaced(text: str, place: str, name: str) -> str:
+    """Replace the path `place` where it is whole: not /a/b in /a/bc, nor in /x/a/b; but in --data=/a/b:/a/b/c."""
+    parts, begin, found = [], 0, text.find(place)
+    while found >= 0:
+        end = found + len(place)
+        before, after = text[found - 1 : found], text[end : end + 1]
+        is_begin = text[:found].endswith("://") or not (before.isalnum() or before in (*"._-/",))
+        if is_begin and not (after.isalnum() or after in (*"._-",)):
+            parts += [text[begin:found], name]
+            begin = end
+        found = text.find(place, end)
+    return "".join(parts) + text[begin:]
 
 
 def _digest(text: str) -> str:

@@ -138,6 +138,15 @@ MESSAGES = {
     ),
     "job.taken": Message("job {job} is trained here, by holder {number}"),
     "job.fetched": Message("job {job} goes on from the checkpoint that run {run} published at {at}"),
+    "job.another_machine": Message(
+        "the checkpoint was made on {host}, another kind of machine ({differences}): the weights can differ in bits "
+        "from those of one machine",
+        level="warning",
+    ),
+    "job.unknown_machine": Message(
+        "it is not known on which kind of machine the checkpoint was made: the weights can differ in bits",
+        level="warning",
+    ),
     "job.done": Message("job {job} is done: run {run} finished it at {at}; nothing is trained"),
     "job.not_concluded": Message(
         "job {job}: the end of this run is not published ({why}); another machine can train it again from its newest "

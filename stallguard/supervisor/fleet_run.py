@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import sys
 import time
@@ -18,22 +17,24 @@ from typing import NamedTuple
 
 import stallguard
 from stallguard.config import Loaded
+from stallguard.core import lifecycle
 from stallguard.core.events import UserCommand
 from stallguard.core.messages import duration
+from stallguard.core.policy import machine_fault
 from stallguard.errors import CANNOT_RUN, OWN_FAILURE, STOPPED_ON_TIME, USAGE, StallguardError
-from stallguard.fleet import fetching, lineage, records
+from stallguard.fleet import fetching, joblog, lineage, records
 from stallguard.fleet.joblog import Fenced, Tail, perform
 from stallguard.fleet.keeper import LeaseKeeper
-from stallguard.fleet.orders import JOB_NAME
+from stallguard.fleet.orders import JOB_NAME, host_name
 from stallguard.fleet.publication import Publication
 from stallguard.fleet.publishing import ELSEWHERE, PublishingThread, Reports
-from stallguard.fleet.records import Claim, Damaged, Holder, Machine, Outcome
+from stallguard.fleet.records import Claim, Damaged, Generation, Holder, Machine, Outcome
 from stallguard.fleet.store import Store, StoreError
 from stallguard.fleet.store_url import open_store
 from stallguard.fleet.takeover import HeldElsewhere, Taken, Watching, take
 from stallguard.host import system
 from stallguard.host.clock import SystemClock
-from stallguard.launch.request import Inherited, Request, command_of, prepare
+from stallguard.launch.request import Inherited, Request, command_of, prepare, project_of
 from stallguard.launch.resume import heritage
 from stallguard.storage import paths, run_files
 from stallguard.storage.paths import RunDir
@@ -47,6 +48,8 @@ from stallguard.supervisor.signals import deferred_signals
 
 LEAST_LEASE = 3.0  # s: a renewal, its answer and the end of a training must fit into it
 PATIENCE = 60.0  # s that the end of a run waits for a store that does not answer
+QUIET = "STALLGUARD_JOB_QUIET"  # the mark of a lease that the fleet's dispatcher has watched run out
+MACHINE = "STALLGUARD_MACHINE"  # another name for this machine than the system's
 SIGNALS = {"term": "TERM", "kill": "KILL"}
 
 
@@ -110,10 +113,10 @@ def _refuse(loaded: Loaded) -> None:
             cure="leave out --resume; to start from scratch, choose another name for the job",
             code=USAGE,
         )
-    if not LEAST_LEASE <= store.lease < float("inf"):
+    if not LEAST_LEASE <= store.lease <= records.LONGEST_LEASE:
         raise StallguardError(
             f"store.lease cannot be {duration(store.lease)}",
-            cure=f"choose {duration(LEAST_LEASE)} or more",
+            cure=f"choose {duration(LEAST_LEASE)} to {duration(records.LONGEST_LEASE)}",
             code=USAGE,
         )
 
@@ -129,8 +132,11 @@ def _taken(loaded: Loaded, screen: Terminal) -> Job | Outcome:
         screen.announce("job.watched", facts | _holder(by))
 
     about = system.facts()
-    host = re.sub(r"[^A-Za-z0-9_.-]", "-", os.uname().nodename) or "unknown"
-    holder = Holder(host=host, boot=system.boot(), pid=os.getpid(), nonce=os.urandom(8).hex())
+    host = machine_name(os.environ)
+    holder = Holder(
+        host=host, boot=system.boot(), pid=os.getpid(), nonce=os.urandom(8).hex(), lasts=settings.lease,
+        about=dict(about),
+    )  # fmt: skip
     card = Machine(
         schema=records.SCHEMA,
         host=host,
@@ -143,7 +149,7 @@ def _taken(loaded: Loaded, screen: Terminal) -> Job | Outcome:
         store = open_store(settings.url)
         store.replace(f"machines/{host}", records.encode_machine(card))
         watching = Watching(now, time.sleep, watched)
-        taken = take(store, settings.job, holder, settings.lease, run_files.utc, watching)
+        taken = take(store, settings.job, holder, run_files.utc, watching, os.environ.get(QUIET, ""))
     except HeldElsewhere as error:
         who = _holder(error.by)
         raise StallguardError(
@@ -155,6 +161,11 @@ def _taken(loaded: Loaded, screen: Terminal) -> Job | Outcome:
     except StoreError as error:
         raise _unusable(settings.url, error) from error
     return taken if isinstance(taken, Outcome) else Job(settings.job, store, taken, settings.lease, now)
+
+
+def machine_name(env: Mapping[str, str]) -> str:
+    """Return the name of this machine in a fleet, which is part of paths in the store."""
+    return host_name(env.get(MACHINE) or os.uname().nodename)
 
 
 def _holder(claim: Claim) -> dict[str, str]:
@@ -182,7 +193,7 @@ def _trained(
     )  # fmt: skip
     keeper.start()
     request: Request | None = None
-    is_given_back = False
+    is_given_back, failed, why_not = False, OWN_FAILURE, ""
     try:
         with deferred_signals() as kept:
             request = _prepared(job, words, loaded, env, name, screen)
@@ -200,22 +211,37 @@ def _trained(
                 )
                 thread[0].start()
 
-            code = Session(request, loaded, env, reload, RunOptions(beside=beside)).guard(kept)
-            end = run_files.outcome(request.run)
-            why = thread[0].conclude(code, end.why if end else "", min(PATIENCE, job.lasts))
+            session = Session(request, loaded, env, reload, RunOptions(beside=beside))
+            code = session.guard(kept)
+            end, fault = run_files.outcome(request.run), _fault(session.context, code)
+            why = thread[0].conclude(code, end.why if end else "", min(PATIENCE, job.lasts), fault)
             is_given_back = True
             thread[0].close()
             if why and why != ELSEWHERE:  # that was said when it was noticed
                 screen.announce("job.not_concluded", {"job": job.name, "why": why})
             return code
+    except StallguardError as error:
+        failed, why_not = error.code, f": {'; '.join(error.lines()[:2])}"
+        raise
     finally:
         if not is_given_back:  # nothing was trained: the next one need not wait
             with contextlib.suppress(StoreError, Fenced):
                 run = request.run.id if request else ""
-                perform(
-                    publication.conclude(run, run_files.utc(), OWN_FAILURE, "it could not begin"), job.store
+                given_back = publication.conclude(
+                    run, run_files.utc(), failed, f"it could not begin{why_not}"
                 )
+                perform(given_back, job.store)
         keeper.close()
+
+
+def _fault(context: RunContext, code: int) -> str:
+    """Return why the machine is the reason for the run's end, "" if it is not."""
+    run = context.current.run
+    if run is None or code in (0, STOPPED_ON_TIME):
+        return ""
+    if run.state == lifecycle.FAILED and run.history.unkillable is not None:
+        return "its process cannot be ended"
+    return machine_fault.fault(run.findings, run.past, context.settings.config.policy.healthy)
 
 
 def _obey(order: str, why: str, context: RunContext, launcher: Launcher) -> None:
@@ -226,21 +252,35 @@ def _obey(order: str, why: str, context: RunContext, launcher: Launcher) -> None
         launcher.signal(SIGNALS[order])
 
 
+def _announce_another_machine(job: Job, generation: Generation, screen: Terminal) -> None:
+    """Say if bits can differ from now on, because the checkpoint was made by another chip or system."""
+    try:
+        claim = perform(joblog.entry_at(job.name, generation.claim), job.store)
+    except StoreError:
+        claim = None
+    if not isinstance(claim, Claim) or not claim.holder.about:
+        screen.announce("job.unknown_machine", {})
+    elif others := lineage.differences(claim.holder.about, system.facts()):
+        screen.announce("job.another_machine", {"host": claim.holder.host, "differences": others})
+
+
 def _prepared(
     job: Job, words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], name: str, screen: Terminal
 ) -> Request:
     """Return the request of a run that goes on from the job's newest generation; fetched, if it is not here."""
     cwd, generation = Path.cwd(), job.tail.generation
+    project = project_of(loaded, cwd)
     here = lineage.newest(job.store.url, job.name, job.tail.newest)
     if here is not None:
-        heritage(here.id, command_of(words, loaded, env, cwd).argv, cwd)
+        heritage(here.id, command_of(words, loaded, env, cwd).argv, cwd, project)
         return prepare(words, loaded, env, cwd, name=name, inherited=Inherited(here.id, here))
     if generation is None:
         return prepare(words, loaded, env, cwd, name=name)
     screen.announce("job.fetched", {"job": job.name, "run": generation.run, "at": generation.at})
+    _announce_another_machine(job, generation, screen)
     fetched = RunDir(paths.home() / "fetched" / f"{job.name}-{os.getpid()}")
     try:
-        fetching.fetch(job.store, job.name, generation, fetched.checkpoints)
+        fetching.fetch(job.store, job.name, generation, fetched)
         return prepare(words, loaded, env, cwd, name=name, inherited=Inherited(generation.run, fetched))
     except (StoreError, Damaged, OSError) as error:
         raise _unusable(job.store.url, error) from error

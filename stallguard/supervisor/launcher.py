@@ -161,7 +161,7 @@ class Launcher:
                 regrow=policy.regrow, checkpoints=str(directory.checkpoints) if settings.checkpoint.enabled else "",
                 resume=action.resume, device=action.device, signal=STACKS_SIGNAL, every=settings.checkpoint.every,
                 cost=settings.checkpoint.cost, inexact=settings.checkpoint.inexact, most=settings.checkpoint.most,
-                rows=given.rows or 0, seed=self._seed(),
+                rows=given.rows or 0, seed=self._seed(), project=context.request.project,
                 trackers=str(directory.trackers) if settings.trackers.resume else "",
             )  # fmt: skip
             environment = child_environment(given.env, wish)

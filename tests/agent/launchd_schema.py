@@ -15,7 +15,7 @@ KEYS: dict[str, Any] = {
     "ProgramArguments": STRINGS,
     "EnableGlobbing": bool,
     "EnableTransactions": bool,
-    "KeepAlive": {"SuccessfulExit": bool, "Crashed": bool, "NetworkState": bool},
+    "KeepAlive": (bool, {"SuccessfulExit": bool, "Crashed": bool, "NetworkState": bool}),
     "RunAtLoad": bool,
     "WorkingDirectory": str,
     "EnvironmentVariables": {str: str},
@@ -60,6 +60,8 @@ def mistakes(plist: dict[str, Any]) -> list[str]:
 
 def fits(value: Any, form: Any) -> bool:
     """Tell whether `value` has the form; a number is not a truth value here."""
+    if isinstance(form, tuple):
+        return any(fits(value, one) for one in form)
     if isinstance(form, set):
         return value in form
     if isinstance(form, list):

@@ -247,3 +247,39 @@ def test_a_stop_ends_within_the_time_that_the_unit_gives_and_is_gone_on_from(ses
     stallguard("start")
     until(lambda: (now := job(stallguard))["run_state"] == "finished" and now)
     assert first_step(session, stallguard) > 5
+
+
+def test_a_service_of_the_fleet_is_started_again_after_each_end_until_it_is_removed(session, tmp_path):
+    pytest.importorskip("distributed")
+    (tmp_path / "store").mkdir()
+    env = session | {"STALLGUARD_AGENT__THROTTLE": "1s", "STALLGUARD_FLEET": str(tmp_path / "fleet.toml")}
+
+    def fleet(*words):
+        command = [sys.executable, "-P", "-m", "stallguard", "fleet", *words]
+        return subprocess.run(
+            command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    def systemctl(*words):
+        command = ["systemctl", "--user", *words, "stallguard-fleet-worker.service"]
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=False).stdout.strip()
+
+    made = fleet("init", "--store", f"file://{tmp_path}/store", "--scheduler", "127.0.0.1:1")
+    assert made.returncode == 0, made.stderr
+    try:
+        installed = fleet("worker", "--install", "--name", "box")
+        assert installed.returncode == 0, installed.stderr
+        assert systemctl("is-enabled") == "enabled"
+
+        def restarts():
+            return int(systemctl("show", "-p", "NRestarts", "--value"))
+
+        for _ in range(2):
+            before = restarts()
+            systemctl("kill", "--signal=KILL")  # whether it was up or already between two starts
+            until(lambda before=before: restarts() > before)
+    finally:
+        removed = fleet("worker", "--uninstall")
+    assert removed.returncode == 0, removed.stderr
+    assert systemctl("show", "-p", "LoadState", "--value") == "not-found"
+    assert fleet("worker", "--uninstall").returncode == 3

@@ -123,7 +123,7 @@ PRINTED = {
     "status": [[]],
 }
 # Of these the types are what is printed, too; they want a training, or many seconds, and are tried where they are.
-ELSEWHERE = {"compare", "doctor", "dump", "find-batch", "logs", "profile"}
+ELSEWHERE = {"compare", "doctor", "dump", "find-batch", "fleet machines", "logs", "profile"}
 
 
 def verbs_with_json(checks) -> dict[str, list[type]]:

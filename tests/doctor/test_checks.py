@@ -6,7 +6,7 @@ import pytest
 
 from stallguard.core.readings import Device
 from stallguard.doctor.checks import CHECKS, examine
-from stallguard.doctor.facts import Deep, Heavy, PlaceFacts, StoreFacts, StorePromise
+from stallguard.doctor.facts import Deep, FleetFacts, Heavy, PlaceFacts, StoreFacts, StorePromise
 from stallguard.doctor.findings import FAIL, NOTE, OK, WARN, worst
 from stallguard.host.types import ListedGpu, Sleep
 
@@ -103,6 +103,21 @@ CASES = [
         MAC, store=StoreFacts("/share", trouble="it is away", cure="mount it"))),
     ("store", FAIL, "/share must not be used: exclusive creation: 2 succeeded", "docs/fleet.md", spoiled(
         MAC, store=StoreFacts("/share", (StorePromise("exclusive creation", False, "2 succeeded"),)))),
+    ("fleet", FAIL, "is not private", "chmod 600", spoiled(
+        MAC, fleet=FleetFacts("/f", trouble="/f is not private", cure="chmod 600 /f"))),
+    ("certificates", FAIL, "expired 3 days ago", "--renew", spoiled(MAC, fleet=FleetFacts("/f", "lab", days=-3.0))),
+    ("certificates", WARN, "last 29 days", "copy the file", spoiled(MAC, fleet=FleetFacts("/f", "lab", days=29.0))),
+    ("scheduler", FAIL, "the certificate of another fleet", "one fleet file", spoiled(MAC, fleet=FleetFacts(
+        "/f", "lab", scheduler="tls://s:1", unreachable="it has the certificate of another fleet", refused=True))),
+    ("scheduler", WARN, "tls://s:1 does not answer: Connection refused", "fleet scheduler --install", spoiled(
+        MAC, fleet=FleetFacts("/f", "lab", scheduler="tls://s:1", unreachable="Connection refused"))),
+    ("fleet's store", WARN, "it is away", "mount it", spoiled(
+        MAC, fleet=FleetFacts("/f", "lab", store=StoreFacts("/share", trouble="it is away")))),
+    ("fleet's store", FAIL, "not the store of this fleet", "right file", spoiled(
+        MAC, fleet=FleetFacts("/f", "lab", store=StoreFacts("/share"), foreign="it is not the store of this fleet"))),
+    ("fleet's store", FAIL, "must not be used: exclusive creation: 2 succeeded", "docs/fleet.md", spoiled(
+        MAC, fleet=FleetFacts("/f", "lab", store=StoreFacts(
+            "/share", (StorePromise("exclusive creation", False, "2 succeeded"),))))),
 ]  # fmt: skip
 
 

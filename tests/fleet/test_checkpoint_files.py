@@ -108,13 +108,54 @@ def test_what_is_published_comes_back(checkpoints, folder, tmp_path):
     frozen = freeze(checkpoints, tmp_path / "frozen")
     generation = published(folder, frozen).tail.generation
     assert generation.position == Position(1, 0, 7)
-    fetching.fetch(folder, "job", generation, tmp_path / "back")
-    assert listing(tmp_path / "back") == frozen.listing
+    fetching.fetch(folder, "job", generation, RunDir(tmp_path / "back"))
+    assert listing(tmp_path / "back/checkpoints") == frozen.listing
     for path in frozen.folder.rglob("*"):
         if path.is_file():
-            back = tmp_path / "back" / path.relative_to(frozen.folder)
+            back = tmp_path / "back/checkpoints" / path.relative_to(frozen.folder)
             assert back.read_bytes() == path.read_bytes()
             assert back.stat().st_mode & 0o077 == 0
+
+
+def test_what_trackers_go_on_with_is_published_and_comes_back_but_is_no_progress(
+    checkpoints, folder, tmp_path
+):
+    save(checkpoints, "p-1/loop-1", 1)
+    run, back = RunDir(checkpoints.parent), RunDir(tmp_path / "back")
+    run.trackers.mkdir()
+    (run.trackers / "0af3-1.wandb-run.1").write_text("abc")
+    mine = published(folder, freeze(checkpoints, tmp_path / "frozen", run.trackers))
+    generation = mine.tail.generation
+    fetching.fetch(folder, "job", generation, back)
+    assert (back.trackers / "0af3-1.wandb-run.1").read_text() == "abc"
+    assert not (back.checkpoints / "trackers").exists()
+    assert back.has_checkpoints()
+    (run.trackers / "0af3-1.wandb-run.2").write_text("def")
+    again = Digests().found(freeze(checkpoints, tmp_path / "frozen", run.trackers))
+    perform(mine.publish("run", "", None, again), folder)
+    assert mine.tail.generation == generation
+
+
+@pytest.mark.parametrize(
+    ("now", "says"),
+    [
+        ({}, ""),
+        ({"kernel": "6.2", "memory": 5, "python": "3.13"}, ""),
+        ({"chip": "Apple M2"}, "Apple M1 -> Apple M2"),
+        ({"system": "Linux", "chip": None}, "macOS -> Linux, Apple M1 -> unknown"),
+        ({"version": "15.2"}, "15.1 -> 15.2"),
+    ],
+)
+def test_what_can_change_bits_is_named(now, says):
+    before = {
+        "system": "macOS",
+        "version": "15.1",
+        "machine": "arm64",
+        "chip": "Apple M1",
+        "kernel": "24",
+        "memory": 4,
+    }
+    assert lineage.differences(before, before | now) == says
 
 
 @pytest.mark.parametrize(
@@ -126,7 +167,7 @@ def test_a_damaged_file_is_refused_and_leaves_nothing(checkpoints, folder, tmp_p
     name = next(file.name for file in generation.files if file.path.endswith("tensors.bin"))
     harm(folder.folder / records.data_key("job", 1, name))
     with pytest.raises(Damaged):
-        fetching.fetch(folder, "job", generation, tmp_path / "back")
+        fetching.fetch(folder, "job", generation, RunDir(tmp_path / "back"))
     assert not (tmp_path / "back").exists()
 
 

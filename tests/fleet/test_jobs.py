@@ -82,7 +82,7 @@ class Lab:
                         os.kill(int(pid), signal.SIGKILL)
             process.wait()
             process.out.close()
-        for sockets in self.place.glob("*/runs/*/attempt.json"):  # of those that were killed
+        for sockets in self.place.rglob("runs/*/attempt.json"):  # of those that were killed
             shutil.rmtree(json.loads(sockets.read_text())["place"], ignore_errors=True)
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from stallguard.errors import StallguardError
@@ -110,3 +111,25 @@ def test_a_job_goes_on_from_what_did_not_finish(make: Make, code: int | None, go
     found = resume.unfinished(run.id, ["train.py"], PLACE)
     assert (found is not None) is goes_on
     assert resume.unfinished(run.id, ["train.py", "--other"], PLACE) is None
+
+
+def test_a_project_that_moved_is_the_same_command_also_with_another_interpreter(make: Make) -> None:
+    def moved(root: str) -> RunDir:
+        run = make(argv=["/env/python", f"{root}/train.py", f"--data={root}/data"])
+        asked = run_files.asked(run)
+        assert asked is not None
+        config = {"store": {"project": root}}
+        run_files.write(run.asked, msgspec.structs.replace(asked, cwd=f"{root}/jobs", config=config))
+        return run
+
+    run, root = moved("/Users/a/project"), "/home/b/xyz"
+    argv = ["/other/python", f"{root}/train.py", f"--data={root}/data"]
+    assert resume.heritage("last", argv, Path(root, "jobs"), root).id == run.id
+    assert resume.heritage(run.id, argv, Path(root, "jobs"), root).id == run.id
+    for other in (
+        (argv, Path(root, "jobs"), ""),
+        (argv, Path(root), root),
+        ([argv[0], "/x.py", *argv[2:]], Path(root, "jobs"), root),
+    ):
+        with pytest.raises(StallguardError, match="belong to another command"):
+            resume.heritage(run.id, *other)

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stallguard.launch.environment import keep_reference
 from stallguard.probe import process_key
@@ -65,6 +67,74 @@ def test_starts_at_one_instant_get_different_numbers(receiver):
     found = places(receiver, started)
     assert sorted(name.rpartition("-")[2] for name in found) == list("12345678")
     assert len({name.rpartition("-")[0] for name in found}) == 1
+
+
+PROJECTS = ("/Users/a/project", "/home/b/fleet/code/0af3/job")
+
+
+def key_in(
+    root, delta=None, words=("{root}/train.py", "--data={root}/data:{root}", "x"), below="/jobs", **more
+):
+    arguments = [word.format(root=root) for word in words]
+    return process_key.key(arguments, root + below, delta or {}, {process_key.PROJECT: root, **more})
+
+
+def test_a_project_elsewhere_has_the_same_key_and_another_folder_or_argument_in_it_another():
+    assert len({key_in(root) for root in PROJECTS}) == 1
+    assert len({key_in(root, **{process_key.PROJECT: ""}) for root in PROJECTS}) == 2
+    others = (
+        {"below": "/other"},
+        {"words": ("{root}/train2.py",)},
+        {"words": ("{root}2/train.py",)},
+        {"delta": {"A": "1"}},
+    )
+    assert len({key_in(PROJECTS[0], **other) for other in ({}, *others)}) == 5
+
+
+def test_what_describes_a_machine_is_no_part_of_it_if_the_project_can_move():
+    def changed(root, **variables):
+        return process_key.digests(
+            {process_key.PROJECT: root, "OUT": f"{root}/out", "SEED": "1", **variables}
+        )
+
+    first = changed(
+        PROJECTS[0], HOME="/Users/a", USER="a", PATH="/a/bin", VIRTUAL_ENV="/a/env", CONDA_PREFIX="/a"
+    )
+    assert first == changed(PROJECTS[1], HOME="/home/b", USER="b", PATH="/b/bin")
+    assert first != changed(PROJECTS[1], SEED="2")
+    assert len(process_key.digests({"HOME": "/a", "PATH": "/b"})) == 2
+
+
+def test_without_the_projects_root_a_key_is_what_it_was():
+    """Checkpoints of earlier versions are found by it."""
+    assert process_key.key(["train.py", "--out=/a/b"], "/a", {"SEED": "0"}, {}) == "e13d0c1f3b95720e"
+
+
+@given(
+    st.lists(
+        st.sampled_from(["/a/b", "/a/bc", "/x/a/b", "/a/b/c", "=", ":", " ", "x", "file://", ".", "-"])
+    ).map("".join)
+)
+def test_only_whole_paths_of_the_project_are_replaced(text):
+    made = process_key.portable(text, "/a/b")
+    assert made.replace("{project}", "/a/b") == text
+    assert "{project}c" not in made
+    assert "x{project}" not in made
+    assert process_key.portable(text, "") == text
+
+
+@pytest.mark.parametrize("path", ["/a/b", "/a/b/c/d.log", "/a/bc", "/other", "csv 0"])
+def test_a_path_comes_back_on_another_machine(path):
+    moved = process_key.native(process_key.portable(path, "/a/b"), "/z")
+    below = path == "/a/b" or path.startswith("/a/b/")
+    assert moved == (path.replace("/a/b", "/z") if below else path)
+
+
+def test_a_link_to_the_project_is_the_project(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    text = f"{tmp_path}/real/x {tmp_path}/link/x"
+    assert process_key.portable(text, str(tmp_path / "link")) == "{project}/x {project}/x"
 
 
 def test_a_secret_of_the_environment_is_not_written_down(receiver):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from stallguard.probe.trackers.log_directories import MOMENT
+from stallguard.probe.trackers.earlier_choices import EarlierChoices
+from stallguard.probe.trackers.log_directories import MOMENT, LogDirectories
 from tests.guarded.runs import guard
 
 SCRIPT = Path(__file__).parent / "scripts" / "boards.py"
@@ -38,3 +40,18 @@ def test_directories_named_by_the_time_stay_those_of_the_first_attempt(tmp_path)
 )  # fmt: skip
 def test_what_counts_as_a_moment(path, form):
     assert MOMENT.sub("*", path) == form
+
+
+def test_a_directory_in_the_project_is_found_where_the_project_is_now(tmp_path):
+    def directory(root, moment):
+        environment = {"STALLGUARD_TRACKERS": str(tmp_path / "trackers"), "STALLGUARD_PROJECT": root}
+        context = SimpleNamespace(
+            environment=environment, place="0af3-1", note=lambda *_: None, surprise=fail
+        )
+        return LogDirectories(EarlierChoices(context)).of(f"{root}/logs/{moment}")
+
+    def fail(where, error):
+        raise error
+
+    assert directory("/Users/a/project", "20261123-171430") == "/Users/a/project/logs/20261123-171430"
+    assert directory("/home/b/xyz", "20261124-030000") == "/home/b/xyz/logs/20261123-171430"

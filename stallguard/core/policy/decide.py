@@ -13,6 +13,7 @@ from stallguard.core.diagnosis.causes import CAUSES, UNKNOWN
 from stallguard.core.diagnosis.remedy import CPU, FINISH, HALF, NOTIFY, SAME, WAIT, Remedy
 from stallguard.core.limits import DEFAULTS, PolicyLimits
 from stallguard.core.policy.attempts import KEPT, AttemptHistory, PastAttempt, spent, streak, strikes
+from stallguard.core.policy.machine_fault import fault
 from stallguard.core.policy.remedies import ORDERS
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.errors import GAVE_UP, SIGNALLED
@@ -34,6 +35,8 @@ def decide(findings: Sequence[Finding], past: AttemptHistory, limits: PolicyLimi
         return _give_up(remedy.why, last)
     if last is None:
         return Decision(action="restart", why=remedy.why)
+    if limits.leave_machine and (reason := fault(findings, past, limits.healthy)):
+        return _give_up(f"another machine can continue the training; here: {reason}", last)
     made = spent(past, limits.restart_window)
     if made >= min(limits.max_restarts, KEPT - 1):
         count = "1 restart" if made == 1 else f"{made} restarts"

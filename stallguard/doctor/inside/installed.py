@@ -15,7 +15,7 @@ from pathlib import Path
 MARK = "stallguard-doctor:"
 NAMES = (
     "tensorflow", "tensorflow-cpu", "tensorflow-macos", "tf-nightly", "tensorflow-metal", "tensorflow-metal-plugin",
-    "keras", "tf-keras", "keras-nightly", "torch", "jax", "jaxlib", "jax-metal", "jax-mps",
+    "keras", "tf-keras", "keras-nightly", "torch", "jax", "jaxlib", "jax-metal", "jax-mps", "mlx",
     "numpy", "protobuf", "h5py", "pyarrow",
 )  # fmt: skip
 

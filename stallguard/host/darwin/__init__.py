@@ -23,7 +23,16 @@ from stallguard.host.darwin.process_tree import (
     throttled,
 )
 from stallguard.host.darwin.socket_peers import name_senders, peer_user, receive
-from stallguard.host.darwin.system import Gpu, MachineWatch, MemoryKill, facts, has_gpu, memory
+from stallguard.host.darwin.system import (
+    Gpu,
+    MachineWatch,
+    MemoryKill,
+    cuda_cards,
+    facts,
+    has_battery,
+    has_gpu,
+    memory,
+)
 
 __all__ = [
     "Gpu",
@@ -35,7 +44,9 @@ __all__ = [
     "boot",
     "catches",
     "census",
+    "cuda_cards",
     "facts",
+    "has_battery",
     "has_gpu",
     "has_open",
     "is_remote",

@@ -206,6 +206,11 @@ def power(text: str) -> str | None:
     return None if not found else "ac" if found[1] == "AC" else "battery"
 
 
+def has_battery(text: str) -> bool | None:
+    """Return whether `pmset -g ps` lists a battery, the machine's or a UPS's; None if it says nothing."""
+    return None if not _SOURCE.search(text) else bool(re.search(r"^ -\S", text, re.MULTILINE))
+
+
 def lid_closed(text: str) -> bool | None:
     """Return whether the lid is closed, from `ioreg -r -k AppleClamshellState`; None: there is no lid."""
     found = re.search(r'"AppleClamshellState" = (Yes|No)', text)

@@ -87,6 +87,16 @@ def has_gpu() -> bool | None:
     return None if text is None else bool(parse.accelerators(text))
 
 
+def cuda_cards() -> int | None:
+    """Return how many cards CUDA has: none; its last release for macOS was 10.2, for macOS 10.13."""
+    return 0
+
+
+def has_battery() -> bool | None:
+    """Return whether the machine has a battery; None if the system does not say."""
+    return parse.has_battery(tool.output([*PMSET, "ps"], PATIENCE) or "")
+
+
 class Gpu:
     """The Mac's GPU; keeps its clients' counters, because moving is a difference."""
 

@@ -10,9 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-from stallguard.host.linux.machine_facts import MachineWatch, facts
+from stallguard.host.linux.machine_facts import MachineWatch, facts, has_battery
 from stallguard.host.linux.memory_limits import MemoryKill, memory
-from stallguard.host.linux.nvml import Gpu, has_gpu
+from stallguard.host.linux.nvml import Gpu, cuda_cards, has_gpu
 from stallguard.host.linux.process_tree import Tree, alive, overcount, start_time
 from stallguard.host.linux.processor_limits import throttled
 from stallguard.host.linux.procfs import catches, slurp
@@ -22,9 +22,9 @@ from stallguard.host.linux.thread_census import census, has_open, is_remote, mai
 assert sys.platform != "darwin"  # noqa: S101 - for type checkers, which take one half
 
 __all__ = [
-    "Gpu", "MachineWatch", "MemoryKill", "Tree", "alive", "asleep", "boot", "catches", "census", "facts", "has_gpu",
-    "has_open", "is_remote", "main_site", "memory", "monotonic", "name_senders", "overcount", "peer_user", "receive",
-    "start_time", "throttled", "user_data",
+    "Gpu", "MachineWatch", "MemoryKill", "Tree", "alive", "asleep", "boot", "catches", "census", "cuda_cards",
+    "facts", "has_battery", "has_gpu", "has_open", "is_remote", "main_site", "memory", "monotonic",
+    "name_senders", "overcount", "peer_user", "receive", "start_time", "throttled", "user_data",
 ]  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from stallguard.host.linux.procfs import slurp
 
 BUSY = 0.05  # of a core; who uses less is not "busy"
 TOP = 3
+SUPPLIES = "/sys/class/power_supply"
 THROTTLE = "/sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_count"
 FREQUENCY = "/sys/devices/system/cpu/cpu0/cpufreq"
 
@@ -93,9 +94,20 @@ def _number(path: str) -> int | None:
     return whole_number(text)
 
 
+def has_battery() -> bool | None:
+    """Return whether the machine has a battery; None if the system does not say."""
+    return "Battery" in _supplies().values() if os.path.isdir(SUPPLIES) else None  # noqa: PTH112
+
+
+def _supplies() -> dict[str, str]:
+    """Return the kind of each supply of the machine; that of a mouse or a keyboard has the scope Device."""
+    paths = glob.glob(f"{SUPPLIES}/*")  # noqa: PTH207
+    return {path: _word(f"{path}/type") for path in paths if _word(f"{path}/scope") != "Device"}
+
+
 def _power() -> str | None:
     """Return what feeds the machine: Documentation/ABI/testing/sysfs-class-power."""
-    kinds = {path: _word(f"{path}/type") for path in glob.glob("/sys/class/power_supply/*")}  # noqa: PTH207
+    kinds = _supplies()
     if any(kind == "Mains" and _word(f"{path}/online") == "1" for path, kind in kinds.items()):
         return "ac"
     states = [_word(f"{path}/status") for path, kind in kinds.items() if kind == "Battery"]

@@ -16,6 +16,8 @@ from stallguard.core.readings import Device
 
 KERNEL_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, Windows' GPU under WSL
 
+CUDA_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")
+
 
 def has_gpu() -> bool | None:
     """Return whether the machine has a GPU that computes; None if it has the driver of one that cannot be read."""
@@ -23,6 +25,17 @@ def has_gpu() -> bool | None:
     if nvml is not None and nvml.nvmlDeviceGetCount():
         return True
     return None if any(os.path.exists(path) for path in KERNEL_DRIVERS) else False  # noqa: PTH110 - no more is asked
+
+
+def cuda_cards() -> int | None:
+    """Return how many cards CUDA has; None if there is the driver of one that cannot be read."""
+    nvml = _nvml()
+    if nvml is not None:
+        try:
+            return int(nvml.nvmlDeviceGetCount())
+        except nvml.NVMLError:
+            return None
+    return None if any(os.path.exists(path) for path in CUDA_DRIVERS) else 0  # noqa: PTH110 - no more is asked
 
 
 class Gpu:

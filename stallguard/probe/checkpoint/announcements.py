@@ -16,6 +16,7 @@ OWN_STOPPED = "waits for SIGTERM: the script's own BackupAndRestore resumes from
 DAMAGED = "checkpoint %s is damaged (%s); the previous one is used"
 ANOTHERS = "the script's loop starts over: its checkpoint was made by another function (%s)"
 EDITED = "the script has changed since the checkpoint was made (%s)"
+OTHER_VERSIONS = "the script's loop goes on with other versions than its checkpoint was made with: %s"
 LOADED = "the script's own load() read its newest checkpoint"
 RESUMED = "resuming from the %s checkpoint (%sepoch %d, batch %d)"
 FINISHED = "fit %d was finished before: it is not trained again"

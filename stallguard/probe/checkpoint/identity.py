@@ -17,6 +17,7 @@ import sys
 import zlib
 from typing import Any, NamedTuple
 
+from .. import process_key
 from . import announcements, object_kinds, pipelines, tensors, variables
 
 START = 16  # variables, and values of each, that are read as a fit begins
@@ -49,17 +50,25 @@ class IdentityComparison(NamedTuple):
 
 def of_process(place: str) -> dict[str, Any]:
     """Return what distinguishes this process from others of the run and from those of another script."""
-    arguments = list(getattr(sys, "orig_argv", sys.argv))[1:]
+    root = os.environ.get(process_key.PROJECT, "")
+    words = list(getattr(sys, "orig_argv", sys.argv))[1:]
+    arguments = [process_key.portable(word, root, process_key.PREFIX) for word in words]
     rows = os.environ.get("STALLGUARD_ROWS", "")
     if rows:
         arguments = [re.sub(r"(?<!\d)%s(?!\d)" % re.escape(rows), "{batch}", word) for word in arguments]
-    versions = {
+    folder = process_key.portable(os.getcwd(), root)
+    return {"place": place, "arguments": arguments, "folder": folder, "versions": versions()}
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the frameworks that are imported."""
+    found = {
         name: str(vars(sys.modules[name]).get("__version__", ""))
         for name in FRAMEWORKS
         if name in sys.modules
     }
-    versions["python"] = "%d.%d.%d" % sys.version_info[:3]
-    return {"place": place, "arguments": arguments, "folder": os.getcwd(), "versions": versions}
+    found["python"] = "%d.%d.%d" % sys.version_info[:3]
+    return found
 
 
 def of_fit(model: Any, iterator: Any, site: str) -> dict[str, Any]:
@@ -95,13 +104,13 @@ def of_fit(model: Any, iterator: Any, site: str) -> dict[str, Any]:
 
 def script() -> dict[str, int]:
     """Return {file: checksum} of the script and of its own modules that are imported."""
-    found = {}
+    found, root = {}, os.environ.get(process_key.PROJECT, "")
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and file.endswith(".py") and object_kinds.is_users(os.path.abspath(file)):
             try:
                 with open(file, "rb") as text:
-                    found[os.path.abspath(file)] = zlib.crc32(text.read())
+                    found[process_key.portable(os.path.abspath(file), root)] = zlib.crc32(text.read())
             except OSError:
                 continue
     return found
@@ -150,12 +159,16 @@ def _refusal(field: str, name: str, saved: Any, ours: Any) -> str:
     if field in ("model", "optimizer"):
         return "%s is %s now and was %s" % (name, _short(ours), _short(saved))
     if field in ("settings", "versions", "data") and isinstance(saved, dict) and isinstance(ours, dict):
-        keys = sorted(key for key in {**saved, **ours} if saved.get(key) != ours.get(key))
-        parts = ["%s %s, was %s" % (key, ours.get(key), saved.get(key)) for key in keys[:2]]
-        return ("%s differ: %s" % (name, "; ".join(parts)))[:300]
+        return ("%s differ: %s" % (name, differing(saved, ours)))[:300]
     if field in ("arguments", "folder", "site"):
         return ("%s: %s now, was %s" % (name, ours, saved))[:300]
     return "%s differ" % name if name.endswith("s") else "%s differs" % name
+
+
+def differing(saved: dict[str, Any], ours: dict[str, Any]) -> str:
+    """Return the first two of the values that differ."""
+    keys = sorted(key for key in {**saved, **ours} if saved.get(key) != ours.get(key))
+    return "; ".join("%s %s, was %s" % (key, ours.get(key), saved.get(key)) for key in keys[:2])
 
 
 def _short(name: Any) -> str:

@@ -54,6 +54,9 @@ class Manual:
             if facts.get("of") != self._identity():
                 self._context.note("inexact", announcements.ANOTHERS % facts.get("of", {}).get("save"))
                 return False
+            made, ours = facts.get("versions"), identity.versions()
+            if made and made != ours:
+                self._context.note("inexact", announcements.OTHER_VERSIONS % identity.differing(made, ours))
             before, now = facts["script"], identity.script()
             changed = [file for file in before if file in now and before[file] != now[file]]
             if changed:
@@ -96,7 +99,9 @@ class Manual:
             with open(os.path.join(folder, path), "rb+") as file:
                 flush(file)
                 files[path] = _check(file)
-        return {"files": files, "of": self._identity(), "script": identity.script()}
+        return {
+            "files": files, "of": self._identity(), "script": identity.script(), "versions": identity.versions(),
+        }  # fmt: skip
 
     def _identity(self) -> dict[str, str]:
         save = "%s.%s" % (

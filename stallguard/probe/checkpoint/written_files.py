@@ -21,6 +21,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from .. import process_key
 from . import object_kinds
 from .generations import no_link
 
@@ -39,6 +40,7 @@ class WrittenFiles:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
+        self._root = os.environ.get(process_key.PROJECT, "")  # names of files below it are relative to it
         self.appended: dict[str, int] = {}  # opened for appending since the fit began: size before
         self._copies: dict[str, str] = {}  # name of a file: its copy
         self._due: dict[str, bytes] = {}  # content that a file has to have when the script opens it
@@ -81,7 +83,7 @@ class WrittenFiles:
             os.makedirs(self.folder, exist_ok=True)
             base = os.path.join(self.folder, BASE)
             with open(base, "a", encoding="utf-8", errors="surrogateescape", opener=no_link) as known:
-                known.write("%d %s\n" % (self.appended[path], path))
+                known.write("%d %s\n" % (self.appended[path], self._portable(path)))
 
     def rewind(self) -> None:
         """Cut off what an earlier attempt of this fit appended, because the fit starts over; raises OSError."""
@@ -93,7 +95,9 @@ class WrittenFiles:
         self._due.clear()
         # The first record of a file holds.
         self._cuts = {
-            path: int(size) for size, _, path in reversed(lines) if size.isdecimal() and len(size) <= DIGITS
+            process_key.native(path, self._root): int(size)
+            for size, _, path in reversed(lines)
+            if size.isdecimal() and len(size) <= DIGITS
         }
 
     def _bring_back(self, path: str) -> None:
@@ -110,14 +114,14 @@ class WrittenFiles:
     def keep(self, state: Walk, callbacks: list[Any]) -> list[list[Any]]:
         """Return [name, copy, size] of each file as it is now; raises OSError."""
         found: list[list[Any]] = [
-            [path, self._copies[path], len(content)] for path, content in self._due.items()
+            [self._portable(path), self._copies[path], len(content)] for path, content in self._due.items()
         ]
         for name, path, handle in self._written(state, callbacks):
             if handle is not None:
                 handle.flush()
             if os.path.isfile(path):
                 size = os.path.getsize(path)
-                found.append([name, self._copied(name, path, size), size])
+                found.append([self._portable(name), self._copied(name, path, size), size])
         return found
 
     def restore(self, kept: list[list[Any]], state: Walk, callbacks: list[Any]) -> int:
@@ -128,7 +132,8 @@ class WrittenFiles:
         """
         there = {name: (path, handle) for name, path, handle in self._written(state, callbacks)}
         changed = 0
-        for name, copy, size in kept:
+        for known, copy, size in kept:
+            name = process_key.native(known, self._root)
             path, handle = there.get(name, (name, None))
             if not os.path.isabs(path) or not copy.isdecimal():
                 continue  # a handle that does not exist in this process
@@ -154,6 +159,9 @@ class WrittenFiles:
             if owner is not None and os.path.getsize(path):
                 owner.append_header = False
         return changed
+
+    def _portable(self, path: str) -> str:
+        return process_key.portable(path, self._root)
 
     def _written(self, state: Walk, callbacks: list[Any]) -> list[tuple[str, str, Any]]:
         """Return (name, path, handle or None) of the files written line by line; a handle's name is its slot."""

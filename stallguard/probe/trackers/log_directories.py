@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 import re
 
+from .. import process_key
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -49,11 +51,14 @@ class LogDirectories:
             if given.startswith(known + os.sep):
                 return used + given[len(known) :]
         form = MOMENT.sub("*", given)
-        choice: Choice = self._choices.next("log-directory-" + _digest(os.path.abspath(form)))
-        if choice.earlier and MOMENT.sub("*", choice.earlier) == form and choice.earlier != given:
-            self._choices.report("goes on in the log directory %s" % choice.earlier)
-            return choice.earlier
-        choice.keep(given)
+        root = self._choices.context.environment.get(process_key.PROJECT, "")
+        place = process_key.portable(os.path.abspath(form), root)
+        choice: Choice = self._choices.next("log-directory-" + _digest(place))
+        earlier = process_key.native(choice.earlier, root)
+        if earlier and MOMENT.sub("*", earlier) == form and earlier != given:
+            self._choices.report("goes on in the log directory %s" % earlier)
+            return earlier
+        choice.keep(process_key.portable(given, root))
         return given
 
 

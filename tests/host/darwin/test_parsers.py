@@ -147,16 +147,17 @@ def test_heat_is_read(text: str, thermal: Thermal) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "source"),
+    ("text", "source", "has_battery"),
     [
-        ("Now drawing from 'AC Power'\n -InternalBattery-0 (id=1)\t99%; charged", "ac"),
-        ("Now drawing from 'Battery Power'\n -InternalBattery-0\t57%; discharging", "battery"),
-        ("Now drawing from 'UPS Power'", "battery"),
-        ("", None),
+        ("Now drawing from 'AC Power'\n -InternalBattery-0 (id=1)\t99%; charged", "ac", True),
+        ("Now drawing from 'Battery Power'\n -InternalBattery-0\t57%; discharging", "battery", True),
+        ("Now drawing from 'UPS Power'\n -Back-UPS 700\t90%; discharging", "battery", True),
+        ("Now drawing from 'AC Power'", "ac", False),
+        ("", None, None),
     ],
 )
-def test_the_power_source_is_read(text: str, source: str | None) -> None:
-    assert parse.power(text) == source
+def test_the_power_source_is_read(text: str, source: str | None, has_battery: bool | None) -> None:
+    assert (parse.power(text), parse.has_battery(text)) == (source, has_battery)
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,8 @@ def test_a_torn_stat_file_is_unknown(text: bytes) -> None:
             "battery",
         ),
         ({"BAT0": {"type": "Battery", "status": "Full"}}, "ac"),
+        # The battery of a mouse does not feed the machine.
+        ({"hidpp_battery_0": {"type": "Battery", "status": "Discharging", "scope": "Device"}}, None),
     ],
 )
 def test_the_power_source(
@@ -94,6 +96,10 @@ def test_the_power_source(
     monkeypatch.setattr("glob.glob", lambda _pattern: [f"/s/{name}" for name in supplies])
     monkeypatch.setattr(machine_facts, "_word", lambda path: files.get(path, ""))
     assert machine_facts._power() == power
+    monkeypatch.setattr("os.path.isdir", lambda path: True)
+    assert machine_facts.has_battery() is ("BAT0" in supplies)
+    monkeypatch.setattr("os.path.isdir", lambda path: False)
+    assert machine_facts.has_battery() is None
 
 
 @linux

@@ -1,0 +1,316 @@
+"""`scripts/bench fleet`: does a fleet lose nothing and do nothing twice while its machines fail?
+
+Three machines (namespaces of Linux: own network, processes and home) train 20 jobs of a sweep with a store in a folder,
+and again with one in a bucket of a local S3 server.  Meanwhile one machine is killed with all its processes, one has a
+GPU that does not answer, one is cut off from network and store, and the scheduler is killed and started again.  Each
+job must finish, with the weights of the same training alone, bit for bit; and nothing must be published twice.
+
+Needs root on Linux.  About 8 minutes for a store, 6 for Ray.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import psutil
+from detection.figures import quantile, table
+from detection.goals import Goal, verdict
+from fleets import published
+from fleets.fleet_of_machines import Fleet
+from fleets.machines import Machine, Network, wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEDS, COPIES, EPOCHS = 5, 4, 60
+LONGEST = 900.0  # s that all jobs may take
+AWAY = 30.0  # s beyond the lease for which a machine is cut off
+EVACUATED = 75.0  # s at a lease of 60: the goal
+PUBLISHING = 0.10  # share of a bare run's time: the goal for what a job takes longer
+
+
+class Fault(NamedTuple):
+    """A failure, and the seconds until its job trained elsewhere."""
+
+    what: str
+    job: str
+    host: str
+    to: str
+    seconds: float
+
+
+def bare(fleet: Fleet, seed: int) -> tuple[float, str]:
+    """Return how long `stallguard run` alone takes for a seed, in seconds, and its weights."""
+    began = time.monotonic()
+    output = fleet.say("run", "--quiet", "--python", sys.executable, "--", "train.py", *arguments(seed))
+    digest = next(line.split()[1] for line in output.splitlines() if line.startswith("digest "))
+    return time.monotonic() - began, digest
+
+
+def arguments(seed: int) -> list[str]:
+    """Return the arguments of the training."""
+    return ["--seed", str(seed), "--epochs", str(EPOCHS)]
+
+
+def overhead(fleet: Fleet, count: int) -> tuple[list[float], list[float]]:
+    """Return by which share a job of an idle fleet takes longer than a bare run, and what lies before its start.
+
+    The first: from the start of `stallguard run` to its end on the machine; the second: seconds from `submit` to it.
+    """
+    shares, waits = [], []
+    for number in range(count):
+        alone, _ = bare(fleet, number)
+        job = f"overhead-{number}"
+        submitted = time.time()
+        fleet.say(
+            "submit",
+            "--name",
+            job,
+            "--set",
+            f"store.lease={fleet.lease}s",
+            "--",
+            "train.py",
+            *arguments(number),
+        )
+        wait_for(f"{job} finishes", lambda job=job: fleet.finished([job]), LONGEST, 0.1)
+        machine = next(one for one in fleet.machines if one.firsts(job))
+        began, ended = ends(machine, job)
+        shares.append((ended - began) / alone - 1)
+        waits.append(began - submitted)
+    return shares, waits
+
+
+def ends(machine: Machine, job: str) -> tuple[float, float]:
+    """Return when a worker says that a job began and ended, in seconds since 1970; to the second."""
+    wait_for("the worker says so", lambda: f"{job} ended" in machine.log.read_text(errors="replace"), 30)
+    stamps = {}
+    for line in machine.log.read_text(errors="replace").splitlines():
+        for word in ("begins", "ended"):
+            if f"  {job} {word} " in line:
+                stamps[word] = time.mktime(time.strptime(line[:19], "%Y-%m-%d %H:%M:%S"))
+    return stamps["begins"], stamps["ended"]
+
+
+def sweep(fleet: Fleet) -> list[str]:
+    """Submit the jobs; return their names."""
+    file = fleet.place / "sweep.toml"
+    seeds, copies = list(range(SEEDS)), list(range(COPIES))
+    file.write_text(
+        f'name = "bench"\ncommand = ["train.py", "--epochs", "{EPOCHS}"]\n'
+        f'options = ["--set", "store.lease={fleet.lease}s"]\n'
+        f"[parameters]\nseed = {seeds}\ncopy = {copies}\n"
+    )
+    fleet.say("sweep", str(file))
+    return [f"bench-{number:03}" for number in range(1, SEEDS * COPIES + 1)]
+
+
+def evacuated(fleet: Fleet, what: str, job: str, machine: Machine, began: float, limit: float) -> Fault:
+    """Wait until a job trains on another machine; return how long that took."""
+    others = [one for one in fleet.machines if one is not machine]
+
+    def elsewhere() -> list[tuple[float, str]]:
+        return [(first, one.host) for one in others for first in one.firsts(job) if first > began]
+
+    wait_for(f"{job} goes on elsewhere after: {what}", elsewhere, limit)
+    first, host = min(elsewhere())
+    say(f"{what}: {job} of {machine.host} trains on {host} after {first - began:.1f} s")
+    return Fault(what, job, machine.host, host, first - began)
+
+
+def fail(fleet: Fleet, jobs: list[str]) -> list[Fault]:
+    """Let machines fail, one after the other."""
+    first, second, third = fleet.machines
+    limit, faults = fleet.lease * 2 + 120, []
+    victim = victim_of(fleet, first, jobs)
+    began = time.time()
+    first.kill()
+    faults.append(evacuated(fleet, "killed", victim, first, began, limit))
+    fleet.boot(first)
+    fleet.kill_scheduler()
+    say("the scheduler is killed")
+    time.sleep(5)
+    fleet.start_scheduler()
+
+    victim = victim_of(fleet, second, jobs)
+    (second.home / "wedged").touch()
+    wait_for("its GPU counts as wedged", lambda: fleet.store.read(f"cordons/{second.host}"), 400)
+    faults.append(evacuated(fleet, "wedged", victim, second, time.time(), limit))
+    (second.home / "wedged").unlink()
+    fleet.say("fleet", "uncordon", second.host)
+
+    victim = victim_of(fleet, third, jobs)
+    began = time.time()
+    third.cut_off()
+    faults.append(evacuated(fleet, "cut off", victim, third, began, limit))
+    while time.time() < began + fleet.lease + AWAY:
+        time.sleep(0.5)
+    third.reconnect()
+    return faults
+
+
+def victim_of(fleet: Fleet, machine: Machine, jobs: list[str]) -> str:
+    """Wait until a machine trains a job and has published something of it; return the job."""
+    wait_for(f"{machine.host} publishes", lambda: fleet.held_by(machine, jobs), 300)
+    return fleet.held_by(machine, jobs)
+
+
+def say(text: str) -> None:
+    """Say how far the bench is."""
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
+
+
+class Found(NamedTuple):
+    """What one store gave.  `wrong`: jobs with other weights; `refused`: counts of published.Published."""
+
+    kind: str
+    faults: list[Fault]
+    jobs: int
+    finished: int
+    wrong: int
+    twice: int
+    memory: float  # MB of an idle worker
+    shares: list[float]
+    waits: list[float]
+    seconds: float
+
+
+def weigh(fleet: Fleet, jobs: list[str], expected: dict[int, str]) -> tuple[int, int, int]:
+    """Return how many jobs finished, have other weights, and published something twice."""
+    wrong = twice = 0
+    for number, job in enumerate(jobs):
+        digests = [one for machine in fleet.machines for one in machine.digests(job)]
+        wrong += not digests or {*digests} != {expected[number // COPIES]}
+        log = published.read(fleet.store, job)
+        twice += bool(log.fenced or log.repeated or log.after_end or log.finished > 1)
+    return len(fleet.finished(jobs)), wrong, twice
+
+
+def one_store(kind: str, options: argparse.Namespace, environment: dict[str, str], network: Network) -> Found:
+    """Do it all with one kind of store."""
+    with tempfile.TemporaryDirectory(prefix="sgf-") as made:
+        fleet = Fleet(Path(made), network, kind, options.lease, environment)
+        try:
+            began = time.monotonic()
+            fleet.start_scheduler()
+            for machine in fleet.machines:
+                machine.connect()
+                fleet.boot(machine)
+            wait_for("all machines are there", lambda: all(map(fleet.is_ready, fleet.machines)), 120)
+            time.sleep(10)
+            memory = max(psutil.Process(one.first).memory_full_info().uss for one in fleet.machines) / 1e6
+            say(f"{kind}: three machines; an idle worker takes {memory:.1f} MB")
+            expected = {seed: bare(fleet, seed)[1] for seed in range(SEEDS)}
+            shares, waits = overhead(fleet, options.overhead)
+            jobs = sweep(fleet)
+            say(f"{kind}: {len(jobs)} jobs are submitted")
+            faults = fail(fleet, jobs)
+            wait_for("all jobs finish", lambda: len(fleet.finished(jobs)) == len(jobs), LONGEST, 2)
+            finished, wrong, twice = weigh(fleet, jobs, expected)
+            seconds = time.monotonic() - began
+            return Found(kind, faults, len(jobs), finished, wrong, twice, memory, shares, waits, seconds)
+        finally:
+            if options.keep:
+                fleet.keep(Path(options.keep) / kind)
+            fleet.close()
+
+
+@contextlib.contextmanager
+def bucket(host: str) -> Iterator[dict[str, str]]:
+    """Serve S3 on the bridge; yield the variables that name it."""
+    import s3fs
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address=host, port=0, verbose=False)
+    server.start()
+    address, port = server.get_host_and_port()
+    found = {
+        "AWS_ENDPOINT_URL": f"http://{address}:{port}", "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }  # fmt: skip
+    os.environ.update(found)
+    s3fs.S3FileSystem(skip_instance_cache=True).mkdir("fleet")
+    try:
+        yield found
+    finally:
+        server.stop()
+
+
+def print_table(found: list[Found]) -> list[Goal]:
+    """Print what was measured, and return the goals."""
+    rows = [
+        (one.kind, f"{one.finished}/{one.jobs}", str(one.wrong), str(one.twice), f"{one.memory:.1f}",
+         f"{quantile(one.shares, 0.5):+.1%}", f"{quantile(one.waits, 0.5):.1f}", f"{one.seconds:.0f}")
+        for one in found
+    ]  # fmt: skip
+    head = (
+        "store",
+        "finished",
+        "other weights",
+        "published twice",
+        "idle worker MB",
+        "over a bare run",
+        "start s",
+        "s",
+    )
+    print(table(head, rows))
+    faults = [(one.kind, *fault) for one in found for fault in one.faults]
+    if faults:
+        shown = [
+            (kind, what, job, host, to, f"{seconds:.1f}") for kind, what, job, host, to, seconds in faults
+        ]
+        print(table(("store", "machine is", "job", "from", "to", "s until it trains again"), shown))
+    seconds = [fault[-1] for fault in faults]
+    print(f"time to evacuate: p50 {quantile(seconds, 0.5):.1f} s, p95 {quantile(seconds, 0.95):.1f} s")
+    goals = [
+        Goal("jobs that did not finish", sum(one.jobs - one.finished for one in found), 0),
+        Goal("jobs with other weights", sum(one.wrong for one in found), 0),
+        Goal("jobs published twice", sum(one.twice for one in found), 0),
+        Goal("idle worker, MB", max(one.memory for one in found), 80),
+    ]
+    if faults:
+        goals.append(Goal("time to evacuate p95, s", quantile(seconds, 0.95), EVACUATED))
+    shares = [share for one in found for share in one.shares]
+    return [*goals, Goal("over a bare run, p50", quantile(shares, 0.5), PUBLISHING)] if shares else goals
+
+
+def main() -> int:
+    """Do it with each store, print the table; 1 if a goal is missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--store", choices=["file", "s3"], help="only this one")
+    parser.add_argument("--lease", type=float, default=60.0, help="seconds [60]")
+    parser.add_argument("--overhead", type=int, default=3, help="pairs of a job and a bare run [3]")
+    parser.add_argument("--keep", metavar="DIR", help="keep the logs")
+    options = parser.parse_args()
+    if sys.platform == "darwin" or os.geteuid():
+        print("scripts/bench fleet makes machines of Linux namespaces: it needs Linux, and root")
+        return 1
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    network = Network()
+    network.open()
+    try:
+        with bucket(network.host) as s3:
+            kinds = [options.store] if options.store else ["file", "s3"]
+            found = [one_store(kind, options, {**environment, **s3}, network) for kind in kinds]
+    finally:
+        network.close()
+    goals = print_table(found)
+    print(verdict(goals))
+    return int(not all(goal.holds for goal in goals))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,307 @@
+"""`stallguard fleet`: several machines that train the jobs of one store."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from stallguard import config, jsontext, units
+from stallguard.agent.job import is_ours
+from stallguard.agent.service_manager import manager, own_system
+from stallguard.cli import _complete
+from stallguard.cli._console import echo
+from stallguard.cli._json import prints_json
+from stallguard.core.text import duration
+from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, USAGE, StallguardError
+from stallguard.fleet import membership, orders
+
+if TYPE_CHECKING:
+    from stallguard.fleet.membership import Membership
+    from stallguard.fleet.store import Store
+    from stallguard.pool.machines import FleetMachine
+
+
+@click.group("fleet", cls=_complete.VerbGroup)
+def command() -> None:
+    """Train on several machines: a fleet with one store and one scheduler.
+
+    \b
+    Examples:
+      stallguard fleet init --store file:///share/fleet --scheduler studio-1.local
+      stallguard fleet scheduler --install
+      stallguard fleet worker --install --between 22:00 07:00 --mains-only
+      stallguard fleet machines
+    """  # noqa: D301 - click wants the real backspace
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+@command.command("init")
+@click.option(
+    "--store", "store_url", metavar="URL", help="Folder or bucket of the fleet: file:///..., s3://..."
+)
+@click.option("--scheduler", metavar="HOST[:PORT]", default="", help="Machine of the scheduler.  [this one]")
+@click.option("--days", type=click.IntRange(1, 3650), help="Days that the certificates last.  [730]")
+@click.option("--force", is_flag=True, help="Replace the fleet file of this machine.")
+@click.option("--renew", is_flag=True, help="Make new certificates for the fleet of this machine.")
+def init(store_url: str | None, scheduler: str, days: int | None, force: bool, renew: bool) -> None:
+    """Make a fleet: certificates, a token, and one file to copy to each machine."""
+    from stallguard.pool import founding
+
+    place, lasts = membership.path(os.environ), days or founding.DAYS
+    if renew:
+        if store_url or scheduler or force:
+            raise StallguardError(
+                "--renew keeps store and scheduler",
+                cure="stallguard fleet init --renew [--days N]",
+                code=USAGE,
+            )
+        member = founding.renew(membership.required(os.environ), lasts, place, _now())
+        echo(f"{member.fleet}: new certificates for {lasts} days in {place}")
+        echo("copy this file to each machine again, then restart the scheduler and each worker there")
+        return
+    if not store_url:
+        raise StallguardError(
+            "a fleet needs a store", cure="stallguard fleet init --store file:///share/fleet", code=USAGE
+        )
+    member = founding.found(store_url, scheduler, lasts, place, _now(), force=force)
+    host = member.scheduler.removeprefix("tls://")
+    for line in (
+        f"{member.fleet}: made, with the store {member.store}; its certificates last {lasts} days",
+        f"1. copy {place} to the same place on each machine (scp -p); who has it can start programs on all of them",
+        f"2. on {host.rpartition(':')[0]}: stallguard fleet scheduler --install",
+        "3. on each machine that trains: stallguard fleet worker --install",
+    ):
+        echo(line)
+
+
+_installs = click.option("--install", is_flag=True, help="Run it at all times, as a service of this user.")
+_uninstalls = click.option("--uninstall", is_flag=True, help="End and remove that service.")
+
+
+@command.command("scheduler")
+@click.option(
+    "--listen", metavar="HOST:PORT", default="", help="Address to listen on.  [the port of the fleet file]"
+)
+@click.option("--dashboard", is_flag=True, help="Serve Dask's dashboard on 127.0.0.1:8787; needs bokeh.")
+@_installs
+@_uninstalls
+def scheduler(listen: str, dashboard: bool, install: bool, uninstall: bool) -> None:
+    """Place the jobs of the fleet on its machines; in the foreground, or as a service."""
+    if uninstall:
+        _uninstall("scheduler")
+        return
+    from stallguard.fleet import member_tls
+    from stallguard.pool import founding, security
+
+    member = _checked_member()
+    port = member_tls.endpoint(member.scheduler)[1]
+    where = founding.scheduler_address(listen).removeprefix("tls://") if listen else f"0.0.0.0:{port}"
+    if dashboard:
+        security.require_dashboard()
+    if install:
+        _install("scheduler", ("--listen", where, *(("--dashboard",) if dashboard else ())), member)
+        return
+    _trim_log("scheduler")
+    from stallguard.pool import scheduler_process
+
+    scheduler_process.serve(member, where, _say, dashboard=dashboard)
+
+
+@command.command("worker")
+@click.option(
+    "--between",
+    nargs=2,
+    metavar="HH:MM HH:MM",
+    help="Take jobs only between these times of day: 22:00 07:00.",
+)
+@click.option("--mains-only", is_flag=True, help="Take no job on battery.")
+@click.option("--slots", type=click.IntRange(1, 64), default=1, show_default=True, help="Jobs at once.")
+@click.option("--memory", metavar="SIZE", help="Memory for jobs: 48GB.  [all without an eighth]")
+@click.option("--name", metavar="HOST", help="Name of this machine in the fleet.  [its host name]")
+@_installs
+@_uninstalls
+def worker(
+    between: tuple[str, str] | None,
+    mains_only: bool,
+    slots: int,
+    memory: str | None,
+    name: str | None,
+    install: bool,
+    uninstall: bool,
+) -> None:
+    """Train jobs of the fleet on this machine; in the foreground, or as a service."""
+    if uninstall:
+        _uninstall("worker")
+        return
+    from stallguard.pool import hours, machines
+    from stallguard.pool.worker_options import WorkerOptions
+
+    try:
+        size = units.size(memory) if memory else None
+    except ValueError as error:
+        raise StallguardError(f"{memory!r} is not a size", cure="--memory 48GB", code=USAGE) from error
+    host = machines.checked_host(name) if name else orders.host_name(os.uname().nodename)
+    window = hours.window(*between) if between else None
+    asked = WorkerOptions(host, slots, size, window, mains_only)
+    member = _checked_member()
+    if install:
+        # The name is fixed: the host name of a laptop changes with its network.
+        words = ["--name", host, "--slots", str(slots)]
+        words += ["--between", *between] if between else []
+        words += ["--memory", str(size)] if size is not None else []
+        words += ["--mains-only"] if mains_only else []
+        _install("worker", tuple(words), member)
+        return
+    _trim_log("worker")
+    from stallguard.pool import worker_process
+
+    worker_process.work(member, asked, os.environ, _say)
+
+
+def _say(line: str) -> None:
+    echo(f"{_now().astimezone():%Y-%m-%d %H:%M:%S}  {line}", err=True)
+
+
+@command.command("job")
+@click.argument("job")
+def job(job: str) -> None:
+    """Train JOB of the fleet on this machine, in the foreground: for engines that start commands, such as Ray."""
+    from stallguard.pool import one_job
+
+    sys.exit(one_job.train(membership.required(os.environ), job, os.environ, _say))
+
+
+def _checked_member() -> Membership:
+    """Return the fleet file of a machine that serves the fleet.  Raises StallguardError if it would not work."""
+    from stallguard.pool import security
+
+    member = membership.required(os.environ)
+    security.security(member)  # its packages are there, its certificates valid
+    _store(member)
+    return member
+
+
+def _store(member: Membership) -> Store:
+    """Return the store of the fleet.  Raises StallguardError."""
+    from stallguard.fleet import store_owner
+
+    return store_owner.opened(member)
+
+
+def _install(kind: str, options: tuple[str, ...], member: Membership) -> None:
+    from stallguard.pool import services
+
+    own = manager(own_system(), os.environ)
+    settings = config.load({}, os.environ, Path.cwd()).config
+    job = services.service(kind, options, settings, os.environ, Path.cwd(), own.places)
+    own.ready()
+    own.install(job)
+    echo(f"{job.name}: runs from now on, and from each login on; its log: {job.log}", err=True)
+    for line in (*own.advice(job), services.secrets_left_out(member.store, os.environ)):
+        if line:
+            echo(line, err=True)
+
+
+def _uninstall(kind: str) -> None:
+    own = manager(own_system(), os.environ)
+    name = f"fleet-{kind}"
+    if not is_ours(own.program(name)) and not own.known(name).loaded:
+        raise StallguardError(
+            f"the {kind} of the fleet is not installed here",
+            cure=f"stallguard fleet {kind} --install installs it",
+            code=NO_SUCH_RUN,
+        )
+    own.uninstall(name)
+    echo(f"{name}: removed", err=True)
+
+
+def _trim_log(kind: str) -> None:
+    """Cut the log of the service, if there is one: it grows for years."""
+    from stallguard.agent import runner
+
+    runner.trim(manager(own_system(), os.environ).places.log(f"fleet-{kind}"))
+
+
+@command.command("machines")
+@prints_json("One JSON object with all machines.", "stallguard.pool.machines:FleetMachines")
+def show_machines(as_json: bool) -> None:
+    """List the machines of the fleet: state, what they offer, their jobs, and which take none."""
+    from stallguard.pool import machines
+
+    member = membership.required(os.environ)
+    store = _store(member)
+    with _asking(store):
+        found = machines.read(store, _now())
+    if as_json:
+        echo(jsontext.readable(machines.FleetMachines(machines.SCHEMA, member.fleet, found)))
+        return
+    for machine in found:
+        for line in _lines(machine):
+            echo(line)
+    if not found:
+        echo("no machine has had a worker; on each: stallguard fleet worker --install", err=True)
+
+
+def _lines(machine: FleetMachine) -> list[str]:
+    """Return a machine: a line of what it is, and lines of what it does."""
+    from stallguard.pool import machines
+
+    seen = f"{duration(machine.seen)} ago" if machine.seen is not None else ""
+    card = machine.card
+    chip = str(card.about.get("chip") or "") if card else ""
+    offers = ", ".join(filter(None, (chip, machines.summary(card.resources) if card else "")))
+    rows = [machine.why, f"trains {', '.join(card.jobs)}" if card and card.jobs else ""]
+    if card:
+        rows.append(", ".join(f"{name} {version}" for name, version in card.versions.items()))
+    first = f"{machine.host:<20}  {machine.state:<10}  {seen:<14}  {offers}".rstrip()
+    return [first, *(f"{'':<20}  {row}" for row in rows if row)]
+
+
+@command.command("cordon")
+@click.argument("host")
+@click.option("--why", required=True, help="Reason, for everybody who lists the machines.")
+def cordon(host: str, why: str) -> None:
+    """Have a machine take no job from now on; what it trains goes on."""
+    from stallguard.pool import machines
+
+    store = _store(membership.required(os.environ))
+    with _asking(store):
+        machines.cordon(store, host, why, _now())
+    echo(f"{host}: takes no job until stallguard fleet uncordon {host}", err=True)
+
+
+@command.command("uncordon")
+@click.argument("host")
+def uncordon(host: str) -> None:
+    """Let a machine take jobs again."""
+    from stallguard.pool import machines
+
+    store = _store(membership.required(os.environ))
+    with _asking(store):
+        machines.uncordon(store, host)
+    echo(f"{host}: takes jobs again", err=True)
+
+
+@contextlib.contextmanager
+def _asking(store: Store) -> Iterator[None]:
+    from stallguard.fleet.store import StoreError
+
+    try:
+        yield
+    except StoreError as error:
+        raise StallguardError(
+            f"the store {store.url} does not answer",
+            why=str(error),
+            cure="try again; stallguard doctor tries the store",
+            code=CANNOT_RUN,
+        ) from error

@@ -1,0 +1,55 @@
+"""`stallguard sweep`: give one training with several parameters to the fleet."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from stallguard import jsontext
+from stallguard.cli import submit
+from stallguard.cli._console import echo
+from stallguard.cli._json import prints_json
+from stallguard.errors import USAGE, StallguardError
+
+
+@click.command("sweep")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--revision", default="", help="Train this revision of git, not the files as they are.")
+@click.option("--dry-run", is_flag=True, help="Only show the jobs.")
+@prints_json("One JSON object.", "stallguard.pool.submitting:Submitted")
+def command(file: Path, revision: str, dry_run: bool, as_json: bool) -> None:
+    """Submit each combination of the parameters in FILE as a job.
+
+    A sweep that is submitted again adds the jobs that are missing.
+
+    \b
+    Example of a FILE:
+      name = "rates"
+      command = ["train.py", "--epochs", "20"]
+      needs = ["metal"]
+      [parameters]
+      rate = [0.1, 0.01]
+      rows = [32, 64]
+    """  # noqa: D301 - click wants the real backspace
+    from stallguard.pool import sweeps
+
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise StallguardError(f"cannot read {file}", why=reason or str(error), code=USAGE) from error
+    wishes = sweeps.jobs(text, str(file))
+    if dry_run:
+        for wish in wishes:
+            echo(f"{wish.job:<24}  {shlex.join(wish.words)}")
+        return
+    submitted = submit.send(wishes, revision)
+    if as_json:
+        echo(jsontext.readable(submitted))
+        return
+    present = f"; {len(submitted.present)} were there already" if submitted.present else ""
+    echo(f"{len(submitted.jobs)} jobs submitted{present}; stallguard ps lists them", err=True)
+    for line in submitted.notes:
+        echo(line, err=True)

@@ -1,0 +1,70 @@
+"""The checks of the fleet that this machine is in: its file, its certificates, its scheduler, its store.
+
+Functions of facts; on a machine in no fleet they find nothing.  What is away now can be back at night, so it is a
+warning; what does not mend itself is a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stallguard.doctor.facts import MachineFacts
+from stallguard.doctor.findings import CheckText, fail, ok, warn
+
+SOON = 30.0  # days before their end from which certificates are to be renewed
+RENEW = "stallguard fleet init --renew, then copy the file to each machine and restart its services"
+
+
+def member(facts: MachineFacts) -> Iterator[CheckText]:
+    """Is the fleet file one that can be used?"""
+    fleet = facts.fleet
+    if fleet is None:
+        return
+    if fleet.trouble:
+        yield fail(fleet.trouble, fleet.cure)
+    else:
+        yield ok(f"{fleet.name}, by {fleet.path}")
+
+
+def certificates(facts: MachineFacts) -> Iterator[CheckText]:
+    """How long do the certificates last?"""
+    days = facts.fleet.days if facts.fleet else None
+    if days is None:
+        return
+    if days <= 0:
+        yield fail(f"the certificates of the fleet expired {-days:.0f} days ago", RENEW)
+    elif days < SOON:
+        yield warn(f"the certificates of the fleet last {days:.0f} days", RENEW)
+    else:
+        yield ok(f"the certificates of the fleet last {days:.0f} days")
+
+
+def scheduler(facts: MachineFacts) -> Iterator[CheckText]:
+    """Does the scheduler answer, and are both sides of one fleet?"""
+    fleet = facts.fleet
+    if fleet is None or not fleet.scheduler:
+        return
+    if fleet.refused:
+        yield fail(f"{fleet.scheduler}: {fleet.unreachable}", "use one fleet file on both machines")
+    elif fleet.unreachable:
+        cure = "on that machine: stallguard fleet scheduler --install; and let its firewall pass that port"
+        yield warn(f"{fleet.scheduler} does not answer: {fleet.unreachable}", cure)
+    else:
+        yield ok(f"{fleet.scheduler} answers with a certificate of the fleet")
+
+
+def store(facts: MachineFacts) -> Iterator[CheckText]:
+    """Is the store there, does it keep what stallguard relies on, and is it this fleet's?"""
+    fleet = facts.fleet
+    if fleet is None or fleet.store is None:
+        return
+    broken = [one for one in fleet.store.promises if not one.kept]
+    for one in broken:
+        cure = "see docs/fleet.md: which stores are known to work, and with which options"
+        yield fail(f"{fleet.store.url} must not be used: {one.promise}: {one.seen}", cure)
+    if fleet.store.trouble:
+        yield warn(f"the store cannot be used: {fleet.store.trouble}", fleet.store.cure or "mount it")
+    elif fleet.foreign:
+        yield fail(fleet.foreign, "copy the right file to this machine, or mount the right folder")
+    elif not broken:
+        yield ok(f"{fleet.store.url} keeps what stallguard relies on")

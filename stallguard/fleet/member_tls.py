@@ -1,0 +1,140 @@
+"""TLS between members of a fleet, with the standard library alone: both sides show the certificate of the fleet file.
+
+A host name is not verified: every certificate of the authority is that of a member, and members are equal.  The key of
+the authority no longer exists (pool/certificates.py), so there is no further certificate.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from stallguard.errors import CANNOT_RUN, StallguardError
+from stallguard.fleet.membership import Membership
+from stallguard.storage import private
+
+DAY = 86400.0
+PORT = 8786  # of a scheduler, as Dask's own
+_HOST = re.compile(r"[A-Za-z0-9_.:%-]+")  # a name, or an address of IPv4 or IPv6
+# The words of OpenSSL for a certificate that the other side does not know; for its own view, and for the other's.
+STRANGER = ("CERTIFICATE_VERIFY_FAILED", "UNKNOWN_CA")
+
+
+def expires(membership: Membership) -> float:
+    """Return when the certificates end, in seconds since 1970.  Raises StallguardError if they cannot be read.
+
+    The authority's and the members' end together; OpenSSL lists authorities alone.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(cadata=membership.ca)
+        ends = [ssl.cert_time_to_seconds(str(one["notAfter"])) for one in context.get_ca_certs()]
+    except (ssl.SSLError, ValueError, KeyError) as error:
+        raise _unusable(str(error)) from error
+    if not ends:
+        raise _unusable("it has no certificate of an authority")
+    return float(min(ends))
+
+
+def days_left(membership: Membership, now: float) -> float:
+    """Return how many days the certificates last.  `now`: seconds since 1970.  Raises StallguardError."""
+    return (expires(membership) - now) / DAY
+
+
+def check_dates(membership: Membership, now: float) -> None:
+    """Raise StallguardError if the certificates have ended.  `now`: seconds since 1970."""
+    left = days_left(membership, now)
+    if left <= 0:
+        when = time.strftime("%Y-%m-%d", time.gmtime(expires(membership)))
+        raise StallguardError(
+            "the certificates of this fleet have expired",
+            why=f"they were valid until {when}; or the clock of this machine is wrong",
+            cure="stallguard fleet init --renew, then copy the file to each machine and restart its services",
+            code=CANNOT_RUN,
+        )
+
+
+def context(membership: Membership, *, is_server: bool = False) -> ssl.SSLContext:
+    """Return what a member connects with, or listens with.  Raises StallguardError if the file has no certificates."""
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if is_server else ssl.PROTOCOL_TLS_CLIENT)
+    made.minimum_version = ssl.TLSVersion.TLSv1_2
+    made.check_hostname, made.verify_mode = False, ssl.CERT_REQUIRED
+    try:
+        made.load_verify_locations(cadata=membership.ca)
+        with (
+            tempfile.TemporaryDirectory() as folder
+        ):  # mode 0700; the ssl module reads certificates from files alone
+            both = Path(folder) / "member.pem"
+            private.write(both, f"{membership.certificate}\n{membership.key}".encode())
+            made.load_cert_chain(both)
+    except (ssl.SSLError, ValueError) as error:
+        raise _unusable(str(error)) from error
+    return made
+
+
+def endpoint(address: str) -> tuple[str, int]:
+    """Return host and port of "tls://host:port".  Raises ValueError."""
+    parts = urlsplit(address)
+    if parts.scheme != "tls" or parts.path or not _HOST.fullmatch(parts.hostname or ""):
+        raise ValueError(address)
+    return str(parts.hostname), parts.port or PORT
+
+
+class Reach(NamedTuple):
+    """Whether a scheduler can be reached: `trouble` says why not, "" if it can; `lasting`: waiting does not help."""
+
+    trouble: str = ""
+    lasting: bool = False
+
+
+def reach(membership: Membership, seconds: float) -> Reach:
+    """Return whether the scheduler can be reached, after about `seconds` at most.  Raises StallguardError as `context`.
+
+    A certificate of another fleet is noticed only when something is read: with TLS 1.3 the client's certificate is
+    examined after the client's side of the handshake is done.  One that refuses sends an alert at once.
+    """
+    secure = context(membership)
+    try:
+        place = endpoint(membership.scheduler)
+        with (
+            socket.create_connection(place, timeout=seconds) as plain,
+            secure.wrap_socket(plain, server_hostname=membership.fleet) as secured,
+        ):
+            secured.settimeout(min(1.0, seconds))
+            try:
+                if not secured.recv(1):
+                    return Reach("it closed the connection")
+            except TimeoutError:  # it waits for a greeting
+                return Reach()
+    except ssl.SSLError as error:
+        return Reach(refusal(str(error)), lasting=True)
+    except (OSError, ValueError) as error:
+        return Reach(getattr(error, "strerror", None) or str(error) or type(error).__name__)
+    return Reach()
+
+
+def refusal(text: str) -> str:
+    """Return what an error of OpenSSL means between members."""
+    plain = text.upper().replace(" ", "_")
+    if "EXPIRED" in plain:
+        return "a certificate has expired: stallguard fleet init --renew, then copy the file to each machine"
+    if any(word in plain for word in STRANGER) or "BAD_CERTIFICATE" in plain:
+        return "it has the certificate of another fleet: copy the same fleet file to both machines"
+    if "WRONG_VERSION_NUMBER" in plain or "RECORD_LAYER_FAILURE" in plain:
+        return "what listens there does not speak TLS: it is no scheduler of a fleet"
+    return text
+
+
+def _unusable(why: str) -> StallguardError:
+    return StallguardError(
+        "the fleet file has certificates that cannot be used",
+        why=why,
+        cure="copy it again from a machine of the fleet, or renew it: stallguard fleet init --renew",
+        code=CANNOT_RUN,
+    )

@@ -1,0 +1,86 @@
+"""Which fleet a store belongs to: its key `fleet`, made once and exclusively.
+
+Two fleets in one store would see each other's jobs and could verify none of them.  A store without the key belongs to
+no fleet; `stallguard run --store URL --job NAME` uses such a store too.
+"""
+
+from __future__ import annotations
+
+from stallguard import jsontext
+from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
+from stallguard.fleet.membership import Membership
+from stallguard.fleet.orders import FLEET_KEY, SCHEMA, FleetCard, decode
+from stallguard.fleet.records import Damaged
+from stallguard.fleet.store import Store, StoreError
+from stallguard.fleet.store_url import open_store
+
+
+def owner(store: Store) -> str:
+    """Return the name of the fleet that a store belongs to, "" for none.  Raises StoreError, StallguardError."""
+    data = store.read(FLEET_KEY)
+    if data is None:
+        return ""
+    try:
+        return decode(data, FleetCard).fleet
+    except Damaged as error:
+        raise StallguardError(
+            f"{store.url} does not say which fleet it belongs to",
+            why=f"its key {FLEET_KEY!r} cannot be read: {error}",
+            cure="choose another folder or prefix",
+            code=CANNOT_RUN,
+        ) from error
+
+
+def claim(store: Store, fleet: str) -> None:
+    """Make `store` the store of `fleet`.  Raises StoreError, StallguardError if it belongs to another fleet."""
+    if store.create(FLEET_KEY, jsontext.exact(FleetCard(schema=SCHEMA, fleet=fleet))):
+        return
+    raise StallguardError(
+        f"{store.url} is the store of another fleet: {owner(store)}",
+        why="jobs are signed with the token of their fleet, and another fleet cannot read them",
+        cure="copy the file of that fleet to this machine, or name another folder or prefix for a new fleet",
+        code=USAGE,
+    )
+
+
+def release(store: Store, fleet: str) -> None:
+    """Take back `claim`, if the store belongs to `fleet`.  Raises StoreError, StallguardError."""
+    if owner(store) == fleet:
+        store.remove(FLEET_KEY)
+
+
+def opened(membership: Membership) -> Store:
+    """Return the store of a fleet.  Raises StallguardError if it cannot be used, or is that of another fleet."""
+    try:
+        store = open_store(membership.store)
+    except StoreError as error:
+        raise StallguardError(
+            f"the store {membership.store} cannot be reached",
+            why=str(error),
+            cure=f"stallguard doctor --store {membership.store} tries it",
+            code=CANNOT_RUN,
+        ) from error
+    check(store, membership)
+    return store
+
+
+def check(store: Store, membership: Membership) -> None:
+    """Raise StallguardError if the store cannot be read, or is not that of the membership's fleet."""
+    try:
+        found = owner(store)
+    except StoreError as error:
+        raise StallguardError(
+            f"the store {store.url} cannot be read",
+            why=str(error),
+            cure="mount it, or correct its address and credentials; stallguard doctor tries it",
+            code=CANNOT_RUN,
+        ) from error
+    if found != membership.fleet:
+        raise StallguardError(
+            f"{store.url} is not the store of this fleet, {membership.fleet}",
+            why=f"it is that of {found}"
+            if found
+            else "it is of no fleet: another folder is mounted there, or it was emptied",
+            cure="copy the file of the right fleet to this machine, or mount the right folder",
+            code=CANNOT_RUN,
+        )

@@ -1,0 +1,93 @@
+"""Dask distributed as the engine: its scheduler queues starts, places them by resources, and notices lost workers.
+
+The engine runs in the scheduler's own process, beside its event loop; the dispatcher calls it from another thread.
+What Dask does by itself when a worker is lost (running the task again at once) is switched off: the lease decides when
+a job can start again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any
+
+from stallguard.pool import dask_task
+from stallguard.pool.dispatch import Machine
+from stallguard.pool.engine import UNKNOWN, Placed, Start
+
+if TYPE_CHECKING:
+    from distributed import Client, Future, Scheduler
+
+RETIRES = 5.0  # s that a machine has to answer before it is removed without an answer
+SEPARATOR = "#"  # in the name of a Dask worker: machine, separator, random name of its process
+
+
+def worker_name(host: str, worker: str) -> str:
+    """Return the name under which a worker connects."""
+    return f"{host}{SEPARATOR}{worker}"
+
+
+class DaskEngine:
+    """Implements engine.Engine.  `loop`: the scheduler's; `client`: a client of it with a loop of its own."""
+
+    def __init__(self, scheduler: Scheduler, loop: asyncio.AbstractEventLoop, client: Client) -> None:
+        """All of them run in this process."""
+        self._scheduler, self._loop, self._client = scheduler, loop, client
+        self._futures: dict[str, Future] = {}
+        self._retired: set[str] = set()
+        self._nonce = os.urandom(
+            4
+        ).hex()  # a scheduler that started again must not meet keys of the one before
+
+    def machines(self) -> list[Machine]:
+        """See engine.Engine."""
+        found = []
+        for worker in list(self._scheduler.workers.values()):
+            host, _, name = str(worker.name).partition(SEPARATOR)
+            if worker.status.name == "running" and worker.address not in self._retired:
+                found.append(Machine(host, name, worker.address, dict(worker.resources)))
+        return found
+
+    def start(self, start: Start) -> None:
+        """See engine.Engine."""
+        self._futures[start.job] = self._client.submit(
+            dask_task.train, start.job, start.quiet, key=f"{start.job}-{start.attempt}-{self._nonce}", pure=False,
+            retries=0, priority=start.priority, resources=dict(start.needs), workers=list(start.addresses),
+            allow_other_workers=False,
+        )  # fmt: skip
+
+    def placed(self, job: str) -> Placed:
+        """See engine.Engine."""
+        future = self._futures.get(job)
+        if future is None:
+            return Placed(True, UNKNOWN)
+        if future.status == "pending":
+            return Placed(False)
+        failure = ""
+        if future.status != "finished":
+            error = future.exception(timeout=1) if future.status == "error" else None
+            failure = f"{type(error).__name__}: {error}" if error is not None else UNKNOWN
+            if type(error).__name__ == "KilledWorker":
+                failure = "the connection to its machine was lost"
+        del self._futures[job]
+        return Placed(True, failure)
+
+    def forget(self, job: str) -> None:
+        """See engine.Engine."""
+        future = self._futures.pop(job, None)
+        if future is not None:
+            future.cancel(asynchronous=False)
+
+    def retire(self, address: str) -> None:
+        """See engine.Engine."""
+        if address not in self._retired:
+            self._retired.add(address)
+            asyncio.run_coroutine_threadsafe(self._retire(address), self._loop)
+
+    async def _retire(self, address: str) -> None:
+        doing: Any = self._scheduler.retire_workers(workers=[address], close_workers=True, remove=True)
+        with contextlib.suppress(Exception):  # one that does not answer is removed without
+            await asyncio.wait_for(doing, RETIRES)
+        if address in self._scheduler.workers:
+            await self._scheduler.remove_worker(address, stimulus_id="stallguard-cordon", close=True)

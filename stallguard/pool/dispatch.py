@@ -1,0 +1,134 @@
+"""Which jobs of a store may start now, as a function of values.  The engine queues them and places them.
+
+A job starts if no machine has it, and nothing that is known makes a start useless:
+
+    what is known of the job                          what follows
+    ------------------------------------------------  -----------------------------------------------
+    an order to stop it, or an end with exit code 0   over
+    an end that is the script's own                   over: another machine would fail in the same way
+    a holder that renews its lease                    wait; a start would only be refused
+    a holder that was silent for its whole lease      its machine has vanished: start elsewhere
+    an end that is the machine's fault                that machine is cordoned: start elsewhere
+    an end with 75, or one before it could begin      start again, with a pause that doubles
+    no machine that offers what it needs              wait, and say so
+
+"Silent" is judged by the dispatcher's own watch of the lease (fleet.lease), and the mark that it watched goes with the
+job, so that the next machine need not watch for the same time again.
+
+This module must not read a clock or the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from stallguard.errors import CANNOT_RUN, NOT_FOUND, OWN_FAILURE, STOPPED_ON_TIME
+from stallguard.fleet.joblog import Tail
+from stallguard.fleet.orders import Submission
+from stallguard.fleet.records import Outcome
+
+FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0  # s before a job starts again that made no progress
+# Ends of `stallguard run` itself, before or beside the script: another machine can do better.
+OWN_ENDS = frozenset((OWN_FAILURE, CANNOT_RUN, NOT_FOUND))
+SLOTS = "slots"  # the resource of which each job takes one
+
+START, WAIT, OVER = "start", "wait", "over"
+
+
+class Machine(NamedTuple):
+    """A machine that is connected to the engine.  `resources`: amounts by name, of all its jobs together.
+
+    `worker`: the random name of its worker process.
+    """
+
+    host: str
+    worker: str
+    address: str
+    resources: Mapping[str, float]
+
+
+class JobView(NamedTuple):
+    """What is known of a job.  `refusals`: why a machine cannot begin it, by host.
+
+    `has_run_out`: whether its holder was silent for its whole lease; `is_judged`: whether that machine was cordoned for
+    that once; `is_placed`: whether the engine has it; `since`: seconds since the last start ended, or the first was
+    possible; `idle`: starts in a row without progress.
+    """
+
+    submission: Submission
+    tail: Tail
+    is_stopped: bool = False
+    refusals: Mapping[str, str] = {}
+    has_run_out: bool = False
+    is_judged: bool = False
+    is_placed: bool = False
+    since: float = 0.0
+    idle: int = 0
+
+
+class Decision(NamedTuple):
+    """What to do with a job.  `addresses`: of the machines that can take it; `vanished`: the host that was silent."""
+
+    do: str
+    why: str = ""
+    addresses: tuple[str, ...] = ()
+    vanished: str = ""
+
+
+def decide(view: JobView, machines: Sequence[Machine], cordoned: Collection[str]) -> Decision:
+    """Return what to do with a job now."""
+    over = end_of(view.tail.outcome, is_stopped=view.is_stopped)
+    if over:
+        return Decision(OVER, over)
+    holder = view.tail.claim.holder.host if view.tail.claim and not view.tail.is_free else ""
+    if holder and not view.has_run_out:
+        return Decision(WAIT, f"{holder} trains it")
+    vanished = "" if view.is_judged else holder
+    if view.is_placed and not vanished:
+        return Decision(WAIT, "it is queued")
+    pause = min(FIRST_PAUSE * 2.0 ** (view.idle - 1), LONGEST_PAUSE) if view.idle else 0.0
+    if view.since < pause:
+        return Decision(WAIT, f"it starts again {pause:.0f} s after its last end")
+    needs = needs_of(view.submission)
+    fitting = [one for one in machines if offers(one.resources, needs)]
+    kept_out = {*view.refusals, *cordoned, vanished}
+    left = tuple(one.address for one in fitting if one.host not in kept_out)
+    if left:
+        return Decision(START, "", left, vanished)
+    return Decision(WAIT, _why_none(view, fitting, cordoned, machines), vanished=vanished)
+
+
+def end_of(outcome: Outcome | None, *, is_stopped: bool) -> str:
+    """Return in words why a job is over, "" if it is not."""
+    if outcome is not None and not outcome.code:
+        return "it is finished"
+    if is_stopped:
+        return "it was stopped"
+    if outcome is None or outcome.fault or outcome.code == STOPPED_ON_TIME or outcome.code in OWN_ENDS:
+        return ""
+    return f"it failed: {outcome.why or f'exit code {outcome.code}'}"
+
+
+def needs_of(submission: Submission) -> dict[str, float]:
+    """Return the resources that a job takes while it runs."""
+    return {SLOTS: 1.0, **submission.needs}
+
+
+def offers(resources: Mapping[str, float], needs: Mapping[str, float]) -> bool:
+    """Return whether a machine has enough of each resource, if nothing else runs there."""
+    return all(resources.get(name, 0.0) >= amount for name, amount in needs.items())
+
+
+def _why_none(
+    view: JobView, fitting: Sequence[Machine], cordoned: Collection[str], machines: Sequence[Machine]
+) -> str:
+    if not machines:
+        return "no machine is connected"
+    if not fitting:
+        asked = ", ".join(f"{name}={amount:g}" for name, amount in sorted(needs_of(view.submission).items()))
+        return f"no connected machine has what it needs ({asked})"
+    refused = [f"{host}: {why}" for host, why in sorted(view.refusals.items())]
+    kept_out = [one.host for one in fitting if one.host in cordoned]
+    parts = [f"cordoned: {', '.join(kept_out)}"] if kept_out else []
+    return "no machine can take it; " + "; ".join([*parts, *refused])

@@ -1,0 +1,238 @@
+"""Reads the jobs of a store, and gives the engine those that may start.
+
+It holds nothing that matters: after a restart it reads the same from the store, so a scheduler can be ended and started
+at any time.  A job that is over is not read again; one that waits is read every few seconds; the lease of one that has
+a holder is read several times for each renewal.  That watch is its own (fleet.lease): clocks of machines are never
+compared.
+
+Must not decide: dispatch.decide does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from stallguard.core.messages import duration
+from stallguard.fleet import joblog, lease, orders
+from stallguard.fleet.joblog import Tail, perform
+from stallguard.fleet.lease import Watch
+from stallguard.fleet.orders import Cordon, Refusal, Submission
+from stallguard.fleet.records import Claim, Damaged
+from stallguard.fleet.store import Store
+from stallguard.pool.dispatch import OVER, START, Decision, JobView, Machine, decide, needs_of
+from stallguard.pool.engine import Engine, Start
+
+LOOKS = 4  # at a lease, for each renewal that a live holder makes
+RESTS = 5.0  # s between two looks at a job without a holder
+
+
+class Deps(NamedTuple):
+    """Edges.  `now`: seconds that also pass while the machine sleeps; `at`: the time for people; `say`: a line."""
+
+    now: Callable[[], float]
+    at: Callable[[], str]
+    say: Callable[[str], None]
+
+
+class _Followed:
+    """A job that is not over."""
+
+    def __init__(self, submission: Submission, now: float) -> None:
+        self.submission = submission
+        self.tail = Tail()
+        self.watch: Watch | None = None
+        self.is_stopped = False
+        self.refusals: list[Refusal] = []
+        self.looks_at = now  # when the store is read next
+        self.is_placed = False
+        self.since = now  # when its last start ended
+        self.attempts = self.idle = 0
+        self.newest = 0  # the newest generation when it was last started
+        self.judged = 0  # the number of the holder whose machine was cordoned
+        self.waits = ""
+
+    @property
+    def holder(self) -> Claim | None:
+        """Who has it, also if it is silent."""
+        return None if self.tail.is_free else self.tail.claim
+
+    @property
+    def has_run_out(self) -> bool:
+        """Whether the holder was silent for its whole lease."""
+        claim, watch = self.holder, self.watch
+        return claim is not None and watch is not None and lease.has_run_out(watch, claim.holder.lasts)
+
+
+class Dispatcher:
+    """Of one store and one engine; `turn` is called about once a second."""
+
+    def __init__(self, store: Store, token: str, engine: Engine, deps: Deps) -> None:
+        """`token`: of the fleet: a job that is not signed with it is never started."""
+        self._store, self._token, self._engine, self._deps = store, token, engine, deps
+        self._followed: dict[str, _Followed] = {}
+        self._over: set[str] = set()
+        self._refused: set[str] = set()  # jobs that this fleet did not sign, which was said
+        self._cordons: dict[str, Cordon] = {}  # by host, also those that are lifted
+
+    def turn(self) -> None:
+        """Look at each job whose time has come, and do what is due.  Raises StoreError; nothing is lost then."""
+        self._find_jobs()
+        self._cordons = self._read_cordons()
+        machines = self._engine.machines()
+        for machine in machines:
+            if machine.host in self._kept_out():
+                self._engine.retire(machine.address)
+        for name in sorted(self._followed, key=lambda one: (-self._followed[one].submission.priority, one)):
+            self._look(name, self._followed[name], machines)
+
+    def _find_jobs(self) -> None:
+        known = self._over | self._refused | self._followed.keys()
+        for name in self._store.names("jobs"):
+            if name in known or not orders.JOB_NAME.fullmatch(name):
+                continue
+            data = self._store.read(orders.submission_key(name))
+            if data is None:
+                continue  # started by hand, or its submission is being written
+            try:
+                submission = orders.decode_submission(data, self._token, name)
+            except Damaged as error:
+                self._refused.add(name)
+                self._deps.say(f"job {name} is refused: {error}")
+                continue
+            if submission.engine == orders.DASK:
+                self._followed[name] = _Followed(submission, self._deps.now())
+            else:
+                self._over.add(name)  # another engine starts it
+
+    def _read_cordons(self) -> dict[str, Cordon]:
+        found: dict[str, Cordon] = {}
+        for host in self._store.names("cordons"):
+            data = self._store.read(orders.cordon_key(host))
+            try:
+                found[host] = orders.decode(data or b"", Cordon)
+            except Damaged as error:  # it keeps its machine out until a person replaces it
+                found[host] = Cordon(
+                    schema=orders.SCHEMA, host=host, at="", why=f"its cordon is damaged: {error}"
+                )
+        return found
+
+    def _kept_out(self) -> frozenset[str]:
+        return frozenset(host for host, cordon in self._cordons.items() if not cordon.is_lifted)
+
+    def _look(self, name: str, job: _Followed, machines: Sequence[Machine]) -> None:
+        self._ask_engine(name, job)
+        if self._deps.now() >= job.looks_at:
+            self._read(name, job)
+        outcome, claim = job.tail.outcome, job.tail.claim
+        if outcome is not None and claim is not None and outcome.fault:
+            self._cordon(name, job, claim, outcome.fault)
+        decision = decide(self._view(job, machines), machines, self._kept_out())
+        if decision.vanished and claim is not None:
+            self._cordon(name, job, claim, f"silent for {duration(claim.holder.lasts)}", lifts_itself=True)
+        if decision.do == OVER:
+            self._deps.say(f"job {name}: {decision.why}")
+            if job.is_placed:
+                self._engine.forget(name)
+            del self._followed[name]
+            self._over.add(name)
+        elif decision.do == START:
+            self._start(name, job, decision)
+        elif decision.why != job.waits:
+            self._deps.say(f"job {name} waits: {decision.why}")
+        job.waits = decision.why
+
+    def _ask_engine(self, name: str, job: _Followed) -> None:
+        placed = self._engine.placed(name) if job.is_placed else None
+        if placed is None or not placed.is_over:
+            return
+        job.is_placed, job.since, job.looks_at = False, self._deps.now(), self._deps.now()
+        self._read(name, job)
+        job.idle = 0 if job.tail.newest > job.newest else job.idle + 1
+        if placed.failure:
+            self._deps.say(f"job {name}: {placed.failure}")
+
+    def _read(self, name: str, job: _Followed) -> None:
+        """Read the end of the log, the lease, and what is ordered and refused."""
+        if not job.tail.slot:
+            job.tail = perform(joblog.read_end(name), self._store)
+        job.tail, mark = perform(joblog.look(name, job.tail), self._store)
+        rests, holder = RESTS, job.holder
+        if holder is not None:
+            lasts = holder.holder.lasts
+            rests = min(RESTS, lasts / lease.PER_LEASE / LOOKS)
+            job.watch = lease.watched(job.watch, mark, self._deps.now(), lasts)
+        job.is_stopped = self._is_stopped(name)
+        job.refusals = [] if holder else self._read_refusals(name)
+        job.looks_at = self._deps.now() + rests
+
+    def _is_stopped(self, name: str) -> bool:
+        data = self._store.read(orders.stop_key(name))
+        if data is None:
+            return False
+        try:
+            orders.decode_stop(data, self._token, name)
+        except Damaged:
+            return False  # each program that can write to the store could have put it there
+        return True
+
+    def _read_refusals(self, name: str) -> list[Refusal]:
+        found: list[Refusal] = []
+        for host in self._store.names(orders.refusals_folder(name)):
+            data = self._store.read(orders.refusal_key(name, host))
+            try:
+                found.append(orders.decode(data or b"", Refusal))
+            except Damaged:
+                continue  # the machine is asked again
+        return found
+
+    def _view(self, job: _Followed, machines: Sequence[Machine]) -> JobView:
+        workers = {one.host: one.worker for one in machines}
+        return JobView(
+            submission=job.submission,
+            tail=job.tail,
+            is_stopped=job.is_stopped,
+            refusals={one.host: one.why for one in job.refusals if workers.get(one.host) == one.worker},
+            has_run_out=job.has_run_out,
+            is_judged=job.judged == job.tail.number,
+            is_placed=job.is_placed,
+            since=self._deps.now() - job.since,
+            idle=job.idle,
+        )
+
+    def _cordon(
+        self, name: str, job: _Followed, claim: Claim, why: str, *, lifts_itself: bool = False
+    ) -> None:
+        """Cordon the machine of a holder, once for each holder."""
+        host, before = claim.holder.host, self._cordons.get(claim.holder.host)
+        if job.judged == claim.number:
+            return
+        job.judged = claim.number
+        is_judged = before is not None and (before.job, before.number) == (name, claim.number)
+        if is_judged or (before is not None and not before.is_lifted):
+            return
+        cordon = Cordon(
+            schema=orders.SCHEMA, host=host, at=self._deps.at(), why=f"{why}, in job {name}", job=name,
+            number=claim.number, lifts_itself=lifts_itself,
+        )  # fmt: skip
+        self._store.replace(orders.cordon_key(host), orders.encode(cordon))
+        self._cordons[host] = cordon
+        self._deps.say(f"machine {host} takes no more jobs: {cordon.why}")
+
+    def _start(self, name: str, job: _Followed, decision: Decision) -> None:
+        if job.is_placed:  # its machine has vanished with it
+            self._engine.forget(name)
+        job.attempts += 1
+        job.is_placed, job.newest, job.looks_at = True, job.tail.newest, self._deps.now()
+        quiet = job.watch.mark if job.watch is not None and job.has_run_out else ""
+        start = Start(
+            name, job.attempts, needs_of(job.submission), job.submission.priority, decision.addresses, quiet
+        )
+        self._engine.start(start)
+        since = job.tail.generation.at if job.tail.generation else ""
+        goes_on = (
+            f"it goes on from the checkpoint that was published at {since}"
+            if since
+            else "nothing was published"
+        )
+        self._deps.say(f"job {name} is queued; {goes_on}" if decision.vanished else f"job {name} is queued")

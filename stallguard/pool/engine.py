@@ -1,0 +1,47 @@
+"""What the dispatcher needs of an engine, so that it is the same with each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from stallguard.pool.dispatch import Machine
+
+UNKNOWN = "the engine does not know it any more"
+
+
+class Placed(NamedTuple):
+    """How a start stands that the engine was given.  `failure`: why it ended without a result, "" if it has one."""
+
+    is_over: bool
+    failure: str = ""
+
+
+class Start(NamedTuple):
+    """One start of a job.  `quiet`: the mark of a lease that was watched run out, "" if it was free."""
+
+    job: str
+    attempt: int
+    needs: Mapping[str, float]
+    priority: int
+    addresses: Sequence[str]
+    quiet: str
+
+
+class Engine(Protocol):
+    """Queues starts, places them on machines that have what they need, and notices machines that are gone."""
+
+    def machines(self) -> list[Machine]:
+        """Return the machines that are connected."""
+
+    def start(self, start: Start) -> None:
+        """Queue a start."""
+
+    def placed(self, job: str) -> Placed:
+        """Return how the last start of a job stands."""
+
+    def forget(self, job: str) -> None:
+        """Give up the last start of a job: it is queued no more."""
+
+    def retire(self, address: str) -> None:
+        """Disconnect a machine; what is queued for it goes elsewhere."""

@@ -1,0 +1,144 @@
+"""The machines of a fleet as the store has them: their cards, and which of them take no job.
+
+A card is renewed each minute.  Its age is a difference of the clocks of two machines, so it is for people alone.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from stallguard import jsontext
+from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError, nearest
+from stallguard.fleet import orders
+from stallguard.fleet.orders import Cordon, WorkerCard
+from stallguard.fleet.records import Damaged
+from stallguard.fleet.store import Store
+
+SCHEMA = 1
+SILENT = 180.0  # seconds without a new card from which a machine counts as silent
+
+
+class FleetMachine(msgspec.Struct, frozen=True):
+    """A machine.  `state`: as in its card, or silent, cordoned, unreadable; `seen`: seconds since its last card."""
+
+    host: str  # its name in the fleet
+    state: str  # ready, busy, closed, gone, silent, cordoned, unreadable
+    why: str = ""  # in words
+    seen: float | None = msgspec.field(default=None, name="seen_seconds_ago")
+    cordon: Cordon | None = None  # why it takes no job
+    card: WorkerCard | None = None  # what it offers
+
+
+class FleetMachines(msgspec.Struct, frozen=True):
+    """All machines of a fleet."""
+
+    schema: int
+    fleet: str  # its name
+    machines: list[FleetMachine]  # by name
+
+
+def read(store: Store, now: dt.datetime) -> list[FleetMachine]:
+    """Return all machines that have a card or a cordon, by name.  Raises StoreError."""
+    cards, cordons = store.names("workers"), store.names("cordons")
+    hosts = [host for host in sorted({*cards, *cordons}) if orders.JOB_NAME.fullmatch(host)]
+    return [
+        described(host, store.read(orders.worker_key(host)), store.read(orders.cordon_key(host)), now)
+        for host in hosts
+    ]
+
+
+def described(
+    host: str, card_data: bytes | None, cordon_data: bytes | None, now: dt.datetime
+) -> FleetMachine:
+    """Return a machine from what the store has of it."""
+    cordon = card = None
+    try:
+        card = orders.decode(card_data, WorkerCard) if card_data is not None else None
+        cordon = orders.decode(cordon_data, Cordon) if cordon_data is not None else None
+        cordon = None if cordon is not None and cordon.is_lifted else cordon
+        at = dt.datetime.fromisoformat(card.at) if card is not None else None
+        seen = max(0.0, (now - at).total_seconds()) if at is not None else None
+    except (Damaged, ValueError, TypeError) as error:  # the last two: no time, or one without a zone
+        if cordon_data is None:
+            return FleetMachine(host, "unreadable", str(error))
+        cordon = cordon or Cordon(schema=orders.SCHEMA, host=host, at="", why=f"cannot be read: {error}")
+        return FleetMachine(host, "cordoned", cordon.why, cordon=cordon)
+    state, why = (card.state, card.why) if card is not None else ("gone", "")
+    if seen is not None and seen > SILENT and state != "gone":
+        state, why = "silent", "its worker has not renewed its card: it is off, asleep or cut off"
+    if cordon is not None:
+        state, why = "cordoned", cordon.why
+    return FleetMachine(host, state, why, seen, cordon, card)
+
+
+def cordon(store: Store, host: str, why: str, now: dt.datetime) -> None:
+    """Have a machine take no job from now on.  Raises StoreError, StallguardError if there is no such machine."""
+    known = {*store.names("workers"), *store.names("cordons")}
+    if host not in known:
+        raise unknown(host, known)
+    text = Cordon(schema=orders.SCHEMA, host=host, at=now.isoformat(timespec="seconds"), why=why)
+    store.replace(orders.cordon_key(host), jsontext.exact(text))
+
+
+def uncordon(store: Store, host: str) -> None:
+    """Let a machine take jobs again.  Raises StoreError, StallguardError if it is not cordoned."""
+    data = store.read(orders.cordon_key(host)) if orders.JOB_NAME.fullmatch(host) else None
+    try:
+        found = orders.decode(data, Cordon) if data is not None else None
+    except Damaged:  # removed below
+        found = None
+    if data is None or (found is not None and found.is_lifted):
+        if host in store.names("workers"):
+            raise StallguardError(
+                f"{host} is not cordoned",
+                cure="stallguard fleet machines lists all machines",
+                code=NO_SUCH_RUN,
+            )
+        raise unknown(host, {*store.names("cordons"), *store.names("workers")})
+    if found is None:
+        store.remove(orders.cordon_key(host))
+    else:  # kept, so that the incident that it is for does not cause another one
+        store.replace(orders.cordon_key(host), orders.encode(replace(found, is_lifted=True)))
+
+
+def unknown(host: str, known: set[str]) -> StallguardError:
+    """Return the error for a machine that has never had a worker."""
+    near = nearest(host, known)
+    hint = f"did you mean {near}? " if near else ""
+    return StallguardError(
+        f"there is no machine {host!r} in the fleet",
+        cure=f"{hint}stallguard fleet machines lists all machines",
+        code=NO_SUCH_RUN,
+    )
+
+
+def checked_host(name: str) -> str:
+    """Return `name` if a machine can have it.  Raises StallguardError (exit code 2)."""
+    if orders.JOB_NAME.fullmatch(name):
+        return name
+    raise StallguardError(
+        f"a machine cannot be named {name!r}",
+        why="a name has letters, digits, hyphens, dots and underscores, and begins with a letter or a digit",
+        cure=f"try {orders.host_name(name)}",
+        code=USAGE,
+    )
+
+
+def summary(resources: Mapping[str, float]) -> str:
+    """Return resources in words: "2 slots, 56 GB, metal"."""
+    words: list[str] = []
+    for name, amount in sorted(
+        resources.items(), key=lambda item: (item[0] not in ("slots", "memory"), item)
+    ):
+        match name:
+            case "slots":
+                words.insert(0, f"{amount:g} slot{'s' if amount != 1 else ''}")
+            case "memory":
+                words.append(f"{amount:g} GB")
+            case _:
+                words.append(name if amount == 1 else f"{amount:g} {name}")
+    return ", ".join(words)

@@ -1,0 +1,117 @@
+"""What a machine offers to the jobs of a fleet: resources for the scheduler, versions and chip for people.
+
+    slots    jobs at once
+    memory   GB (10^9 bytes) that jobs can use together
+    metal    1 with an Apple GPU that computes
+    mlx      1 if MLX runs here
+    cuda     cards of NVIDIA
+
+What is not known is left out: a job that needs it goes to another machine.  It is never zero, and never offered.
+
+Pure: what the doctor reads of the machine and of its environment enters as arguments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import stallguard
+from stallguard.core.readings import Memory
+from stallguard.doctor import matrix
+from stallguard.doctor.facts import Installed
+from stallguard.host.types import ListedGpu
+
+GB = 10**9
+# What the system and its programs need beside trainings: an eighth, and at least 4 GB.  macOS too lets a GPU use three
+# quarters of the memory at most (two thirds below 36 GB), unless iogpu.wired_limit_mb says otherwise.
+SYSTEM_SHARE, SYSTEM_LEAST = 0.125, 4 * GB
+MLX_MACOS = (14, 0)  # the requirements of MLX: Apple silicon, a native Python, macOS 14
+SHOWN = ("keras", "tf-keras", "tensorflow-metal", "torch", "jax", "mlx", "numpy")
+
+
+class Machine(NamedTuple):
+    """What was read.  `about`: host.system.facts(); `gpus`: as the system lists them; `cards`: of CUDA.
+
+    `installed`: the environment in which jobs without one of their own run.  None: not known.
+    """
+
+    about: Mapping[str, Any]
+    memory: Memory
+    gpus: tuple[ListedGpu, ...] | None = None
+    cards: int | None = None
+    installed: Installed | None = None
+
+
+class Offer(NamedTuple):
+    """`resources`: for the scheduler; `versions`: by package; `unknown`: what is not offered, and why."""
+
+    resources: dict[str, float]
+    versions: dict[str, str]
+    chip: str
+    unknown: tuple[str, ...] = ()
+
+
+def offer(machine: Machine, slots: int, memory: int | None = None) -> Offer:
+    """Return what the machine offers.  `memory`: bytes that its owner gives to jobs; None: as much as is sensible."""
+    resources: dict[str, float] = {"slots": slots}
+    unknown = []
+    room = memory if memory is not None else usable(machine.memory)
+    if room is None:
+        unknown.append("memory: its size is not known; --memory gives it")
+    else:
+        resources["memory"] = gigabytes(room)
+    if machine.cards is None:
+        unknown.append(
+            "cuda: there is a driver that cannot be asked; install the extra nvidia beside stallguard"
+        )
+    elif machine.cards:
+        resources["cuda"] = machine.cards
+    if is_apple_silicon(machine.about):
+        if machine.gpus is None:
+            unknown.append("metal: the system does not list its GPUs")
+        elif any(not gpu.virtual for gpu in machine.gpus):
+            resources["metal"] = 1
+            if matrix.release(str(machine.about.get("version") or "")) >= MLX_MACOS:
+                resources["mlx"] = 1
+            elif not machine.about.get("version"):
+                unknown.append("mlx: the version of macOS is not known")
+    return Offer(resources, versions(machine.installed), str(machine.about.get("chip") or ""), tuple(unknown))
+
+
+def is_apple_silicon(about: Mapping[str, Any]) -> bool:
+    """Return whether this is a Mac with Apple's own chip; its Python can be Intel code under Rosetta."""
+    return about.get("system") == "macOS" and (about.get("machine") == "arm64" or bool(about.get("rosetta")))
+
+
+def usable(memory: Memory, ours: int = 0) -> int | None:
+    """Return the bytes that jobs can use together now; None if it is not known.
+
+    `ours`: bytes that jobs of the fleet use already.  Other programs' memory counts only beyond what is kept for the
+    system anyway.
+    """
+    sizes = [size for size in (memory.total, memory.limit) if size is not None]
+    if not sizes:
+        return None
+    whole = min(sizes)
+    most = whole - max(SYSTEM_LEAST, math.ceil(whole * SYSTEM_SHARE))
+    if memory.available is not None:
+        most = min(most, memory.available + ours)
+    return max(0, most)
+
+
+def gigabytes(size: int) -> float:
+    """Return bytes in GB, rounded down to a tenth: a job that needs 32 GB must not be placed on 31.96."""
+    return math.floor(size / GB * 10) / 10
+
+
+def versions(installed: Installed | None) -> dict[str, str]:
+    """Return the versions that decide whether a checkpoint is continued bit for bit; what is absent is left out."""
+    found = {"stallguard": stallguard.__version__}
+    if installed is None:
+        return found
+    found["python"] = ".".join(map(str, installed.version))
+    if tensorflow := matrix.tensorflow_version(installed.packages):
+        found["tensorflow"] = tensorflow
+    return found | {name: installed.packages[name] for name in SHOWN if installed.packages.get(name)}

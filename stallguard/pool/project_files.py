@@ -1,0 +1,143 @@
+"""Which files are a project, for packing.py: by git what git knows and does not ignore, without git the folder.
+
+An environment is never part of it (a machine makes its own, environments.py), nor is what tools keep for themselves.
+Must not read the content of the files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
+from stallguard.host import tool
+
+PATIENCE = 120.0  # s for one call of git; `git status` of a large work tree on a cold disk takes some
+LONGEST_LIST = 64 << 20  # bytes of names
+# Names of folders that hold no code of the project.
+LEFT_OUT = frozenset(
+    ".venv venv .git .hg .svn __pycache__ .stallguard .mypy_cache .ruff_cache .pytest_cache .ipynb_checkpoints .tox "
+    ".nox node_modules .cache .eggs .idea .vscode".split()
+)
+LEFT_OUT_FILES = (".pyc", ".pyo", ".DS_Store")  # ends of names
+IS_ENVIRONMENT = "pyvenv.cfg"  # in the folder of each virtual environment (PEP 405)
+
+
+class Project(NamedTuple):
+    """`root`: its folder; `has_git`: whether it is a work tree of git."""
+
+    root: Path
+    has_git: bool
+
+
+def find(cwd: Path, home: Path, env: Mapping[str, str]) -> Project:
+    """Return the project that `cwd` belongs to.  Raises StallguardError, also for / and for the home directory."""
+    found = _work_tree(cwd, env)
+    root = (found or cwd).resolve()
+    if root == home.resolve() or root == Path(root.anchor):
+        raise StallguardError(
+            f"{root} is no project: all that you have is in it",
+            why="git has its work tree there" if found else "the command is submitted from there",
+            cure="submit from the folder of the project; git init there makes it a project of its own",
+            code=USAGE,
+        )
+    return Project(root, found is not None)
+
+
+def _work_tree(cwd: Path, env: Mapping[str, str]) -> Path | None:
+    try:
+        answer = git(cwd, env, "rev-parse", "--show-toplevel")
+    except FileNotFoundError:
+        if not any((folder / ".git").exists() for folder in (cwd, *cwd.parents)):
+            return None
+        raise StallguardError(
+            f"git is not installed, and {cwd} belongs to a work tree of git",
+            why="only git knows which of its files are ignored",
+            cure="install git",
+            code=CANNOT_RUN,
+        ) from None
+    if answer.code == 0:
+        return Path(os.fsdecode(answer.output.removesuffix(b"\n")))
+    if b"not a git repository" in answer.errors:
+        return None
+    raise _failed(cwd, answer)
+
+
+def git(folder: Path, env: Mapping[str, str], *words: str) -> tool.ToolResult:
+    """Return what git answers in `folder`.  Raises FileNotFoundError if there is no git."""
+    return tool.run(
+        ["git", "-C", str(folder), *words], PATIENCE, limit=LONGEST_LIST, env={**env, **tool.C_LOCALE}
+    )
+
+
+def answered(folder: Path, env: Mapping[str, str], *words: str) -> bytes:
+    """Return what git prints.  Raises StallguardError if it fails."""
+    answer = git(folder, env, *words)
+    if answer.code != 0:
+        raise _failed(folder, answer)
+    return answer.output
+
+
+def _failed(folder: Path, answer: tool.ToolResult) -> StallguardError:
+    said = answer.errors.decode(errors="replace").strip().splitlines()
+    return StallguardError(
+        f"git cannot read the project of {folder}",
+        why=answer.incomplete or " ".join(said[:3]),
+        cure="look at it with git status",
+        code=CANNOT_RUN,
+    )
+
+
+def names(project: Project, env: Mapping[str, str]) -> list[str]:
+    """Return the paths of the project's files and links below its root, sorted.  Raises StallguardError and OSError."""
+    found = _of_git(project.root, "", env) if project.has_git else _of_folder(project.root)
+    return sorted(set(found), key=os.fsencode)
+
+
+def _of_git(root: Path, below: str, env: Mapping[str, str]) -> Iterator[str]:
+    """Yield the files of a work tree and of those inside of it: submodules, and repositories that git does not know."""
+    folder = root / below
+    for other in ("--cached", "--others"):
+        listed = answered(folder, env, "ls-files", "-z", other, "--exclude-standard")
+        for name in map(os.fsdecode, listed.split(b"\0")):
+            path = folder / name
+            if not name or (other == "--others" and _is_left_out(root, below + name)):
+                continue
+            if path.is_dir() and not path.is_symlink():
+                if (path / ".git").exists():
+                    yield from _of_git(root, f"{below}{name.rstrip('/')}/", env)
+            elif os.path.lexists(path):  # what git knows can be deleted
+                yield below + name
+
+
+def _is_left_out(root: Path, name: str) -> bool:
+    if name.endswith(LEFT_OUT_FILES):
+        return True
+    *folders, _ = name.split("/")
+    places = ("/".join(folders[: depth + 1]) for depth in range(len(folders)))
+    return bool(LEFT_OUT.intersection(folders)) or any(
+        (root / one / IS_ENVIRONMENT).exists() for one in places
+    )
+
+
+def _of_folder(root: Path) -> Iterator[str]:
+    def fail(error: OSError) -> None:
+        raise error
+
+    for place, folders, files in os.walk(root, onerror=fail):
+        below = Path(place).relative_to(root)
+        links = [name for name in folders if (Path(place) / name).is_symlink()]
+        folders[:] = [
+            name
+            for name in folders
+            if name not in LEFT_OUT
+            and name not in links
+            and not (Path(place) / name / IS_ENVIRONMENT).exists()
+        ]
+        yield from (
+            (below / name).as_posix()
+            for name in (*files, *links)
+            if not name.endswith(LEFT_OUT_FILES) and name not in LEFT_OUT
+        )

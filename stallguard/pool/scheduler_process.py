@@ -1,0 +1,112 @@
+"""`stallguard fleet scheduler`: a scheduler of Dask, and beside it the dispatcher, which reads the jobs from the store.
+
+It can be ended and started at any time: machines connect again by themselves, trainings go on meanwhile, and the jobs
+are in the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import threading
+from collections.abc import Callable
+
+from stallguard.errors import CANNOT_RUN, StallguardError
+from stallguard.fleet import store_owner
+from stallguard.fleet.membership import Membership
+from stallguard.fleet.store import Store, StoreError
+from stallguard.host.clock import SystemClock
+from stallguard.pool import security
+from stallguard.pool.dispatcher import Deps, Dispatcher
+from stallguard.storage import paths, run_files
+from stallguard.worker import Worker
+
+TURN = 1.0  # s between two turns of the dispatcher
+AWAY = 5.0  # s, the same while the store does not answer
+GONE = "30s"  # without an answer of a machine until Dask gives its place to others; the lease decides about its job
+CLOSES = 5.0  # s
+ANY = ("0.0.0.0", "[::]", "::")  # noqa: S104 - TLS asks each client for a certificate of the fleet
+
+
+def serve(
+    membership: Membership, listen: str, say: Callable[[str], None], *, dashboard: bool = False
+) -> None:
+    """Serve until SIGINT or SIGTERM.  `listen`: "HOST:PORT"; `dashboard`: that of Dask too, on 127.0.0.1.
+
+    Raises StallguardError.
+    """
+    security.security(membership)  # raises if the extra is missing, or the certificates are no good
+    import dask
+
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters is said in our words
+
+    store = store_owner.opened(membership)
+    own = {"distributed.scheduler.allowed-failures": 0, "distributed.scheduler.worker-ttl": GONE}
+    safe = security.dask_settings(membership, paths.home() / "fleet" / "dask", dashboard=dashboard)
+    with dask.config.set({**safe, **own}):
+        asyncio.run(_serve(membership, store, listen, say, dashboard=dashboard))
+
+
+async def _serve(
+    membership: Membership, store: Store, listen: str, say: Callable[[str], None], *, dashboard: bool
+) -> None:
+    from distributed import Client, Scheduler
+
+    from stallguard.pool.dask_engine import DaskEngine
+
+    host, _, port = listen.rpartition(":")
+    own = security.security(membership)
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ended.set)
+    try:
+        scheduler = await (Scheduler if dashboard else security.without_http(Scheduler))(
+            host=f"tls://{host}", port=int(port), protocol="tls", security=own, dashboard=dashboard,
+            dashboard_address=security.DASHBOARD if dashboard else None, contact_address=membership.scheduler,
+        )  # fmt: skip
+    except (OSError, ValueError) as error:
+        raise StallguardError(
+            f"the scheduler cannot listen at {host}:{port}", why=str(error),
+            cure="another scheduler of this fleet runs here, or choose: --listen HOST:PORT", code=CANNOT_RUN,
+        ) from error  # fmt: skip
+    async with scheduler:
+        say(
+            f"the scheduler of {membership.fleet} listens at {host}:{port}; machines connect to {membership.scheduler}"
+        )
+        inside = f"tls://127.0.0.1:{port}" if host in ANY else f"tls://{host}:{port}"
+        client = await asyncio.to_thread(Client, inside, security=own, set_as_default=False)
+        dispatcher = Dispatcher(
+            store, membership.token, DaskEngine(scheduler, loop, client), Deps(_now(), run_files.utc, say)
+        )
+        stopping = threading.Event()
+        worker = Worker(lambda: _turn_until(stopping, dispatcher, say), "dispatcher")
+        worker.start()
+        await ended.wait()
+        say("the scheduler ends; trainings go on, and the next scheduler finds them")
+        stopping.set()
+        await asyncio.to_thread(worker.join, CLOSES)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.to_thread(client.close, CLOSES), CLOSES)
+
+
+def _now() -> Callable[[], float]:
+    clock = SystemClock()
+    return lambda: clock.monotonic() + clock.asleep()
+
+
+def _turn_until(stopping: threading.Event, dispatcher: Dispatcher, say: Callable[[str], None]) -> None:
+    is_away = False
+    while not stopping.is_set():
+        try:
+            dispatcher.turn()
+        except StoreError as error:
+            if not is_away:
+                say(f"the store does not answer ({error}); it is tried again every {AWAY:.0f} s")
+            is_away = True
+        else:
+            if is_away:
+                say("the store answers again")
+            is_away = False
+        stopping.wait(AWAY if is_away else TURN)

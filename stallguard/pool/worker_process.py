@@ -1,0 +1,235 @@
+"""`stallguard fleet worker`: offers this machine to the fleet's scheduler, and trains what it gets.
+
+One loop looks at what decides whether the machine is open: its hours, mains power, a cordon.  If it is open it is
+connected to the scheduler as a worker of Dask; a connection that is lost is made again, and the runs go on meanwhile
+(runs_here.py).  If its hours are over it disconnects and ends its runs, each with a checkpoint.  If it is cordoned it
+disconnects, and what runs goes on to its end.
+
+The store has a card of the machine, which is renewed once a minute, so that each member can see it without a
+connection to the scheduler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from stallguard.errors import CANNOT_RUN, StallguardError
+from stallguard.fleet import member_tls, orders, store_owner
+from stallguard.fleet.membership import Membership
+from stallguard.fleet.orders import Cordon, WorkerCard
+from stallguard.fleet.records import Damaged
+from stallguard.fleet.store import Store, StoreError
+from stallguard.host import system
+from stallguard.pool import dask_task, hours, machine, offers, preparing, security, unpacking
+from stallguard.pool.dask_engine import worker_name
+from stallguard.pool.offers import Offer
+from stallguard.pool.runs_here import Edges, RunsHere
+from stallguard.pool.worker_options import WorkerOptions
+from stallguard.storage import paths, run_files
+from stallguard.supervisor import fleet_run
+
+if TYPE_CHECKING:
+    from distributed import Worker as DaskWorker
+
+LOOK = 2.0  # s between two looks at hours, power and cordon
+CONNECTS, CLOSES = 10.0, 5.0  # s that the scheduler has to answer, and a connection to end
+RENEWS = 60.0  # s between two cards
+READY, BUSY, CLOSED, CORDONED, AWAY, GONE = "ready", "busy", "closed", "cordoned", "away", "gone"
+
+
+def work(
+    membership: Membership, options: WorkerOptions, env: Mapping[str, str], say: Callable[[str], None]
+) -> None:
+    """Work until SIGINT or SIGTERM; then end what runs here, each with a checkpoint.  Raises StallguardError."""
+    security.security(membership)  # raises if the extra is missing, or the certificates are no good
+    import dask
+
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters is said in our words
+
+    store = store_owner.opened(membership)
+    offer = offers.offer(machine.machine(env, Path.cwd()), options.slots, options.memory)
+    for unknown in offer.unknown:
+        say(f"not offered: {unknown}")
+    name = fleet_run.machine_name({**env, fleet_run.MACHINE: options.host})
+    with dask.config.set(security.dask_settings(membership, paths.home() / "fleet" / "dask")):
+        asyncio.run(_WorkerProcess(membership, store, name, offer, options, env, say).run())
+
+
+class _WorkerProcess:
+    """The loop.  `host`: this machine's name in the fleet."""
+
+    def __init__(
+        self, membership: Membership, store: Store, host: str, offer: Offer, options: WorkerOptions,
+        env: Mapping[str, str], say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._membership, self._store, self._host, self._offer = membership, store, host, offer
+        self._options, self._say, self._about = options, say, {**system.facts(), "chip": offer.chip}
+        self._nonce = os.urandom(4).hex()
+        edges = Edges(partial(preparing.prepare, store, env), run_files.utc, say)
+        self._runs = RunsHere(membership, store, host, self._nonce, env, edges)
+        self._dask: DaskWorker | None = None
+        self._carried: frozenset[str] = frozenset()  # jobs of an earlier connection: Dask does not count them
+        self._cordon, self._noted, self._was_connected = "", "", False
+        self._card: WorkerCard | None = None
+        self._carded = -RENEWS
+        self._watch = system.MachineWatch()
+
+    async def run(self) -> None:
+        """Work until a signal."""
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, ended.set)
+        dask_task.serve(self._runs)
+        self._runs.find()
+        with contextlib.suppress(OSError):  # the next start tries again
+            await asyncio.to_thread(unpacking.remove_unused, self._runs.jobs)
+        while not ended.is_set():
+            await self._look()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), LOOK)
+        ending = f"ending {', '.join(self._runs.jobs)}" if self._runs.jobs else "nothing runs here"
+        self._say(f"{self._host} leaves the fleet; {ending}")
+        await self._disconnect()
+        await self._runs.end()
+        await self._show(GONE, "its worker was ended")
+
+    async def _look(self) -> None:
+        """Do what the present state of the machine asks for."""
+        closed = self._closed()
+        with contextlib.suppress(StoreError):  # else what is known of it still holds
+            self._cordon = await asyncio.to_thread(self._read_cordon)
+        if closed or self._cordon:
+            self._note(f"{self._host} takes no jobs: {closed or self._cordon}")
+            await self._disconnect()
+            if closed and self._runs.jobs:
+                await self._runs.end()
+            await self._show(CLOSED if closed else CORDONED, closed or self._cordon)
+        elif await self._connect():
+            await self._show(BUSY if self._runs.jobs else READY, "")
+        else:
+            await self._show(AWAY, f"the scheduler {self._membership.scheduler} does not answer")
+
+    def _closed(self) -> str:
+        """Return why this machine takes no jobs at this time, "" if it does."""
+        power = machine.power(self._watch, time.monotonic()) if self._options.mains_only else None
+        opening = hours.opening(time.time(), self._options.between, power)
+        return "" if opening.is_open else opening.why
+
+    def _read_cordon(self) -> str:
+        """Return why this machine is cordoned, "" if it is not.  Raises StoreError."""
+        data = self._store.read(orders.cordon_key(self._host))
+        if data is None:
+            return ""
+        try:
+            found = orders.decode(data, Cordon)
+        except Damaged as error:
+            return f"its cordon is damaged: {error}"
+        if found.lifts_itself and not found.is_lifted:  # it had vanished, and is here
+            self._store.replace(orders.cordon_key(self._host), orders.encode(replace(found, is_lifted=True)))
+            self._say(f"{self._host} is there again; it was cordoned: {found.why}")
+            return ""
+        return "" if found.is_lifted else f"cordoned: {found.why}"
+
+    async def _connect(self) -> bool:
+        """Connect to the scheduler, unless that is so; return whether it is.  Says the first failure of several."""
+        if self._dask is not None and self._dask.status.name == "running":
+            left = self._carried & frozenset(self._runs.jobs)
+            if left != self._carried:
+                self._carried = left
+                with contextlib.suppress(OSError):  # the connection was lost: the next look makes another
+                    await self._dask.set_resources(**self._rest())
+            return True
+        await self._disconnect()
+        reach = await asyncio.to_thread(member_tls.reach, self._membership, CONNECTS)
+        if reach.trouble:
+            if reach.lasting and not self._was_connected:
+                raise StallguardError(
+                    f"the scheduler {self._membership.scheduler} refuses this machine",
+                    why=reach.trouble,
+                    cure="stallguard doctor tries the fleet file",
+                    code=CANNOT_RUN,
+                )
+            self._note(f"cannot connect to {self._membership.scheduler} ({reach.trouble}); it is tried again")
+            return False
+        from distributed import Worker
+
+        self._carried = frozenset(self._runs.jobs)
+        worker: DaskWorker | None = None
+        try:
+            worker = security.without_http(Worker)(
+                self._membership.scheduler, security=security.security(self._membership),
+                name=worker_name(self._host, self._nonce), nthreads=self._options.slots, memory_limit=0,
+                resources=self._rest(), dashboard=False, death_timeout=CONNECTS, protocol="tls",
+                local_directory=str(paths.home() / "fleet" / "dask"),
+            )  # fmt: skip
+            await asyncio.wait_for(worker, CONNECTS * 2)
+        except Exception as error:  # noqa: BLE001 - Dask, tornado and TLS raise many kinds: it is not connected
+            self._note(
+                f"cannot connect to {self._membership.scheduler} ({_reason(error)}); it is tried again"
+            )
+            if worker is not None:
+                await _closed(worker)
+            return False
+        self._dask, self._was_connected = worker, True
+        offered = ", ".join(f"{name}={amount:g}" for name, amount in sorted(self._offer.resources.items()))
+        self._note(f"{self._host} is connected to {self._membership.scheduler} and offers {offered}")
+        return True
+
+    def _rest(self) -> dict[str, float]:
+        """Return what is offered less what the runs take that Dask does not count."""
+        taken = self._runs.taken(self._carried)
+        return {
+            name: max(0.0, amount - taken.get(name, 0.0)) for name, amount in self._offer.resources.items()
+        }
+
+    async def _disconnect(self) -> None:
+        worker, self._dask = self._dask, None
+        if worker is not None:
+            await _closed(worker)
+
+    async def _show(self, state: str, why: str) -> None:
+        """Write the card of this machine if it has changed, or once a minute."""
+        loop = asyncio.get_running_loop()
+        card = WorkerCard(
+            schema=orders.SCHEMA, host=self._host, at="", state=state, why=why,
+            address=self._dask.address if self._dask else "", resources=self._offer.resources,
+            jobs=self._runs.jobs, versions=self._offer.versions, about=self._about,
+        )  # fmt: skip
+        if card == self._card and loop.time() < self._carded + RENEWS:
+            return
+        data = orders.encode(replace(card, at=run_files.utc()))
+        with contextlib.suppress(StoreError):  # the next look tries again
+            await asyncio.to_thread(self._store.replace, orders.worker_key(self._host), data)
+            self._card, self._carded = card, loop.time()
+
+    def _note(self, text: str) -> None:
+        """Say a line, once while it stays the same."""
+        if text != self._noted:
+            self._noted = text
+            self._say(text)
+
+
+async def _closed(worker: DaskWorker) -> None:
+    """Close a connection; its runs go on.  One that does not close in time is left."""
+    with contextlib.suppress(Exception):
+        await asyncio.wait_for(worker.close(timeout=1, executor_wait=False), CLOSES)
+
+
+def _reason(error: BaseException) -> str:
+    """Return the innermost cause, in a line: Dask wraps the error that says why."""
+    while error.__cause__ is not None or error.__context__ is not None:
+        inner = error.__cause__ or error.__context__
+        assert inner is not None  # noqa: S101 - the loop's condition
+        error = inner
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]

@@ -1,0 +1,105 @@
+"""What the doctor finds of a fleet that is really there, or not."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from stallguard.doctor import gather
+from stallguard.doctor.checks import examine
+from stallguard.doctor.findings import FAIL, OK, WARN
+from stallguard.fleet import member_tls
+from tests.doctor.scene import MAC, spoiled
+
+pytest.importorskip("cryptography")
+CHECKS = ("fleet", "certificates", "scheduler", "fleet's store")
+
+
+def rows():
+    """Return severity and text of each finding of the fleet of this home."""
+    facts = spoiled(MAC, fleet=gather.fleet(os.environ))
+    return {one.name: (one.severity, one.what) for one in examine(facts) if one.name in CHECKS}
+
+
+@contextlib.contextmanager
+def listening(context=None):
+    """Yield an address on which a member, with this context, greets one visitor."""
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as server:
+
+        def serve():
+            plain, _ = server.accept()
+            with (
+                plain,
+                contextlib.suppress(OSError),
+                made["context"].wrap_socket(plain, server_side=True) as line,
+            ):
+                line.sendall(b"greeting")
+                line.recv(1)
+
+        made = {"context": context}
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}", made
+        with contextlib.suppress(OSError):  # nobody came
+            socket.create_connection(server.getsockname(), timeout=1).close()
+        thread.join(10)
+
+
+def test_a_machine_in_no_fleet_has_no_rows(home):
+    assert rows() == {}
+
+
+def test_a_whole_fleet_is_fine(found):
+    with listening() as (address, made):
+        member = found(address, days=100)
+        made["context"] = member_tls.context(member, is_server=True)
+        seen = rows()
+    assert {name: severity for name, (severity, _) in seen.items()} == dict.fromkeys(CHECKS, OK)
+    assert "last 100 days" in seen["certificates"][1]
+    assert sorted(path.name for path in Path(member.store.removeprefix("file://")).glob("[!.]*")) == [
+        "fleet",
+        "probe",
+    ]
+
+
+def test_a_scheduler_of_another_fleet_is_a_failure_and_an_absent_one_a_warning(found, tmp_path):
+    with listening() as (address, made):
+        found(address)
+        stranger = found(store="other", file=tmp_path / "stranger.toml")
+        made["context"] = member_tls.context(stranger, is_server=True)
+        severity, what = rows()["scheduler"]
+    assert severity == FAIL
+    assert "another fleet" in what
+    assert rows()["scheduler"][0] == WARN
+
+
+def test_a_store_that_is_away_is_a_warning_and_one_of_another_fleet_a_failure_that_is_left_alone(
+    found, tmp_path
+):
+    first = found()
+    (tmp_path / "store").rename(tmp_path / "away")
+    assert rows()["fleet's store"][0] == WARN
+    found(store="third", file=tmp_path / "third.toml")
+    (tmp_path / "third").rename(tmp_path / "store")
+    before = sorted((tmp_path / "store").rglob("*"))
+    severity, what = rows()["fleet's store"]
+    assert severity == FAIL
+    assert first.fleet in what
+    assert sorted((tmp_path / "store").rglob("*")) == before
+    assert gather.fleet(os.environ).store.promises == (), "nothing was tried there"
+
+
+def test_expired_certificates_and_an_open_file_are_failures(found, home):
+    found(now=dt.datetime(2024, 1, 1, tzinfo=dt.UTC))
+    severity, what = rows()["certificates"]
+    assert severity == FAIL
+    assert "expired" in what
+    (home / ".config/stallguard/fleet.toml").chmod(0o644)
+    assert rows() == {"fleet": (FAIL, rows()["fleet"][1])}
+    assert "is not private" in rows()["fleet"][1]
