@@ -202,7 +202,7 @@ def look(job: str, tail: Tail) -> Steps[tuple[Tail, str]]:
 
 
 def entry_at(job: str, slot: int) -> Steps[Entry | None]:
-    """Return the entry of a slot, None if there is none that can be read."""
+    """Return the entry of a slot; None if there is none, or one that no stallguard writes."""
     data = yield Request("read", records.slot_key(job, slot))
     return None if data is None else _decoded(data)
 

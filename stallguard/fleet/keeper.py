@@ -1,11 +1,13 @@
 """Keeps the lease of a job while its training goes on, and ends the training if that is not possible.
 
 Two threads: one renews, and can stand still as long as the store does not answer; the other counts, and never touches
-the store.  They share one queue.  The second gives the orders of lease.judge to the run.
+the store.  They share one queue.  The second gives the orders of lease.judge to the run.  With each renewal the first
+one also reads whether a person has stopped the job; then the training ends with a checkpoint, as at the end of a lease.
 """
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable
@@ -32,6 +34,10 @@ class _Lost(NamedTuple):
     why: str
 
 
+class _Stopped(NamedTuple):
+    why: str
+
+
 class _Attached(NamedTuple):
     act: Act
 
@@ -41,19 +47,23 @@ class LeaseKeeper:
 
     def __init__(
         self, store: Store, job: str, tail: Tail, began: float, lasts: float, now: Callable[[], float],
-        *, ends_if_away: bool = True,
+        *, ends_if_away: bool = True, asked: Callable[[], str] = lambda: "",
     ) -> None:  # fmt: skip
         """`tail`: with our claim, which was made at `began` by `now`; `lasts`: seconds of a lease.
 
-        `ends_if_away`: end the training if the lease cannot be renewed; else only if another machine has it.
+        `ends_if_away`: end the training if the lease cannot be renewed; else only if another machine has it;
+        `asked`: reads why a person has stopped the job, "" if nobody has; it can raise StoreError.
         """
+        self.stopped = ""  # why a person has stopped the job
+        self._asked = asked
         self._ends_if_away = ends_if_away
         self._store, self._job, self._lasts, self._now = store, job, lasts, now
         self._tail, self._number = tail, tail.number
         self._tenure = Tenure(lease.HELD, tail.number, began)
-        self._news: queue.SimpleQueue[_Renewed | _Lost | _Attached] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[_Renewed | _Lost | _Stopped | _Attached] = queue.SimpleQueue()
         self._closed = threading.Event()
         self._trouble = ""
+        self._is_heard = False
         self._counter = Worker(self._count, "lease")
         self._renewer = Worker(self._renew, "lease renewal")
 
@@ -91,15 +101,24 @@ class LeaseKeeper:
                 wait = period / RETRIES
             else:
                 self._news.put(_Renewed(began))
+                self._hear()
                 wait = max(0.0, began + period - self._now())
+
+    def _hear(self) -> None:
+        """Look once whether the job was stopped; a store that does not answer is asked with the next renewal."""
+        with contextlib.suppress(StoreError):
+            self.stopped = self.stopped or self._asked()
+        if self.stopped and not self._is_heard:
+            self._is_heard = True
+            self._news.put(_Stopped(self.stopped))
 
     def _count(self) -> None:
         act: Act | None = None
-        pending: list[str] = []
+        pending: list[tuple[str, str]] = []
         tick = self._lasts / lease.PER_LEASE / TICKS
         why, counted = "", self._now()
         while not self._closed.is_set():
-            news: _Renewed | _Lost | _Attached | None
+            news: _Renewed | _Lost | _Stopped | _Attached | None
             try:
                 news = self._news.get(timeout=tick)
             except queue.Empty:
@@ -112,12 +131,15 @@ class LeaseKeeper:
                 tenure = lease.renewed(tenure, news.began)
             elif isinstance(news, _Lost):
                 tenure, why = lease.moved(tenure, "fenced", now), news.why
+            elif isinstance(news, _Stopped):
+                pending.append(("end", news.why))
             elif news is not None:
                 act = news.act
             orders: tuple[str, ...] = ()
             if self._ends_if_away or tenure.state == lease.FENCED:
                 tenure, orders = lease.judge(tenure, now, self._lasts)
             self._tenure = tenure
-            pending += orders
+            because = why or f"the lease of {self._job} cannot be renewed ({self._trouble})"
+            pending += [(order, because) for order in orders]
             while act is not None and pending:
-                act(pending.pop(0), why or f"the lease of {self._job} cannot be renewed ({self._trouble})")
+                act(*pending.pop(0))

@@ -73,7 +73,14 @@ class Publication:
             if number.isdecimal() and int(number) < self._number:
                 yield Request("remove", records.data_folder(self._job, int(number)))
 
-    def conclude(self, run: str, at: str, code: int, why: str, fault: str = "") -> Steps[None]:
-        """Publish how the run ended, and free the lease.  Raises Fenced, and StoreError."""
-        entry = Outcome(number=self._number, at=at, claim=0, run=run, code=code, why=why, fault=fault)
+    def conclude(
+        self, run: str, at: str, code: int, why: str, *, fault: str = "", final: bool = False
+    ) -> Steps[None]:
+        """Publish how the run ended, and free the lease.  Raises Fenced, and StoreError.
+
+        `fault`, `final`: as in Outcome.
+        """
+        entry = Outcome(
+            number=self._number, at=at, claim=0, run=run, code=code, why=why, fault=fault, final=final
+        )
         self.tail = yield from joblog.append(self._job, self.tail, self._number, entry)

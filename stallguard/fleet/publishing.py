@@ -3,22 +3,23 @@
 It looks every LOOK seconds for a generation that is newer, skips those that were replaced meanwhile, and pauses after a
 publication so that the processor time of publishing stays below `share` of the time.  What it costs is measured for the
 whole process of stallguard, so it is rather less.  An error of the store is reported once and tried again, later each
-time; it never ends the run.  Only `conclude` is waited for.
+time; it never ends the run.  Only `conclude` is waited for.  Every SHOW seconds it also puts what people read.
 """
 
 from __future__ import annotations
 
 import queue
 import shutil
+import sys
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stallguard.fleet import lineage
 from stallguard.fleet.checkpoint_files import Digests, Unstable, freeze, listing
 from stallguard.fleet.joblog import Fenced, perform
 from stallguard.fleet.publication import Publication
-from stallguard.fleet.records import RUNS
+from stallguard.fleet.readable_files import ReadableFiles
 from stallguard.fleet.store import Store, StoreError
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
@@ -27,9 +28,9 @@ from stallguard.worker import Worker
 LOOK = 2.0  # s
 RETRY, LONGEST = 5.0, 60.0  # s until a publication that failed is tried again
 CLOSES = 2.0  # s
+SHOW = 10.0  # s between two looks at the readable files
 FOLDER = "publishing"
 ELSEWHERE = "another machine has the lease"
-READABLE = ("run.json", "outcome.json", "job.json", "journal.jsonl*", "output.log*")
 
 
 class Reports(NamedTuple):
@@ -45,19 +46,25 @@ class _End(NamedTuple):
     why: str
     until: float
     fault: str
+    final: bool
 
 
 class PublishingThread:
     """Of one run, from `start` to `conclude` or `close`."""
 
     def __init__(
-        self, store: Store, job: str, publication: Publication, run: RunDir, share: float, reports: Reports
-    ) -> None:
-        """`share`: of the time, as processor time."""
+        self, store: Store, job: str, publication: Publication, run: RunDir, share: float, reports: Reports,
+        status: Callable[[], Any],
+    ) -> None:  # fmt: skip
+        """`share`: of the time, as processor time; `status`: returns how the run stands, from any thread."""
         self._store, self._job, self._publication, self._run = store, job, publication, run
         self._share, self._reports = share, reports
         self._published: object = None
         self._digests = Digests()
+        claim = publication.tail.claim
+        host = claim.holder.host if claim else ""
+        self._readable = ReadableFiles(store, job, publication.tail.number, host, run)
+        self._status, self._show_at, self._is_shown = status, 0.0, True
         self._is_failing = self._is_fenced = False
         self._failure = ""
         self._orders: queue.SimpleQueue[_End | None] = queue.SimpleQueue()
@@ -68,12 +75,12 @@ class PublishingThread:
         """Begin.  Raises RuntimeError or MemoryError if there is no thread."""
         self._worker.start()
 
-    def conclude(self, code: int, why: str, patience: float, fault: str = "") -> str:
+    def conclude(self, code: int, why: str, patience: float, *, fault: str = "", final: bool = False) -> str:
         """Publish the last checkpoints and how the run ended; return why that was not possible, "" if it was.
 
-        `patience`: seconds to try for; `fault`: of the machine (records.Outcome).
+        `patience`: seconds to try for; `fault`, `final`: as in records.Outcome.
         """
-        self._orders.put(_End(code, why, time.monotonic() + patience, fault))
+        self._orders.put(_End(code, why, time.monotonic() + patience, fault, final))
         try:
             return self._ended.get(timeout=patience + CLOSES)
         except queue.Empty:
@@ -92,6 +99,7 @@ class PublishingThread:
             except queue.Empty:
                 began, used = time.monotonic(), time.process_time()
                 done = self._try(self._publish_newest)
+                self._show()
                 wait, retry = (LOOK, RETRY) if done else (retry, min(LONGEST, retry * 2))
                 wait = max(wait, (time.process_time() - used) / self._share - (time.monotonic() - began))
                 continue
@@ -141,14 +149,28 @@ class PublishingThread:
         self._reports.note(f"published a checkpoint at slot {newest} of job {self._job}")
         perform(self._publication.clean(), self._store)
 
+    def _show(self) -> None:
+        """Put what is readable, if it is time; of several failures in a row the journal gets the first."""
+        if self._is_fenced or time.monotonic() < self._show_at:
+            return
+        self._show_at = time.monotonic() + SHOW
+        try:
+            self._readable.renew(self._status)
+        except (StoreError, OSError) as error:
+            if self._is_shown:
+                self._reports.note(f"journal and output are not in the store ({error}); it is tried again")
+            self._is_shown = False
+        else:
+            self._is_shown = True
+
     def _conclude(self, order: _End) -> str:
         def publish() -> None:
             self._publish_newest()
-            end = self._publication.conclude(
-                self._run.id, run_files.utc(), order.code, order.why, order.fault
+            steps = self._publication.conclude(
+                self._run.id, run_files.utc(), order.code, order.why, fault=order.fault, final=order.final
             )
-            perform(end, self._store)
-            self._put_readable()
+            perform(steps, self._store)
+            self._readable.renew(at_once=sys.maxsize)
 
         retry = RETRY / 5
         while not self._try(publish):
@@ -156,10 +178,3 @@ class PublishingThread:
                 return self._failure
             time.sleep(retry)
         return ELSEWHERE if self._is_fenced else ""
-
-    def _put_readable(self) -> None:
-        """Put the files of the run that a person reads."""
-        folder = f"jobs/{self._job}/{RUNS}/{self._publication.tail.number}"
-        for pattern in READABLE:
-            for file in sorted(self._run.path.glob(pattern)):
-                self._store.put(f"{folder}/{file.name}", file)

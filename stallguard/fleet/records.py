@@ -4,7 +4,7 @@
     jobs/<job>/log/<slot>        Entry, exclusive; slots are numbers from 1 on, without gaps
     jobs/<job>/beats/<number>    changes while the holder of the lease with that number renews it
     jobs/<job>/data/<number>/<name>      files of generations that this holder published
-    jobs/<job>/runs/<number>/<file>      what is readable of its run: run.json, outcome.json, journal, output
+    jobs/<job>/runs/<number>/    what is readable of its run (run_index.py)
 
 Must not read or write anything.
 """
@@ -95,6 +95,7 @@ class Outcome(_Slot, frozen=True, kw_only=True, tag="outcome"):
     """The holder's run is over, and the lease free.  `code`: its exit code; after 0 the job is not done again.
 
     `fault`: why the machine, not the training, is the reason for the end; "" if it is not: core.policy.machine_fault.
+    `final`: it is not done again either, because a person stopped the job.
     """
 
     claim: int
@@ -102,6 +103,12 @@ class Outcome(_Slot, frozen=True, kw_only=True, tag="outcome"):
     code: int
     why: str
     fault: str = ""
+    final: bool = False
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no machine continues the job."""
+        return self.final or not self.code
 
 
 Entry = Claim | Generation | Outcome
@@ -118,6 +125,11 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     about: dict[str, Any]  # host.system.facts()
 
 
+def is_path(text: str) -> bool:
+    """Return whether a text is the path of a file below a folder, with plain names: never "..", never empty."""
+    return all(_PART.fullmatch(part) for part in text.split("/"))
+
+
 def decode(data: bytes) -> Entry:
     """Return the entry in `data`.  Raises Damaged."""
     try:
@@ -128,7 +140,7 @@ def decode(data: bytes) -> Entry:
         raise Damaged(f"a lease of {entry.holder.lasts} s")
     if isinstance(entry, Generation):
         for file in entry.files:
-            if not all(_PART.fullmatch(part) for part in file.path.split("/")):
+            if not is_path(file.path):
                 raise Damaged(f"{file.path!r} is not a path below a run's checkpoints")
             if not _DIGEST.fullmatch(file.digest) or not _PART.fullmatch(file.name) or file.size < 0:
                 raise Damaged(f"the digest or the name of {file.path} is not one")

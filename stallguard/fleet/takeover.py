@@ -51,7 +51,7 @@ def take(
     """
     tail, watch = perform(joblog.read_end(job), store), None
     while True:
-        if tail.outcome is not None and not tail.outcome.code:
+        if tail.outcome is not None and tail.outcome.is_last:
             return tail.outcome
         if tail.is_free or (watch is not None and lease.has_run_out(watch, _lasts(tail))):
             began = watching.now()

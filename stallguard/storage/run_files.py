@@ -23,6 +23,7 @@ from stallguard.storage import private
 from stallguard.storage.paths import RunDir
 
 SCHEMA = 2
+ELSEWHERE = "elsewhere.json"
 ROOM = 16 << 10  # bytes kept for an outcome; it takes some 300, and says in one sentence why
 ENDINGS = {0: "finished", STOPPED_ON_TIME: "stopped", GAVE_UP: "gave up"}  # by the run's exit code
 REASONS = {"you asked": "stopped", "interrupted": "interrupted"}  # by the beginning of the reason for its end
@@ -75,6 +76,17 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     lost: float = msgspec.field(name="lost_seconds")
     effective: float | None = None  # share of the time, 0..1; null: not known
     spent: Spent = Spent()  # where the time went
+
+
+class Elsewhere(msgspec.Struct, frozen=True):
+    """elsewhere.json: the directory is a copy of a run of another machine (fleet.mirror), as of `at`."""
+
+    schema: int
+    job: str
+    number: int  # of the job's holder
+    host: str
+    at: str  # RFC 3339, UTC
+    lives: bool  # that holder had the job
 
 
 class ChannelRecord(msgspec.Struct, frozen=True):
@@ -247,8 +259,18 @@ def state(run: RunDir) -> str:
     if end is not None:
         reason = next((state for begun, state in REASONS.items() if end.why.startswith(begun)), "failed")
         return "trial" if run.is_trial else ENDINGS.get(end.code, reason)
+    copied = elsewhere(run)
+    if copied is not None:  # its process is of another machine, and cannot be looked for here
+        return "running" if copied.lives else "lost"
     start = asked(run)
     return "running" if start is not None and lives(start.supervisor) else "lost"
+
+
+def elsewhere(run: RunDir) -> Elsewhere | None:
+    """Return of which machine's run the directory is a copy; None for a run of this machine."""
+    with contextlib.suppress(OSError, *UNREADABLE):
+        return jsontext.decode((run.path / ELSEWHERE).read_bytes(), Elsewhere)
+    return None
 
 
 def keep_notifications(run: RunDir, channels: list[ChannelRecord]) -> None:

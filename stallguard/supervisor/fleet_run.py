@@ -22,10 +22,10 @@ from stallguard.core.events import UserCommand
 from stallguard.core.messages import duration
 from stallguard.core.policy import machine_fault
 from stallguard.errors import CANNOT_RUN, OWN_FAILURE, STOPPED_ON_TIME, USAGE, StallguardError
-from stallguard.fleet import fetching, joblog, lineage, records
+from stallguard.fleet import fetching, joblog, lineage, membership, records
 from stallguard.fleet.joblog import Fenced, Tail, perform
 from stallguard.fleet.keeper import LeaseKeeper
-from stallguard.fleet.orders import JOB_NAME, host_name
+from stallguard.fleet.orders import JOB_NAME, Stop, decode_stop, host_name, stop_key
 from stallguard.fleet.publication import Publication
 from stallguard.fleet.publishing import ELSEWHERE, PublishingThread, Reports
 from stallguard.fleet.records import Claim, Damaged, Generation, Holder, Machine, Outcome
@@ -86,13 +86,16 @@ def guard(
     color = wants_color(wanted.color, env, tty=terminal.look(2).kind == "terminal")
     screen = Terminal(sys.stderr, quiet=wanted.quiet, color=color, verbose=wanted.verbose)
     try:
-        job = _taken(loaded, screen)
+        token = _token(env)
+        job = _taken(loaded, screen, token)
         if isinstance(job, Outcome):
+            if job.code:
+                raise _stopped(loaded.config.store.job, job.why, job.at)
             facts = {"job": loaded.config.store.job, "run": job.run, "at": job.at}
             screen.announce("job.done", facts)
             return 0
         screen.announce("job.taken", {"job": job.name, "number": str(job.tail.number)})
-        return _trained(job, words, loaded, env, reload, name, screen)
+        return _trained(job, words, loaded, env, reload, name, screen, token)
     finally:
         screen.close()
 
@@ -121,7 +124,30 @@ def _refuse(loaded: Loaded) -> None:
         )
 
 
-def _taken(loaded: Loaded, screen: Terminal) -> Job | Outcome:
+def _token(env: Mapping[str, str]) -> str:
+    """Return what orders are signed with, "" if this machine is in no fleet.  Raises StallguardError."""
+    fleet = membership.recall(env)
+    return fleet.token if fleet else ""
+
+
+def _asked_to_stop(store: Store, job: str, token: str) -> Stop | None:
+    """Return the order to end a job; None if nobody of this fleet has given one.  Raises StoreError."""
+    data = store.read(stop_key(job)) if token else None
+    with contextlib.suppress(Damaged):
+        return decode_stop(data, token, job) if data is not None else None
+    return None
+
+
+def _stopped(job: str, why: str, at: str) -> StallguardError:
+    return StallguardError(
+        f"job {job} was stopped: nothing is trained",
+        why=f"{why}, at {at}",
+        cure="a stopped job stays stopped; to train it anew, give it another name: --job NAME",
+        code=CANNOT_RUN,
+    )
+
+
+def _taken(loaded: Loaded, screen: Terminal, token: str) -> Job | Outcome:
     settings, clock = loaded.config.store, SystemClock()
 
     def now() -> float:
@@ -147,6 +173,8 @@ def _taken(loaded: Loaded, screen: Terminal) -> Job | Outcome:
     )
     try:
         store = open_store(settings.url)
+        if stop := _asked_to_stop(store, settings.job, token):
+            raise _stopped(settings.job, f"you asked ({stop.by})", stop.at)
         store.replace(f"machines/{host}", records.encode_machine(card))
         watching = Watching(now, time.sleep, watched)
         taken = take(store, settings.job, holder, run_files.utc, watching, os.environ.get(QUIET, ""))
@@ -183,13 +211,18 @@ def _unusable(url: str, error: Exception) -> StallguardError:
 
 def _trained(
     job: Job, words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str],
-    reload: Callable[[], Loaded] | None, name: str, screen: Terminal,
+    reload: Callable[[], Loaded] | None, name: str, screen: Terminal, token: str,
 ) -> int:  # fmt: skip
     """Train a job that is ours; give it back in any case."""
+
+    def asked() -> str:
+        stop = _asked_to_stop(job.store, job.name, token)
+        return f"you asked ({stop.by}, at {stop.at})" if stop else ""
+
     publication = Publication(job.name, job.tail.number, job.tail)
     keeper = LeaseKeeper(
         job.store, job.name, job.tail, job.claimed.began, job.lasts, job.now,
-        ends_if_away=loaded.config.store.if_away == "end",
+        ends_if_away=loaded.config.store.if_away == "end", asked=asked,
     )  # fmt: skip
     keeper.start()
     request: Request | None = None
@@ -207,14 +240,17 @@ def _trained(
                 )
                 share = loaded.config.store.cost
                 thread.append(
-                    PublishingThread(job.store, job.name, publication, context.directory, share, reports)
+                    PublishingThread(
+                        job.store, job.name, publication, context.directory, share, reports, session.status
+                    )
                 )
                 thread[0].start()
 
             session = Session(request, loaded, env, reload, RunOptions(beside=beside))
             code = session.guard(kept)
             end, fault = run_files.outcome(request.run), _fault(session.context, code)
-            why = thread[0].conclude(code, end.why if end else "", min(PATIENCE, job.lasts), fault)
+            patience, final = min(PATIENCE, job.lasts), bool(keeper.stopped and code)
+            why = thread[0].conclude(code, end.why if end else "", patience, fault=fault, final=final)
             is_given_back = True
             thread[0].close()
             if why and why != ELSEWHERE:  # that was said when it was noticed

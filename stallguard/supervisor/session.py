@@ -89,10 +89,11 @@ class Session:
             self.context, self._beats, self._matching, self._earlier, options.start_process
         )
         self._control = Control(
-            sockets / CONTROL, mailbox.post, clock.monotonic, self._status, self._refuses, reporter.trouble
+            sockets / CONTROL, mailbox.post, clock.monotonic, self.status, self._refuses, reporter.trouble
         )
 
-    def _status(self) -> LiveStatus:
+    def status(self) -> LiveStatus:
+        """Return how the run stands; from any thread."""
         from stallguard.supervisor.live_status import snapshot
 
         if self._guard is not None:

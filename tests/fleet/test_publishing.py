@@ -58,7 +58,9 @@ def thread(store, tail, tmp_path, monkeypatch):
         reports = Reports(said["trouble"].append, said["note"].append, said["fenced"].append)
         publication = Publication("job", tail.number, tail)
         run = RunDir(tmp_path / "run")
-        made.append(PublishingThread(store, "job", publication, run, share, reports))
+        made.append(
+            PublishingThread(store, "job", publication, run, share, reports, lambda: {"state": "running"})
+        )
         made[0].start()
         return made[0], publication, run.checkpoints, said
 

@@ -1,0 +1,241 @@
+"""All jobs of a store: their states, who has them and why they wait; and the machines that work on them.
+
+A table of values is made from what the store has (`row`, `waits_for`: pure), a few reads a job (`read`).  Whether a
+holder is alive cannot be read, only watched (lease.py); the table says when the run's machine last wrote how it stands,
+by that machine's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from stallguard.errors import STOPPED_ON_TIME
+from stallguard.fleet import joblog, orders, run_index
+from stallguard.fleet.joblog import Steps, Tail, perform
+from stallguard.fleet.orders import JOB_NAME, Cordon, Refusal, Stop, Submission, WorkerCard
+from stallguard.fleet.records import Claim, Damaged, Outcome, Position
+from stallguard.fleet.requests_at_once import each
+from stallguard.fleet.run_index import Status
+from stallguard.fleet.store import Store
+
+WAITING, RUNNING, FINISHED, FAILED, STOPPED, REFUSED = (
+    "waiting", "running", "finished", "failed", "stopped", "refused",
+)  # fmt: skip
+ENDED = "ended"  # of a job that was started by hand: it goes on if it is started again
+HOLDERS = 200  # of one job, whose times are read
+T = TypeVar("T")
+
+
+class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A job of the store.  Empty or null: not known.  Times: RFC 3339, UTC, by the clock of the machine that wrote."""
+
+    job: str
+    state: (
+        str  # waiting, running, finished, failed, stopped, refused, ended (by hand; goes on if started again)
+    )
+    machine: str = ""  # that has it, or had it last
+    number: int = 0  # holders so far
+    since: str = ""  # of the state
+    run: str = ""  # id of the newest run that published
+    newest: str = ""  # when the newest checkpoint was published
+    position: Position | None = None  # of that checkpoint
+    code: int | None = None  # exit code of the newest run that ended
+    why: str = ""  # why it ended, waits or is refused
+    is_submitted: bool = False  # by `stallguard submit`; else by hand
+    by: str = ""  # who submitted it
+    submitted: str = ""  # when
+    priority: int = 0
+    needs: dict[str, float] = {}  # amounts of resources by name
+    sweep: str = ""  # the sweep that it is of
+    command: list[str] = []
+    heard: str = ""  # when its machine last wrote how it stands
+    status: dict[str, Any] = {}  # how it stood then, as `stallguard status --json` has it
+
+
+class Read(NamedTuple):
+    """What the store has of one job.  `submission`: as text why it is refused; `refusals`: of a job that waits."""
+
+    tail: Tail
+    submission: Submission | str | None = None
+    stop: Stop | None = None
+    refusals: Sequence[Refusal] = ()
+    status: Status | None = None
+
+
+class Fleet(NamedTuple):
+    """What the store has."""
+
+    jobs: list[JobRow]
+    workers: list[WorkerCard]
+    cordons: list[Cordon]
+
+
+class Span(NamedTuple):
+    """A holder of a job.  `until`: when it last published or ended, "" if it did neither; `end`: None: not known."""
+
+    claim: Claim
+    until: str
+    end: Outcome | None
+
+
+def row(job: str, found: Read, workers: Sequence[WorkerCard], cordons: Sequence[Cordon]) -> JobRow:
+    """Return a job as it is shown."""
+    tail, given = found.tail, found.submission
+    claim, end, generation = tail.claim, tail.outcome, tail.generation
+    state, why = _state(found)
+    since = end.at if end else claim.at if claim else ""
+    if isinstance(given, Submission):
+        since = since or given.at
+        if state == WAITING:
+            because = waits_for(given, found.refusals, workers, cordons)
+            is_everywhere = is_refused_everywhere(found.refusals, workers)
+            state, why = REFUSED if is_everywhere else WAITING, "; ".join(filter(None, (because, why)))
+    made = JobRow(
+        job=job, state=state, machine=claim.holder.host if claim else "", number=tail.number, since=since,
+        run=end.run if end else generation.run if generation else "", newest=generation.at if generation else "",
+        position=generation.position if generation else None, code=end.code if end else None, why=why,
+        heard=found.status.at if found.status else "", status=found.status.status if found.status else {},
+    )  # fmt: skip
+    if not isinstance(given, Submission):
+        return made
+    return msgspec.structs.replace(
+        made, is_submitted=True, by=given.by, submitted=given.at, priority=given.priority, needs=given.needs,
+        sweep=given.sweep, command=list(given.words),
+    )  # fmt: skip
+
+
+def _state(found: Read) -> tuple[str, str]:
+    """Return the state of a job, and the reason, from its log and the orders for it."""
+    tail, end, stop = found.tail, found.tail.outcome, found.stop
+    asked = f"stopped by {stop.by or 'a member of the fleet'}" if stop else ""
+    if tail.claim is not None and end is None:
+        return RUNNING, f"{asked}: it is being ended" if stop else ""
+    if end is not None and not end.code:
+        return FINISHED, end.why
+    if stop is not None or (end is not None and end.final):
+        return STOPPED, asked or (end.why if end else "")
+    if isinstance(found.submission, str):
+        return REFUSED, f"its submission is refused: {found.submission}"
+    if end is None:
+        return WAITING, "" if found.submission else "nobody has begun it"
+    if end.code != STOPPED_ON_TIME:
+        return FAILED, end.why
+    return (WAITING if found.submission else ENDED), f"its last run ended: {end.why}"
+
+
+def is_refused_everywhere(refusals: Sequence[Refusal], workers: Sequence[WorkerCard]) -> bool:
+    """Return whether each machine that is there has refused a job."""
+    there = {card.host for card in workers if card.state != "gone"}
+    return bool(refusals) and there <= {one.host for one in refusals}
+
+
+def waits_for(
+    job: Submission,
+    refusals: Sequence[Refusal],
+    workers: Sequence[WorkerCard],
+    cordons: Sequence[Cordon],
+) -> str:
+    """Return why a job waits, in words: what each machine lacks for it."""
+    if not workers:
+        return "no machine of the fleet has a worker"
+    refused = {one.host: one.why for one in refusals}
+    cordoned = {one.host: one.why for one in cordons}
+    reasons = []
+    for card in workers:
+        lacks = [
+            f"{card.resources.get(name, 0.0):g} of {amount:g} {name}"
+            for name, amount in sorted(job.needs.items())
+            if card.resources.get(name, 0.0) < amount
+        ]
+        if card.host in refused:
+            reasons.append(f"{card.host} refuses it ({refused[card.host]})")
+        elif card.host in cordoned:
+            reasons.append(f"{card.host} is cordoned ({cordoned[card.host]})")
+        elif lacks:
+            reasons.append(f"{card.host} has {', '.join(lacks)}")
+        elif card.state != "ready":
+            reasons.append(f"{card.host} is {card.state}" + (f" ({card.why})" if card.why else ""))
+        else:
+            reasons.append(f"{card.host} is free: it waits for the scheduler")
+    return "; ".join(reasons)
+
+
+def read(store: Store, token: str, only: str = "") -> Fleet:
+    """Return what the store has.  `token`: of the fleet, "" without one; `only`: read this job alone.
+
+    A submission whose signature is not of the fleet is listed as refused.  Raises StoreError.
+    """
+    folders = dict(
+        zip(("jobs", "workers", "cordons"), each(store.names, ("jobs", "workers", "cordons")), strict=True)
+    )
+    names = [name for name in sorted(folders["jobs"]) if JOB_NAME.fullmatch(name) and only in ("", name)]
+    workers = _records(store, "workers", folders["workers"], WorkerCard)
+    cordons = _records(store, "cordons", folders["cordons"], Cordon)
+    found = each(lambda name: read_job(store, name, token), names)
+    rows = [row(name, one, workers, cordons) for name, one in zip(names, found, strict=True)]
+    return Fleet(rows, workers, cordons)
+
+
+def read_job(store: Store, job: str, token: str) -> Read:
+    """Return what the store has of a job.  Raises StoreError."""
+    tail = perform(joblog.read_end(job), store)
+    submission: Submission | str | None = None
+    stop, status, refusals = None, None, []
+    data = store.read(orders.submission_key(job))
+    if data is not None:
+        try:
+            submission = orders.decode_submission(data, token, job) if token else NO_TOKEN
+        except Damaged as error:
+            submission = str(error)
+    ordered = store.read(orders.stop_key(job)) if token else None
+    if ordered is not None:
+        try:
+            stop = orders.decode_stop(ordered, token, job)
+        except Damaged:
+            stop = None  # nobody obeys it
+    if tail.is_free:
+        folder = orders.refusals_folder(job)
+        refusals = _records(store, folder, store.names(folder), Refusal)
+    elif (said := store.read(run_index.status_key(job, tail.number))) is not None:
+        try:
+            status = run_index.decode_status(said)
+        except Damaged:
+            status = None  # it is not known how it stands
+    return Read(tail, submission, stop, refusals, status)
+
+
+NO_TOKEN = "this machine has no fleet file, so its signature cannot be checked"  # noqa: S105 - a sentence
+
+
+def history(job: str, tail: Tail, most: int = HOLDERS) -> Steps[list[Span]]:
+    """Return the holders of a job, oldest first, at most the newest `most`: two reads each."""
+    spans: list[Span] = []
+    claim, slot, end = tail.claim, tail.claimed_at, tail.outcome
+    until = end.at if end else tail.generation.at if tail.generation and tail.newest > slot else ""
+    while claim is not None and len(spans) < most:
+        spans.append(Span(claim, until, end))
+        last = (yield from joblog.entry_at(job, slot - 1)) if slot > 1 else None
+        claim, slot, end, until = (
+            (last, slot - 1, None, "") if isinstance(last, Claim) else (None, slot, None, "")
+        )
+        if last is not None and not isinstance(last, Claim):
+            before = yield from joblog.entry_at(job, last.claim)
+            claim, slot = (
+                (before, last.claim) if isinstance(before, Claim) and last.claim < slot else (None, 0)
+            )
+            end, until = (last if isinstance(last, Outcome) else None), last.at
+    return spans[::-1]
+
+
+def _records(store: Store, folder: str, names: Sequence[str], kind: type[T]) -> list[T]:
+    """Return the records of a folder; one that is damaged, or removed meanwhile, is left out."""
+    found: list[T] = []
+    for data in each(lambda name: store.read(f"{folder}/{name}"), sorted(names)):
+        try:
+            found += [orders.decode(data, kind)] if data is not None else []
+        except Damaged:
+            continue
+    return found
