@@ -1,0 +1,279 @@
+"""How verbs see the jobs of a fleet: which store, what it has, which job a name means, and its run as a local copy.
+
+A machine is in a fleet if it has a fleet file (fleet.membership), or if a verb is given a store.  Nothing here waits
+longer than READS for a store, and nothing of a store is imported before it is known that there is one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import getpass
+import os
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from stallguard.cli._console import echo
+from stallguard.cli._live import NO
+from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, StallguardError, nearest
+from stallguard.storage import run_files
+from stallguard.storage.paths import NEWEST, RunDir, list_runs
+
+if TYPE_CHECKING:  # a machine in no fleet must not wait for these imports
+    from stallguard.fleet.job_table import Fleet, JobRow
+    from stallguard.fleet.store import Store
+
+READS, COPIES = 15.0, 60.0  # s for the table of all jobs, and for a copy of a run
+COPIED = 50  # runs of other machines in one summary
+_NAMED = re.compile(r"\d{8}-\d{6}Z-(?P<name>.*)")  # a run's id
+T = TypeVar("T")
+
+in_fleet = click.option(
+    "--store", "store_url", metavar="URL", help="The jobs of this store.  [that of the fleet file]"
+)
+
+
+class Place(NamedTuple):
+    """A store, and the token of its fleet, "" if this machine has no fleet file for it."""
+
+    url: str
+    token: str
+
+
+class Seen(NamedTuple):
+    """What a store has."""
+
+    place: Place
+    store: Store
+    fleet: Fleet
+
+
+class FleetRun(NamedTuple):
+    """The run of a job.  `is_here`: a run of this machine, no copy."""
+
+    seen: Seen
+    job: JobRow
+    run: RunDir | None
+    is_here: bool
+
+
+def place(store_url: str | None) -> Place | None:
+    """Return which store is meant, None if there is none.  Raises StallguardError for a bad fleet file."""
+    from stallguard.fleet import membership
+
+    fleet = membership.recall(os.environ)
+    if store_url:
+        return Place(store_url, fleet.token if fleet else "")
+    return Place(fleet.store, fleet.token) if fleet else None
+
+
+def look(where: Place, only: str = "") -> Seen:
+    """Return what a store has.  `only`: of this job alone.  Raises StallguardError."""
+    from stallguard.fleet import job_table
+    from stallguard.fleet.store_url import open_store
+
+    def read() -> Seen:
+        store = open_store(where.url)
+        return Seen(where, store, job_table.read(store, where.token, only))
+
+    return asked(where, READS, read)
+
+
+def asked(where: Place, seconds: float, work: Callable[[], T]) -> T:
+    """Return what `work` returns, which asks the store.  Raises StallguardError, also if it takes longer."""
+    from stallguard.fleet.records import Damaged
+    from stallguard.fleet.requests_at_once import within
+    from stallguard.fleet.store import StoreError
+
+    try:
+        return within(seconds, work)
+    except (StoreError, Damaged, OSError) as error:
+        raise StallguardError(
+            f"the store {where.url} cannot be used",
+            why=str(error),
+            cure=f"stallguard doctor --store {where.url} tries it",
+            code=CANNOT_RUN,
+        ) from error
+
+
+def listed(store_url: str | None) -> tuple[Seen | None, str]:
+    """Return the fleet for a list, None if there is none; and why its jobs are missing, "" if they are not."""
+    try:
+        where = place(store_url)
+        return (look(where), "") if where else (None, "")
+    except StallguardError as error:
+        missing = f"the jobs of the fleet are missing: {error.what}: {error.why}"
+        echo(missing, err=True)
+        return None, missing
+
+
+def meant(text: str | None, store_url: str | None) -> FleetRun | None:
+    """Return the run of the job that RUN means, None if it means a run of this machine; say which was chosen.
+
+    `text`: the name of a job, or NAME/NUMBER for that of an earlier holder.  A run of this machine comes first if that
+    is its id or its whole name.  Raises StallguardError, with a store that was asked for also if it has no such job.
+    """
+    if text is None and not store_url:
+        return None
+    where = place(store_url)
+    if where is None:
+        return None
+    name, _, number = (text or "").partition("/")
+    here = local(text, where) if text and not store_url else None
+    if here is not None:
+        if here.id != text and text not in NEWEST:
+            echo(f"run {here.id} of this machine; --store {where.url} means a job of the fleet", err=True)
+        return None
+    try:
+        seen = look(where, name)
+    except StallguardError as error:
+        if store_url:
+            raise
+        echo(f"the jobs of the fleet are missing: {error.what}: {error.why}", err=True)
+        return None
+    job = next((one for one in seen.fleet.jobs if one.job == name), None)
+    if job is None:
+        if store_url:
+            raise _no_job(name, seen)
+        return None
+    if number and not (number.isdecimal() and 1 <= int(number) <= job.number):
+        raise StallguardError(f"job {name} has had {job.number} holders, not {number}", code=NO_SUCH_RUN)
+    return _of_job(seen, job, int(number) if number else job.number)
+
+
+def local(text: str, where: Place) -> RunDir | None:
+    """Return the newest run of this machine whose id or whole name is `text`.
+
+    By its name alone a run of the job of that name does not count: the job can have gone on elsewhere since.
+    """
+    from stallguard.fleet import lineage
+
+    if text in NEWEST or (Path(text) / "run.json").exists():
+        from stallguard.storage.paths import find_run
+
+        return find_run(text)
+    runs = list_runs()
+    exact = [run for run in runs if run.id == text]
+    named = [run for run in runs if (found := _NAMED.fullmatch(run.id)) and found["name"] == text]
+    for run in reversed(exact or named):
+        told = lineage.recall(run)
+        if run.id == text or told is None or (told.store, told.job) != (where.url, text):
+            return run
+    return None
+
+
+def _no_job(name: str, seen: Seen) -> StallguardError:
+    near = nearest(name, seen.fleet.names)
+    return StallguardError(
+        f"the store {seen.place.url} has no job {name!r}",
+        cure=f"did you mean {near}?" if near else "stallguard ls --store URL lists them",
+        code=NO_SUCH_RUN,
+    )
+
+
+def _of_job(seen: Seen, job: JobRow, number: int) -> FleetRun:
+    """Return the run of a job's holder: that of this machine if it is alive here, else a copy."""
+    from stallguard.fleet import job_table, lineage
+
+    is_running = job.state == job_table.RUNNING and number == job.number
+    for run in reversed(list_runs()) if is_running else ():
+        told = lineage.recall(run)
+        if told and (told.store, told.job) == (seen.place.url, job.job) and run_files.state(run) == "running":
+            echo(f"job {job.job} is trained on this machine: run {run.id}", err=True)
+            return FleetRun(seen, job, run, is_here=True)
+    copied = asked(seen.place, COPIES, lambda: copy(seen, job, number))
+    on = f"job {job.job} on {job.machine}" if job.machine else f"job {job.job}"
+    heard = f", as of {moment(job.heard)}" if job.heard else ""
+    echo(f"{on}{heard}" if number == job.number else f"job {job.job}, holder {number}", err=True)
+    return FleetRun(seen, job, copied, is_here=False)
+
+
+def copy(seen: Seen, job: JobRow, number: int) -> RunDir | None:
+    """Return the copy of a run, None if nothing of it is in the store.  Raises StoreError, OSError and Damaged."""
+    from stallguard.fleet import job_table, mirror
+
+    if not number:
+        return None
+    lives = job.state == job_table.RUNNING and number == job.number
+    found = mirror.bring(seen.store, job.job, number, lives=lives)
+    return found.run if found else None
+
+
+def copies_since(seen: Seen, began: dt.datetime) -> tuple[list[RunDir], str]:
+    """Return copies of the newest runs of jobs that ran since `began`; and why some are missing, "" if none is."""
+    from stallguard.fleet import job_table
+
+    def lately(job: JobRow) -> bool:
+        with contextlib.suppress(ValueError):
+            return job.state == job_table.RUNNING or dt.datetime.fromisoformat(job.since) >= began
+        return False
+
+    wanted = [job for job in seen.fleet.jobs if job.number and lately(job)]
+    newest = sorted(wanted, key=lambda job: job.since)[-COPIED:]
+    try:
+        found = [asked(seen.place, COPIES, partial(copy, seen, job, job.number)) for job in newest]
+    except StallguardError as error:
+        missing = f"the runs of the fleet are missing: {error.what}: {error.why}"
+        echo(missing, err=True)
+        return [], missing
+    left_out = len(wanted) - len(newest)
+    missing = f"only the newest {COPIED} of {len(wanted)} runs of the fleet are shown" if left_out else ""
+    if missing:
+        echo(missing, err=True)
+    return [run for run in found if run is not None], missing
+
+
+def readable(found: FleetRun) -> RunDir:
+    """Return the directory that verbs read.  Raises StallguardError if there is nothing yet."""
+    if found.run is not None:
+        return found.run
+    raise StallguardError(
+        f"there is nothing to read of job {found.job.job} yet",
+        why=f"it is {found.job.state}" + (f": {found.job.why}" if found.job.why else ""),
+        cure=f"stallguard status {found.job.job} shows how it stands",
+        code=NO,
+    )
+
+
+def stop(found: FleetRun) -> str:
+    """Write the order to end a job; return what follows.  Raises StallguardError."""
+    from stallguard.fleet import job_table, membership, orders
+
+    job, where = found.job, found.seen.place
+    if job.state in (job_table.FINISHED, job_table.STOPPED):
+        raise StallguardError(f"job {job.job} is over: {job.state}", why=job.why, code=NO)
+    token = membership.required(os.environ).token
+    by = f"{getpass.getuser()}@{os.uname().nodename}"
+    order = orders.Stop(schema=orders.SCHEMA, job=job.job, by=by, at=run_files.utc())
+    data = orders.encode_stop(order, token)
+    asked(where, READS, lambda: found.seen.store.replace(orders.stop_key(job.job), data))
+    if job.state == job_table.RUNNING:
+        return f"job {job.job} is stopped: {job.machine} ends its training, with a checkpoint, at the next renewal"
+    return f"job {job.job} is stopped: no machine of the fleet takes it"
+
+
+def moment(at: str) -> str:
+    """Return a time of the store as local time of day, with the date if it is not of today; as it is if damaged."""
+    with contextlib.suppress(ValueError):
+        then = dt.datetime.fromisoformat(at).astimezone()
+        return (
+            f"{then:%H:%M}" if then.date() == dt.datetime.now().astimezone().date() else f"{then:%d %b %H:%M}"
+        )
+    return at
+
+
+def age(at: str) -> float | None:
+    """Return how many seconds ago a time of the store was, by this machine's clock; None if it is damaged."""
+    with contextlib.suppress(ValueError, TypeError):
+        return (dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(at)).total_seconds()
+    return None
+
+
+def snapshot(job: JobRow) -> dict[str, Any]:
+    """Return how a job's run stands in the form of a live run's answer, under the job's name."""
+    return {"state": job.state} | job.status | {"run": job.job}
