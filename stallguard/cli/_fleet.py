@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import getpass
 import os
 import re
 from collections.abc import Callable
@@ -242,6 +241,8 @@ def readable(found: FleetRun) -> RunDir:
 
 def stop(found: FleetRun) -> str:
     """Write the order to end a job; return what follows.  Raises StallguardError."""
+    import getpass
+
     from stallguard.fleet import job_table, membership, orders
 
     job, where = found.job, found.seen.place

@@ -15,7 +15,7 @@ from typing import BinaryIO
 import click
 import msgspec
 
-from stallguard.cli import _complete
+from stallguard.cli import _complete, _fleet
 from stallguard.cli._console import echo, write
 from stallguard.cli._json import prints_json
 from stallguard.errors import UNREADABLE
@@ -23,8 +23,10 @@ from stallguard.report.sanitize import plain
 from stallguard.report.wall_time import clock
 from stallguard.storage import journal, run_files
 from stallguard.storage.paths import RunDir, find_run
+from stallguard.worker import Worker
 
 POLL = 0.2  # seconds between two reads while following
+FETCHED = 5.0  # seconds between two looks at the store; a run's machine puts what is new every 10 s
 CHUNK = 1 << 16
 
 
@@ -39,9 +41,18 @@ CHUNK = 1 << 16
     help="The output of the script, byte for byte; on a terminal as visible text.",
 )
 @prints_json("The journal: JSON lines.", "stallguard.storage.journal:JournalLine")
-def command(run: str | None, follow: bool, most: int | None, output: bool, as_json: bool) -> None:
-    """Show what happened in RUN (default: the newest): stallguard's messages, one per line."""
-    which = find_run(run)
+@_fleet.in_fleet
+def command(
+    run: str | None, follow: bool, most: int | None, output: bool, store_url: str | None, as_json: bool
+) -> None:
+    """Show what happened in RUN (default: the newest): stallguard's messages, one per line.
+
+    RUN can be a job of the fleet, on any machine; with --follow its log is fetched every few seconds.
+    """
+    found = _fleet.meant(run, store_url)
+    which = _fleet.readable(found) if found else find_run(run)
+    if found is not None and not found.is_here and follow:
+        Worker(lambda: _renew(found), "fleet log").start()
     path = which.output if output else which.journal
     raw = output or as_json
     began = None  # when the first line was written, seconds since the epoch; None: not known
@@ -59,6 +70,30 @@ def command(run: str | None, follow: bool, most: int | None, output: bool, as_js
             for words in filter(None, (as_text(line, began) for line in chunk.splitlines())):
                 echo(words)
         sys.stdout.flush()
+
+
+def _renew(found: _fleet.FleetRun) -> None:
+    """Keep the copy of a job's run as new as the store, until the run is over."""
+    from stallguard.fleet import job_table
+    from stallguard.fleet.records import Damaged
+    from stallguard.fleet.store import StoreError
+
+    seen, number, is_away = found.seen, found.job.number, False
+    while True:
+        time.sleep(FETCHED)
+        try:
+            job = job_table.row(
+                found.job.job, job_table.read_job(seen.store, found.job.job, seen.place.token), (), ()
+            )
+            _fleet.copy(seen, job, number)
+            is_away = False
+        except (StoreError, Damaged, OSError) as error:
+            if not is_away:
+                echo(f"the log cannot be fetched ({error}); it is tried again", err=True)
+            is_away = True
+        else:
+            if job.state != job_table.RUNNING or job.number != number:
+                return
 
 
 def _last(path: Path, most: int, *, raw: bool, began: float | None) -> deque[bytes]:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
+from typing import TYPE_CHECKING
+
 import click
 import msgspec
 
 from stallguard import jsontext
+from stallguard.cli import _fleet
 from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
 from stallguard.core.text import counted, duration
 from stallguard.report.sanitize import one_line
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, list_runs
+
+if TYPE_CHECKING:
+    from stallguard.fleet.job_table import JobRow
 
 SCHEMA = 1
 
@@ -41,17 +48,28 @@ class Output(msgspec.Struct, frozen=True):
 @click.command("ls")
 @click.option("-n", "most", type=click.IntRange(1), metavar="COUNT", help="Only the newest COUNT runs.")
 @click.option("--all", "trials", is_flag=True, help="Include the trials of find-batch and compare.")
-@prints_json("One JSON object with all runs.", "stallguard.cli.ls:Output")
-def command(most: int | None, trials: bool, as_json: bool) -> None:
-    """List the runs, newest last."""
+@_fleet.in_fleet
+@prints_json(
+    "One JSON object with all runs.", "stallguard.cli.ls:Output", "stallguard.cli._fleet_output:FleetRuns"
+)
+def command(most: int | None, trials: bool, store_url: str | None, as_json: bool) -> None:
+    """List the runs, newest last; on a machine of a fleet, or with --store, also its jobs with their machines."""
     shown = [run for run in list_runs() if trials or not run.is_trial]
     rows = [row(run) for run in shown[-(most or len(shown)) :]]
+    seen, missing = _fleet.listed(store_url)
+    jobs = (
+        sorted(seen.fleet.jobs, key=lambda job: job.since)[-(most or len(seen.fleet.jobs)) :] if seen else []
+    )
     if as_json:
-        echo(jsontext.readable(Output(SCHEMA, rows)))
+        more = {"jobs": jobs, "missing": missing} if seen or missing else {}
+        echo(jsontext.readable({"schema": SCHEMA, "runs": rows, **more}))
         return
+    here = os.uname().nodename if seen else None
     for fields in rows:
-        echo(line(fields))
-    if not rows:
+        echo(line(fields, here))
+    for job in jobs:
+        echo(job_line(job))
+    if not rows and not jobs:
         echo("no runs yet; start one: stallguard run train.py", err=True)
 
 
@@ -72,12 +90,27 @@ def row(run: RunDir) -> Row:
     )
 
 
-def line(fields: Row) -> str:
-    """Return one line of the list."""
+def job_line(job: JobRow) -> str:
+    """Return a job of the fleet as one line of the list: since when it has its state, and why."""
+    holders = counted(job.number, "holder") if job.number > 1 else ""
+    words = (
+        f"{job.job:<36}",
+        f"{job.machine or '-':<14}",
+        f"{job.state:<11}",
+        f"{_fleet.moment(job.since):>12}",
+        f"{holders:>9}",
+        one_line(" ".join(job.command) + (f"  ({job.why})" if job.why else "")),
+    )
+    return "  ".join(words).rstrip()
+
+
+def line(fields: Row, machine: str | None = None) -> str:
+    """Return one line of the list.  `machine`: a column more."""
     took = duration(fields.seconds) if fields.seconds is not None else ""
     stalls = counted(fields.incidents, "stall") if fields.incidents else ""
     words = (
         f"{fields.id:<36}",
+        *([] if machine is None else [f"{machine:<14}"]),
         f"{fields.state:<11}",
         f"{took:>12}",
         f"{stalls:>9}",

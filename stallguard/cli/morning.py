@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import UNSET
 
 from stallguard import config, jsontext, units
+from stallguard.cli import _fleet
 from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
 from stallguard.errors import USAGE, StallguardError
@@ -30,10 +32,12 @@ TITLE = "stallguard: the night"
 @click.option(
     "--notify", "is_sent", is_flag=True, help="Send the summary over the channels of the settings too."
 )
+@_fleet.in_fleet
 @prints_json("One JSON object with all of them.", "stallguard.report.overnight:OvernightOutput")
-def command(since: str, is_sent: bool, as_json: bool) -> None:
+def command(since: str, is_sent: bool, store_url: str | None, as_json: bool) -> None:
     """Summarize each run of the last night: whether it finished, its progress, the lost time, and what to do.
 
+    On a machine of a fleet, or with --store, also the newest run of each job that other machines trained.
     Each incident has its name, how often it was seen before, and what helped against it.
 
     \b
@@ -52,12 +56,17 @@ def command(since: str, is_sent: bool, as_json: bool) -> None:
         raise StallguardError(
             f"{since!r} is no duration", cure="write it as 16h or 3d", code=USAGE
         ) from error
-    done = nights([run for run in list_runs() if not run.is_trial and _last_lived(run) >= began])
+    runs, missing = [run for run in list_runs() if not run.is_trial and _last_lived(run) >= began], ""
+    seen, missing = _fleet.listed(store_url)
+    if seen is not None:
+        copies, missing = _fleet.copies_since(seen, began)
+        runs += [run for run in copies if run.id not in {one.id for one in runs}]
+    done = nights(runs)
     over = missed_starts.since(began, manager(own_system(), os.environ), dt.datetime.now().astimezone())
     text = "\n".join([*(f"{one.job}: {one.words}" for one in over), *map(words, done)])
     if as_json:
         missed = [MissedStart(one.job, one.at, one.words) for one in over]
-        echo(jsontext.readable(OvernightOutput(SCHEMA, done, missed)))
+        echo(jsontext.readable(OvernightOutput(SCHEMA, done, missed, missing if seen or missing else UNSET)))
     elif text:
         echo(text)
     else:
@@ -73,7 +82,8 @@ def nights(runs: Sequence[RunDir]) -> list[Night]:
     from stallguard.report.overnight_run import continuations, night
 
     known = [run for run in list_runs() if not run.is_trial]
-    went_on, sighted = continuations(known), sightings.of_runs(known)
+    copies = [run for run in runs if run not in known]
+    went_on, sighted = continuations(known), sightings.of_runs([*known, *copies])
     jobs = {job_memory.recall(name).run: name for name in job_memory.names()}
     return [night(run, continuations=went_on, jobs=jobs, sighted=sighted) for run in runs]
 

@@ -11,12 +11,12 @@ import click
 import msgspec
 
 from stallguard import jsontext
-from stallguard.cli import _complete, _live
+from stallguard.cli import _complete, _fleet, _live
 from stallguard.cli._console import console, echo, write
 from stallguard.cli._json import prints_json
 from stallguard.cli._writing import writing
 from stallguard.errors import StallguardError
-from stallguard.storage import run_files
+from stallguard.storage import private, run_files
 from stallguard.storage.paths import NEWEST, RunDir, find_run, list_runs
 
 IN_THE_RUN = ""  # of --html without a file: report.html in the run's directory
@@ -42,6 +42,7 @@ COMPARED = "compared.html"  # the page of --compare, in the directory of the sec
     "stallguard.report.document:Document",
     "stallguard.report.comparison:Comparison",
     "stallguard.cli.report:LiveAddress",
+    "stallguard.report.fleet_page:FleetReport",
 )
 @click.option(
     "--compare",
@@ -57,6 +58,13 @@ COMPARED = "compared.html"  # the page of --compare, in the directory of the sec
     is_flag=True,
     help="Serve the page on this machine while RUN goes on, and print its address; with --open, open it.",
 )
+@click.option(
+    "--fleet",
+    "is_fleet",
+    is_flag=True,
+    help="Write the page of the fleet: machines, nights, jobs, incidents.  [fleet/fleet.html of STALLGUARD_HOME]",
+)
+@_fleet.in_fleet
 def command(
     run: str | None,
     html_file: str | None,
@@ -64,6 +72,8 @@ def command(
     show: bool,
     compare: tuple[str, str] | None,
     live: bool,
+    is_fleet: bool,
+    store_url: str | None,
 ) -> None:
     """Explain what happened in RUN (default: the newest), why, what was done, what it cost and what to change.
 
@@ -74,6 +84,10 @@ def command(
       stallguard report 2026 --html hang.html
       stallguard report --compare 20260307 last --html
       stallguard report --live --open
+      stallguard report --fleet --open
+
+    \b
+    RUN can be a job of the fleet, whose run can be on another machine; JOB/NUMBER is that of an earlier holder.
 
     \b
     --live ends with exit code 0 when the run is over, 1 if it is over already, 130 after Ctrl-C.
@@ -84,6 +98,11 @@ def command(
         raise click.UsageError(
             "--html - writes the page to standard output, so nothing else can be written there"
         )
+    if is_fleet:
+        if run is not None or compare or live:
+            raise click.UsageError("--fleet is the page of all jobs: leave out RUN, --compare and --live")
+        _page_of_fleet(store_url, html_file, as_json=as_json, show=show)
+        return
     if live:
         if compare or html_file is not None:
             raise click.UsageError("--live serves the page of one run: leave out --html and --compare")
@@ -94,7 +113,8 @@ def command(
             raise click.UsageError("--compare names both runs: leave out RUN")
         _compare(find_run(compare[0]), find_run(compare[1]), html_file, as_json=as_json, show=show)
         return
-    which = find_run(run)
+    found = _fleet.meant(run, store_url)
+    which = _fleet.readable(found) if found else find_run(run)
     if html_file == STDOUT:
         from stallguard.report import document, html_page
 
@@ -110,6 +130,25 @@ def command(
         _announce(path, as_json=as_json, show=show)
     if as_json or (html_file is None and not show):
         _print(which, as_json=as_json)
+
+
+def _page_of_fleet(store_url: str | None, html_file: str | None, *, as_json: bool, show: bool) -> None:
+    from stallguard.cli import _fleet_page
+    from stallguard.report import html_page
+
+    made = _fleet_page.read(store_url)
+    if html_file == STDOUT:
+        write(html_page.render_fleet(made).encode(errors="replace"))
+        return
+    if html_file is not None or show or not as_json:
+        path = Path(html_file) if html_file else _fleet_page.place()
+        with writing(path, "--html"):
+            if not html_file:
+                private.ensure(path.parent)
+            html_page.put(path, html_page.render_fleet(made))
+        _announce(path, as_json=as_json, show=show)
+    if as_json:
+        echo(jsontext.readable(made))
 
 
 def _announce(path: Path, *, as_json: bool, show: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any
 
@@ -9,7 +10,7 @@ import click
 import msgspec
 
 from stallguard import jsontext
-from stallguard.cli import _complete
+from stallguard.cli import _complete, _fleet
 from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
 from stallguard.cli._live import NO, ask, pick, readable
@@ -35,20 +36,31 @@ class Over(msgspec.Struct, frozen=True):
 
 @click.command("status")
 @click.argument("run", required=False, shell_complete=_complete.runs)
+@_fleet.in_fleet
 @prints_json(
     "The snapshot, as one JSON object.",
     "stallguard.supervisor.live_status:LiveStatus",
     "stallguard.cli.status:Over",
+    "stallguard.cli._fleet_output:JobStatus",
 )
-def command(run: str | None, as_json: bool) -> None:
+def command(run: str | None, store_url: str | None, as_json: bool) -> None:
     """Show the state of RUN (default: the newest live run); exit code 1 if it is stalled or has failed.
 
     \b
     Examples:
       stallguard status
       stallguard status --json | jq .judgement.step
+      stallguard status resnet-a
+
+    \b
+    RUN can be a job of the fleet, which can be on another machine; its JSON is another one.
     """  # noqa: D301 - click wants the real backspace
-    which = pick(run)
+    found = _fleet.meant(run, store_url)
+    if found is not None and not (found.is_here and not as_json):
+        well, told = _of_job(found, as_json=as_json)
+        echo(told if as_json else plain(told))
+        sys.exit(0 if well else NO)
+    which = found.run if found and found.run else pick(run)
     if run_files.state(which) == "running":
         from stallguard.report import status_rows
 
@@ -64,6 +76,39 @@ def command(run: str | None, as_json: bool) -> None:
         well, output = _over(which, as_json=as_json)
     echo(output if as_json else plain(output))
     sys.exit(0 if well else NO)
+
+
+def _of_job(found: _fleet.FleetRun, *, as_json: bool) -> tuple[bool, Any]:
+    """Return whether a job runs well or has finished, and what is printed: JSON or rows."""
+    from stallguard.report import status_rows
+
+    job = found.job
+    snapshot = _fleet.snapshot(job)
+    well = job.state in ("finished", "waiting") or (job.state == "running" and not job.status)
+    rows: list[tuple[str, str]] = [("state", job.state)]
+    with contextlib.suppress(
+        LookupError, TypeError, ValueError, AttributeError
+    ):  # of another version, or damaged
+        if job.state == "running" and job.status:
+            words = last_words(found.run) if found.run else ""
+            well, rows = status_rows.is_well(snapshot), status_rows.rows(snapshot, words)
+    if as_json:
+        from stallguard.cli._fleet_output import JobStatus
+
+        return well, jsontext.readable(JobStatus(1, found.seen.place.url, job))
+    told = [
+        ("machine", f"{job.machine}, holder {job.number}" if job.machine else ""),
+        ("since", _fleet.moment(job.since)),
+        ("as of", _fleet.moment(job.heard)),
+        ("why", job.why),
+        ("published", f"a checkpoint at {_fleet.moment(job.newest)}" if job.newest else ""),
+        ("exit code", "" if job.code is None else str(job.code)),
+        ("submitted", f"by {job.by} at {_fleet.moment(job.submitted)}" if job.by else ""),
+        ("more", f"stallguard report {job.job}" if found.run else ""),
+    ]
+    rows += [(name, text) for name, text in told if text]
+    head = f"{job.job}  {' '.join(job.command)}".rstrip()
+    return well, "\n".join([head, *(f"  {name:<10}  {text}" for name, text in rows)])
 
 
 def live_rows(run: RunDir, snapshot: dict[str, Any]) -> list[tuple[str, str]]:

@@ -71,6 +71,7 @@ class Fleet(NamedTuple):
     jobs: list[JobRow]
     workers: list[WorkerCard]
     cordons: list[Cordon]
+    names: list[str]  # of all jobs
 
 
 class Span(NamedTuple):
@@ -171,12 +172,13 @@ def read(store: Store, token: str, only: str = "") -> Fleet:
     folders = dict(
         zip(("jobs", "workers", "cordons"), each(store.names, ("jobs", "workers", "cordons")), strict=True)
     )
-    names = [name for name in sorted(folders["jobs"]) if JOB_NAME.fullmatch(name) and only in ("", name)]
-    workers = _records(store, "workers", folders["workers"], WorkerCard)
-    cordons = _records(store, "cordons", folders["cordons"], Cordon)
+    known = [name for name in sorted(folders["jobs"]) if JOB_NAME.fullmatch(name)]
+    names = [name for name in known if only in ("", name)]
+    workers = records_of(store, "workers", folders["workers"], WorkerCard)
+    cordons = records_of(store, "cordons", folders["cordons"], Cordon)
     found = each(lambda name: read_job(store, name, token), names)
     rows = [row(name, one, workers, cordons) for name, one in zip(names, found, strict=True)]
-    return Fleet(rows, workers, cordons)
+    return Fleet(rows, workers, cordons, known)
 
 
 def read_job(store: Store, job: str, token: str) -> Read:
@@ -198,7 +200,7 @@ def read_job(store: Store, job: str, token: str) -> Read:
             stop = None  # nobody obeys it
     if tail.is_free:
         folder = orders.refusals_folder(job)
-        refusals = _records(store, folder, store.names(folder), Refusal)
+        refusals = records_of(store, folder, store.names(folder), Refusal)
     elif (said := store.read(run_index.status_key(job, tail.number))) is not None:
         try:
             status = run_index.decode_status(said)
@@ -230,8 +232,8 @@ def history(job: str, tail: Tail, most: int = HOLDERS) -> Steps[list[Span]]:
     return spans[::-1]
 
 
-def _records(store: Store, folder: str, names: Sequence[str], kind: type[T]) -> list[T]:
-    """Return the records of a folder; one that is damaged, or removed meanwhile, is left out."""
+def records_of(store: Store, folder: str, names: Sequence[str], kind: type[T]) -> list[T]:
+    """Return the records of a folder that can be read; one that is damaged, or removed meanwhile, is left out."""
     found: list[T] = []
     for data in each(lambda name: store.read(f"{folder}/{name}"), sorted(names)):
         try:

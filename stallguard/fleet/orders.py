@@ -7,6 +7,7 @@
     code/<digest>                a packed project (tar, gzip), named by the SHA-256 of its bytes
     workers/<host>               WorkerCard: what a machine offers, renewed while its worker runs
     cordons/<host>               Cordon: that machine takes no job, until it is lifted
+    scheduler                    SchedulerCard: where the engine's own page is
 
 Must not read or write anything.
 """
@@ -130,6 +131,19 @@ class Cordon(msgspec.Struct, frozen=True, kw_only=True):
 def host_name(nodename: str) -> str:
     """Return the name of a machine as a part of keys.  `nodename`: what the system calls it."""
     return re.sub(r"[^A-Za-z0-9_.-]", "-", nodename).lstrip("._-")[:100] or "unknown"
+
+
+class SchedulerCard(msgspec.Struct, frozen=True, kw_only=True):
+    """The scheduler that runs, or ran last.  `dashboard`: address of its own page, "" if it has none."""
+
+    schema: int
+    host: str
+    at: str
+    address: str = ""
+    dashboard: str = ""
+
+
+SCHEDULER = "scheduler"  # the key of that card
 
 
 def submission_key(job: str) -> str:

@@ -231,10 +231,11 @@ def _first(
     output: Sequence[str],
     home: str,
 ) -> FirstScreen:
+    copied = run_files.elsewhere(run)
     return first_screen.first_screen(
         state, end.why if end else "", troubles, asked, output, resumable=run.has_checkpoints(),
         alive=orphan.find(run) is not None, advice=advice_text.first_advice(summary.advice(troubles)),
-        home=home,
+        home=home, job=copied.job if copied else "",
     )  # fmt: skip
 
 

@@ -51,16 +51,17 @@ def first_screen(
     alive: bool = False,
     advice: tuple[str, str] = ("", ""),
     home: str = "",
+    job: str = "",
 ) -> FirstScreen:
     """Return what is said first.
 
     `state`, `why`: of the run's end; `output`: its last lines; `resumable`: it left a checkpoint; `alive`: a lost run's
     training is still there; `advice`: a sentence and a line of code that help against its incidents;
-    `home`: the user's home directory.
+    `home`: the user's home directory; `job`: of the fleet, for a run of another machine.
     """
     badge = RECOVERED if state == FINISHED and incidents else state
     wrong = " ".join(map(prose, _wrong(state, why, incidents, output)))
-    text, command = _next(state, asked, resumable=resumable, alive=alive, advice=advice, home=home)
+    text, command = _next(state, asked, resumable=resumable, alive=alive, advice=advice, home=home, job=job)
     return FirstScreen(badge, wrong, text, command)
 
 
@@ -109,12 +110,21 @@ def error(output: Sequence[str]) -> str:
 
 
 def _next(
-    state: str, asked: RunRequest | None, *, resumable: bool, alive: bool, advice: tuple[str, str], home: str
+    state: str,
+    asked: RunRequest | None,
+    *,
+    resumable: bool,
+    alive: bool,
+    advice: tuple[str, str],
+    home: str,
+    job: str,
 ) -> tuple[str, str]:
     """Return what to do as a sentence, and what to copy for it."""
     text, code = advice
     if state == LOST and alive and asked is not None:
         return prose(sentence("next unguarded", {})), f"stallguard stop {asked.id}"
+    if job and state in (RUNNING, *AGAIN):
+        return prose(sentence("next in fleet", {})), f"stallguard status {job}"
     if state == RUNNING and asked is not None:
         return prose(sentence("next running", {})), f"stallguard status {asked.id}"
     if state not in AGAIN or asked is None or not asked.command:

@@ -10,6 +10,7 @@ import base64
 import datetime as dt
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -20,9 +21,11 @@ from markupsafe import Markup
 
 from stallguard import __version__, jsontext
 from stallguard.core.messages import duration
-from stallguard.report import document, labels, markdown
+from stallguard.core.text import counted
+from stallguard.report import document, fleet_page, incident_history, labels, markdown
 from stallguard.report.comparison import Comparison
 from stallguard.report.document import Document
+from stallguard.report.fleet_page import FleetReport
 from stallguard.report.live_server import Rendered
 from stallguard.report.subprocess_writer import NAME
 from stallguard.report.svg_chart import chart
@@ -101,6 +104,29 @@ def render_comparison(compared: Comparison) -> str:
     style = _asset("report.css")
     return TEMPLATES.get_template("compare.html.j2").render(
         compared=compared,
+        style=Markup(style),  # noqa: S704 - our own file
+        scripts={name: Markup(text) for name, text in scripts.items()},  # noqa: S704 - our own files
+        policy=policy(style, scripts.values()),
+        generated=_now(),
+        version=__version__,
+    )
+
+
+def render_fleet(made: FleetReport) -> str:
+    """Return the page of a fleet as HTML."""
+    scripts = {name: _asset(f"{name}.js") for name in ("theme", "report")}
+    style = _asset("report.css")
+    states = Counter(one.row.state for one in made.jobs)
+    counts = [
+        counted(len(made.machines), "machine"),
+        *(f"{number} {state}" for state, number in states.items()),
+    ]
+    now = dt.datetime.now(dt.UTC).timestamp()
+    return TEMPLATES.get_template("fleet.html.j2").render(
+        fleet=made,
+        summary=", ".join(counts),
+        share=fleet_page.share,
+        incidents=[incident_history.lines(one, now) for one in made.incidents],
         style=Markup(style),  # noqa: S704 - our own file
         scripts={name: Markup(text) for name, text in scripts.items()},  # noqa: S704 - our own files
         policy=policy(style, scripts.values()),

@@ -202,6 +202,7 @@ STORY = {
     "next first": "{advice}",
     "next resume": "the same command in the same directory continues from its checkpoint",
     "next anew": "there is no checkpoint: the same command starts from the beginning",
+    "next in fleet": "the job of the fleet says which machine has it, and whether it goes on",
     "next running": "it is under way; its present state",
     "next unguarded": "its training is still alive without stallguard; end it before you resume it",
     "compared": "{pace}; {share}",

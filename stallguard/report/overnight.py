@@ -51,6 +51,8 @@ class Night(msgspec.Struct, frozen=True, omit_defaults=True):
     continued_by: str = ""  # the run that went on from it
     resumable: bool = False  # it left a checkpoint
     job: str = ""  # the overnight job that it is the newest run of
+    machine: str = ""  # of another machine of the fleet: its name
+    fleet_job: str = ""  # the job of the fleet that it is a run of, if it is of another machine
     incidents: tuple[
         NightIncident, ...
     ] = ()  # those with a name, by the time when they were first seen in this run
@@ -70,6 +72,7 @@ class OvernightOutput(msgspec.Struct, frozen=True):
     schema: int
     runs: list[Night]
     missed: list[MissedStart]
+    missing: str | msgspec.UnsetType = msgspec.UNSET  # why the runs of the fleet's other machines are missing
 
 
 STATES = {
@@ -92,6 +95,7 @@ TO_DO = {
 }
 GOES_ON = "the job {job} resumes it from its checkpoint at the next start; by hand: --resume {run}"
 BY_HAND = "it left a checkpoint: stallguard run --resume {run} with the same command goes on from it"
+IN_FLEET = "stallguard status {fleet_job} says which machine goes on with the job"
 ANEW = "it left no checkpoint: the next start begins from scratch"
 
 
@@ -102,15 +106,19 @@ def lines(night: Night) -> list[str]:
     ending = STATES.get(night.state, "{state}").format(
         at=at, took=duration(night.seconds), why=why, state=night.state
     )
+    where = f" on {night.machine}" if night.machine else ""
     before = f", going on from {night.continues}" if night.continues else ""
     reached = far(night.epoch, night.epochs, night.loss, night.first_loss)
     batches = _count(night.batches, "batch", "batches") if night.batches else ""
     progress = ", ".join(part for part in (reached, batches) if part) or "no batch was seen"
     after = (GOES_ON if night.job else BY_HAND) if night.resumable else ANEW
+    after = IN_FLEET if night.fleet_job else after
     follows = (
         f"it went on as {night.continued_by}"
         if night.continued_by
-        else TO_DO.get(night.state, "").format(run=night.run, next=after.format(run=night.run, job=night.job))
+        else TO_DO.get(night.state, "").format(
+            run=night.run, next=after.format(run=night.run, job=night.job, fleet_job=night.fleet_job)
+        )
     )
     to_do = night.advice or follows
     losses = [
@@ -126,7 +134,7 @@ def lines(night: Night) -> list[str]:
         losses[0] += f" ({', '.join(dict.fromkeys(night.causes))})"
     time = effective_time(night.spent)
     return [
-        f"{night.command}: {ending}  ({night.run}{before})",
+        f"{night.command}: {ending}  ({night.run}{where}{before})",
         f"  {progress}",
         "  " + "; ".join(filter(None, (", ".join(losses) or "no stalls", time, to_do))),
         *(text for one in night.incidents for text in _incident(one)),

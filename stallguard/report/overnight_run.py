@@ -36,6 +36,7 @@ def night(
     """
     known = journal_record.read(run.journal)
     tries, troubles = attempt_rows.attempts(known), incidents.incidents(known)
+    copied = run_files.elsewhere(run)
     asked, end, state = run_files.asked(run), run_files.outcome(run), run_files.state(run)
     sums = totals.totals(known, tries, troubles, end)
     advice = summary.advice(troubles)
@@ -67,6 +68,8 @@ def night(
         continued_by=continuations.get(run.id, ""),
         resumable=run.has_checkpoints(),
         job=jobs.get(run.id, ""),
+        machine=copied.host if copied else "",
+        fleet_job=copied.job if copied else "",
         incidents=_incidents(run, sighted, zone),
     )
 
