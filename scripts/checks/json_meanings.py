@@ -271,6 +271,8 @@ MEANINGS: dict[str, str] = {
     "replay_output.ReplayResult.slowdowns": "when it would have been called slow",
     "replay_output.ReplayResult.verdicts": "when a stall would have been suspected, found, and seen to be over",
     "evidence_text.File.name": "in the directory of the evidence",
+    "_fleet_output.FleetLiving.runs": "as `status --json` has each",
+    "_fleet_output.FleetRuns.runs": "of this machine",
     "live_status.Living.runs": "as `status --json` has each",
     "live_status.Shown.command": "what its process runs",
     "live_status.Shown.judgement": "the opinion about it",

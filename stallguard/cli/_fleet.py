@@ -111,11 +111,12 @@ def listed(store_url: str | None) -> tuple[Seen | None, str]:
         return None, missing
 
 
-def meant(text: str | None, store_url: str | None) -> FleetRun | None:
+def meant(text: str | None, store_url: str | None, *, copied: bool = True) -> FleetRun | None:
     """Return the run of the job that RUN means, None if it means a run of this machine; say which was chosen.
 
     `text`: the name of a job, or NAME/NUMBER for that of an earlier holder.  A run of this machine comes first if that
-    is its id or its whole name.  Raises StallguardError, with a store that was asked for also if it has no such job.
+    is its id or its whole name.  `copied`: its files are needed.
+    Raises StallguardError, with a store that was asked for also if it has no such job.
     """
     if text is None and not store_url:
         return None
@@ -142,7 +143,7 @@ def meant(text: str | None, store_url: str | None) -> FleetRun | None:
         return None
     if number and not (number.isdecimal() and 1 <= int(number) <= job.number):
         raise StallguardError(f"job {name} has had {job.number} holders, not {number}", code=NO_SUCH_RUN)
-    return _of_job(seen, job, int(number) if number else job.number)
+    return _of_job(seen, job, int(number) if number else job.number, copied=copied)
 
 
 def local(text: str, where: Place) -> RunDir | None:
@@ -175,7 +176,7 @@ def _no_job(name: str, seen: Seen) -> StallguardError:
     )
 
 
-def _of_job(seen: Seen, job: JobRow, number: int) -> FleetRun:
+def _of_job(seen: Seen, job: JobRow, number: int, *, copied: bool) -> FleetRun:
     """Return the run of a job's holder: that of this machine if it is alive here, else a copy."""
     from stallguard.fleet import job_table, lineage
 
@@ -185,11 +186,11 @@ def _of_job(seen: Seen, job: JobRow, number: int) -> FleetRun:
         if told and (told.store, told.job) == (seen.place.url, job.job) and run_files.state(run) == "running":
             echo(f"job {job.job} is trained on this machine: run {run.id}", err=True)
             return FleetRun(seen, job, run, is_here=True)
-    copied = asked(seen.place, COPIES, lambda: copy(seen, job, number))
+    run_copy = asked(seen.place, COPIES, lambda: copy(seen, job, number)) if copied else None
     on = f"job {job.job} on {job.machine}" if job.machine else f"job {job.job}"
     heard = f", as of {moment(job.heard)}" if job.heard else ""
     echo(f"{on}{heard}" if number == job.number else f"job {job.job}, holder {number}", err=True)
-    return FleetRun(seen, job, copied, is_here=False)
+    return FleetRun(seen, job, run_copy, is_here=False)
 
 
 def copy(seen: Seen, job: JobRow, number: int) -> RunDir | None:

@@ -8,18 +8,20 @@ from stallguard.cli.ls import Output
 from stallguard.fleet.job_table import JobRow
 from stallguard.supervisor.live_status import Living
 
+SCHEMA = 1
+
 
 class FleetLiving(Living, frozen=True):
     """The runs that live, and the fleet's jobs that run or wait."""
 
-    jobs: list[JobRow]
+    jobs: list[JobRow]  # of the fleet
     missing: str  # why the jobs are missing; empty: they are not
 
 
 class FleetRuns(Output, frozen=True):
     """The runs of this machine, and the fleet's jobs."""
 
-    jobs: list[JobRow]
+    jobs: list[JobRow]  # of the fleet
     missing: str  # why the jobs are missing; empty: they are not
 
 
@@ -28,4 +30,4 @@ class JobStatus(msgspec.Struct, frozen=True):
 
     schema: int
     store: str  # its URL
-    job: JobRow
+    job: JobRow  # as `ls --json` has it

@@ -83,7 +83,7 @@ def job_line(job: JobRow) -> str:
         shown = line(snapshot, job.machine or "-")
     except (LookupError, TypeError, ValueError, AttributeError):  # of another version, or damaged
         told, shown = "", line({"run": job.job, "state": job.state}, job.machine or "-")
-    late = f"last heard of {duration(old)} ago" if old is not None and old > LATE else ""
+    late = f"last report {duration(old)} ago" if old is not None and old > LATE else ""
     return one_line("  ".join(filter(None, (shown, told, late, job.why))))
 
 

@@ -55,7 +55,7 @@ def command(run: str | None, store_url: str | None, as_json: bool) -> None:
     \b
     RUN can be a job of the fleet, which can be on another machine; its JSON is another one.
     """  # noqa: D301 - click wants the real backspace
-    found = _fleet.meant(run, store_url)
+    found = _fleet.meant(run, store_url, copied=False)
     if found is not None and not (found.is_here and not as_json):
         well, told = _of_job(found, as_json=as_json)
         echo(told if as_json else plain(told))
@@ -90,8 +90,7 @@ def _of_job(found: _fleet.FleetRun, *, as_json: bool) -> tuple[bool, Any]:
         LookupError, TypeError, ValueError, AttributeError
     ):  # of another version, or damaged
         if job.state == "running" and job.status:
-            words = last_words(found.run) if found.run else ""
-            well, rows = status_rows.is_well(snapshot), status_rows.rows(snapshot, words)
+            well, rows = status_rows.is_well(snapshot), status_rows.rows(snapshot)
     if as_json:
         from stallguard.cli._fleet_output import JobStatus
 
@@ -104,7 +103,7 @@ def _of_job(found: _fleet.FleetRun, *, as_json: bool) -> tuple[bool, Any]:
         ("published", f"a checkpoint at {_fleet.moment(job.newest)}" if job.newest else ""),
         ("exit code", "" if job.code is None else str(job.code)),
         ("submitted", f"by {job.by} at {_fleet.moment(job.submitted)}" if job.by else ""),
-        ("more", f"stallguard report {job.job}" if found.run else ""),
+        ("more", f"stallguard report {job.job}" if job.number else ""),
     ]
     rows += [(name, text) for name, text in told if text]
     head = f"{job.job}  {' '.join(job.command)}".rstrip()

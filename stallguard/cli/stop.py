@@ -19,7 +19,7 @@ def command(run: str | None, store_url: str | None) -> None:
 
     A job of the fleet is stopped for good, on any machine: it ends with a checkpoint, and no machine goes on with it.
     """
-    found = _fleet.meant(run, store_url)
+    found = _fleet.meant(run, store_url, copied=False)
     if found is not None:
         echo(_fleet.stop(found), err=True)
         return

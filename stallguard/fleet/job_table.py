@@ -32,10 +32,9 @@ T = TypeVar("T")
 class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     """A job of the store.  Empty or null: not known.  Times: RFC 3339, UTC, by the clock of the machine that wrote."""
 
-    job: str
-    state: (
-        str  # waiting, running, finished, failed, stopped, refused, ended (by hand; goes on if started again)
-    )
+    job: str  # its name
+    # waiting, running, finished, failed, stopped, refused, ended (begun by hand; goes on if it is begun again)
+    state: str
     machine: str = ""  # that has it, or had it last
     number: int = 0  # holders so far
     since: str = ""  # of the state
@@ -47,7 +46,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     is_submitted: bool = False  # by `stallguard submit`; else by hand
     by: str = ""  # who submitted it
     submitted: str = ""  # when
-    priority: int = 0
+    priority: int = 0  # higher ones first
     needs: dict[str, float] = {}  # amounts of resources by name
     sweep: str = ""  # the sweep that it is of
     command: list[str] = []
@@ -121,7 +120,7 @@ def _state(found: Read) -> tuple[str, str]:
     if isinstance(found.submission, str):
         return REFUSED, f"its submission is refused: {found.submission}"
     if end is None:
-        return WAITING, "" if found.submission else "nobody has begun it"
+        return WAITING, "" if found.submission else "it was never begun"
     if end.code != STOPPED_ON_TIME:
         return FAILED, end.why
     return (WAITING if found.submission else ENDED), f"its last run ended: {end.why}"
@@ -197,7 +196,7 @@ def read_job(store: Store, job: str, token: str) -> Read:
         try:
             stop = orders.decode_stop(ordered, token, job)
         except Damaged:
-            stop = None  # nobody obeys it
+            stop = None  # no machine follows it
     if tail.is_free:
         folder = orders.refusals_folder(job)
         refusals = records_of(store, folder, store.names(folder), Refusal)

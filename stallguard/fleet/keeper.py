@@ -52,7 +52,7 @@ class LeaseKeeper:
         """`tail`: with our claim, which was made at `began` by `now`; `lasts`: seconds of a lease.
 
         `ends_if_away`: end the training if the lease cannot be renewed; else only if another machine has it;
-        `asked`: reads why a person has stopped the job, "" if nobody has; it can raise StoreError.
+        `asked`: reads why a person has stopped the job, "" if it is not stopped; it can raise StoreError.
         """
         self.stopped = ""  # why a person has stopped the job
         self._asked = asked
@@ -63,7 +63,6 @@ class LeaseKeeper:
         self._news: queue.SimpleQueue[_Renewed | _Lost | _Stopped | _Attached] = queue.SimpleQueue()
         self._closed = threading.Event()
         self._trouble = ""
-        self._is_heard = False
         self._counter = Worker(self._count, "lease")
         self._renewer = Worker(self._renew, "lease renewal")
 
@@ -105,11 +104,13 @@ class LeaseKeeper:
                 wait = max(0.0, began + period - self._now())
 
     def _hear(self) -> None:
-        """Look once whether the job was stopped; a store that does not answer is asked with the next renewal."""
+        """Look whether the job was stopped; a store that does not answer is asked with the next renewal.
+
+        The order is repeated with each renewal: a training that stalls right now ends only later.
+        """
         with contextlib.suppress(StoreError):
             self.stopped = self.stopped or self._asked()
-        if self.stopped and not self._is_heard:
-            self._is_heard = True
+        if self.stopped:
             self._news.put(_Stopped(self.stopped))
 
     def _count(self) -> None:

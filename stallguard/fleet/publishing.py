@@ -156,7 +156,7 @@ class PublishingThread:
         self._show_at = time.monotonic() + SHOW
         try:
             self._readable.renew(self._status)
-        except (StoreError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - it must not end the publishing of checkpoints
             if self._is_shown:
                 self._reports.note(f"journal and output are not in the store ({error}); it is tried again")
             self._is_shown = False

@@ -61,7 +61,7 @@ class StoredFile(msgspec.Struct, frozen=True):
 
 
 class Position(msgspec.Struct, frozen=True, order=True):
-    """How far a training has come: the fit, its epoch, the batches of that epoch."""
+    """How far a training has come: `fit`: its number, `epoch`: of that fit, `batch`: the batches of that epoch."""
 
     fit: int
     epoch: int

@@ -32,7 +32,7 @@ class Bar(msgspec.Struct, frozen=True):
 
     x: float
     width: float
-    job: str
+    job: str  # its name
     how: str  # training: it ended in order; starting: it goes on; lost: it failed, or how it ended is not known
     words: str  # what is said of it
 
@@ -40,14 +40,14 @@ class Bar(msgspec.Struct, frozen=True):
 class MachineLine(msgspec.Struct, frozen=True):
     """The times of one machine."""
 
-    host: str
-    bars: list[Bar]
+    host: str  # its name
+    bars: list[Bar]  # by their time
 
 
 class FleetMachine(msgspec.Struct, frozen=True):
     """A machine of the fleet.  Empty: not known."""
 
-    host: str
+    host: str  # its name
     state: str  # ready, busy, closed, cordoned, gone, silent (its card is old), not known (it has no worker)
     why: str
     heard: str  # when it last wrote, in words
@@ -60,7 +60,7 @@ class FleetMachine(msgspec.Struct, frozen=True):
 class FleetProgress(msgspec.Struct, frozen=True):
     """A job of the fleet, with what its newest run came to."""
 
-    row: JobRow
+    row: JobRow  # as `ls --json` has it
     since: str  # local time
     progress: str  # epoch, batch, loss, in words; empty: not known
     effective: float | None  # share of the time that was effective training, 0..1; null: not known
@@ -72,11 +72,11 @@ class FleetReport(msgspec.Struct, frozen=True):
 
     schema: int
     store: str  # its URL
-    machines: list[FleetMachine]
+    machines: list[FleetMachine]  # by name
     first: str  # where the lines of the machines begin, local time
     last: str  # where they end
-    nights: list[MachineLine]
-    jobs: list[FleetProgress]
+    nights: list[MachineLine]  # which machine had which job
+    jobs: list[FleetProgress]  # by name
     incidents: list[NamedIncident]  # of the newest runs of the jobs
     left_out: int  # jobs whose run was not read
     dashboard: str  # address of the scheduler's own page; empty: it has none
@@ -140,7 +140,7 @@ def _state(card: WorkerCard | None, now: dt.datetime) -> tuple[str, str, str]:
     if age > LATE and card.state != "gone":
         return (
             "silent",
-            f"its worker was last heard of {duration(age)} ago, and was {card.state} then",
+            f"its worker last reported {duration(age)} ago, and was {card.state} then",
             _words(at, now),
         )
     return card.state, card.why, _words(at, now)

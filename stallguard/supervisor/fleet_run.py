@@ -131,7 +131,7 @@ def _token(env: Mapping[str, str]) -> str:
 
 
 def _asked_to_stop(store: Store, job: str, token: str) -> Stop | None:
-    """Return the order to end a job; None if nobody of this fleet has given one.  Raises StoreError."""
+    """Return the order to end a job; None if no member of this fleet has given one.  Raises StoreError."""
     data = store.read(stop_key(job)) if token else None
     with contextlib.suppress(Damaged):
         return decode_stop(data, token, job) if data is not None else None
@@ -183,7 +183,7 @@ def _taken(loaded: Loaded, screen: Terminal, token: str) -> Job | Outcome:
         raise StallguardError(
             f"job {settings.job} is being trained by {who['host']} (pid {who['pid']})",
             why=f"it has had the job since {error.by.at} as holder {error.by.number}, and renews its lease",
-            cure="wait for its end, or end it there: stallguard stop",
+            cure=f"wait for its end, or end it: stallguard stop {settings.job} --store {settings.url}",
             code=STOPPED_ON_TIME,
         ) from error
     except StoreError as error:

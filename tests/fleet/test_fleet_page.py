@@ -56,7 +56,7 @@ def test_each_machine_has_its_state_and_what_is_not_known_stays_unknown():
     said = {one.host: (one.state, one.why) for one in made.machines}
     assert said["air"] == ("ready", "")
     assert said["mini"] == ("cordoned", "its GPU hangs")
-    assert said["pro"] == ("silent", "its worker was last heard of 3 h ago, and was busy then")
+    assert said["pro"] == ("silent", "its worker last reported 3 h ago, and was busy then")
     assert said["old"] == ("not known", "it has no worker")
     assert {one.host: one.jobs for one in made.machines}["air"] == ["a"]
     html = html_page.render_fleet(made)

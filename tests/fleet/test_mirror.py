@@ -12,6 +12,7 @@ from stallguard.fleet.readable_files import ReadableFiles
 from stallguard.fleet.records import Damaged
 from stallguard.fleet.run_index import CHUNK, Growing, Index, Whole
 from stallguard.fleet.store import StoreError
+from stallguard.fleet.store_url import open_store
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
 
@@ -47,8 +48,8 @@ def run(tmp_path):
 
 
 @pytest.fixture
-def store(folder):
-    return Counting(folder)
+def store(url):
+    return Counting(open_store(url))
 
 
 @pytest.fixture

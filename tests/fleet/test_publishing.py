@@ -160,3 +160,36 @@ def test_a_holder_that_continues_through_an_outage_still_obeys_a_later_claim(kee
     joblog.perform(joblog.claim("job", tail, HOLDER, ""), store)
     until(lambda: len(orders) >= 3)
     assert "the lease was taken by h" in orders[0][1]
+
+
+def test_a_holder_ends_its_training_if_a_person_stopped_the_job(keeper, store):
+    said = iter(["", StoreError("away")])
+
+    def asked():
+        now = next(said, "you asked (ann@mini)")
+        if isinstance(now, StoreError):
+            raise now
+        return now
+
+    orders = keeper(asked=asked)
+    until(lambda: len(orders) >= 2)  # again with each renewal: a training that stalls right now does not end
+    assert set(orders) == {("end", "you asked (ann@mini)")}
+
+
+def test_what_people_read_is_in_the_store_while_the_run_lives(thread, store, tmp_path, monkeypatch):
+    monkeypatch.setattr(publishing, "SHOW", 0.05)
+    made, *_ = thread()
+    (tmp_path / "run" / "output.log").write_text("begins")
+    until(lambda: store.store.read("jobs/job/runs/1/parts/1/0") == b"begins")
+    assert b'"running"' in store.store.read("jobs/job/runs/1/status")
+    assert made.conclude(0, "done", PATIENCE) == ""
+
+
+def test_a_state_that_cannot_be_made_does_not_end_the_publishing_of_checkpoints(thread, monkeypatch):
+    made, publication, checkpoints, said = thread()
+    made._status = lambda: 1 / 0
+    monkeypatch.setattr(publishing, "SHOW", 0.0)
+    until(lambda: any("division" in text for text in said["note"]))
+    save(checkpoints, "p-1/fit-0001", 1, batch=1)
+    until(lambda: publication.tail.newest == 2)
+    assert sum("division" in text for text in said["note"]) == 1
