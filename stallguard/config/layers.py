@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from stallguard.config.table import KEYS, sections
 from stallguard.errors import USAGE, StallguardError
+from stallguard.user_folder import user_folder
 
 OWN, SHARED = "stallguard.toml", "pyproject.toml"
 TABLE = "tool.stallguard"
@@ -29,9 +30,7 @@ class Setting(NamedTuple):
 
 def user_file(env: Mapping[str, str]) -> Path:
     """Return the user's settings file: ~/.config/stallguard/config.toml, on macOS too, or under XDG_CONFIG_HOME."""
-    base = env.get("XDG_CONFIG_HOME")
-    home = Path(env["HOME"]) if env.get("HOME") else Path.home()
-    return (Path(base) if base else home / ".config") / "stallguard" / "config.toml"
+    return user_folder(env) / "config.toml"
 
 
 def project_file(cwd: Path) -> Path | None:

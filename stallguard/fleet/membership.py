@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from stallguard.config.layers import user_file
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
 from stallguard.storage import private
+from stallguard.user_folder import user_folder
 
 SCHEMA = 1
 NAME = "fleet.toml"
@@ -46,7 +46,7 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
 
 def path(env: Mapping[str, str]) -> Path:
     """Return the place of the fleet file."""
-    return Path(env[VARIABLE]) if env.get(VARIABLE) else user_file(env).with_name(NAME)
+    return Path(env[VARIABLE]) if env.get(VARIABLE) else user_folder(env) / NAME
 
 
 def recall(env: Mapping[str, str]) -> Membership | None:

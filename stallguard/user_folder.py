@@ -1,0 +1,16 @@
+"""The folder of what a user writes for stallguard: settings, and the fleet file.
+
+Apart from stallguard.config, because lists look for a fleet file and must not wait for the settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def user_folder(env: Mapping[str, str]) -> Path:
+    """Return ~/.config/stallguard, on macOS too, or that under XDG_CONFIG_HOME."""
+    base = env.get("XDG_CONFIG_HOME")
+    home = Path(env["HOME"]) if env.get("HOME") else Path.home()
+    return (Path(base) if base else home / ".config") / "stallguard"
