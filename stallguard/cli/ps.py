@@ -81,7 +81,13 @@ def job_line(job: JobRow) -> str:
     try:
         told = progress(snapshot.get("progress") or {}, snapshot.get("rates", {}).get("batches"))
         shown = line(snapshot, job.machine or "-")
-    except (LookupError, TypeError, ValueError, AttributeError):  # of another version, or damaged
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+    ):  # of another version, or damaged
         told, shown = "", line({"run": job.job, "state": job.state}, job.machine or "-")
     late = f"last report {duration(old)} ago" if old is not None and old > LATE else ""
     return one_line("  ".join(filter(None, (shown, told, late, job.why))))

@@ -182,7 +182,13 @@ def _job(row: JobRow, ended: Ended | None, now: dt.datetime) -> FleetProgress:
             rate = row.status.get("rates", {}).get("batches")
             progress = status_rows.progress(row.status.get("progress") or {}, rate)
             effective, attempts = _number(row.status.get("effective")), row.status.get("attempt")
-        except (LookupError, TypeError, ValueError, AttributeError):  # of another version, or damaged
+        except (
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            ArithmeticError,
+        ):  # of another version, or damaged
             progress = ""
     if not progress and row.position is not None and row.state != FINISHED:
         progress = f"a checkpoint in epoch {row.position.epoch + 1}"

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from fuzzing import from_stores
 from fuzzing.targets import RECORDINGS, Target, encoded, filed, text
 from stallguard import config, jsontext, units
 from stallguard.agent import job_memory, plist, systemd, unit
@@ -23,7 +24,6 @@ from stallguard.config.table import KEYS
 from stallguard.core.detection.learned import Learned
 from stallguard.core.sizes import Sizes
 from stallguard.errors import UNREADABLE, StallguardError
-from stallguard.fleet import records
 from stallguard.probe.checkpoint import encoding, generations, names, store, tensors
 from stallguard.probe.checkpoint.earlier_attempts import Records
 from stallguard.probe.checkpoint.encoding import NotPlain
@@ -53,33 +53,7 @@ def targets(place: Path) -> Iterator[Target]:
     yield from _of_jobs()
     yield from _of_checkpoints(place)
     yield from _of_evidence(place)
-    yield from _of_stores()
-
-
-def _of_stores() -> Iterator[Target]:
-    holder = records.Holder(host="studio", boot="a-boot", pid=4321, nonce="0123")
-    file = records.StoredFile("p-1/fit-0001/g3/facts.json", 120, "0" * 64, "1-00000000")
-    position = records.Position(1, 3, 40)
-    entries: list[records.Entry] = [
-        records.Claim(number=2, newest=4, at=run_files.utc(), holder=holder),
-        records.Generation(number=2, newest=4, claim=5, run="a-run", files=(file,), position=position),
-        records.Outcome(number=2, newest=6, claim=5, run="a-run", code=0, why="finished"),
-    ]
-
-    def stays_below(_data: bytes, entry: Any) -> None:
-        for one in getattr(entry, "files", ()):
-            place = Path("/checkpoints") / one.path
-            assert place.is_relative_to("/checkpoints")
-            assert ".." not in place.parts
-            assert "/" not in one.name
-
-    yield Target(
-        "log of a job",
-        [records.encode(one) for one in entries],
-        records.decode,
-        (records.Damaged,),
-        stays_below,
-    )
+    yield from from_stores.targets()
 
 
 def _of_runs(place: Path) -> Iterator[Target]:
