@@ -208,7 +208,7 @@ def decode_stop(data: bytes, token: str, job: str) -> Stop:
     return found
 
 
-def encode(value: Refusal | WorkerCard | Cordon) -> bytes:
+def encode(value: Refusal | WorkerCard | Cordon | SchedulerCard) -> bytes:
     """Return a record that is not signed as it is stored."""
     return jsontext.exact(value)
 

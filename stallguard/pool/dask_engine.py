@@ -43,6 +43,7 @@ class DaskEngine:
     def machines(self) -> list[Machine]:
         """See engine.Engine."""
         found = []
+        self._retired &= set(self._scheduler.workers)
         for worker in list(self._scheduler.workers.values()):
             host, _, name = str(worker.name).partition(SEPARATOR)
             if worker.status.name == "running" and worker.address not in self._retired:
@@ -63,7 +64,7 @@ class DaskEngine:
         if future is None:
             return Placed(True, UNKNOWN)
         if future.status == "pending":
-            return Placed(False)
+            return Placed(False, is_begun=self._is_begun(future.key))
         failure = ""
         if future.status != "finished":
             error = future.exception(timeout=1) if future.status == "error" else None
@@ -72,6 +73,12 @@ class DaskEngine:
                 failure = "the connection to its machine was lost"
         del self._futures[job]
         return Placed(True, failure)
+
+    def _is_begun(self, key: Any) -> bool:
+        """Return whether a worker said that it works on it: what waits there for resources has a worker too."""
+        task = self._scheduler.tasks.get(key)
+        worker = task.processing_on if task is not None else None
+        return worker is not None and task in worker.executing
 
     def forget(self, job: str) -> None:
         """See engine.Engine."""

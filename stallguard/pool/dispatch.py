@@ -10,6 +10,7 @@ A job starts if no machine has it, and nothing that is known makes a start usele
     a holder that was silent for its whole lease      its machine has vanished: start elsewhere
     an end that is the machine's fault                that machine is cordoned: start elsewhere
     an end with 75, or one before it could begin      start again, with a pause that doubles
+    queued for machines that are not those of now     queue it anew: the engine keeps to those that it was given
     no machine that offers what it needs              wait, and say so
 
 "Silent" is judged by the dispatcher's own watch of the lease (fleet.lease), and the mark that it watched goes with the
@@ -53,7 +54,8 @@ class JobView(NamedTuple):
 
     `has_run_out`: whether its holder was silent for its whole lease; `is_judged`: whether that machine was cordoned for
     that once; `is_placed`: whether the engine has it; `since`: seconds since the last start ended, or the first was
-    possible; `idle`: starts in a row without progress.
+    possible; `idle`: starts in a row without progress; `addresses`: of the machines for which the engine queued it;
+    `is_begun`: whether one of them has begun it.
     """
 
     submission: Submission
@@ -65,6 +67,8 @@ class JobView(NamedTuple):
     is_placed: bool = False
     since: float = 0.0
     idle: int = 0
+    addresses: tuple[str, ...] = ()
+    is_begun: bool = False
 
 
 class Decision(NamedTuple):
@@ -85,8 +89,8 @@ def decide(view: JobView, machines: Sequence[Machine], cordoned: Collection[str]
     if holder and not view.has_run_out:
         return Decision(WAIT, f"{holder} trains it")
     vanished = "" if view.is_judged else holder
-    if view.is_placed and not vanished:
-        return Decision(WAIT, "it is queued")
+    if view.is_begun and not vanished:
+        return Decision(WAIT, "a machine begins it")
     pause = min(FIRST_PAUSE * 2.0 ** (view.idle - 1), LONGEST_PAUSE) if view.idle else 0.0
     if view.since < pause:
         return Decision(WAIT, f"it starts again {pause:.0f} s after its last end")
@@ -94,6 +98,8 @@ def decide(view: JobView, machines: Sequence[Machine], cordoned: Collection[str]
     fitting = [one for one in machines if offers(one.resources, needs)]
     kept_out = {*view.refusals, *cordoned, vanished}
     left = tuple(one.address for one in fitting if one.host not in kept_out)
+    if left and view.is_placed and not vanished and set(left) == set(view.addresses):
+        return Decision(WAIT, "it is queued")
     if left:
         return Decision(START, "", left, vanished)
     return Decision(WAIT, _why_none(view, fitting, cordoned, machines), vanished=vanished)
@@ -103,7 +109,7 @@ def end_of(outcome: Outcome | None, *, is_stopped: bool) -> str:
     """Return in words why a job is over, "" if it is not."""
     if outcome is not None and not outcome.code:
         return "it is finished"
-    if is_stopped:
+    if is_stopped or (outcome is not None and outcome.final):
         return "it was stopped"
     if outcome is None or outcome.fault or outcome.code == STOPPED_ON_TIME or outcome.code in OWN_ENDS:
         return ""

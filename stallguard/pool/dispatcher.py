@@ -45,7 +45,8 @@ class _Followed:
         self.is_stopped = False
         self.refusals: list[Refusal] = []
         self.looks_at = now  # when the store is read next
-        self.is_placed = False
+        self.is_placed = self.is_begun = False
+        self.addresses: tuple[str, ...] = ()  # of the machines for which it was queued
         self.since = now  # when its last start ended
         self.attempts = self.idle = 0
         self.newest = 0  # the newest generation when it was last started
@@ -145,8 +146,10 @@ class Dispatcher:
     def _ask_engine(self, name: str, job: _Followed) -> None:
         placed = self._engine.placed(name) if job.is_placed else None
         if placed is None or not placed.is_over:
+            job.is_begun = placed is not None and placed.is_begun
             return
-        job.is_placed, job.since, job.looks_at = False, self._deps.now(), self._deps.now()
+        job.is_placed = job.is_begun = False
+        job.since = job.looks_at = self._deps.now()
         self._read(name, job)
         job.idle = 0 if job.tail.newest > job.newest else job.idle + 1
         if placed.failure:
@@ -198,6 +201,8 @@ class Dispatcher:
             is_placed=job.is_placed,
             since=self._deps.now() - job.since,
             idle=job.idle,
+            addresses=job.addresses,
+            is_begun=job.is_begun,
         )
 
     def _cordon(
@@ -207,23 +212,24 @@ class Dispatcher:
         host, before = claim.holder.host, self._cordons.get(claim.holder.host)
         if job.judged == claim.number:
             return
-        job.judged = claim.number
         is_judged = before is not None and (before.job, before.number) == (name, claim.number)
         if is_judged or (before is not None and not before.is_lifted):
+            job.judged = claim.number
             return
         cordon = Cordon(
             schema=orders.SCHEMA, host=host, at=self._deps.at(), why=f"{why}, in job {name}", job=name,
             number=claim.number, lifts_itself=lifts_itself,
         )  # fmt: skip
         self._store.replace(orders.cordon_key(host), orders.encode(cordon))
-        self._cordons[host] = cordon
+        self._cordons[host], job.judged = cordon, claim.number
         self._deps.say(f"machine {host} takes no more jobs: {cordon.why}")
 
     def _start(self, name: str, job: _Followed, decision: Decision) -> None:
-        if job.is_placed:  # its machine has vanished with it
+        if job.is_placed:  # for machines that are gone, or for fewer than there are now
             self._engine.forget(name)
         job.attempts += 1
-        job.is_placed, job.newest, job.looks_at = True, job.tail.newest, self._deps.now()
+        job.is_placed, job.is_begun, job.addresses = True, False, decision.addresses
+        job.newest, job.looks_at = job.tail.newest, self._deps.now()
         quiet = job.watch.mark if job.watch is not None and job.has_run_out else ""
         start = Start(
             name, job.attempts, needs_of(job.submission), job.submission.priority, decision.addresses, quiet

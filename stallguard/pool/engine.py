@@ -11,10 +11,14 @@ UNKNOWN = "the engine does not know it any more"
 
 
 class Placed(NamedTuple):
-    """How a start stands that the engine was given.  `failure`: why it ended without a result, "" if it has one."""
+    """How a start stands that the engine was given.  `failure`: why it ended without a result, "" if it has one.
+
+    `is_begun`: whether a machine has begun it; until then it is queued.
+    """
 
     is_over: bool
     failure: str = ""
+    is_begun: bool = False
 
 
 class Start(NamedTuple):

@@ -9,18 +9,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable
 
 from stallguard.errors import CANNOT_RUN, StallguardError
-from stallguard.fleet import store_owner
+from stallguard.fleet import orders, store_owner
 from stallguard.fleet.membership import Membership
+from stallguard.fleet.orders import SchedulerCard
 from stallguard.fleet.store import Store, StoreError
 from stallguard.host.clock import SystemClock
 from stallguard.pool import security
 from stallguard.pool.dispatcher import Deps, Dispatcher
 from stallguard.storage import paths, run_files
+from stallguard.supervisor import fleet_run
 from stallguard.worker import Worker
 
 TURN = 1.0  # s between two turns of the dispatcher
@@ -75,13 +78,22 @@ async def _serve(
         say(
             f"the scheduler of {membership.fleet} listens at {host}:{port}; machines connect to {membership.scheduler}"
         )
+        await asyncio.to_thread(_write_card, store, membership, dashboard)
         inside = f"tls://127.0.0.1:{port}" if host in ANY else f"tls://{host}:{port}"
         client = await asyncio.to_thread(Client, inside, security=own, set_as_default=False)
         dispatcher = Dispatcher(
             store, membership.token, DaskEngine(scheduler, loop, client), Deps(_now(), run_files.utc, say)
         )
-        stopping = threading.Event()
-        worker = Worker(lambda: _turn_until(stopping, dispatcher, say), "dispatcher")
+        stopping, failed = threading.Event(), list[Exception]()
+
+        def dispatch() -> None:
+            try:
+                _turn_until(stopping, dispatcher, say)
+            except Exception as error:  # noqa: BLE001 - raised below: a scheduler without a dispatcher starts nothing
+                failed.append(error)
+                loop.call_soon_threadsafe(ended.set)
+
+        worker = Worker(dispatch, "dispatcher")
         worker.start()
         await ended.wait()
         say("the scheduler ends; trainings go on, and the next scheduler finds them")
@@ -89,6 +101,19 @@ async def _serve(
         await asyncio.to_thread(worker.join, CLOSES)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.to_thread(client.close, CLOSES), CLOSES)
+    if failed:
+        raise failed[0]
+
+
+def _write_card(store: Store, membership: Membership, dashboard: bool) -> None:
+    """Write where the scheduler is, and its page, for the page of the fleet."""
+    page = f"https://{security.DASHBOARD}/status" if dashboard else ""
+    card = SchedulerCard(
+        schema=orders.SCHEMA, host=fleet_run.machine_name(os.environ), at=run_files.utc(), address=membership.scheduler,
+        dashboard=page,
+    )  # fmt: skip
+    with contextlib.suppress(StoreError):  # the dispatcher reports a store that does not answer
+        store.replace(orders.SCHEDULER, orders.encode(card))
 
 
 def _now() -> Callable[[], float]:

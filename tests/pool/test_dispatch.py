@@ -107,7 +107,9 @@ def test_the_pause_doubles_while_there_is_no_progress_up_to_a_bound():
 
 
 def test_a_job_that_the_engine_has_is_not_given_to_it_twice():
-    assert decide(view(is_placed=True), [MAC], ()) == (WAIT, "it is queued", (), "")
+    known = view(is_placed=True, addresses=("tls://mac", "tls://box"))
+    assert decide(known, [BOX, MAC], ()) == (WAIT, "it is queued", (), "")
+    assert decide(view(is_placed=True, is_begun=True), [MAC, BOX], ()).do == WAIT
 
 
 @pytest.mark.parametrize(
@@ -135,3 +137,16 @@ def test_a_job_that_no_machine_can_take_says_why(known, machines, cordoned, why)
 
 def test_a_machine_that_refused_is_left_out_and_the_next_one_asked():
     assert decide(view(refusals={"mac": "no uv"}), [MAC, BOX], ()).addresses == ("tls://box",)
+
+
+@pytest.mark.parametrize(
+    ("machines", "cordoned", "addresses"),
+    [
+        ([MAC, BOX], (), ("tls://mac", "tls://box")),
+        ([MAC._replace(address="tls://mac:2")], (), ("tls://mac:2",)),
+        ([MAC, BOX], {"mac"}, ("tls://box",)),
+    ],
+)
+def test_what_is_queued_for_other_machines_than_those_of_now_is_queued_anew(machines, cordoned, addresses):
+    known = view(is_placed=True, addresses=("tls://mac",))
+    assert decide(known, machines, cordoned) == (START, "", addresses, "")
