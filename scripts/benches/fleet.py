@@ -4,6 +4,7 @@ Three machines (namespaces of Linux: own network, processes and home) train 20 j
 and again with one in a bucket of a local S3 server.  Meanwhile one machine is killed with all its processes, one has a
 GPU that does not answer, one is cut off from network and store, and the scheduler is killed and started again.  Each
 job must finish, with the weights of the same training alone, bit for bit; and nothing must be published twice.
+`--ray PROGRAM` gives the same jobs to a Ray cluster on the loopback interface instead; no machine fails there.
 
 Needs root on Linux.  About 8 minutes for a store, 6 for Ray.
 """
@@ -12,27 +13,30 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import logging
 import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import psutil
 from detection.figures import quantile, table
 from detection.goals import Goal, verdict
-from fleets import published
+from fleets import published, ray_cluster
 from fleets.fleet_of_machines import Fleet
 from fleets.machines import Machine, Network, wait_for
+from fleets.trainings import COPIES, EPOCHS, SEEDS, all_jobs, arguments
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS, COPIES, EPOCHS = 5, 4, 60
+MOST = 2  # jobs at once while machines fail
 LONGEST = 900.0  # s that all jobs may take
 AWAY = 30.0  # s beyond the lease for which a machine is cut off
 EVACUATED = 75.0  # s at a lease of 60: the goal
@@ -55,11 +59,6 @@ def bare(fleet: Fleet, seed: int) -> tuple[float, str]:
     output = fleet.say("run", "--quiet", "--python", sys.executable, "--", "train.py", *arguments(seed))
     digest = next(line.split()[1] for line in output.splitlines() if line.startswith("digest "))
     return time.monotonic() - began, digest
-
-
-def arguments(seed: int) -> list[str]:
-    """Return the arguments of the training."""
-    return ["--seed", str(seed), "--epochs", str(EPOCHS)]
 
 
 def overhead(fleet: Fleet, count: int) -> tuple[list[float], list[float]]:
@@ -101,17 +100,48 @@ def ends(machine: Machine, job: str) -> tuple[float, float]:
     return stamps["begins"], stamps["ended"]
 
 
-def sweep(fleet: Fleet) -> list[str]:
-    """Submit the jobs; return their names."""
+class Feeder:
+    """Submits jobs one by one so that MOST of them are not finished: one machine is free to take over."""
+
+    def __init__(self, fleet: Fleet, jobs: dict[str, list[str]]) -> None:
+        """`jobs`: their arguments, by name."""
+        self._fleet, self._left = fleet, dict(jobs)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._feed)
+        self.submitted: list[str] = []
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Submit no more."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _feed(self) -> None:
+        while self._left and not self._stopping.wait(0.5):
+            if len(self.submitted) - len(self._fleet.finished(self.submitted)) < MOST:
+                job = next(iter(self._left))
+                words = [*lease_of(self._fleet), "--", "train.py", *self._left.pop(job)]
+                self._fleet.say("submit", "--name", job, *words)
+                self.submitted.append(job)
+
+
+def lease_of(fleet: Fleet) -> list[str]:
+    """Return the options of a job."""
+    return ["--set", f"store.lease={fleet.lease}s"]
+
+
+def sweep(fleet: Fleet) -> None:
+    """Submit the jobs that are not submitted yet."""
     file = fleet.place / "sweep.toml"
-    seeds, copies = list(range(SEEDS)), list(range(COPIES))
     file.write_text(
-        f'name = "bench"\ncommand = ["train.py", "--epochs", "{EPOCHS}"]\n'
-        f'options = ["--set", "store.lease={fleet.lease}s"]\n'
-        f"[parameters]\nseed = {seeds}\ncopy = {copies}\n"
+        f'name = "bench"\ncommand = ["train.py", "--epochs", "{EPOCHS}"]\noptions = {json.dumps(lease_of(fleet))}\n'
+        f"[parameters]\nseed = {list(range(SEEDS))}\ncopy = {list(range(COPIES))}\n"
     )
-    fleet.say("sweep", str(file))
-    return [f"bench-{number:03}" for number in range(1, SEEDS * COPIES + 1)]
+    say(fleet.say("sweep", str(file)).splitlines()[0])
 
 
 def evacuated(fleet: Fleet, what: str, job: str, machine: Machine, began: float, limit: float) -> Fault:
@@ -128,40 +158,53 @@ def evacuated(fleet: Fleet, what: str, job: str, machine: Machine, began: float,
 
 
 def fail(fleet: Fleet, jobs: list[str]) -> list[Fault]:
-    """Let machines fail, one after the other."""
-    first, second, third = fleet.machines
+    """Let machines fail, one after the other, each while it trains a job of which something is published."""
     limit, faults = fleet.lease * 2 + 120, []
-    victim = victim_of(fleet, first, jobs)
+    machine, job = victim(fleet, jobs)
     began = time.time()
-    first.kill()
-    faults.append(evacuated(fleet, "killed", victim, first, began, limit))
-    fleet.boot(first)
+    machine.kill()
+    faults.append(evacuated(fleet, "killed", job, machine, began, limit))
+    fleet.boot(machine)
     fleet.kill_scheduler()
-    say("the scheduler is killed")
+    say("the scheduler is killed, and started again 5 s later")
     time.sleep(5)
     fleet.start_scheduler()
 
-    victim = victim_of(fleet, second, jobs)
-    (second.home / "wedged").touch()
-    wait_for("its GPU counts as wedged", lambda: fleet.store.read(f"cordons/{second.host}"), 400)
-    faults.append(evacuated(fleet, "wedged", victim, second, time.time(), limit))
-    (second.home / "wedged").unlink()
-    fleet.say("fleet", "uncordon", second.host)
+    machine, job = victim(fleet, jobs)
+    (machine.home / "wedged").touch()
+    wait_for("its GPU counts as wedged", lambda: is_cordoned(fleet, machine), 400)
+    faults.append(evacuated(fleet, "wedged", job, machine, time.time(), limit))
+    (machine.home / "wedged").unlink()
+    fleet.say("fleet", "uncordon", machine.host)
 
-    victim = victim_of(fleet, third, jobs)
+    machine, job = victim(fleet, jobs)
     began = time.time()
-    third.cut_off()
-    faults.append(evacuated(fleet, "cut off", victim, third, began, limit))
+    machine.cut_off()
+    faults.append(evacuated(fleet, "cut off", job, machine, began, limit))
     while time.time() < began + fleet.lease + AWAY:
         time.sleep(0.5)
-    third.reconnect()
+    machine.reconnect()
     return faults
 
 
-def victim_of(fleet: Fleet, machine: Machine, jobs: list[str]) -> str:
-    """Wait until a machine trains a job and has published something of it; return the job."""
-    wait_for(f"{machine.host} publishes", lambda: fleet.held_by(machine, jobs), 300)
-    return fleet.held_by(machine, jobs)
+def victim(fleet: Fleet, jobs: list[str]) -> tuple[Machine, str]:
+    """Wait until all machines take jobs and one has published something of its job; return it and the job."""
+    found: list[tuple[Machine, str]] = []
+
+    def publishes() -> bool:
+        if not any(is_cordoned(fleet, machine) for machine in fleet.machines):
+            held = ((machine, fleet.held_by(machine, jobs)) for machine in fleet.machines)
+            found.extend(pair for pair in held if pair[1])
+        return bool(found)
+
+    wait_for("a machine publishes", publishes, 300)
+    return found[0]
+
+
+def is_cordoned(fleet: Fleet, machine: Machine) -> bool:
+    """Return whether a machine takes no jobs."""
+    data = fleet.store.read(f"cordons/{machine.host}")
+    return data is not None and not json.loads(data).get("is_lifted", False)
 
 
 def say(text: str) -> None:
@@ -211,9 +254,10 @@ def one_store(kind: str, options: argparse.Namespace, environment: dict[str, str
             say(f"{kind}: three machines; an idle worker takes {memory:.1f} MB")
             expected = {seed: bare(fleet, seed)[1] for seed in range(SEEDS)}
             shares, waits = overhead(fleet, options.overhead)
-            jobs = sweep(fleet)
-            say(f"{kind}: {len(jobs)} jobs are submitted")
-            faults = fail(fleet, jobs)
+            jobs = list(all_jobs())
+            with Feeder(fleet, all_jobs()) as feeder:
+                faults = fail(fleet, feeder.submitted)
+            sweep(fleet)
             wait_for("all jobs finish", lambda: len(fleet.finished(jobs)) == len(jobs), LONGEST, 2)
             finished, wrong, twice = weigh(fleet, jobs, expected)
             seconds = time.monotonic() - began
@@ -292,12 +336,19 @@ def main() -> int:
     parser.add_argument("--store", choices=["file", "s3"], help="only this one")
     parser.add_argument("--lease", type=float, default=60.0, help="seconds [60]")
     parser.add_argument("--overhead", type=int, default=3, help="pairs of a job and a bare run [3]")
+    parser.add_argument(
+        "--ray", metavar="PROGRAM", help="the program ray: the jobs go through a cluster of it instead"
+    )
     parser.add_argument("--keep", metavar="DIR", help="keep the logs")
     options = parser.parse_args()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    if options.ray:
+        goals = ray_cluster.through_ray(Path(options.ray).resolve(), environment, say)
+        print(verdict(goals))
+        return int(not all(goal.holds for goal in goals))
     if sys.platform == "darwin" or os.geteuid():
         print("scripts/bench fleet makes machines of Linux namespaces: it needs Linux, and root")
         return 1
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     network = Network()
     network.open()

@@ -24,6 +24,7 @@ from stallguard.pool.dispatch import OVER, START, Decision, JobView, Machine, de
 from stallguard.pool.engine import Engine, Start
 
 LOOKS = 4  # at a lease, for each renewal that a live holder makes
+JOBS = 1_000_000  # more than a scheduler finds while it lives
 RESTS = 5.0  # s between two looks at a job without a holder
 
 
@@ -38,8 +39,8 @@ class Deps(NamedTuple):
 class _Followed:
     """A job that is not over."""
 
-    def __init__(self, submission: Submission, now: float) -> None:
-        self.submission = submission
+    def __init__(self, submission: Submission, place: int, now: float) -> None:
+        self.submission, self.place = submission, place  # in the order of submission
         self.tail = Tail()
         self.watch: Watch | None = None
         self.is_stopped = False
@@ -75,6 +76,7 @@ class Dispatcher:
         self._over: set[str] = set()
         self._refused: set[str] = set()  # jobs that this fleet did not sign, which was said
         self._cordons: dict[str, Cordon] = {}  # by host, also those that are lifted
+        self._found = 0  # jobs so far
 
     def turn(self) -> None:
         """Look at each job whose time has come, and do what is due.  Raises StoreError; nothing is lost then."""
@@ -84,10 +86,11 @@ class Dispatcher:
         for machine in machines:
             if machine.host in self._kept_out():
                 self._engine.retire(machine.address)
-        for name in sorted(self._followed, key=lambda one: (-self._followed[one].submission.priority, one)):
-            self._look(name, self._followed[name], machines)
+        for name, job in sorted(self._followed.items(), key=lambda one: -one[1].submission.priority):
+            self._look(name, job, machines)
 
     def _find_jobs(self) -> None:
+        found: list[Submission] = []
         known = self._over | self._refused | self._followed.keys()
         for name in self._store.names("jobs"):
             if name in known or not orders.JOB_NAME.fullmatch(name):
@@ -102,9 +105,12 @@ class Dispatcher:
                 self._deps.say(f"job {name} is refused: {error}")
                 continue
             if submission.engine == orders.DASK:
-                self._followed[name] = _Followed(submission, self._deps.now())
+                found.append(submission)
             else:
                 self._over.add(name)  # another engine starts it
+        for submission in sorted(found, key=lambda one: (one.at, one.job)):
+            self._found += 1
+            self._followed[submission.job] = _Followed(submission, self._found, self._deps.now())
 
     def _read_cordons(self) -> dict[str, Cordon]:
         found: dict[str, Cordon] = {}
@@ -232,7 +238,12 @@ class Dispatcher:
         job.newest, job.looks_at = job.tail.newest, self._deps.now()
         quiet = job.watch.mark if job.watch is not None and job.has_run_out else ""
         start = Start(
-            name, job.attempts, needs_of(job.submission), job.submission.priority, decision.addresses, quiet
+            name,
+            job.attempts,
+            needs_of(job.submission),
+            rank(job.submission.priority, job.tail, job.place),
+            decision.addresses,
+            quiet,
         )
         self._engine.start(start)
         since = job.tail.generation.at if job.tail.generation else ""
@@ -242,3 +253,11 @@ class Dispatcher:
             else "nothing was published"
         )
         self._deps.say(f"job {name} is queued; {goes_on}" if decision.vanished else f"job {name} is queued")
+
+
+def rank(priority: int, tail: Tail, place: int) -> int:
+    """Return the priority for the engine, another for each job: Dask keeps no order among equal ones.
+
+    Of the jobs of one priority those that have begun go on first, then the first that was submitted.
+    """
+    return (priority * 2 + (tail.claim is not None)) * JOBS - place

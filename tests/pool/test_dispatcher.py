@@ -10,11 +10,11 @@ from stallguard.fleet import joblog, orders
 from stallguard.fleet.folder_store import FolderStore
 from stallguard.fleet.joblog import Tail, perform
 from stallguard.fleet.orders import Code, Cordon, Refusal, Stop, Submission
-from stallguard.fleet.records import Generation, Holder, Outcome, Position, StoredFile
+from stallguard.fleet.records import Claim, Generation, Holder, Outcome, Position, StoredFile
 from stallguard.fleet.store import StoreError
 from stallguard.pool import machines
 from stallguard.pool.dispatch import Machine
-from stallguard.pool.dispatcher import Deps, Dispatcher
+from stallguard.pool.dispatcher import Deps, Dispatcher, rank
 from stallguard.pool.engine import UNKNOWN, Placed
 
 TOKEN, OTHER = "a" * 64, "b" * 64
@@ -131,7 +131,7 @@ def test_a_job_is_found_and_started_once(fleet):
     fleet.engine.connected = [replace_resources(MAC, memory=1.0)]
     fleet.turns(20)
     (start,) = fleet.engine.starts
-    assert (start.job, start.needs, start.priority) == ("job", {"slots": 1.0, "memory": 0.0}, 4)
+    assert (start.job, start.needs) == ("job", {"slots": 1.0, "memory": 0.0})
     assert (start.addresses, start.quiet) == (("tls://mac",), "")
 
 
@@ -144,6 +144,14 @@ def test_the_highest_priority_is_given_to_the_engine_first(fleet):
         fleet.submit(job, priority=priority)
     fleet.turns()
     assert fleet.started == ["b", "c", "a", "d"]
+    ranks = [start.priority for start in fleet.engine.starts]
+    assert ranks == sorted({*ranks}, reverse=True)  # Dask keeps no order among equal ones
+
+
+def test_a_job_that_has_begun_goes_on_before_one_of_the_same_priority_begins():
+    begun = Tail(claim=Claim(number=1, holder=Holder("mac", "boot", 1, "")))
+    assert rank(0, begun, place=9) > rank(0, Tail(), place=1) > rank(0, Tail(), place=2)
+    assert rank(1, Tail(), place=9) > rank(0, begun, place=1)
 
 
 def test_a_job_that_this_fleet_did_not_sign_is_refused_and_that_is_said_once(fleet):
